@@ -1,0 +1,57 @@
+"""Every exception that synthbench raises on purpose, and the exit code of each.
+
+::
+
+    SynthbenchError
+    ├── UsageError         2  a name, argument, key, value or device that is not allowed
+    │   └── UnknownName    2  a name that nothing is registered under
+    ├── StoreError         3  a results folder that cannot be read or written
+    └── ContractError      4  a task or mechanism that breaks its contract or cannot be loaded
+
+A message names the value received, what is allowed and the nearest match. The command line prints it as one line.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import ClassVar
+
+
+class SynthbenchError(Exception):
+    """What a user or an environment did wrong; its message is the whole story."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UsageError(SynthbenchError):
+    """A name, argument, key, value or device that is not allowed."""
+
+    exit_code = 2
+
+
+class UnknownName(UsageError):
+    """A name that nothing is registered under; carries the nearest names."""
+
+    def __init__(self, kind: str, name: str, allowed: Iterable[str]) -> None:
+        """Compose the message: ``no task called 'coppy'; did you mean 'copy'?``."""
+        self.kind, self.name = kind, name
+        choices = sorted(allowed)
+        nearest = get_close_matches(name, choices, n=3, cutoff=0.6)
+        if nearest:
+            hint = "did you mean " + " or ".join(repr(choice) for choice in nearest) + "?"
+        elif choices:
+            hint = "allowed: " + ", ".join(choices)
+        else:
+            hint = "there is none"
+        super().__init__(f"no {kind} called {name!r}; {hint}")
+
+
+class StoreError(SynthbenchError):
+    """A results folder that cannot be read or written, or was written by a newer version."""
+
+    exit_code = 3
+
+
+class ContractError(SynthbenchError):
+    """A task or mechanism that breaks its contract or cannot be loaded."""
+
+    exit_code = 4

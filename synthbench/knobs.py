@@ -1,0 +1,121 @@
+"""Typed fields of a unit: a default, a range and a meaning, set from a suite or from the command line.
+
+A task or a mechanism is a dataclass. A field made by :func:`knob` carries its range, so that one function checks it,
+one prints it, and one reads ``slay:R=3,P=8`` into it.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from synthbench.errors import UnknownName, UsageError
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Knob:
+    """What is known of one field: its type, default, range or choices, and meaning."""
+
+    name: str
+    type: type
+    default: Value
+    low: float | None
+    high: float | None
+    choices: tuple[str, ...]
+    meaning: str
+
+    def allowed(self) -> str:
+        """Say in words which values are allowed, e.g. ``int from 1 to 64``."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        bounds = "".join(
+            f" {word} {bound:g}" for word, bound in (("from", self.low), ("to", self.high)) if bound is not None
+        )
+        return self.type.__name__ + bounds
+
+
+def knob(default: Value, meaning: str, *, low: float | None = None, high: float | None = None) -> Any:
+    """Declare a dataclass field with a range (both ends allowed) and a one-line meaning."""
+    return dataclasses.field(default=default, metadata={"meaning": meaning, "low": low, "high": high})
+
+
+def knobs_of(unit: type) -> dict[str, Knob]:
+    """The knobs that a unit declares, by name, in the order of declaration."""
+    hints = get_type_hints(unit)
+    knobs = {}
+    for field in dataclasses.fields(unit):
+        if "meaning" not in field.metadata:
+            continue
+        hint = hints[field.name]
+        choices = tuple(get_args(hint)) if get_origin(hint) is Literal else ()
+        knobs[field.name] = Knob(
+            name=field.name,
+            type=str if choices else hint,
+            default=field.default,
+            low=field.metadata["low"],
+            high=field.metadata["high"],
+            choices=choices,
+            meaning=field.metadata["meaning"],
+        )
+    return knobs
+
+
+def arguments_of(unit: object) -> dict[str, Value]:
+    """The value of every knob of an instance, by name."""
+    return {name: getattr(unit, name) for name in knobs_of(type(unit))}
+
+
+def coerce(kind: str, unit: type, arguments: dict[str, Any]) -> dict[str, Value]:
+    """Check arguments against a unit's knobs and give each the knob's type (``1`` becomes ``1.0`` for a float).
+
+    Args:
+        kind: What the unit is, for the message: ``task``, ``mechanism``.
+        unit: The class whose knobs are set.
+        arguments: Values by knob name; a string is read as the knob's type.
+
+    Raises:
+        UnknownName: If a name is not a knob of the unit.
+        UsageError: If a value has the wrong type or lies outside the range.
+    """
+    name = getattr(unit, "name", unit.__name__)
+    knobs = knobs_of(unit)
+    for argument in arguments:
+        if argument not in knobs:
+            raise UnknownName(f"argument of {kind} {name!r}", argument, knobs)
+    return {argument: _convert(f"{name}:{argument}", knobs[argument], value) for argument, value in arguments.items()}
+
+
+def check(unit: object) -> None:
+    """Check every knob of an instance; for ``__post_init__``.
+
+    Raises:
+        UsageError: If a value has the wrong type or lies outside its range.
+    """
+    coerce(getattr(unit, "kind", "unit"), type(unit), arguments_of(unit))
+
+
+def _convert(label: str, declared: Knob, value: Any) -> Value:
+    refusal = UsageError(f"{label} is {value!r}; allowed: {declared.allowed()}")
+    if declared.choices or declared.type is str:
+        if not isinstance(value, str) or (declared.choices and value not in declared.choices):
+            raise refusal
+        return value
+    if declared.type is bool:
+        if isinstance(value, str) and value in ("true", "false"):
+            return value == "true"
+        if not isinstance(value, bool):
+            raise refusal
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise refusal
+    try:
+        number = declared.type(value)
+    except ValueError:
+        raise refusal from None
+    too_low = declared.low is not None and not number >= declared.low
+    too_high = declared.high is not None and not number <= declared.high
+    lost = isinstance(value, float) and number != value
+    if too_low or too_high or lost or number != number:
+        raise refusal
+    return number  # type: ignore[no-any-return]

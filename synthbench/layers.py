@@ -1,0 +1,77 @@
+"""The few layers that every model is made of, written for one member or for many.
+
+A *member* is one seed and learning rate of a cell. Stacked members share a program: each tensor gets a leading member
+axis, and so do the activations. A layer here reads from its own weight which of the two it is.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator | None) -> nn.Parameter:
+    """A parameter drawn uniformly from [-bound, bound]."""
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
+
+
+def project(
+    x: Float[Tensor, "*leading rows inner"], weight: Float[Tensor, "*leading_of_weight inner columns"]
+) -> Float[Tensor, "*leading rows columns"]:
+    """Multiply by a matrix whose leading axes broadcast against those of ``x``.
+
+    Unlike ``x @ weight`` it never expands the weight: axes that only ``x`` has become rows of one product.
+    """
+    return torch.einsum("...td,...dm->...tm", x, weight)
+
+
+class MemberLayer(nn.Module):
+    """A layer whose tensors may carry a leading member axis, and which then expects one on its input."""
+
+
+class Linear(MemberLayer):
+    """``x W + b`` with PyTorch's default initialisation, uniform in ±1/√fan_in for both.
+
+    ``weight`` is [in, out]; stacked it is [members, in, out] and ``x`` begins with the member axis.
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, *, bias: bool, generator: torch.Generator | None = None
+    ) -> None:
+        """Draw weight, then bias, from ``generator`` (the process-wide one if None)."""
+        super().__init__()
+        bound = 1 / math.sqrt(in_features)
+        self.weight = uniform((in_features, out_features), bound, generator)
+        self.bias = uniform((out_features,), bound, generator) if bias else None
+
+    def forward(self, x: Float[Tensor, "*leading in_features"]) -> Float[Tensor, "*leading out_features"]:
+        """Apply to the last axis."""
+        if self.weight.ndim == 2:
+            return nn.functional.linear(x, self.weight.mT, self.bias)
+        rows = x.flatten(1, -2)
+        if self.bias is None:
+            product = torch.bmm(rows, self.weight)
+        else:
+            product = torch.baddbmm(self.bias.unsqueeze(1), rows, self.weight)
+        return product.reshape(*x.shape[:-1], product.shape[-1])
+
+
+class Embedding(MemberLayer):
+    """A table of N(0, 1) vectors, looked up by token id.
+
+    ``weight`` is [tokens, dim]; stacked it is [members, tokens, dim] and the ids begin with the member axis.
+    """
+
+    def __init__(self, num_tokens: int, dim: int, *, generator: torch.Generator | None = None) -> None:
+        """Draw the table from ``generator`` (the process-wide one if None)."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_tokens, dim).normal_(generator=generator))
+
+    def forward(self, ids: Int[Tensor, "*leading length"]) -> Float[Tensor, "*leading length dim"]:
+        """Look up; one flat table with an offset per member."""
+        if self.weight.ndim == 2:
+            return nn.functional.embedding(ids, self.weight)
+        members, num_tokens, dim = self.weight.shape
+        offsets = torch.arange(members, device=ids.device).mul(num_tokens).view(-1, *[1] * (ids.ndim - 1))
+        return nn.functional.embedding(ids + offsets, self.weight.view(members * num_tokens, dim))

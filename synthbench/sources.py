@@ -1,0 +1,25 @@
+"""The papers that units come from, by key, and their BibTeX."""
+
+from collections.abc import Iterable
+from importlib.resources import files
+
+from synthbench.errors import UnknownName
+
+
+def _entries() -> dict[str, str]:
+    text = files("synthbench").joinpath("sources.bib").read_text(encoding="utf-8")
+    entries = ("@" + entry.strip() for entry in text.split("\n@")[1:])
+    return {entry.partition("{")[2].partition(",")[0]: entry for entry in entries}
+
+
+def bibtex(keys: Iterable[str]) -> str:
+    """BibTeX entries for some sources, each once, in alphabetical order of their keys.
+
+    Raises:
+        UnknownName: If a key is not in ``sources.bib``.
+    """
+    entries = _entries()
+    for key in keys:
+        if key not in entries:
+            raise UnknownName("source", key, entries)
+    return "\n\n".join(entries[key] for key in sorted(set(keys))) + "\n"
