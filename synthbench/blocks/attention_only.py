@@ -1,0 +1,32 @@
+"""The mechanism and a residual, nothing else."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from synthbench.blocks.base import Block, block
+from synthbench.mechanisms import Mechanism
+
+
+@block
+class AttentionOnly(Block):
+    """``x + mix(x)``: no normalisation, no MLP, no dropout.
+
+    Source: the published synthetic table's model (Luna, Bouhsine & Choromanski, 2026, table 8), as coded.
+    """
+
+    name: ClassVar = "attention_only"
+    source: ClassVar = "slay2026"
+
+    def __init__(self, mixer: Mechanism, *, generator: torch.Generator | None = None) -> None:
+        """Hold the mechanism only."""
+        super().__init__(mixer, generator=generator)
+
+    def forward(
+        self, x: Float[Tensor, "*leading batch length model_dim"]
+    ) -> Float[Tensor, "*leading batch length model_dim"]:
+        """Add what was mixed."""
+        mixed: Tensor = self.mixer(x)
+        return x + mixed

@@ -1,0 +1,41 @@
+"""What a block is: the layer around a mechanism."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.mechanisms import Mechanism
+from synthbench.registry import Registry, decorator_for
+
+
+class Block(nn.Module, ABC):
+    """One layer of the model: a mechanism and what stands around it.
+
+    ``mixer`` is the mechanism, or the program that runs the mechanisms of many members.
+    """
+
+    kind: ClassVar = "block"
+    name: ClassVar[str]
+    version: ClassVar[int] = 1
+    source: ClassVar[str]
+
+    mixer: nn.Module
+
+    @abstractmethod
+    def __init__(self, mixer: Mechanism, *, generator: torch.Generator | None = None) -> None:
+        """Take the mechanism; draw what else the block holds from ``generator`` (the process-wide one if None)."""
+        super().__init__()
+        self.mixer = mixer
+
+    @abstractmethod
+    def forward(
+        self, x: Float[Tensor, "*leading batch length model_dim"]
+    ) -> Float[Tensor, "*leading batch length model_dim"]:
+        """Mix positions, then transform each."""
+
+
+BLOCKS: Registry[Block] = Registry("block", room="synthbench.blocks")
+block = decorator_for(BLOCKS)
