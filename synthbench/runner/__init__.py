@@ -1,0 +1,1 @@
+"""Plans what is missing, trains it, and writes rows."""

@@ -1,0 +1,99 @@
+"""Everything that changes a number: what a cell is, what a member is, and the identity of its row."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from synthbench.knobs import Value, arguments_of
+from synthbench.mechanisms import MECHANISMS, Mechanism
+from synthbench.registry import version_of
+from synthbench.results.schema import run_id
+from synthbench.suites import Suite
+from synthbench.tasks import TASKS, Task
+
+DTYPE = "float32"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One seed and one learning rate of a cell: what makes one row."""
+
+    seed: int
+    learning_rate: float
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """Task × size × mechanism × suite: what one job trains.
+
+    ``task_arguments`` and ``mechanism_arguments`` are what the suite or the command line sets; the rest are defaults.
+    ``is_full`` is False where ``--steps`` or ``--limit`` shortened the protocol.
+    """
+
+    suite: Suite
+    task_name: str
+    length: int
+    task_arguments: dict[str, Value]
+    mechanism_name: str
+    mechanism_arguments: dict[str, Value]
+    device_type: str
+    is_full: bool = True
+
+    @cached_property
+    def task(self) -> Task:
+        """The task with its knobs set."""
+        return TASKS[self.task_name](**self.task_arguments)  # type: ignore[arg-type]
+
+    @property
+    def mechanism(self) -> type[Mechanism]:
+        """The mechanism's class."""
+        return MECHANISMS[self.mechanism_name]
+
+    def mechanism_fields(self) -> dict[str, Any]:
+        """What the mechanism is built with, but for its generator."""
+        model = self.suite.model
+        return {
+            **self.mechanism_arguments,
+            "model_dim": model.model_dim,
+            "num_heads": model.num_heads,
+            "max_length": self.length,
+            "bias": model.bias,
+        }
+
+    @cached_property
+    def resolved_task_arguments(self) -> dict[str, Value]:
+        """Length and every knob of the task, defaults included."""
+        return {"length": self.length, **arguments_of(self.task)}
+
+    @cached_property
+    def resolved_mechanism_arguments(self) -> dict[str, Value]:
+        """Every hyper-parameter of the mechanism, defaults included."""
+        return arguments_of(self.mechanism(**self.mechanism_arguments))  # type: ignore[arg-type]
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What decides the result of every member, but for its seed and learning rate."""
+        suite = self.suite
+        return {
+            "suite": suite.name,
+            "suite_version": suite.version,
+            "task": self.task_name,
+            "task_version": version_of(TASKS[self.task_name]),
+            "task_args": self.resolved_task_arguments,
+            "mech": self.mechanism_name,
+            "mech_version": version_of(self.mechanism),
+            "mech_args": self.resolved_mechanism_arguments,
+            "model": suite.model.model_dump(mode="json"),
+            "training": suite.training.model_dump(mode="json", exclude={"learning_rates"}),
+            "evaluation": suite.evaluation.model_dump(mode="json"),
+            "dtype": DTYPE,
+            "device_type": self.device_type,
+        }
+
+    def member_identity(self, member: Member) -> dict[str, Any]:
+        """The complete resolved configuration of one member; its hash names the row."""
+        return {**self.identity, "seed": member.seed, "learning_rate": member.learning_rate}
+
+    def run_id(self, member: Member) -> str:
+        """The name of the member's row: 16 hex digits."""
+        return run_id(self.member_identity(member))

@@ -1,0 +1,109 @@
+"""What a row says of the machine and the software."""
+
+import hashlib
+import json
+import os
+import platform
+import resource
+import socket
+import subprocess
+import sys
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import synthbench
+from synthbench.errors import UsageError
+
+RELEVANT_PACKAGES = ("pandas", "pyarrow", "pebble", "ray", "scipy", "triton")
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device that ``auto``, ``cpu``, ``cuda`` or ``cuda:1`` means here.
+
+    Raises:
+        UsageError: If it is not one of these, or this machine has no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind, _, index = name.partition(":")
+    if kind not in ("cpu", "cuda") or (kind == "cpu" and index) or (index and not index.isdecimal()):
+        raise UsageError(f"device is {name!r}; allowed: auto, cpu, cuda, cuda:0, cuda:1, ...")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"device is {name!r}; this machine has {torch.cuda.device_count()} CUDA devices")
+    return torch.device(name)
+
+
+@lru_cache
+def software() -> dict[str, Any]:
+    """Versions, by column of a row."""
+    packages = {}
+    for package in RELEVANT_PACKAGES:
+        try:
+            packages[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {
+        "synthbench_version": synthbench.__version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+        "os": f"{platform.system()} {platform.release()}",
+        "packages": json.dumps(packages, sort_keys=True),
+        "host_hash": hashlib.sha256(f"synthbench:{socket.gethostname()}".encode()).hexdigest()[:12],
+        **_checkout(),
+    }
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """The device and its numeric settings, by column of a row."""
+    return {
+        "device_type": device.type,
+        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name(),
+        "num_threads": torch.get_num_threads(),
+        "n_visible_devices": torch.cuda.device_count() if device.type == "cuda" else 0,
+        "tf32": device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Most memory that was in use: of the device since the last reset, or of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@lru_cache
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _checkout() -> dict[str, Any]:
+    """Commit of the checkout that the package runs from, and whether its code was changed since."""
+    folder = Path(synthbench.__file__).parent
+    unknown = {"git_sha": None, "git_dirty": None}
+    if not (folder.parent / ".git").exists():
+        return unknown
+    try:
+        sha = _git(folder, "rev-parse", "HEAD")
+        changes = _git(folder, "status", "--porcelain", "--", ".")
+    except (OSError, subprocess.SubprocessError):
+        return unknown
+    return {"git_sha": sha, "git_dirty": bool(changes)}
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", os.fspath(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout.strip()  # noqa: S603

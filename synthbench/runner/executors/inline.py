@@ -1,0 +1,29 @@
+"""Runs jobs one after the other in this process."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import torch
+
+from synthbench.runner.executors.base import Executor, JobEvent
+from synthbench.runner.plan import Job
+from synthbench.runner.worker import Circumstances, execute
+
+
+class Inline(Executor):
+    """One process, one thread: for one or two jobs, for debugging, and for a GPU that one program fills."""
+
+    name: ClassVar = "inline"
+
+    def run(self, jobs: Sequence[Job], circumstances: Circumstances, stop: threading.Event) -> Iterator[JobEvent]:
+        """Run the jobs one after the other."""
+        threads_before = torch.get_num_threads()
+        torch.set_num_threads(1)  # as a worker of the pool has, so that the last bits agree
+        try:
+            for job in jobs:
+                if stop.is_set():
+                    return
+                yield JobEvent(job, execute(job, circumstances, number=1))
+        finally:
+            torch.set_num_threads(threads_before)

@@ -1,0 +1,182 @@
+"""Rows of the store from what became of members."""
+
+import hashlib
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+from synthbench.registry import code_hash, origin_of, version_of
+from synthbench.results.schema import canonical_json, skill
+from synthbench.runner.config import DTYPE, Cell, Member
+from synthbench.runner.environment import hardware, peak_memory_bytes, software
+from synthbench.runner.seeding import data_seed, init_seed
+from synthbench.runner.train import CellResult, MemberResult
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The circumstances of one try at a job: what a row says besides its result."""
+
+    device: torch.device
+    executor: str
+    number: int
+    queue_s: float
+    causal_checked: bool
+    started_at: datetime
+    began: float
+    """``time.monotonic()`` at the start."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a member has no score."""
+
+    status: str
+    error_type: str
+    message: str
+
+
+def member_row(cell: Cell, members: Sequence[Member], result: CellResult, index: int, attempt: Attempt) -> dict[str, Any]:
+    """The row of a member that was trained, whether it diverged or not."""
+    member = result.members[index]
+    training, evaluation = cell.suite.training, cell.suite.evaluation
+    score = member.score
+    tokens_a_step = len(members) * training.batch_size * cell.length
+    step_ms = result.step_ms_median if math.isfinite(result.step_ms_median) else None
+    eval_losses = [point.loss for point in member.validation if math.isfinite(point.loss)]
+    row = _common(cell, members, index, attempt)
+    row |= {
+        "status": "ok" if score else "diverged",
+        "error_type": None if score else "Diverged",
+        "error_message": None if score else f"the loss was not finite at step {member.diverged_at}",
+        "member_strategy": result.strategy,
+        "n_params": result.num_parameters,
+        "n_params_mixer": result.num_parameters_mixer,
+        "state_size": result.state_elements,
+        "n_train": result.steps * training.batch_size,
+        "n_eval": evaluation.test_sequences,
+        "score": score.accuracy if score else None,
+        "skill": skill(score.accuracy if score else None, row["floor"], row["ceiling"]),
+        "metrics": canonical_json(_metrics(member)),
+        "n_eval_examples": score.num_scored if score else None,
+        "n_correct": score.num_correct if score else None,
+        "train_loss": member.train_loss,
+        "eval_loss": score.loss if score else None,
+        "best_eval_loss": min(eval_losses, default=None),
+        "steps": member.diverged_at or result.steps,
+        "steps_to_threshold": member.steps_to_threshold,
+        "train_s": result.train_s,
+        "eval_s": result.eval_s,
+        "data_s": result.data_s,
+        "step_ms_median": step_ms,
+        "tokens_per_s": tokens_a_step / (step_ms / 1e3) if step_ms else None,
+    }
+    return row
+
+
+def failure_row(cell: Cell, members: Sequence[Member], index: int, failure: Failure, attempt: Attempt) -> dict[str, Any]:
+    """The row of a member that could not be trained: a status, never an accuracy of 0."""
+    unknown = (
+        "n_params n_params_mixer state_size n_train score skill n_eval_examples n_correct train_loss eval_loss "
+        "best_eval_loss steps steps_to_threshold train_s eval_s data_s step_ms_median tokens_per_s"
+    )
+    return {
+        **_common(cell, members, index, attempt),
+        **dict.fromkeys(unknown.split()),
+        "status": failure.status,
+        "error_type": failure.error_type,
+        "error_message": failure.message[:500],
+        "member_strategy": "loop",
+        "n_eval": cell.suite.evaluation.test_sequences,
+        "metrics": "{}",
+    }
+
+
+def curve_points(cell: Cell, result: MemberResult) -> list[dict[str, Any]]:
+    """The learning curve of a member, a point a row."""
+    run_id = cell.run_id(result.member)
+    tokens_a_step = cell.suite.training.batch_size * cell.length
+    return [{"run_id": run_id, **asdict(point), "tokens": point.step * tokens_a_step} for point in result.curve]
+
+
+def _metrics(member: MemberResult) -> dict[str, float | None]:
+    metrics: dict[str, float | None] = {}
+    if member.score:
+        metrics["score_std_over_sequences"] = member.score.std_over_sequences
+    if member.validation:
+        metrics["validation_accuracy"] = member.validation[-1].accuracy
+    return metrics
+
+
+def _common(cell: Cell, members: Sequence[Member], index: int, attempt: Attempt) -> dict[str, Any]:
+    member = members[index]
+    suite, model, training = cell.suite, cell.suite.model, cell.suite.training
+    task, mechanism = cell.task, cell.mechanism
+    floor, ceiling = task.floor(cell.length), task.ceiling(cell.length)
+    config = canonical_json(cell.member_identity(member))
+    return {
+        "run_id": cell.run_id(member),
+        "suite": suite.name,
+        "suite_version": suite.version,
+        "is_full": cell.is_full,
+        "task": cell.task_name,
+        "task_category": task.category(),
+        "task_version": version_of(type(task)),
+        "task_source": task.source,
+        "task_args": canonical_json(cell.resolved_task_arguments),
+        "seq_len": cell.length,
+        "vocab_size": task.vocab_size,
+        "mech": cell.mechanism_name,
+        "mech_label": mechanism.label,
+        "mech_family": mechanism.family,
+        "mech_source": mechanism.source,
+        "mech_version": version_of(mechanism),
+        "mech_origin": origin_of(mechanism),
+        "mech_args": canonical_json(cell.resolved_mechanism_arguments),
+        "mech_code_hash": code_hash(mechanism),
+        "causal_checked": attempt.causal_checked,
+        "block": model.block,
+        "positions": model.positions,
+        "d_model": model.model_dim,
+        "n_layers": model.num_layers,
+        "n_heads": model.num_heads,
+        "seed": member.seed,
+        "data_seed": data_seed(task, cell.length, member.seed),
+        "init_seed": init_seed(member.seed),
+        "ensemble_size": len(members),
+        "ensemble_index": index,
+        "metric_name": "accuracy",
+        "floor": floor.value,
+        "floor_kind": floor.kind,
+        "ceiling": ceiling.value,
+        "ceiling_kind": ceiling.kind,
+        "score_ood": None,
+        "steps_planned": training.steps,
+        "batch_size": training.batch_size,
+        "optimizer": training.optimizer,
+        "lr": member.learning_rate,
+        "weight_decay": training.weight_decay,
+        "tuning_trials": len(training.learning_rates),
+        "tuning_rule": "none: one fixed rate" if len(training.learning_rates) == 1 else "none: a row for every rate",
+        "config_json": config,
+        "config_hash": hashlib.sha256(config.encode()).hexdigest()[:16],
+        "dtype": DTYPE,
+        "amp": False,
+        "compiled": False,
+        "wall_s": time.monotonic() - attempt.began,
+        "queue_s": attempt.queue_s,
+        "peak_mem_bytes": peak_memory_bytes(attempt.device),
+        "flops_estimate": None,
+        "started_at": attempt.started_at,
+        "finished_at": datetime.now(UTC),
+        "executor": attempt.executor,
+        "attempt": attempt.number,
+        "verified_by": None,
+        **software(),
+        **hardware(attempt.device),
+    }

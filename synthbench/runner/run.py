@@ -1,0 +1,166 @@
+"""Runs what is missing: the one function behind ``synthbench run`` and :func:`synthbench.run`."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from synthbench.errors import UsageError
+from synthbench.results import Store
+from synthbench.runner.environment import resolve_device
+from synthbench.runner.executors import Executor, Inline, Pool
+from synthbench.runner.plan import Plan, make_cells, make_plan, select_mechanisms, select_tasks, shortened
+from synthbench.runner.worker import Circumstances, Outcome
+from synthbench.suites import load_suite
+
+GROUP_SIZE = {"cpu": 1, "cuda": 64}
+"""Members that train as one program. On a CPU it brings nothing; on a GPU a step is bound by launches, not by work."""
+
+Rerun = str
+RERUNS = ("none", "failed", "all")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks for; every field is an option of ``synthbench run``."""
+
+    suite: str = "paper"
+    tasks: Sequence[str] = ("all",)
+    mechanisms: Sequence[str] = ()
+    """Empty: those that the suite names."""
+    seeds: Sequence[int] = ()
+    """Empty: those of the suite."""
+    device: str = "auto"
+    steps: int | None = None
+    limit: int | None = None
+    results: Path = Path("results")
+    executor: str = "auto"
+    workers: int | None = None
+    timeout_s: float | None = None
+    group_size: int | None = None
+    rerun: Rerun = "none"
+
+
+@dataclass
+class RunReport:
+    """What became of a request."""
+
+    num_planned: int
+    num_done_before: int
+    outcomes: list[Outcome] = field(default_factory=list)
+    wall_s: float = 0.0
+    is_interrupted: bool = False
+
+    @property
+    def failed(self) -> list[Outcome]:
+        """Rows that were written without a score."""
+        return [outcome for outcome in self.outcomes if outcome.status != "ok"]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every planned row is there, those of this run all with a score."""
+        return not self.failed and not self.is_interrupted
+
+
+def plan_request(request: Request, device: torch.device) -> Plan:
+    """What a request plans and what of it is missing; reads the store, writes nothing.
+
+    Raises:
+        UsageError: If a name, argument or value is not allowed.
+        StoreError: If the store exists and cannot be read.
+    """
+    if request.rerun not in RERUNS:
+        raise UsageError(f"rerun is {request.rerun!r}; allowed: {', '.join(RERUNS)}")
+    if request.group_size is not None and request.group_size < 1:
+        raise UsageError(f"group size is {request.group_size}; allowed: 1 and more")
+    suite = load_suite(request.suite)
+    shorter = shortened(suite, steps=request.steps, limit=request.limit)
+    mechanisms = select_mechanisms(suite, list(request.mechanisms) or [",".join(suite.mechanisms)])
+    cells = make_cells(
+        shorter,
+        select_tasks(suite, request.tasks),
+        mechanisms,
+        device_type=device.type,
+        is_full=shorter == suite,
+    )
+    return make_plan(
+        cells,
+        list(request.seeds) or suite.seeds,
+        _done(request.results, request.rerun),
+        group_size=request.group_size or GROUP_SIZE[device.type],
+    )
+
+
+def run(
+    request: Request,
+    *,
+    on_plan: Callable[[Plan, Executor], None] = lambda _plan, _executor: None,
+    on_outcome: Callable[[Outcome], None] = lambda _outcome: None,
+    stop: threading.Event | None = None,
+) -> RunReport:
+    """Run what is missing and write a row for each member; the same request again runs only what is still missing.
+
+    Args:
+        request: What to run, and where.
+        on_plan: Called once, before the first job.
+        on_outcome: Called for every row that was written.
+        stop: Set it to begin no further job.
+
+    Raises:
+        UsageError: If a name, argument or value is not allowed.
+        StoreError: If the store cannot be written; raised before any training where it can be known.
+    """
+    began = time.monotonic()
+    stop = stop or threading.Event()
+    device = resolve_device(request.device)
+    plan = plan_request(request, device)
+    executor = make_executor(request, plan, device)
+    Store.open(request.results, create=True)
+    report = RunReport(plan.num_planned, plan.num_done)
+    on_plan(plan, executor)
+    circumstances = Circumstances(request.results.absolute(), str(device), executor.name, time.time())
+    for event in executor.run(plan.jobs, circumstances, stop):
+        for outcome in event.outcomes:
+            report.outcomes.append(outcome)
+            on_outcome(outcome)
+    report.is_interrupted = len(report.outcomes) < plan.num_missing
+    report.wall_s = time.monotonic() - began
+    return report
+
+
+def make_executor(request: Request, plan: Plan, device: torch.device) -> Executor:
+    """The executor that a request names; ``auto`` is inline for up to two jobs or on a GPU, else a process a core.
+
+    Raises:
+        UsageError: If the name or a number is not allowed.
+    """
+    if request.executor not in ("auto", "inline", "pool"):
+        raise UsageError(f"executor is {request.executor!r}; allowed: auto, inline, pool")
+    if request.workers is not None and request.workers < 1:
+        raise UsageError(f"workers is {request.workers}; allowed: 1 and more")
+    if request.timeout_s is not None and not request.timeout_s > 0:
+        raise UsageError(f"timeout is {request.timeout_s}; allowed: more than 0 seconds")
+    needs_pool = request.workers is not None or request.timeout_s is not None
+    is_small = len(plan.jobs) <= 2 or device.type == "cuda"
+    if request.executor == "inline" or (request.executor == "auto" and is_small and not needs_pool):
+        if needs_pool:
+            raise UsageError("workers and timeout need the pool executor, not inline")
+        return Inline()
+    return Pool(request.workers or usable_cores(), request.timeout_s)
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _done(results: Path, rerun: Rerun) -> set[str]:
+    """Run ids that need no run. Rows are read, not only listed, so a damaged one is run again."""
+    if rerun == "all" or not results.joinpath("store.json").exists():
+        return set()
+    statuses = Store.open(results, create=False).statuses()
+    return {run_id for run_id, status in statuses.items() if rerun == "none" or status == "ok"}

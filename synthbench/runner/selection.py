@@ -1,0 +1,94 @@
+"""Reads what a user names: lists, globs, ``@category``, ``all``, ``!name``, and arguments as in ``slay:R=3,P=8``."""
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from synthbench.errors import UnknownName, UsageError
+
+Selection = dict[str, dict[str, str]]
+"""Selected names in order, each with the arguments that were given as text."""
+
+
+def select(
+    kind: str, expressions: Sequence[str], names: Sequence[str], group_of: Callable[[str], str]
+) -> Selection:
+    """The names that some expressions select, and the arguments given with them.
+
+    Args:
+        kind: What is selected, for messages: ``task``.
+        expressions: What the user wrote, one an option; each is a comma list. ``!`` before a term takes names away, so
+            ``all,!parity`` is all but one; if every term takes away, they take from all.
+        names: What can be selected, in the order in which it is returned.
+        group_of: The group of a name, which ``@group`` selects: the category of a task, the family of a mechanism.
+
+    Raises:
+        UnknownName: If a name or group does not exist, or a glob matches nothing.
+        UsageError: If an expression is malformed, or nothing is left.
+    """
+    terms = [term for expression in expressions for term in split_terms(expression)]
+    if not terms:
+        raise UsageError(f"no {kind} is named; allowed: {', '.join(names)}, a glob, @group, all or !name")
+    chosen: dict[str, dict[str, str]] = {}
+    if all(term.startswith("!") for term in terms):
+        chosen = {name: {} for name in names}
+    for term in terms:
+        is_exclusion = term.startswith("!")
+        pattern, arguments = parse_term(term.removeprefix("!"))
+        for name in _matches(kind, pattern, names, group_of):
+            if is_exclusion:
+                chosen.pop(name, None)
+            else:
+                chosen[name] = {**chosen.get(name, {}), **arguments}
+    if not chosen:
+        raise UsageError(f"{','.join(expressions)!r} leaves no {kind}")
+    return {name: chosen[name] for name in names if name in chosen}
+
+
+def split_terms(expression: str) -> list[str]:
+    """Split a comma list; ``P=8`` after ``slay:R=3`` belongs to the term before it."""
+    terms: list[str] = []
+    for piece in (part.strip() for part in expression.split(",")):
+        if "=" in piece and ":" not in piece.partition("=")[0] and terms:
+            terms[-1] += f",{piece}"
+        elif piece:
+            terms.append(piece)
+    return terms
+
+
+def parse_term(term: str) -> tuple[str, dict[str, str]]:
+    """Split ``slay:R=3,P=8`` into the name and its arguments.
+
+    Raises:
+        UsageError: If an argument is not of the form ``name=value``.
+    """
+    name, colon, text = term.partition(":")
+    arguments: dict[str, str] = {}
+    for piece in text.split(",") if colon else ():
+        argument, equals, value = piece.partition("=")
+        if not (equals and argument and value):
+            raise UsageError(f"argument {piece!r} of {name!r} is malformed; allowed: name=value")
+        arguments[argument.strip()] = value.strip()
+    return name, arguments
+
+
+def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a suite, overridden by those of the command line."""
+    return {**defaults, **given}
+
+
+def _matches(kind: str, pattern: str, names: Sequence[str], group_of: Callable[[str], str]) -> list[str]:
+    if pattern == "all":
+        return list(names)
+    if pattern.startswith("@"):
+        groups = {name: group_of(name) for name in names}
+        if pattern[1:] not in groups.values():
+            raise UnknownName(f"group of {kind}s", pattern[1:], set(groups.values()))
+        return [name for name, group in groups.items() if group == pattern[1:]]
+    if any(sign in pattern for sign in "*?["):
+        found = [name for name in names if fnmatchcase(name, pattern)]
+    else:
+        found = [name for name in names if name == pattern]
+    if not found:
+        raise UnknownName(kind, pattern, names)
+    return found

@@ -1,0 +1,63 @@
+"""Data for members, on the device: a stream for each seed, members of one seed share it."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from synthbench.runner.config import Cell, Member
+from synthbench.runner.seeding import Split, data_blocks
+from synthbench.tasks import IGNORE
+
+T = TypeVar("T")
+
+
+class DeviceBlock(NamedTuple):
+    """Many batches of all members, moved at once.
+
+    ``inputs`` is [batches, members, batch, length]; ``targets`` is [batches, members, batch, columns], where
+    ``columns`` are the positions at which anything is scored. Tokens behind the last of these are cut off: every
+    mechanism is causal, so nothing that is scored depends on them.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    columns: Tensor
+
+
+def device_blocks(
+    cell: Cell, members: Sequence[Member], split: Split, *, num_batches: int, batch_size: int, device: torch.device
+) -> Iterator[DeviceBlock]:
+    """Draw the members' streams block by block and move each block to the device.
+
+    On a GPU the next block is drawn while the device works on this one.
+    """
+    seeds = list(dict.fromkeys(member.seed for member in members))
+    stream_of_member = [seeds.index(member.seed) for member in members]
+    streams = [
+        data_blocks(cell.task, cell.length, split, seed, num_batches=num_batches, batch_size=batch_size)
+        for seed in seeds
+    ]
+
+    def move() -> Iterator[DeviceBlock]:
+        for batches in zip(*streams, strict=True):
+            inputs = np.stack([batches[stream].inputs for stream in stream_of_member], axis=1)
+            targets = np.stack([batches[stream].targets for stream in stream_of_member], axis=1)
+            columns = np.flatnonzero((targets != IGNORE).any(axis=(0, 1, 2)))
+            scored = np.ascontiguousarray(targets[..., columns])
+            visible = np.ascontiguousarray(inputs[..., : columns.max(initial=0) + 1])
+            yield DeviceBlock(*(torch.from_numpy(array).to(device) for array in (visible, scored, columns)))
+
+    return move() if device.type == "cpu" else prefetched(move())
+
+
+def prefetched(iterator: Iterator[T]) -> Iterator[T]:
+    """The same items, each made by a thread while the consumer works on the one before."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        pending = thread.submit(next, iterator, None)
+        while (item := pending.result()) is not None:
+            pending = thread.submit(next, iterator, None)
+            yield item

@@ -1,0 +1,211 @@
+"""Trains all members of a cell as one program."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from synthbench.mechanisms import num_parameters
+from synthbench.runner.config import Cell, Member
+from synthbench.runner.ensemble import SequenceModel, Strategy, stack_models, strategy_of
+from synthbench.runner.evaluate import Score, evaluate, member_losses
+from synthbench.runner.optimiser import make_optimiser
+from synthbench.runner.seeding import init_generator
+from synthbench.runner.stream import device_blocks
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One number of a learning curve."""
+
+    step: int
+    split: str
+    metric: str
+    value: float
+    wall_s: float
+
+
+@dataclass
+class MemberResult:
+    """What became of one member; ``score`` is None if it diverged."""
+
+    member: Member
+    score: Score | None = None
+    validation: list[Score] = field(default_factory=list)
+    train_loss: float = math.nan
+    diverged_at: int | None = None
+    steps_to_threshold: int | None = None
+    curve: list[CurvePoint] = field(default_factory=list)
+
+
+@dataclass
+class CellResult:
+    """What became of the members that were trained together, and what it cost."""
+
+    members: list[MemberResult]
+    strategy: Strategy
+    num_parameters: int
+    num_parameters_mixer: int
+    state_elements: int
+    steps: int = 0
+    train_s: float = 0.0
+    eval_s: float = 0.0
+    data_s: float = 0.0
+    step_ms_median: float = math.nan
+
+
+def build_models(cell: Cell, members: Sequence[Member]) -> list[SequenceModel]:
+    """One model a member, each drawn from the member's own ``init`` stream."""
+    fields = cell.mechanism_fields()
+    return [
+        SequenceModel(
+            cell.suite.model,
+            cell.task.vocab_size,
+            cell.length,
+            lambda generator: cell.mechanism(**fields, generator=generator),
+            init_generator(member.seed),
+        )
+        for member in members
+    ]
+
+
+class Trainer:
+    """The program of one cell: model, optimiser and streams of all its members."""
+
+    def __init__(self, cell: Cell, members: Sequence[Member], device: torch.device) -> None:
+        """Build the members' models and stack them."""
+        self.cell, self.members, self.device = cell, list(members), device
+        models = build_models(cell, members)
+        self.num_parameters = num_parameters(models[0])
+        mixers = [block.mixer for block in models[0].blocks]
+        self.num_parameters_mixer = sum(num_parameters(mixer) for mixer in mixers)
+        self.state_elements = mixers[0].state_elements(cell.length)
+        self.strategy = strategy_of(cell.mechanism, cell.mechanism_fields())
+        self.model = stack_models(models, self.strategy).to(device)
+        self.optimiser = make_optimiser(
+            self.model.parameters(), [member.learning_rate for member in members], cell.suite.training
+        )
+
+    def step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """One gradient step of every member; returns their losses [members], in nats.
+
+        The losses are summed, so no gradient crosses from one member to another and one that diverges harms none.
+        """
+        losses = member_losses(self.model(inputs, columns), targets)
+        self.optimiser.zero_grad()
+        losses.sum().backward()
+        self.optimiser.step()
+        return losses.detach()
+
+
+def train_cell(cell: Cell, members: Sequence[Member], device: torch.device) -> CellResult:
+    """Train members of one cell together and evaluate each; the test stream is opened once, at the end."""
+    trainer = Trainer(cell, members, device)
+    result = CellResult(
+        members=[MemberResult(member) for member in members],
+        strategy=trainer.strategy,
+        num_parameters=trainer.num_parameters,
+        num_parameters_mixer=trainer.num_parameters_mixer,
+        state_elements=trainer.state_elements,
+    )
+    _train(trainer, result)
+    _test(trainer, result)
+    return result
+
+
+def _train(trainer: Trainer, result: CellResult) -> None:
+    settings, evaluation = trainer.cell.suite.training, trainer.cell.suite.evaluation
+    began = time.perf_counter()
+    eval_before = result.eval_s
+    validation = device_blocks(
+        trainer.cell,
+        trainer.members,
+        "validation",
+        num_batches=-(-settings.steps // evaluation.curve_every),
+        batch_size=evaluation.curve_sequences,
+        device=trainer.device,
+    )
+    points = (
+        block._replace(inputs=block.inputs[index : index + 1], targets=block.targets[index : index + 1])
+        for block in validation
+        for index in range(len(block.inputs))
+    )
+    losses: list[torch.Tensor] = []
+    step_seconds: list[float] = []
+    interval_began, drawing_began = began, began
+    stream = device_blocks(
+        trainer.cell,
+        trainer.members,
+        "train",
+        num_batches=settings.steps,
+        batch_size=settings.batch_size,
+        device=trainer.device,
+    )
+    for inputs, targets, columns in stream:
+        result.data_s += time.perf_counter() - drawing_began
+        for batch, labels in zip(inputs, targets, strict=True):
+            losses.append(trainer.step(batch, labels, columns))
+            result.steps += 1
+            if result.steps % evaluation.curve_every and result.steps != settings.steps:
+                continue
+            interval_losses = torch.stack(losses).double().cpu().numpy()  # waits for the device
+            now = time.perf_counter()
+            step_seconds.append((now - interval_began) / len(losses))
+            scores = evaluate(trainer.model, [next(points)])
+            result.eval_s += time.perf_counter() - now
+            wall_s = time.perf_counter() - began
+            for member, member_losses_, score in zip(result.members, interval_losses.T, scores, strict=True):
+                _record(member, trainer.cell, result.steps, member_losses_, score, wall_s)
+            if all(member.diverged_at is not None for member in result.members):
+                break
+            losses, interval_began = [], time.perf_counter()
+        else:
+            drawing_began = time.perf_counter()
+            continue
+        break
+    result.step_ms_median = float(np.median(step_seconds)) * 1e3
+    result.train_s = time.perf_counter() - began - (result.eval_s - eval_before) - result.data_s
+
+
+def _record(
+    result: MemberResult, cell: Cell, step: int, losses: np.ndarray, score: Score, wall_s: float
+) -> None:
+    """Add a point to a member's curve, or end the curve where its loss is no longer a number."""
+    if result.diverged_at is not None:
+        return
+    result.train_loss = float(losses.mean())
+    result.validation.append(score)
+    result.curve += [
+        CurvePoint(step, "train", "loss", result.train_loss, wall_s),
+        CurvePoint(step, "validation", "loss", score.loss, wall_s),
+        CurvePoint(step, "validation", "accuracy", score.accuracy, wall_s),
+    ]
+    if not (np.isfinite(losses).all() and math.isfinite(score.loss)):
+        result.diverged_at = step
+        return
+    floor, ceiling = cell.task.floor(cell.length).value, cell.task.ceiling(cell.length).value
+    solved = floor + cell.suite.evaluation.threshold * (ceiling - floor)
+    if result.steps_to_threshold is None and ceiling > floor and score.accuracy >= solved:
+        result.steps_to_threshold = step
+
+
+def _test(trainer: Trainer, result: CellResult) -> None:
+    """Score the members that did not diverge on the test stream, which nothing else reads."""
+    if all(member.diverged_at is not None for member in result.members):
+        return
+    began = time.perf_counter()
+    blocks = device_blocks(
+        trainer.cell,
+        trainer.members,
+        "test",
+        num_batches=1,
+        batch_size=trainer.cell.suite.evaluation.test_sequences,
+        device=trainer.device,
+    )
+    for member, score in zip(result.members, evaluate(trainer.model, blocks), strict=True):
+        if member.diverged_at is None:
+            member.score = score
+    result.eval_s += time.perf_counter() - began

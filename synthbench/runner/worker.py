@@ -1,0 +1,158 @@
+"""What a worker does with a job: train, write the rows, say what became of each. The driver only watches."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from synthbench.contract.mechanisms import check_causality
+from synthbench.errors import ContractError, StoreError
+from synthbench.mechanisms import MECHANISMS
+from synthbench.results import Store
+from synthbench.runner.config import Cell, Member
+from synthbench.runner.plan import Job
+from synthbench.runner.rows import Attempt, Failure, curve_points, failure_row, member_row
+from synthbench.runner.train import train_cell
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What is the same for every job of a command."""
+
+    results: Path
+    device: str
+    executor: str
+    planned_at: float
+    """``time.time()`` when the plan was made."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one member, for whoever watches."""
+
+    run_id: str
+    task: str
+    mechanism: str
+    seed: int
+    status: str
+    score: float | None
+    wall_s: float
+    message: str | None = None
+
+
+def execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome]:
+    """Train the members of a job and write the rows that are missing.
+
+    Whatever a mechanism raises becomes a row with a status. Out of memory halves the members that train together until
+    one is left.
+
+    Raises:
+        StoreError: If a row cannot be written; nothing is left half done.
+    """
+    started_at, began = datetime.now(UTC), time.monotonic()
+    device = torch.device(circumstances.device)
+    attempt = Attempt(
+        device=device,
+        executor=circumstances.executor,
+        number=number,
+        queue_s=max(0.0, time.time() - circumstances.planned_at),
+        causal_checked=False,
+        started_at=started_at,
+        began=began,
+    )
+    store = Store.open(circumstances.results, create=True)
+    violation = _causality_violation(job.cell)
+    if violation is not None:
+        return record_failure(job, Failure("contract", "ContractError", violation), attempt, store)
+    return _train(job, job.members, replace(attempt, causal_checked=True), store)
+
+
+def record_failure(job: Job, failure: Failure, attempt: Attempt, store: Store) -> list[Outcome]:
+    """Write a row with the failure's status for every missing member of a job."""
+    return _fail(job, job.members, failure, attempt, store)
+
+
+def driver_attempt(circumstances: Circumstances, number: int) -> Attempt:
+    """The circumstances of a job that the driver gives up on: its worker can no longer say."""
+    return Attempt(
+        device=torch.device(circumstances.device),
+        executor=circumstances.executor,
+        number=number,
+        queue_s=0.0,
+        causal_checked=False,
+        started_at=datetime.now(UTC),
+        began=time.monotonic(),
+    )
+
+
+def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) -> list[Outcome]:
+    cell = job.cell
+    try:
+        result = train_cell(cell, members, attempt.device)
+    except StoreError:
+        raise
+    except Exception as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
+        if not _is_out_of_memory(problem):
+            return _fail(job, members, Failure("error", type(problem).__name__, str(problem)), attempt, store)
+        if len(members) == 1:
+            return _fail(job, members, Failure("oom", type(problem).__name__, str(problem)), attempt, store)
+        half = len(members) // 2
+        return [
+            *_train(job, members[:half], attempt, store),
+            *_train(job, members[half:], attempt, store),
+        ]
+    outcomes = []
+    for index, trained in enumerate(result.members):
+        if trained.member in job.missing:
+            row = member_row(cell, members, result, index, attempt)
+            store.write(row, curve_points(cell, trained))
+            outcomes.append(_outcome(cell, trained.member, row))
+    return outcomes
+
+
+def _fail(
+    job: Job, members: Sequence[Member], failure: Failure, attempt: Attempt, store: Store
+) -> list[Outcome]:
+    outcomes = []
+    for index, member in enumerate(members):
+        if member in job.missing:
+            row = failure_row(job.cell, members, index, failure, attempt)
+            store.write(row, [])
+            outcomes.append(_outcome(job.cell, member, row))
+    return outcomes
+
+
+def _outcome(cell: Cell, member: Member, row: dict[str, object]) -> Outcome:
+    return Outcome(
+        run_id=str(row["run_id"]),
+        task=cell.task_name,
+        mechanism=cell.mechanism_name,
+        seed=member.seed,
+        status=str(row["status"]),
+        score=row["score"],  # type: ignore[arg-type]
+        wall_s=row["wall_s"],  # type: ignore[arg-type]
+        message=row["error_message"],  # type: ignore[arg-type]
+    )
+
+
+def _causality_violation(cell: Cell) -> str | None:
+    """What the probe of causality found in the cell's mechanism; once a process and mechanism."""
+    return _probe(cell.mechanism_name, tuple(sorted(cell.mechanism_arguments.items())))
+
+
+@lru_cache(maxsize=256)
+def _probe(name: str, arguments: tuple[tuple[str, object], ...]) -> str | None:
+    try:
+        check_causality(MECHANISMS[name], dict(arguments))
+    except ContractError as problem:
+        return str(problem)
+    return None
+
+
+def _is_out_of_memory(problem: Exception) -> bool:
+    # On a CPU a failed allocation is a plain RuntimeError.
+    return isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(problem)
