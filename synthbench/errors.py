@@ -33,8 +33,8 @@ class UnknownName(UsageError):
 
     def __init__(self, kind: str, name: str, allowed: Iterable[str]) -> None:
         """Compose the message: ``no task called 'coppy'; did you mean 'copy'?``."""
-        self.kind, self.name = kind, name
-        choices = sorted(allowed)
+        self.kind, self.name, self.allowed = kind, name, sorted(allowed)
+        choices = self.allowed
         nearest = get_close_matches(name, choices, n=3, cutoff=0.6)
         if nearest:
             hint = "did you mean " + " or ".join(repr(choice) for choice in nearest) + "?"
@@ -43,6 +43,10 @@ class UnknownName(UsageError):
         else:
             hint = "there is none"
         super().__init__(f"no {kind} called {name!r}; {hint}")
+
+    def __reduce__(self) -> tuple[type["UnknownName"], tuple[str, str, list[str]]]:
+        """Pickle by the arguments: an error must come back from a worker process."""
+        return UnknownName, (self.kind, self.name, self.allowed)
 
 
 class StoreError(SynthbenchError):

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from synthbench.errors import UnknownName, UsageError
 
 Value = bool | int | float | str
+Number = int | float
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class Knob:
     name: str
     type: type
     default: Value
-    low: float | None
-    high: float | None
+    low: Number | None
+    high: Number | None
     choices: tuple[str, ...]
     meaning: str
 
@@ -35,7 +36,7 @@ class Knob:
         return self.type.__name__ + bounds
 
 
-def knob(default: Value, meaning: str, *, low: float | None = None, high: float | None = None) -> Any:
+def knob(default: Value, meaning: str, *, low: Number | None = None, high: Number | None = None) -> Any:
     """Declare a dataclass field with a range (both ends allowed) and a one-line meaning."""
     return dataclasses.field(default=default, metadata={"meaning": meaning, "low": low, "high": high})
 
@@ -45,7 +46,7 @@ def knobs_of(unit: type) -> dict[str, Knob]:
     hints = get_type_hints(unit)
     knobs = {}
     for field in dataclasses.fields(unit):
-        if "meaning" not in field.metadata:
+        if "meaning" not in field.metadata or field.default is dataclasses.MISSING:
             continue
         hint = hints[field.name]
         choices = tuple(get_args(hint)) if get_origin(hint) is Literal else ()
@@ -87,16 +88,25 @@ def coerce(kind: str, unit: type, arguments: dict[str, Any]) -> dict[str, Value]
 
 
 def check(unit: object) -> None:
-    """Check every knob of an instance; for ``__post_init__``.
+    """Check every knob of an instance; for ``__post_init__``. A number must be one already: texts are not read.
 
     Raises:
         UsageError: If a value has the wrong type or lies outside its range.
     """
-    coerce(getattr(unit, "kind", "unit"), type(unit), arguments_of(unit))
+    name = getattr(unit, "name", type(unit).__name__)
+    for knob_of_unit in knobs_of(type(unit)).values():
+        value = getattr(unit, knob_of_unit.name)
+        if isinstance(value, str) and not isinstance(knob_of_unit.default, str):
+            raise _refusal(f"{name}:{knob_of_unit.name}", knob_of_unit, value)
+        _convert(f"{name}:{knob_of_unit.name}", knob_of_unit, value)
+
+
+def _refusal(label: str, declared: Knob, value: object) -> UsageError:
+    return UsageError(f"{label} is {value!r}; allowed: {declared.allowed()}")
 
 
 def _convert(label: str, declared: Knob, value: Any) -> Value:
-    refusal = UsageError(f"{label} is {value!r}; allowed: {declared.allowed()}")
+    refusal = _refusal(label, declared, value)
     if declared.choices or declared.type is str:
         if not isinstance(value, str) or (declared.choices and value not in declared.choices):
             raise refusal
@@ -111,7 +121,7 @@ def _convert(label: str, declared: Knob, value: Any) -> Value:
         raise refusal
     try:
         number = declared.type(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise refusal from None
     too_low = declared.low is not None and not number >= declared.low
     too_high = declared.high is not None and not number <= declared.high

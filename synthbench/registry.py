@@ -10,7 +10,7 @@ import inspect
 import pkgutil
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -87,21 +87,11 @@ class Registry(Mapping[str, type[T]]):
     def _load(self) -> None:
         if self._is_loaded:
             return
-        self._is_loaded = True
         package = importlib.import_module(self._room)
         for module in pkgutil.walk_packages(package.__path__, prefix=f"{self._room}."):
             if not module.name.rpartition(".")[2].startswith("_"):
                 importlib.import_module(module.name)
-
-
-def decorator_for(registry: "Registry[Any]") -> Callable[[type[T]], type[T]]:
-    """Make the class decorator that registers a unit: ``@task``, ``@position``."""
-
-    def register(unit: type[T]) -> type[T]:
-        registry.register(unit)
-        return unit
-
-    return register
+        self._is_loaded = True
 
 
 def code_hash(unit: type[Any]) -> str:

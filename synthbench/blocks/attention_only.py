@@ -30,3 +30,10 @@ class AttentionOnly(Block):
         """Add what was mixed."""
         mixed: Tensor = self.mixer(x)
         return x + mixed
+
+    def forward_last(
+        self, x: Float[Tensor, "*leading batch length model_dim"]
+    ) -> Float[Tensor, "*leading batch 1 model_dim"]:
+        """Add what was mixed into the last position."""
+        mixed: Tensor = self.mixer.forward_last(x)
+        return x[..., -1:, :] + mixed

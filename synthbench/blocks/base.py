@@ -1,14 +1,16 @@
 """What a block is: the layer around a mechanism."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from synthbench.mechanisms import Mechanism
-from synthbench.registry import Registry, decorator_for
+from synthbench.registry import Registry
+
+T = TypeVar("T", bound="Block")
 
 
 class Block(nn.Module, ABC):
@@ -36,6 +38,17 @@ class Block(nn.Module, ABC):
     ) -> Float[Tensor, "*leading batch length model_dim"]:
         """Mix positions, then transform each."""
 
+    @abstractmethod
+    def forward_last(
+        self, x: Float[Tensor, "*leading batch length model_dim"]
+    ) -> Float[Tensor, "*leading batch 1 model_dim"]:
+        """What ``forward`` gives at the last position."""
+
 
 BLOCKS: Registry[Block] = Registry("block", room="synthbench.blocks")
-block = decorator_for(BLOCKS)
+
+
+def block(unit: type[T]) -> type[T]:
+    """Register a block under its name; for use as a decorator."""
+    BLOCKS.register(unit)
+    return unit

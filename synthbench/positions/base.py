@@ -1,14 +1,16 @@
 """What a position encoding is: how the order of the tokens reaches a mechanism."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.layers import MemberLayer
-from synthbench.registry import Registry, decorator_for
+from synthbench.registry import Registry
+
+T = TypeVar("T", bound="PositionEncoding")
 
 
 class PositionEncoding(MemberLayer, ABC):
@@ -32,4 +34,9 @@ class PositionEncoding(MemberLayer, ABC):
 
 
 POSITIONS: Registry[PositionEncoding] = Registry("position encoding", room="synthbench.positions")
-position = decorator_for(POSITIONS)
+
+
+def position(unit: type[T]) -> type[T]:
+    """Register a position encoding under its name; for use as a decorator."""
+    POSITIONS.register(unit)
+    return unit

@@ -1,5 +1,6 @@
 """Everything that changes a number: what a cell is, what a member is, and the identity of its row."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -89,6 +90,10 @@ class Cell:
             "dtype": DTYPE,
             "device_type": self.device_type,
         }
+
+    def members(self, seeds: Sequence[int]) -> list[Member]:
+        """A member for each seed and each of the suite's learning rates."""
+        return [Member(seed, rate) for rate in self.suite.training.learning_rates for seed in seeds]
 
     def member_identity(self, member: Member) -> dict[str, Any]:
         """The complete resolved configuration of one member; its hash names the row."""

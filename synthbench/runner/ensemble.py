@@ -51,12 +51,20 @@ class SequenceModel(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "*leading batch length"], columns: Int[Tensor, " columns"] | None = None
     ) -> Float[Tensor, "*leading batch columns classes"]:
-        """Logits at every position, or at some: where nothing is scored the head need not run."""
+        """Logits at every position, or at some: where nothing is scored the head need not run.
+
+        A single column must be the last one, which is all that the last block then computes.
+        """
         x = self.position.embed(self.embedding(tokens))
-        for block in self.blocks:
+        *blocks, last = self.blocks
+        for block in blocks:
             x = block(x)
-        if columns is not None:
-            x = x.index_select(-2, columns)
+        if columns is not None and len(columns) == 1:
+            x = last.forward_last(x)
+        else:
+            x = last(x)
+            if columns is not None and len(columns) < x.shape[-2]:
+                x = x.index_select(-2, columns)
         logits: Tensor = self.head(x)
         return logits
 
@@ -75,9 +83,21 @@ class FoldedAttention(nn.Module):
         self, x: Float[Tensor, "members batch length model_dim"]
     ) -> Float[Tensor, "members batch length model_dim"]:
         """Project every member by its own matrices, attend in all of them at once."""
-        q, k, v = (part.flatten(0, 1) for part in self.attention.split_heads(self.attention.qkv(x)))
-        attended = self.attention.attend(q, k, v).unflatten(0, x.shape[:2])
-        return self.attention.out(attended.transpose(-2, -3).flatten(-2))
+        return self._attend(x, is_last_only=False)
+
+    def forward_last(
+        self, x: Float[Tensor, "members batch length model_dim"]
+    ) -> Float[Tensor, "members batch 1 model_dim"]:
+        """What ``forward`` gives at the last position."""
+        return self._attend(x, is_last_only=True)
+
+    def _attend(self, x: Tensor, *, is_last_only: bool) -> Tensor:
+        attention = self.attention
+        q, k, v = (part.flatten(0, 1) for part in attention.split_heads(attention.qkv(x)))
+        if is_last_only and attention.takes_last_queries:
+            q = q[..., -1:, :]
+        attended = attention.attend(q, k, v).unflatten(0, x.shape[:2])
+        return attention.merge_heads(attended[..., -1:, :] if is_last_only else attended)
 
 
 class StackedMixer(nn.Module):
@@ -94,7 +114,14 @@ class StackedMixer(nn.Module):
         self, x: Float[Tensor, "members batch length model_dim"]
     ) -> Float[Tensor, "members batch length model_dim"]:
         """Run all members as one."""
-        return self.mechanism(x)
+        mixed: Tensor = self.mechanism(x)
+        return mixed
+
+    def forward_last(
+        self, x: Float[Tensor, "members batch length model_dim"]
+    ) -> Float[Tensor, "members batch 1 model_dim"]:
+        """What ``forward`` gives at the last position."""
+        return self.mechanism.forward_last(x)
 
 
 class LoopedMixer(nn.Module):
@@ -126,6 +153,12 @@ class LoopedMixer(nn.Module):
             tensors = {name: getattr(self, flat)[member] for name, flat in self._names.items()}
             outputs.append(torch.func.functional_call(template, tensors, (rows,)))
         return torch.stack(outputs)
+
+    def forward_last(
+        self, x: Float[Tensor, "members batch length model_dim"]
+    ) -> Float[Tensor, "members batch 1 model_dim"]:
+        """What ``forward`` gives at the last position."""
+        return self(x)[..., -1:, :]
 
 
 def _tensor(module: nn.Module, name: str) -> Tensor:
@@ -185,11 +218,15 @@ def _strategy(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], ...]) -
     with torch.no_grad():
         alone = torch.stack([member(rows) for member, rows in zip(members, x, strict=True)])
         try:
-            together = stack_mixers(members, candidate)(x)
+            program = stack_mixers(members, candidate)
+            together, last = program(x), program.forward_last(x)
         except Exception:  # noqa: BLE001 - a mechanism that was not written for this may raise anything
             return "loop"
-    same = together.shape == alone.shape and torch.allclose(together, alone, rtol=1e-9, atol=1e-9)
-    return candidate if same else "loop"
+    return candidate if _is_close(together, alone) and _is_close(last, alone[..., -1:, :]) else "loop"
+
+
+def _is_close(actual: Tensor, expected: Tensor) -> bool:
+    return actual.shape == expected.shape and torch.allclose(actual, expected, rtol=1e-9, atol=1e-9)
 
 
 def stack_models(models: Sequence[SequenceModel], strategy: Strategy) -> SequenceModel:

@@ -13,7 +13,7 @@ from synthbench.runner.ensemble import SequenceModel
 from synthbench.runner.stream import DeviceBlock
 from synthbench.tasks import IGNORE
 
-MAX_TOKENS = {"cpu": 1 << 11, "cuda": 1 << 20}
+MAX_TOKENS = {"cpu": 1 << 10, "cuda": 1 << 20}
 """Tokens of all members that are evaluated at once: on a CPU the activations should stay in a core's cache."""
 
 
@@ -52,7 +52,7 @@ def evaluate(model: SequenceModel, blocks: Iterable[DeviceBlock]) -> list[Score]
         # Batches are only how the stream was drawn; for evaluation all sequences of a member are one long batch.
         sequences = inputs.transpose(0, 1).flatten(1, 2)
         labels = targets.transpose(0, 1).flatten(1, 2)
-        rows = max(1, MAX_TOKENS.get(inputs.device.type, 1 << 11) // tokens_of_row)
+        rows = max(1, MAX_TOKENS.get(inputs.device.type, 1 << 10) // tokens_of_row)
         for piece, label in zip(sequences.split(rows, dim=1), labels.split(rows, dim=1), strict=True):
             logits = model(piece, columns)
             is_scored = label != IGNORE
@@ -63,13 +63,13 @@ def evaluate(model: SequenceModel, blocks: Iterable[DeviceBlock]) -> list[Score]
     total_loss = torch.stack(losses).sum(0).cpu().numpy()
     return [
         _score(*member)
-        for member in zip(torch.cat(correct, 1).cpu().numpy(), torch.cat(scored, 1).cpu().numpy(), total_loss, strict=True)
+        for member in zip(
+            torch.cat(correct, 1).cpu().numpy(), torch.cat(scored, 1).cpu().numpy(), total_loss, strict=True
+        )
     ]
 
 
-def _score(
-    correct: Int[np.ndarray, " sequences"], scored: Int[np.ndarray, " sequences"], total_loss: float
-) -> Score:
+def _score(correct: Int[np.ndarray, " sequences"], scored: Int[np.ndarray, " sequences"], total_loss: float) -> Score:
     num_correct, num_scored = int(correct.sum()), int(scored.sum())
     has_score = scored > 0
     accuracies = correct[has_score] / scored[has_score]

@@ -57,9 +57,7 @@ def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
     if steps is not None:
         suite = suite.model_copy(update={"training": suite.training.model_copy(update={"steps": steps})})
     if limit is not None:
-        fewer = {
-            key: min(limit, getattr(suite.evaluation, key)) for key in ("test_sequences", "curve_sequences")
-        }
+        fewer = {key: min(limit, getattr(suite.evaluation, key)) for key in ("test_sequences", "curve_sequences")}
         suite = suite.model_copy(update={"evaluation": suite.evaluation.model_copy(update=fewer)})
     return suite
 
@@ -109,7 +107,9 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
     ]
 
 
-def _task_arguments(name: str, of_suite: Mapping[str, object], given: Mapping[str, str]) -> tuple[int, dict[str, object]]:
+def _task_arguments(
+    name: str, of_suite: Mapping[str, object], given: Mapping[str, str]
+) -> tuple[int, dict[str, object]]:
     arguments = {"length": TASKS[name].length, **of_suite, **given}
     try:
         length = int(str(arguments.pop("length")))
@@ -134,7 +134,7 @@ def make_plan(cells: Sequence[Cell], seeds: Sequence[int], done: set[str], *, gr
     """
     jobs, num_planned, num_missing = [], 0, 0
     for cell in cells:
-        members = [Member(seed, rate) for rate in cell.suite.training.learning_rates for seed in seeds]
+        members = cell.members(seeds)
         num_planned += len(members)
         for start in range(0, len(members), group_size):
             group = tuple(members[start : start + group_size])

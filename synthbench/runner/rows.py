@@ -41,7 +41,9 @@ class Failure:
     message: str
 
 
-def member_row(cell: Cell, members: Sequence[Member], result: CellResult, index: int, attempt: Attempt) -> dict[str, Any]:
+def member_row(
+    cell: Cell, members: Sequence[Member], result: CellResult, index: int, attempt: Attempt
+) -> dict[str, Any]:
     """The row of a member that was trained, whether it diverged or not."""
     member = result.members[index]
     training, evaluation = cell.suite.training, cell.suite.evaluation
@@ -79,7 +81,9 @@ def member_row(cell: Cell, members: Sequence[Member], result: CellResult, index:
     return row
 
 
-def failure_row(cell: Cell, members: Sequence[Member], index: int, failure: Failure, attempt: Attempt) -> dict[str, Any]:
+def failure_row(
+    cell: Cell, members: Sequence[Member], index: int, failure: Failure, attempt: Attempt
+) -> dict[str, Any]:
     """The row of a member that could not be trained: a status, never an accuracy of 0."""
     unknown = (
         "n_params n_params_mixer state_size n_train score skill n_eval_examples n_correct train_loss eval_loss "

@@ -3,14 +3,17 @@
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 import torch
 
 from synthbench.errors import UsageError
 from synthbench.results import Store
+from synthbench.runner.config import Cell
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors import Executor, Inline, Pool
 from synthbench.runner.plan import Plan, make_cells, make_plan, select_mechanisms, select_tasks, shortened
@@ -20,8 +23,8 @@ from synthbench.suites import load_suite
 GROUP_SIZE = {"cpu": 1, "cuda": 64}
 """Members that train as one program. On a CPU it brings nothing; on a GPU a step is bound by launches, not by work."""
 
-Rerun = str
-RERUNS = ("none", "failed", "all")
+Rerun = Literal["none", "failed", "all"]
+RERUNS = get_args(Rerun)
 
 
 @dataclass(frozen=True)
@@ -77,22 +80,50 @@ def plan_request(request: Request, device: torch.device) -> Plan:
         raise UsageError(f"rerun is {request.rerun!r}; allowed: {', '.join(RERUNS)}")
     if request.group_size is not None and request.group_size < 1:
         raise UsageError(f"group size is {request.group_size}; allowed: 1 and more")
+    cells, seeds = _requested(request, device)
+    statuses = {} if request.rerun == "all" else _statuses(request.results)
+    done = {run_id for run_id, status in statuses.items() if request.rerun == "none" or status == "ok"}
+    return make_plan(cells, seeds, done, group_size=request.group_size or GROUP_SIZE[device.type])
+
+
+def progress_of(request: Request, device: torch.device) -> list[dict[str, Any]]:
+    """How many rows of a request are there, failed and missing: one entry a category, and one for all.
+
+    Raises:
+        UsageError: If a name, argument or value is not allowed.
+        StoreError: If the store exists and cannot be read.
+    """
+    cells, seeds = _requested(request, device)
+    statuses = _statuses(request.results)
+    counts: dict[str, Counter[str]] = {}
+    for cell in cells:
+        states = [statuses.get(cell.run_id(member), "missing") for member in cell.members(seeds)]
+        for group in (cell.task.category(), "all"):
+            counts.setdefault(group, Counter()).update(states)
+    counts["all"] = counts.pop("all")  # last
+    return [
+        {
+            "category": group,
+            "planned": count.total(),
+            "done": count["ok"],
+            "failed": count.total() - count["ok"] - count["missing"],
+            "missing": count["missing"],
+        }
+        for group, count in counts.items()
+    ]
+
+
+def _requested(request: Request, device: torch.device) -> tuple[list[Cell], Sequence[int]]:
     suite = load_suite(request.suite)
     shorter = shortened(suite, steps=request.steps, limit=request.limit)
-    mechanisms = select_mechanisms(suite, list(request.mechanisms) or [",".join(suite.mechanisms)])
     cells = make_cells(
         shorter,
         select_tasks(suite, request.tasks),
-        mechanisms,
+        select_mechanisms(suite, list(request.mechanisms) or [",".join(suite.mechanisms)]),
         device_type=device.type,
         is_full=shorter == suite,
     )
-    return make_plan(
-        cells,
-        list(request.seeds) or suite.seeds,
-        _done(request.results, request.rerun),
-        group_size=request.group_size or GROUP_SIZE[device.type],
-    )
+    return cells, list(request.seeds) or suite.seeds
 
 
 def run(
@@ -158,9 +189,8 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _done(results: Path, rerun: Rerun) -> set[str]:
-    """Run ids that need no run. Rows are read, not only listed, so a damaged one is run again."""
-    if rerun == "all" or not results.joinpath("store.json").exists():
-        return set()
-    statuses = Store.open(results, create=False).statuses()
-    return {run_id for run_id, status in statuses.items() if rerun == "none" or status == "ok"}
+def _statuses(results: Path) -> dict[str, str]:
+    """Status by run id. Rows are read, not only listed, so a damaged one is run again."""
+    if not results.joinpath("store.json").exists():
+        return {}
+    return Store.open(results, create=False).statuses()

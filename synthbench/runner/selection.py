@@ -10,9 +10,7 @@ Selection = dict[str, dict[str, str]]
 """Selected names in order, each with the arguments that were given as text."""
 
 
-def select(
-    kind: str, expressions: Sequence[str], names: Sequence[str], group_of: Callable[[str], str]
-) -> Selection:
+def select(kind: str, expressions: Sequence[str], names: Sequence[str], group_of: Callable[[str], str]) -> Selection:
     """The names that some expressions select, and the arguments given with them.
 
     Args:

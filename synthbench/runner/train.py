@@ -170,9 +170,7 @@ def _train(trainer: Trainer, result: CellResult) -> None:
     result.train_s = time.perf_counter() - began - (result.eval_s - eval_before) - result.data_s
 
 
-def _record(
-    result: MemberResult, cell: Cell, step: int, losses: np.ndarray, score: Score, wall_s: float
-) -> None:
+def _record(result: MemberResult, cell: Cell, step: int, losses: np.ndarray, score: Score, wall_s: float) -> None:
     """Add a point to a member's curve, or end the curve where its loss is no longer a number."""
     if result.diverged_at is not None:
         return

@@ -114,9 +114,7 @@ def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) 
     return outcomes
 
 
-def _fail(
-    job: Job, members: Sequence[Member], failure: Failure, attempt: Attempt, store: Store
-) -> list[Outcome]:
+def _fail(job: Job, members: Sequence[Member], failure: Failure, attempt: Attempt, store: Store) -> list[Outcome]:
     outcomes = []
     for index, member in enumerate(members):
         if member in job.missing:

@@ -50,7 +50,9 @@ class TrainingSettings(_Strict):
     """How a member is trained. ``adamw`` decays every parameter, without schedule, warm-up or clipping."""
 
     optimizer: Literal["adamw"]
-    learning_rates: Annotated[tuple[Annotated[Finite, Field(gt=0)], ...], Field(min_length=1), AfterValidator(_distinct)]
+    learning_rates: Annotated[
+        tuple[Annotated[Finite, Field(gt=0)], ...], Field(min_length=1), AfterValidator(_distinct)
+    ]
     betas: tuple[Annotated[Finite, Field(ge=0, lt=1)], Annotated[Finite, Field(ge=0, lt=1)]]
     eps: Annotated[Finite, Field(gt=0)]
     weight_decay: Annotated[Finite, Field(ge=0)]
@@ -89,7 +91,9 @@ class Suite(_Strict):
 def suite_names() -> list[str]:
     """The suites that come with the package."""
     return sorted(
-        entry.name.removesuffix(".toml") for entry in files("synthbench.suites").iterdir() if entry.name.endswith(".toml")
+        entry.name.removesuffix(".toml")
+        for entry in files("synthbench.suites").iterdir()
+        if entry.name.endswith(".toml")
     )
 
 
@@ -129,7 +133,9 @@ def parse_suite(text: str, *, origin: str, expected_name: str) -> Suite:
     except ValidationError as problem:
         raise _refusal(origin, problem) from None
     if suite.name != expected_name or not NAME.fullmatch(suite.name):
-        raise UsageError(f"{origin}: name is {suite.name!r}; allowed: the file's name, {expected_name!r}, in lower case")
+        raise UsageError(
+            f"{origin}: name is {suite.name!r}; allowed: the file's name, {expected_name!r}, in lower case"
+        )
     return suite
 
 

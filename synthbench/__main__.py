@@ -1,0 +1,5 @@
+"""``python -m synthbench``."""
+
+from synthbench.cli import main
+
+main()

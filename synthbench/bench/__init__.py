@@ -1,0 +1,1 @@
+"""Measurements of speed; nothing is trained to an end."""

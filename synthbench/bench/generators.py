@@ -1,0 +1,41 @@
+"""How fast the tasks are drawn: tokens per second on one core."""
+
+import time
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from synthbench.runner.selection import select
+from synthbench.tasks import TASKS
+
+
+def measure(expressions: Sequence[str], *, batch_size: int, num_repeats: int) -> list[dict[str, Any]]:
+    """Median seconds of a draw of every selected task at its published length, and the rate in tokens a second.
+
+    Raises:
+        UnknownName: If an expression names no task.
+    """
+    names = select("task", expressions, list(TASKS), lambda name: TASKS[name].category())
+    facts = []
+    for name in names:
+        task = TASKS[name]()
+        rng = np.random.Generator(np.random.Philox(0))
+        task.sample(rng, batch_size, task.length)
+        seconds = []
+        for _ in range(num_repeats):
+            began = time.perf_counter()
+            task.sample(rng, batch_size, task.length)
+            seconds.append(time.perf_counter() - began)
+        rate = batch_size * task.length / median(seconds)
+        facts.append(
+            {
+                "task": name,
+                "length": task.length,
+                "batch_size": batch_size,
+                "draw_ms": median(seconds) * 1e3,
+                "million_tokens_per_s": rate / 1e6,
+            }
+        )
+    return facts

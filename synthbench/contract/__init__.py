@@ -1,0 +1,1 @@
+"""What every task and every mechanism must satisfy, checked from outside."""

@@ -1,0 +1,228 @@
+"""What every mechanism must satisfy, built-in or plugin: causality first, then what training and saving rely on.
+
+Causality is tested by replacing the end of a sequence with noise and looking for a change before the cut. Float64,
+since rounding must not look like a leak; noise up to a thousand times the size of the input, since a maximum or a
+small constant hides a leak at scale 1; finite noise, since NaN times a masked zero is NaN without any leak.
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from synthbench.errors import ContractError, SynthbenchError
+from synthbench.mechanisms import Mechanism
+
+SHAPE: Mapping[str, Any] = {"model_dim": 16, "num_heads": 2, "max_length": 512}
+"""The model around the mechanism, where the arguments do not say otherwise."""
+
+LENGTHS = (1, 2, 3, 33, 130, 400)
+"""One token, an even and an odd length, more than a chunk, and past the switch to the linear-time form."""
+
+SCALES = (1.0, 10.0, 1e3)
+TOLERANCE = 1e-7
+"""Largest change, relative to the largest output, that counts as rounding: a padded FFT needs 1e-9."""
+
+
+def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None:
+    """Check all that is promised of a mechanism.
+
+    Args:
+        unit: The class, registered or not.
+        arguments: Its hyper-parameters, and what of the model around it should not be small.
+
+    Raises:
+        ContractError: At the first promise broken; the message says which, where and by how much.
+    """
+    mechanism = _build(unit, arguments)
+    _check_shape(mechanism)
+    _check_gradients(mechanism)
+    _check_determinism(mechanism)
+    _check_batch_independence(mechanism)
+    _check_future(mechanism, LENGTHS, SCALES)
+    _check_prefixes(mechanism)
+    _check_copies(mechanism, _build(unit, arguments, seed=1))
+
+
+def check_causality(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None:
+    """Check causality only, in well under a tenth of a second; for every run.
+
+    Raises:
+        ContractError: If an output changes with inputs that come after it.
+    """
+    _check_future(_build(unit, arguments), lengths=(9, 67), scales=(1.0, 1e3))
+
+
+def _build(unit: type[Mechanism], arguments: Mapping[str, Any], seed: int = 0) -> Mechanism:
+    generator = torch.Generator().manual_seed(seed)
+    return unit(generator=generator, **{**SHAPE, **arguments}).double().eval()
+
+
+def _noise(mechanism: Mechanism, *shape: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, mechanism.model_dim, generator=generator, dtype=torch.float64)
+
+
+def _forward(mechanism: Mechanism, x: Tensor) -> Tensor:
+    try:
+        out: Tensor = mechanism(x)
+    except SynthbenchError:
+        raise
+    except Exception as error:
+        raise ContractError(
+            f"{_name(mechanism)} fails on input of shape {list(x.shape)}, {x.dtype}: {type(error).__name__}: {error}"
+        ) from error
+    return out
+
+
+@torch.no_grad()
+def _check_shape(mechanism: Mechanism) -> None:
+    single = copy.deepcopy(mechanism).float()
+    for length in _allowed(mechanism, LENGTHS):
+        for module, dtype in ((mechanism, torch.float64), (single, torch.float32)):
+            x = _noise(mechanism, 2, length, seed=length).to(dtype)
+            out = _forward(module, x)
+            if out.shape != x.shape or out.dtype != x.dtype:
+                raise ContractError(
+                    f"{_name(mechanism)} maps {list(x.shape)} {x.dtype} to {list(out.shape)} {out.dtype}; "
+                    "shape and dtype must be kept"
+                )
+
+
+@torch.no_grad()
+def _check_determinism(mechanism: Mechanism) -> None:
+    x = _noise(mechanism, 2, _allowed(mechanism, (33,))[0], seed=0)
+    for mode in (False, True):
+        trained = copy.deepcopy(mechanism).train(mode)
+        before = {name: value.clone() for name, value in _tensors(trained).items()}
+        first, second = _forward(trained, x), _forward(trained, x)
+        for name, value in _tensors(trained).items():
+            if name not in before or not torch.equal(value, before[name]):
+                raise ContractError(
+                    f"{_name(mechanism)} changes its own {name!r} in forward; a call must leave the mechanism as it was"
+                )
+        if not torch.equal(first, second):
+            raise ContractError(
+                f"{_name(mechanism)} gives two outputs for one input in {'train' if mode else 'eval'} mode, "
+                f"{_change(first, second):.2g} apart; draw what is random once, in initialise"
+            )
+
+
+@torch.no_grad()
+def _check_batch_independence(mechanism: Mechanism) -> None:
+    for length in _allowed(mechanism, (2, 33)):
+        batch = _noise(mechanism, 4, length, seed=length)
+        together = _forward(mechanism, batch)
+        for row in range(len(batch)):
+            alone = _forward(mechanism, batch[row : row + 1])
+            change = _change(together[row], alone[0])
+            if not change <= TOLERANCE:
+                raise ContractError(
+                    f"{_name(mechanism)} lets the sequences of a batch see each other: at length {length} the output "
+                    f"of row {row} changes by {change:.2g} of its size when the row is alone"
+                )
+
+
+@torch.no_grad()
+def _check_future(mechanism: Mechanism, lengths: tuple[int, ...], scales: tuple[float, ...]) -> None:
+    for length in _allowed(mechanism, lengths):
+        x = _noise(mechanism, 2, length, seed=length)
+        for mode in (False, True):
+            trained = mechanism.train(mode)
+            before = _forward(trained, x)
+            for cut in sorted({1, length // 4, length // 2, length - 1} - {0, length}):
+                for scale in scales:
+                    replaced = x.clone()
+                    replaced[:, cut:] = scale * _noise(mechanism, 2, length - cut, seed=length + cut)
+                    _compare_past(mechanism, before, _forward(trained, replaced), cut, scale)
+    mechanism.eval()
+
+
+def _compare_past(mechanism: Mechanism, before: Tensor, after: Tensor, cut: int, scale: float) -> None:
+    change = _change(before[:, :cut], after[:, :cut])
+    if change <= TOLERANCE:
+        return
+    difference = (before - after)[:, :cut].abs().amax((0, 2))
+    raise ContractError(
+        f"{_name(mechanism)} is not causal: with the inputs from position {cut} of {before.shape[1]} on replaced by "
+        f"noise of scale {scale:g}, the output at position {int(difference.nan_to_num(torch.inf).argmax())} changes, "
+        f"by {change:.2g} of its size; output t may depend on inputs 0..t only"
+    )
+
+
+@torch.no_grad()
+def _check_prefixes(mechanism: Mechanism) -> None:
+    for length in _allowed(mechanism, LENGTHS[1:]):
+        x = _noise(mechanism, 2, length, seed=length)
+        whole = _forward(mechanism, x)
+        for cut in sorted({1, length // 2, length - 1}):
+            change = _change(whole[:, :cut], _forward(mechanism, x[:, :cut]))
+            if not change <= TOLERANCE:
+                raise ContractError(
+                    f"{_name(mechanism)} depends on the length: the first {cut} of {length} tokens by themselves give "
+                    f"outputs that differ by {change:.2g} of their size; take no constant from the length at hand"
+                )
+
+
+def _check_gradients(mechanism: Mechanism) -> None:
+    # float32, in which training overflows if it does; float64 would hide it.
+    for scale in (1.0, 30.0):
+        single = copy.deepcopy(mechanism).float().train()
+        x = (scale * _noise(mechanism, 2, _allowed(mechanism, (33,))[0], seed=0)).float().requires_grad_()
+        out = _forward(single, x)
+        _require_finite(mechanism, "output", out, scale)
+        torch.autograd.backward(out.square().mean())
+        gradients = {name: value.grad for name, value in single.named_parameters() if value.requires_grad}
+        for name, gradient in {"the input": x.grad, **gradients}.items():
+            if gradient is None:
+                raise ContractError(
+                    f"{_name(mechanism)} gives {name} no gradient; what is not trained must be a buffer, "
+                    "what is trained must reach the output"
+                )
+            _require_finite(mechanism, f"gradient of {name}", gradient, scale)
+
+
+def _require_finite(mechanism: Mechanism, what: str, values: Tensor, scale: float) -> None:
+    num_bad = int((~values.isfinite()).sum())
+    if num_bad:
+        raise ContractError(
+            f"{_name(mechanism)} overflows: {num_bad} of {values.numel()} values of the {what} are not finite "
+            f"for inputs of scale {scale:g} in float32"
+        )
+
+
+@torch.no_grad()
+def _check_copies(mechanism: Mechanism, other: Mechanism) -> None:
+    x = _noise(mechanism, 2, _allowed(mechanism, (33,))[0], seed=0)
+    expected = _forward(mechanism, x)
+    try:
+        other.load_state_dict(mechanism.state_dict())
+    except RuntimeError as error:
+        raise ContractError(f"{_name(mechanism)} cannot load its own state_dict: {error}") from error
+    for how, module in (("deepcopy", copy.deepcopy(mechanism)), ("state_dict", other)):
+        out = _forward(module, x)
+        if not torch.equal(out, expected):
+            raise ContractError(
+                f"{_name(mechanism)} does not survive {how}: the copy's outputs differ by "
+                f"{_change(expected, out):.2g} of their size; random features must be buffers"
+            )
+
+
+def _allowed(mechanism: Mechanism, lengths: tuple[int, ...]) -> list[int]:
+    return sorted({min(length, mechanism.max_length) for length in lengths})
+
+
+def _tensors(mechanism: Mechanism) -> dict[str, Tensor]:
+    return {**dict(mechanism.named_parameters()), **dict(mechanism.named_buffers())}
+
+
+def _change(before: Tensor, after: Tensor) -> float:
+    """Largest difference relative to the largest value; NaN, which no comparison accepts, if either has one."""
+    size = before.abs().max().clamp(min=torch.finfo(before.dtype).tiny)
+    return float((before - after).abs().max() / size)
+
+
+def _name(mechanism: Mechanism) -> str:
+    return f"mechanism {getattr(mechanism, 'name', type(mechanism).__name__)!r}"

@@ -1,0 +1,285 @@
+"""What every task must satisfy, the built-in ones and those of plugins; NumPy only."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from synthbench.errors import ContractError, UsageError
+from synthbench.knobs import Knob, Value, knobs_of
+from synthbench.tasks.base import IGNORE, Batch, Task
+
+SMALL_BATCH = 64
+NUM_TOKENS = 2**18
+"""Size of the samples from which the best constants are estimated and scored."""
+NUM_STANDARD_ERRORS = 5.0
+"""How far above the floor chance may lift the constants; a check of a sound task fails once in millions."""
+ROUNDING = 1e-9
+
+
+def check_task(task: Task, length: int | None = None) -> None:
+    """Check everything that a task must satisfy, at one length.
+
+    Args:
+        task: An instance; its knobs are varied around their values.
+        length: Tokens in a sequence; the task's published length if not given.
+
+    Raises:
+        ContractError: If the task breaks its contract; the message says what, where and by how much.
+        UsageError: If the task has no sequence of this length.
+    """
+    tokens = task.length if length is None else length
+    task.check_length(tokens)
+    check_shapes(task, tokens)
+    check_ids(task, tokens)
+    check_scored(task, tokens)
+    check_aliasing(task, tokens)
+    check_seeding(task, tokens)
+    check_global_generator(task, tokens)
+    check_lengths(task)
+    check_bounds(task, tokens)
+    check_floor(task, tokens)
+    check_knobs(task, tokens)
+
+
+def check_shapes(task: Task, length: int) -> None:
+    """Inputs and targets are int64 arrays of the shape that was asked for.
+
+    Raises:
+        ContractError: If one of them is not.
+    """
+    for batch_size in (1, SMALL_BATCH):
+        batch = _sample(task, length, batch_size)
+        for field, array in zip(Batch._fields, batch, strict=True):
+            if not isinstance(array, np.ndarray) or array.dtype != np.int64:
+                kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+                raise _broken(task, length, f"{field} are {kind}; allowed: an array of int64")
+            if array.shape != (batch_size, length):
+                raise _broken(task, length, f"{field} have the shape {array.shape}; allowed: {(batch_size, length)}")
+
+
+def check_ids(task: Task, length: int) -> None:
+    """Inputs lie in the vocabulary, targets too, or they are ``IGNORE``.
+
+    Raises:
+        ContractError: If one lies outside.
+    """
+    inputs, targets = _sample(task, length, SMALL_BATCH)
+    for field, array, is_allowed in (
+        ("inputs", inputs, _is_token(task, inputs)),
+        ("targets", targets, _is_token(task, targets) | (targets == IGNORE)),
+    ):
+        if not is_allowed.all():
+            row, position = np.argwhere(~is_allowed)[0]
+            also = f" or {IGNORE}" if field == "targets" else ""
+            raise _broken(
+                task,
+                length,
+                f"{field}[{row}, {position}] is {array[row, position]}, as are {(~is_allowed).mean():.1%} outside; "
+                f"allowed: 0 to {task.vocab_size - 1}{also}",
+            )
+
+
+def check_scored(task: Task, length: int) -> None:
+    """Some position is scored.
+
+    Raises:
+        ContractError: If none is.
+    """
+    if (_sample(task, length, SMALL_BATCH).targets == IGNORE).all():
+        raise _broken(task, length, f"none of {SMALL_BATCH} sequences has a target other than {IGNORE}")
+
+
+def check_aliasing(task: Task, length: int) -> None:
+    """Writing to the inputs does not write to the targets, nor to a later batch.
+
+    Raises:
+        ContractError: If they share memory.
+    """
+    first, second = _sample(task, length, SMALL_BATCH), _sample(task, length, SMALL_BATCH)
+    if np.shares_memory(first.inputs, first.targets):
+        raise _broken(task, length, "inputs and targets share memory; return a copy of one of them")
+    for field, array, later in zip(Batch._fields, first, second, strict=True):
+        if np.shares_memory(array, later):
+            raise _broken(task, length, f"{field} of two batches share memory; return a new array for each batch")
+
+
+def check_seeding(task: Task, length: int) -> None:
+    """Equal generators give equal batches, different ones different batches.
+
+    Raises:
+        ContractError: If they do not.
+    """
+    first, again, other = (_sample(task, length, SMALL_BATCH, seed=seed) for seed in (0, 0, 1))
+    if not _is_same(first, again):
+        raise _broken(task, length, "two generators in the same state gave different batches; draw from rng only")
+    if np.array_equal(first.inputs, other.inputs):
+        raise _broken(task, length, "two generators with different seeds gave the same inputs; draw from rng")
+    rng = _generator(0)
+    if np.array_equal(task.sample(rng, SMALL_BATCH, length).inputs, task.sample(rng, SMALL_BATCH, length).inputs):
+        raise _broken(task, length, "two calls with one generator gave the same inputs; draw from rng itself")
+
+
+def check_global_generator(task: Task, length: int) -> None:
+    """The global generator of NumPy is neither drawn from nor seeded.
+
+    Raises:
+        ContractError: If its state changes.
+    """
+    before = _global_state()
+    _sample(task, length, SMALL_BATCH)
+    if _global_state() != before:
+        raise _broken(task, length, "sampling changed the state of numpy.random; draw from rng only")
+
+
+def check_lengths(task: Task) -> None:
+    """The shortest length can be sampled, and one token less is refused with a ``UsageError``.
+
+    Raises:
+        ContractError: If it is the other way round.
+    """
+    shortest = task.min_length
+    try:
+        task.sample(_generator(0), 2, shortest)
+    except UsageError as error:
+        raise _broken(task, shortest, f"min_length is {shortest}, but sampling refuses it: {error}") from error
+    try:
+        task.sample(_generator(0), 2, shortest - 1)
+    except UsageError:
+        return
+    except Exception as error:
+        raise _broken(
+            task, shortest - 1, f"a length below min_length gave {type(error).__name__}: {error}; allowed: UsageError"
+        ) from error
+    raise _broken(task, shortest - 1, f"min_length is {shortest}, but fewer tokens are sampled; call check_length")
+
+
+def check_bounds(task: Task, length: int) -> None:
+    """The floor is not above the ceiling, and both are fractions.
+
+    Raises:
+        ContractError: If they are not.
+    """
+    floor, ceiling = task.floor(length), task.ceiling(length)
+    for field, bound in (("floor", floor), ("ceiling", ceiling)):
+        if not -ROUNDING <= bound.value <= 1 + ROUNDING:
+            raise _broken(task, length, f"the {field} is {bound.value}; allowed: 0 to 1")
+        if not 0 <= bound.standard_error < 1:
+            raise _broken(task, length, f"the standard error of the {field} is {bound.standard_error}; allowed: 0 to 1")
+    margin = ROUNDING + NUM_STANDARD_ERRORS * (floor.standard_error + ceiling.standard_error)
+    if floor.value > ceiling.value + margin:
+        raise _broken(task, length, f"the floor {floor.value:.6f} lies above the ceiling {ceiling.value:.6f}")
+
+
+def check_floor(task: Task, length: int) -> None:
+    """The best constant of each position, estimated on one sample, does not beat the floor on another.
+
+    Raises:
+        ContractError: If it does, by more than chance allows.
+    """
+    num_sequences = max(256, min(8192, NUM_TOKENS // length))
+    constants = best_constants(_sample(task, length, num_sequences, seed=0).targets, task.vocab_size)
+    targets = _sample(task, length, num_sequences, seed=1).targets
+    is_scored = targets != IGNORE
+    is_right = (targets == constants) & is_scored
+    accuracy = is_right.sum() / is_scored.sum()
+    # Sequences are independent, their positions are not. The standard error is that of a ratio of two sums.
+    residuals = is_right.sum(axis=1) - accuracy * is_scored.sum(axis=1)
+    standard_error = float(np.sqrt((residuals**2).sum()) / is_scored.sum())
+    floor = task.floor(length)
+    # A sample in which a rare event did not occur has no spread: one event in it is allowed.
+    margin = NUM_STANDARD_ERRORS * (standard_error + floor.standard_error) + 1 / num_sequences
+    if accuracy > floor.value + margin:
+        raise _broken(
+            task,
+            length,
+            f"one constant a position scores {accuracy:.4f} on {num_sequences} sequences, "
+            f"{accuracy - floor.value:.4f} above the floor {floor.value:.4f} (allowed: {margin:.4f})",
+        )
+
+
+def check_knobs(task: Task, length: int) -> None:
+    """Every knob changes the batch for some value in its range.
+
+    Raises:
+        ContractError: If one does not.
+    """
+    reference = _sample(task, length, SMALL_BATCH)
+    for name, knob in knobs_of(type(task)).items():
+        tried = []
+        for value in _other_values(knob, getattr(task, name)):
+            try:
+                batch = dataclasses.replace(task, **{name: value}).sample(_generator(0), SMALL_BATCH, length)
+            except UsageError:
+                continue
+            except Exception as error:
+                what = f"with {name}={value}, sampling gave {type(error).__name__}: {error}"
+                raise _broken(task, length, what) from error
+            tried.append(value)
+            if not _is_same(batch, reference):
+                break
+        else:
+            values = ", ".join(map(str, tried)) or "no other value that the task accepts"
+            raise _broken(
+                task, length, f"the knob {name}={getattr(task, name)} changes nothing (tried {values}); remove it"
+            )
+
+
+def best_constants(targets: Int[np.ndarray, "batch length"], vocab_size: int) -> Int[np.ndarray, " length"]:
+    """The most frequent target at each position; 0 where nothing is scored."""
+    positions = np.broadcast_to(np.arange(targets.shape[1]), targets.shape)
+    is_scored = targets != IGNORE
+    bins = positions[is_scored] * vocab_size + targets[is_scored]
+    counts = np.bincount(bins, minlength=targets.shape[1] * vocab_size)
+    constants: Int[np.ndarray, " length"] = counts.reshape(targets.shape[1], vocab_size).argmax(axis=1)
+    return constants
+
+
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(seed))
+
+
+def _sample(task: Task, length: int, batch_size: int, seed: int = 0) -> Batch:
+    try:
+        return task.sample(_generator(seed), batch_size, length)
+    except Exception as error:
+        raise _broken(task, length, f"sampling {batch_size} sequences gave {type(error).__name__}: {error}") from error
+
+
+def _broken(task: Task, length: int, what: str) -> ContractError:
+    return ContractError(f"task {task.name!r} at length {length}: {what}")
+
+
+def _is_token(task: Task, ids: Int[np.ndarray, "batch length"]) -> Bool[np.ndarray, "batch length"]:
+    is_token: Bool[np.ndarray, "batch length"] = (ids >= 0) & (ids < task.vocab_size)
+    return is_token
+
+
+def _is_same(first: Batch, second: Batch) -> bool:
+    return np.array_equal(first.inputs, second.inputs) and np.array_equal(first.targets, second.targets)
+
+
+def _global_state() -> tuple[bytes, int]:
+    _, keys, position, *_ = np.random.get_state(legacy=True)  # noqa: NPY002  it is watched, not used
+    return np.asarray(keys).tobytes(), int(position)
+
+
+def _other_values(knob: Knob, value: Value) -> Iterator[Value]:
+    """Values in the knob's range, the nearest first."""
+    candidates: list[Value] = []
+    if knob.choices:
+        candidates = list(knob.choices)
+    elif isinstance(value, bool):
+        candidates = [not value]
+    elif isinstance(value, int | float):
+        candidates = [value + 1, value - 1, 2 * value, knob.type(value / 2)]
+        candidates += [knob.type(end) for end in (knob.low, knob.high) if end is not None]
+    for candidate in candidates:
+        if isinstance(candidate, int | float) and not isinstance(candidate, bool):
+            too_low = knob.low is not None and candidate < knob.low
+            too_high = knob.high is not None and candidate > knob.high
+            if too_low or too_high:
+                continue
+        if candidate != value:
+            yield candidate

@@ -1,0 +1,104 @@
+"""Pieces that several feature maps share."""
+
+import math
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import hardtanh, normalize
+
+from synthbench.layers import project
+
+
+def unit_vectors(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+    """Scale to length 1; a vector shorter than 1e-12 is divided by 1e-12."""
+    return normalize(x, dim=-1, eps=1e-12)
+
+
+def gauss_laguerre(num_nodes: int, epsilon: float) -> tuple[Float[Tensor, " nodes"], Float[Tensor, " nodes"]]:
+    """Nodes s and weights w, in float64, with Σ w_r exp(2 s_r x) ≈ 1 / (C - 2x), C = 2 + epsilon.
+
+    The nodes and weights of ∫ e^(-t) f(t) dt, both divided by C. Far from exact near x = 1, where the kernel peaks:
+    three nodes keep half a per cent of the peak at epsilon = 1e-3.
+
+    Source: Luna et al. (2026), eq. 10; the convergence claimed there is not uniform.
+    """
+    nodes, weights = np.polynomial.laguerre.laggauss(num_nodes)
+    scale = 2 + epsilon
+    return torch.from_numpy(nodes / scale), torch.from_numpy(weights / scale)
+
+
+def node_constants(
+    num_nodes: int, epsilon: float, per_node: int
+) -> tuple[Float[Tensor, " features"], Float[Tensor, " features"]]:
+    """Each feature's Gauss–Laguerre node and weight, ``per_node`` features a node, node after node."""
+    nodes, weights = (
+        constants.repeat_interleave(per_node).to(torch.get_default_dtype())
+        for constants in gauss_laguerre(num_nodes, epsilon)
+    )
+    return nodes, weights
+
+
+def laguerre_directions(
+    num_nodes: int,
+    epsilon: float,
+    *,
+    num_heads: int,
+    dim: int,
+    per_node: int,
+    generator: torch.Generator | None,
+) -> tuple[Float[Tensor, "num_heads dim features"], Float[Tensor, " features"], Float[Tensor, " features"]]:
+    """Draw √(2 s_r) ω for every head, node and feature; with them come each feature's s_r and w_r."""
+    nodes, weights = node_constants(num_nodes, epsilon, per_node)
+    omega = gaussian(num_heads, dim, num_nodes * per_node, generator=generator)
+    return (2 * nodes).sqrt() * omega, nodes, weights
+
+
+def positive_features(
+    unit: Float[Tensor, "*batch length dim"],
+    directions: Float[Tensor, "*leading dim features"],
+    shift: Float[Tensor, "*leading_of_shift features"],
+    log_scale: Float[Tensor, "*leading_of_scale features"],
+) -> Float[Tensor, "*batch length features"]:
+    """Positive random features, exp(clip(û · direction - shift, ±20) + log_scale).
+
+    With directions √(2s) ω, ω ~ N(0, I), shift s and a scale of 1/√m, inner products of two unit vectors' features expect
+    exp(2 s x), x the cosine between them. The clip is the reference's; few draws reach it.
+    """
+    return (clip_exponent(project(unit, directions) - shift) + log_scale).exp()
+
+
+def clip_exponent(exponents: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch features"]:
+    """Clip to ±20. ``hardtanh`` is ``clamp`` with a backward pass of one operation instead of four."""
+    return hardtanh(exponents, -20.0, 20.0)
+
+
+def gaussian(*shape: int, generator: torch.Generator | None) -> Float[Tensor, "..."]:
+    """Independent N(0, 1) numbers."""
+    return torch.randn(shape, generator=generator)
+
+
+def gaussian_directions(
+    kind: Literal["iid", "orthogonal"],
+    num_heads: int,
+    dim: int,
+    num_features: int,
+    generator: torch.Generator | None,
+) -> Float[Tensor, "num_heads dim num_features"]:
+    """Columns distributed as N(0, I): independent, or orthogonal within every block of ``dim`` columns.
+
+    Source: Choromanski et al. (2021), orthogonal random features: the direction is uniform, the length that of a
+    Gaussian vector, so each column alone is exactly Gaussian.
+    """
+    if kind == "iid":
+        return gaussian(num_heads, dim, num_features, generator=generator)
+    num_blocks = math.ceil(num_features / dim)
+    q, r = torch.linalg.qr(gaussian(num_heads, num_blocks, dim, dim, generator=generator))
+    # QR fixes signs by its own rule; the diagonal's signs make the rotation uniform.
+    rotations = q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
+    vectors = gaussian(num_heads, num_blocks, dim, dim, generator=generator)
+    lengths = torch.linalg.vector_norm(vectors, dim=-2, keepdim=True)
+    columns: Tensor = (rotations * lengths).transpose(-3, -2).flatten(-2)
+    return columns[..., :num_features].contiguous()

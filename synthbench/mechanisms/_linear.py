@@ -1,0 +1,186 @@
+"""Causal attention by a kernel that is an inner product of features: three forms of one function.
+
+All compute, with κ(q, k) the product over factors of ⟨a_i(q), b_i(k)⟩ and N the guard,
+
+    out_t = Σ_{s≤t} κ(q_t, k_s) v_s / N(Σ_{s≤t} κ(q_t, k_s)),      N(z) = z + delta  or  max(z, delta).
+
+A column of ones beside the values makes the denominator one more column of the numerator.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import pad
+
+Factors = tuple[Tensor, ...]
+"""Each [..., length, m_i]; together the tensor product of width m_1 m_2 ..., which the fast forms never build."""
+
+Guard = Literal["add", "clamp"]
+
+CHUNK = 64
+
+
+def gram_max_length(num_features: int, device: torch.device) -> int:
+    """Length up to which :func:`gram` is faster than :func:`chunked`."""
+    if device.type != "cpu":
+        # By arithmetic, not measured: on a GPU launches count, and a chunk takes as many as the whole Gram form.
+        return 512
+    # Measured forward and backward, one thread, batch 4, 4 heads of 16: the two cross near 100 for 16 features, 110
+    # for 64, 200 for 384, 340 for 1024, since the state that a chunk reads and writes grows with the features.
+    return 96 + num_features // 4
+
+
+def attend(
+    query_factors: Factors,
+    key_factors: Factors,
+    v: Float[Tensor, "*batch length value_dim"],
+    *,
+    guard: Guard,
+    delta: float,
+) -> Float[Tensor, "*batch queries value_dim"]:
+    """Attend in the form that is fastest at this length; all forms are the same function.
+
+    There may be fewer queries than keys; they are then the last ones, and the Gram form serves them.
+    """
+    has_few_queries = query_factors[0].shape[-2] < v.shape[-2]
+    is_short = has_few_queries or v.shape[-2] <= gram_max_length(rank(key_factors), v.device)
+    return (gram if is_short else chunked)(query_factors, key_factors, v, guard=guard, delta=delta)
+
+
+def gram(
+    query_factors: Factors,
+    key_factors: Factors,
+    v: Float[Tensor, "*batch length value_dim"],
+    *,
+    guard: Guard,
+    delta: float,
+) -> Float[Tensor, "*batch queries value_dim"]:
+    """Attend by the masked queries x length matrix of kernel values: quadratic, and fastest where lengths are short."""
+    kernel = _kernel(query_factors, key_factors)
+    return normalise(kernel.tril_(kernel.shape[-1] - kernel.shape[-2]) @ _with_ones(v), guard, delta)
+
+
+def chunked(
+    query_factors: Factors,
+    key_factors: Factors,
+    v: Float[Tensor, "*batch length value_dim"],
+    *,
+    guard: Guard,
+    delta: float,
+) -> Float[Tensor, "*batch length value_dim"]:
+    """Attend chunk by chunk, in time linear in the length; what lies before a chunk is one matrix a head.
+
+    That state is [m_b, m_a (value_dim + 1)] for the factors a and b: the values are scaled by a before they meet b, so
+    that nothing as wide as m_a m_b exists for any token.
+    """
+    query_a, query_b = _two(query_factors)
+    key_a, key_b = _two(key_factors)
+    values = _with_ones(v)
+    sums = []
+    state: Tensor | None = None
+    for start in range(0, v.shape[-2], CHUNK):
+        rows = slice(start, start + CHUNK)
+        q_a, k_a = _rows(query_a, rows), _rows(key_a, rows)
+        q_b, k_b, chunk = query_b[..., rows, :], key_b[..., rows, :], values[..., rows, :]
+        within = _kernel(_without_none(q_b, q_a), _without_none(k_b, k_a)).tril_() @ chunk
+        sums.append(within if state is None else within + _contract(q_a, q_b @ state))
+        if rows.stop < v.shape[-2]:
+            update = k_b.mT @ _expand(k_a, chunk)
+            state = update if state is None else state + update
+    return normalise(torch.cat(sums, dim=-2), guard, delta)
+
+
+def recurrent(
+    query_factors: Factors,
+    key_factors: Factors,
+    v: Float[Tensor, "*batch length value_dim"],
+    *,
+    guard: Guard,
+    delta: float,
+) -> Float[Tensor, "*batch length value_dim"]:
+    """Attend one token at a time, as a decoder does: the plain form that the others are compared with."""
+    state = initial_state(key_factors, v)
+    outs = []
+    for t in range(v.shape[-2]):
+        now = [tuple(factor[..., t, :] for factor in factors) for factors in (query_factors, key_factors)]
+        state, out = step(state, now[0], now[1], v[..., t, :], guard=guard, delta=delta)
+        outs.append(out)
+    return torch.stack(outs, dim=-2)
+
+
+def initial_state(
+    key_factors: Factors, v: Float[Tensor, "*batch length value_dim"]
+) -> Float[Tensor, "*batch features columns"]:
+    """The state before the first token: zeros, features x (value_dim + 1) in every head."""
+    return v.new_zeros(*v.shape[:-2], rank(key_factors), v.shape[-1] + 1)
+
+
+def step(
+    state: Float[Tensor, "*batch features columns"],
+    query_factors: Factors,
+    key_factors: Factors,
+    v: Float[Tensor, "*batch value_dim"],
+    *,
+    guard: Guard,
+    delta: float,
+) -> tuple[Float[Tensor, "*batch features columns"], Float[Tensor, "*batch value_dim"]]:
+    """Take in one token, whose factors are [..., m_i]; return the state after it and its output."""
+    key, query = reduce(_outer, key_factors), reduce(_outer, query_factors)
+    state = state + key.unsqueeze(-1) * _with_ones(v).unsqueeze(-2)
+    return state, normalise((query.unsqueeze(-1) * state).sum(-2), guard, delta)
+
+
+def rank(factors: Factors) -> int:
+    """Number of features: the product of the factors' widths."""
+    return math.prod(factor.shape[-1] for factor in factors)
+
+
+def normalise(sums: Float[Tensor, "*batch columns"], guard: Guard, delta: float) -> Float[Tensor, "*batch value_dim"]:
+    """Divide the weighted values by the guarded sum of weights, which is the last column."""
+    numerator, denominator = sums[..., :-1], sums[..., -1:]
+    return numerator / (denominator + delta if guard == "add" else denominator.clamp(min=delta))
+
+
+def _with_ones(v: Tensor) -> Tensor:
+    return pad(v, (0, 1), value=1.0)
+
+
+def _kernel(query_factors: Sequence[Tensor], key_factors: Sequence[Tensor]) -> Tensor:
+    grams = [query @ key.mT for query, key in zip(query_factors, key_factors, strict=True)]
+    return reduce(torch.mul, grams)
+
+
+def _outer(a: Tensor, b: Tensor) -> Tensor:
+    return (a.unsqueeze(-1) * b.unsqueeze(-2)).flatten(-2)
+
+
+def _two(factors: Factors) -> tuple[Tensor | None, Tensor]:
+    """Merge all but the widest factor into one, which is None if there is only one factor."""
+    *narrow, widest = sorted(factors, key=lambda factor: factor.shape[-1])
+    return (reduce(_outer, narrow) if narrow else None), widest
+
+
+def _rows(factor: Tensor | None, rows: slice) -> Tensor | None:
+    return None if factor is None else factor[..., rows, :]
+
+
+def _without_none(last: Tensor, first: Tensor | None) -> Factors:
+    return (last,) if first is None else (last, first)
+
+
+def _expand(scales: Tensor | None, values: Tensor) -> Tensor:
+    """Lay copies of the values side by side, each scaled by one feature."""
+    return values if scales is None else _outer(scales, values)
+
+
+def _contract(scales: Tensor | None, wide: Tensor) -> Tensor:
+    """Undo :func:`_expand` on the query's side: sum the copies, each scaled by one feature."""
+    if scales is None:
+        return wide
+    copies = wide.reshape(*wide.shape[:-1], scales.shape[-1], -1)
+    return (copies * scales.unsqueeze(-1)).sum(-2)

@@ -1,0 +1,93 @@
+"""Causal attention by a score for every pair of positions, in one piece or in blocks of queries."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+Normaliser = Literal["softmax", "sum"]
+Scores = Callable[[Tensor, Tensor], Tensor]
+
+DENSE_MAX_LENGTH = 1024
+"""Up to here all scores are held at once: 4 MiB a head in float32."""
+
+BLOCK = 256
+"""Queries a block beyond that."""
+
+SUM_DELTA = 1e-6
+"""Added to a sum of scores, as in the SLAY paper: a query orthogonal to all keys so far scores 0 everywhere."""
+
+
+def attend(
+    scores: Scores,
+    normaliser: Normaliser,
+    q: Float[Tensor, "*batch queries key_dim"],
+    k: Float[Tensor, "*batch length key_dim"],
+    v: Float[Tensor, "*batch length value_dim"],
+) -> Float[Tensor, "*batch queries value_dim"]:
+    """Mix the values 0..t by the normalised scores of query t; the queries are the last of the length."""
+    if q.shape[-2] <= BLOCK or k.shape[-2] <= DENSE_MAX_LENGTH:
+        return dense(scores, normaliser, q, k, v)
+    return blocked(scores, normaliser, q, k, v)
+
+
+def dense(
+    scores: Scores,
+    normaliser: Normaliser,
+    q: Float[Tensor, "*batch queries key_dim"],
+    k: Float[Tensor, "*batch length key_dim"],
+    v: Float[Tensor, "*batch length value_dim"],
+) -> Float[Tensor, "*batch queries value_dim"]:
+    """Attend with all scores in memory."""
+    return _mix(scores(q, k), normaliser, v)
+
+
+def blocked(
+    scores: Scores,
+    normaliser: Normaliser,
+    q: Float[Tensor, "*batch queries key_dim"],
+    k: Float[Tensor, "*batch length key_dim"],
+    v: Float[Tensor, "*batch length value_dim"],
+) -> Float[Tensor, "*batch queries value_dim"]:
+    """Attend a block of queries at a time; a backward pass computes the block's scores again.
+
+    ``scores`` is called again during the backward pass: parameters that it reads must still be in place then.
+    """
+
+    def attend_block(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return _mix(scores(q, k), normaliser, v)
+
+    outs = []
+    first = k.shape[-2] - q.shape[-2]
+    for start in range(0, q.shape[-2], BLOCK):
+        block = q[..., start : start + BLOCK, :]
+        end = first + start + block.shape[-2]
+        arguments = block, k[..., :end, :], v[..., :end, :]
+        if torch.is_grad_enabled():
+            outs.append(checkpoint(attend_block, *arguments, use_reentrant=False, preserve_rng_state=False))
+        else:
+            outs.append(attend_block(*arguments))
+    return torch.cat(outs, dim=-2)
+
+
+def weights(
+    scores: Float[Tensor, "*batch queries keys"], normaliser: Normaliser
+) -> Float[Tensor, "*batch queries keys"]:
+    """Mask the scores and normalise each row; the last query stands at the last key."""
+    queries, keys = scores.shape[-2:]
+    if normaliser == "sum":
+        masked = scores.tril(keys - queries)
+        return masked / (masked.sum(-1, keepdim=True) + SUM_DELTA)
+    future = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).triu(keys - queries + 1)
+    return scores.masked_fill(future, -torch.inf).softmax(-1)
+
+
+def _mix(scores: Tensor, normaliser: Normaliser, v: Tensor) -> Tensor:
+    """:func:`weights` times the values; sums are divided after the product, where there are fewer of them."""
+    if normaliser == "sum":
+        masked = scores.tril(scores.shape[-1] - scores.shape[-2])
+        return (masked @ v) / (masked.sum(-1, keepdim=True) + SUM_DELTA)
+    return weights(scores, normaliser) @ v

@@ -1,0 +1,254 @@
+"""What a mechanism is, in four levels; an author implements the highest one that fits and gets the rest.
+
+============================  ================================  ====================================================
+level                         implements                        gets
+============================  ================================  ====================================================
+:class:`ScoreAttention`       ``scores(q, k)``, a normaliser    mask, query blocks for long sequences, attention maps
+:class:`FeatureAttention`     ``features(x, side)``             Gram, chunked and recurrent forms
+:class:`Attention`            ``attend(q, k, v)``               projections and heads
+:class:`Mechanism`            ``forward(x)``                    a place in the registry
+============================  ================================  ====================================================
+
+An author writes for one member. Leading axes are free: code that works on the trailing axes with broadcasting trains
+many members as one program, anything else is run one member at a time.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import InitVar, dataclass
+from typing import ClassVar, Literal, TypeVar, dataclass_transform
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.errors import UsageError
+from synthbench.knobs import check, knob
+from synthbench.layers import Linear
+from synthbench.mechanisms import _linear, _scores
+from synthbench.mechanisms._linear import Guard
+from synthbench.registry import Registry
+
+Side = Literal["query", "key"]
+M = TypeVar("M", bound="Mechanism")
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Mechanism(nn.Module, ABC):
+    """A causal map from sequence to sequence, the only part of a block that mixes positions.
+
+    Hyper-parameters are the fields made by :func:`synthbench.knobs.knob`; the fields below describe the model
+    around it.
+    """
+
+    kind: ClassVar = "mechanism"
+    name: ClassVar[str]
+    """The registered name: the file's name with ``-`` for ``_``."""
+    label: ClassVar[str]
+    """What a table prints."""
+    family: ClassVar[str]
+    """``softmax``, ``linear``, ``yat``, ``slay``, ...: which idea it descends from."""
+    version: ClassVar[int] = 1
+    """Raised by whoever changes what is computed."""
+    source: ClassVar[str]
+    """Key of the paper in :mod:`synthbench.sources`."""
+
+    model_dim: int = 64
+    num_heads: int = 4
+    max_length: int = 512
+    bias: bool = True
+    generator: InitVar[torch.Generator | None] = None
+
+    # Not `Self`, which beartype cannot check under jaxtyping's import hook.
+    def __new__(cls, *_args: object, **_fields: object) -> "Mechanism":  # noqa: PYI034
+        """Initialise the module before the dataclass sets its fields."""
+        module = super().__new__(cls)
+        nn.Module.__init__(module)
+        return module
+
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        """Check the hyper-parameters and draw what is random.
+
+        Raises:
+            UsageError: If a hyper-parameter lies outside its range.
+        """
+        check(self)
+        self.initialise(generator)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw frozen features or create parameters; a mechanism that has none leaves this alone."""
+
+    @abstractmethod
+    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+        """Mix positions causally: output t depends on inputs 0..t."""
+
+    def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
+        """What ``forward`` gives at the last position; for a task that scores no other, the last layer needs no more."""
+        return self.forward(x)[..., -1:, :]
+
+    @abstractmethod
+    def state_elements(self, length: int) -> int:
+        """Numbers that one layer must keep to go on after ``length`` tokens of one sequence."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Attention(Mechanism):
+    """A mechanism made of queries, keys and values in heads.
+
+    One fused projection gives q, k and v in this order, split into heads; the heads' outputs are concatenated and
+    projected once more.
+    """
+
+    takes_last_queries: ClassVar[bool] = False
+    """Whether ``attend`` also takes fewer queries than keys, which are then the last ones."""
+
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        """Create the projections, then what the mechanism itself draws.
+
+        Raises:
+            UsageError: If the heads do not divide the width.
+        """
+        if self.num_heads < 1 or self.model_dim % self.num_heads:
+            raise UsageError(f"num_heads is {self.num_heads}; allowed: a divisor of the width {self.model_dim}")
+        self.qkv = Linear(self.model_dim, 3 * self.model_dim, bias=self.bias, generator=generator)
+        self.out = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
+        super().__post_init__(generator)
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a query, a key or a value in one head."""
+        return self.model_dim // self.num_heads
+
+    @abstractmethod
+    def attend(
+        self,
+        q: Float[Tensor, "*batch heads length key_dim"],
+        k: Float[Tensor, "*batch heads length key_dim"],
+        v: Float[Tensor, "*batch heads length value_dim"],
+    ) -> Float[Tensor, "*batch heads length value_dim"]:
+        """Attend causally: output t mixes the values 0..t."""
+
+    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+        """Project to heads, attend, project back."""
+        return self.merge_heads(self.attend(*self.split_heads(self.qkv(x))))
+
+    def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
+        """What ``forward`` gives at the last position, from the last query alone where ``attend`` takes that."""
+        q, k, v = self.split_heads(self.qkv(x))
+        if self.takes_last_queries:
+            return self.merge_heads(self.attend(q[..., -1:, :], k, v))
+        return self.merge_heads(self.attend(q, k, v)[..., -1:, :])
+
+    def split_heads(self, fused: Float[Tensor, "*batch length fused"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Cut the fused projection into q, k and v, each [..., heads, length, head_dim]."""
+        q, k, v = fused.reshape(*fused.shape[:-1], 3, self.num_heads, self.head_dim).unbind(-3)
+        return q.transpose(-2, -3), k.transpose(-2, -3), v.transpose(-2, -3)
+
+    def merge_heads(self, heads: Float[Tensor, "*batch heads length value_dim"]) -> Tensor:
+        """Concatenate the heads' outputs and project them: [..., length, model_dim]."""
+        projected: Tensor = self.out(heads.transpose(-2, -3).flatten(-2))
+        return projected
+
+    def state_elements(self, length: int) -> int:
+        """Every key and every value seen so far: what exact attention must keep."""
+        return 2 * length * self.model_dim
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ScoreAttention(Attention):
+    """Attention by a score for every pair of positions: softmax of the scores, or the scores over their sum."""
+
+    takes_last_queries: ClassVar = True
+    normaliser: ClassVar[Literal["softmax", "sum"]] = "softmax"
+
+    @abstractmethod
+    def scores(
+        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
+    ) -> Float[Tensor, "*batch queries keys"]:
+        """Score every query against every key; the mask is not the author's business."""
+
+    def attend(
+        self,
+        q: Float[Tensor, "*batch heads queries key_dim"],
+        k: Float[Tensor, "*batch heads length key_dim"],
+        v: Float[Tensor, "*batch heads length value_dim"],
+    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+        """Attend in one piece, or in blocks of queries where length x length would be large."""
+        return _scores.attend(self.scores, self.normaliser, q, k, v)
+
+    def attention_map(
+        self, q: Float[Tensor, "*batch heads length key_dim"], k: Float[Tensor, "*batch heads length key_dim"]
+    ) -> Float[Tensor, "*batch heads length length"]:
+        """The weights that mix the values; row t sums to 1 over the columns 0..t."""
+        return _scores.weights(self.scores(q, k), self.normaliser)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class FeatureAttention(Attention):
+    """Attention by a kernel that is an inner product of features, linear in the length.
+
+    The features may come as factors: (a, b) stands for the tensor product a ⊗ b, which is never formed, since
+    ⟨a ⊗ b, a' ⊗ b'⟩ = ⟨a, a'⟩⟨b, b'⟩.
+    """
+
+    takes_last_queries: ClassVar = True
+
+    # `mechanism` makes dataclasses of the units, which ruff cannot see here: a knob is a field, not a shared default.
+    guard: Guard = knob(  # noqa: RUF009
+        "add", "how a small denominator z is kept from 0: z + delta, or max(z, delta)"
+    )
+    delta: float = knob(1e-6, "smallest denominator, or what is added to it", low=0)
+
+    @abstractmethod
+    def features(self, x: Float[Tensor, "*batch length key_dim"], side: Side) -> Tensor | tuple[Tensor, ...]:
+        """Map queries or keys to features [..., length, m], or to factors whose tensor product they are."""
+
+    def position_features(
+        self,
+        positions: Float[Tensor, " length"],  # noqa: ARG002 - for those that have some
+        side: Side,  # noqa: ARG002 - the same
+    ) -> Tensor | None:
+        """A further factor [length, m] that depends on the position only; None if there is none."""
+        return None
+
+    def factors(
+        self, x: Float[Tensor, "*batch length key_dim"], side: Side, first_position: int = 0
+    ) -> _linear.Factors:
+        """All factors of the features of ``x``, whose first row stands at ``first_position``."""
+        features = self.features(x, side)
+        factors = features if isinstance(features, tuple) else (features,)
+        positions = torch.arange(first_position, first_position + x.shape[-2], dtype=x.dtype, device=x.device)
+        by_position = self.position_features(positions, side)
+        return factors if by_position is None else (*factors, by_position)
+
+    def attend(
+        self,
+        q: Float[Tensor, "*batch heads queries key_dim"],
+        k: Float[Tensor, "*batch heads length key_dim"],
+        v: Float[Tensor, "*batch heads length value_dim"],
+    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+        """Attend in the form that is fastest at this length; all forms are the same function."""
+        query_factors = self.factors(q, "query", first_position=k.shape[-2] - q.shape[-2])
+        key_factors = self.factors(k, "key")
+        return _linear.attend(query_factors, key_factors, v, guard=self.guard, delta=self.delta)
+
+    def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
+        """Features x (values + the denominator) in every head, whatever the length."""
+        with torch.no_grad():
+            factors = self.factors(self.qkv.weight.new_zeros(self.num_heads, 1, self.head_dim), "key")
+        return self.num_heads * _linear.rank(factors) * (self.head_dim + 1)
+
+
+MECHANISMS: Registry[Mechanism] = Registry("mechanism", room="synthbench.mechanisms")
+
+
+@dataclass_transform(eq_default=False, kw_only_default=True)
+def mechanism(unit: type[M]) -> type[M]:
+    """Make a mechanism of a class: its annotated fields become hyper-parameters, its name is registered."""
+    unit = dataclass(eq=False, repr=False, kw_only=True)(unit)
+    MECHANISMS.register(unit)
+    return unit
+
+
+def num_parameters(module: nn.Module) -> int:
+    """Number of trained values; frozen features do not count."""
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)

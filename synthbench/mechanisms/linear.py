@@ -1,0 +1,32 @@
+"""Linear attention."""
+
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import elu
+
+from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
+
+
+@mechanism
+class Linear(FeatureAttention):
+    r"""Linear attention with the feature map :math:`\phi(x) = elu(x) + 1`.
+
+    State: ``key_dim * (value_dim + 1)`` numbers a head, whatever the length.
+
+    Source: Katharopoulos et al. (2020), eq. 9. We guard the denominator.
+    """
+
+    name: ClassVar = "linear"
+    label: ClassVar = "Linear"
+    family: ClassVar = "linear"
+    source: ClassVar = "katharopoulos2020linear"
+
+    def features(
+        self,
+        x: Float[Tensor, "*batch length key_dim"],
+        side: Side,  # noqa: ARG002 - both sides alike
+    ) -> Float[Tensor, "*batch length key_dim"]:
+        """One positive feature a channel."""
+        return elu(x) + 1

@@ -1,0 +1,47 @@
+"""Performer attention with ReLU features."""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+from synthbench.knobs import knob
+from synthbench.layers import project
+from synthbench.mechanisms._feature_maps import gaussian
+from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
+
+
+@mechanism
+class Performer(FeatureAttention):
+    r"""Random ReLU features, :math:`\phi(x) = relu(x W)`, the entries of W drawn from N(0, 1/d) and frozen, per head.
+
+    The kernel expected is the arc-cosine kernel of order 1, not the softmax kernel: see ``performer-exp`` for that one.
+
+    State: ``M * (value_dim + 1)`` numbers a head.
+
+    Source: Choromanski et al. (2021), generalised attention with ReLU. No orthogonal blocks, no redraw, no constant
+    added to the features, as in the code behind the SLAY paper's tables.
+    """
+
+    name: ClassVar = "performer"
+    label: ClassVar = "Performer"
+    family: ClassVar = "linear"
+    source: ClassVar = "choromanski2021performer"
+
+    M: int = knob(64, "random features a head", low=1, high=4096)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the frozen directions, one set a head."""
+        directions = gaussian(self.num_heads, self.head_dim, self.M, generator=generator)
+        self.directions = nn.Buffer(directions / math.sqrt(self.head_dim))
+
+    def features(
+        self,
+        x: Float[Tensor, "*batch length key_dim"],
+        side: Side,  # noqa: ARG002 - both sides alike
+    ) -> Float[Tensor, "*batch length features"]:
+        """Rectified random projections."""
+        return relu(project(x, self.directions))

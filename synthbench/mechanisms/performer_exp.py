@@ -1,0 +1,54 @@
+"""Performer attention with positive exponential features: FAVOR+."""
+
+import math
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.knobs import knob
+from synthbench.layers import project
+from synthbench.mechanisms._feature_maps import gaussian_directions
+from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
+
+
+@mechanism
+class PerformerExp(FeatureAttention):
+    r"""FAVOR+: an unbiased estimate of the softmax kernel from features that are positive.
+
+    :math:`\phi(x) = M^{-1/2} \exp(\omega^T y - \|y\|^2 / 2)` with :math:`y = x / d^{1/4}`, so that
+    :math:`E\,\phi(q)\cdot\phi(k) = \exp(q \cdot k / \sqrt{d})`.
+
+    State: ``M * (value_dim + 1)`` numbers a head.
+
+    Source: Choromanski et al. (2021), lemma 1 and the orthogonal features that follow it. Directions are not redrawn.
+    A query's features are divided by the largest of them: that factor cancels in the ratio, and ``delta`` counts
+    relative to it. Keys are not stabilised: a maximum over keys would show the past what is to come. Their exponents
+    stay below :math:`\|\omega\|^2 / 2`, so that float32 does not overflow up to heads of about 128 channels; a key far
+    longer than that underflows and is not seen.
+    """
+
+    name: ClassVar = "performer-exp"
+    label: ClassVar = "Performer (FAVOR+)"
+    family: ClassVar = "linear"
+    source: ClassVar = "choromanski2021performer"
+
+    M: int = knob(64, "random features a head", low=1, high=4096)
+    omega: Literal["iid", "orthogonal"] = knob("orthogonal", "how the directions of a head depend on each other")
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the frozen directions, one set a head."""
+        directions = gaussian_directions(self.omega, self.num_heads, self.head_dim, self.M, generator)
+        self.directions = nn.Buffer(directions)
+
+    def features(
+        self, x: Float[Tensor, "*batch length key_dim"], side: Side
+    ) -> Float[Tensor, "*batch length features"]:
+        """Exponentials of random projections."""
+        y = x / x.shape[-1] ** 0.25
+        exponents = project(y, self.directions) - y.square().sum(-1, keepdim=True) / 2
+        if side == "query":
+            exponents = exponents - exponents.amax(-1, keepdim=True)
+        features: Tensor = exponents.exp() / math.sqrt(self.M)
+        return features

@@ -1,0 +1,46 @@
+"""Attention by random Fourier features."""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.knobs import knob
+from synthbench.layers import project
+from synthbench.mechanisms._feature_maps import gaussian
+from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
+
+
+@mechanism
+class RFF(FeatureAttention):
+    r"""Random Fourier features of the Gaussian kernel :math:`\exp(-\|q - k\|^2 / 2)`.
+
+    :math:`\phi(x) = \sqrt{2 / M} \cos(\Omega^T x + b)`, :math:`\Omega \sim N(0, I)`, b uniform in [0, 2π), per head.
+
+    State: ``M * (value_dim + 1)`` numbers a head.
+
+    Source: Rahimi & Recht (2007), algorithm 1. The features have signs: the denominator can come near zero or cross
+    it, and only ``delta`` stands between that and a very large output.
+    """
+
+    name: ClassVar = "rff"
+    label: ClassVar = "RFF"
+    family: ClassVar = "linear"
+    source: ClassVar = "rahimi2007random"
+
+    M: int = knob(64, "random features a head", low=1, high=4096)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the frozen frequencies and phases, one set a head."""
+        self.directions = nn.Buffer(gaussian(self.num_heads, self.head_dim, self.M, generator=generator))
+        self.phases = nn.Buffer(2 * math.pi * torch.rand(self.num_heads, 1, self.M, generator=generator))
+
+    def features(
+        self,
+        x: Float[Tensor, "*batch length key_dim"],
+        side: Side,  # noqa: ARG002 - both sides alike
+    ) -> Float[Tensor, "*batch length features"]:
+        """Cosines of random projections."""
+        return math.sqrt(2 / self.M) * (project(x, self.directions) + self.phases).cos()

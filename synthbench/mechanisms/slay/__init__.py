@@ -1,0 +1,1 @@
+"""SLAY: spherical Yat-kernel attention by positive random features, and its variants."""

@@ -1,0 +1,55 @@
+"""SLAY with one draw for both factors."""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.knobs import knob
+from synthbench.layers import project
+from synthbench.mechanisms._feature_maps import clip_exponent, gaussian, node_constants, unit_vectors
+from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
+
+
+@mechanism
+class SlayHadamard(FeatureAttention):
+    r"""The square and the exponential of the spherical Yat kernel from one random projection a.
+
+    :math:`\psi_{r,i} = \sqrt{w_r} M^{-1} a^2 \exp(clip(\sqrt{2 s_r} a - s_r, \pm 20))`,
+    :math:`a = \omega_{r,i} \cdot \hat u`.
+
+    Since the factors are not independent, the kernel expected is not :math:`x^2 e^{2 s x}` but
+    :math:`\sum_r (w_r / M) e^{2 s_r x} ((m^2 + 1)^2 + 4 m^2 x + 2 x^2)` with :math:`m^2 = 2 s_r (1 + x)^2`.
+
+    State: ``R * M * (value_dim + 1)`` numbers a head.
+
+    Source: Luna et al. (2026), section 2.4, appendices C and F; the row "Hadamard" of their tables.
+    """
+
+    name: ClassVar = "slay-hadamard"
+    label: ClassVar = "Hadamard"
+    family: ClassVar = "slay"
+    source: ClassVar = "slay2026"
+
+    R: int = knob(3, "quadrature nodes", low=1, high=64)
+    M: int = knob(32, "random features a node", low=1, high=1024)
+    epsilon: float = knob(1e-3, "added to the squared distance", low=0, high=1)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the frozen directions, one set a head and node."""
+        nodes, weights = node_constants(self.R, self.epsilon, self.M)
+        self.directions = nn.Buffer(gaussian(self.num_heads, self.head_dim, self.R * self.M, generator=generator))
+        self.tilt = nn.Buffer((2 * nodes).sqrt(), persistent=False)
+        self.shift = nn.Buffer(nodes, persistent=False)
+        self.log_scale = nn.Buffer(weights.log() / 2 - math.log(self.M), persistent=False)
+
+    def features(
+        self,
+        x: Float[Tensor, "*batch length key_dim"],
+        side: Side,  # noqa: ARG002 - both sides alike
+    ) -> Float[Tensor, "*batch length features"]:
+        """Squares times exponentials of all nodes, side by side."""
+        a = project(unit_vectors(x), self.directions)
+        return a.square() * (clip_exponent(a * self.tilt - self.shift) + self.log_scale).exp()

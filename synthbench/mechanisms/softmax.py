@@ -1,0 +1,46 @@
+"""Softmax attention."""
+
+import math
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from synthbench.mechanisms.base import ScoreAttention, mechanism
+
+
+@mechanism
+class Softmax(ScoreAttention):
+    r"""Standard attention: :math:`softmax(q k^T / \sqrt{d})` over the keys up to the query.
+
+    State: every key and value so far.
+
+    Source: Vaswani et al. (2017), eq. 1. ``attend`` is PyTorch's fused form of the same function.
+    """
+
+    name: ClassVar = "softmax"
+    label: ClassVar = "Standard"
+    family: ClassVar = "softmax"
+    source: ClassVar = "vaswani2017attention"
+
+    def scores(
+        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
+    ) -> Float[Tensor, "*batch queries keys"]:
+        """Scaled inner products."""
+        return q @ k.mT / math.sqrt(q.shape[-1])
+
+    def attend(
+        self,
+        q: Float[Tensor, "*batch heads queries key_dim"],
+        k: Float[Tensor, "*batch heads length key_dim"],
+        v: Float[Tensor, "*batch heads length value_dim"],
+    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+        """Attend in one fused operation."""
+        queries, length = q.shape[-2], k.shape[-2]
+        if 1 < queries < length:  # the fused mask puts the first query at the first key
+            return super().attend(q, k, v)
+        # The fused kernels are chosen for four axes only.
+        q4, k4, v4 = (x.reshape(-1, *x.shape[-3:]) for x in (q, k, v))
+        fused = scaled_dot_product_attention(q4, k4, v4, is_causal=queries == length)
+        return fused.view(*q.shape[:-1], v.shape[-1])

@@ -1,0 +1,37 @@
+"""Kernel attention by the Yat kernel on the sphere, computed exactly."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from synthbench.knobs import knob
+from synthbench.mechanisms._feature_maps import unit_vectors
+from synthbench.mechanisms.base import ScoreAttention, mechanism
+
+
+@mechanism
+class YatSpherical(ScoreAttention):
+    r"""The Yat kernel of unit vectors, :math:`x^2 / (2 + \epsilon - 2x)` with x the cosine of q and k, over its sum.
+
+    State: every key and value so far.
+
+    Source: Luna et al. (2026), eq. 5, and table 9 for epsilon. The denominator is at least 1e-6, as in their code:
+    x can round above 1.
+    """
+
+    name: ClassVar = "yat-spherical"
+    label: ClassVar = "Spherical-YAT"
+    family: ClassVar = "yat"
+    source: ClassVar = "slay2026"
+    normaliser: ClassVar = "sum"
+
+    epsilon: float = knob(1e-3, "added to the squared distance", low=0, high=1)
+
+    def scores(
+        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
+    ) -> Float[Tensor, "*batch queries keys"]:
+        """The kernel of every pair."""
+        x = unit_vectors(q) @ unit_vectors(k).mT
+        return x.square() / torch.rsub(x, 2 + self.epsilon, alpha=2).clamp(min=1e-6)

@@ -1,0 +1,35 @@
+"""Kernel attention by the Yat kernel."""
+
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from synthbench.knobs import knob
+from synthbench.mechanisms._yat import yat_kernel
+from synthbench.mechanisms.base import ScoreAttention, mechanism
+
+
+@mechanism
+class YatSum(ScoreAttention):
+    r"""The Yat kernel, :math:`(q \cdot k)^2 / (\|q - k\|^2 + \epsilon)`, over its sum.
+
+    State: every key and value so far.
+
+    Source: Luna et al. (2026), eq. 1, normalised as kernel attention is there. Their code takes a softmax of the kernel
+    instead: see ``yat``.
+    """
+
+    name: ClassVar = "yat-sum"
+    label: ClassVar = "YAT-sum"
+    family: ClassVar = "yat"
+    source: ClassVar = "slay2026"
+    normaliser: ClassVar = "sum"
+
+    epsilon: float = knob(1e-3, "added to the squared distance", low=1e-12, high=1)
+
+    def scores(
+        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
+    ) -> Float[Tensor, "*batch queries keys"]:
+        """The kernel of every pair."""
+        return yat_kernel(q, k, self.epsilon)

@@ -1,0 +1,16 @@
+"""Reports: rows of the store in, Markdown, LaTeX, CSV and BibTeX out. Everything but ``write`` is pure.
+
+============================================  ==================================================================
+:mod:`~synthbench.reports.selection`          which rows enter: one suite version, one version of every unit
+:mod:`~synthbench.reports.statistics`         rows to cells: means, intervals, paired tests
+:mod:`~synthbench.reports.table`              cells to tables, without markup
+:mod:`~synthbench.reports.difference`         the table against the published one
+:mod:`~synthbench.reports.separation`         which tasks tell mechanisms apart
+:mod:`~synthbench.reports.markdown`, ``latex``  a table as text
+:mod:`~synthbench.reports.build`              all files of a report
+============================================  ==================================================================
+"""
+
+from synthbench.reports.build import build, stale, write
+
+__all__ = ["build", "stale", "write"]

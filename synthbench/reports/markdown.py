@@ -1,0 +1,73 @@
+"""Tables as GitHub-flavoured Markdown."""
+
+from collections.abc import Iterable
+
+from tabulate import tabulate
+
+from synthbench.reports.table import Cell, Table
+
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {sign: "\\" + sign for sign in "\\`*_[]#|~$"})
+_ALIGNMENT = {"number": "right", "word": "left", "text": "left"}
+
+
+def escape(text: str) -> str:
+    """Text that Markdown prints as it is, on one line: markup, HTML and column separators lose their meaning.
+
+    Control characters, which reach the terminal of whoever reads the file there, are printed as their code points.
+    """
+    one_line = " ".join(text.split())
+    visible = "".join(sign if sign.isprintable() else f"U+{ord(sign):04X}" for sign in one_line)
+    return visible.translate(_ESCAPES)
+
+
+def table(of: Table) -> str:
+    """A table in pipes, with neither title nor caption."""
+    lines = []
+    group: str | None = None
+    for line in of.lines:
+        labels = [escape(label) for label in line.labels]
+        if len(labels) > 1:
+            # A group's name is printed once, where it begins.
+            labels[0], group = ("" if labels[0] == group else labels[0]), labels[0]
+        lines.append([*labels, *(_cell(cell) for cell in line.cells)])
+    return tabulate(
+        lines,
+        headers=[*(escape(heading) for heading in of.headings), *(escape(column.label) for column in of.columns)],
+        tablefmt="github",
+        colalign=["left"] * len(of.headings) + [_ALIGNMENT[column.kind] for column in of.columns],
+        # Without this a label like 007 would be read as a number.
+        disable_numparse=True,
+    )
+
+
+def document(title: str, tables: Iterable[Table], introduction: str = "") -> str:
+    """A page: its title, a paragraph, and tables with titles, captions and sources.
+
+    Args:
+        title: Title of the page.
+        tables: A single table goes without a title of its own.
+        introduction: Plain text, may be empty.
+    """
+    shown = list(tables)
+    blocks = [f"# {escape(title)}"]
+    if introduction:
+        blocks.append(escape(introduction))
+    for one in shown:
+        if len(shown) > 1:
+            blocks.append(f"## {escape(one.title)}")
+        blocks += [escape(one.caption), table(one)]
+        if one.sources:
+            blocks.append(f"Sources, in sources.bib: {', '.join(map(escape, one.sources))}.")
+    return "\n\n".join(blocks) + "\n"
+
+
+def _cell(cell: Cell) -> str:
+    text = escape(cell.value)
+    if cell.std:
+        text += f" ± {escape(cell.std)}"
+    if cell.remarks:
+        text += f" ({', '.join(map(escape, cell.remarks))})"
+    if cell.is_tied:
+        text += " †"
+    # GitHub's Markdown has no sign for underlining and lets this element pass.
+    return {"best": f"**{text}**", "second": f"<ins>{text}</ins>", "": text}[cell.mark]

@@ -1,0 +1,98 @@
+"""The published tables that reports are compared with, read from the package's data."""
+
+import csv
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+NUM_SEEDS = 3
+NUM_SEQUENCES = 64
+"""Test sequences for each seed."""
+ROUNDING = 0.01
+"""Distance of two neighbouring printed accuracies."""
+
+
+class PublishedCell(NamedTuple):
+    """One cell of the published Table 8."""
+
+    task: str
+    category: str
+    mechanism: str
+    mean: float | None
+    """A fraction in [0, 1], rounded to two decimals; None if it was not published."""
+    std: float | None
+    """Population standard deviation over three seeds, rounded like ``mean``."""
+
+
+class PublishedAverage(NamedTuple):
+    """One cell of the published Table 3: the mean of a category's task means, a fraction rounded to two decimals."""
+
+    category: str
+    mechanism: str
+    mean: float
+
+
+@cache
+def table8() -> tuple[PublishedCell, ...]:
+    """The cells of Table 8 in the published order, those without a number too."""
+    return tuple(
+        PublishedCell(
+            line["task"],
+            line["category"],
+            line["mechanism"],
+            _number(line["accuracy_mean"]),
+            _number(line["accuracy_std"]),
+        )
+        for line in _lines("slay_table8.csv")
+    )
+
+
+@cache
+def table3() -> tuple[PublishedAverage, ...]:
+    """The cells of Table 3 in the published order."""
+    return tuple(
+        PublishedAverage(line["category"], line["mechanism"], float(line["accuracy_mean"]))
+        for line in _lines("slay_table3.csv")
+    )
+
+
+@cache
+def causes() -> dict[tuple[str, str], str]:
+    """Why a cell of ours differs from the published one, by task and published name of the mechanism."""
+    return {(line["task"], line["mechanism"]): line["cause"] for line in _lines("causes.csv")}
+
+
+def published_name(mech: str) -> str:
+    """What the published tables call a mechanism of ours."""
+    return "standard" if mech == "softmax" else mech
+
+
+@cache
+def category_order() -> dict[str, int]:
+    """Rank of every published category."""
+    return _ranks(tuple(cell.category for cell in table8()))
+
+
+@cache
+def task_order() -> dict[str, int]:
+    """Rank of every published task."""
+    return _ranks(tuple(cell.task for cell in table8()))
+
+
+@cache
+def mechanism_order() -> dict[str, int]:
+    """Rank of every published mechanism, by its published name."""
+    return _ranks(tuple(cell.mechanism for cell in table8()))
+
+
+def _ranks(names: tuple[str, ...]) -> dict[str, int]:
+    return {name: rank for rank, name in enumerate(dict.fromkeys(names))}
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
+
+
+def _lines(name: str) -> list[dict[str, str]]:
+    text = files("synthbench").joinpath("reports", "reference", name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))

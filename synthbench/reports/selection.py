@@ -1,0 +1,87 @@
+"""Which rows of a store enter a report.
+
+A report shows one version of one suite. In it, a column is a mechanism under one block and one position encoding, and
+every cell holds rows of one version. Where the store has several versions of a task, or several versions or arguments
+of a mechanism, the one with the newest row is shown and the rows of the others are counted, never mixed in.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from synthbench.errors import UnknownName
+
+TASK_KEY = ["task_category", "task", "task_args", "seq_len"]
+"""Columns that make a task at one size."""
+MECHANISM_KEY = ["mech", "block", "positions"]
+"""Columns that make a column of a table."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The rows of one report and what was left out."""
+
+    suite: str
+    suite_version: str
+    rows: pd.DataFrame
+    """Oldest first; one row for each task, size, mechanism and seed."""
+    num_outdated: int
+    """Rows of other versions of a task, or of other versions or arguments of a mechanism."""
+    num_repeated: int
+    """Rows whose seed has a newer row, or one that ended well, in the same cell."""
+
+
+def select(rows: pd.DataFrame, suite: str, suite_version: str | None = None) -> Selection:
+    """The rows of a report: full runs of one suite version, one version of every unit, one row a seed.
+
+    Of several rows of one seed in one cell the newest counts; a row that ended well counts before one that did not,
+    because a failure that another device does not share says nothing of the mechanism.
+
+    Args:
+        rows: Rows of a store, any suites, in any order.
+        suite: Name of the suite.
+        suite_version: Its version; the newest if None.
+
+    Raises:
+        UnknownName: If the store has no full row of the suite or of its version; the message names what it has.
+    """
+    full = rows[rows["is_full"].astype(bool)]
+    of_suite = full[full["suite"] == suite]
+    if of_suite.empty:
+        raise UnknownName("suite with full rows in the store", suite, set(full["suite"]))
+    newest = {
+        str(version): group["finished_at"].max() for version, group in of_suite.groupby("suite_version", observed=True)
+    }
+    if suite_version is None:
+        suite_version = max(newest, key=lambda version: (_version_order(version), newest[version], version))
+    elif suite_version not in newest:
+        raise UnknownName(f"version of suite {suite!r} with full rows in the store", suite_version, newest)
+    of_version = of_suite[of_suite["suite_version"] == suite_version].sort_values(["finished_at", "run_id"])
+
+    current = _newest_only(
+        _newest_only(of_version, ["task"], ["task_version"]), MECHANISM_KEY, ["mech_version", "mech_args"]
+    )
+    is_ok = (current["status"] == "ok").rename("is_ok")
+    ranked = current.assign(is_ok=is_ok).sort_values(["is_ok", "finished_at", "run_id"])
+    chosen = ranked.drop_duplicates([*TASK_KEY, *MECHANISM_KEY, "seed"], keep="last")
+    return Selection(
+        suite=suite,
+        suite_version=suite_version,
+        rows=chosen.drop(columns="is_ok").sort_values(["finished_at", "run_id"]).reset_index(drop=True),
+        num_outdated=len(of_version) - len(current),
+        num_repeated=len(current) - len(chosen),
+    )
+
+
+def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]) -> pd.DataFrame:
+    """Of every unit keep the rows whose version is that of the unit's last row."""
+    last = rows.groupby(list(unit), sort=False, observed=True)[list(version)].transform("last")
+    return rows[(rows[list(version)] == last).all(axis=1)]
+
+
+def _version_order(version: str) -> list[tuple[int, int, str]]:
+    """Order ``2026.10`` after ``2026.9``; a hash after ``+`` has no order."""
+    parts = re.findall(r"[0-9]+|[^0-9]+", version.partition("+")[0])
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]

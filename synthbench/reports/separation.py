@@ -1,0 +1,194 @@
+"""Which tasks tell mechanisms apart, and where the others sit."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, Estimate, Grid, TaskFacts, grid, holm, pairs
+from synthbench.reports.table import (
+    BOUNDS,
+    NOTHING,
+    Cell,
+    Column,
+    Line,
+    Table,
+    ceiling_cell,
+    fixed,
+    floor_cell,
+    percent,
+    sources_of,
+)
+
+Place = Literal["floor = ceiling", "gap below noise", "at floor", "at ceiling", "between", "no score"]
+
+SMALLEST_GAP = 0.01
+"""Between floor and ceiling, a fraction; some thousand test sequences do not resolve less."""
+MARGIN = 0.05
+"""Skill that still counts as the floor, and that may lack at the ceiling."""
+NOISE = 3.0
+"""Standard errors of the evaluation that count as noise."""
+
+
+@dataclass(frozen=True)
+class Separation:
+    """What one task says about the mechanisms that were run on it."""
+
+    task: TaskFacts
+    means: tuple[float, float] | None
+    """Lowest and highest mean over the mechanisms; None without a score."""
+    skills: tuple[float, float] | None
+    """Lowest and highest mean skill; None without one, as where floor and ceiling are equal."""
+    num_pairs: int
+    num_separated: int
+    smallest_p: float
+    """Smallest p value of the paired t tests, Holm-adjusted over all pairs of all tasks; NaN without a pair."""
+    place: Place
+
+    @property
+    def separates(self) -> bool:
+        """Whether some pair of mechanisms differs."""
+        return self.num_separated > 0
+
+    @property
+    def verdict(self) -> str:
+        """In words: whether the task separates, and where its scores sit."""
+        if not self.num_pairs:
+            return f"nothing to compare; {self.place}"
+        return f"{'separates' if self.separates else 'does not separate'}; {self.place}"
+
+
+def separation(rows: pd.DataFrame) -> list[Separation]:
+    """Judge every task; the p values are adjusted over all pairs of mechanisms of all tasks together.
+
+    Args:
+        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+
+    Returns:
+        One judgement for each task, in printed order.
+    """
+    of = grid(rows)
+    tested = pairs(of)
+    adjusted = holm(np.array([pair.p for pair in tested], dtype=float))
+    judged = []
+    for task in of.tasks:
+        p = [float(value) for pair, value in zip(tested, adjusted, strict=True) if pair.task is task]
+        cells = [cell for cell in of.cells_of(task) if cell.n]
+        judged.append(
+            Separation(
+                task=task,
+                means=_range([cell.mean for cell in cells]),
+                skills=_range([cell.skill for cell in cells]),
+                num_pairs=len(p),
+                num_separated=sum(value < SIGNIFICANCE for value in p),
+                smallest_p=min(p, default=math.nan),
+                place=_place(of, task),
+            )
+        )
+    return judged
+
+
+def summary(judged: list[Separation]) -> str:
+    """The outcome in one sentence, every count computed."""
+    counts = {place: sum(one.place == place for one in judged) for place in _PHRASES}
+    phrases = [f"{count} {_PHRASES[place]}" for place, count in counts.items() if count]
+    num_separating = sum(one.separates for one in judged)
+    return (
+        f"At least one pair of mechanisms is separated on {num_separating} of {len(judged)} tasks; "
+        f"where the scores sit: {', '.join(phrases)}."
+    )
+
+
+def separation_table(rows: pd.DataFrame) -> Table:
+    """One line a task: the range of the mechanisms' means and skills, the pairs that differ, and a verdict.
+
+    Args:
+        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+    """
+    of, judged = grid(rows), separation(rows)
+    return Table(
+        name="separation",
+        title="What separates mechanisms",
+        caption=(
+            "Lowest and highest mean accuracy in per cent and mean skill over the mechanisms; pairs of mechanisms that "
+            "differ by a paired t test over common seeds, Holm-adjusted over all pairs of all tasks, 5 %; smallest "
+            "adjusted p. Skill: (accuracy − floor) / (ceiling − floor). At floor or at ceiling: all mechanisms are "
+            "within a skill of 0.05 of it, or within 3 standard errors of the evaluation. Gap below noise: floor and "
+            f"ceiling differ by less than a point. {BOUNDS}"
+        ),
+        headings=("Category", "Task"),
+        columns=(
+            Column("Floor"),
+            Column("Ceiling"),
+            Column("Accuracy"),
+            Column("Skill"),
+            Column("Pairs"),
+            Column("p"),
+            Column("Verdict", "word"),
+        ),
+        lines=tuple(
+            Line(
+                (one.task.category, one.task.label),
+                (
+                    floor_cell(one.task),
+                    ceiling_cell(one.task),
+                    Cell(" to ".join(map(percent, one.means)) if one.means else NOTHING),
+                    Cell(" to ".join(fixed(skill, 2) for skill in one.skills) if one.skills else NOTHING),
+                    Cell(f"{one.num_separated} of {one.num_pairs}"),
+                    Cell(_p(one.smallest_p)),
+                    Cell(one.verdict),
+                ),
+                is_first_of_group=one.task.key == of.tasks_of(one.task.category)[0].key,
+            )
+            for one in judged
+        ),
+        sources=sources_of(of.tasks, of.mechanisms),
+    )
+
+
+_PHRASES: dict[Place, str] = {
+    "at floor": "at the floor",
+    "at ceiling": "at the ceiling",
+    "between": "between",
+    "gap below noise": "with a gap below noise",
+    "floor = ceiling": "with floor = ceiling",
+    "no score": "without a score",
+}
+
+
+def _place(of: Grid, task: TaskFacts) -> Place:
+    cells = [cell for cell in of.cells_of(task) if cell.n]
+    if not cells:
+        return "no score"
+    if abs(task.gap) < TOLERANCE:
+        return "floor = ceiling"
+    if task.gap < SMALLEST_GAP:
+        return "gap below noise"
+    if all(_is_near(cell, cell.mean - task.floor, task.gap) for cell in cells):
+        return "at floor"
+    if all(_is_near(cell, task.ceiling - cell.mean, task.gap) for cell in cells):
+        return "at ceiling"
+    return "between"
+
+
+def _is_near(cell: Estimate, distance: float, gap: float) -> bool:
+    """Tell whether a mean lies so near to a bound that skill or evaluation noise covers the distance.
+
+    The spread between seeds is no excuse: a task that half of the seeds solve has a large one and is not at its floor.
+    """
+    noise = 0.0 if math.isnan(cell.evaluation_error) else NOISE * cell.evaluation_error
+    # A skill of exactly 0.95 is at the ceiling, whatever its last bit.
+    return distance <= max(MARGIN * gap, noise) + TOLERANCE
+
+
+def _range(values: list[float]) -> tuple[float, float] | None:
+    known = [value for value in values if not math.isnan(value)]
+    return (min(known), max(known)) if known else None
+
+
+def _p(p: float) -> str:
+    if math.isnan(p):
+        return NOTHING
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"

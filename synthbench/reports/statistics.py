@@ -1,0 +1,414 @@
+"""From rows to cells: means, spreads, intervals and paired tests. Numbers only; nothing is printed here."""
+
+import json
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from scipy import stats
+
+from synthbench.reports.published import category_order, mechanism_order, published_name, task_order
+from synthbench.reports.selection import MECHANISM_KEY, TASK_KEY
+
+CONFIDENCE = 0.95
+SIGNIFICANCE = 0.05
+TOLERANCE = 1e-9
+"""Differences below this part of a score are rounding, not data."""
+
+COLUMNS = (
+    *("run_id", "finished_at", "status", "suite", "suite_version", "seed"),
+    *(*TASK_KEY, "task_version", "task_source", "floor", "floor_kind", "ceiling", "ceiling_kind"),
+    *(*MECHANISM_KEY, "mech_version", "mech_args", "mech_label", "mech_family", "mech_origin", "mech_source"),
+    *("score", "skill", "metrics", "n_eval", "steps_planned", "steps_to_threshold"),
+)
+"""What a grid reads of a row."""
+
+Row = dict[Hashable, Any]
+Key = tuple[Any, ...]
+
+
+class TaskFacts(NamedTuple):
+    """A task at one size, as the rows describe it."""
+
+    key: Key
+    label: str
+    """The name, with the size where one report has several."""
+    name: str
+    category: str
+    floor: float
+    floor_is_exact: bool
+    ceiling: float
+    ceiling_is_exact: bool
+    source: str
+
+    @property
+    def gap(self) -> float:
+        """Ceiling less floor."""
+        return self.ceiling - self.floor
+
+
+class MechanismFacts(NamedTuple):
+    """A mechanism under one block and one position encoding, as the rows describe it."""
+
+    key: Key
+    label: str
+    name: str
+    version: str
+    arguments: str
+    family: str
+    origin: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the seeds of one cell say. Scores are fractions in [0, 1]."""
+
+    scores: dict[int, float]
+    """Score by seed, of the runs that ended well."""
+    num_failed: int
+    """Seeds that have a row but no score."""
+    skill: float
+    """Mean over seeds; NaN where floor and ceiling are equal."""
+    evaluation_std: float
+    """Standard deviation of the score of one test sequence, averaged over seeds; NaN where no row says it."""
+    num_sequences: int
+    """Test sequences of all seeds together."""
+    steps_to_threshold: tuple[float, ...]
+    """Steps until the threshold was reached, one value for each seed that ended well; infinite where it never was."""
+    steps_planned: int
+
+    @property
+    def n(self) -> int:
+        """Number of seeds with a score."""
+        return len(self.scores)
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds; NaN without a seed."""
+        return float(np.mean(list(self.scores.values()))) if self.scores else math.nan
+
+    @property
+    def std(self) -> float:
+        """Sample standard deviation over seeds (``n - 1``); NaN below two seeds."""
+        return float(np.std(list(self.scores.values()), ddof=1)) if self.n > 1 else math.nan
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean over seeds; NaN below two seeds."""
+        return self.std / math.sqrt(self.n) if self.n > 1 else math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Lower and upper end of the 95 % t-interval of the mean; NaN below two seeds.
+
+        Source: Student (1908). Assumes that seeds are normal; near 0 and 1 an end can leave [0, 1].
+        """
+        if self.n < 2:
+            return math.nan, math.nan
+        half = float(stats.t.ppf((1 + CONFIDENCE) / 2, self.n - 1)) * self.standard_error
+        return self.mean - half, self.mean + half
+
+    @property
+    def evaluation_error(self) -> float:
+        """Standard error of the mean that comes from the finite test set alone; NaN where no row says it."""
+        return self.evaluation_std / math.sqrt(self.num_sequences) if self.num_sequences else math.nan
+
+
+NO_ROWS = Estimate({}, 0, math.nan, math.nan, 0, (), 0)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a report: tasks and mechanisms in the order in which tables print them."""
+
+    tasks: tuple[TaskFacts, ...]
+    mechanisms: tuple[MechanismFacts, ...]
+    cells: dict[tuple[Key, Key], Estimate]
+
+    def cell(self, task: TaskFacts, mechanism: MechanismFacts) -> Estimate:
+        """The estimate of one cell; one without seeds where there are no rows."""
+        return self.cells.get((task.key, mechanism.key), NO_ROWS)
+
+    def cells_of(self, task: TaskFacts) -> list[Estimate]:
+        """The estimates of one task, in the order of the mechanisms."""
+        return [self.cell(task, mechanism) for mechanism in self.mechanisms]
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The categories in the order of the published table, then alphabetically."""
+        return tuple(dict.fromkeys(task.category for task in self.tasks))
+
+    def tasks_of(self, category: str) -> tuple[TaskFacts, ...]:
+        """The tasks of one category."""
+        return tuple(task for task in self.tasks if task.category == category)
+
+
+class Pair(NamedTuple):
+    """Two mechanisms on one task."""
+
+    task: TaskFacts
+    first: MechanismFacts
+    second: MechanismFacts
+    p: float
+    """Two-sided p value of the paired t test over common seeds."""
+
+
+def grid(rows: pd.DataFrame) -> Grid:
+    """The cells of some rows, ordered like the published table; what is not in it follows alphabetically.
+
+    Args:
+        rows: Rows of one suite version with one version of every unit, as
+            :func:`synthbench.reports.selection.select` leaves them; in any order.
+
+    Raises:
+        ValueError: If the rows mix versions, or repeat a seed in a cell.
+    """
+    _refuse_mixtures(rows)
+    records: list[Row] = rows[list(COLUMNS)].sort_values(["finished_at", "run_id"]).to_dict("records")
+    # The newest row describes a unit, hence the later overwrites the earlier.
+    tasks = {task_key(row): row for row in records}
+    mechanisms = {mechanism_key(row): row for row in records}
+    task_labels = _labels(tasks, "task", ["seq_len", "task_args", "task_category"])
+    mechanism_labels = _labels(mechanisms, "mech_label", ["mech", "positions", "block"])
+    members: dict[tuple[Key, Key], list[Row]] = {}
+    for row in sorted(records, key=lambda row: int(row["seed"])):
+        members.setdefault((task_key(row), mechanism_key(row)), []).append(row)
+    return Grid(
+        tasks=tuple(_task(key, task_labels[key], row) for key, row in sorted(tasks.items(), key=_task_rank)),
+        mechanisms=tuple(
+            _mechanism(key, mechanism_labels[key], row) for key, row in sorted(mechanisms.items(), key=_mechanism_rank)
+        ),
+        cells={keys: _estimate(cell) for keys, cell in members.items()},
+    )
+
+
+def task_key(row: Row) -> Key:
+    """What makes the row's task at its size."""
+    return tuple(row[column] for column in TASK_KEY)
+
+
+def mechanism_key(row: Row) -> Key:
+    """What makes the row's column in a table."""
+    return tuple(row[column] for column in MECHANISM_KEY)
+
+
+def paired_p(first: Mapping[int, float], second: Mapping[int, float]) -> float:
+    """Two-sided p value of the paired t test over the seeds that both have.
+
+    Args:
+        first: Score by seed.
+        second: Score by seed.
+
+    Returns:
+        A number in [0, 1]. 1 below two common seeds, since nothing speaks against equality, and where all scores are
+        equal. 0 where the difference is the same for all seeds and not zero: the t value is infinite.
+
+    Source: Student (1908). With few seeds the test leans on normal differences.
+    """
+    seeds = sorted(first.keys() & second.keys())
+    if len(seeds) < 2:
+        return 1.0
+    a, b = np.array([first[seed] for seed in seeds]), np.array([second[seed] for seed in seeds])
+    difference = a - b
+    tolerance = TOLERANCE * max(1.0, float(np.abs(a).max()), float(np.abs(b).max()))
+    if np.ptp(difference) <= tolerance:
+        return float(abs(difference.mean()) <= tolerance)
+    return float(stats.ttest_rel(a, b).pvalue)
+
+
+def holm(p: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests"]:
+    """Adjust p values so that rejecting those below a level errs anywhere with at most that probability.
+
+    Args:
+        p: One p value for each test of the family.
+
+    Returns:
+        Adjusted p values in the same order, at most 1.
+
+    Source: Holm (1979). Holds for dependent tests.
+    """
+    order = np.argsort(p, kind="stable")
+    factors = np.arange(len(p), 0, -1)
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * p[order]))
+    return adjusted
+
+
+def combined_error(*errors: float) -> float:
+    """Standard error of a sum or difference of independent estimates, each with a standard error."""
+    return math.hypot(*errors)
+
+
+def pairs(of: Grid) -> list[Pair]:
+    """All pairs of mechanisms that both have a score, task by task, with unadjusted p values."""
+    found = []
+    for task in of.tasks:
+        scored = [mechanism for mechanism in of.mechanisms if of.cell(task, mechanism).n]
+        found += [
+            Pair(task, first, second, paired_p(of.cell(task, first).scores, of.cell(task, second).scores))
+            for first, second in combinations(scored, 2)
+        ]
+    return found
+
+
+def not_separable(cells: Sequence[Estimate]) -> list[bool]:
+    """Tell for each cell of a task whether its mechanism is not separable from the best one.
+
+    The best is the first of those with the highest mean. All others are tested against it by paired t tests; the
+    p values are Holm-adjusted within the task and compared with 5 %.
+
+    Returns:
+        One value for each cell; False for the best itself and for a cell without a score.
+    """
+    scored = [index for index, cell in enumerate(cells) if cell.n]
+    tied = [False] * len(cells)
+    if len(scored) < 2:
+        return tied
+    best = max(scored, key=lambda index: cells[index].mean)
+    others = [index for index in scored if index != best]
+    adjusted = holm(np.array([paired_p(cells[best].scores, cells[index].scores) for index in others]))
+    for index, p in zip(others, adjusted, strict=True):
+        tied[index] = bool(p >= SIGNIFICANCE)
+    return tied
+
+
+def mean_curves(rows: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+    """Learning curves averaged over seeds.
+
+    Args:
+        rows: Rows of a report.
+        curves: Points of any runs in long form: run_id, step, split, metric, value.
+
+    Returns:
+        One line for each task, mechanism, split, metric and step (steps), in printed order: mean and sample standard
+        deviation in the metric's own unit, and n, the number of seeds that have the point.
+    """
+    of = grid(rows)
+    task_rank = {task.key: rank for rank, task in enumerate(of.tasks)}
+    mechanism_rank = {mechanism.key: rank for rank, mechanism in enumerate(of.mechanisms)}
+    finished = rows[rows["status"] == "ok"]
+    owners = pd.DataFrame(
+        {
+            "run_id": finished["run_id"],
+            "seed": finished["seed"],
+            "task": [task_rank[task_key(row)] for row in finished.to_dict("records")],
+            "mechanism": [mechanism_rank[mechanism_key(row)] for row in finished.to_dict("records")],
+        }
+    )
+    points = curves.merge(owners, on="run_id").astype({"value": "float64"})
+    by = ["task", "mechanism", "split", "metric", "step"]
+    # Sorted by seed before it is summed: the last bits of a mean must not depend on the order of the files.
+    grouped = points.sort_values([*by, "seed"], kind="stable").groupby(by)["value"]
+    averages = grouped.agg(["mean", "std", "count"]).reset_index().rename(columns={"count": "n"})
+    averages["task"] = [of.tasks[rank].label for rank in averages["task"]]
+    averages["mechanism"] = [of.mechanisms[rank].label for rank in averages["mechanism"]]
+    return averages
+
+
+def _refuse_mixtures(rows: pd.DataFrame) -> None:
+    if len(rows[["suite", "suite_version"]].drop_duplicates()) > 1:
+        raise ValueError("the rows mix versions of suites; select one first")
+    for unit, version in ((["task"], ["task_version"]), (MECHANISM_KEY, ["mech_version", "mech_args"])):
+        if len(rows[[*unit, *version]].drop_duplicates()) > len(rows[unit].drop_duplicates()):
+            raise ValueError(f"the rows mix versions of {unit[0]}s; select one of each first")
+    if rows.duplicated([*TASK_KEY, *MECHANISM_KEY, "seed"]).any():
+        raise ValueError("the rows repeat a seed in a cell; select one of each first")
+
+
+def _labels(units: Mapping[Key, Row], label: str, parts: Sequence[str]) -> dict[Key, str]:
+    """Label each unit; where several share a label, add the parts that differ until they are distinct."""
+    sharing: dict[str, list[Key]] = {}
+    for key, row in units.items():
+        sharing.setdefault(str(row[label]), []).append(key)
+    labels = {}
+    for shared, keys in sharing.items():
+        shown: list[str] = []
+        for part in parts:
+            if len({tuple(str(units[key][column]) for column in shown) for key in keys}) == len(keys):
+                break
+            if len({str(units[key][part]) for key in keys}) > 1:
+                shown.append(part)
+        for key in keys:
+            details = ", ".join(str(units[key][part]) for part in shown)
+            labels[key] = f"{shared} ({details})" if details else shared
+    return labels
+
+
+def _task_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
+    row = item[1]
+    return (
+        *_rank(category_order(), row["task_category"]),
+        *_rank(task_order(), row["task"]),
+        row["seq_len"],
+        row["task_args"],
+    )
+
+
+def _mechanism_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
+    key, row = item
+    order = mechanism_order()
+    rank = order.get(published_name(row["mech"]), len(order))
+    # Published ones in their order, all others by what is printed, whatever its case.
+    return rank, str(row["mech_label"]).casefold(), key
+
+
+def _rank(order: Mapping[str, int], name: str) -> tuple[int, str]:
+    return order.get(name, len(order)), name
+
+
+def _task(key: Key, label: str, row: Row) -> TaskFacts:
+    return TaskFacts(
+        key=key,
+        label=label,
+        name=row["task"],
+        category=row["task_category"],
+        floor=_number(row["floor"]),
+        floor_is_exact=row["floor_kind"] == "exact",
+        ceiling=_number(row["ceiling"]),
+        ceiling_is_exact=row["ceiling_kind"] == "exact",
+        source=row["task_source"],
+    )
+
+
+def _mechanism(key: Key, label: str, row: Row) -> MechanismFacts:
+    return MechanismFacts(
+        key=key,
+        label=label,
+        name=row["mech"],
+        version=row["mech_version"],
+        arguments=row["mech_args"],
+        family=row["mech_family"],
+        origin=row["mech_origin"],
+        source=row["mech_source"],
+    )
+
+
+def _estimate(cell: Sequence[Row]) -> Estimate:
+    finished = [row for row in cell if row["status"] == "ok" and not pd.isna(row["score"])]
+    deviations = [json.loads(row["metrics"]).get("score_std_over_sequences") for row in finished]
+    return Estimate(
+        scores={int(row["seed"]): float(row["score"]) for row in finished},
+        num_failed=len(cell) - len(finished),
+        skill=_mean(finished, lambda row: row["skill"]),
+        evaluation_std=_mean(deviations, lambda deviation: deviation),
+        num_sequences=sum(int(row["n_eval"]) for row in finished),
+        steps_to_threshold=tuple(
+            math.inf if pd.isna(row["steps_to_threshold"]) else float(row["steps_to_threshold"]) for row in finished
+        ),
+        steps_planned=max((int(row["steps_planned"]) for row in finished), default=0),
+    )
+
+
+def _mean(items: Sequence[Any], value: Callable[[Any], Any]) -> float:
+    known = [float(value(item)) for item in items if not pd.isna(value(item))]
+    return float(np.mean(known)) if known else math.nan
+
+
+def _number(value: Any) -> float:
+    return math.nan if pd.isna(value) else float(value)

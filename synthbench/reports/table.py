@@ -1,0 +1,338 @@
+"""Tables as cells, without markup: what is printed and what is marked, not how.
+
+Accuracies are printed in per cent with one decimal. Marks follow the means before rounding; means that print alike
+share their mark. A task has no marks if its floor and ceiling are equal or if all its means print alike: there is
+nothing to win.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from synthbench.errors import UnknownName
+from synthbench.reports.statistics import TOLERANCE, Estimate, Grid, MechanismFacts, TaskFacts, grid, not_separable
+
+Mark = Literal["", "best", "second"]
+
+NOTHING = "--"
+"""Printed where there is no number."""
+MINUS = "−"
+
+MARKS = "Bold: best; underlined: second."
+DAGGER = "†: not separable from the best (paired t test over common seeds, Holm within the task, 5 %)."
+BOUNDS = "Floor: best predictor that does not mix positions; ceiling: best causal predictor."
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell in parts; a renderer puts them together."""
+
+    value: str = NOTHING
+    std: str = ""
+    """Sample standard deviation; empty below two seeds."""
+    remarks: tuple[str, ...] = ()
+    """What is printed in brackets: ``n = 2``, ``1 failed``."""
+    mark: Mark = ""
+    is_tied: bool = False
+    """Not separable from the best."""
+
+
+class Column(NamedTuple):
+    """Heading of a column, and whether it holds numbers, words, or text that may need several lines."""
+
+    label: str
+    kind: Literal["number", "word", "text"] = "number"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table."""
+
+    labels: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    is_first_of_group: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table without markup."""
+
+    name: str
+    """Unique within a report; becomes the label in LaTeX."""
+    title: str
+    caption: str
+    headings: tuple[str, ...]
+    """Headings of the label columns."""
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+    sources: tuple[str, ...] = ()
+    """Keys of the papers that its units come from, in alphabetical order."""
+
+
+def percent(fraction: float) -> str:
+    """A fraction in per cent with one decimal: ``51.6``; ``--`` for NaN."""
+    return NOTHING if math.isnan(fraction) else fixed(100 * fraction, 1)
+
+
+def fixed(number: float, decimals: int, *, is_signed: bool = False) -> str:
+    """A number with so many decimals, a true minus sign and no negative zero; ``--`` for NaN."""
+    if math.isnan(number):
+        return NOTHING
+    # Adding zero turns a negative zero into a positive one.
+    rounded = round(number, decimals) + 0.0
+    sign = MINUS if rounded < 0 else "+" if is_signed and rounded > 0 else ""
+    return f"{sign}{abs(rounded):.{decimals}f}"
+
+
+def category_table(rows: pd.DataFrame, category: str) -> Table:
+    """Mechanisms as lines, the tasks of one category as columns, then one line each for floor and ceiling.
+
+    Args:
+        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+        category: The category; the message of the error lists those that the rows have.
+
+    Raises:
+        UnknownName: If no row has the category.
+    """
+    of = grid(rows)
+    if category not in of.categories:
+        raise UnknownName("category", category, of.categories)
+    tasks = of.tasks_of(category)
+    common_n = _common_n(of, tasks)
+    columns = [_task_cells(of, task, common_n) for task in tasks]
+    lines = [
+        Line((mechanism.label,), tuple(column[position] for column in columns))
+        for position, mechanism in enumerate(of.mechanisms)
+    ]
+    lines += [
+        Line(("Floor",), tuple(floor_cell(task) for task in tasks), is_first_of_group=True),
+        Line(("Ceiling",), tuple(ceiling_cell(task) for task in tasks)),
+    ]
+    return Table(
+        name=category,
+        title=f"{category.replace('_', ' ').capitalize()} tasks",
+        caption=_caption(common_n),
+        headings=("Mechanism",),
+        columns=tuple(Column(task.label) for task in tasks),
+        lines=tuple(lines),
+        sources=sources_of(tasks, of.mechanisms),
+    )
+
+
+def full_table(rows: pd.DataFrame) -> Table:
+    """All tasks as lines, grouped by category; floor, ceiling and mechanisms as columns, as in the published Table 8.
+
+    Args:
+        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+    """
+    of = grid(rows)
+    common_n = _common_n(of, of.tasks)
+    return Table(
+        name="full",
+        title="All tasks",
+        caption=_caption(common_n),
+        headings=("Category", "Task"),
+        columns=(*_bound_columns(), *(Column(mechanism.label) for mechanism in of.mechanisms)),
+        lines=tuple(
+            Line(
+                (task.category, task.label),
+                (floor_cell(task), ceiling_cell(task), *_task_cells(of, task, common_n)),
+                is_first_of_group=task is of.tasks_of(task.category)[0],
+            )
+            for task in of.tasks
+        ),
+        sources=sources_of(of.tasks, of.mechanisms),
+    )
+
+
+def category_averages(rows: pd.DataFrame) -> Table:
+    """Means of task means, categories as lines and mechanisms as columns, as in the published Table 3.
+
+    A mechanism without a score on some task of a category has the mean of the others, says so and is not marked:
+    means over different tasks do not compare.
+
+    Args:
+        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+    """
+    of = grid(rows)
+    lines = []
+    for category in of.categories:
+        tasks = of.tasks_of(category)
+        averages = [average_of([of.cell(task, mechanism) for task in tasks]) for mechanism in of.mechanisms]
+        complete = [average.num_missing == 0 for average in averages]
+        marks = _marks([a.mean if is_complete else math.nan for a, is_complete in zip(averages, complete, strict=True)])
+        cells = [
+            Cell(percent(average.mean), remarks=_average_remarks(average, len(tasks)), mark=mark)
+            for average, mark in zip(averages, marks, strict=True)
+        ]
+        floor, ceiling = (float(np.mean([bound(task) for task in tasks])) for bound in (_floor, _ceiling))
+        bounds = (
+            _bound_cell(floor, "≥", is_exact=all(task.floor_is_exact for task in tasks)),
+            _bound_cell(ceiling, "≤", is_exact=all(task.ceiling_is_exact for task in tasks)),
+        )
+        if ceiling - floor < TOLERANCE:
+            cells = [replace(cell, mark="") for cell in cells]
+        lines.append(Line((category,), (*bounds, *cells)))
+    return Table(
+        name="averages",
+        title="Averages of the categories",
+        caption=f"Mean over the category's tasks of the mean accuracy, in per cent. {MARKS} {BOUNDS}",
+        headings=("Category",),
+        columns=(*_bound_columns(), *(Column(mechanism.label) for mechanism in of.mechanisms)),
+        lines=tuple(lines),
+        sources=sources_of(of.tasks, of.mechanisms),
+    )
+
+
+def steps_table(rows: pd.DataFrame) -> Table | None:
+    """Steps until the threshold is reached: median over seeds and the share of seeds that reached it.
+
+    A seed that never reached the threshold counts as later than all others. Where half of the seeds or more did not,
+    the median is only known to lie above the number of steps. None if no seed of any cell reached it; tasks in which
+    none did are left out.
+
+    Args:
+        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+    """
+    of = grid(rows)
+    tasks = [task for task in of.tasks if any(map(_num_reached, of.cells_of(task)))]
+    if not tasks:
+        return None
+    return Table(
+        name="steps_to_threshold",
+        title="Steps to threshold",
+        caption=(
+            "Training steps until an evaluation first reached the suite's threshold: median over seeds, in brackets "
+            "the seeds that reached it. Tasks on which no seed did are left out."
+        ),
+        headings=("Category", "Task"),
+        columns=tuple(Column(mechanism.label) for mechanism in of.mechanisms),
+        lines=tuple(
+            Line(
+                (task.category, task.label),
+                tuple(_steps_cell(cell) for cell in of.cells_of(task)),
+                is_first_of_group=task is next(other for other in tasks if other.category == task.category),
+            )
+            for task in tasks
+        ),
+        sources=sources_of(tasks, of.mechanisms),
+    )
+
+
+class Average(NamedTuple):
+    """Mean of task means of one mechanism, and how many tasks had none."""
+
+    mean: float
+    num_missing: int
+
+
+def average_of(cells: Sequence[Estimate]) -> Average:
+    """Average the means of some tasks, each task counting once; NaN if none has a score."""
+    means = [cell.mean for cell in cells if cell.n]
+    return Average(float(np.mean(means)) if means else math.nan, len(cells) - len(means))
+
+
+def floor_cell(task: TaskFacts) -> Cell:
+    """The floor of a task in per cent; a floor that is only a lower bound says so."""
+    return _bound_cell(task.floor, "≥", is_exact=task.floor_is_exact)
+
+
+def ceiling_cell(task: TaskFacts) -> Cell:
+    """The ceiling of a task in per cent; a ceiling that is only an upper bound says so."""
+    return _bound_cell(task.ceiling, "≤", is_exact=task.ceiling_is_exact)
+
+
+def mean_cell(cell: Estimate, common_n: int | None = None) -> Cell:
+    """Mean and standard deviation in per cent, with the number of seeds unless all cells have ``common_n``."""
+    remarks = []
+    if cell.n and cell.n != common_n:
+        remarks.append(f"n = {cell.n}")
+    if cell.num_failed:
+        remarks.append(f"{cell.num_failed} failed")
+    return Cell(percent(cell.mean), "" if math.isnan(cell.std) else percent(cell.std), tuple(remarks))
+
+
+def sources_of(tasks: Iterable[TaskFacts], mechanisms: Iterable[MechanismFacts]) -> tuple[str, ...]:
+    """The keys of the papers that some units come from, each once, in alphabetical order."""
+    keys = {task.source for task in tasks} | {mechanism.source for mechanism in mechanisms}
+    return tuple(sorted(key for key in keys if key))
+
+
+def _task_cells(of: Grid, task: TaskFacts, common_n: int | None) -> list[Cell]:
+    """The cells of one task with their marks, in the order of the mechanisms."""
+    estimates = of.cells_of(task)
+    marks: list[Mark] = _marks([estimate.mean for estimate in estimates])
+    if abs(task.gap) < TOLERANCE or not any(marks):
+        return [mean_cell(estimate, common_n) for estimate in estimates]
+    return [
+        replace(mean_cell(estimate, common_n), mark=mark, is_tied=is_tied and mark != "best")
+        for estimate, mark, is_tied in zip(estimates, marks, not_separable(estimates), strict=True)
+    ]
+
+
+def _marks(means: Sequence[float]) -> list[Mark]:
+    """Mark the highest mean and the next lower one that prints differently, with all that print alike.
+
+    No marks where all print alike.
+    """
+    known = sorted((mean for mean in means if not math.isnan(mean)), reverse=True)
+    ranks = list(dict.fromkeys(percent(mean) for mean in known))
+    if len(ranks) < 2:
+        return [""] * len(means)
+    marks: dict[str, Mark] = {ranks[0]: "best", ranks[1]: "second"}
+    return [marks.get(percent(mean), "") for mean in means]
+
+
+def _common_n(of: Grid, tasks: Sequence[TaskFacts]) -> int | None:
+    """The number of seeds that all cells with a score have; None if they differ."""
+    counts = {cell.n for task in tasks for cell in of.cells_of(task) if cell.n}
+    return counts.pop() if len(counts) == 1 else None
+
+
+def _caption(common_n: int | None) -> str:
+    if common_n is None:
+        seeds = "mean ± sample standard deviation over n seeds"
+    elif common_n == 1:
+        seeds = "one seed (n = 1)"
+    else:
+        seeds = f"mean ± sample standard deviation over n = {common_n} seeds"
+    return f"Accuracy in per cent, {seeds}. {MARKS} {DAGGER} {BOUNDS}"
+
+
+def _bound_columns() -> tuple[Column, Column]:
+    return Column("Floor"), Column("Ceiling")
+
+
+def _floor(task: TaskFacts) -> float:
+    return task.floor
+
+
+def _ceiling(task: TaskFacts) -> float:
+    return task.ceiling
+
+
+def _bound_cell(bound: float, relation: str, *, is_exact: bool) -> Cell:
+    text = percent(bound)
+    return Cell(text if is_exact or text == NOTHING else f"{relation} {text}")
+
+
+def _average_remarks(average: Average, num_tasks: int) -> tuple[str, ...]:
+    num_scored = num_tasks - average.num_missing
+    return (f"{num_scored} of {num_tasks} tasks",) if 0 < num_scored < num_tasks else ()
+
+
+def _num_reached(cell: Estimate) -> int:
+    return sum(map(math.isfinite, cell.steps_to_threshold))
+
+
+def _steps_cell(cell: Estimate) -> Cell:
+    if not cell.n:
+        return mean_cell(cell)
+    # The mean of the two middle values is infinite if one of them is.
+    median = float(np.median(cell.steps_to_threshold))
+    text = fixed(median, 0) if math.isfinite(median) else f"> {cell.steps_planned}"
+    return Cell(text, remarks=(f"{_num_reached(cell)} of {cell.n}",))

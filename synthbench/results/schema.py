@@ -1,0 +1,390 @@
+"""The columns of the store: name, type, unit, meaning; and what makes a row acceptable.
+
+Only nullable columns are ever added, so every version of this schema reads the rows of all earlier ones.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from numbers import Integral
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import pandas as pd
+import pyarrow as pa
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.registry import NAME
+
+SCHEMA_VERSION = 1
+
+Status = Literal["ok", "diverged", "oom", "timeout", "error", "contract", "unsupported"]
+STATUSES: tuple[Status, ...] = ("ok", "diverged", "oom", "timeout", "error", "contract", "unsupported")
+
+MAX_STRING_BYTES = 2**20
+"""Longest string of a row, in bytes: a store may come from a stranger."""
+
+ColumnType = Literal["string", "name", "json", "bool", "int32", "int64", "float32", "float64", "timestamp"]
+"""``name`` is a string like ``string-copy``, ``json`` a string that holds strict JSON."""
+
+_ARROW: dict[ColumnType, pa.DataType] = {
+    "string": pa.string(),
+    "name": pa.string(),
+    "json": pa.string(),
+    "bool": pa.bool_(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """What is known of one column."""
+
+    name: str
+    type: ColumnType
+    unit: str
+    meaning: str
+    is_nullable: bool = False
+    choices: tuple[str, ...] = ()
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """The type in the file."""
+        return _ARROW[self.type]
+
+    def allowed(self) -> str:
+        """Say in words which values are allowed, e.g. ``float64 or null``."""
+        described = "one of " + ", ".join(self.choices) if self.choices else self.type
+        return described + (" or null" if self.is_nullable else "")
+
+
+_BOUND_KINDS = ("exact", "bound")
+
+RUN_COLUMNS = (
+    # What the row is
+    Column("run_id", "string", "", "identity: hash of everything that decides the result, 16 hex digits"),
+    Column("schema_version", "int32", "", "version of this table that the row was written under"),
+    Column("suite", "name", "", "the suite, e.g. `smoke`, `paper`, `core`, `full`, `custom`"),
+    Column("suite_version", "string", "", "e.g. `2026.1`; a table never mixes two"),
+    Column("is_full", "bool", "", "false if limits or fewer steps were asked for; such a row is never ranked"),
+    Column("status", "string", "", "how the run ended", choices=STATUSES),
+    Column("error_type", "string", "", "class of the error; null if there was none", is_nullable=True),
+    Column("error_message", "string", "", "first 500 characters; null if there was no error", is_nullable=True),
+    # Task
+    Column("task", "name", "", "registered name"),
+    Column("task_category", "name", "", "the folder that holds the task"),
+    Column("task_version", "string", "", "declared version and hash of the generator's code"),
+    Column("task_source", "string", "", "key of the paper"),
+    Column("task_args", "json", "", "knobs and length"),
+    Column("seq_len", "int64", "tokens", "length that was trained on"),
+    Column("vocab_size", "int64", "tokens", "number of token ids, also of output classes"),
+    Column(
+        "n_train", "int64", "sequences", "training sequences drawn; null if the run was killed first", is_nullable=True
+    ),
+    Column("n_eval", "int64", "sequences", "test sequences that the score is, or would have been, taken over"),
+    # Mechanism and the model around it
+    Column("mech", "name", "", "registered name"),
+    Column("mech_label", "string", "", "what a table prints"),
+    Column("mech_family", "string", "", "which idea it descends from"),
+    Column("mech_source", "string", "", "key of the paper"),
+    Column("mech_version", "string", "", "declared version and hash of the class's code"),
+    Column("mech_origin", "string", "", "`builtin`, `distribution==version` or a file's name"),
+    Column("mech_args", "json", "", "hyper-parameters"),
+    Column("mech_code_hash", "string", "", "hash of the class's code"),
+    Column("causal_checked", "bool", "", "the contract's causality check passed at this code hash"),
+    Column("block", "name", "", "the layer around the mechanism"),
+    Column("positions", "name", "", "how the order of tokens reaches the mechanism"),
+    Column("d_model", "int32", "", "width"),
+    Column("n_layers", "int32", "count", "blocks"),
+    Column("n_heads", "int32", "count", "heads"),
+    Column("n_params", "int64", "count", "whole model; null if it was never built", is_nullable=True),
+    Column("n_params_mixer", "int64", "count", "the mechanism of all blocks; null like n_params", is_nullable=True),
+    Column(
+        "state_size",
+        "int64",
+        "elements",
+        "what one layer keeps after seq_len tokens of one sequence; null if never built",
+        is_nullable=True,
+    ),
+    # Seeds and how members were trained together
+    Column("seed", "int64", "", "root seed of the run"),
+    Column("data_seed", "int64", "", "derived from seed: the data streams"),
+    Column("init_seed", "int64", "", "derived from seed: the initial parameters"),
+    Column("ensemble_size", "int32", "count", "members trained as one program"),
+    Column("ensemble_index", "int32", "", "which of them this is, from 0"),
+    Column("member_strategy", "string", "", "how members were batched", choices=("fold", "stack", "loop")),
+    # Score
+    Column("metric_name", "string", "", "the primary metric"),
+    Column(
+        "score", "float64", "fraction", "primary metric, higher is better; null unless ok or diverged", is_nullable=True
+    ),
+    Column(
+        "skill",
+        "float64",
+        "fraction",
+        "(score - floor) / (ceiling - floor); null without a score or if the two are equal",
+        is_nullable=True,
+    ),
+    Column("floor", "float64", "fraction", "score of the best predictor that does not mix positions"),
+    Column("floor_kind", "string", "", "bound: the true floor may be higher", choices=_BOUND_KINDS),
+    Column("ceiling", "float64", "fraction", "score of the best causal predictor"),
+    Column("ceiling_kind", "string", "", "bound: the true ceiling may be lower", choices=_BOUND_KINDS),
+    Column("score_ood", "float64", "fraction", "score on the longer or shifted split; null if none", is_nullable=True),
+    Column("metrics", "json", "", "all other metrics by name, NaN as null; `{}` if none"),
+    Column("n_eval_examples", "int64", "count", "scored targets of the test; null without a score", is_nullable=True),
+    Column("n_correct", "int64", "count", "those predicted correctly; null without a score", is_nullable=True),
+    Column("train_loss", "float64", "nats", "last training loss; null if no step was taken", is_nullable=True),
+    Column("eval_loss", "float64", "nats", "loss of the final evaluation; null if none", is_nullable=True),
+    Column("best_eval_loss", "float64", "nats", "lowest loss of any evaluation; null if none", is_nullable=True),
+    # Protocol
+    Column("steps", "int64", "steps", "steps taken; null if the run was killed", is_nullable=True),
+    Column("steps_planned", "int64", "steps", "steps asked for"),
+    Column(
+        "steps_to_threshold", "int64", "steps", "first evaluation at the threshold; null if never", is_nullable=True
+    ),
+    Column("batch_size", "int32", "sequences", "sequences a step"),
+    Column("optimizer", "string", "", "name"),
+    Column("lr", "float64", "", "learning rate, at its peak"),
+    Column("weight_decay", "float64", "", "weight decay"),
+    Column("tuning_trials", "int32", "count", "learning rates that were tried for this row"),
+    Column("tuning_rule", "string", "", "how one of them was chosen"),
+    Column("config_json", "json", "", "the complete resolved configuration"),
+    Column("config_hash", "string", "", "hash of config_json"),
+    # Machine
+    Column("device_type", "string", "", "`cpu`, `cuda`, `mps`"),
+    Column("device_name", "string", "", "model name"),
+    Column("dtype", "string", "", "type of the parameters"),
+    Column("amp", "bool", "", "mixed precision"),
+    Column("compiled", "bool", "", "compiled or captured"),
+    Column("deterministic", "bool", "", "deterministic algorithms only"),
+    Column("tf32", "bool", "", "TF32 products allowed"),
+    Column("num_threads", "int32", "count", "CPU threads of the run"),
+    Column("n_visible_devices", "int32", "count", "accelerators that the run could see"),
+    Column("wall_s", "float64", "s", "whole run, monotonic clock"),
+    Column("queue_s", "float64", "s", "between plan and start"),
+    Column("train_s", "float64", "s", "training; null if the run was killed", is_nullable=True),
+    Column("eval_s", "float64", "s", "evaluation; null if the run was killed", is_nullable=True),
+    Column("data_s", "float64", "s", "waiting for batches; null if the run was killed", is_nullable=True),
+    Column(
+        "step_ms_median", "float64", "ms", "one step of the ensemble after warm-up; null if too few", is_nullable=True
+    ),
+    Column(
+        "tokens_per_s",
+        "float64",
+        "tokens/s",
+        "of the whole ensemble after warm-up; null if too few steps",
+        is_nullable=True,
+    ),
+    Column("peak_mem_bytes", "int64", "bytes", "of the device or the process; null if unknown", is_nullable=True),
+    Column("flops_estimate", "float64", "FLOP", "of the whole run; null if unknown", is_nullable=True),
+    Column("started_at", "timestamp", "UTC", "wall clock"),
+    Column("finished_at", "timestamp", "UTC", "wall clock; of two rows with one run_id the later counts"),
+    Column("host_hash", "string", "", "salted hash of the host's name"),
+    Column("executor", "string", "", "`inline`, `pool`, ..."),
+    Column("attempt", "int32", "", "1 is the first try"),
+    # Software
+    Column("synthbench_version", "string", "", "version"),
+    Column("git_sha", "string", "", "commit of the checkout; null outside one", is_nullable=True),
+    Column("git_dirty", "bool", "", "uncommitted changes; null outside a checkout", is_nullable=True),
+    Column("python", "string", "", "version"),
+    Column("torch", "string", "", "version"),
+    Column("numpy", "string", "", "version"),
+    Column("cuda", "string", "", "version; null without CUDA", is_nullable=True),
+    Column("os", "string", "", "system and release"),
+    Column("packages", "json", "", "versions of the plugin's and other relevant distributions"),
+    # Trust
+    Column("verified_by", "string", "", "run_id of a confirming re-run; null if none", is_nullable=True),
+    Column("curve_sha256", "string", "", "over the learning curve; null if the run has none", is_nullable=True),
+    Column("row_sha256", "string", "", "over all other columns that are not null"),
+)
+
+CURVE_COLUMNS = (
+    Column("run_id", "string", "", "the run that the point belongs to"),
+    Column("step", "int64", "steps", "steps taken"),
+    Column("split", "name", "", "which stream was scored: `train`, `validation`, `test`, ..."),
+    Column("metric", "name", "", "e.g. `loss`, `accuracy`"),
+    Column("value", "float32", "as the metric", "the value; NaN is kept"),
+    Column("wall_s", "float64", "s", "since the run began, monotonic clock"),
+    Column("tokens", "int64", "tokens", "trained on so far"),
+)
+
+FILLED = ("schema_version", "curve_sha256", "row_sha256")
+"""Columns that the store fills, whatever a row says."""
+
+
+def _schema(columns: Sequence[Column]) -> pa.Schema:
+    return pa.schema([pa.field(column.name, column.arrow_type, nullable=column.is_nullable) for column in columns])
+
+
+RUNS: pa.Schema = _schema(RUN_COLUMNS)
+CURVES: pa.Schema = _schema(CURVE_COLUMNS)
+
+
+def canonical_json(value: object) -> str:
+    """One text for one value: keys sorted, no blanks, no NaN.
+
+    Raises:
+        ValueError: If the value holds NaN or an infinity.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def run_id(identity: dict[str, Any]) -> str:
+    """The identity of a run in 16 hex digits: hash of everything that decides its result.
+
+    Args:
+        identity: JSON values. Validate first: 64 and 64.0 have different hashes.
+
+    Raises:
+        ValueError: If a value is NaN or infinite.
+    """
+    return _sha256(canonical_json(identity))[:16]
+
+
+def skill(score: float | None, floor: float, ceiling: float) -> float | None:
+    """Where a score lies between floor (0) and ceiling (1); None without a score or if the two are equal."""
+    if score is None or floor == ceiling:
+        return None
+    return (score - floor) / (ceiling - floor)
+
+
+def row_sha256(row: Mapping[str, Any]) -> str:
+    """Hash over all columns of a row but ``row_sha256`` itself.
+
+    Nulls do not count, so a row keeps its hash when later versions add nullable columns. A number counts with its
+    type: hash a row only after :func:`table_of` gave its numbers theirs.
+    """
+    stated = {name: value for name, value in row.items() if value is not None and name != "row_sha256"}
+    return _sha256(json.dumps(stated, sort_keys=True, separators=(",", ":"), default=_utc))
+
+
+def curve_sha256(curve: Mapping[str, Sequence[Any]]) -> str:
+    """Hash over the points of one run in their order; takes columns, as a table gives them."""
+    points = list(zip(*(curve[column.name] for column in CURVE_COLUMNS if column.name != "run_id"), strict=True))
+    return _sha256(json.dumps(points, separators=(",", ":")))
+
+
+def table_of(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows as a table of exactly these columns.
+
+    Raises:
+        UnknownName: If a row has a key that is no column.
+        UsageError: If a row lacks a column, or a value has the wrong type.
+    """
+    names = {column.name for column in columns}
+    for row in rows:
+        for name in row:
+            if name not in names:
+                raise UnknownName("column", name, names)
+        if missing := [column.name for column in columns if column.name not in row]:
+            raise UsageError("the row lacks " + ", ".join(missing))
+    arrays = [_array(column, [row[column.name] for row in rows]) for column in columns]
+    return pa.Table.from_arrays(arrays, schema=_schema(columns))
+
+
+def check_values(columns: Iterable[Column], row: Mapping[str, Any]) -> None:
+    """Check what a type cannot say: nulls, choices, names, JSON and the length of strings.
+
+    Raises:
+        UsageError: If a value is not allowed; the message names its column.
+    """
+    for column in columns:
+        value = row[column.name]
+        if value is None:
+            if not column.is_nullable:
+                _refuse(column, value)
+        elif isinstance(value, str):
+            if len(value) * 4 > MAX_STRING_BYTES and len(value.encode()) > MAX_STRING_BYTES:
+                raise UsageError(f"column {column.name!r} has a string of more than {MAX_STRING_BYTES} bytes")
+            if column.choices and value not in column.choices:
+                _refuse(column, value)
+            if column.type == "name" and not NAME.fullmatch(value):
+                _refuse(column, value)
+            if column.type == "json" and not _is_json(value):
+                _refuse(column, value)
+
+
+def to_frame(table: pa.Table) -> pd.DataFrame:
+    """A table of the store for pandas; null and NaN both become a missing value.
+
+    Columns of whole numbers and booleans stay such where some are null (``Int64``, ``boolean``).
+    """
+    # Without the option whole numbers beside a null would pass through float64.
+    frame: pd.DataFrame = table.to_pandas(integer_object_nulls=True)
+    for field in table.schema:
+        if field.nullable and pa.types.is_integer(field.type):
+            frame[field.name] = frame[field.name].astype("Int64")
+        elif field.nullable and pa.types.is_boolean(field.type):
+            frame[field.name] = frame[field.name].astype("boolean")
+    return frame
+
+
+def columns_markdown(columns: Iterable[Column]) -> str:
+    """The columns as a Markdown table; a question mark says that a column may be null."""
+    lines = ["| column | type | unit | meaning |", "|---|---|---|---|"]
+    for column in columns:
+        meaning = column.meaning
+        if column.choices:
+            meaning += ": " + ", ".join(f"`{choice}`" for choice in column.choices)
+        mark = "?" if column.is_nullable else ""
+        lines.append(f"| `{column.name}`{mark} | {column.type} | {column.unit} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_columns(readme: str) -> str:
+    """The text of ``results/README.md`` with its two tables of columns brought up to date."""
+    for name, columns in (("runs", RUN_COLUMNS), ("curves", CURVE_COLUMNS)):
+        begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->\n"
+        before, _, rest = readme.partition(begin)
+        _, _, after = rest.partition(end)
+        readme = before + begin + columns_markdown(columns) + end + after
+    return readme
+
+
+def rewrite_readme(path: Path) -> None:
+    """Bring the tables of columns in ``results/README.md`` up to date."""
+    path.write_text(with_columns(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _array(column: Column, values: list[Any]) -> pa.Array:
+    for value in values:
+        # Arrow would read True as 1, cut 1.5 to 1, and take a time without a zone for UTC.
+        is_mistaken = isinstance(value, bool) and column.type != "bool"
+        is_cut = column.type in ("int32", "int64") and not isinstance(value, Integral | None)
+        is_naive = isinstance(value, datetime) and value.tzinfo is None
+        if is_mistaken or is_cut or is_naive:
+            _refuse(column, value)
+    try:
+        return pa.array(values, column.arrow_type)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise UsageError(f"column {column.name!r}: {error}; allowed: {column.allowed()}") from error
+
+
+def _refuse(column: Column, value: object) -> NoReturn:
+    raise UsageError(f"column {column.name!r} is {repr(value)[:200]}; allowed: {column.allowed()}")
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _utc(value: datetime) -> str:
+    return value.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,60 @@
+"""Distributions from which floors and ceilings are computed."""
+
+import numpy as np
+from jaxtyping import Float
+
+
+def _log_factorials(largest: int) -> Float[np.ndarray, " counts"]:
+    return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, largest + 1)))])
+
+
+def binomials(num_draws: int, probabilities: Float[np.ndarray, " cases"]) -> Float[np.ndarray, "cases counts"]:
+    """Probability of each count 0..num_draws, a row for each probability of success, all of them above 0."""
+    counts = np.arange(num_draws + 1)
+    log_factorials = _log_factorials(num_draws)
+    # At probability 1 the logarithm of a failure is kept finite: times no failure it is 0, and not undefined.
+    failure = np.maximum(1 - probabilities, np.finfo(float).tiny)
+    chances: Float[np.ndarray, "cases counts"] = np.exp(
+        (log_factorials[-1] - log_factorials - log_factorials[::-1])
+        + counts * np.log(probabilities)[:, None]
+        + (num_draws - counts) * np.log(failure)[:, None]
+    )
+    return chances
+
+
+def binomial(num_draws: int, probability: float) -> Float[np.ndarray, " counts"]:
+    """Probability of each count 0..num_draws."""
+    return binomials(num_draws, np.array([probability])).ravel()
+
+
+def clip_counts(probabilities: Float[np.ndarray, " counts"], largest: int) -> Float[np.ndarray, " clipped"]:
+    """The distribution of ``min(count, largest)``."""
+    # Rounding may lift a sum of probabilities above 1.
+    return np.append(probabilities[:largest], min(1.0, probabilities[largest:].sum()))
+
+
+def poisson(rate: float, largest: int) -> Float[np.ndarray, " counts"]:
+    """Probability of each count 0..largest of a Poisson variable."""
+    chances: Float[np.ndarray, " counts"] = np.exp(
+        np.arange(largest + 1) * np.log(rate) - rate - _log_factorials(largest)
+    )
+    return chances
+
+
+def capped_totals(num_symbols: int, rate: float, cap: int, largest: int) -> Float[np.ndarray, " totals"]:
+    """Probability that independent Poisson counts are all at most ``cap`` and add up to each of 0..largest.
+
+    Divided by the probability of the total, this is the probability that no symbol occurs more than ``cap`` times among
+    that many uniform draws: Poisson counts, given their total, are multinomial.
+    """
+    base = poisson(rate, largest)
+    base[cap + 1 :] = 0
+    power = np.zeros(largest + 1)
+    power[0] = 1
+    # By repeated squaring; totals above the largest are cut off, because counts only add.
+    while num_symbols:
+        if num_symbols % 2:
+            power = np.convolve(power, base)[: largest + 1]
+        base = np.convolve(base, base)[: largest + 1]
+        num_symbols //= 2
+    return power

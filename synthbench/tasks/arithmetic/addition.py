@@ -1,0 +1,62 @@
+"""The task addition."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from synthbench.knobs import knob
+from synthbench.tasks._bounds import binomial
+from synthbench.tasks._targets import score_last
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class Addition(Task):
+    """At the end, name the sum of the bits, modulo the vocabulary.
+
+    With ``vocabulary=4``, the sum 5 is written as 1::
+
+        inputs    1 0 1 1 1 1
+        targets   . . . . . 1
+
+    Tests counting. At the published length the sum never reaches the modulus, and the answer is the number of ones.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    """
+
+    name: ClassVar = "addition"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 16
+    not_tested: ClassVar = (
+        "Addition of numbers or modulo anything: the answer is the number of ones, below the modulus."
+    )
+    vocabulary: int = knob(32, "number of output classes, which is the modulus", low=2, high=65536)
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as the knob says."""
+        return self.vocabulary
+
+    @property
+    def min_length(self) -> int:
+        """One bit."""
+        return 1
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw fair bits; their sum modulo ``vocabulary`` is asked at the last position."""
+        self.check_length(length)
+        inputs = rng.integers(2, size=(batch_size, length))
+        return Batch(inputs, score_last(inputs.sum(axis=1) % self.vocabulary, length))
+
+    def floor(self, length: int) -> Bound:
+        """The mode of a fair binomial, folded at the modulus."""
+        self.check_length(length)
+        classes = np.arange(length + 1) % self.vocabulary
+        return Bound(float(np.bincount(classes, weights=binomial(length, 0.5)).max()))
+
+    def ceiling(self, length: int) -> Bound:
+        """All bits have been read."""
+        self.check_length(length)
+        return Bound(1.0)

@@ -1,0 +1,60 @@
+"""The task counting."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from synthbench.knobs import knob
+from synthbench.tasks._bounds import binomial, clip_counts
+from synthbench.tasks._targets import score_last
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class Counting(Task):
+    """At the end, say how many tokens were 0; a count above the largest is written as the largest.
+
+    With ``num_symbols=3``::
+
+        inputs    0 1 2 0 0 2
+        targets   . . . . . 3
+
+    Tests counting one symbol among others.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    """
+
+    name: ClassVar = "counting"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 32
+    largest_count: int = knob(31, "largest count that is told apart", low=1, high=65535)
+    num_symbols: int = knob(10, "number of different tokens drawn", low=2, high=1024)
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as there are counts, 0 among them, or symbols."""
+        return max(self.largest_count + 1, self.num_symbols)
+
+    @property
+    def min_length(self) -> int:
+        """One token."""
+        return 1
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform symbols; the number of zeros is asked at the last position."""
+        self.check_length(length)
+        inputs = rng.integers(self.num_symbols, size=(batch_size, length))
+        answers = np.minimum((inputs == 0).sum(axis=1), self.largest_count)
+        return Batch(inputs, score_last(answers, length))
+
+    def floor(self, length: int) -> Bound:
+        """The mode of a binomial, clipped at the largest count."""
+        self.check_length(length)
+        return Bound(float(clip_counts(binomial(length, 1 / self.num_symbols), self.largest_count).max()))
+
+    def ceiling(self, length: int) -> Bound:
+        """All tokens have been read."""
+        self.check_length(length)
+        return Bound(1.0)

@@ -1,0 +1,57 @@
+"""The task modular."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from synthbench.knobs import knob
+from synthbench.tasks._targets import score_last
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class Modular(Task):
+    """At the end, name the sum of the tokens modulo their number.
+
+    With ``modulus=5``, the sum 13 is written as 3::
+
+        inputs    3 1 4 1 4
+        targets   . . . . 3
+
+    Tests a sum over all positions of which every token changes the answer; parity with more residues.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    """
+
+    name: ClassVar = "modular"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 16
+    modulus: int = knob(7, "number of residues, which is the number of different tokens", low=2, high=65536)
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than there are residues, as published; the last class is never right."""
+        return self.modulus + 1
+
+    @property
+    def min_length(self) -> int:
+        """One token."""
+        return 1
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform residues; their sum modulo ``modulus`` is asked at the last position."""
+        self.check_length(length)
+        inputs = rng.integers(self.modulus, size=(batch_size, length))
+        return Batch(inputs, score_last(inputs.sum(axis=1) % self.modulus, length))
+
+    def floor(self, length: int) -> Bound:
+        """A sum of uniform residues is uniform."""
+        self.check_length(length)
+        return Bound(1 / self.modulus)
+
+    def ceiling(self, length: int) -> Bound:
+        """All tokens have been read."""
+        self.check_length(length)
+        return Bound(1.0)

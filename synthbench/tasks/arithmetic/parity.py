@@ -1,0 +1,55 @@
+"""The task parity."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from synthbench.tasks._targets import score_last
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class Parity(Task):
+    """At the end, say whether the number of ones is odd.
+
+    ::
+
+        inputs    1 0 1 1 0
+        targets   . . . . 1
+
+    Tests a sum over all positions of which every token changes the answer.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    """
+
+    name: ClassVar = "parity"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 32
+
+    @property
+    def vocab_size(self) -> int:
+        """Zero and one."""
+        return 2
+
+    @property
+    def min_length(self) -> int:
+        """One bit."""
+        return 1
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw fair bits; their sum modulo 2 is asked at the last position."""
+        self.check_length(length)
+        inputs = rng.integers(2, size=(batch_size, length))
+        return Batch(inputs, score_last(inputs.sum(axis=1) % 2, length))
+
+    def floor(self, length: int) -> Bound:
+        """A fair coin."""
+        self.check_length(length)
+        return Bound(0.5)
+
+    def ceiling(self, length: int) -> Bound:
+        """All bits have been read."""
+        self.check_length(length)
+        return Bound(1.0)

@@ -1,0 +1,113 @@
+"""What a task is: a seeded generator of token sequences with scored targets, a floor and a causal ceiling."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, TypeVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.errors import UsageError
+from synthbench.knobs import check
+from synthbench.registry import Registry
+
+T = TypeVar("T")
+
+IGNORE = -100
+"""The target of a position that is neither trained nor scored."""
+
+
+class Batch(NamedTuple):
+    """Sequences and what to predict at each position; a model at position t has seen the inputs 0..t."""
+
+    inputs: Int[np.ndarray, "batch length"]
+    targets: Int[np.ndarray, "batch length"]
+
+
+class Bound(NamedTuple):
+    """A floor or a ceiling of the accuracy, a fraction in [0, 1].
+
+    ``exact`` bounds hold to rounding, or to ``standard_error`` where an exact posterior was averaged over sampled
+    inputs. A ``bound`` is an inequality: the true floor is higher, or the true ceiling lower.
+    """
+
+    value: float
+    kind: Literal["exact", "bound"] = "exact"
+    standard_error: float = 0.0
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """A seeded generator of token sequences with scored targets.
+
+    Facts are class variables, knobs are fields. ``length`` is always the number of tokens that the model reads.
+    """
+
+    kind: ClassVar = "task"
+    name: ClassVar[str]
+    """The registered name: the file's name."""
+    version: ClassVar[int] = 1
+    """Raised by whoever changes what is sampled."""
+    source: ClassVar[str]
+    """Key of the paper in :mod:`synthbench.sources`."""
+    length: ClassVar[int]
+    """Length of the published task, in tokens; a suite may set another."""
+    not_tested: ClassVar[str] = ""
+    """One sentence: what a high score does *not* show."""
+
+    def __post_init__(self) -> None:
+        """Check the knobs.
+
+        Raises:
+            UsageError: If a knob lies outside its range.
+        """
+        check(self)
+
+    @classmethod
+    def category(cls) -> str:
+        """The category: the name of the folder that holds the task's file."""
+        return cls.__module__.split(".")[-2]
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """Number of token ids, which is also the number of output classes."""
+
+    @property
+    @abstractmethod
+    def min_length(self) -> int:
+        """The shortest sequence, in tokens, for which the task is defined."""
+
+    @abstractmethod
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw ``batch_size`` independent sequences of ``length`` tokens.
+
+        Raises:
+            UsageError: If the task has no sequence of this length.
+        """
+
+    @abstractmethod
+    def floor(self, length: int) -> Bound:
+        """Expected accuracy of the best predictor that does not see the input: one constant per position."""
+
+    @abstractmethod
+    def ceiling(self, length: int) -> Bound:
+        """Expected accuracy of the best causal predictor, which at position t knows the inputs 0..t."""
+
+    def check_length(self, length: int) -> None:
+        """Refuse a length below ``min_length``.
+
+        Raises:
+            UsageError: If the task has no sequence of this length.
+        """
+        if length < self.min_length:
+            raise UsageError(f"length of task {self.name!r} is {length}; allowed: {self.min_length} and more")
+
+
+TASKS: Registry[Task] = Registry("task", room="synthbench.tasks")
+
+
+def task(unit: type[T]) -> type[T]:
+    """Register a task under its name; the class decorator of every task."""
+    TASKS.register(unit)
+    return unit

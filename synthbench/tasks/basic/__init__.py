@@ -1,0 +1,1 @@
+"""Basic tasks: repeat or reorder what was read."""

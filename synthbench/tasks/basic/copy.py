@@ -1,0 +1,58 @@
+"""The task copy."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from synthbench.knobs import knob
+from synthbench.tasks._copying import sample_copy
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class Copy(Task):
+    """Name the token just read.
+
+    With ``vocabulary=8``::
+
+        inputs    3 1 4 1 5
+        targets   3 1 4 1 5
+
+    Tests that a mechanism passes its own position through: embedding and output layer suffice, attention must only not
+    be in the way.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    """
+
+    name: ClassVar = "copy"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 32
+    not_tested: ClassVar = "Recall: the answer is the token at the same position, so attention is not needed."
+    vocabulary: int = knob(32, "number of tokens", low=2, high=65536)
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as the knob says."""
+        return self.vocabulary
+
+    @property
+    def min_length(self) -> int:
+        """One token."""
+        return 1
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform tokens, each of which is its own target."""
+        self.check_length(length)
+        return sample_copy(rng, batch_size, length, self.vocabulary)
+
+    def floor(self, length: int) -> Bound:
+        """One token in ``vocabulary``, whatever the length."""
+        self.check_length(length)
+        return Bound(1 / self.vocabulary)
+
+    def ceiling(self, length: int) -> Bound:
+        """The answer has just been read."""
+        self.check_length(length)
+        return Bound(1.0)

@@ -1,0 +1,58 @@
+"""The task reverse."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class Reverse(Task):
+    """Write the sequence backwards, in the places where it is read forwards.
+
+    With ``vocabulary=8``::
+
+        inputs    3 1 4 2 5 0
+        targets   0 5 2 4 1 3
+
+    Tests recall by position, at every distance. The first half of the answers lies in the future of a causal
+    model, which can only guess it.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    """
+
+    name: ClassVar = "reverse"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 32
+    vocabulary: int = knob(32, "number of tokens", low=2, high=65536)
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as the knob says."""
+        return self.vocabulary
+
+    @property
+    def min_length(self) -> int:
+        """One token."""
+        return 1
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform tokens; the targets are the same tokens from last to first."""
+        self.check_length(length)
+        inputs = rng.integers(self.vocabulary, size=(batch_size, length))
+        return Batch(inputs, inputs[:, ::-1].copy())
+
+    def floor(self, length: int) -> Bound:
+        """One token in ``vocabulary``, whatever the length."""
+        self.check_length(length)
+        return Bound(1 / self.vocabulary)
+
+    def ceiling(self, length: int) -> Bound:
+        """From the middle on the answer has been read; before it is a guess."""
+        self.check_length(length)
+        num_future = length // 2
+        return Bound((length - num_future + num_future / self.vocabulary) / length)

@@ -1,0 +1,92 @@
+"""The task sort."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from synthbench.knobs import knob
+from synthbench.tasks._bounds import binomials
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+STANDARD_ERROR = 2e-4
+"""The ceiling is averaged over as many sampled inputs as this precision takes."""
+
+
+@task
+@dataclass(frozen=True)
+class Sort(Task):
+    """Name the smallest token first, then the second smallest, and so on, while the tokens are still being read.
+
+    With ``vocabulary=8``::
+
+        inputs    3 1 4 1 5
+        targets   1 1 3 4 5
+
+    Tests how well the order of all tokens is estimated from those read so far. Only the last answer can be known: at
+    position t the t-th smallest of all is asked, and the tokens after t are still to come.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    """
+
+    name: ClassVar = "sort"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 16
+    vocabulary: int = knob(32, "number of tokens", low=2, high=4096)
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as the knob says."""
+        return self.vocabulary
+
+    @property
+    def min_length(self) -> int:
+        """One token."""
+        return 1
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform tokens; the targets are the same tokens in order."""
+        self.check_length(length)
+        inputs = rng.integers(self.vocabulary, size=(batch_size, length))
+        return Batch(inputs, np.sort(inputs, axis=1))
+
+    def floor(self, length: int) -> Bound:
+        """The mode of each order statistic: the t-th token is at most v if at least t + 1 tokens are."""
+        self.check_length(length)
+        at_most = _tails(length, self.vocabulary)[:, 1:]
+        return Bound(float(np.diff(at_most, axis=0, prepend=0).max(axis=0).mean()))
+
+    def ceiling(self, length: int) -> Bound:
+        """The mode of each order statistic given the tokens read so far, averaged over sampled inputs."""
+        self.check_length(length)
+        return _ceiling(length, self.vocabulary)
+
+
+def _tails(num_draws: int, vocabulary: int) -> Float[np.ndarray, "tokens counts"]:
+    """Probability that at least each count 0..num_draws of uniform tokens is at most each token."""
+    probabilities = binomials(num_draws, np.arange(1, vocabulary + 1) / vocabulary)
+    return probabilities[:, ::-1].cumsum(axis=1)[:, ::-1]
+
+
+@lru_cache(maxsize=64)
+def _ceiling(length: int, vocabulary: int) -> Bound:
+    rng = np.random.Generator(np.random.Philox(0))
+    tokens = np.arange(vocabulary)
+    chunk_size = max(512, 2**21 // (length * vocabulary))
+    accuracy = np.empty(0)
+    # The average takes at least two chunks, so that an accidental agreement within a small one does not end it.
+    while len(accuracy) <= chunk_size or accuracy.std() > STANDARD_ERROR * len(accuracy) ** 0.5:
+        inputs = rng.integers(vocabulary, size=(chunk_size, length))
+        num_below = np.zeros((chunk_size, vocabulary), dtype=np.int64)
+        chunk = np.zeros(chunk_size)
+        for position in range(length):
+            # A column for each number of tokens that must still come; more than the rest of the sequence is impossible.
+            table = np.zeros((vocabulary, length + 1))
+            table[:, : length - position] = _tails(length - 1 - position, vocabulary)
+            num_below += inputs[:, position, None] <= tokens
+            at_most = table[tokens, position + 1 - num_below]
+            chunk += np.diff(at_most, axis=1, prepend=0).max(axis=1)
+        accuracy = np.append(accuracy, chunk / length)
+    return Bound(float(accuracy.mean()), standard_error=float(accuracy.std() / len(accuracy) ** 0.5))

@@ -1,0 +1,1 @@
+"""Long-range tasks: the answer lies far back."""

@@ -1,0 +1,60 @@
+"""The task distant_match."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class DistantMatch(Task):
+    """In the middle of the sequence, name the first token.
+
+    With ``vocabulary=8``::
+
+        inputs    3 1 4 1 5 0
+        targets   . . . 3 . .
+
+    Tests recall from one fixed position over half of the sequence. A sequence that begins with 0 is not scored at all,
+    and what follows the middle is of no use to a causal model.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    """
+
+    name: ClassVar = "distant_match"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 128
+    not_tested: ClassVar = "Matching by content, or over the whole length: position 0 is asked at the middle position."
+    vocabulary: int = knob(32, "number of tokens", low=2, high=65536)
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as the knob says."""
+        return self.vocabulary
+
+    @property
+    def min_length(self) -> int:
+        """The first token and the position that asks for it."""
+        return 2
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform tokens; the first, unless it is 0, is asked at the middle position."""
+        self.check_length(length)
+        inputs = rng.integers(self.vocabulary, size=(batch_size, length))
+        targets = np.full_like(inputs, IGNORE)
+        targets[:, length // 2] = np.where(inputs[:, 0] == 0, IGNORE, inputs[:, 0])
+        return Batch(inputs, targets)
+
+    def floor(self, length: int) -> Bound:
+        """One of the tokens that are scored, which 0 is not."""
+        self.check_length(length)
+        return Bound(1 / (self.vocabulary - 1))
+
+    def ceiling(self, length: int) -> Bound:
+        """The first token has been read."""
+        self.check_length(length)
+        return Bound(1.0)

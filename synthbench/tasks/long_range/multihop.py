@@ -1,0 +1,65 @@
+"""The task multihop."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from synthbench.knobs import knob
+from synthbench.tasks._targets import score_last
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class Multihop(Task):
+    """At the end, name the token that followed the second marker.
+
+    With ``vocabulary=8``, the markers are 6 and 7::
+
+        inputs    3 6 4 7 5 0 2 1 0
+        targets   . . . . . . . . 5
+
+    Tests one hop: find the unique second marker and read the token after it. The first marker stands in the first third
+    of the sequence, the second in the second third.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded. The published code also drew
+    a position in the last third, and did not use it.
+    """
+
+    name: ClassVar = "multihop"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 64
+    not_tested: ClassVar = "Several hops: the first marker has no bearing on the answer, which follows the second."
+    vocabulary: int = knob(32, "number of tokens, the two markers among them", low=3, high=65536)
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as the knob says."""
+        return self.vocabulary
+
+    @property
+    def min_length(self) -> int:
+        """One position in each third."""
+        return 3
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform tokens and put one marker into each of the first two thirds."""
+        self.check_length(length)
+        third, rows = length // 3, np.arange(batch_size)
+        first_marker, second_marker = self.vocabulary - 2, self.vocabulary - 1
+        inputs = rng.integers(first_marker, size=(batch_size, length))
+        second = rng.integers(third, 2 * third, size=batch_size)
+        inputs[rows, rng.integers(third, size=batch_size)] = first_marker
+        inputs[rows, second] = second_marker
+        return Batch(inputs, score_last(inputs[rows, second + 1], length))
+
+    def floor(self, length: int) -> Bound:
+        """One token in all but the markers."""
+        self.check_length(length)
+        return Bound(1 / (self.vocabulary - 2))
+
+    def ceiling(self, length: int) -> Bound:
+        """The second marker is unique, and the token after it has been read."""
+        self.check_length(length)
+        return Bound(1.0)

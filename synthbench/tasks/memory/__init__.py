@@ -1,0 +1,1 @@
+"""Memory tasks: store tokens and recall them."""

@@ -1,0 +1,58 @@
+"""The task first_token."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from synthbench.knobs import knob
+from synthbench.tasks._targets import score_last
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class FirstToken(Task):
+    """At the end, name the first token.
+
+    With ``vocabulary=8``::
+
+        inputs    3 1 4 1 5
+        targets   . . . . 3
+
+    Tests recall from one fixed position across the whole sequence.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    """
+
+    name: ClassVar = "first_token"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 64
+    not_tested: ClassVar = "Addressing by content: the answer always stands at position 0."
+    vocabulary: int = knob(32, "number of tokens", low=2, high=65536)
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as the knob says."""
+        return self.vocabulary
+
+    @property
+    def min_length(self) -> int:
+        """The first token and the position that asks for it."""
+        return 2
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform tokens; the first is asked at the last position."""
+        self.check_length(length)
+        inputs = rng.integers(self.vocabulary, size=(batch_size, length))
+        return Batch(inputs, score_last(inputs[:, 0], length))
+
+    def floor(self, length: int) -> Bound:
+        """One token in ``vocabulary``, whatever the length."""
+        self.check_length(length)
+        return Bound(1 / self.vocabulary)
+
+    def ceiling(self, length: int) -> Bound:
+        """The first token has been read."""
+        self.check_length(length)
+        return Bound(1.0)

@@ -1,0 +1,61 @@
+"""The task retrieval."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from synthbench.knobs import knob
+from synthbench.tasks._targets import score_last
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class Retrieval(Task):
+    """Asked by a query at the end, name the needle; it is the same token in every sequence.
+
+    With ``vocabulary=8``, the needle is 7 and the query 6::
+
+        inputs    3 1 7 1 5 6
+        targets   . . . . . 7
+
+    Tests nothing: the target is a constant, so the output layer's bias answers it.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    """
+
+    name: ClassVar = "retrieval"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 64
+    not_tested: ClassVar = "Retrieval: the target is the same token in every sequence, so nothing has to be found."
+    vocabulary: int = knob(64, "number of tokens, the needle and the query among them", low=3, high=65536)
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as the knob says."""
+        return self.vocabulary
+
+    @property
+    def min_length(self) -> int:
+        """The needle, one token between and the query."""
+        return 3
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform tokens, hide the needle before the last two positions and end with the query."""
+        self.check_length(length)
+        needle, query = self.vocabulary - 1, self.vocabulary - 2
+        inputs = rng.integers(query, size=(batch_size, length))
+        inputs[np.arange(batch_size), rng.integers(length - 2, size=batch_size)] = needle
+        inputs[:, -1] = query
+        return Batch(inputs, score_last(np.full(batch_size, needle), length))
+
+    def floor(self, length: int) -> Bound:
+        """The needle is always right."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def ceiling(self, length: int) -> Bound:
+        """The needle is always right."""
+        self.check_length(length)
+        return Bound(1.0)

@@ -1,0 +1,75 @@
+"""The task selective_copy."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class SelectiveCopy(Task):
+    """In the second half, name in order the tokens that followed the markers in the first; then zeros.
+
+    With ``vocabulary=8`` and ``num_marks=3``, the marker is 7::
+
+        inputs    7 1 4 7 7 5 2 0 6 1 3 3
+        targets   0 0 0 0 0 0 1 6 5 0 0 0
+
+    The second answer, 6, stood where the third marker overwrote it: such an answer can only be guessed. A marker at the
+    end of the first half is followed by nothing, and its answer is 0.
+
+    Tests recall of what was marked, in order. The zeros before and after the answers are scored as well.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    """
+
+    name: ClassVar = "selective_copy"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 64
+    not_tested: ClassVar = (
+        "Selection, below the ceiling: zeros make up most of the score, so 0.88 is reached without reading."
+    )
+    vocabulary: int = knob(32, "number of tokens, the marker among them", low=2, high=65536)
+    num_marks: int = knob(8, "number of marked tokens", low=1, high=4096)
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as the knob says."""
+        return self.vocabulary
+
+    @property
+    def min_length(self) -> int:
+        """As many positions in each half as there are marks."""
+        return 2 * self.num_marks
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform tokens and put markers on a random subset of the first half."""
+        self.check_length(length)
+        half, marker = length // 2, self.vocabulary - 1
+        inputs = rng.integers(marker, size=(batch_size, length))
+        # The positions of the smallest of uniform numbers are a uniform subset.
+        marks = np.argpartition(rng.random((batch_size, half)), self.num_marks - 1, axis=1)[:, : self.num_marks]
+        marks.sort(axis=1)
+        answers = np.take_along_axis(inputs, marks + 1, axis=1)
+        answers[marks == half - 1] = 0
+        np.put_along_axis(inputs, marks, marker, axis=1)
+        targets = np.zeros_like(inputs)
+        targets[:, half : half + self.num_marks] = answers
+        return Batch(inputs, targets)
+
+    def floor(self, length: int) -> Bound:
+        """Zero everywhere: right at all other positions, and wherever an answer happens to be zero."""
+        self.check_length(length)
+        guess = 1 / (self.vocabulary - 1)
+        at_end = self.num_marks / (length // 2)
+        return Bound((length - self.num_marks + (self.num_marks - 1) * guess + at_end + (1 - at_end) * guess) / length)
+
+    def ceiling(self, length: int) -> Bound:
+        """Only the answers that the next marker overwrote are guesses: one for each pair of adjacent marks."""
+        self.check_length(length)
+        num_hidden = self.num_marks * (self.num_marks - 1) / (length // 2)
+        return Bound(1 - num_hidden * (1 - 1 / (self.vocabulary - 1)) / length)

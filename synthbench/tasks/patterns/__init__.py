@@ -1,0 +1,1 @@
+"""Pattern tasks: statistics and regularities of the tokens read."""

@@ -1,0 +1,62 @@
+"""The task bigram."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+TABLE = np.array(
+    [12, 15, 21, 0, 3, 27, 3, 7, 9, 19, 21, 18, 4, 23, 6, 24, 24, 12, 26, 1, 6, 7, 23, 14, 24, 17, 5, 25, 13, 8, 9, 20]
+)
+"""The answer to each token: the published table, which its code drew from a generator seeded with 0."""
+
+
+@task
+@dataclass(frozen=True)
+class Bigram(Task):
+    """Name what a fixed table holds for the token just read.
+
+    ::
+
+        inputs     3  1  4  1  0
+        targets    0 15  3 15 12
+
+    Tests that a fixed map of tokens is learned: a lookup of the current token, not of the next one.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded. The published code seeded
+    the global generator on each call, so that all its batches were the same, and crashed on a GPU. Ours draws fresh
+    inputs.
+    """
+
+    name: ClassVar = "bigram"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 32
+    not_tested: ClassVar = "Bigram statistics: the answer is a function of the token at the same position."
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as the table has entries."""
+        return len(TABLE)
+
+    @property
+    def min_length(self) -> int:
+        """One token."""
+        return 1
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform tokens and look each up."""
+        self.check_length(length)
+        inputs = rng.integers(len(TABLE), size=(batch_size, length))
+        return Batch(inputs, TABLE[inputs])
+
+    def floor(self, length: int) -> Bound:
+        """The most frequent entry of the table."""
+        self.check_length(length)
+        return Bound(float(np.bincount(TABLE).max() / len(TABLE)))
+
+    def ceiling(self, length: int) -> Bound:
+        """The token to look up has just been read."""
+        self.check_length(length)
+        return Bound(1.0)

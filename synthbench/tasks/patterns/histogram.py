@@ -1,0 +1,70 @@
+"""The task histogram."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from synthbench.knobs import knob
+from synthbench.tasks._bounds import binomial, clip_counts
+from synthbench.tasks._counts import count_symbols
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class Histogram(Task):
+    """At position v, for each symbol v, say how often it occurs in the whole sequence; then zeros.
+
+    With ``largest_count=3`` and ``num_symbols=3``; a count above the largest, here 4, is written as the largest::
+
+        inputs    0 1 1 0 2 0 1 0
+        targets   3 3 1 0 0 0 0 0
+
+    Tests next to nothing in a causal model: the counts are asked before the tokens to be counted have been read, and
+    all other targets are zeros that are scored.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    """
+
+    name: ClassVar = "histogram"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 32
+    not_tested: ClassVar = "Counting: the counts are asked before the tokens are read, and all other targets are zeros."
+    largest_count: int = knob(15, "largest count that is told apart", low=1, high=65535)
+    num_symbols: int = knob(5, "number of different tokens drawn", low=2, high=1024)
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as there are counts, 0 among them, or symbols."""
+        return max(self.largest_count + 1, self.num_symbols)
+
+    @property
+    def min_length(self) -> int:
+        """A position for each count."""
+        return self.num_symbols
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform symbols; the first targets are their counts."""
+        self.check_length(length)
+        inputs = rng.integers(self.num_symbols, size=(batch_size, length))
+        targets = np.zeros_like(inputs)
+        targets[:, : self.num_symbols] = np.minimum(count_symbols(inputs, self.num_symbols), self.largest_count)
+        return Batch(inputs, targets)
+
+    def floor(self, length: int) -> Bound:
+        """The mode of a binomial for each count; zeros elsewhere."""
+        self.check_length(length)
+        count = clip_counts(binomial(length, 1 / self.num_symbols), self.largest_count).max()
+        return Bound(float((length - self.num_symbols + self.num_symbols * count) / length))
+
+    def ceiling(self, length: int) -> Bound:
+        """At position v the model has seen v + 1 tokens; the mode of what may still come is added to their count."""
+        self.check_length(length)
+        accuracy = float(length - self.num_symbols)
+        for position in range(self.num_symbols):
+            unseen = binomial(length - 1 - position, 1 / self.num_symbols)
+            for num_seen, probability in enumerate(binomial(position + 1, 1 / self.num_symbols)):
+                # With the largest count already reached the answer is certain: all that is unseen is clipped.
+                accuracy += probability * clip_counts(unseen, max(0, self.largest_count - num_seen)).max()
+        return Bound(min(1.0, float(accuracy / length)))

@@ -1,0 +1,71 @@
+"""The task majority."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from synthbench.knobs import knob
+from synthbench.tasks._bounds import capped_totals, poisson
+from synthbench.tasks._counts import count_symbols
+from synthbench.tasks._targets import score_last
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+NEGLIGIBLE = 1e-25
+"""Terms below this cannot change a sum of probabilities in double precision."""
+
+
+@task
+@dataclass(frozen=True)
+class Majority(Task):
+    """At the end, name the most frequent token; of equally frequent ones the smallest.
+
+    With ``num_symbols=4``::
+
+        inputs    3 1 2 1 2 0
+        targets   . . . . . 1
+
+    Tests counting all symbols at once and comparing the counts. Nothing is planted: the majority is what chance
+    makes it, and often a tie.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    """
+
+    name: ClassVar = "majority"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 32
+    num_symbols: int = knob(5, "number of different tokens drawn", low=2, high=1024)
+
+    @property
+    def vocab_size(self) -> int:
+        """Eight as published, of which the last are never right, or more where more symbols are drawn."""
+        return max(8, self.num_symbols)
+
+    @property
+    def min_length(self) -> int:
+        """One token."""
+        return 1
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform symbols; the most frequent is asked at the last position."""
+        self.check_length(length)
+        inputs = rng.integers(self.num_symbols, size=(batch_size, length))
+        # argmax takes the first of equal counts, which is the smallest symbol.
+        return Batch(inputs, score_last(count_symbols(inputs, self.num_symbols).argmax(axis=1), length))
+
+    def floor(self, length: int) -> Bound:
+        """Symbol 0, which wins every tie: no other symbol occurs more often than it does."""
+        self.check_length(length)
+        rate = length / self.num_symbols
+        counts = poisson(rate, length)
+        # Poisson counts, given their total, are those of uniform draws.
+        joint = sum(
+            counts[count] * capped_totals(self.num_symbols - 1, rate, int(count), length)[length - count]
+            for count in np.flatnonzero(counts > NEGLIGIBLE)
+        )
+        return Bound(float(joint / poisson(float(length), length)[length]))
+
+    def ceiling(self, length: int) -> Bound:
+        """All tokens have been read."""
+        self.check_length(length)
+        return Bound(1.0)

@@ -1,0 +1,1 @@
+"""Reasoning tasks: follow a rule or a structure."""

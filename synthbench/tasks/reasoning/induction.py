@@ -1,0 +1,98 @@
+"""The task induction."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import sqrt
+from typing import ClassVar
+
+import numpy as np
+
+from synthbench.knobs import knob
+from synthbench.tasks._bounds import capped_totals, poisson
+from synthbench.tasks._targets import score_last
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class Induction(Task):
+    """The last token but one repeats a token of the first half; name the token that followed it there.
+
+    With ``vocabulary=8``; the last token is of no use, and the repeated one, 1, may have been any of positions 1..3::
+
+        inputs    3 0 1 4 5 2 1 6
+        targets   . . . . . . . 4
+
+    Tests induction with one position between the trigger and its answer. Other copies of the trigger occur by chance,
+    so that the answer is not always unique.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    """
+
+    name: ClassVar = "induction"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 64
+    vocabulary: int = knob(64, "number of tokens", low=2, high=65536)
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as the knob says."""
+        return self.vocabulary
+
+    @property
+    def min_length(self) -> int:
+        """Position 1 and its successor, before the last two positions."""
+        return 5
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform tokens and repeat one of the first half, but not the first, at the last position but one."""
+        self.check_length(length)
+        rows = np.arange(batch_size)
+        inputs = rng.integers(self.vocabulary, size=(batch_size, length))
+        trigger = rng.integers(1, length // 2, size=batch_size)
+        inputs[:, -2] = inputs[rows, trigger]
+        return Batch(inputs, score_last(inputs[rows, trigger + 1], length))
+
+    def floor(self, length: int) -> Bound:
+        """One token in ``vocabulary``, whatever the length."""
+        self.check_length(length)
+        return Bound(1 / self.vocabulary)
+
+    def ceiling(self, length: int) -> Bound:
+        """The most common successor among the copies of the trigger in the first half."""
+        self.check_length(length)
+        return Bound(_ceiling(length // 2 - 1, self.vocabulary))
+
+
+@lru_cache(maxsize=64)
+def _ceiling(window: int, vocabulary: int) -> float:
+    """Expected share of the most common successor among the copies of the trigger.
+
+    With S(a) the positions of token a in the window, the trigger is a with probability ``len(S(a)) / window``, and the
+    best guess is right in a share ``most_common(a) / len(S(a))``. The sum over a of ``E[most_common(a)] / window`` is
+    ``vocabulary / window`` times the expectation for any one token. Its successors are the token itself (at a copy
+    directly after a copy) or uniform among the others.
+    """
+    mean = window / vocabulary
+    # Beyond twelve standard deviations and a few counts the probability is below rounding.
+    most = min(window, int(mean + 12 * sqrt(mean) + 24))
+    # joint[is_copy, copies, repeats]: the last position is a copy, so many copies, so many directly after a copy.
+    joint = np.zeros((2, most + 1, most + 1))
+    joint[0, 0, 0] = 1
+    for _ in range(window):
+        step = np.zeros_like(joint)
+        step[0] = (joint[0] + joint[1]) * (1 - 1 / vocabulary)
+        step[1, 1:, :] = joint[0, :-1, :] / vocabulary
+        step[1, 1:, 1:] += joint[1, :-1, :-1] / vocabulary
+        joint = step
+    # The position after the window is a successor and not a copy.
+    final = joint[0] + joint[1] * (1 - 1 / vocabulary)
+    final[:, 1:] += joint[1, :, :-1] / vocabulary
+    rate = most / 2 / (vocabulary - 1)
+    totals = poisson(rate * (vocabulary - 1), most)
+    at_most = np.array([capped_totals(vocabulary - 1, rate, cap, most) / totals for cap in range(most + 1)])
+    # exceeding[c, n]: expected excess over c of the largest count among n uniform draws.
+    exceeding = (1 - at_most)[::-1].cumsum(axis=0)[::-1]
+    copies, repeats = np.nonzero(np.tri(most + 1, dtype=bool))
+    most_common = repeats + exceeding[repeats, copies - repeats]
+    return float(vocabulary / window * (final[copies, repeats] * most_common).sum())

@@ -1,0 +1,1 @@
+"""Robustness tasks: noise and redundancy."""

@@ -1,0 +1,63 @@
+"""The task noisy_copy."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class NoisyCopy(Task):
+    """Name the token just read in the first half; in the second, where noise covers some tokens, answer 0.
+
+    With ``vocabulary=8``, noise is 7::
+
+        inputs    3 1 4 1 7 0 6 7
+        targets   3 1 4 1 0 0 0 0
+
+    Tests that a mechanism passes its own position through, and tells the halves apart. The noise is never in the way.
+
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded.
+    """
+
+    name: ClassVar = "noisy_copy"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 64
+    not_tested: ClassVar = "Robustness: noise occurs only where the answer is 0 whatever was read."
+    vocabulary: int = knob(32, "number of tokens, noise among them", low=2, high=65536)
+    noise_rate: float = knob(0.3, "probability that noise covers a token of the second half", low=0, high=1)
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as the knob says."""
+        return self.vocabulary
+
+    @property
+    def min_length(self) -> int:
+        """One position in each half."""
+        return 2
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform tokens and cover some of the second half."""
+        self.check_length(length)
+        half, noise = length // 2, self.vocabulary - 1
+        inputs = rng.integers(noise, size=(batch_size, length))
+        targets = inputs.copy()
+        targets[:, half:] = 0
+        inputs[:, half:][rng.random((batch_size, length - half)) < self.noise_rate] = noise
+        return Batch(inputs, targets)
+
+    def floor(self, length: int) -> Bound:
+        """A guess in the first half, zero in the second."""
+        self.check_length(length)
+        half = length // 2
+        return Bound((half / (self.vocabulary - 1) + length - half) / length)
+
+    def ceiling(self, length: int) -> Bound:
+        """The answer has just been read, or is 0."""
+        self.check_length(length)
+        return Bound(1.0)

@@ -1,0 +1,1 @@
+"""What a person sees in a terminal: facts, drawn examples, progress, diagnoses."""

@@ -1,0 +1,108 @@
+"""Checks an installation and a results folder, and says what is broken."""
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from synthbench.blocks import BLOCKS
+from synthbench.errors import SynthbenchError
+from synthbench.mechanisms import MECHANISMS
+from synthbench.positions import POSITIONS
+from synthbench.results import Store
+from synthbench.runner.environment import software
+from synthbench.runner.run import usable_cores
+from synthbench.suites import load_suite, suite_names
+from synthbench.tasks import TASKS
+
+State = Literal["ok", "note", "broken"]
+Finding = dict[str, str]
+
+
+def examine(results: Path) -> list[Finding]:
+    """Every check with its state: ``ok``, ``note`` (works, but know it) or ``broken``."""
+    return [
+        *_versions(),
+        _devices(),
+        _finding("threads", "ok", f"{usable_cores()} usable cores; a worker process of one thread each"),
+        *_units(),
+        *_suites(),
+        _folder(results),
+        _store(results),
+    ]
+
+
+def _finding(check: str, state: State, detail: str) -> Finding:
+    return {"check": check, "state": state, "detail": detail}
+
+
+def _versions() -> list[Finding]:
+    known = software()
+    sha = known["git_sha"]
+    checkout = f"commit {sha[:12]}{', changed since' if known['git_dirty'] else ''}" if sha else "no checkout"
+    names = ("synthbench_version", "python", "torch", "numpy", "os")
+    return [
+        *(_finding(name.removesuffix("_version"), "ok", str(known[name])) for name in names),
+        _finding("code", "note" if known["git_dirty"] else "ok", checkout),
+    ]
+
+
+def _devices() -> Finding:
+    count = torch.cuda.device_count()
+    if not count:
+        return _finding("devices", "ok", "cpu only")
+    free = [torch.cuda.mem_get_info(index) for index in range(count)]
+    cards = [
+        f"cuda:{index} {torch.cuda.get_device_name(index)}, {left / 2**30:.1f} of {total / 2**30:.1f} GiB free"
+        for index, (left, total) in enumerate(free)
+    ]
+    return _finding("devices", "ok", "; ".join(cards))
+
+
+def _units() -> list[Finding]:
+    rooms = (("tasks", TASKS), ("mechanisms", MECHANISMS), ("positions", POSITIONS), ("blocks", BLOCKS))
+    return [_finding(name, "ok", f"{len(registry)} registered") for name, registry in rooms]
+
+
+def _suites() -> list[Finding]:
+    findings = []
+    for name in suite_names():
+        try:
+            suite = load_suite(name)
+        except SynthbenchError as problem:
+            findings.append(_finding(f"suite {name}", "broken", str(problem)))
+        else:
+            findings.append(_finding(f"suite {name}", "ok", f"version {suite.version}, {len(suite.tasks)} tasks"))
+    return findings
+
+
+def _folder(results: Path) -> Finding:
+    """Whether files can be made where the store is or would be."""
+    existing = results.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            free = shutil.disk_usage(existing).free
+    except OSError as problem:
+        return _finding("results folder", "broken", f"cannot write to {existing}: {problem.strerror}")
+    state: State = "ok" if free > 2**30 and os.access(existing, os.W_OK) else "note"
+    return _finding("results folder", state, f"{existing}, {free / 2**30:.1f} GiB free")
+
+
+def _store(results: Path) -> Finding:
+    if not results.exists():
+        return _finding("results store", "ok", f"none yet at {results}")
+    try:
+        store = Store.open(results, create=False)
+        statuses = Counter(store.statuses().values())
+    except SynthbenchError as problem:
+        return _finding("results store", "broken", str(problem))
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items())) or "no rows"
+    damaged = len(store.quarantined)
+    state: State = "note" if damaged else "ok"
+    return _finding("results store", state, counts + (f", {damaged} damaged files left out" if damaged else ""))

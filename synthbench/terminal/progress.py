@@ -1,0 +1,115 @@
+"""Progress on stderr: a bar in a terminal, a line a row elsewhere, and a heartbeat when rows are slow."""
+
+import sys
+import threading
+import time
+from collections import defaultdict
+from statistics import median
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from synthbench.runner.executors import Executor, Pool
+from synthbench.runner.plan import Plan
+from synthbench.runner.worker import Outcome
+
+HEARTBEAT_S = 30.0
+
+
+class Progress:
+    """Counts rows as they come and says when the rest will be there.
+
+    The estimate takes the median seconds of the rows of the same mechanism and task, else of the same mechanism, else
+    of all rows so far.
+    """
+
+    def __init__(self) -> None:
+        self._console = Console(file=sys.stderr)
+        self._bar: Bar | None = None
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._remaining: dict[tuple[str, str], int] = {}
+        self._seconds: dict[tuple[str, ...], list[float]] = defaultdict(list)
+        self._num_done = self._num_failed = self._num_rows = 0
+        self._num_workers = 1
+        self._last_line = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        if self._bar is not None:
+            self._bar.stop()
+
+    def begin(self, plan: Plan, executor: Executor) -> None:
+        """Take note of what will come."""
+        self._num_rows = plan.num_missing
+        self._num_workers = executor.num_workers if isinstance(executor, Pool) else 1
+        remaining: dict[tuple[str, str], int] = defaultdict(int)
+        for job in plan.jobs:
+            remaining[job.cell.mechanism_name, job.cell.task_name] += len(job.missing)
+        self._remaining = remaining
+        where = f"{executor.name}, {self._num_workers} at a time"
+        self._console.print(f"{plan.num_missing} rows to run ({where}), {plan.num_done} are there", highlight=False)
+        if self._console.is_terminal and plan.num_missing:
+            self._bar = Bar(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[note]}"),
+                console=self._console,
+            )
+            self._bar.start()
+            self._bar.add_task("rows", total=plan.num_missing, note="")
+        else:
+            threading.Thread(target=self._beat, daemon=True).start()
+
+    def advance(self, outcome: Outcome) -> None:
+        """Count a row."""
+        key = outcome.mechanism, outcome.task
+        with self._lock:
+            self._num_done += 1
+            self._num_failed += outcome.status != "ok"
+            self._remaining[key] -= 1
+            for known in (key, (outcome.mechanism,), ()):
+                self._seconds[known].append(outcome.wall_s)
+        if self._bar is not None:
+            failed = f"{self._num_failed} failed  " if self._num_failed else ""
+            self._bar.update(self._bar.task_ids[0], advance=1, note=f"{failed}ETA {clock(self.remaining_s())}")
+            return
+        score = "" if outcome.score is None else f" {outcome.score:.4f}"
+        self._line(f"{outcome.task} {outcome.mechanism} seed {outcome.seed} {outcome.status}{score}")
+
+    def remaining_s(self) -> float:
+        """Estimated seconds until the last row."""
+        with self._lock:
+            total = 0.0
+            for (mechanism, task), count in self._remaining.items():
+                known = next((k for k in ((mechanism, task), (mechanism,), ()) if self._seconds[k]), None)
+                if known is not None:
+                    total += count * median(self._seconds[known])
+        return total / self._num_workers
+
+    def _line(self, text: str) -> None:
+        self._last_line = time.monotonic()
+        head = f"[{self._num_done}/{self._num_rows}, ETA {clock(self.remaining_s())}]"
+        self._console.print(f"{head} {text}", highlight=False, markup=False, soft_wrap=True)
+
+    def _beat(self) -> None:
+        while not self._stopped.wait(1.0):
+            if time.monotonic() - self._last_line >= HEARTBEAT_S:
+                self._line("still running")
+
+
+def clock(seconds: float) -> str:
+    """Seconds as ``1:02:03`` or ``2:03``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

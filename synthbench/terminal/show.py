@@ -1,0 +1,116 @@
+"""One unit on one screen: what it is, its parameters, and for a task its bounds and a drawn example."""
+
+import inspect
+from typing import Any
+
+import numpy as np
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from synthbench.errors import UnknownName
+from synthbench.suites import suite_names
+from synthbench.tasks import IGNORE, TASKS, Batch
+from synthbench.terminal.facts import mechanism_facts, suite_facts, task_facts
+
+
+def facts_of(name: str) -> dict[str, Any]:
+    """What is known of a task, a mechanism or a suite, with its ``kind``.
+
+    Raises:
+        UnknownName: If nothing has this name.
+    """
+    if name in TASKS:
+        return {"kind": "task", **task_facts(name)}
+    if name in suite_names():
+        return {"kind": "suite", **suite_facts(name)}
+    from synthbench.mechanisms import MECHANISMS
+
+    if name in MECHANISMS:
+        return {"kind": "mechanism", **mechanism_facts(name)}
+    raise UnknownName("task, mechanism or suite", name, [*TASKS, *MECHANISMS, *suite_names()])
+
+
+def show(name: str, *, seed: int, console: Console) -> None:
+    """Print one unit's page.
+
+    Raises:
+        UnknownName: If nothing has this name.
+    """
+    facts = facts_of(name)
+    parts: list[RenderableType] = [Text(f"{facts['kind']} {name}", style="bold")]
+    if facts["kind"] == "task":
+        parts += [_prose(TASKS[name]), _task_numbers(facts), _parameter_table(facts), _example(name, seed)]
+    elif facts["kind"] == "mechanism":
+        from synthbench.mechanisms import MECHANISMS
+
+        parts += [_prose(MECHANISMS[name]), _parameter_table(facts)]
+    else:
+        parts += [Text(facts["description"]), _settings(facts)]
+    console.print(Group(*parts))
+
+
+def draw(batch: Batch) -> Text:
+    """The first sequence of a batch, inputs above targets; ``.`` is not scored, what is scored is in colour."""
+    inputs, targets = batch.inputs[0], batch.targets[0]
+    shown = ["." if target == IGNORE else str(target) for target in targets]
+    width = max(len(token) for token in [*map(str, inputs), *shown])
+    drawing = Text("inputs   ")
+    for token, target in zip(inputs, targets, strict=True):
+        is_source = target == IGNORE and token in targets
+        drawing.append(f" {token:>{width}}", style="cyan" if is_source else "")
+    drawing.append("\ntargets  ")
+    for token, text in zip(inputs, shown, strict=True):
+        is_local = text == str(token)
+        drawing.append(f" {text:>{width}}", style="dim" if text == "." else "green" if is_local else "bold magenta")
+    return drawing
+
+
+def _prose(unit: type) -> Text:
+    return Text(inspect.getdoc(unit) or "")
+
+
+def _task_numbers(facts: dict[str, Any]) -> Text:
+    floor, ceiling = facts["floor"], facts["ceiling"]
+    text = Text(f"\n{facts['length']} tokens of {facts['vocab_size']}, category {facts['category']}\n")
+    text.append(f"floor {floor:.6f} ({facts['floor_kind']})   ceiling {ceiling:.6f} ({facts['ceiling_kind']})\n")
+    if facts["not_tested"]:
+        text.append("not tested: ", style="bold")
+        text.append(facts["not_tested"] + "\n")
+    return text
+
+
+def _parameter_table(facts: dict[str, Any]) -> RenderableType:
+    if not facts["parameters"]:
+        return Text("no parameters")
+    table = Table("parameter", "default", "allowed", "meaning", box=None, pad_edge=False)
+    for name, parameter in facts["parameters"].items():
+        table.add_row(name, str(parameter["default"]), parameter["allowed"], parameter["meaning"])
+    return table
+
+
+def _example(name: str, seed: int) -> Group:
+    task = TASKS[name]()
+    batch = task.sample(np.random.default_rng(seed), 1, task.length)
+    return Group(
+        Text(f"\nexample, seed {seed}: scored in colour, green where the answer is the token itself"), draw(batch)
+    )
+
+
+def _settings(facts: dict[str, Any]) -> Table:
+    table = Table("setting", "value", box=None, pad_edge=False)
+    for section, content in facts.items():
+        if section in ("kind", "name", "description"):
+            continue
+        if isinstance(content, dict):
+            for key, value in content.items():
+                table.add_row(f"{section}.{key}", _plain(value))
+        else:
+            table.add_row(section, _plain(content))
+    return table
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key}={entry}" for key, entry in value.items())
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

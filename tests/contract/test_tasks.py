@@ -1,0 +1,230 @@
+"""Every task keeps the contract, and every check fires on a task that breaks it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from synthbench.contract import tasks as contract
+from synthbench.contract.tasks import check_task
+from synthbench.errors import ContractError, UsageError
+from synthbench.knobs import knob
+from synthbench.tasks.base import IGNORE, TASKS, Batch, Bound, Task
+
+
+@pytest.mark.parametrize("name", list(TASKS))
+def test_every_task_keeps_the_contract(name: str) -> None:
+    check_task(TASKS[name]())
+
+
+@pytest.mark.parametrize("name", list(TASKS))
+@pytest.mark.parametrize("factor", [1, 2])
+def test_every_task_keeps_the_contract_at_other_lengths(name: str, factor: int) -> None:
+    task = TASKS[name]()
+    check_task(task, task.min_length + (task.length - task.min_length) // 2 // factor * 2)
+
+
+@dataclass(frozen=True)
+class Echo(Task):
+    """A sound task, which the others break in one place each."""
+
+    name: ClassVar = "echo"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 8
+    vocabulary: int = knob(6, "number of tokens", low=2.0, high=64.0)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.vocabulary
+
+    @property
+    def min_length(self) -> int:
+        return 2
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        self.check_length(length)
+        inputs = rng.integers(self.vocabulary, size=(batch_size, length))
+        return Batch(inputs, inputs.copy())
+
+    def floor(self, length: int) -> Bound:
+        self.check_length(length)
+        return Bound(1 / self.vocabulary)
+
+    def ceiling(self, length: int) -> Bound:
+        self.check_length(length)
+        return Bound(1.0)
+
+
+Sample = Callable[[Echo, np.random.Generator, int, int], Batch]
+SOUND = Echo.sample
+STATE = np.random.default_rng(0)
+LATEST = np.zeros((8192, 64), dtype=np.int64)
+
+
+def sampling(change: Sample) -> Task:
+    """The sound task with another sampler."""
+    return type("Broken", (Echo,), {"sample": change})()  # type: ignore[no-any-return]
+
+
+def with_method(**methods: Any) -> Task:
+    """The sound task with other methods."""
+    return type("Broken", (Echo,), methods)()  # type: ignore[no-any-return]
+
+
+def narrow(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    inputs, targets = SOUND(task, rng, batch_size, length)
+    return Batch(inputs.astype(np.int32), targets)
+
+
+def one_too_long(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    task.check_length(length)
+    return SOUND(task, rng, batch_size, length + 1)
+
+
+def input_outside(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    inputs, targets = SOUND(task, rng, batch_size, length)
+    inputs[0, 1] = task.vocab_size
+    return Batch(inputs, targets)
+
+
+def target_outside(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    inputs, targets = SOUND(task, rng, batch_size, length)
+    targets[0, 1] = -1
+    return Batch(inputs, targets)
+
+
+def unscored(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    inputs, targets = SOUND(task, rng, batch_size, length)
+    return Batch(inputs, np.full_like(targets, IGNORE))
+
+
+def aliased(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    inputs, _ = SOUND(task, rng, batch_size, length)
+    return Batch(inputs, inputs)
+
+
+def reused(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    inputs, targets = SOUND(task, rng, batch_size, length)
+    view = LATEST[:batch_size, :length]
+    view[:] = inputs
+    return Batch(view, targets)
+
+
+def own_state(task: Echo, _rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    return SOUND(task, STATE, batch_size, length)
+
+
+def own_seed(task: Echo, _rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    return SOUND(task, np.random.default_rng(0), batch_size, length)
+
+
+def seed_of_rng(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    key = int(rng.bit_generator.state["state"]["key"][0])
+    return SOUND(task, np.random.default_rng(key), batch_size, length)
+
+
+def global_draw(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    np.random.random_sample()  # noqa: NPY002  that is the fault
+    return SOUND(task, rng, batch_size, length)
+
+
+def any_length(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    inputs = rng.integers(task.vocabulary, size=(batch_size, length))
+    return Batch(inputs, inputs.copy())
+
+
+def refuse_shortest(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    if length == task.min_length:
+        raise UsageError("too short")
+    return SOUND(task, rng, batch_size, length)
+
+
+def crash_below(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    if length < task.min_length:
+        raise IndexError("no such position")
+    return SOUND(task, rng, batch_size, length)
+
+
+def crash(_task: Echo, _rng: np.random.Generator, _batch_size: int, _length: int) -> Batch:
+    raise ZeroDivisionError("by zero")
+
+
+def mostly_zero(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    inputs, targets = SOUND(task, rng, batch_size, length)
+    targets[:, ::2] = 0
+    return Batch(inputs, targets)
+
+
+def deaf(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    task.check_length(length)
+    inputs = rng.integers(2, size=(batch_size, length))
+    return Batch(inputs, inputs.copy())
+
+
+def crash_at_seven(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    if task.vocabulary == 7:
+        raise ZeroDivisionError("by zero")
+    return SOUND(task, rng, batch_size, length)
+
+
+def half(_task: Task, _length: int) -> Bound:
+    return Bound(0.5)
+
+
+BROKEN: list[tuple[str, Task, str]] = [
+    ("check_shapes", sampling(narrow), r"inputs are int32; allowed: an array of int64"),
+    ("check_shapes", sampling(one_too_long), r"shape \(1, 9\); allowed: \(1, 8\)"),
+    ("check_shapes", sampling(crash), r"sampling 1 sequences gave ZeroDivisionError: by zero"),
+    ("check_ids", sampling(input_outside), r"inputs\[0, 1\] is 6, .*allowed: 0 to 5$"),
+    ("check_ids", sampling(target_outside), r"targets\[0, 1\] is -1, .*allowed: 0 to 5 or -100$"),
+    ("check_scored", sampling(unscored), r"none of 64 sequences has a target"),
+    ("check_aliasing", sampling(aliased), r"inputs and targets share memory"),
+    ("check_aliasing", sampling(reused), r"inputs of two batches share memory"),
+    ("check_seeding", sampling(own_state), r"same state gave different batches"),
+    ("check_seeding", sampling(own_seed), r"different seeds gave the same inputs"),
+    ("check_seeding", sampling(seed_of_rng), r"two calls with one generator gave the same inputs"),
+    ("check_global_generator", sampling(global_draw), r"changed the state of numpy.random"),
+    ("check_lengths", sampling(any_length), r"length 1: min_length is 2, but fewer tokens are sampled"),
+    ("check_lengths", sampling(refuse_shortest), r"length 2: min_length is 2, but sampling refuses it: too short"),
+    ("check_lengths", sampling(crash_below), r"below min_length gave IndexError: no such position"),
+    ("check_bounds", with_method(ceiling=lambda _task, _length: Bound(0.1)), r"floor 0.166667 lies above .* 0.100000"),
+    ("check_bounds", with_method(ceiling=lambda _task, _length: Bound(1.5)), r"the ceiling is 1.5; allowed: 0 to 1"),
+    (
+        "check_bounds",
+        with_method(floor=lambda _task, _length: Bound(0.1, standard_error=-1.0)),
+        r"standard error of the floor is -1.0",
+    ),
+    ("check_floor", sampling(mostly_zero), r"scores 0.58.. on 8192 sequences, 0.41.. above the floor 0.1667"),
+    ("check_knobs", sampling(crash_at_seven), r"with vocabulary=7, sampling gave ZeroDivisionError: by zero"),
+    (
+        "check_knobs",
+        with_method(sample=deaf, floor=half),
+        r"the knob vocabulary=6 changes nothing \(tried 7, 5, 12, 3, 2, 64\)",
+    ),
+]
+
+
+def test_the_sound_task_passes() -> None:
+    check_task(Echo())
+
+
+@pytest.mark.parametrize(("check", "task", "message"), BROKEN, ids=[message for _, _, message in BROKEN])
+def test_each_check_fires(check: str, task: Task, message: str) -> None:
+    arguments = (task,) if check == "check_lengths" else (task, 8)
+    with pytest.raises(ContractError, match=message) as caught:
+        getattr(contract, check)(*arguments)
+
+    assert "task 'echo' at length" in str(caught.value)
+
+
+@pytest.mark.parametrize("task", [task for _, task, _ in BROKEN], ids=[message for _, _, message in BROKEN])
+def test_one_entry_runs_every_check(task: Task) -> None:
+    with pytest.raises(ContractError):
+        check_task(task)
+
+
+def test_a_length_that_the_task_refuses_is_the_callers_mistake() -> None:
+    with pytest.raises(UsageError, match="length of task 'echo' is 1; allowed: 2 and more"):
+        check_task(Echo(), 1)

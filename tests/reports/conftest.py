@@ -1,0 +1,167 @@
+"""Rows as a store gives them, made up for the tests of the reports."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+Scores = Mapping[str, Iterable[float]]
+
+
+@dataclass(frozen=True)
+class MadeTask:
+    """What rows say about a task."""
+
+    name: str
+    category: str
+    floor: float = 0.0
+    ceiling: float = 1.0
+    floor_kind: str = "exact"
+    ceiling_kind: str = "exact"
+
+
+MECHANISMS = {
+    "softmax": "Standard",
+    "yat-spherical": "Spherical-YAT",
+    "performer": "Performer",
+    "linear": "Linear",
+    "slay": "SLAY",
+    "slay-laplace": "Laplace-only",
+    "slay-hadamard": "Hadamard",
+}
+
+
+def make_row(task: MadeTask, mech: str, seed: int, score: float | None, /, **changes: Any) -> dict[str, Any]:
+    """One row with the columns that reports read; a score of None makes it one that diverged."""
+    gap = task.ceiling - task.floor
+    row = {
+        "suite": "paper",
+        "suite_version": "2026.1",
+        "is_full": True,
+        "status": "diverged" if score is None else "ok",
+        "error_type": "FloatingPointError" if score is None else None,
+        "task": task.name,
+        "task_category": task.category,
+        "task_version": "1+aa",
+        "task_source": "slay2026",
+        "task_args": '{"length":32}',
+        "seq_len": 32,
+        "n_eval": 1000,
+        "mech": mech,
+        "mech_label": MECHANISMS.get(mech, mech),
+        "mech_family": "a family",
+        "mech_source": "vaswani2017attention" if mech == "softmax" else "slay2026",
+        "mech_version": "1+bb",
+        "mech_origin": "builtin",
+        "mech_args": "{}",
+        "block": "attention_only",
+        "positions": "learned",
+        "seed": seed,
+        "score": score,
+        "skill": None if score is None or gap == 0 else (score - task.floor) / gap,
+        "floor": task.floor,
+        "floor_kind": task.floor_kind,
+        "ceiling": task.ceiling,
+        "ceiling_kind": task.ceiling_kind,
+        "metrics": json.dumps({"score_std_over_sequences": 0.1}),
+        "steps_planned": 200,
+        "steps_to_threshold": None,
+        "finished_at": pd.Timestamp("2026-01-01T12:00:00Z") + pd.Timedelta(seconds=seed),
+    } | changes
+    identity = (row["suite_version"], row["task"], row["task_args"], mech, row["mech_version"], row["positions"], seed)
+    return {"run_id": "-".join(map(str, identity))} | row
+
+
+def to_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows with the types that the store gives them: missing numbers are NaN, or NA in a column of whole numbers."""
+    frame = pd.DataFrame(list(rows))
+    return frame.astype({"score": "float64", "skill": "float64", "steps_to_threshold": "Int64", "seed": "int64"})
+
+
+def rows_of(task: MadeTask, scores: Scores, /, **changes: Any) -> list[dict[str, Any]]:
+    """One row for every score, the seeds counted from 42."""
+    return [
+        make_row(task, mech, 42 + index, score, **changes)
+        for mech, values in scores.items()
+        for index, score in enumerate(values)
+    ]
+
+
+def frame_of(task: MadeTask, scores: Scores, /, **changes: Any) -> pd.DataFrame:
+    """The rows of one task as a frame."""
+    return to_frame(rows_of(task, scores, **changes))
+
+
+def paper_rows() -> pd.DataFrame:
+    """A small paper suite: every kind of place that scores can sit at, a failure, an unknown mechanism and category."""
+    rng = np.random.default_rng(0)
+
+    def spread(mean: float, std: float) -> list[float]:
+        return [round(float(score), 6) for score in mean + std * rng.standard_normal(3)]
+
+    means = {
+        MadeTask("copy", "basic", 1 / 32): dict.fromkeys(MECHANISMS, (1.0, 0.0)),
+        MadeTask("reverse", "basic", 1 / 32, 0.5156): {
+            "softmax": (0.508, 0.002),
+            "performer": (0.09, 0.004),
+            "linear": (0.05, 0.003),
+            "slay": (0.42, 0.01),
+            "my-idea": (0.51, 0.002),
+        },
+        MadeTask("parity", "arithmetic", 0.5): dict.fromkeys(("softmax", "linear", "slay", "my-idea"), (0.5, 0.004)),
+        MadeTask("retrieval", "memory", 1.0): dict.fromkeys(("softmax", "slay"), (1.0, 0.0)),
+        MadeTask("histogram", "patterns", 0.8711, 0.8723): dict.fromkeys(
+            ("softmax", "slay", "linear"), (0.871, 0.0005)
+        ),
+        MadeTask("dyck_2", "grammar", 0.25, 0.9, floor_kind="bound", ceiling_kind="bound"): {
+            "softmax": (0.6, 0.1),
+            "my-idea": (0.7, 0.1),
+        },
+    }
+    rows = [
+        row
+        for task, cells in means.items()
+        for row in rows_of(task, {mech: spread(*cell) for mech, cell in cells.items()})
+    ]
+    for row in rows:
+        if row["task"] == "copy" and row["mech"] != "linear":
+            row["steps_to_threshold"] = 100 + 20 * (row["seed"] - 42)
+    failed = make_row(MadeTask("dyck_2", "grammar", 0.25, 0.9), "slay", 42, None)
+    return to_frame([*rows, failed])
+
+
+@pytest.fixture(scope="session")
+def paper() -> pd.DataFrame:
+    """The rows of a small paper suite."""
+    return paper_rows()
+
+
+@pytest.fixture(scope="session")
+def paper_curves(paper: pd.DataFrame) -> pd.DataFrame:
+    """Two points for each row, and a run that no row knows."""
+    points = [
+        {"run_id": run_id, "step": step, "split": "validation", "metric": "loss", "value": 3.0 / step + seed / 100}
+        for run_id, seed in zip([*paper["run_id"], "unknown"], [*paper["seed"], 0], strict=True)
+        for step in (20, 40)
+    ]
+    return pd.DataFrame(points).astype({"value": "float32"})
+
+
+@pytest.fixture(scope="session")
+def one_task() -> MadeTask:
+    """A task between a floor of 0 and a ceiling of 1."""
+    return MadeTask("sort", "basic")
+
+
+@pytest.fixture(scope="session")
+def make_frame(one_task: MadeTask) -> Callable[..., pd.DataFrame]:
+    """Make the rows of one task from scores by mechanism; None is a run that diverged."""
+
+    def make(scores: Scores, /, **changes: Any) -> pd.DataFrame:
+        return frame_of(one_task, scores, **changes)
+
+    return make

@@ -1,0 +1,212 @@
+import csv
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from synthbench.errors import UsageError
+from synthbench.reports import build, stale, write
+from synthbench.reports.statistics import grid
+
+MakeFrame = Callable[..., pd.DataFrame]
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "reports"
+
+IN_ANOTHER_PROCESS = """
+import json, locale, sys
+import pandas as pd
+from synthbench.reports import build
+try:
+    locale.setlocale(locale.LC_ALL, "")
+except locale.Error:
+    pass
+rows, curves = pd.read_pickle(sys.argv[1]), pd.read_pickle(sys.argv[2])
+print(json.dumps(build(rows, curves, "paper")))
+"""
+
+
+def shuffled(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """The same rows in another order, with the index of that order."""
+    return frame.sample(frac=1, random_state=seed)
+
+
+def test_the_files_are_the_golden_ones(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
+    files = build(paper, paper_curves, "paper")
+    if os.environ.get("SYNTHBENCH_REWRITE_GOLDEN") == "1":
+        write(files, GOLDEN)
+
+    assert stale(files, GOLDEN) == []
+    assert {path.name for path in GOLDEN.iterdir()} == {*files, ".generated"}
+
+
+def test_the_files_are_those_that_the_rows_have_something_for(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
+    pages = {"basic", "arithmetic", "memory", "patterns", "grammar", "full", "averages", "separation"}
+    expected = {f"{page}.{kind}" for page in pages for kind in ("md", "tex")} | {
+        "README.md",
+        "cells.csv",
+        "sources.bib",
+    }
+    of_paper = {f"{page}.{kind}" for page in ("difference", "steps_to_threshold") for kind in ("md", "tex")}
+    without_steps = paper.assign(steps_to_threshold=pd.array([None] * len(paper), dtype="Int64"), suite="core")
+
+    assert set(build(paper, paper_curves, "paper")) == expected | of_paper | {"curves.csv"}
+    assert set(build(without_steps, None, "core")) == expected
+
+
+def test_there_is_no_difference_where_no_published_cell_was_run(make_frame: MakeFrame) -> None:
+    rows = make_frame({"my-idea": [0.5, 0.6]})
+
+    assert "difference.md" not in build(rows, None, "paper")
+    assert "published" not in build(rows, None, "paper")["README.md"]
+
+
+def test_the_order_of_the_rows_changes_nothing(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
+    files = build(paper, paper_curves, "paper")
+
+    for seed in range(2):
+        assert build(shuffled(paper, seed), shuffled(paper_curves, seed), "paper") == files
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"TZ": "Asia/Kathmandu", "LC_ALL": "de_DE.UTF-8", "PYTHONHASHSEED": "1"},
+        {"TZ": "America/St_Johns", "LC_ALL": "C", "PYTHONHASHSEED": "2"},
+    ],
+)
+def test_time_zone_locale_and_hash_seed_change_nothing(
+    paper: pd.DataFrame, paper_curves: pd.DataFrame, tmp_path: Path, variables: dict[str, str]
+) -> None:
+    shuffled(paper, 7).to_pickle(tmp_path / "rows")
+    shuffled(paper_curves, 7).to_pickle(tmp_path / "curves")
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-c",
+        IN_ANOTHER_PROCESS,
+        *(str(tmp_path / name) for name in ("rows", "curves")),
+    ]
+    finished = subprocess.run(command, env=os.environ | variables, capture_output=True, check=True, timeout=120)
+
+    assert pd.read_json(io.BytesIO(finished.stdout), typ="series").to_dict() == build(paper, paper_curves, "paper")
+
+
+def test_every_link_of_the_readme_leads_to_a_file_and_every_file_is_linked(
+    paper: pd.DataFrame, paper_curves: pd.DataFrame
+) -> None:
+    files = build(paper, paper_curves, "paper")
+    links = re.findall(r"\]\(([^)]+)\)", files["README.md"])
+
+    assert {*links, "README.md"} == set(files)
+    assert len(links) == len(set(links))
+
+
+def test_the_readme_counts_rows_seeds_failures_and_what_was_left_out(paper: pd.DataFrame) -> None:
+    later = pd.Timestamp("2027-01-01T00:00:00Z")
+    old = paper[paper["mech"] == "my-idea"].assign(
+        mech_version="0", run_id="old", finished_at=later - pd.Timedelta("900D")
+    )
+    rerun = paper[(paper["mech"] == "linear") & (paper["task"] == "copy")].assign(run_id="rerun", finished_at=later)
+    readme = build(pd.concat([old, paper, rerun]), None, "paper")["README.md"]
+
+    num_ok = int((paper["status"] == "ok").sum())
+    assert f"Rows: {len(paper)}, of which {num_ok} have a score. Failures: 1 diverged." in readme
+    assert f"Left out: {len(old)} rows of older versions" in readme
+    assert f"Left out: {len(rerun)} rows whose seed" in readme
+    assert "Seeds in a cell: 3." in readme
+    assert re.search(r"\| dyck\\_2 +\| SLAY +\| diverged +\| FloatingPointError \| +1 \|", readme)
+    assert "## Failures" not in build(paper[paper["status"] == "ok"], None, "paper")["README.md"]
+
+
+def test_missing_seeds_are_told(make_frame: MakeFrame) -> None:
+    files = build(make_frame({"slay": [0.1, 0.2, 0.3], "linear": [0.1, 0.2]}), None, "paper")
+
+    assert "Seeds in a cell: 2 to 3." in files["README.md"]
+    assert "20.0 ± 10.0 (n = 3)" in files["basic.md"]
+
+
+def test_bibtex_holds_what_is_in_the_tables_and_unknown_keys_are_named(make_frame: MakeFrame) -> None:
+    files = build(make_frame({"softmax": [0.5, 0.6]}, task_source="a_stranger"), None, "paper")
+
+    assert re.findall(r"@\w+\{(\w+),", files["sources.bib"]) == ["slay2026", "vaswani2017attention"]
+    assert r"Sources without a BibTeX entry: a\_stranger." in files["README.md"]
+
+
+def test_cells_csv_holds_the_numbers_of_the_grid(paper: pd.DataFrame) -> None:
+    lines = list(csv.DictReader(io.StringIO(build(paper, None, "paper")["cells.csv"])))
+    means = paper.groupby(["task", "mech_label"])["score"].mean()
+
+    assert len(lines) == len(grid(paper).tasks) * len(grid(paper).mechanisms)
+    scored = {(line["task"], line["mechanism"]): float(line["mean"]) for line in lines if line["mean"]}
+    assert scored == pytest.approx(means.dropna().to_dict(), rel=1e-5)
+
+
+def test_a_name_that_a_spreadsheet_would_run_is_made_inert(make_frame: MakeFrame) -> None:
+    files = build(make_frame({"slay": [0.5]}, mech_label="=cmd()"), None, "paper")
+
+    assert "'=cmd()" in files["cells.csv"]
+
+
+@pytest.mark.parametrize(
+    ("category", "name"),
+    [("../../x", "x.md"), ("README", "category-readme.md"), ("full", "category-full.md"), ("/", "category.md")],
+)
+def test_a_category_cannot_choose_a_file_outside_or_one_that_is_taken(
+    make_frame: MakeFrame, category: str, name: str
+) -> None:
+    files = build(make_frame({"slay": [0.5]}, task_category=category), None, "paper")
+
+    assert name in files
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]+\.[a-z]+", file) for file in files)
+
+
+def test_two_categories_with_one_file_name_get_two_files(make_frame: MakeFrame) -> None:
+    rows = [make_frame({"slay": [0.5]}, task_category=category, run_id=category) for category in ("a b", "a-b", "a.b")]
+    files = build(pd.concat(rows), None, "paper")
+
+    assert {"a-b.md", "a-b-2.md", "a-b-3.md"} <= set(files)
+
+
+def test_an_unknown_suite_is_refused(paper: pd.DataFrame) -> None:
+    with pytest.raises(UsageError, match="did you mean 'paper'"):
+        build(paper, None, "papers")
+
+
+def test_a_folder_is_brought_up_to_date_and_nothing_else_is_touched(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "report"
+    (tmp_path / "outside.md").write_text("mine")
+
+    assert stale({"a.md": "1\n", "b.md": "±\n"}, folder) == [".generated", "a.md", "b.md"]
+    assert write({"a.md": "1\n", "b.md": "±\n"}, folder) == [".generated", "a.md", "b.md"]
+    assert (folder / "b.md").read_bytes() == "±\n".encode()
+    assert write({"a.md": "1\n", "b.md": "±\n"}, folder) == []
+
+    (folder / "own.md").write_text("mine")
+    before = (folder / "a.md").stat().st_mtime_ns
+    assert stale({"a.md": "1\n", "c.md": "3\n"}, folder) == [".generated", "b.md", "c.md"]
+    assert write({"a.md": "1\n", "c.md": "3\n"}, folder) == [".generated", "b.md", "c.md"]
+    assert (folder / "a.md").stat().st_mtime_ns == before
+    assert {path.name for path in folder.iterdir()} == {".generated", "a.md", "c.md", "own.md"}
+
+    (folder / "a.md").write_text("edited")
+    (folder / "c.md").unlink()
+    assert stale({"a.md": "1\n", "c.md": "3\n"}, folder) == ["a.md", "c.md"]
+
+
+def test_an_index_cannot_remove_what_lies_outside(tmp_path: Path) -> None:
+    folder = tmp_path / "report"
+    write({"a.md": "1\n"}, folder)
+    (tmp_path / "outside.md").write_text("mine")
+    (tmp_path / "absolute.md").write_text("mine")
+    (folder / ".generated").write_text(f"../outside.md\n..\n.\n{tmp_path / 'absolute.md'}\na.md\n")
+    write({}, folder)
+
+    assert {path.name for path in tmp_path.iterdir()} == {"report", "outside.md", "absolute.md"}
+    assert {path.name for path in folder.iterdir()} == {".generated"}

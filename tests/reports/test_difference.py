@@ -1,0 +1,149 @@
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from synthbench.reports.difference import difference, difference_tables
+from synthbench.reports.published import published_name, table3, table8
+
+MakeFrame = Callable[..., pd.DataFrame]
+
+SEEDS = 4
+
+
+@pytest.fixture(scope="module")
+def near() -> pd.DataFrame:
+    """All published cells as if we had run them: the published mean with a spread of two points."""
+    from_published = {"standard": "softmax"}
+    shifts = np.array([-0.02, 0.02, -0.02, 0.02])
+    rows = [
+        {
+            "task": cell.task,
+            "task_category": cell.category,
+            "mech": from_published.get(cell.mechanism, cell.mechanism),
+            "seed": seed,
+            "score": cell.mean + float(shift),
+        }
+        for cell in table8()
+        if cell.mean is not None
+        for seed, shift in enumerate(shifts)
+    ]
+    frame = pd.DataFrame(rows).assign(
+        suite="paper", suite_version="2026.1", status="ok", task_version="1", task_source="slay2026", task_args="{}",
+        seq_len=32, n_eval=1000, mech_family="", mech_source="slay2026", mech_version="1", mech_args="{}",
+        mech_origin="builtin", block="attention_only", positions="learned", skill=0.5, floor=0.0, ceiling=1.0,
+        floor_kind="exact", ceiling_kind="exact", metrics='{"score_std_over_sequences": 0.16}', steps_planned=200,
+        steps_to_threshold=None, finished_at=pd.Timestamp("2026-01-01T00:00:00Z"),
+    )  # fmt: skip
+    return frame.assign(mech_label=frame["mech"].str.upper(), run_id=[f"{number:05}" for number in range(len(frame))])
+
+
+def test_all_147_cells_are_compared_and_bigram_is_named(near: pd.DataFrame) -> None:
+    found = difference(near)
+
+    assert len(found.comparisons) == 147
+    assert found.unpublished == ("bigram",)
+    assert found.outside == ()
+    assert found.rms_z == pytest.approx(0, abs=1e-6)
+    assert found.summary().startswith("147 of 147 published cells within 3 combined standard errors")
+    assert "left out: bigram." in found.summary()
+
+
+def test_the_combined_error_is_the_documented_one(near: pd.DataFrame) -> None:
+    ours_std = float(np.std([-0.02, 0.02, -0.02, 0.02], ddof=1))
+    predicted = ours_std**2 / 3 + 0.16**2 / (3 * 64)
+    printed = {(cell.task, cell.mechanism): cell.std for cell in table8()}
+    branches = set()
+
+    for one in difference(near).comparisons:
+        std = printed[one.task, one.mechanism_published]
+        assert std is not None
+        sample: float = 1.5 * std**2 / 3
+        branches.add(sample > predicted)
+        assert one.standard_error == pytest.approx(
+            math.sqrt(ours_std**2 / SEEDS + max(sample, predicted) + 0.01**2 / 12)
+        )
+    assert branches == {True, False}
+
+
+def test_a_cell_beyond_three_errors_is_outside_and_its_cause_is_looked_up(near: pd.DataFrame) -> None:
+    far = near.copy()
+    moved = (far["task"] == "reverse") & far["mech"].isin(["softmax", "slay"])
+    far.loc[moved, "score"] += 0.3
+    found = difference(far)
+
+    assert {(one.task, one.mechanism_published) for one in found.outside} == {
+        ("reverse", "standard"),
+        ("reverse", "slay"),
+    }
+    assert found.summary().startswith("145 of 147")
+    z = [one.z for one in found.comparisons]
+    assert found.rms_z == pytest.approx(math.sqrt(sum(value**2 for value in z) / 147))
+
+    outside = difference_tables(found, {("reverse", "standard"): "a longer warm-up"})[0]
+    assert [(line.labels, line.cells[-1].value) for line in outside.lines] == [
+        (("reverse", "SOFTMAX"), "a longer warm-up"),
+        (("reverse", "SLAY"), "not explained"),
+    ]
+    assert [line.cells[0].value for line in outside.lines] == ["+30.0", "+30.0"]
+
+
+def test_every_published_cell_is_printed_once(near: pd.DataFrame) -> None:
+    *cells, averages = difference_tables(difference(near), {})
+
+    assert sum(len(table.lines) for table in cells) == 147
+    assert {cell.value for table in cells for line in table.lines for cell in line.cells[-1:]} == {"yes"}
+    assert len(averages.lines) == len(table3())
+
+
+def test_averages_are_taken_over_the_published_tasks(near: pd.DataFrame) -> None:
+    averages = difference_tables(difference(near), {})[-1]
+    expected = near.groupby(["task_category", "mech"])["score"].mean() * 100
+
+    for line, published in zip(averages.lines, table3(), strict=True):
+        mech = {"standard": "softmax"}.get(published.mechanism, published.mechanism)
+        assert line.cells[0].value == f"{round(float(expected[published.category, mech]), 1):.1f}"
+        assert line.cells[1].value == f"{published.mean * 100:.0f}"
+        assert line.cells[-1].value == "yes"
+
+
+def test_missing_cells_are_counted_apart(near: pd.DataFrame) -> None:
+    few = near[(near["task"] == "copy") & (near["mech"] != "linear")]
+    found = difference(few)
+
+    assert found.summary().startswith("6 of 147")
+    assert "has a score: 141." in found.summary()
+    averages = difference_tables(found, {})[-1]
+    assert {cell.value for line in averages.lines for cell in (line.cells[0], *line.cells[2:])} == {"--"}
+
+
+def test_one_seed_is_not_judged(near: pd.DataFrame) -> None:
+    found = difference(near[near["seed"] == 0])
+
+    assert not any(one.is_judged or one.is_within for one in found.comparisons)
+    assert math.isnan(found.rms_z)
+    assert "fewer than two seeds: 147." in found.summary()
+    assert "rms" not in found.summary()
+
+
+def test_an_unknown_evaluation_noise_is_said(near: pd.DataFrame) -> None:
+    found = difference(near.assign(metrics="{}"))
+
+    assert "do not say: 147." in found.summary()
+    smallest = min(one.standard_error for one in found.comparisons)
+    variance = np.var([-0.02, 0.02, -0.02, 0.02], ddof=1)
+    assert smallest == pytest.approx(math.sqrt(variance / SEEDS + variance / 3 + 0.01**2 / 12))
+
+
+def test_a_task_at_two_sizes_is_not_compared(near: pd.DataFrame) -> None:
+    copy = near[near["task"] == "copy"]
+    longer = copy.assign(seq_len=64, run_id=copy["run_id"] + "-64")
+
+    assert all(one.ours is None for one in difference(pd.concat([copy, longer])).comparisons)
+
+
+def test_softmax_is_the_published_standard() -> None:
+    assert published_name("softmax") == "standard"
+    assert published_name("slay-laplace") == "slay-laplace"

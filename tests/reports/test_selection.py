@@ -1,0 +1,96 @@
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.reports.selection import select
+
+MakeFrame = Callable[..., pd.DataFrame]
+
+LATER = pd.Timestamp("2027-01-01T00:00:00Z")
+EARLIER = pd.Timestamp("2025-01-01T00:00:00Z")
+
+
+def test_rows_that_are_not_full_never_enter(make_frame: MakeFrame) -> None:
+    rows = pd.concat([make_frame({"slay": [0.5, 0.6]}), make_frame({"linear": [0.5]}, is_full=False)])
+
+    assert set(select(rows, "paper").rows["mech"]) == {"slay"}
+
+
+def test_the_newest_suite_version_is_the_highest_number_not_the_last_run(make_frame: MakeFrame) -> None:
+    rows = pd.concat(
+        [
+            make_frame({"slay": [0.1]}, suite_version="2026.9", finished_at=LATER),
+            make_frame({"slay": [0.2]}, suite_version="2026.10"),
+        ]
+    )
+
+    assert select(rows, "paper").suite_version == "2026.10"
+    assert select(rows, "paper").rows["score"].tolist() == [0.2]
+    assert select(rows, "paper", "2026.9").rows["score"].tolist() == [0.1]
+
+
+@pytest.mark.parametrize("column", ["mech_version", "mech_args"])
+def test_of_two_versions_of_a_mechanism_the_one_with_the_newest_row_is_shown_and_the_other_counted(
+    make_frame: MakeFrame, column: str
+) -> None:
+    old = make_frame({"slay": [0.1, 0.2, 0.3], "linear": [0.4]})
+    new = make_frame({"slay": [0.5]}, finished_at=LATER, **{column: "other"})
+    selection = select(pd.concat([new, old]), "paper")
+
+    shown = selection.rows[selection.rows["mech"] == "slay"]
+    assert shown["score"].tolist() == [0.5]
+    assert shown[column].tolist() == ["other"]
+    assert (selection.num_outdated, selection.num_repeated) == (3, 0)
+    assert len(selection.rows) == 2
+
+
+def test_an_older_task_version_is_left_out_for_every_mechanism(make_frame: MakeFrame) -> None:
+    old = make_frame({"slay": [0.1], "linear": [0.4]})
+    new = make_frame({"slay": [0.5]}, finished_at=LATER, task_version="2+cc")
+    selection = select(pd.concat([old, new]), "paper")
+
+    assert selection.rows["score"].tolist() == [0.5]
+    assert selection.num_outdated == 2
+
+
+def test_versions_are_told_apart_for_each_position_encoding(make_frame: MakeFrame) -> None:
+    old = make_frame({"slay": [0.1]})
+    new = make_frame({"slay": [0.5]}, finished_at=LATER, mech_version="2+cc", positions="espr")
+    selection = select(pd.concat([old, new]), "paper")
+
+    assert sorted(selection.rows["score"]) == [0.1, 0.5]
+    assert selection.num_outdated == 0
+
+
+def test_a_repeated_seed_counts_once_and_the_newest_row_is_taken(make_frame: MakeFrame) -> None:
+    old = make_frame({"slay": [0.1, 0.2]})
+    new = make_frame({"slay": [0.9]}, finished_at=LATER, run_id="another device")
+    selection = select(pd.concat([new, old]), "paper")
+
+    assert dict(zip(selection.rows["seed"], selection.rows["score"], strict=True)) == {42: 0.9, 43: 0.2}
+    assert selection.num_repeated == 1
+
+
+def test_a_seed_that_once_ended_well_has_not_failed(make_frame: MakeFrame) -> None:
+    good = make_frame({"slay": [0.1]})
+    failed = make_frame({"slay": [None]}, finished_at=LATER, status="oom", run_id="another device")
+
+    assert select(pd.concat([good, failed]), "paper").rows["status"].tolist() == ["ok"]
+
+
+def test_an_unknown_suite_is_refused_with_the_nearest_one(make_frame: MakeFrame) -> None:
+    rows = make_frame({"slay": [0.1]})
+
+    with pytest.raises(UsageError, match=r"'papr'; did you mean 'paper'\?"):
+        select(rows, "papr")
+    with pytest.raises(UsageError, match="allowed: paper"):
+        select(rows, "core")
+    with pytest.raises(UnknownName, match=r"'2026\.2'; did you mean '2026\.1'\?"):
+        select(rows, "paper", "2026.2")
+
+
+def test_a_suite_with_limited_rows_only_is_refused(make_frame: MakeFrame) -> None:
+    with pytest.raises(UsageError, match="'paper'; there is none"):
+        select(make_frame({"slay": [0.1]}, is_full=False), "paper")

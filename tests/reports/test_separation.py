@@ -1,0 +1,122 @@
+from collections.abc import Callable, Sequence
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from synthbench.reports.separation import Separation, separation, separation_table, summary
+from synthbench.reports.statistics import holm
+
+MakeFrame = Callable[..., pd.DataFrame]
+
+
+def place(rows: pd.DataFrame) -> str:
+    """Where the scores of the only task sit."""
+    (judged,) = separation(rows)
+    return judged.place
+
+
+def by_name(judged: Sequence[Separation]) -> dict[str, Separation]:
+    """Judgements by task."""
+    return {one.task.name: one for one in judged}
+
+
+@pytest.mark.parametrize(
+    ("scores", "bounds", "expected"),
+    [
+        ([0.12, 0.11], (0.1, 0.9), "at floor"),
+        ([0.05, 0.06], (0.1, 0.9), "at floor"),
+        ([0.88, 0.87], (0.1, 0.9), "at ceiling"),
+        ([0.91, 0.90], (0.1, 0.9), "at ceiling"),
+        ([0.5, 0.5], (0.1, 0.9), "between"),
+        ([0.7, 0.7], (0.7, 0.7), "floor = ceiling"),
+        ([0.7, 0.7], (0.695, 0.7), "gap below noise"),
+    ],
+)
+def test_the_place_follows_from_skill(
+    make_frame: MakeFrame, scores: list[float], bounds: tuple[float, float], expected: str
+) -> None:
+    floor, ceiling = bounds
+
+    assert place(make_frame({"slay": scores, "linear": scores}, floor=floor, ceiling=ceiling)) == expected
+
+
+def test_one_mechanism_above_the_floor_lifts_the_task_off_it(make_frame: MakeFrame) -> None:
+    assert place(make_frame({"slay": [0.01, 0.01], "linear": [0.3, 0.3]})) == "between"
+
+
+def test_evaluation_noise_counts_as_the_floor_but_spread_between_seeds_does_not(make_frame: MakeFrame) -> None:
+    # Two seeds of 1000 sequences each: three standard errors are 3 * 0.5 / sqrt(2000), about 0.034.
+    noisy = '{"score_std_over_sequences": 0.5}'
+    within, beyond = {"slay": [0.07, 0.09]}, {"slay": [0.07, 0.11]}
+
+    assert place(make_frame(within, floor=0.05, ceiling=0.25, metrics=noisy)) == "at floor"
+    assert place(make_frame(within, floor=0.05, ceiling=0.25, metrics="{}")) == "between"
+    assert place(make_frame(beyond, floor=0.05, ceiling=0.25, metrics=noisy)) == "between"
+    assert place(make_frame({"slay": [0.0, 1.0]}, metrics="{}")) == "between"
+
+
+def test_pairs_are_adjusted_over_all_tasks(make_frame: MakeFrame, paper: pd.DataFrame) -> None:
+    rng = np.random.default_rng(1)
+    rows = pd.concat(
+        [
+            make_frame({mech: list(rng.random(4)) for mech in ("slay", "linear", "softmax")}, task="a", run_id="a"),
+            make_frame({mech: list(rng.random(4)) for mech in ("slay", "linear")}, task="b", run_id="b"),
+            make_frame({"slay": [0.9, 0.91, 0.92, 0.9], "linear": [0.1, 0.13, 0.1, 0.12]}, task="c", run_id="c"),
+        ]
+    )
+    tasks, p = [], []
+    for name, members in rows.groupby("task"):
+        wide = members.pivot_table(index="seed", columns="mech", values="score")
+        for first, second in combinations(wide.columns, 2):
+            tasks.append(name)
+            p.append(float(stats.ttest_rel(wide[first], wide[second]).pvalue))
+    adjusted = pd.DataFrame({"task": tasks, "p": holm(np.array(p))})
+
+    found = by_name(separation(rows))
+    for name, of_task in adjusted.groupby("task")["p"]:
+        one = found[str(name)]
+        assert one.smallest_p == pytest.approx(of_task.min())
+        assert (one.num_pairs, one.num_separated) == (len(of_task), (of_task < 0.05).sum())
+    assert [found[task].separates for task in "abc"] == [False, False, True]
+    assert len(separation(paper)) == paper["task"].nunique()
+
+
+def test_ranges_agree_with_pandas(paper: pd.DataFrame) -> None:
+    means = paper.groupby(["task", "mech"])[["score", "skill"]].mean()
+    low, high = (getattr(means.groupby("task"), name)() for name in ("min", "max"))
+
+    for task, one in by_name(separation(paper)).items():
+        assert one.means == pytest.approx((low["score"][task], high["score"][task]))
+        if task == "retrieval":
+            assert one.skills is None
+        else:
+            assert one.skills == pytest.approx((low["skill"][task], high["skill"][task]))
+
+
+def test_one_mechanism_leaves_nothing_to_compare(make_frame: MakeFrame) -> None:
+    (judged,) = separation(make_frame({"slay": [0.5, 0.6]}))
+
+    assert judged.verdict == "nothing to compare; between"
+    assert separation_table(make_frame({"slay": [0.5, 0.6]})).lines[0].cells[5].value == "--"
+
+
+def test_a_task_on_which_all_failed_has_no_score(make_frame: MakeFrame) -> None:
+    (judged,) = separation(make_frame({"slay": [None], "linear": [None]}))
+
+    assert judged.place == "no score"
+    assert (judged.means, judged.skills, judged.num_pairs) == (None, None, 0)
+
+
+def test_the_summary_counts_what_the_table_says(paper: pd.DataFrame) -> None:
+    judged = separation(paper)
+    verdicts = [line.cells[-1].value for line in separation_table(paper).lines]
+
+    separating = sum(verdict.startswith("separates") for verdict in verdicts)
+    assert summary(judged).startswith(
+        f"At least one pair of mechanisms is separated on {separating} of {len(verdicts)} tasks; "
+    )
+    for words, phrase in {"at floor": "at the floor", "between": "between", "at ceiling": "at the ceiling"}.items():
+        assert f"{sum(verdict.endswith(words) for verdict in verdicts)} {phrase}" in summary(judged)

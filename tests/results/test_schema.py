@@ -1,0 +1,210 @@
+"""The columns, what a row may hold, and its two hashes."""
+
+import math
+import string
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.results import schema
+from synthbench.results.schema import CURVE_COLUMNS, CURVES, RUN_COLUMNS, RUNS
+
+MakeRow = Callable[..., dict[str, Any]]
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@pytest.mark.parametrize(("columns", "built"), [(RUN_COLUMNS, RUNS), (CURVE_COLUMNS, CURVES)])
+def test_the_arrow_schema_says_what_the_columns_say(columns: tuple[schema.Column, ...], built: pa.Schema) -> None:
+    assert built.names == [column.name for column in columns]
+    assert len(set(built.names)) == len(built.names)
+    for column in columns:
+        assert built.field(column.name).type == column.arrow_type
+        assert built.field(column.name).nullable == column.is_nullable
+        assert column.meaning
+
+
+def test_a_nullable_column_says_when_it_is_null() -> None:
+    silent = [column.name for column in RUN_COLUMNS if column.is_nullable and "null" not in column.meaning]
+
+    assert silent == []
+
+
+def test_the_committed_readme_has_the_present_columns() -> None:
+    readme = (Path(__file__).parents[2] / "results" / "README.md").read_text(encoding="utf-8")
+
+    assert schema.columns_markdown(RUN_COLUMNS) in readme
+    assert schema.columns_markdown(CURVE_COLUMNS) in readme
+    assert schema.with_columns(readme) == readme
+
+
+def test_rewriting_the_readme_replaces_only_what_is_between_the_marks(tmp_path: Path) -> None:
+    path = tmp_path / "README.md"
+    path.write_text(
+        "a\n<!-- begin runs -->\nstale line\n<!-- end runs -->\nb\n<!-- begin curves -->\n<!-- end curves -->\nc\n"
+    )
+
+    schema.rewrite_readme(path)
+
+    text = path.read_text()
+    assert "stale line" not in text
+    assert text.startswith("a\n<!-- begin runs -->\n| column |")
+    assert "<!-- end runs -->\nb\n<!-- begin curves -->\n| column |" in text
+    assert text.endswith("<!-- end curves -->\nc\n")
+
+
+def test_an_unknown_column_is_named_with_the_nearest(make_row: MakeRow) -> None:
+    with pytest.raises(UnknownName, match="no column called 'scor'; did you mean 'score'"):
+        schema.table_of(RUN_COLUMNS, [make_row() | {"scor": 1.0}])
+
+
+def test_missing_columns_are_all_named(make_row: MakeRow) -> None:
+    row = make_row()
+    del row["lr"], row["task"]
+
+    with pytest.raises(UsageError, match="lacks task, lr"):
+        schema.table_of(RUN_COLUMNS, [row])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("score", "0.5"),
+        ("score", True),
+        ("seed", 1.5),
+        ("seed", True),
+        ("seed", 2**63),
+        ("batch_size", 2**31),
+        ("task", 3),
+        ("task", "\ud800"),
+        ("is_full", 1),
+        ("started_at", "2026-01-01"),
+        ("started_at", datetime(2026, 1, 1)),  # noqa: DTZ001 -- that there is no zone is the fault
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_by_column(make_row: MakeRow, name: str, value: object) -> None:
+    with pytest.raises(UsageError, match=f"column '{name}'.* allowed: "):
+        schema.table_of(RUN_COLUMNS, [make_row() | {name: value}])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seed", None),
+        ("status", "fine"),
+        ("floor_kind", "guess"),
+        ("ceiling_kind", ""),
+        ("member_strategy", "vmap"),
+        ("metrics", "{"),
+        ("metrics", '{"loss":NaN}'),
+        ("metrics", ""),
+        ("metrics", "[" * 100_000),
+        ("metrics", '"' + "x" * schema.MAX_STRING_BYTES + '"'),
+        ("error_message", "é" * (schema.MAX_STRING_BYTES // 2 + 1)),
+        ("task", "../../x"),
+        ("task", "a/b"),
+        ("task", "CON"),
+        ("mech", "x" * 65),
+        ("mech", "<script>"),
+        ("mech", "a|b"),
+        ("suite", ""),
+        ("block", "🙂"),
+        ("positions", "\\input{x}"),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_refused_by_column(make_row: MakeRow, name: str, value: object) -> None:
+    with pytest.raises(UsageError, match=f"column '{name}'"):
+        schema.check_values(RUN_COLUMNS, make_row() | {name: value})
+
+
+def test_a_long_message_and_every_status_are_allowed(make_row: MakeRow) -> None:
+    for status in schema.STATUSES:
+        row = make_row(status=status, error_message="é" * (schema.MAX_STRING_BYTES // 2))
+        schema.check_values(RUN_COLUMNS, row)
+
+
+def test_every_column_but_itself_is_under_the_checksum(make_row: MakeRow) -> None:
+    row = make_row()
+    for name, value in row.items():
+        other = "other" if value is None else str(value) + "0"
+        is_same = schema.row_sha256(row | {name: other}) == schema.row_sha256(row)
+        assert is_same == (name == "row_sha256"), name
+
+
+def test_the_checksum_tells_nan_null_and_the_infinities_apart(make_row: MakeRow) -> None:
+    values = (None, math.nan, math.inf, -math.inf, 0.0, -0.0)
+
+    assert len({schema.row_sha256(make_row() | {"eval_loss": value}) for value in values}) == len(values)
+
+
+def test_a_column_that_an_older_version_did_not_have_leaves_the_checksum_alone(make_row: MakeRow) -> None:
+    row = make_row(verified_by=None)
+    without = {name: value for name, value in row.items() if name != "verified_by"}
+
+    assert schema.row_sha256(without) == schema.row_sha256(row)
+
+
+def test_one_moment_has_one_checksum_in_every_zone(make_row: MakeRow) -> None:
+    moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    elsewhere = moment.astimezone(timezone(timedelta(hours=5, minutes=30)))
+
+    assert make_row(started_at=moment)["row_sha256"] == make_row(started_at=elsewhere)["row_sha256"]
+
+
+@settings(max_examples=50)
+@given(identity=st.dictionaries(st.text(), JSON_VALUES, max_size=4))
+def test_a_run_id_does_not_depend_on_the_order_of_keys(identity: dict[str, Any]) -> None:
+    found = schema.run_id(identity)
+
+    assert found == schema.run_id(dict(reversed(identity.items())))
+    assert len(found) == 16
+    assert set(found) <= set(string.hexdigits.lower())
+
+
+def test_a_run_id_depends_on_every_value_and_refuses_nan() -> None:
+    # Stored ids must stay what they are: a change here orphans every row.
+    assert schema.run_id({"task": "copy", "seed": 42}) == "5e0908fb4735d005"
+    assert schema.run_id({"task": "copy", "seed": 43}) != "5e0908fb4735d005"
+    with pytest.raises(ValueError, match="JSON compliant"):
+        schema.run_id({"lr": math.nan})
+
+
+def test_skill_is_zero_at_the_floor_and_one_at_the_ceiling() -> None:
+    assert schema.skill(0.25, 0.25, 0.75) == 0
+    assert schema.skill(0.75, 0.25, 0.75) == 1
+    assert schema.skill(0.0, 0.25, 0.75) == -0.5
+    assert schema.skill(0.5, 0.5, 0.5) is None
+    assert schema.skill(None, 0.25, 0.75) is None
+
+
+def test_a_frame_keeps_whole_numbers_and_booleans_where_some_are_null(make_row: MakeRow) -> None:
+    rows = [make_row(seed=1, n_correct=2**60 + 1, git_dirty=True), make_row(seed=2, n_correct=None, git_dirty=None)]
+
+    frame = schema.to_frame(schema.table_of(RUN_COLUMNS, rows))
+
+    assert frame["n_correct"].dtype == "Int64"
+    assert frame["git_dirty"].dtype == "boolean"
+    assert frame["n_correct"][0] == 2**60 + 1
+    assert frame["n_correct"].isna().tolist() == [False, True]
+    assert frame["git_dirty"].isna().tolist() == [False, True]
+    assert frame["seed"].dtype == "int64"
+
+
+def test_a_made_row_is_complete_and_follows_its_changes(make_row: MakeRow) -> None:
+    row = make_row(mech="slay", score=0.625)
+
+    assert list(row) == RUNS.names
+    schema.check_values(RUN_COLUMNS, row)
+    assert row["row_sha256"] == schema.row_sha256(row)
+    assert (row["task"], row["mech_label"], row["seed"], row["skill"]) == ("copy", "Slay", 42, 0.5)
+    assert row["run_id"] != make_row()["run_id"]

@@ -1,0 +1,907 @@
+"""A row is complete and checksummed or absent, whatever happens to the writer, the disk or the file."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from filelock import FileLock
+
+from synthbench.errors import StoreError, UnknownName, UsageError
+from synthbench.results import RUNS, SCHEMA_VERSION, Store, store
+from synthbench.results.schema import RUN_COLUMNS, row_sha256, run_id, table_of
+
+MakeRow = Callable[..., dict[str, Any]]
+Row = dict[str, Any]
+
+CURVE = [
+    {"step": step, "split": split, "metric": "loss", "value": value, "wall_s": 0.5 * step, "tokens": 64 * step}
+    for step, value in ((10, 2.5), (20, float("nan")), (30, float("inf")))
+    for split in ("train", "validation")
+]
+
+WRITER = """
+import itertools, os, resource, sys
+from pathlib import Path
+from synthbench.errors import StoreError
+from synthbench.results import Store, run_id
+
+template, root, first, stop = sys.argv[1:5]
+source = Store.open(Path(template), create=False)
+(row,) = source.table().to_pylist()
+curve = source.curves().to_dict("records")
+for point in curve:
+    del point["run_id"]
+target = Store.open(Path(root), create=True)
+def fail_at(call):
+    calls, genuine = itertools.count(1), os.replace
+    os.replace = lambda *names: os._exit(9) if next(calls) == call else genuine(*names)
+{fault}
+try:
+    for seed in range(int(first), int(stop)):
+        target.write(row | {{"seed": seed, "run_id": run_id({{"seed": seed}})}}, curve)
+        print(seed, flush=True)
+except StoreError as error:
+    print(error, file=sys.stderr)
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def template(tmp_path: Path, make_row: MakeRow) -> Path:
+    """A store of one row, from which a child process takes what it writes."""
+    path = tmp_path / "template"
+    Store.open(path, create=True).write(make_row(), CURVE)
+    return path
+
+
+def spawn(template: Path, root: Path, first: int, stop: int, fault: str = "") -> "subprocess.Popen[str]":
+    arguments = [str(template), str(root), str(first), str(stop)]
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER.format(fault=fault), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def filled(root: Path, rows: Sequence[Row], curve: Sequence[Mapping[str, Any]] = ()) -> Store:
+    made = Store.open(root, create=True)
+    for row in rows:
+        made.write(row, curve)
+    return made
+
+
+def reader(root: Path) -> Store:
+    return Store.open(root, create=False)
+
+
+def run_file(root: Path, row: Row) -> Path:
+    return root / "runs" / f"run-{row['run_id']}.parquet"
+
+
+def listing(root: Path) -> dict[str, tuple[int, bytes]]:
+    files = (path for path in sorted(root.rglob("*")) if path.is_file() and path.suffix != ".lock")
+    return {path.relative_to(root).as_posix(): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def exact(table: pa.Table) -> list[str]:
+    """Rows as text, so that NaN equals NaN and differs from null."""
+    return [repr(row) for row in table.to_pylist()]
+
+
+def forge(path: Path, rows: Sequence[Row], *, schema: pa.Schema = RUNS, version: int = SCHEMA_VERSION) -> None:
+    """Write a file as another synthbench, or a stranger, might have."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pylist(list(rows), schema=schema)
+    with pq.ParquetWriter(path, schema) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"synthbench.schema_version": str(version)})
+
+
+def signed(row: Row) -> Row:
+    return row | {"row_sha256": row_sha256(row)}
+
+
+# Writing and reading
+
+
+def test_a_row_and_its_curve_come_back_as_written(root: Path, make_row: MakeRow) -> None:
+    row = make_row()
+
+    made = filled(root, [row], CURVE)
+
+    (back,) = reader(root).table().to_pylist()
+    filled_by_store = {"curve_sha256", "row_sha256"}
+    assert {name: back[name] for name in row.keys() - filled_by_store} == {
+        name: row[name] for name in row.keys() - filled_by_store
+    }
+    assert back["row_sha256"] == row_sha256(back)
+    assert made.ids() == {row["run_id"]}
+    assert made.statuses() == {row["run_id"]: "ok"}
+    curve = reader(root).curves()
+    assert curve["run_id"].unique().tolist() == [row["run_id"]]
+    for name in ("step", "split", "metric", "wall_s", "tokens"):
+        assert curve[name].tolist() == [point[name] for point in CURVE]
+    np.testing.assert_array_equal(curve["value"].to_numpy(), np.array([point["value"] for point in CURVE], np.float32))
+
+
+def test_nan_null_infinity_and_signed_zero_stay_apart(root: Path, make_row: MakeRow) -> None:
+    values = [None, float("nan"), float("inf"), float("-inf"), -0.0, 0.0, 5e-324]
+
+    filled(root, [make_row(seed=seed, eval_loss=value) for seed, value in enumerate(values)])
+
+    assert repr(reader(root).table()["eval_loss"].to_pylist()) == repr(values)
+    assert reader(root).runs()["eval_loss"].isna().tolist() == [True, True, False, False, False, False, False]
+
+
+def test_a_failed_run_is_a_row_without_a_score(root: Path, make_row: MakeRow) -> None:
+    unknown = {column.name: None for column in RUN_COLUMNS if column.is_nullable}
+
+    filled(root, [make_row(**(unknown | {"status": "oom"}))])
+
+    frame = reader(root).runs()
+    assert frame["status"].tolist() == ["oom"]
+    assert frame["score"].isna().all()
+
+
+def test_an_empty_store_has_no_rows_but_all_columns(root: Path) -> None:
+    made = Store.open(root, create=True)
+
+    assert made.ids() == set()
+    assert made.runs().columns.tolist() == RUNS.names
+    assert len(made.curves()) == 0
+    assert made.compact() == 0
+
+
+def test_curves_can_be_asked_for_by_run(root: Path, make_row: MakeRow) -> None:
+    rows = [make_row(seed=seed) for seed in range(3)]
+    made = filled(root, rows, CURVE)
+
+    assert len(made.curves()) == 3 * len(CURVE)
+    assert set(made.curves([rows[1]["run_id"]])["run_id"]) == {rows[1]["run_id"]}
+    assert len(made.curves([])) == 0
+
+
+def test_the_order_of_rows_does_not_depend_on_the_order_of_writing(tmp_path: Path, make_row: MakeRow) -> None:
+    rows = [make_row(task=task, mech=mech, seed=seed) for task in ("b", "a") for mech in ("y", "x") for seed in (10, 9)]
+
+    filled(tmp_path / "one", rows, CURVE)
+    filled(tmp_path / "other", rows[::-1], CURVE)
+
+    one, other = reader(tmp_path / "one"), reader(tmp_path / "other")
+    assert exact(one.table()) == exact(other.table())
+    assert one.curves().equals(other.curves())
+    keys = one.runs()[["task", "mech", "seed"]].to_numpy().tolist()
+    assert keys == sorted(keys)
+
+
+def test_what_the_store_fills_cannot_be_forged_by_a_row(root: Path, make_row: MakeRow) -> None:
+    filled(root, [make_row() | {"schema_version": 99, "row_sha256": "no", "curve_sha256": "no"}])
+
+    (back,) = reader(root).table().to_pylist()
+    assert back["schema_version"] == SCHEMA_VERSION
+    assert back["curve_sha256"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scor": 1.0}, "no column called 'scor'; did you mean 'score'"),
+        ({"run_id": "../../../etc/passwd"}, "run_id is '../../../etc/passwd'; allowed: 16 hex digits"),
+        ({"run_id": "0123456789ABCDEF"}, "run_id is"),
+        ({"run_id": None}, "run_id is None"),
+        ({"status": "fine"}, "column 'status' is 'fine'; allowed: one of ok, diverged"),
+        ({"wall_s": None}, "column 'wall_s' is None; allowed: float64"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused_and_leaves_nothing(
+    root: Path, make_row: MakeRow, change: Row, message: str
+) -> None:
+    made = Store.open(root, create=True)
+    before = listing(root)
+
+    with pytest.raises(UsageError) as refusal:
+        made.write(make_row() | change, CURVE)
+
+    assert message in str(refusal.value)
+    assert listing(root) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"run_id": "0" * 16}, "points of another run"),
+        ({"stepp": 1}, "did you mean 'step'"),
+        ({"split": "Test set"}, "column 'split'"),
+        ({"value": None}, "column 'value'"),
+    ],
+)
+def test_a_curve_that_does_not_fit_is_refused(root: Path, make_row: MakeRow, change: Row, message: str) -> None:
+    made = Store.open(root, create=True)
+
+    with pytest.raises(UsageError, match=message):
+        made.write(make_row(), [CURVE[0] | change])
+    assert made.ids() == set()
+
+
+def test_a_missing_column_is_named(root: Path, make_row: MakeRow) -> None:
+    row = make_row()
+    del row["mech_family"]
+
+    with pytest.raises(UsageError, match="the row lacks mech_family"):
+        Store.open(root, create=True).write(row, [])
+    with pytest.raises(UnknownName):
+        Store.open(root, create=True).write(make_row() | {"x": 1}, [])
+
+
+# Opening
+
+
+def test_there_is_no_store_to_read_where_none_was_made(root: Path) -> None:
+    with pytest.raises(StoreError, match="no such folder"):
+        reader(root)
+    root.mkdir()
+    with pytest.raises(StoreError, match=r"it has no store\.json") as refusal:
+        reader(root)
+    assert refusal.value.exit_code == 3
+    assert list(root.iterdir()) == []
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_file_in_place_of_the_folder_is_one_line(tmp_path: Path, *, create: bool) -> None:
+    blocker = tmp_path / "file"
+    blocker.touch()
+
+    for path in (blocker, blocker / "below"):
+        with pytest.raises(StoreError) as refusal:
+            Store.open(path, create=create)
+        assert refusal.value.exit_code == 3
+        assert "\n" not in str(refusal.value)
+
+
+def test_a_read_only_disk_is_noticed_when_the_store_is_opened(
+    root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(root, [make_row()])
+
+    def refuse(**_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    # Permission bits would not stop root, so the refusal is injected where the kernel gives it.
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+
+    with pytest.raises(StoreError, match=r"cannot write .*: Read-only file system; \d+ MB free"):
+        Store.open(root, create=True)
+    assert len(reader(root).runs()) == 1
+
+
+def test_reading_changes_nothing_on_the_disk(root: Path, make_row: MakeRow) -> None:
+    rows = [make_row(seed=seed) for seed in range(3)]
+    filled(root, rows[:2], CURVE).compact()
+    filled(root, rows[2:], CURVE)
+    run_file(root, make_row(seed=7)).write_bytes(b"garbage")
+    for folder in ("_tmp", "quarantine"):
+        shutil.rmtree(root / folder, ignore_errors=True)
+    before = listing(root)
+
+    store_to_read = reader(root)
+    assert len(store_to_read.runs()) == 3
+    assert len(store_to_read.curves()) == 3 * len(CURVE)
+    assert len(store_to_read.ids()) == 4
+
+    assert listing(root) == before
+    assert not (root / "_tmp").exists()
+    assert [(report.is_moved, report.file) for report in store_to_read.quarantined] == [
+        (False, f"runs/run-{make_row(seed=7)['run_id']}.parquet")
+    ]
+    for act in (lambda: store_to_read.write(rows[0], []), store_to_read.compact):
+        with pytest.raises(StoreError, match="opened for reading"):
+            act()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"format": 2}', "written by a newer synthbench: format 2"),
+        ('{"format": "1"}', "allowed: 1"),
+        ('{"format": true}', "allowed: 1"),
+        ('{"format": 0}', "allowed: 1"),
+        ("{}", "cannot be read"),
+        ("[]", "cannot be read"),
+        ("", "cannot be read"),
+        ("[" * 100_000, "cannot be read"),
+    ],
+)
+@pytest.mark.parametrize("create", [True, False])
+def test_a_store_json_from_the_future_or_from_nowhere_is_refused(
+    root: Path, text: str, message: str, *, create: bool
+) -> None:
+    root.mkdir()
+    (root / "store.json").write_text(text)
+
+    with pytest.raises(StoreError, match=message) as refusal:
+        Store.open(root, create=create)
+
+    assert refusal.value.exit_code == 3
+    assert [path.name for path in root.iterdir()] == ["store.json"]
+
+
+def test_a_store_json_that_is_not_text_is_refused(root: Path) -> None:
+    root.mkdir()
+    (root / "store.json").write_bytes(b"\xff\xfe\x00")
+
+    with pytest.raises(StoreError, match="cannot be read"):
+        reader(root)
+
+
+def test_opening_twice_keeps_the_first_store_json(root: Path) -> None:
+    Store.open(root, create=True)
+    before = listing(root)
+
+    Store.open(root, create=True)
+
+    assert listing(root) == before
+    assert json.loads((root / "store.json").read_text())["format"] == 1
+
+
+# Writers that die, and writers that meet
+
+
+def test_writers_that_are_killed_lose_only_the_row_in_flight(template: Path, root: Path) -> None:
+    Store.open(root, create=True)
+    rng = np.random.default_rng(0)
+    writers = [spawn(template, root, 10_000 * number, 10_000 * (number + 1)) for number in range(4)]
+    committed: list[int] = []
+    for writer in writers:
+        with writer:
+            assert writer.stdout is not None
+            committed.append(int(writer.stdout.readline()))
+            with pytest.raises(subprocess.TimeoutExpired):
+                writer.wait(timeout=rng.uniform(0.05, 0.3))
+            writer.kill()
+            committed.extend(int(line) for line in writer.stdout.read().split())
+
+    survivor = Store.open(root, create=True)
+    seeds = survivor.runs()["seed"].tolist()
+
+    assert survivor.quarantined == []
+    assert set(committed) <= set(seeds)
+    # A row may have been committed in the moment between its rename and its announcement.
+    assert len(seeds) <= len(committed) + len(writers)
+    assert len(survivor.curves()) == len(seeds) * len(CURVE)
+
+
+@pytest.mark.parametrize(("call", "left"), [(1, 0), (2, 1)])
+def test_a_kill_before_a_rename_leaves_no_visible_row(template: Path, root: Path, call: int, left: int) -> None:
+    Store.open(root, create=True)
+
+    writer = spawn(template, root, 0, 1, fault=f"fail_at({call})")
+    writer.communicate()
+
+    assert writer.returncode == 9
+    assert len(list((root / "_tmp").glob("*.partial"))) == 1
+    assert len(list((root / "curves").iterdir())) == left
+    survivor = reader(root)
+    assert survivor.ids() == set()
+    assert len(survivor.runs()) == len(survivor.curves()) == 0
+    assert survivor.quarantined == []
+
+
+def test_partial_files_are_removed_once_they_are_old(root: Path) -> None:
+    made = Store.open(root, create=True)
+    fresh, stale = root / "_tmp" / "fresh.partial", root / "_tmp" / "stale.partial"
+    for path in (fresh, stale):
+        path.touch()
+    os.utime(stale, (0, 0))
+
+    made.compact()
+
+    assert fresh.exists()
+    assert not stale.exists()
+
+
+def test_a_full_disk_is_told_and_leaves_earlier_rows(template: Path, root: Path, make_row: MakeRow) -> None:
+    filled(root, [make_row()], CURVE)
+    before = listing(root / "runs")
+    # The curve fits into this limit, the row does not.
+    fault = "resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))"
+
+    writer = spawn(template, root, 0, 1, fault=fault)
+    _, message = writer.communicate()
+
+    assert writer.returncode == 3
+    assert "File too large" in message
+    assert "MB free" in message
+    assert message.count("\n") == 1
+    assert listing(root / "runs") == before
+    assert list((root / "_tmp").glob("*.partial")) == []
+    assert len(list((root / "curves").iterdir())) == 2
+    assert len(reader(root).runs()) == 1
+    assert len(reader(root).curves()) == len(CURVE)
+
+
+def test_a_disk_that_fills_at_the_fsync_leaves_nothing(
+    root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = filled(root, [make_row(seed=1)], CURVE)
+    before = listing(root)
+
+    def refuse(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StoreError, match=r"No space left on device; \d+ MB free"):
+        made.write(make_row(seed=2), CURVE)
+    with pytest.raises(StoreError, match="No space left on device"):
+        made.compact()
+
+    assert listing(root) == before
+
+
+def test_two_writers_of_the_same_plan_make_each_row_once(template: Path, root: Path) -> None:
+    writers = [spawn(template, root, 0, 20), spawn(template, root, 10, 30)]
+    for writer in writers:
+        _, errors = writer.communicate()
+        assert (writer.returncode, errors) == (0, "")
+
+    survivor = reader(root)
+
+    assert survivor.runs()["seed"].tolist() == list(range(30))
+    assert survivor.ids() == {run_id({"seed": seed}) for seed in range(30)}
+    assert len(survivor.curves()) == 30 * len(CURVE)
+    assert survivor.quarantined == []
+
+
+# Files that cannot be trusted
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"garbage" * 100, b"PAR1" + bytes(5000) + b"PAR1"])
+@pytest.mark.parametrize("kind", ["runs", "curves"])
+def test_a_file_that_is_not_parquet_is_moved_and_counted(
+    root: Path, make_row: MakeRow, content: bytes, kind: str
+) -> None:
+    good, bad = make_row(seed=1), make_row(seed=2)
+    made = filled(root, [good, bad], CURVE)
+    path = root / kind / f"run-{bad['run_id']}.parquet"
+    path.write_bytes(content)
+
+    assert set(made.curves()["run_id"]) == {good["run_id"]}
+
+    assert made.quarantined[0].file == f"{kind}/{path.name}"
+    assert made.quarantined[0].is_moved
+    assert not path.exists()
+    (exhibit,) = (root / "quarantine").iterdir()
+    assert exhibit.read_bytes() == content
+    assert made.ids() == ({good["run_id"]} if kind == "runs" else {good["run_id"], bad["run_id"]})
+
+
+def test_a_file_cut_at_any_length_is_never_read(root: Path, make_row: MakeRow) -> None:
+    row = make_row()
+    filled(root, [row])
+    path = run_file(root, row)
+    content = path.read_bytes()
+
+    for length in range(0, len(content), len(content) // 100):
+        path.write_bytes(content[:length])
+        survivor = reader(root)
+        assert len(survivor.table()) == 0
+        assert len(survivor.quarantined) == 1
+
+
+def test_a_flipped_bit_in_a_row_is_never_read_as_another_row(root: Path, make_row: MakeRow) -> None:
+    row = make_row()
+    filled(root, [row])
+    path = run_file(root, row)
+    content = path.read_bytes()
+    intact = exact(reader(root).table())
+    rng = np.random.default_rng(0)
+    outcomes = []
+    for offset in rng.choice(len(content), size=300, replace=False):
+        flipped = bytearray(content)
+        flipped[offset] ^= 1 << int(rng.integers(8))
+        path.write_bytes(flipped)
+        survivor = reader(root)
+        found = exact(survivor.table())
+        assert found in ([], intact)
+        assert (found == []) == (len(survivor.quarantined) == 1)
+        outcomes.append(found == [])
+
+    assert any(outcomes)
+
+
+def test_a_flipped_bit_in_a_curve_is_never_read_as_another_curve(root: Path, make_row: MakeRow) -> None:
+    row = make_row()
+    filled(root, [row], CURVE)
+    path = root / "curves" / f"run-{row['run_id']}.parquet"
+    content = path.read_bytes()
+    intact = repr(reader(root).curves().to_dict("list"))
+    rng = np.random.default_rng(1)
+    outcomes = []
+    for offset in rng.choice(len(content), size=150, replace=False):
+        flipped = bytearray(content)
+        flipped[offset] ^= 1 << int(rng.integers(8))
+        path.write_bytes(flipped)
+        survivor = reader(root)
+        found = survivor.curves()
+        is_intact = repr(found.to_dict("list")) == intact
+        assert is_intact or (len(found) == 0 and survivor.quarantined)
+        outcomes.append(is_intact)
+
+    assert not all(outcomes)
+
+
+def test_a_flipped_bit_in_a_compact_file_costs_rows_but_alters_none(root: Path, make_row: MakeRow) -> None:
+    made = filled(root, [make_row(seed=seed) for seed in range(5)])
+    made.compact()
+    (path,) = (root / "compact").iterdir()
+    content = path.read_bytes()
+    intact = exact(made.table())
+    rng = np.random.default_rng(2)
+    outcomes = []
+    for offset in rng.choice(len(content), size=200, replace=False):
+        flipped = bytearray(content)
+        flipped[offset] ^= 1 << int(rng.integers(8))
+        path.write_bytes(flipped)
+        survivor = reader(root)
+        found = exact(survivor.table())
+        assert set(found) <= set(intact)
+        assert found == intact or survivor.quarantined
+        outcomes.append(found == intact)
+
+    assert not all(outcomes)
+
+
+def test_a_row_with_a_wrong_checksum_is_set_aside(root: Path, make_row: MakeRow) -> None:
+    row = make_row()
+    made = Store.open(root, create=True)
+    forge(run_file(root, row), [row | {"score": 0.99}])
+
+    assert len(made.runs()) == 0
+    assert "checksum" in made.quarantined[0].reason
+
+
+def test_one_bad_row_in_a_compact_file_does_not_cost_the_others(root: Path, make_row: MakeRow) -> None:
+    rows = [make_row(seed=seed) for seed in range(3)]
+    rows[1]["score"] = 0.99
+    made = Store.open(root, create=True)
+    forge(root / "compact" / f"runs-{'0' * 16}.parquet", rows)
+
+    assert made.runs()["seed"].tolist() == [0, 2]
+    assert made.ids() == {rows[0]["run_id"], rows[2]["run_id"]}
+    assert [report.is_moved for report in made.quarantined] == [False]
+
+    made.compact()
+    assert len(list((root / "quarantine").iterdir())) == 1
+    fresh = reader(root)
+    assert fresh.runs()["seed"].tolist() == [0, 2]
+    assert fresh.quarantined == []
+
+
+def test_a_file_under_another_name_than_its_row_is_set_aside(root: Path, make_row: MakeRow) -> None:
+    made = filled(root, [make_row()])
+    shutil.copy(run_file(root, make_row()), root / "runs" / f"run-{'0' * 16}.parquet")
+    shutil.copy(run_file(root, make_row()), root / "runs" / "mine.parquet")
+    shutil.copy(run_file(root, make_row()), root / "compact" / "mine.parquet")
+
+    assert len(made.runs()) == 1
+    assert [report.file for report in made.quarantined] == [
+        "runs/mine.parquet",
+        "compact/mine.parquet",
+        f"runs/run-{'0' * 16}.parquet",
+    ]
+    assert all(report.is_moved for report in made.quarantined)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("metrics", '"' + "x" * 2**20 + '"', "more than 1048576 bytes"),
+        ("metrics", "{", "column 'metrics'"),
+        ("mech", "<script>", "column 'mech'"),
+        ("run_id", "../../../x", "allowed: 16 hex digits"),
+    ],
+)
+def test_a_hostile_row_is_set_aside_although_its_checksum_holds(
+    root: Path, make_row: MakeRow, name: str, value: str, reason: str
+) -> None:
+    row = signed(make_row() | {name: value})
+    made = Store.open(root, create=True)
+    forge(root / "runs" / f"run-{'0' * 16}.parquet", [row])
+    forge(root / "compact" / f"runs-{'0' * 16}.parquet", [row])
+
+    assert made.ids() == {"0" * 16}
+    assert len(made.runs()) == 0
+    assert len(made.quarantined) == 2
+    assert all(reason in report.reason for report in made.quarantined)
+
+
+def test_a_file_that_claims_more_than_its_place_allows_is_not_read(
+    root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = make_row()
+    made = Store.open(root, create=True)
+    forge(run_file(root, row), [row, row])
+    assert len(made.runs()) == 0
+    assert made.quarantined[-1].reason.startswith("it claims 2 rows")
+
+    forge(run_file(root, row), [row | {"error_message": "x" * 2**18}])
+    monkeypatch.setattr(store, "_MAX_SMALL_BYTES", 2**17)
+    assert len(made.runs()) == 0
+    assert made.quarantined[-1].reason.startswith("it claims 1 rows")
+
+    run_file(root, row).write_bytes(bytes(2**17 + 1))
+    assert len(made.runs()) == 0
+    assert made.quarantined[-1].reason == "it has 131073 bytes"
+
+
+def test_a_file_with_foreign_doubled_or_mistyped_columns_is_set_aside(root: Path, make_row: MakeRow) -> None:
+    row = make_row()
+    made = Store.open(root, create=True)
+    seed = RUNS.get_field_index("seed")
+    for schema, reason in [
+        (RUNS.append(pa.field("extra", pa.string())), "unknown columns: extra"),
+        (RUNS.set(seed, pa.field("seed", pa.int32())), "column seed is int32, not int64"),
+        (RUNS.remove(seed), "lacks the column seed"),
+    ]:
+        forge(run_file(root, row), [row], schema=schema)
+        assert len(made.runs()) == 0
+        assert reason in made.quarantined[-1].reason
+
+
+# Versions
+
+
+def test_an_older_row_reads_with_nulls_where_its_writer_knew_no_column(root: Path, make_row: MakeRow) -> None:
+    row = make_row(flops_estimate=None) | {"schema_version": 0}
+    older = RUNS.remove(RUNS.get_field_index("flops_estimate"))
+    made = Store.open(root, create=True)
+    forge(run_file(root, row), [signed(row)], schema=older, version=0)
+
+    assert made.table()["flops_estimate"].to_pylist() == [None]
+    before = exact(made.table())
+    made.compact()
+    assert exact(reader(root).table()) == before
+    assert made.quarantined == []
+
+
+@pytest.mark.parametrize("place", ["runs/run-{}.parquet", "compact/runs-{}.parquet"])
+def test_a_newer_row_stops_the_reader(root: Path, make_row: MakeRow, place: str) -> None:
+    row = make_row() | {"schema_version": 99}
+    made = filled(root, [make_row(seed=1)])
+    path = root / place.format(row["run_id"])
+    forge(path, [signed(row)], schema=RUNS.append(pa.field("invented_later", pa.string())), version=99)
+
+    for read in (made.runs, made.table, made.curves, made.statuses, made.compact):
+        with pytest.raises(StoreError, match="written by a newer synthbench: schema 99") as refusal:
+            read()
+        assert refusal.value.exit_code == 3
+    assert path.exists()
+
+
+@pytest.mark.parametrize(("in_footer", "in_row"), [(99, 1), (1, 99)])
+def test_a_version_that_only_footer_or_row_claims_is_damage(
+    root: Path, make_row: MakeRow, in_footer: int, in_row: int
+) -> None:
+    row = make_row() | {"schema_version": in_row}
+    made = Store.open(root, create=True)
+    forge(run_file(root, row), [signed(row)], version=in_footer)
+
+    assert len(made.runs()) == 0
+    assert made.quarantined[0].reason == "footer and rows disagree about the schema"
+
+
+# One run, one row
+
+
+@pytest.mark.parametrize("is_backwards", [False, True])
+def test_of_two_rows_of_a_run_the_one_that_finished_last_counts(
+    root: Path, make_row: MakeRow, *, is_backwards: bool
+) -> None:
+    first = make_row(status="error", score=None)
+    delta = timedelta(seconds=-60 if is_backwards else 60)
+    second = make_row(finished_at=first["finished_at"] + delta)
+    made = filled(root, [first], CURVE[:2])
+    made.compact()
+
+    made.write(second, CURVE)
+
+    expected = ("error", 2) if is_backwards else ("ok", len(CURVE))
+    assert made.runs()["status"].tolist() == [expected[0]]
+    assert len(made.curves()) == expected[1]
+    made.compact()
+    assert made.runs()["status"].tolist() == [expected[0]]
+    assert len(made.curves()) == expected[1]
+    assert made.quarantined == []
+
+
+def test_writing_a_run_again_replaces_its_row(root: Path, make_row: MakeRow) -> None:
+    made = filled(root, [make_row(status="error"), make_row(status="ok")], CURVE)
+
+    assert list(made.statuses().values()) == ["ok"]
+    assert len(list((root / "runs").iterdir())) == 1
+
+
+def test_a_curve_that_does_not_belong_to_its_row_is_left_out(root: Path, make_row: MakeRow) -> None:
+    row = make_row()
+    made = filled(root, [row], CURVE)
+    other = filled(root.parent / "other", [row], CURVE[:2])
+    name = f"curves/run-{row['run_id']}.parquet"
+    shutil.copy(other.root / name, root / name)
+
+    assert len(made.curves()) == 0
+    assert [(report.file, report.is_moved) for report in made.quarantined] == [(name, False)]
+    assert len(made.runs()) == 1
+
+
+# Compaction
+
+
+def test_compaction_changes_no_answer_and_happens_once(root: Path, make_row: MakeRow) -> None:
+    rows = [make_row(seed=seed, eval_loss=value) for seed, value in enumerate([None, float("nan"), 1.0])]
+    made = filled(root, rows, CURVE)
+    table, curves, ids, statuses = exact(made.table()), made.curves(), made.ids(), made.statuses()
+
+    assert made.compact() == 6
+
+    assert sorted(path.name.split("-")[0] for path in (root / "compact").iterdir()) == ["curves", "runs"]
+    assert list((root / "runs").iterdir()) == list((root / "curves").iterdir()) == []
+    survivor = reader(root)
+    assert exact(survivor.table()) == table
+    assert survivor.curves().equals(curves)
+    assert (survivor.ids(), survivor.statuses()) == (ids, statuses)
+    before = listing(root)
+    assert made.compact() == 0
+    assert listing(root) == before
+
+
+def test_compaction_does_not_depend_on_how_the_rows_came(tmp_path: Path, make_row: MakeRow) -> None:
+    rows = [make_row(seed=seed) for seed in range(4)]
+    at_once = filled(tmp_path / "one", rows, CURVE)
+    at_once.compact()
+
+    in_parts = filled(tmp_path / "other", rows[2:], CURVE)
+    in_parts.compact()
+    filled(in_parts.root, rows[:2], CURVE).compact()
+
+    contents = [
+        {path.name: path.read_bytes() for path in (made.root / "compact").iterdir()} for made in (at_once, in_parts)
+    ]
+    assert contents[0] == contents[1]
+
+
+def test_a_reader_that_sees_both_forms_counts_each_row_once(tmp_path: Path, make_row: MakeRow) -> None:
+    made = filled(tmp_path / "one", [make_row(seed=seed) for seed in range(3)], CURVE)
+    table, curves = exact(made.table()), made.curves()
+    copy = tmp_path / "copy"
+    shutil.copytree(made.root, copy)
+    made.compact()
+    # What a compaction leaves that is killed before it deletes.
+    shutil.copytree(made.root / "compact", copy / "compact", dirs_exist_ok=True)
+
+    both = Store.open(copy, create=True)
+
+    assert exact(both.table()) == table
+    assert both.curves().equals(curves)
+    assert both.compact() == 6
+    assert exact(both.table()) == table
+
+
+def test_readers_miss_no_row_while_the_store_is_compacted(root: Path, make_row: MakeRow) -> None:
+    rows = [make_row(seed=seed) for seed in range(24)]
+    made = filled(root, rows[:4], CURVE)
+    first = {row["run_id"] for row in rows[:4]}
+    is_done = threading.Event()
+    missed: list[str] = []
+    num_reads = 0
+
+    def read() -> None:
+        nonlocal num_reads
+        while not is_done.is_set():
+            for found in (reader(root).ids(), set(reader(root).statuses()), set(reader(root).curves()["run_id"])):
+                missed.extend(first - found)
+            num_reads += 1
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        for row in rows[4:]:
+            made.write(row, CURVE)
+            made.compact()
+    finally:
+        is_done.set()
+        thread.join()
+
+    assert num_reads > 0
+    assert missed == []
+    assert len(made.ids()) == len(rows)
+
+
+def test_a_compact_file_that_vanishes_between_listing_and_reading_loses_no_row(
+    root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(root, [make_row(seed=0)], CURVE).compact()
+    genuine = store._read
+    is_first = True
+
+    def compact_then_read(path: Path) -> object:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            filled(root, [make_row(seed=1)], CURVE).compact()
+        return genuine(path)
+
+    monkeypatch.setattr(store, "_read", compact_then_read)
+
+    assert reader(root).runs()["seed"].tolist() == [0, 1]
+    assert not is_first
+
+
+def test_a_row_that_is_replaced_during_compaction_stays(
+    root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = make_row(status="error")
+    new = make_row(finished_at=old["finished_at"] + timedelta(seconds=1))
+    made = filled(root, [old, make_row(seed=1)])
+    genuine = store._same
+
+    def replace_then_compare(one: pa.Table, other: pa.Table) -> bool:
+        made.write(new, [])
+        return genuine(one, other)
+
+    monkeypatch.setattr(store, "_same", replace_then_compare)
+
+    assert made.compact() == 1
+    assert made.statuses()[old["run_id"]] == "ok"
+
+
+def test_a_compact_file_that_reads_back_differently_deletes_nothing(
+    root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = filled(root, [make_row(seed=seed) for seed in range(2)], CURVE)
+    before = listing(root)
+    genuine = store._encode
+    monkeypatch.setattr(store, "_encode", lambda kind, table: genuine(kind, table.slice(0, table.num_rows - 1)))
+
+    with pytest.raises(StoreError, match="did not read back as it was written; nothing was deleted"):
+        made.compact()
+
+    assert listing(root) == before
+
+
+def test_two_compactions_at_once_are_refused(root: Path, make_row: MakeRow) -> None:
+    made = filled(root, [make_row()])
+
+    with FileLock(root / "_tmp" / "compact.lock"), pytest.raises(StoreError, match="another process is compacting"):
+        made.compact()
+
+    assert made.compact() == 1
+
+
+def test_other_tools_read_the_files_as_they_are(root: Path, make_row: MakeRow) -> None:
+    rows = [make_row(seed=seed) for seed in range(2)]
+    made = filled(root, rows)
+    (root / "_tmp" / "half.partial").write_bytes(b"half")
+
+    assert sorted(pq.read_table(root / "runs")["seed"].to_pylist()) == [0, 1]
+    made.compact()
+    (path,) = (root / "compact").iterdir()
+    assert pq.read_table(path)["seed"].to_pylist() == [0, 1]
+    assert pq.read_table(path).schema.names == table_of(RUN_COLUMNS, rows).schema.names

@@ -1,0 +1,119 @@
+"""Knobs: read from a class, checked, and set from strings."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.knobs import arguments_of, check, coerce, knob, knobs_of
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit with a knob of every type."""
+
+    name = "unit"
+    count: int = knob(3, "how many", low=1.0, high=8.0)
+    rate: float = knob(0.5, "how often", low=0.0)
+    is_fast: bool = knob(default=False, meaning="whether to hurry")
+    shape: Literal["round", "square"] = knob("round", "what it looks like")
+    label: str = knob("none", "what it is called")
+    hidden: int = 7
+
+
+def test_knobs_are_the_declared_fields_in_order() -> None:
+    knobs = knobs_of(Unit)
+
+    assert list(knobs) == ["count", "rate", "is_fast", "shape", "label"]
+    assert [declared.type for declared in knobs.values()] == [int, float, bool, str, str]
+    assert (knobs["count"].default, knobs["count"].low, knobs["count"].high) == (3, 1, 8)
+    assert knobs["count"].meaning == "how many"
+    assert knobs["shape"].choices == ("round", "square")
+
+
+def test_allowed_values_are_said_in_words() -> None:
+    allowed = {name: declared.allowed() for name, declared in knobs_of(Unit).items()}
+
+    assert allowed["count"] == "int from 1 to 8"
+    assert allowed["rate"] == "float from 0"
+    assert allowed["is_fast"] == "bool"
+    assert allowed["shape"] == "one of round, square"
+
+
+def test_arguments_are_the_values_of_the_knobs() -> None:
+    assert arguments_of(Unit(count=5, hidden=9)) == {
+        "count": 5,
+        "rate": 0.5,
+        "is_fast": False,
+        "shape": "round",
+        "label": "none",
+    }
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "expected"),
+    [
+        ("count", "4", 4),
+        ("count", 1, 1),
+        ("count", 8, 8),
+        ("count", 4.0, 4),
+        ("rate", "1e3", 1000.0),
+        ("rate", 2, 2.0),
+        ("is_fast", "true", True),
+        ("is_fast", "false", False),
+        ("is_fast", True, True),
+        ("shape", "square", "square"),
+        ("label", "anything", "anything"),
+    ],
+)
+def test_a_value_gets_the_type_of_its_knob(argument: str, value: Any, expected: Any) -> None:
+    result = coerce("unit", Unit, {argument: value})
+
+    assert result == {argument: expected}
+    assert type(result[argument]) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("count", 0),
+        ("count", 9),
+        ("count", "9"),
+        ("count", 2.5),
+        ("count", "2.5"),
+        ("count", "many"),
+        ("count", True),
+        ("count", None),
+        ("count", float("nan")),
+        ("rate", -0.1),
+        ("rate", "nan"),
+        ("rate", False),
+        ("is_fast", 1),
+        ("is_fast", "yes"),
+        ("shape", "oval"),
+        ("shape", 1),
+        ("label", 1),
+    ],
+)
+def test_a_value_outside_what_is_allowed_is_refused(argument: str, value: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        coerce("unit", Unit, {argument: value})
+
+    assert str(caught.value) == f"unit:{argument} is {value!r}; allowed: {knobs_of(Unit)[argument].allowed()}"
+
+
+def test_a_misspelt_knob_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="no argument of unit 'unit' called 'cuont'; did you mean 'count'"):
+        coerce("unit", Unit, {"cuont": 1})
+
+
+def test_a_field_that_is_no_knob_cannot_be_set() -> None:
+    with pytest.raises(UnknownName, match="'hidden'"):
+        coerce("unit", Unit, {"hidden": 1})
+
+
+def test_an_instance_is_checked_as_a_whole() -> None:
+    check(Unit())
+    with pytest.raises(UsageError, match="unit:count is 9; allowed: int from 1 to 8"):
+        check(Unit(count=9))

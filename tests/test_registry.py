@@ -1,0 +1,181 @@
+"""The registry: names, suggestions, versions and origins of units."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.registry import Registry, code_hash, origin_of, version_of
+from synthbench.tasks.base import TASKS, Task
+
+PLAIN = '''
+class Unit:
+    """One docstring."""
+
+    name = "unit"
+
+    def double(self, number):
+        """Another docstring."""
+        return 2 * number
+'''
+RELAID = '''
+class Unit:
+    """An altogether different docstring."""
+    # a comment
+    name = "unit"
+
+
+    def double(self, number):  # and one more
+        return (2
+                * number)
+'''
+
+
+@pytest.fixture
+def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package that is on the path and empty, to register units in."""
+    folder = tmp_path / "some_room"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] == "some_room"]:
+        del sys.modules[name]
+
+
+def unit_called(name: str) -> type[Any]:
+    return type("Unit", (), {"name": name, "__qualname__": f"Unit_{name}"})
+
+
+def unit_from(path: Path, text: str) -> type[Any]:
+    """Import a file as a module of its own and take the class Unit from it."""
+    path.write_text(text, encoding="utf-8")
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    assert specification
+    assert specification.loader
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[path.stem] = module
+    specification.loader.exec_module(module)
+    unit: type[Any] = module.Unit
+    return unit
+
+
+@pytest.fixture(autouse=True)
+def _forget_modules() -> Iterator[None]:
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.startswith("unit_"):
+            del sys.modules[name]
+
+
+def test_the_room_is_imported_on_first_use_and_not_its_underscored_files(room: Path) -> None:
+    (room / "_shared.py").write_text("raise RuntimeError('not a unit')", encoding="utf-8")
+    (room / "base.py").write_text(
+        "from synthbench.registry import Registry\nUNITS = Registry('unit', room='some_room')\n", encoding="utf-8"
+    )
+    (room / "sub").mkdir()
+    (room / "sub" / "__init__.py").write_text("", encoding="utf-8")
+    (room / "sub" / "one.py").write_text(
+        "from some_room.base import UNITS\n\n\nclass One:\n    name = 'one'\n\n\nUNITS.register(One)\n",
+        encoding="utf-8",
+    )
+    units = importlib.import_module("some_room.base").UNITS
+
+    assert "some_room.sub.one" not in sys.modules
+    assert list(units) == ["one"]
+    assert len(units) == 1
+    assert "one" in units
+    assert "two" not in units
+    assert units["one"].__name__ == "One"
+
+
+@pytest.mark.usefixtures("room")
+def test_names_are_iterated_in_alphabetical_order() -> None:
+    units: Registry[Any] = Registry("unit", room="some_room")
+    for name in ("sort", "copy", "reverse"):
+        units.register(unit_called(name))
+
+    assert list(units) == ["copy", "reverse", "sort"]
+
+
+@pytest.mark.usefixtures("room")
+def test_a_misspelt_name_is_refused_with_the_nearest() -> None:
+    units: Registry[Any] = Registry("unit", room="some_room")
+    units.register(unit_called("copy"))
+
+    with pytest.raises(UnknownName, match="no unit called 'coppy'; did you mean 'copy'"):
+        units["coppy"]
+
+
+@pytest.mark.parametrize("name", ["", "Copy", "long copy", "-copy", "_copy", "a" * 65, "copy:1", 7, None])
+def test_a_malformed_name_is_refused(name: Any) -> None:
+    units: Registry[Any] = Registry("unit", room="some_room")
+
+    with pytest.raises(UsageError, match="allowed: lower-case letters"):
+        units.register(unit_called(name))
+
+
+@pytest.mark.usefixtures("room")
+def test_two_units_under_one_name_are_refused() -> None:
+    units: Registry[Any] = Registry("unit", room="some_room")
+    first, second = unit_called("copy"), unit_called("copy")
+    second.__qualname__ = "Other"
+    units.register(first)
+
+    with pytest.raises(UsageError, match=r"two units are called 'copy': .*Unit_copy and .*Other"):
+        units.register(second)
+    assert units["copy"] is first
+
+
+@pytest.mark.usefixtures("room")
+def test_a_module_that_is_loaded_again_replaces_its_unit() -> None:
+    units: Registry[Any] = Registry("unit", room="some_room")
+    first, again = unit_called("copy"), unit_called("copy")
+    units.register(first)
+    units.register(again)
+
+    assert units["copy"] is again
+
+
+def test_code_hash_ignores_comments_docstrings_and_layout(tmp_path: Path) -> None:
+    plain, relaid = unit_from(tmp_path / "unit_plain.py", PLAIN), unit_from(tmp_path / "unit_relaid.py", RELAID)
+
+    assert code_hash(plain) == code_hash(relaid)
+    assert len(code_hash(plain)) == 12
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("2 * number", "3 * number"), ('"unit"', '"units"'), ("def double", "def triple")]
+)
+def test_code_hash_sees_code(tmp_path: Path, old: str, new: str) -> None:
+    assert old in PLAIN
+    plain = unit_from(tmp_path / "unit_plain.py", PLAIN)
+    changed = unit_from(tmp_path / "unit_changed.py", PLAIN.replace(old, new))
+
+    assert code_hash(plain) != code_hash(changed)
+
+
+def test_version_is_the_declared_one_and_the_hash(tmp_path: Path) -> None:
+    plain = unit_from(tmp_path / "unit_plain.py", PLAIN)
+    second = unit_from(tmp_path / "unit_second.py", PLAIN.replace('name = "unit"', 'name = "unit"; version = 2'))
+
+    assert version_of(plain) == f"1+{code_hash(plain)}"
+    assert version_of(second) == f"2+{code_hash(second)}"
+
+
+def test_origin_of_a_builtin_a_distribution_and_a_file(tmp_path: Path) -> None:
+    plain = unit_from(tmp_path / "unit_plain.py", PLAIN)
+
+    assert origin_of(Task) == "builtin"
+    assert origin_of(pytest.Item) == f"pytest=={pytest.__version__}"
+    assert origin_of(plain) == "unit_plain.py"
+
+
+def test_every_task_lies_in_the_file_that_bears_its_name() -> None:
+    for name, unit in TASKS.items():
+        assert unit.__module__ == f"synthbench.tasks.{unit.category()}.{name}"
