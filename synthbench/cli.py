@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 INTERRUPTED = 130
+
+Rerun = Literal["none", "failed", "all"]
 
 app = typer.Typer(
     name="synthbench",
@@ -157,9 +159,9 @@ def run(
     workers: Annotated[int | None, typer.Option(help="Worker processes; one a core if left out.")] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds after which a job is killed.")] = None,
     members: Annotated[
-        int | None, typer.Option(help="Members that train as one program; 1 on a CPU, 64 on a GPU if left out.")
+        int | None, typer.Option(help="Members that train as one program; chosen by length and device if left out.")
     ] = None,
-    rerun: Annotated[str, typer.Option(help="Run again what is there: none, failed or all.")] = "none",
+    rerun: Annotated[Rerun, typer.Option(help="Run again what is there: none, failed or all.")] = "none",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, and run nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -267,7 +269,7 @@ def bench_suite(
 
     facts = bench.measure(
         mech or [],
-        [int(length) for length in lengths.split(",")],
+        parse_lengths(lengths),
         num_members=members,
         num_steps=steps,
         num_repeats=repeats,
@@ -307,6 +309,18 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(seeds)
 
 
+def parse_lengths(text: str) -> list[int]:
+    """Read ``32,64`` as 32, 64.
+
+    Raises:
+        UsageError: If a piece is not a positive whole number.
+    """
+    pieces = [piece.strip() for piece in text.split(",")]
+    if not all(piece.isdecimal() and int(piece) for piece in pieces):
+        raise UsageError(f"lengths are {text!r}; allowed: whole numbers from 1, as in 32,64,256")
+    return [int(piece) for piece in pieces]
+
+
 def _load(results: Path) -> "tuple[pd.DataFrame, pd.DataFrame]":
     from synthbench.results import Store
 
@@ -343,8 +357,8 @@ def _print_plan(request: Any, *, as_json: bool) -> None:
 
 
 def _run(request: Any, *, as_json: bool) -> NoReturn:
-    from synthbench.terminal.progress import Progress
     from synthbench.runner.run import run as run_request
+    from synthbench.terminal.progress import Progress
 
     stop = threading.Event()
     with _interruptible(stop), Progress() as progress:

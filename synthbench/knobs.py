@@ -5,6 +5,7 @@ one prints it, and one reads ``slay:R=3,P=8`` into it.
 """
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -126,6 +127,6 @@ def _convert(label: str, declared: Knob, value: Any) -> Value:
     too_low = declared.low is not None and not number >= declared.low
     too_high = declared.high is not None and not number <= declared.high
     lost = isinstance(value, float) and number != value
-    if too_low or too_high or lost or number != number:
+    if too_low or too_high or lost or math.isnan(number):
         raise refusal
     return number  # type: ignore[no-any-return]

@@ -5,6 +5,7 @@ axis, and so do the activations. A layer here reads from its own weight which of
 """
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 from jaxtyping import Float, Int
@@ -24,6 +25,18 @@ def project(
     Unlike ``x @ weight`` it never expands the weight: axes that only ``x`` has become rows of one product.
     """
     return torch.einsum("...td,...dm->...tm", x, weight)
+
+
+class Mixer(nn.Module, ABC):
+    """What a block holds in its middle: a mechanism, or the program that runs the mechanisms of many members."""
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Tensor:
+        """Mix positions causally; the shape stays."""
+
+    @abstractmethod
+    def forward_last(self, x: Tensor) -> Tensor:
+        """What ``forward`` gives at the last position."""
 
 
 class MemberLayer(nn.Module):

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.blocks.base import Block, block
-from synthbench.mechanisms import Mechanism
+from synthbench.layers import Mixer
 
 
 @block
@@ -20,7 +20,7 @@ class AttentionOnly(Block):
     name: ClassVar = "attention_only"
     source: ClassVar = "slay2026"
 
-    def __init__(self, mixer: Mechanism, *, generator: torch.Generator | None = None) -> None:
+    def __init__(self, mixer: Mixer, *, generator: torch.Generator | None = None) -> None:
         """Hold the mechanism only."""
         super().__init__(mixer, generator=generator)
 

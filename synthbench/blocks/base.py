@@ -7,27 +7,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from synthbench.mechanisms import Mechanism
+from synthbench.layers import Mixer
 from synthbench.registry import Registry
 
 T = TypeVar("T", bound="Block")
 
 
 class Block(nn.Module, ABC):
-    """One layer of the model: a mechanism and what stands around it.
-
-    ``mixer`` is the mechanism, or the program that runs the mechanisms of many members.
-    """
+    """One layer of the model: a mechanism and what stands around it."""
 
     kind: ClassVar = "block"
     name: ClassVar[str]
     version: ClassVar[int] = 1
     source: ClassVar[str]
 
-    mixer: nn.Module
+    mixer: Mixer
 
     @abstractmethod
-    def __init__(self, mixer: Mechanism, *, generator: torch.Generator | None = None) -> None:
+    def __init__(self, mixer: Mixer, *, generator: torch.Generator | None = None) -> None:
         """Take the mechanism; draw what else the block holds from ``generator`` (the process-wide one if None)."""
         super().__init__()
         self.mixer = mixer

@@ -64,8 +64,8 @@ def positive_features(
 ) -> Float[Tensor, "*batch length features"]:
     """Positive random features, exp(clip(û · direction - shift, ±20) + log_scale).
 
-    With directions √(2s) ω, ω ~ N(0, I), shift s and a scale of 1/√m, inner products of two unit vectors' features expect
-    exp(2 s x), x the cosine between them. The clip is the reference's; few draws reach it.
+    With directions √(2s) ω, ω ~ N(0, I), shift s and a scale of 1/√m, inner products of two unit vectors' features
+    expect exp(2 s x), x the cosine between them. The clip is the reference's; few draws reach it.
     """
     return (clip_exponent(project(unit, directions) - shift) + log_scale).exp()
 

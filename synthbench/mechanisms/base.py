@@ -13,7 +13,7 @@ An author writes for one member. Leading axes are free: code that works on the t
 many members as one program, anything else is run one member at a time.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import InitVar, dataclass
 from typing import ClassVar, Literal, TypeVar, dataclass_transform
 
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from synthbench.errors import UsageError
 from synthbench.knobs import check, knob
-from synthbench.layers import Linear
+from synthbench.layers import Linear, Mixer
 from synthbench.mechanisms import _linear, _scores
 from synthbench.mechanisms._linear import Guard
 from synthbench.registry import Registry
@@ -33,7 +33,7 @@ M = TypeVar("M", bound="Mechanism")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Mechanism(nn.Module, ABC):
+class Mechanism(Mixer):
     """A causal map from sequence to sequence, the only part of a block that mixes positions.
 
     Hyper-parameters are the fields made by :func:`synthbench.knobs.knob`; the fields below describe the model
@@ -82,7 +82,7 @@ class Mechanism(nn.Module, ABC):
         """Mix positions causally: output t depends on inputs 0..t."""
 
     def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
-        """What ``forward`` gives at the last position; for a task that scores no other, the last layer needs no more."""
+        """What ``forward`` gives at the last position: all that is needed where nothing else is scored."""
         return self.forward(x)[..., -1:, :]
 
     @abstractmethod

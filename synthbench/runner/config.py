@@ -43,7 +43,7 @@ class Cell:
     @cached_property
     def task(self) -> Task:
         """The task with its knobs set."""
-        return TASKS[self.task_name](**self.task_arguments)  # type: ignore[arg-type]
+        return TASKS[self.task_name](**self.task_arguments)
 
     @property
     def mechanism(self) -> type[Mechanism]:

@@ -12,14 +12,14 @@ Which one it is, is tried out, not declared.
 import copy
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from synthbench.blocks import BLOCKS
-from synthbench.layers import Embedding, Linear, MemberLayer
+from synthbench.blocks import BLOCKS, Block
+from synthbench.layers import Embedding, Linear, MemberLayer, Mixer
 from synthbench.mechanisms import Attention, Mechanism
 from synthbench.positions import POSITIONS
 from synthbench.suites.config import ModelSettings
@@ -29,7 +29,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class SequenceModel(nn.Module):
-    """Token embedding, position encoding, blocks, linear head: for one member, or for many after :func:`stack_models`."""
+    """Token embedding, positions, blocks, linear head: of one member, or of many after :func:`stack_models`."""
 
     def __init__(
         self,
@@ -48,6 +48,11 @@ class SequenceModel(nn.Module):
         )
         self.head = Linear(settings.model_dim, vocab_size, bias=True, generator=generator)
 
+    @property
+    def layers(self) -> list[Block]:
+        """The blocks, first to last."""
+        return cast("list[Block]", list(self.blocks))
+
     def forward(
         self, tokens: Int[Tensor, "*leading batch length"], columns: Int[Tensor, " columns"] | None = None
     ) -> Float[Tensor, "*leading batch columns classes"]:
@@ -56,7 +61,7 @@ class SequenceModel(nn.Module):
         A single column must be the last one, which is all that the last block then computes.
         """
         x = self.position.embed(self.embedding(tokens))
-        *blocks, last = self.blocks
+        *blocks, last = self.layers
         for block in blocks:
             x = block(x)
         if columns is not None and len(columns) == 1:
@@ -69,7 +74,7 @@ class SequenceModel(nn.Module):
         return logits
 
 
-class FoldedAttention(nn.Module):
+class FoldedAttention(Mixer):
     """Attention whose only tensors are its stacked projections: members are more rows of the batch."""
 
     strategy: Strategy = "fold"
@@ -96,11 +101,12 @@ class FoldedAttention(nn.Module):
         q, k, v = (part.flatten(0, 1) for part in attention.split_heads(attention.qkv(x)))
         if is_last_only and attention.takes_last_queries:
             q = q[..., -1:, :]
-        attended = attention.attend(q, k, v).unflatten(0, x.shape[:2])
+        attended = attention.attend(q, k, v)
+        attended = attended.view(*x.shape[:2], *attended.shape[1:])
         return attention.merge_heads(attended[..., -1:, :] if is_last_only else attended)
 
 
-class StackedMixer(nn.Module):
+class StackedMixer(Mixer):
     """A mechanism whose tensors are all stacked, and which broadcasts over the member axis by itself."""
 
     strategy: Strategy = "stack"
@@ -124,7 +130,7 @@ class StackedMixer(nn.Module):
         return self.mechanism.forward_last(x)
 
 
-class LoopedMixer(nn.Module):
+class LoopedMixer(Mixer):
     """Any mechanism: the tensors are stacked so that one optimiser trains them, the members run one after the other."""
 
     strategy: Strategy = "loop"
@@ -158,7 +164,7 @@ class LoopedMixer(nn.Module):
         self, x: Float[Tensor, "members batch length model_dim"]
     ) -> Float[Tensor, "members batch 1 model_dim"]:
         """What ``forward`` gives at the last position."""
-        return self(x)[..., -1:, :]
+        return self.forward(x)[..., -1:, :]
 
 
 def _tensor(module: nn.Module, name: str) -> Tensor:
@@ -185,16 +191,15 @@ def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
     return stacked
 
 
-def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> nn.Module:
+def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> Mixer:
     """The program that runs one mechanism a member in the given way."""
     if strategy == "loop":
         return LoopedMixer(mechanisms)
-    first = mechanisms[0]
-    if strategy == "fold":
-        if not isinstance(first, Attention):
-            raise TypeError(f"{type(first).__name__} is no Attention, so it has no projections to keep apart")
-        return FoldedAttention(stack_modules(mechanisms, activation_axes=5))
-    return StackedMixer(stack_modules(mechanisms, activation_axes=5 if isinstance(first, Attention) else 4))
+    stacked = stack_modules(mechanisms, activation_axes=5 if isinstance(mechanisms[0], Attention) else 4)
+    # Only attention has projections to keep apart while the rest is folded.
+    if strategy == "fold" and isinstance(stacked, Attention):
+        return FoldedAttention(stacked)
+    return StackedMixer(stacked)
 
 
 def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:
@@ -230,16 +235,9 @@ def _is_close(actual: Tensor, expected: Tensor) -> bool:
 
 
 def stack_models(models: Sequence[SequenceModel], strategy: Strategy) -> SequenceModel:
-    """One model that runs all members: it reads tokens [members, batch, length]. The models are taken apart for it."""
-    mixers = [[_release_mixer(block) for block in model.blocks] for model in models]
+    """One model that runs all members: it reads tokens [members, batch, length]."""
     stacked = stack_modules(models, activation_axes=4)
-    for block, *of_members in zip(stacked.blocks, *mixers, strict=True):
-        block.mixer = stack_mixers(of_members, strategy)
+    for layer, block in enumerate(stacked.layers):
+        mechanisms = [cast("Mechanism", model.layers[layer].mixer) for model in models]
+        block.mixer = stack_mixers(mechanisms, strategy)
     return stacked
-
-
-def _release_mixer(block: nn.Module) -> Mechanism:
-    """Take the mechanism out of a block: mixers are stacked in a way of their own."""
-    mixer = block.mixer
-    block.mixer = nn.Identity()
-    return mixer  # type: ignore[return-value]

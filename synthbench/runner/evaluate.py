@@ -53,14 +53,14 @@ def evaluate(model: SequenceModel, blocks: Iterable[DeviceBlock]) -> list[Score]
         sequences = inputs.transpose(0, 1).flatten(1, 2)
         labels = targets.transpose(0, 1).flatten(1, 2)
         rows = max(1, MAX_TOKENS.get(inputs.device.type, 1 << 10) // tokens_of_row)
-        for piece, label in zip(sequences.split(rows, dim=1), labels.split(rows, dim=1), strict=True):
+        for piece, label in zip(torch.split(sequences, rows, dim=1), torch.split(labels, rows, dim=1), strict=True):
             logits = model(piece, columns)
             is_scored = label != IGNORE
             correct.append(((logits.argmax(-1) == label) & is_scored).sum(-1))
             scored.append(is_scored.sum(-1))
             losses.append(member_losses(logits, label) * is_scored.flatten(1).sum(1))
     model.train(was_training)
-    total_loss = torch.stack(losses).sum(0).cpu().numpy()
+    total_loss = torch.stack(losses).double().sum(0).tolist()
     return [
         _score(*member)
         for member in zip(

@@ -1,38 +1,11 @@
-"""AdamW for members: one learning rate for all is PyTorch's fused optimiser, one for each is the same update by hand."""
+"""AdamW for members: PyTorch's fused one where all have one rate, else the same update with a rate for each."""
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from synthbench.suites.config import TrainingSettings
-
-
-class Optimiser(Protocol):
-    """What the training loop needs of an optimiser."""
-
-    def step(self) -> object:
-        """Update every parameter from its gradient."""
-
-    def zero_grad(self) -> None:
-        """Forget the gradients."""
-
-
-def make_optimiser(
-    parameters: Iterable[nn.Parameter], learning_rates: Sequence[float], settings: TrainingSettings
-) -> Optimiser:
-    """AdamW over parameters whose first axis is the member axis; ``learning_rates`` has one value a member."""
-    if len(set(learning_rates)) == 1:
-        return torch.optim.AdamW(
-            parameters,
-            lr=learning_rates[0],
-            betas=settings.betas,
-            eps=settings.eps,
-            weight_decay=settings.weight_decay,
-            fused=True,
-        )
-    return MemberAdamW(parameters, learning_rates, settings)
 
 
 class MemberAdamW:
@@ -75,3 +48,19 @@ class MemberAdamW:
         """Forget the gradients."""
         for parameter in self.parameters:
             parameter.grad = None
+
+
+def make_optimiser(
+    parameters: Iterable[nn.Parameter], learning_rates: Sequence[float], settings: TrainingSettings
+) -> torch.optim.AdamW | MemberAdamW:
+    """AdamW over parameters whose first axis is the member axis; ``learning_rates`` has one value a member."""
+    if len(set(learning_rates)) == 1:
+        return torch.optim.AdamW(
+            parameters,
+            lr=learning_rates[0],
+            betas=settings.betas,
+            eps=settings.eps,
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+    return MemberAdamW(parameters, learning_rates, settings)

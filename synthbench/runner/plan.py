@@ -1,10 +1,10 @@
 """What a command asks for, and what of it is missing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import coerce
+from synthbench.knobs import Value, coerce
 from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.selection import Selection, select
@@ -109,7 +109,7 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
 
 def _task_arguments(
     name: str, of_suite: Mapping[str, object], given: Mapping[str, str]
-) -> tuple[int, dict[str, object]]:
+) -> tuple[int, dict[str, Value]]:
     arguments = {"length": TASKS[name].length, **of_suite, **given}
     try:
         length = int(str(arguments.pop("length")))
@@ -123,21 +123,22 @@ def _task_arguments(
     return length, coerced
 
 
-def make_plan(cells: Sequence[Cell], seeds: Sequence[int], done: set[str], *, group_size: int) -> Plan:
+def make_plan(cells: Sequence[Cell], seeds: Sequence[int], done: set[str], group_size: Callable[[Cell], int]) -> Plan:
     """Group every cell's members into jobs and keep the jobs of which a row is missing.
 
     Args:
         cells: What to train.
         seeds: Root seeds; a cell has a member for each seed and learning rate.
         done: Run ids that need no run.
-        group_size: Members that train as one program.
+        group_size: Members of a cell that train as one program.
     """
     jobs, num_planned, num_missing = [], 0, 0
     for cell in cells:
         members = cell.members(seeds)
         num_planned += len(members)
-        for start in range(0, len(members), group_size):
-            group = tuple(members[start : start + group_size])
+        size = group_size(cell)
+        for start in range(0, len(members), size):
+            group = tuple(members[start : start + size])
             missing = tuple(member for member in group if cell.run_id(member) not in done)
             num_missing += len(missing)
             if missing:

@@ -4,11 +4,12 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import torch
 
-from synthbench.mechanisms import num_parameters
+from synthbench.mechanisms import Mechanism, num_parameters
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.ensemble import SequenceModel, Strategy, stack_models, strategy_of
 from synthbench.runner.evaluate import Score, evaluate, member_losses
@@ -80,7 +81,7 @@ class Trainer:
         self.cell, self.members, self.device = cell, list(members), device
         models = build_models(cell, members)
         self.num_parameters = num_parameters(models[0])
-        mixers = [block.mixer for block in models[0].blocks]
+        mixers = [cast("Mechanism", block.mixer) for block in models[0].layers]
         self.num_parameters_mixer = sum(num_parameters(mixer) for mixer in mixers)
         self.state_elements = mixers[0].state_elements(cell.length)
         self.strategy = strategy_of(cell.mechanism, cell.mechanism_fields())
@@ -96,7 +97,7 @@ class Trainer:
         """
         losses = member_losses(self.model(inputs, columns), targets)
         self.optimiser.zero_grad()
-        losses.sum().backward()
+        torch.autograd.backward(losses.sum())
         self.optimiser.step()
         return losses.detach()
 

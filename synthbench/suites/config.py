@@ -15,7 +15,7 @@ from synthbench.registry import NAME
 
 def _finite(value: float) -> float:
     if not math.isfinite(value):
-        raise ValueError("must be finite")  # noqa: TRY004 - pydantic wants a ValueError
+        raise ValueError("must be finite")
     return value
 
 

@@ -6,7 +6,6 @@ import time
 from collections import defaultdict
 from statistics import median
 from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -37,7 +36,7 @@ class Progress:
         self._num_workers = 1
         self._last_line = time.monotonic()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Progress":  # noqa: PYI034 - the shape checker of the tests cannot resolve Self
         return self
 
     def __exit__(

@@ -17,7 +17,7 @@ from synthbench.results import Store
 from synthbench.runner.executors.base import Executor, JobEvent
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Failure
-from synthbench.runner.worker import Circumstances, driver_attempt, execute, record_failure
+from synthbench.runner.worker import Circumstances, Outcome, driver_attempt, execute, record_failure
 
 WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",  # read when torch is imported
@@ -47,25 +47,25 @@ class Pool(Executor):
     def run(self, jobs: Sequence[Job], circumstances: Circumstances, stop: threading.Event) -> Iterator[JobEvent]:
         """Keep every worker busy and one job waiting for each."""
         waiting = deque((job, 1) for job in jobs)
-        running: dict[ProcessFuture, tuple[Job, int]] = {}
+        running: dict[ProcessFuture[list[Outcome]], tuple[Job, int]] = {}
         os.environ.update(WORKER_ENVIRONMENT)  # inherited by the children
         pool = ProcessPool(
             max_workers=self.num_workers,
-            context=get_context("spawn"),  # type: ignore[arg-type]
+            context=get_context("spawn"),
             initializer=_initialise_worker,
         )
         try:
             while (waiting and not stop.is_set()) or running:
                 while waiting and len(running) < 2 * self.num_workers and not stop.is_set():
                     job, number = waiting.popleft()
-                    future = pool.schedule(execute, args=[job, circumstances, number], timeout=self.timeout_s)
-                    running[future] = job, number
+                    begun = pool.schedule(execute, args=[job, circumstances, number], timeout=self.timeout_s)
+                    running[begun] = job, number
                 if stop.is_set():
                     for future in list(running):
                         if not future.running() and future.cancel():
                             del running[future]
-                ended, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-                for future in ended:
+                wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+                for future in [future for future in running if future.done()]:
                     job, number = running.pop(future)
                     event = self._ended(future, job, number, circumstances)
                     if event is None:
@@ -77,7 +77,9 @@ class Pool(Executor):
             pool.stop()
             pool.join()
 
-    def _ended(self, future: ProcessFuture, job: Job, number: int, circumstances: Circumstances) -> JobEvent | None:
+    def _ended(
+        self, future: ProcessFuture[list[Outcome]], job: Job, number: int, circumstances: Circumstances
+    ) -> JobEvent | None:
         """What became of a job, or None if it should be tried again."""
         try:
             return JobEvent(job, future.result())

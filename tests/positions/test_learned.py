@@ -1,0 +1,25 @@
+import torch
+
+from synthbench.positions import POSITIONS
+
+
+def test_row_t_is_added_to_token_t() -> None:
+    encoding = POSITIONS["learned"](4, 6)
+    x = torch.zeros(2, 5, 4)
+
+    (table,) = encoding.parameters()
+    assert table.shape == (6, 4)
+    for embedded in encoding.embed(x):
+        assert torch.equal(embedded, table[:5])
+
+
+def test_it_is_drawn_from_the_generator() -> None:
+    def drawn(seed: int) -> torch.Tensor:
+        generator = torch.Generator()
+        generator.manual_seed(seed)
+        (table,) = POSITIONS["learned"](4, 300, generator=generator).parameters()
+        return table
+
+    assert torch.equal(drawn(1), drawn(1))
+    assert not torch.equal(drawn(1), drawn(2))
+    assert abs(drawn(1).std().item() - 1) < 0.1

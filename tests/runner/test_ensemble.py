@@ -1,0 +1,134 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, mechanism
+from synthbench.mechanisms import base as mechanisms_base
+from synthbench.registry import Registry
+from synthbench.runner.config import Cell, Member
+from synthbench.runner.ensemble import stack_mixers, stack_models, strategy_of
+from synthbench.runner.train import build_models
+
+FIELDS: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": 7, "bias": True}
+STRATEGIES = {"softmax": "fold", "linear": "fold", "yat": "fold", "performer": "stack", "rff": "stack", "slay": "stack"}
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mechanisms that a test makes are registered beside, not among, the built-in ones."""
+    registry: Registry[Mechanism] = Registry("mechanism", room="synthbench.mechanisms")
+    monkeypatch.setattr(mechanisms_base, "MECHANISMS", registry)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_built_in_mechanism_is_batched(name: str) -> None:
+    strategy = strategy_of(MECHANISMS[name], FIELDS)
+
+    assert strategy == STRATEGIES.get(name, strategy)
+    assert strategy != "loop"
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("strategy", ["best", "loop"])
+@pytest.mark.parametrize("task", ["reverse", "first_token"])
+def test_members_together_are_members_alone(
+    name: str, strategy: str, task: str, make_cell: Callable[..., Cell]
+) -> None:
+    cell = make_cell(task, name, length=6)
+    members = [Member(seed, 1e-3) for seed in (3, 1, 4)]
+    alone = [model.double() for model in build_models(cell, members)]
+    chosen = strategy_of(cell.mechanism, cell.mechanism_fields()) if strategy == "best" else "loop"
+    together = stack_models([model.double() for model in build_models(cell, members)], chosen)
+    tokens = torch.arange(3 * 2 * 6).view(3, 2, 6) % cell.task.vocab_size
+    columns = torch.tensor([5]) if task == "first_token" else None
+
+    logits = together(tokens, columns)
+    expected = torch.stack(
+        [model(rows)[:, -1:] if columns is not None else model(rows) for model, rows in zip(alone, tokens, strict=True)]
+    )
+    weights = torch.sin(torch.arange(expected.numel(), dtype=torch.float64)).view(expected.shape)
+    torch.autograd.backward((logits * weights).sum())
+    torch.autograd.backward((expected * weights).sum())
+
+    torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
+    for member, model in enumerate(alone):
+        for stacked, single in zip(together.parameters(), model.parameters(), strict=True):
+            assert stacked.grad is not None
+            assert single.grad is not None
+            gradient = stacked.grad[member].reshape(single.shape)
+            torch.testing.assert_close(gradient, single.grad, rtol=1e-9, atol=1e-10)
+
+
+def test_a_member_that_is_not_a_number_harms_no_other(make_cell: Callable[..., Cell]) -> None:
+    cell = make_cell("reverse", "slay", length=6)
+    model = stack_models(build_models(cell, [Member(0, 1e-3), Member(1, 1e-3)]), "stack")
+    with torch.no_grad():
+        model.head.weight[0].fill_(torch.nan)
+    tokens = torch.zeros(2, 2, 6, dtype=torch.long)
+    torch.autograd.backward(model(tokens).sum())
+
+    assert model.embedding.weight.grad is not None
+    assert model.embedding.weight.grad[0].isnan().any()
+    assert model.embedding.weight.grad[1].isfinite().all()
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_mechanism_of_fixed_axes_runs_one_member_at_a_time() -> None:
+    @mechanism
+    class FourAxes(Attention):
+        name = "four-axes"
+
+        def initialise(self, generator: torch.Generator | None) -> None:
+            self.scale = nn.Parameter(torch.rand(self.num_heads, generator=generator))
+
+        def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            batch, heads, length, _ = q.shape
+            weights = torch.tril(torch.ones(batch, heads, length, length, dtype=q.dtype)) * self.scale.view(1, -1, 1, 1)
+            return weights @ (v + k)
+
+    assert strategy_of(FourAxes, FIELDS) == "loop"
+    members = [FourAxes(**FIELDS) for _ in range(2)]
+    x = torch.rand(2, 3, 5, 8)
+    program = stack_mixers(members, "loop")
+
+    alone = torch.stack([member(rows) for member, rows in zip(members, x, strict=True)])
+    torch.testing.assert_close(program(x), alone)
+    torch.testing.assert_close(program.forward_last(x), alone[..., -1:, :])
+    assert {parameter.shape[0] for parameter in program.parameters()} == {2}
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_wrong_broadcast_is_found_out() -> None:
+    @mechanism
+    class Crossed(Attention):
+        name = "crossed"
+
+        def initialise(self, generator: torch.Generator | None) -> None:
+            self.shift = nn.Buffer(torch.rand(1, generator=generator))
+
+        def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            del q, k
+            return v + self.shift.sum()  # over the members too, once they are stacked
+
+    assert strategy_of(Crossed, FIELDS) == "loop"
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_mechanism_without_projections_is_stacked_if_it_broadcasts() -> None:
+    @mechanism
+    class Gain(Mechanism):
+        name = "gain"
+
+        def initialise(self, generator: torch.Generator | None) -> None:
+            self.gain = nn.Parameter(torch.rand(self.model_dim, generator=generator))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.gain
+
+        def state_elements(self, length: int) -> int:
+            return 0 * length
+
+    assert strategy_of(Gain, FIELDS) == "stack"

@@ -1,0 +1,123 @@
+from collections.abc import Callable
+
+import pytest
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.runner.config import Cell
+from synthbench.runner.plan import make_cells, make_plan, select_mechanisms, select_tasks, shortened
+from synthbench.suites import load_suite
+
+PAPER = load_suite("paper")
+
+
+def cells_of(tasks: dict[str, dict[str, str]], mechanisms: dict[str, dict[str, str]]) -> list[Cell]:
+    return make_cells(PAPER, tasks, mechanisms, device_type="cpu", is_full=True)
+
+
+def test_a_cell_has_the_suites_arguments_and_the_command_lines_over_them() -> None:
+    (cell,) = cells_of({"long_copy": {}}, {"slay": {"R": "5"}})
+
+    assert cell.length == 128
+    assert cell.resolved_mechanism_arguments == {
+        "R": 5, "P": 32, "D": 16, "epsilon": 1e-6, "guard": "clamp", "delta": 1e-6,
+    }  # fmt: skip
+
+
+def test_a_mechanism_that_the_suite_does_not_name_has_its_own_defaults() -> None:
+    (cell,) = cells_of({"copy": {}}, {"yat": {}})
+
+    assert cell.resolved_mechanism_arguments == {"epsilon": 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "mechanisms", "message"),
+    [
+        ({"copy": {"lenght": "8"}}, {"softmax": {}}, "did you mean 'length'"),
+        ({"copy": {"length": "eight"}}, {"softmax": {}}, "a whole number"),
+        ({"copy": {"length": "0"}}, {"softmax": {}}, "allowed: 1 and more"),
+        ({"copy": {"length": "-3"}}, {"softmax": {}}, "allowed: 1 and more"),
+        ({"kv_recall": {"length": "21"}}, {"softmax": {}}, "21"),
+        ({"copy": {"vocabulary": "1"}}, {"softmax": {}}, "from 2"),
+        ({"copy": {}}, {"slay": {"R": "0"}}, "from 1"),
+        ({"copy": {}}, {"slay": {"R": "2.5"}}, "allowed: int"),
+        ({"copy": {}}, {"slay": {"epsilon": "nan"}}, "nan"),
+        ({"copy": {}}, {"slay": {"guard": "adds"}}, "one of add, clamp"),
+        ({"copy": {}}, {"slay": {"Q": "1"}}, "allowed: D, P, R"),
+    ],
+)
+def test_bad_arguments_are_named(
+    tasks: dict[str, dict[str, str]], mechanisms: dict[str, dict[str, str]], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        cells_of(tasks, mechanisms)
+
+
+def test_tasks_are_those_of_the_suite_and_mechanisms_all() -> None:
+    assert list(select_tasks(PAPER, ["@robustness"])) == ["noisy_copy", "compression"]
+    assert list(select_mechanisms(PAPER, ["@yat"])) == ["yat-spherical", "yat", "yat-sum"]
+    with pytest.raises(UnknownName):
+        select_tasks(load_suite("smoke"), ["parity"])
+
+
+def test_what_decides_a_result_decides_the_run_id(make_cell: Callable[..., Cell]) -> None:
+    base = make_cell()
+    (member,) = base.members([0])
+    ids = {
+        base.run_id(member),
+        base.run_id(base.members([1])[0]),
+        make_cell(steps=5).run_id(member),
+        make_cell(limit=31).run_id(member),
+        make_cell("copy").run_id(member),
+        make_cell(length=9).run_id(member),
+        make_cell(vocabulary=9).run_id(member),
+        make_cell(mechanism="linear").run_id(member),
+    }
+
+    assert len(ids) == 8
+    assert make_cell().run_id(member) == base.run_id(member)
+
+
+def test_writing_out_a_default_changes_no_run_id() -> None:
+    (plain,) = cells_of({"copy": {}}, {"yat": {}})
+    (explicit,) = cells_of({"copy": {"vocabulary": "32", "length": "32"}}, {"yat": {"epsilon": "0.001"}})
+
+    assert plain.run_id(plain.members([0])[0]) == explicit.run_id(plain.members([0])[0])
+
+
+def test_a_plan_holds_what_is_missing_in_groups_that_do_not_depend_on_it(make_cell: Callable[..., Cell]) -> None:
+    cells = [make_cell("copy"), make_cell("first_token")]
+    members = cells[0].members(range(5))
+    done = {cells[0].run_id(members[0]), cells[0].run_id(members[1]), cells[0].run_id(members[3])}
+
+    plan = make_plan(cells, range(5), done, lambda _cell: 2)
+
+    assert (plan.num_planned, plan.num_done, plan.num_missing) == (10, 3, 7)
+    groups = {
+        (job.cell.task_name, tuple(member.seed for member in job.members)): [member.seed for member in job.missing]
+        for job in plan.jobs
+    }
+    assert groups == {
+        ("copy", (2, 3)): [2],
+        ("copy", (4,)): [4],
+        ("first_token", (0, 1)): [0, 1],
+        ("first_token", (2, 3)): [2, 3],
+        ("first_token", (4,)): [4],
+    }
+    assert plan.jobs[0].cell.task_name == "first_token"  # longer, so first
+
+
+def test_learning_rates_make_members(make_cell: Callable[..., Cell]) -> None:
+    cell = make_cell(learning_rates=[1e-2, 1e-3])
+
+    assert [(member.seed, member.learning_rate) for member in cell.members([4, 5])] == [
+        (4, 1e-2), (5, 1e-2), (4, 1e-3), (5, 1e-3),
+    ]  # fmt: skip
+
+
+def test_shortening_says_so_only_if_it_shortens() -> None:
+    assert shortened(PAPER, steps=None, limit=None) == PAPER
+    assert shortened(PAPER, steps=200, limit=10**6) == PAPER
+    assert shortened(PAPER, steps=10, limit=8).evaluation.test_sequences == 8
+    for wrong in ({"steps": 0, "limit": None}, {"steps": None, "limit": -1}):
+        with pytest.raises(UsageError, match="allowed: 1 and more"):
+            shortened(PAPER, **wrong)

@@ -1,0 +1,160 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from synthbench.errors import StoreError, UnknownName, UsageError
+from synthbench.results import Store
+from synthbench.runner.environment import resolve_device
+from synthbench.runner.executors import Inline, Pool
+from synthbench.runner.run import Request, make_executor, plan_request, progress_of, run
+
+CPU = resolve_device("cpu")
+DECIDED = ["run_id", "status", "score", "skill", "train_loss", "eval_loss", "steps", "metrics", "n_correct"]
+
+
+def tiny(results: Path, **changes: Any) -> Request:
+    """Four rows that take a second."""
+    base: dict[str, Any] = {
+        "suite": "smoke", "tasks": ("copy:length=8,majority:length=8",), "mechanisms": ("linear",), "steps": 20,
+        "limit": 32, "device": "cpu", "results": results,
+    }  # fmt: skip
+    return Request(**(base | changes))
+
+
+def decided(results: Path) -> pd.DataFrame:
+    """What of a store must not depend on how it was made."""
+    return Store.open(results, create=False).runs()[DECIDED]
+
+
+def command(request: Request) -> list[str]:
+    return [
+        sys.executable, "-m", "synthbench", "run", "--suite", request.suite, "--task", ",".join(request.tasks),
+        "--mech", ",".join(request.mechanisms), "--steps", str(request.steps), "--limit", str(request.limit),
+        "--device", "cpu", "--results", str(request.results), "--executor", "pool", "--workers", "2",
+    ]  # fmt: skip
+
+
+def test_the_same_request_again_runs_nothing(tmp_path: Path) -> None:
+    first, again = run(tiny(tmp_path)), run(tiny(tmp_path))
+
+    assert (first.num_planned, len(first.outcomes), first.ok) == (4, 4, True)
+    assert (again.num_done_before, len(again.outcomes), again.ok) == (4, 0, True)
+
+
+def test_every_executor_and_grouping_gives_the_same_rows(tmp_path: Path) -> None:
+    run(tiny(tmp_path / "inline", executor="inline"))
+    run(tiny(tmp_path / "pool", executor="pool", workers=2))
+    run(tiny(tmp_path / "grouped", executor="inline", group_size=2))
+
+    inline = decided(tmp_path / "inline")
+    pd.testing.assert_frame_equal(inline, decided(tmp_path / "pool"))
+    grouped = decided(tmp_path / "grouped")
+    assert list(grouped.run_id) == list(inline.run_id)
+    assert (grouped.score - inline.score).abs().max() <= 0.02
+
+
+def test_a_driver_killed_at_random_moments_leaves_what_an_undisturbed_one_does(tmp_path: Path) -> None:
+    request = tiny(tmp_path / "killed", mechanisms=("linear", "softmax"), steps=40)
+    run(tiny(tmp_path / "undisturbed", mechanisms=("linear", "softmax"), steps=40))
+    for delay in (2.5, 3.5, 4.5):
+        driver = subprocess.Popen(command(request), start_new_session=True, stderr=subprocess.DEVNULL)
+        time.sleep(delay)
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    subprocess.run(command(request), check=True, stderr=subprocess.DEVNULL)
+
+    pd.testing.assert_frame_equal(decided(request.results), decided(tmp_path / "undisturbed"))
+
+
+def test_the_first_interrupt_finishes_what_runs_and_keeps_it(tmp_path: Path) -> None:
+    request = tiny(tmp_path, tasks=("copy",), mechanisms=("slay",), steps=400)
+    driver = subprocess.Popen(
+        [*command(request), "--seeds", "0-9"], start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
+    assert driver.stderr is not None
+    for line in driver.stderr:
+        if line.startswith("[1/"):
+            break
+    driver.send_signal(signal.SIGINT)
+    rest = driver.stderr.read()
+    driver.stderr.close()
+
+    assert driver.wait() == 130
+    assert "the same command runs the rest" in rest
+    rows = Store.open(tmp_path, create=False).runs()
+    assert 1 <= len(rows) < 10
+    assert set(rows.status) == {"ok"}
+
+
+def test_a_stop_begins_no_further_job(tmp_path: Path) -> None:
+    stop = threading.Event()
+    report = run(tiny(tmp_path, executor="inline"), stop=stop, on_outcome=lambda _outcome: stop.set())
+
+    assert len(report.outcomes) == 1
+    assert report.is_interrupted
+    assert not report.ok
+
+
+def test_a_hung_job_is_killed_and_costs_no_other(tmp_path: Path) -> None:
+    report = run(tiny(tmp_path, tasks=("copy:length=8",), steps=10**6, seeds=(0, 1), timeout_s=4.0, workers=2))
+
+    assert [outcome.status for outcome in report.outcomes] == ["timeout", "timeout"]
+    assert set(Store.open(tmp_path, create=False).runs().error_type) == {"JobTimeout"}
+
+
+def test_failed_rows_run_again_only_if_asked(tmp_path: Path) -> None:
+    request = tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,))
+    run(request)
+    store = Store.open(tmp_path, create=True)
+    (row,) = store.table().to_pylist()
+    store.write({**row, "status": "error", "score": None, "skill": None}, [])
+
+    assert plan_request(request, CPU).num_missing == 0
+    assert plan_request(tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,), rerun="failed"), CPU).num_missing == 1
+    assert plan_request(tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,), rerun="all"), CPU).num_missing == 1
+
+
+def test_progress_counts_by_category(tmp_path: Path) -> None:
+    run(tiny(tmp_path, tasks=("copy:length=8",)))
+    facts = progress_of(tiny(tmp_path), CPU)
+
+    assert facts == [
+        {"category": "basic", "planned": 2, "done": 2, "failed": 0, "missing": 0},
+        {"category": "patterns", "planned": 2, "done": 0, "failed": 0, "missing": 2},
+        {"category": "all", "planned": 4, "done": 2, "failed": 0, "missing": 2},
+    ]
+
+
+def test_executors_are_chosen_by_the_size_of_the_plan(tmp_path: Path) -> None:
+    small, large = tiny(tmp_path, seeds=(0,)), tiny(tmp_path)
+
+    assert isinstance(make_executor(small, plan_request(small, CPU), CPU), Inline)
+    assert isinstance(make_executor(large, plan_request(large, CPU), CPU), Pool)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"suite": "papers"}, {"tasks": ("coppy",)}, {"mechanisms": ("slai",)}, {"device": "tpu"}, {"device": "cuda:99"},
+        {"executor": "pol"}, {"workers": 0}, {"timeout_s": 0.0}, {"timeout_s": float("nan")}, {"group_size": 0},
+        {"rerun": "some"}, {"executor": "inline", "workers": 2}, {"steps": 0}, {"limit": 0},
+    ],
+)  # fmt: skip
+def test_bad_requests_are_refused_before_anything_is_written(changes: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises((UsageError, UnknownName)):
+        run(tiny(tmp_path / "results", **changes))
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError):
+        run(tiny(tmp_path / "file" / "results"), on_plan=lambda _plan, _executor: pytest.fail("it began"))

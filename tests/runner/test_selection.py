@@ -1,0 +1,56 @@
+import pytest
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.runner.selection import parse_term, select, split_terms
+
+NAMES = ["copy", "sort", "reverse", "kv_recall", "parity"]
+GROUPS = {"copy": "basic", "sort": "basic", "reverse": "basic", "kv_recall": "memory", "parity": "arithmetic"}
+
+
+def selected(*expressions: str) -> list[str]:
+    return list(select("task", expressions, NAMES, GROUPS.__getitem__))
+
+
+@pytest.mark.parametrize(
+    ("expressions", "expected"),
+    [
+        (["all"], NAMES),
+        (["copy"], ["copy"]),
+        (["parity,copy"], ["copy", "parity"]),
+        (["parity", "copy"], ["copy", "parity"]),
+        (["@basic"], ["copy", "sort", "reverse"]),
+        (["*r*"], ["sort", "reverse", "kv_recall", "parity"]),
+        (["all,!parity"], ["copy", "sort", "reverse", "kv_recall"]),
+        (["!parity"], ["copy", "sort", "reverse", "kv_recall"]),
+        (["@basic,!s*"], ["copy", "reverse"]),
+        (["!@basic"], ["kv_recall", "parity"]),
+    ],
+)
+def test_expressions_select_in_the_order_of_the_suite(expressions: list[str], expected: list[str]) -> None:
+    assert selected(*expressions) == expected
+
+
+def test_arguments_stay_with_their_name() -> None:
+    assert split_terms("slay:R=3,P=8,linear") == ["slay:R=3,P=8", "linear"]
+    assert parse_term("slay:R=3,P=8") == ("slay", {"R": "3", "P": "8"})
+    assert select("task", ["copy:length=9,sort"], NAMES, GROUPS.__getitem__) == {"copy": {"length": "9"}, "sort": {}}
+
+
+@pytest.mark.parametrize("term", ["slay:", "slay:R", "slay:R=", "slay:=3"])
+def test_a_malformed_argument_is_refused(term: str) -> None:
+    with pytest.raises(UsageError, match="allowed: name=value"):
+        parse_term(term)
+
+
+@pytest.mark.parametrize(
+    ("expression", "nearest"), [("coppy", "copy"), ("@basik", "basic"), ("!sorrt", "sort"), ("zz*", "copy")]
+)
+def test_an_unknown_name_names_the_nearest(expression: str, nearest: str) -> None:
+    with pytest.raises(UnknownName, match=nearest):
+        selected(expression)
+
+
+@pytest.mark.parametrize("expressions", [["copy,!copy"], [""], ["all,!*"]])
+def test_an_empty_selection_is_refused(expressions: list[str]) -> None:
+    with pytest.raises(UsageError):
+        selected(*expressions)

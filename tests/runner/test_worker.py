@@ -1,0 +1,142 @@
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from synthbench.errors import ContractError
+from synthbench.results import Store
+from synthbench.runner import worker
+from synthbench.runner.config import Cell, Member
+from synthbench.runner.plan import Job
+from synthbench.runner.train import CellResult, train_cell
+from synthbench.runner.worker import Circumstances, execute
+
+MEMBERS = tuple(Member(seed, 1e-3) for seed in range(3))
+
+
+@pytest.fixture
+def circumstances(tmp_path: Path) -> Circumstances:
+    return Circumstances(tmp_path / "results", "cpu", "inline", time.time())
+
+
+def job_of(cell: Cell, missing: Sequence[Member] = MEMBERS) -> Job:
+    return Job(cell, MEMBERS, tuple(missing))
+
+
+def failing(problem: Exception, largest: int = 0) -> Callable[[Cell, Sequence[Member], torch.device], CellResult]:
+    """Training that fails for more than ``largest`` members at once."""
+
+    def train(cell: Cell, members: Sequence[Member], device: torch.device) -> CellResult:
+        if len(members) > largest:
+            raise problem
+        return train_cell(cell, members, device)
+
+    return train
+
+
+def test_a_trained_job_leaves_rows_that_explain_themselves(
+    make_cell: Callable[..., Cell], circumstances: Circumstances
+) -> None:
+    cell = make_cell("reverse", "slay", length=8)
+    outcomes = execute(job_of(cell), circumstances, 1)
+
+    store = Store.open(circumstances.results, create=False)
+    rows = store.runs()
+    assert [outcome.status for outcome in outcomes] == ["ok"] * 3
+    assert set(rows.run_id) == {cell.run_id(member) for member in MEMBERS}
+    assert set(rows.task_args) == {'{"length":8,"vocabulary":32}'}
+    assert set(rows.mech_family) == {"slay"}
+    assert set(rows.member_strategy) == {"stack"}
+    assert rows.causal_checked.all()
+    assert not rows.is_full.any()
+    assert list(rows.ensemble_size) == [3, 3, 3]
+    assert sorted(rows.ensemble_index) == [0, 1, 2]
+    assert (rows.skill == (rows.score - rows.floor) / (rows.ceiling - rows.floor)).all()
+    assert (rows.n_correct / rows.n_eval_examples == rows.score).all()
+    assert set(store.curves().groupby("run_id").size()) == {3}
+
+
+def test_only_what_is_missing_is_written(make_cell: Callable[..., Cell], circumstances: Circumstances) -> None:
+    cell = make_cell(length=4)
+    outcomes = execute(job_of(cell, MEMBERS[1:2]), circumstances, 1)
+
+    assert [outcome.seed for outcome in outcomes] == [1]
+    assert Store.open(circumstances.results, create=False).ids() == {cell.run_id(MEMBERS[1])}
+
+
+def test_an_error_is_a_row_with_its_type_and_message(
+    make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "train_cell", failing(ZeroDivisionError("a long story " * 100)))
+    outcomes = execute(job_of(make_cell()), circumstances, 1)
+
+    rows = Store.open(circumstances.results, create=False).runs()
+    assert [outcome.status for outcome in outcomes] == ["error"] * 3
+    assert set(rows.error_type) == {"ZeroDivisionError"}
+    assert rows.error_message.str.len().max() == 500
+    assert rows.score.isna().all()
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"),
+    ],
+)
+def test_out_of_memory_halves_the_ensemble_until_it_fits(
+    problem: Exception,
+    make_cell: Callable[..., Cell],
+    circumstances: Circumstances,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker, "train_cell", failing(problem, largest=1))
+    outcomes = execute(job_of(make_cell(length=4)), circumstances, 1)
+
+    assert [(outcome.seed, outcome.status) for outcome in outcomes] == [(0, "ok"), (1, "ok"), (2, "ok")]
+    assert set(Store.open(circumstances.results, create=False).runs().ensemble_size) == {1}
+
+
+def test_out_of_memory_for_a_single_member_is_a_row(
+    make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "train_cell", failing(MemoryError()))
+
+    assert [outcome.status for outcome in execute(job_of(make_cell()), circumstances, 1)] == ["oom"] * 3
+
+
+def test_a_mechanism_that_breaks_its_contract_is_not_trained(
+    make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leaks(*_arguments: object) -> None:
+        raise ContractError("output 3 changed when input 4 did")
+
+    monkeypatch.setattr(worker, "check_causality", leaks)
+    monkeypatch.setattr(worker, "train_cell", failing(AssertionError("it was trained")))
+    worker._probe.cache_clear()
+    outcomes = execute(job_of(make_cell()), circumstances, 1)
+    worker._probe.cache_clear()
+
+    assert [outcome.status for outcome in outcomes] == ["contract"] * 3
+    assert outcomes[0].message == "output 3 changed when input 4 did"
+
+
+def test_a_diverged_member_is_a_row_without_a_score_but_with_its_curve(
+    make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def diverge(cell: Cell, members: Sequence[Member], device: torch.device) -> CellResult:
+        result = train_cell(cell, members, device)
+        result.members[1].score, result.members[1].diverged_at = None, 4
+        return result
+
+    monkeypatch.setattr(worker, "train_cell", diverge)
+    execute(job_of(make_cell(length=4)), circumstances, 1)
+
+    store = Store.open(circumstances.results, create=False)
+    rows = store.runs().set_index("seed")
+    assert list(rows.status) == ["ok", "diverged", "ok"]
+    assert rows.score.isna().tolist() == [False, True, False]
+    assert store.curves().run_id.nunique() == 3

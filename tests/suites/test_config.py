@@ -1,0 +1,91 @@
+from pathlib import Path
+
+import pytest
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.suites import load_suite, suite_names
+from synthbench.suites.config import parse_suite
+from synthbench.tasks import TASKS
+
+SMOKE = (Path(__file__).parents[2] / "synthbench" / "suites" / "smoke.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_every_suite_names_tasks_that_exist_at_a_length_that_they_have(name: str) -> None:
+    suite = load_suite(name)
+    for task, arguments in suite.tasks.items():
+        length = arguments["length"]
+        assert isinstance(length, int)
+        TASKS[task]().check_length(length)
+
+
+def test_paper_is_the_protocol_of_the_published_table() -> None:
+    suite = load_suite("paper")
+
+    assert len(suite.tasks) == 22
+    assert set(suite.tasks) == set(TASKS)
+    assert (suite.training.batch_size, suite.training.steps, suite.training.learning_rates) == (16, 200, (1e-3,))
+    assert suite.model.bias
+    assert suite.tasks["long_copy"] == {"length": 128}
+    assert suite.mechanisms["slay"] == {"R": 2, "D": 16, "P": 32, "epsilon": 1e-6, "guard": "clamp"}
+    assert suite.seeds == tuple(range(42, 52))
+    others = {name: TASKS[name].length for name in TASKS if name != "long_copy"}
+    assert {name: suite.tasks[name]["length"] for name in others} == others
+
+
+def test_the_documented_protocol_differs_where_it_should() -> None:
+    suite, long = load_suite("paper-32"), load_suite("paper-2000")
+
+    assert (suite.training.batch_size, suite.training.steps, suite.model.bias) == (32, 200, False)
+    assert suite.tasks["long_copy"] == {"length": 256}
+    assert (long.training.batch_size, long.training.steps) == (32, 2000)
+    assert long.tasks == suite.tasks
+
+
+def test_a_suite_can_be_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(SMOKE.replace('name = "smoke"', 'name = "mine"'))
+
+    assert load_suite(str(path)).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("steps = 200", "stepz = 200", "did you mean 'steps'"),
+        ("[evaluation]", "[evaluations]", "did you mean 'evaluation'"),
+        ("steps = 200", "steps = 0", "training.steps is 0"),
+        ("steps = 200", "steps = 2.5", "training.steps is 2.5"),
+        ("steps = 200", 'steps = "200"', "training.steps is '200'"),
+        ("steps = 200\n", "", "training.steps is missing"),
+        ("eps = 1e-8", "eps = nan", "training.eps"),
+        ("eps = 1e-8", "eps = inf", "training.eps"),
+        ("weight_decay = 0.01", "weight_decay = -1.0", "weight_decay"),
+        ("betas = [0.9, 0.999]", "betas = [0.9, 1.0]", "betas"),
+        ("seeds = [42, 43]", "seeds = [42, 42]", "repeat"),
+        ("seeds = [42, 43]", "seeds = []", "seeds"),
+        ('optimizer = "adamw"', 'optimizer = "sgd"', "optimizer"),
+        ("bias = true", "bias = 1", "model.bias is 1"),
+        ('name = "smoke"', 'name = "smok"', "name is 'smok'"),
+        ("[model]", "[model", "is not TOML"),
+        ("copy = { length = 32 }", "copy = { length = 32 }\ncopy = { length = 16 }", "is not TOML"),
+        ("copy = { length = 32 }", "copy = 32", "tasks.copy is 32"),
+    ],
+)
+def test_every_mistake_is_named(before: str, after: str, message: str) -> None:
+    assert before in SMOKE
+    with pytest.raises(UsageError, match=message):
+        parse_suite(SMOKE.replace(before, after), origin="smoke.toml", expected_name="smoke")
+
+
+def test_an_unknown_suite_names_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'paper'"):
+        load_suite("papr")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"nothing\.toml"):
+        load_suite(str(tmp_path / "nothing.toml"))
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_suite(str(tmp_path / "binary.toml"))

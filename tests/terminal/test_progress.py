@@ -1,0 +1,52 @@
+from collections.abc import Iterator
+
+import pytest
+
+from synthbench.runner.config import Member
+from synthbench.runner.executors import Pool
+from synthbench.runner.plan import Job, Plan, make_cells
+from synthbench.runner.worker import Outcome
+from synthbench.suites import load_suite
+from synthbench.terminal.progress import Progress, clock
+
+
+@pytest.fixture
+def progress() -> Iterator[Progress]:
+    cells = make_cells(
+        load_suite("smoke"), {"copy": {}, "reverse": {}}, {"softmax": {}, "slay": {}}, device_type="cpu", is_full=True
+    )
+    members = (Member(0, 1e-3), Member(1, 1e-3))
+    jobs = tuple(Job(cell, members, members) for cell in cells)
+    with Progress() as progress:
+        progress.begin(Plan(jobs, num_planned=9, num_done=1), Pool(num_workers=2))
+        yield progress
+
+
+def outcome(task: str, mechanism: str, wall_s: float) -> Outcome:
+    return Outcome("0" * 16, task, mechanism, 0, "ok", 0.5, wall_s)
+
+
+def test_the_estimate_uses_the_nearest_rows(progress: Progress) -> None:
+    assert progress.remaining_s() == 0  # nothing is known yet
+    progress.advance(outcome("copy", "slay", 10.0))
+    assert progress.remaining_s() == (1 * 10 + 2 * 10 + 2 * 10 + 2 * 10) / 2
+    progress.advance(outcome("copy", "softmax", 2.0))
+    # slay: one copy and two reverse at 10 s; softmax: one copy and two reverse at 2 s; two workers
+    assert progress.remaining_s() == (3 * 10 + 3 * 2) / 2
+    progress.advance(outcome("copy", "softmax", 4.0))
+    assert progress.remaining_s() == (3 * 10 + 2 * 3) / 2
+
+
+def test_lines_go_to_stderr(progress: Progress, capsys: pytest.CaptureFixture[str]) -> None:
+    progress.advance(outcome("copy", "slay", 10.0))
+    captured = capsys.readouterr()
+
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1].startswith("[1/8, ETA 0:35] copy slay seed 0 ok 0.5000")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0:00"), (61.0, "1:01"), (3599.6, "1:00:00"), (36610.0, "10:10:10")]
+)
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text

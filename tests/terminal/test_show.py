@@ -1,0 +1,32 @@
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from synthbench.errors import UnknownName
+from synthbench.tasks import TASKS
+from synthbench.terminal.show import draw, facts_of, show
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_drawn_example_lines_up(name: str) -> None:
+    task = TASKS[name]()
+    inputs, targets = draw(task.sample(np.random.default_rng(0), 1, task.length)).plain.splitlines()
+
+    assert len(inputs.split()) == len(targets.split()) == task.length + 1
+    assert len(inputs) == len(targets)
+
+
+def test_the_page_of_a_task_has_bounds_and_an_example() -> None:
+    page = io.StringIO()
+    show("reverse", seed=3, console=Console(file=page, width=100))
+
+    assert "floor 0.031250 (exact)   ceiling 0.515625 (exact)" in page.getvalue()
+    assert "example, seed 3" in page.getvalue()
+
+
+def test_an_unknown_name_is_looked_for_everywhere() -> None:
+    for wrong, nearest in (("revers", "reverse"), ("perfomer", "performer"), ("papr", "paper")):
+        with pytest.raises(UnknownName, match=nearest):
+            facts_of(wrong)

@@ -1,0 +1,171 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from synthbench.cli import parse_seeds
+from synthbench.errors import UsageError
+from synthbench.mechanisms import MECHANISMS
+from synthbench.tasks import TASKS
+
+TINY = [
+    "--suite",
+    "smoke",
+    "--task",
+    "copy:length=8",
+    "--mech",
+    "linear",
+    "--steps",
+    "5",
+    "--limit",
+    "16",
+    "--device",
+    "cpu",
+]
+
+
+def synthbench(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "synthbench", *arguments],
+        capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment}, check=False,
+    )  # fmt: skip
+
+
+def test_list_tasks_has_every_task_with_its_bounds(tmp_path: Path) -> None:
+    listed = json.loads(synthbench("list", "tasks", "--json", cwd=tmp_path).stdout)
+
+    assert [entry["name"] for entry in listed] == list(TASKS)
+    for entry in listed:
+        task = TASKS[entry["name"]]()
+        assert (entry["category"], entry["floor"]) == (task.category(), task.floor(task.length).value)
+        assert entry["ceiling"] == task.ceiling(task.length).value
+
+
+def test_list_mechanisms_has_every_mechanism(tmp_path: Path) -> None:
+    listed = json.loads(synthbench("list", "mechanisms", "--json", cwd=tmp_path).stdout)
+
+    assert [entry["name"] for entry in listed] == list(MECHANISMS)
+    slay = next(entry for entry in listed if entry["name"] == "slay")
+    assert slay["parameters"]["R"] == {"default": 3, "allowed": "int from 1 to 64", "meaning": "quadrature nodes"}
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["run", "--help"], ["--version"], ["list", "tasks"], ["show", "copy"]]
+)
+def test_what_needs_no_training_never_imports_torch(arguments: list[str], tmp_path: Path) -> None:
+    script = (
+        "import sys; from synthbench.cli import app; "
+        "app(sys.argv[1:], standalone_mode=False); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, cwd=tmp_path, check=False)
+
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("name", ["kv_recall", "slay", "paper"])
+def test_show_describes_any_unit(name: str, tmp_path: Path) -> None:
+    page = synthbench("show", name, cwd=tmp_path)
+    facts = json.loads(synthbench("show", name, "--json", cwd=tmp_path).stdout)
+
+    assert page.returncode == 0
+    assert name in page.stdout
+    assert facts["name"] == name
+
+
+def test_run_report_and_status_work_together(tmp_path: Path) -> None:
+    ran = synthbench("run", *TINY, "--json", cwd=tmp_path)
+    again = synthbench("run", *TINY, "--json", cwd=tmp_path)
+    full = ["--suite", "smoke", "--task", "copy", "--mech", "linear", "--device", "cpu"]
+    assert synthbench("run", *full, cwd=tmp_path).returncode == 0
+    report = synthbench("report", "--suite", "smoke", cwd=tmp_path)
+    status = json.loads(synthbench("status", *full, "--json", cwd=tmp_path).stdout)
+
+    assert ran.returncode == again.returncode == 0
+    assert [row["status"] for row in json.loads(ran.stdout)["rows"]] == ["ok", "ok"]
+    assert json.loads(again.stdout) == {"planned": 2, "done_before": 2, "rows": []}
+    assert status[-1] == {"category": "all", "planned": 2, "done": 2, "failed": 0, "missing": 0}
+    assert "reports/smoke/basic.md" in report.stdout
+    assert "| Linear" in (tmp_path / "reports" / "smoke" / "basic.md").read_text()
+    assert synthbench("report", "--suite", "smoke", "--check", cwd=tmp_path).returncode == 0
+    (tmp_path / "reports" / "smoke" / "basic.md").write_text("edited by hand")
+    stale = synthbench("report", "--suite", "smoke", "--check", cwd=tmp_path)
+    assert (stale.returncode, stale.stdout) == (1, "stale: reports/smoke/basic.md\n")
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    done = synthbench("run", *TINY, "--dry-run", "--json", cwd=tmp_path)
+
+    assert json.loads(done.stdout)["planned"] == 2
+    assert json.loads(done.stdout)["suite"]["training"]["steps"] == 5
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["run", "--task", "coppy"], 2, "no task called 'coppy'; did you mean 'copy'?"),
+        (["run", "--mech", "slai"], 2, "did you mean 'slay'"),
+        (["run", "--mech", "slay:Q=3"], 2, "no argument of mechanism 'slay' called 'Q'"),
+        (["run", "--task", "copy:length=0"], 2, "length of task 'copy' is 0"),
+        (["run", "--suite", "papr"], 2, "did you mean 'paper'"),
+        (["run", "--device", "gpu"], 2, "device is 'gpu'; allowed: auto, cpu, cuda"),
+        (["run", "--seeds", "5-3"], 2, "seeds are '5-3'"),
+        (["run", "--results", "file"], 3, "file"),
+        (["run", "--results", "newer"], 3, "newer synthbench"),
+        (["report", "--results", "nowhere"], 3, "no results store at nowhere"),
+        (["report", "--results", "newer"], 3, "newer synthbench"),
+        (["show", "kv_recal"], 2, "did you mean 'kv_recall'"),
+        (["list", "tasks", "--category", "basik"], 2, "did you mean 'basic'"),
+        (["bench", "generators", "--task", "coppy"], 2, "did you mean 'copy'"),
+        (["bench", "suite", "--lengths", "many"], 2, "lengths are 'many'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_the_documented_exit_code(
+    arguments: list[str], code: int, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    (tmp_path / "newer").mkdir()
+    (tmp_path / "newer" / "store.json").write_text('{"format": 99}')
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    done = synthbench(*arguments, cwd=tmp_path)
+
+    assert done.returncode == code
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_a_closed_stdout_is_no_error(tmp_path: Path) -> None:
+    lister = subprocess.Popen(
+        [sys.executable, "-m", "synthbench", "list", "tasks", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert lister.stdout is not None
+    assert lister.stderr is not None
+    lister.stdout.close()
+
+    complaint = lister.stderr.read()
+    lister.stderr.close()
+
+    assert (lister.wait(), complaint) == (0, "")
+
+
+def test_doctor_finds_a_broken_store(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "store.json").write_text('{"format": 99}')
+    broken, whole = synthbench("doctor", cwd=tmp_path), synthbench("doctor", "--results", "other", cwd=tmp_path)
+
+    assert broken.returncode == 1
+    assert "newer synthbench" in broken.stdout
+    assert whole.returncode == 0
+
+
+def test_seeds_are_ranges_and_numbers() -> None:
+    assert parse_seeds("42-44,7") == (42, 43, 44, 7)
+    for wrong in ("", "a", "1-", "-1", "3-1", "1,1", "1-3,2"):
+        with pytest.raises(UsageError, match="seeds are"):
+            parse_seeds(wrong)
