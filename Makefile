@@ -26,10 +26,15 @@ check:  ## The same in an environment that is ready
 test-slow: $(VENV)/.installed-test  ## Tests that train to a threshold
 	$(BIN)/pytest -m slow
 
-bench-gpu:  ## What is to be measured on a GPU: each call takes minutes, and the same call again goes on where it stopped
-	synthbench doctor
-	synthbench bench suite --device cuda --json > results/bench-suite-cuda.json
-	synthbench run --suite paper --device cuda --seeds 42-44 --results results/cuda
+# In an environment of your own with a CUDA build of torch: `pip install -e .` there, then `make bench-gpu PYTHON=python3`.
+# A call takes minutes; the same call again keeps the timings that are there and runs only the rows that are missing.
+bench-gpu: results/bench-suite-cuda.json  ## What is to be measured on a GPU
+	$(PYTHON) -m synthbench run --suite paper --device cuda --results results/cuda --timeout 300
+
+results/bench-suite-cuda.json:
+	$(PYTHON) -m synthbench doctor
+	$(PYTHON) -m synthbench bench suite --device cuda --members 64 --json > $@.tmp
+	mv $@.tmp $@
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)

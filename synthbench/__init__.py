@@ -1,3 +1,35 @@
-"""Synthetic sequence tasks for attention mechanisms: a benchmark suite and a leaderboard."""
+"""Synthetic sequence tasks for attention mechanisms: a benchmark suite and a leaderboard.
+
+The public names are imported when they are first used, so that ``import synthbench`` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from synthbench.mechanisms import MECHANISMS
+    from synthbench.results import Store
+    from synthbench.runner.run import Request, RunReport, run
+    from synthbench.suites import Suite, load_suite
+    from synthbench.tasks import TASKS
 
 __version__ = "0.1.0.dev0"
+
+__all__ = ["MECHANISMS", "TASKS", "Request", "RunReport", "Store", "Suite", "__version__", "load_suite", "run"]
+
+_HOMES = {
+    "MECHANISMS": "synthbench.mechanisms",
+    "TASKS": "synthbench.tasks",
+    "Request": "synthbench.runner.run",
+    "RunReport": "synthbench.runner.run",
+    "Store": "synthbench.results",
+    "Suite": "synthbench.suites",
+    "load_suite": "synthbench.suites",
+    "run": "synthbench.runner.run",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'synthbench' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

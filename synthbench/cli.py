@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 
-Rerun = Literal["none", "failed", "all"]
-
 app = typer.Typer(
     name="synthbench",
     help="Synthetic sequence tasks for attention mechanisms: a benchmark suite and a leaderboard.",
@@ -33,10 +31,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=True,
 )
+store_app = typer.Typer(help="Care for a results store.", no_args_is_help=True)
 list_app = typer.Typer(help="List what is registered.", no_args_is_help=True)
 bench_app = typer.Typer(help="Measure speed; trains nothing to an end.", no_args_is_help=True)
 app.add_typer(list_app, name="list")
 app.add_typer(bench_app, name="bench")
+app.add_typer(store_app, name="store")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 SuiteName = Annotated[str, typer.Option("--suite", help="A suite's name, or a TOML file.")]
@@ -60,10 +60,6 @@ def main() -> None:
     except SynthbenchError as problem:
         typer.echo(f"synthbench: {problem}", err=True)
         sys.exit(problem.exit_code)
-    except BrokenPipeError:
-        # The reader of stdout has gone; Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
 
 
 @app.callback(invoke_without_command=True)
@@ -161,7 +157,7 @@ def run(
     members: Annotated[
         int | None, typer.Option(help="Members that train as one program; chosen by length and device if left out.")
     ] = None,
-    rerun: Annotated[Rerun, typer.Option(help="Run again what is there: none, failed or all.")] = "none",
+    rerun: Annotated[str, typer.Option(help="Run again what is there: none, failed or all.")] = "none",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, and run nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -254,12 +250,20 @@ def doctor(results: Results = Path("results"), as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
+@store_app.command("compact")
+def compact_store(results: Results = Path("results")) -> None:
+    """Merge the rows and curves of a store, one file each, into one file of each."""
+    from synthbench.results import Store
+
+    typer.echo(f"{Store.open(results, create=True).compact()} files merged", err=True)
+
+
 @bench_app.command("suite")
 def bench_suite(
     mech: MechanismTerms = None,
     lengths: Annotated[str, typer.Option(help="Sequence lengths, a comma list.")] = "32,64,256",
-    members: Annotated[int, typer.Option(help="Members of the batched program.", min=2)] = 8,
-    steps: Annotated[int, typer.Option(help="Steps of one timing.", min=1)] = 10,
+    members: Annotated[int, typer.Option(help="Members of the batched program.", min=2)] = 4,
+    steps: Annotated[int, typer.Option(help="Steps of one timing.", min=1)] = 5,
     repeats: Annotated[int, typer.Option(help="Timings; the median counts.", min=1)] = 5,
     device: Device = "auto",
     as_json: AsJson = False,

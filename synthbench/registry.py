@@ -14,10 +14,13 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from synthbench.errors import UnknownName, UsageError
 
 T = TypeVar("T")
+
+_HASHES: WeakKeyDictionary[type[Any], str] = WeakKeyDictionary()
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
@@ -99,11 +102,14 @@ def code_hash(unit: type[Any]) -> str:
 
     What the class inherits does not count either: a change in a base that changes numbers bumps the unit's ``version``.
     """
+    if unit in _HASHES:
+        return _HASHES[unit]
     tree = ast.parse(textwrap.dedent(inspect.getsource(unit)))
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-    return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()[:12]
+    _HASHES[unit] = hashlib.sha256(ast.unparse(tree).encode()).hexdigest()[:12]
+    return _HASHES[unit]
 
 
 def version_of(unit: type[Any]) -> str:

@@ -43,6 +43,7 @@ def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None
     _check_batch_independence(mechanism)
     _check_future(mechanism, LENGTHS, SCALES)
     _check_prefixes(mechanism)
+    _check_last(mechanism)
     _check_copies(mechanism, _build(unit, arguments, seed=1))
 
 
@@ -164,6 +165,19 @@ def _check_prefixes(mechanism: Mechanism) -> None:
                     f"{_name(mechanism)} depends on the length: the first {cut} of {length} tokens by themselves give "
                     f"outputs that differ by {change:.2g} of their size; take no constant from the length at hand"
                 )
+
+
+@torch.no_grad()
+def _check_last(mechanism: Mechanism) -> None:
+    for length in _allowed(mechanism, (1, 2, 33)):
+        x = _noise(mechanism, 2, length, seed=length)
+        expected, last = _forward(mechanism, x)[:, -1:], mechanism.forward_last(x)
+        if last.shape != expected.shape or not _change(expected, last) <= TOLERANCE:
+            raise ContractError(
+                f"{_name(mechanism)} computes another last position alone than with the others: forward_last gives "
+                f"{list(last.shape)} where forward ends in {list(expected.shape)}, or differs by more than rounding "
+                f"at length {length}; set takes_last_queries only if attend takes fewer queries than keys"
+            )
 
 
 def _check_gradients(mechanism: Mechanism) -> None:

@@ -159,6 +159,8 @@ def _readme(
         facts.append(f"Left out: {_rows(selection.num_outdated)} of older versions or of other arguments.")
     if selection.num_repeated:
         facts.append(f"Left out: {_rows(selection.num_repeated)} whose seed has a newer or a successful row.")
+    if selection.num_other_rates:
+        facts.append(f"Left out: {_rows(selection.num_other_rates)} of learning rates that did worse in validation.")
     if unknown_keys:
         facts.append(f"Sources without a BibTeX entry: {', '.join(unknown_keys)}.")
     blocks = [

@@ -2,9 +2,11 @@
 
 A report shows one version of one suite. In it, a column is a mechanism under one block and one position encoding, and
 every cell holds rows of one version. Where the store has several versions of a task, or several versions or arguments
-of a mechanism, the one with the newest row is shown and the rows of the others are counted, never mixed in.
+of a mechanism, the one with the newest row is shown and the rows of the others are counted, never mixed in. Where a
+suite tries several learning rates, a cell shows the one that did best on the validation stream.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +33,8 @@ class Selection:
     """Rows of other versions of a task, or of other versions or arguments of a mechanism."""
     num_repeated: int
     """Rows whose seed has a newer row, or one that ended well, in the same cell."""
+    num_other_rates: int
+    """Rows of learning rates that did worse on the validation stream of their cell."""
 
 
 def select(rows: pd.DataFrame, suite: str, suite_version: str | None = None) -> Selection:
@@ -63,15 +67,17 @@ def select(rows: pd.DataFrame, suite: str, suite_version: str | None = None) -> 
     current = _newest_only(
         _newest_only(of_version, ["task"], ["task_version"]), MECHANISM_KEY, ["mech_version", "mech_args"]
     )
-    is_ok = (current["status"] == "ok").rename("is_ok")
-    ranked = current.assign(is_ok=is_ok).sort_values(["is_ok", "finished_at", "run_id"])
+    best = _best_rate_only(current)
+    is_ok = (best["status"] == "ok").rename("is_ok")
+    ranked = best.assign(is_ok=is_ok).sort_values(["is_ok", "finished_at", "run_id"])
     chosen = ranked.drop_duplicates([*TASK_KEY, *MECHANISM_KEY, "seed"], keep="last")
     return Selection(
         suite=suite,
         suite_version=suite_version,
         rows=chosen.drop(columns="is_ok").sort_values(["finished_at", "run_id"]).reset_index(drop=True),
         num_outdated=len(of_version) - len(current),
-        num_repeated=len(current) - len(chosen),
+        num_repeated=len(best) - len(chosen),
+        num_other_rates=len(current) - len(best),
     )
 
 
@@ -79,6 +85,22 @@ def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]
     """Of every unit keep the rows whose version is that of the unit's last row."""
     last = rows.groupby(list(unit), sort=False, observed=True)[list(version)].transform("last")
     return rows[(rows[list(version)] == last).all(axis=1)]
+
+
+def _best_rate_only(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of every cell keep the learning rate with the highest mean validation accuracy; a failure counts as 0 there.
+
+    Of equal ones the smallest is kept.
+    """
+    cell = [*TASK_KEY, *MECHANISM_KEY]
+    rates = rows.groupby(cell, observed=True)["lr"]
+    if (rates.min() == rates.max()).all():
+        return rows
+    accuracy = rows["metrics"].map(lambda text: json.loads(text).get("validation_accuracy")).astype(float).fillna(0.0)
+    mean = accuracy.where(rows["status"] == "ok", 0.0).groupby([rows[key] for key in [*cell, "lr"]]).transform("mean")
+    is_best = mean == mean.groupby([rows[key] for key in cell]).transform("max")
+    smallest = rows["lr"].where(is_best).groupby([rows[key] for key in cell]).transform("min")
+    return rows[rows["lr"] == smallest]
 
 
 def _version_order(version: str) -> list[tuple[int, int, str]]:

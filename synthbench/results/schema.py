@@ -166,10 +166,10 @@ RUN_COLUMNS = (
     Column("tf32", "bool", "", "TF32 products allowed"),
     Column("num_threads", "int32", "count", "CPU threads of the run"),
     Column("n_visible_devices", "int32", "count", "accelerators that the run could see"),
-    Column("wall_s", "float64", "s", "whole run, monotonic clock"),
+    Column("wall_s", "float64", "s", "whole job with all members that it trained, monotonic clock"),
     Column("queue_s", "float64", "s", "between plan and start"),
-    Column("train_s", "float64", "s", "training; null if the run was killed", is_nullable=True),
-    Column("eval_s", "float64", "s", "evaluation; null if the run was killed", is_nullable=True),
+    Column("train_s", "float64", "s", "training of the job's members; null if the run was killed", is_nullable=True),
+    Column("eval_s", "float64", "s", "evaluation of the job's members; null if the run was killed", is_nullable=True),
     Column("data_s", "float64", "s", "waiting for batches; null if the run was killed", is_nullable=True),
     Column(
         "step_ms_median", "float64", "ms", "one step of the ensemble after warm-up; null if too few", is_nullable=True

@@ -118,7 +118,7 @@ def _task_arguments(
     try:
         coerced = coerce("task", TASKS[name], arguments)
     except UnknownName as problem:
-        raise UnknownName(f"argument of task {name!r}", problem.name, ["length", *arguments]) from None
+        raise UnknownName(f"argument of task {name!r}", problem.name, ["length", *problem.allowed]) from None
     TASKS[name](**coerced).check_length(length)
     return length, coerced
 

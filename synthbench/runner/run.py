@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 
@@ -27,8 +27,7 @@ length 16 take 20 to 40 % less a step, two or three at length 32 5 to 20 % less;
 GPU_GROUP_SIZE = 64
 """Members that a GPU trains as one program: its steps are bound by launches, not by work."""
 
-Rerun = Literal["none", "failed", "all"]
-RERUNS = get_args(Rerun)
+RERUNS = ("none", "failed", "all")
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Request:
     workers: int | None = None
     timeout_s: float | None = None
     group_size: int | None = None
-    rerun: Rerun = "none"
+    rerun: str = "none"
 
 
 @dataclass

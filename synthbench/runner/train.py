@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -14,8 +14,8 @@ from synthbench.runner.config import Cell, Member
 from synthbench.runner.ensemble import SequenceModel, Strategy, stack_models, strategy_of
 from synthbench.runner.evaluate import Score, evaluate, member_losses
 from synthbench.runner.optimiser import make_optimiser
-from synthbench.runner.seeding import init_generator
-from synthbench.runner.stream import device_blocks
+from synthbench.runner.seeding import Split, init_generator
+from synthbench.runner.stream import DeviceBlock, device_blocks
 
 
 @dataclass(frozen=True)
@@ -118,57 +118,54 @@ def train_cell(cell: Cell, members: Sequence[Member], device: torch.device) -> C
 
 
 def _train(trainer: Trainer, result: CellResult) -> None:
+    """Take every step, with a point of the learning curve at the end of each interval."""
     settings, evaluation = trainer.cell.suite.training, trainer.cell.suite.evaluation
     began = time.perf_counter()
-    eval_before = result.eval_s
-    validation = device_blocks(
-        trainer.cell,
-        trainer.members,
-        "validation",
-        num_batches=-(-settings.steps // evaluation.curve_every),
-        batch_size=evaluation.curve_sequences,
-        device=trainer.device,
-    )
-    points = (
-        block._replace(inputs=block.inputs[index : index + 1], targets=block.targets[index : index + 1])
-        for block in validation
-        for index in range(len(block.inputs))
-    )
+    num_points = -(-settings.steps // evaluation.curve_every)
+    points = _batches(trainer, "validation", num_points, evaluation.curve_sequences)
     losses: list[torch.Tensor] = []
     step_seconds: list[float] = []
-    interval_began, drawing_began = began, began
-    stream = device_blocks(
-        trainer.cell,
-        trainer.members,
-        "train",
-        num_batches=settings.steps,
-        batch_size=settings.batch_size,
-        device=trainer.device,
-    )
-    for inputs, targets, columns in stream:
-        result.data_s += time.perf_counter() - drawing_began
-        for batch, labels in zip(inputs, targets, strict=True):
-            losses.append(trainer.step(batch, labels, columns))
-            result.steps += 1
-            if result.steps % evaluation.curve_every and result.steps != settings.steps:
-                continue
-            interval_losses = torch.stack(losses).double().cpu().numpy()  # waits for the device
-            now = time.perf_counter()
-            step_seconds.append((now - interval_began) / len(losses))
-            scores = evaluate(trainer.model, [next(points)])
-            result.eval_s += time.perf_counter() - now
-            wall_s = time.perf_counter() - began
-            for member, member_losses_, score in zip(result.members, interval_losses.T, scores, strict=True):
-                _record(member, trainer.cell, result.steps, member_losses_, score, wall_s)
-            if all(member.diverged_at is not None for member in result.members):
-                break
-            losses, interval_began = [], time.perf_counter()
-        else:
-            drawing_began = time.perf_counter()
+    interval_began = began
+    for batch in _timed(_batches(trainer, "train", settings.steps, settings.batch_size), result):
+        losses.append(trainer.step(batch.inputs[0], batch.targets[0], batch.columns))
+        result.steps += 1
+        if result.steps % evaluation.curve_every and result.steps != settings.steps:
             continue
-        break
+        of_interval = torch.stack(losses).double().cpu().numpy()  # waits for the device
+        evaluation_began = time.perf_counter()
+        step_seconds.append((evaluation_began - interval_began) / len(losses))
+        scores = evaluate(trainer.model, [next(points)])
+        interval_began = time.perf_counter()
+        result.eval_s += interval_began - evaluation_began
+        for member, member_losses_, score in zip(result.members, of_interval.T, scores, strict=True):
+            _record(member, trainer.cell, result.steps, member_losses_, score, interval_began - began)
+        if all(member.diverged_at is not None for member in result.members):
+            break
+        losses = []
     result.step_ms_median = float(np.median(step_seconds)) * 1e3
-    result.train_s = time.perf_counter() - began - (result.eval_s - eval_before) - result.data_s
+    result.train_s = time.perf_counter() - began - result.eval_s - result.data_s
+
+
+def _batches(trainer: Trainer, split: Split, num_batches: int, batch_size: int) -> Iterator[DeviceBlock]:
+    """The batches of a stream one by one, each a block of one."""
+    blocks = device_blocks(
+        trainer.cell, trainer.members, split, num_batches=num_batches, batch_size=batch_size, device=trainer.device
+    )
+    for block in blocks:
+        for index in range(len(block.inputs)):
+            one = slice(index, index + 1)
+            yield block._replace(inputs=block.inputs[one], targets=block.targets[one])
+
+
+def _timed(batches: Iterator[DeviceBlock], result: CellResult) -> Iterator[DeviceBlock]:
+    """The same batches; the time spent waiting for them is added to ``data_s``."""
+    while True:
+        began = time.perf_counter()
+        batch = next(batches, None)
+        result.data_s += time.perf_counter() - began
+        if batch is None:
+            return
+        yield batch
 
 
 def _record(result: MemberResult, cell: Cell, step: int, losses: np.ndarray, score: Score, wall_s: float) -> None:
@@ -196,15 +193,8 @@ def _test(trainer: Trainer, result: CellResult) -> None:
     if all(member.diverged_at is not None for member in result.members):
         return
     began = time.perf_counter()
-    blocks = device_blocks(
-        trainer.cell,
-        trainer.members,
-        "test",
-        num_batches=1,
-        batch_size=trainer.cell.suite.evaluation.test_sequences,
-        device=trainer.device,
-    )
-    for member, score in zip(result.members, evaluate(trainer.model, blocks), strict=True):
+    sequences = _batches(trainer, "test", 1, trainer.cell.suite.evaluation.test_sequences)
+    for member, score in zip(result.members, evaluate(trainer.model, sequences), strict=True):
         if member.diverged_at is None:
             member.score = score
     result.eval_s += time.perf_counter() - began

@@ -6,17 +6,18 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from synthbench.contract.mechanisms import check_causality
-from synthbench.errors import ContractError, StoreError
+from synthbench.errors import ContractError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Attempt, Failure, curve_points, failure_row, member_row
-from synthbench.runner.train import train_cell
+from synthbench.runner.train import CellResult, train_cell
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Outcome:
     seed: int
     status: str
     score: float | None
-    wall_s: float
+    share_s: float
+    """Wall seconds of the job over the members that it trained together."""
     message: str | None = None
 
 
@@ -93,24 +95,25 @@ def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) 
     cell = job.cell
     try:
         result = train_cell(cell, members, attempt.device)
-    except StoreError:
-        raise
     except Exception as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
-        if not _is_out_of_memory(problem):
-            return _fail(job, members, Failure("error", type(problem).__name__, str(problem)), attempt, store)
-        if len(members) == 1:
-            return _fail(job, members, Failure("oom", type(problem).__name__, str(problem)), attempt, store)
+        status = "oom" if _is_out_of_memory(problem) else "error"
+        failure = Failure(status, type(problem).__name__, str(problem))
+    else:
+        return _record(job, members, result, attempt, store)
+    # Out here the exception is gone, and with it the tensors that its traceback held.
+    if failure.status == "oom" and len(members) > 1:
         half = len(members) // 2
-        return [
-            *_train(job, members[:half], attempt, store),
-            *_train(job, members[half:], attempt, store),
-        ]
+        return [part for group in (members[:half], members[half:]) for part in _train(job, group, attempt, store)]
+    return _fail(job, members, failure, attempt, store)
+
+
+def _record(job: Job, members: Sequence[Member], result: CellResult, attempt: Attempt, store: Store) -> list[Outcome]:
     outcomes = []
     for index, trained in enumerate(result.members):
         if trained.member in job.missing:
-            row = member_row(cell, members, result, index, attempt)
-            store.write(row, curve_points(cell, trained))
-            outcomes.append(_outcome(cell, trained.member, row))
+            row = member_row(job.cell, members, result, index, attempt)
+            store.write(row, curve_points(job.cell, trained))
+            outcomes.append(_outcome(job.cell, trained.member, row))
     return outcomes
 
 
@@ -124,16 +127,16 @@ def _fail(job: Job, members: Sequence[Member], failure: Failure, attempt: Attemp
     return outcomes
 
 
-def _outcome(cell: Cell, member: Member, row: dict[str, object]) -> Outcome:
+def _outcome(cell: Cell, member: Member, row: dict[str, Any]) -> Outcome:
     return Outcome(
         run_id=str(row["run_id"]),
         task=cell.task_name,
         mechanism=cell.mechanism_name,
         seed=member.seed,
         status=str(row["status"]),
-        score=row["score"],  # type: ignore[arg-type]
-        wall_s=row["wall_s"],  # type: ignore[arg-type]
-        message=row["error_message"],  # type: ignore[arg-type]
+        score=row["score"],
+        share_s=row["wall_s"] / row["ensemble_size"],
+        message=row["error_message"],
     )
 
 

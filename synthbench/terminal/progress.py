@@ -1,6 +1,5 @@
 """Progress on stderr: a bar in a terminal, a line a row elsewhere, and a heartbeat when rows are slow."""
 
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -26,7 +25,7 @@ class Progress:
     """
 
     def __init__(self) -> None:
-        self._console = Console(file=sys.stderr)
+        self._console = Console(stderr=True)
         self._bar: Bar | None = None
         self._stopped = threading.Event()
         self._lock = threading.Lock()
@@ -78,7 +77,7 @@ class Progress:
             self._num_failed += outcome.status != "ok"
             self._remaining[key] -= 1
             for known in (key, (outcome.mechanism,), ()):
-                self._seconds[known].append(outcome.wall_s)
+                self._seconds[known].append(outcome.share_s)
         if self._bar is not None:
             failed = f"{self._num_failed} failed  " if self._num_failed else ""
             self._bar.update(self._bar.task_ids[0], advance=1, note=f"{failed}ETA {clock(self.remaining_s())}")

@@ -171,3 +171,30 @@ def test_a_knob_is_a_field_of_the_dataclass() -> None:
 
     assert field.default == 3
     assert knobs_of(MECHANISMS["slay"])["R"].allowed() == "int from 1 to 64"
+
+
+@pytest.mark.parametrize("queries", [1, 3, 8])
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_last_queries_by_themselves_give_the_last_outputs(name: str, queries: int) -> None:
+    mechanism = MECHANISMS[name](model_dim=8, num_heads=2, max_length=8).double()
+    assert isinstance(mechanism, Attention)
+    assert mechanism.takes_last_queries
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 2, 8, 4, dtype=torch.float64, generator=generator, requires_grad=True) for _ in range(3))
+    weights = torch.randn(2, 2, queries, 4, dtype=torch.float64, generator=generator)
+
+    results = []
+    for outputs in (mechanism.attend(q, k, v)[..., -queries:, :], mechanism.attend(q[..., -queries:, :], k, v)):
+        gradients = torch.autograd.grad((outputs * weights).sum(), (q, k, v))
+        results.append((outputs, *gradients))
+
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_forward_last_is_the_end_of_forward(name: str) -> None:
+    mechanism = MECHANISMS[name](model_dim=8, num_heads=2, max_length=8).double()
+    x = torch.randn(3, 8, 8, dtype=torch.float64)
+
+    torch.testing.assert_close(mechanism.forward_last(x), mechanism(x)[..., -1:, :], rtol=1e-9, atol=1e-10)

@@ -50,6 +50,7 @@ def make_row(task: MadeTask, mech: str, seed: int, score: float | None, /, **cha
         "task_source": "slay2026",
         "task_args": '{"length":32}',
         "seq_len": 32,
+        "lr": 1e-3,
         "n_eval": 1000,
         "mech": mech,
         "mech_label": MECHANISMS.get(mech, mech),

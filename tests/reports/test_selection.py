@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 
 import pandas as pd
@@ -94,3 +95,28 @@ def test_an_unknown_suite_is_refused_with_the_nearest_one(make_frame: MakeFrame)
 def test_a_suite_with_limited_rows_only_is_refused(make_frame: MakeFrame) -> None:
     with pytest.raises(UsageError, match="'paper'; there is none"):
         select(make_frame({"slay": [0.1]}, is_full=False), "paper")
+
+
+def test_of_several_learning_rates_the_best_in_validation_is_shown(make_frame: MakeFrame) -> None:
+    def tried(rate: float, validation: float, scores: list[float | None]) -> pd.DataFrame:
+        return make_frame({"slay": scores}, lr=rate, metrics=json.dumps({"validation_accuracy": validation}))
+
+    rows = pd.concat(
+        [
+            tried(1e-2, 0.6, [0.9, 0.9]),  # better in the test, but the test does not choose
+            tried(1e-3, 0.7, [0.5, 0.4]),
+            tried(1e-4, 0.7, [0.3, 0.2]),
+            make_frame({"linear": [0.1, 0.2]}),
+        ]
+    )
+    selection = select(rows, "paper")
+
+    assert selection.rows.groupby("mech")["lr"].unique().map(list).to_dict() == {"slay": [1e-4], "linear": [1e-3]}
+    assert selection.num_other_rates == 4
+
+
+def test_a_learning_rate_that_diverges_is_not_chosen_for_its_other_seed(make_frame: MakeFrame) -> None:
+    risky = make_frame({"slay": [0.9, None]}, lr=1e-1, metrics=json.dumps({"validation_accuracy": 0.9}))
+    safe = make_frame({"slay": [0.5, 0.5]}, lr=1e-3, metrics=json.dumps({"validation_accuracy": 0.5}))
+
+    assert set(select(pd.concat([risky, safe]), "paper").rows["lr"]) == {1e-3}

@@ -96,7 +96,7 @@ def test_the_first_interrupt_finishes_what_runs_and_keeps_it(tmp_path: Path) -> 
 
 def test_a_stop_begins_no_further_job(tmp_path: Path) -> None:
     stop = threading.Event()
-    report = run(tiny(tmp_path, executor="inline"), stop=stop, on_outcome=lambda _outcome: stop.set())
+    report = run(tiny(tmp_path, executor="inline", group_size=1), stop=stop, on_outcome=lambda _outcome: stop.set())
 
     assert len(report.outcomes) == 1
     assert report.is_interrupted
@@ -134,7 +134,7 @@ def test_progress_counts_by_category(tmp_path: Path) -> None:
 
 
 def test_executors_are_chosen_by_the_size_of_the_plan(tmp_path: Path) -> None:
-    small, large = tiny(tmp_path, seeds=(0,)), tiny(tmp_path)
+    small, large = tiny(tmp_path), tiny(tmp_path, group_size=1)
 
     assert isinstance(make_executor(small, plan_request(small, CPU), CPU), Inline)
     assert isinstance(make_executor(large, plan_request(large, CPU), CPU), Pool)

@@ -22,8 +22,8 @@ def progress() -> Iterator[Progress]:
         yield progress
 
 
-def outcome(task: str, mechanism: str, wall_s: float) -> Outcome:
-    return Outcome("0" * 16, task, mechanism, 0, "ok", 0.5, wall_s)
+def outcome(task: str, mechanism: str, share_s: float) -> Outcome:
+    return Outcome("0" * 16, task, mechanism, 0, "ok", 0.5, share_s)
 
 
 def test_the_estimate_uses_the_nearest_rows(progress: Progress) -> None:
