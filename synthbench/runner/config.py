@@ -68,8 +68,12 @@ class Cell:
 
     @cached_property
     def resolved_mechanism_arguments(self) -> dict[str, Value]:
-        """Every hyper-parameter of the mechanism, defaults included."""
-        return arguments_of(self.mechanism(**self.mechanism_arguments))  # type: ignore[arg-type]
+        """Every hyper-parameter of the mechanism, defaults included.
+
+        Raises:
+            UsageError: If the mechanism cannot be built at the suite's width and heads.
+        """
+        return arguments_of(self.mechanism(**self.mechanism_fields()))
 
     @cached_property
     def identity(self) -> dict[str, Any]:

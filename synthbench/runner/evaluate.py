@@ -10,11 +10,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from synthbench.runner.ensemble import SequenceModel
-from synthbench.runner.stream import DeviceBlock
+from synthbench.runner.stream import DeviceBlock, in_pieces
 from synthbench.tasks import IGNORE
-
-MAX_TOKENS = {"cpu": 1 << 10, "cuda": 1 << 20}
-"""Tokens of all members that are evaluated at once: on a CPU the activations should stay in a core's cache."""
 
 
 @dataclass(frozen=True)
@@ -32,33 +29,30 @@ class Score:
     std_over_sequences: float
 
 
-def member_losses(
+def summed_losses(
     logits: Float[Tensor, "members batch columns classes"], targets: Int[Tensor, "members batch columns"]
 ) -> Float[Tensor, " members"]:
-    """Mean cross-entropy of each member over its scored positions, in nats; 0 where nothing is scored."""
+    """Cross-entropy of each member summed over its scored positions, in nats."""
     losses = cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="none")
-    num_scored = (targets != IGNORE).flatten(1).sum(1)
-    return losses.view(len(targets), -1).sum(1) / num_scored.clamp(min=1)
+    return losses.view(len(targets), -1).sum(1)
 
 
 @torch.inference_mode()
 def evaluate(model: SequenceModel, blocks: Iterable[DeviceBlock]) -> list[Score]:
-    """Score every member; the sequences are read in pieces of ``MAX_TOKENS`` tokens."""
+    """Score every member; the sequences are read in pieces."""
     was_training = model.training
     model.eval()
     correct, scored, losses = [], [], []
     for inputs, targets, columns in blocks:
-        tokens_of_row = inputs.shape[1] * inputs.shape[-1]
         # Batches are only how the stream was drawn; for evaluation all sequences of a member are one long batch.
         sequences = inputs.transpose(0, 1).flatten(1, 2)
         labels = targets.transpose(0, 1).flatten(1, 2)
-        rows = max(1, MAX_TOKENS.get(inputs.device.type, 1 << 10) // tokens_of_row)
-        for piece, label in zip(torch.split(sequences, rows, dim=1), torch.split(labels, rows, dim=1), strict=True):
+        for piece, label in in_pieces(sequences, labels):
             logits = model(piece, columns)
             is_scored = label != IGNORE
             correct.append(((logits.argmax(-1) == label) & is_scored).sum(-1))
             scored.append(is_scored.sum(-1))
-            losses.append(member_losses(logits, label) * is_scored.flatten(1).sum(1))
+            losses.append(summed_losses(logits, label))
     model.train(was_training)
     total_loss = torch.stack(losses).double().sum(0).tolist()
     return [

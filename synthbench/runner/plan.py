@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from synthbench.blocks import BLOCKS
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import Value, coerce
 from synthbench.mechanisms import MECHANISMS
+from synthbench.positions import POSITIONS
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.selection import Selection, select
 from synthbench.suites import Suite
@@ -85,9 +87,11 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
     """Task × mechanism, each with the suite's arguments and, over them, the command line's.
 
     Raises:
-        UnknownName: If an argument is not one of the unit's.
+        UnknownName: If a task, a block, a position encoding or an argument does not exist.
         UsageError: If a value is out of range, or a task has no sequence of its length.
     """
+    for registry, name in ((BLOCKS, suite.model.block), (POSITIONS, suite.model.positions)):
+        registry[name]  # refuses an unknown name before anything is trained
     sized = {name: _task_arguments(name, suite.tasks[name], given) for name, given in tasks.items()}
     return [
         Cell(

@@ -17,12 +17,9 @@ from synthbench.runner.config import Cell
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors import Executor, Inline, Pool
 from synthbench.runner.plan import Plan, make_cells, make_plan, select_mechanisms, select_tasks, shortened
+from synthbench.runner.stream import TOKENS_AT_ONCE
 from synthbench.runner.worker import Circumstances, Outcome
 from synthbench.suites import load_suite
-
-CPU_GROUP_TOKENS = 1536
-"""Tokens of a step up to which a CPU trains members as one program. Measured on one thread at batch 16: four members at
-length 16 take 20 to 40 % less a step, two or three at length 32 5 to 20 % less; at length 64 they leave the cache."""
 
 GPU_GROUP_SIZE = 64
 """Members that a GPU trains as one program: its steps are bound by launches, not by work."""
@@ -97,7 +94,7 @@ def default_group_size(cell: Cell) -> int:
     """Members of a cell that train as one program; it depends on nothing but the cell."""
     if cell.device_type == "cuda":
         return GPU_GROUP_SIZE
-    return max(1, CPU_GROUP_TOKENS // (cell.suite.training.batch_size * cell.length))
+    return max(1, TOKENS_AT_ONCE["cpu"] // (cell.suite.training.batch_size * cell.length))
 
 
 def progress_of(request: Request, device: torch.device) -> list[dict[str, Any]]:

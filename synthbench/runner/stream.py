@@ -1,11 +1,13 @@
 """Data for members, on the device: a stream for each seed, members of one seed share it."""
 
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from synthbench.runner.config import Cell, Member
@@ -13,6 +15,13 @@ from synthbench.runner.seeding import Split, data_blocks
 from synthbench.tasks import IGNORE
 
 T = TypeVar("T")
+
+TOKENS_AT_ONCE = {"cpu": 1536, "cuda": 1 << 20}
+"""Tokens of all members that pass through the model at once: on a CPU the activations should stay in a core's cache.
+
+Measured on one thread: four members at length 16 and batch 16 take 20 to 40 % less a step together than alone, two at
+length 64 no less; at length 256 and batch 32 six pieces take 40 % less than the whole for slay, 60 % for yat-spherical.
+"""
 
 
 class DeviceBlock(NamedTuple):
@@ -52,6 +61,15 @@ def device_blocks(
             yield DeviceBlock(*(torch.from_numpy(array).to(device) for array in (visible, scored, columns)))
 
     return move() if device.type == "cpu" else prefetched(move())
+
+
+def in_pieces(
+    inputs: Int[Tensor, "members batch length"], targets: Int[Tensor, "members batch columns"]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Cut a batch into pieces of nearly equal size, of at most ``TOKENS_AT_ONCE`` or of one sequence a member."""
+    most = max(1, TOKENS_AT_ONCE[inputs.device.type] // (inputs.shape[0] * inputs.shape[-1]))
+    num_pieces = math.ceil(inputs.shape[1] / most)
+    yield from zip(inputs.chunk(num_pieces, dim=1), targets.chunk(num_pieces, dim=1), strict=True)
 
 
 def prefetched(iterator: Iterator[T]) -> Iterator[T]:

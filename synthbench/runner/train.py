@@ -12,10 +12,11 @@ import torch
 from synthbench.mechanisms import Mechanism, num_parameters
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.ensemble import SequenceModel, Strategy, stack_models, strategy_of
-from synthbench.runner.evaluate import Score, evaluate, member_losses
+from synthbench.runner.evaluate import Score, evaluate, summed_losses
 from synthbench.runner.optimiser import make_optimiser
 from synthbench.runner.seeding import Split, init_generator
-from synthbench.runner.stream import DeviceBlock, device_blocks
+from synthbench.runner.stream import DeviceBlock, device_blocks, in_pieces
+from synthbench.tasks import IGNORE
 
 
 @dataclass(frozen=True)
@@ -93,13 +94,18 @@ class Trainer:
     def step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
         """One gradient step of every member; returns their losses [members], in nats.
 
-        The losses are summed, so no gradient crosses from one member to another and one that diverges harms none.
+        The losses are summed, so no gradient crosses from one member to another and one that diverges harms none. The
+        gradient is that of the whole batch, summed over the pieces in which it passes through the model.
         """
-        losses = member_losses(self.model(inputs, columns), targets)
+        num_scored = (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
+        total = torch.zeros(len(targets), device=targets.device)
         self.optimiser.zero_grad()
-        torch.autograd.backward(losses.sum())
+        for piece, labels in in_pieces(inputs, targets):
+            losses = summed_losses(self.model(piece, columns), labels) / num_scored
+            torch.autograd.backward(losses.sum())
+            total += losses.detach()
         self.optimiser.step()
-        return losses.detach()
+        return total
 
 
 def train_cell(cell: Cell, members: Sequence[Member], device: torch.device) -> CellResult:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from synthbench.runner import evaluate as evaluation
+from synthbench.runner import stream
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.ensemble import stack_models
-from synthbench.runner.evaluate import evaluate, member_losses
+from synthbench.runner.evaluate import evaluate, summed_losses
 from synthbench.runner.stream import device_blocks
 from synthbench.runner.train import build_models
 from synthbench.tasks import IGNORE
@@ -16,20 +16,18 @@ CPU = torch.device("cpu")
 MEMBERS = [Member(0, 1e-3), Member(1, 1e-3)]
 
 
-def test_losses_are_means_over_what_a_member_has_scored() -> None:
-    logits = torch.randn(2, 3, 4, 5, dtype=torch.float64)
-    targets = torch.randint(5, (2, 3, 4))
+def test_losses_are_summed_over_what_a_member_has_scored() -> None:
+    logits = torch.randn(3, 3, 4, 5, dtype=torch.float64)
+    targets = torch.randint(5, (3, 3, 4))
     targets[0, :, 1:] = IGNORE
+    targets[2] = IGNORE
 
-    losses = member_losses(logits, targets)
+    losses = summed_losses(logits, targets)
 
     log_probabilities = logits.log_softmax(-1).gather(-1, targets.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(losses[0], -log_probabilities[0, :, 0].mean())
-    torch.testing.assert_close(losses[1], -log_probabilities[1].mean())
-
-
-def test_a_member_with_nothing_scored_has_loss_zero() -> None:
-    assert member_losses(torch.randn(1, 2, 3, 4), torch.full((1, 2, 3), IGNORE)).item() == 0
+    torch.testing.assert_close(losses[0], -log_probabilities[0, :, 0].sum())
+    torch.testing.assert_close(losses[1], -log_probabilities[1].sum())
+    assert losses[2] == 0
 
 
 @pytest.mark.parametrize("task", ["reverse", "first_token", "distant_match", "kv_recall"])
@@ -37,7 +35,7 @@ def test_a_member_with_nothing_scored_has_loss_zero() -> None:
 def test_scores_are_counted_over_all_sequences(
     task: str, max_tokens: int, make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation, "MAX_TOKENS", {"cpu": max_tokens})
+    monkeypatch.setattr(stream, "TOKENS_AT_ONCE", {"cpu": max_tokens})
     cell = make_cell(task, "linear", length=10)
     model = stack_models(build_models(cell, MEMBERS), "fold")
     blocks = list(device_blocks(cell, MEMBERS, "test", num_batches=2, batch_size=20, device=CPU))

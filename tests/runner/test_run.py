@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,26 @@ def test_executors_are_chosen_by_the_size_of_the_plan(tmp_path: Path) -> None:
 def test_bad_requests_are_refused_before_anything_is_written(changes: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises((UsageError, UnknownName)):
         run(tiny(tmp_path / "results", **changes))
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('block = "attention_only"', 'block = "attention_onyl"', "did you mean 'attention_only'"),
+        ('positions = "learned"', 'positions = "lerned"', "did you mean 'learned'"),
+        ("num_heads = 4", "num_heads = 5", "a divisor of the width 64"),
+        ("copy = {", "coppy = {", "did you mean 'copy'"),
+    ],
+)
+def test_a_suite_that_cannot_run_is_refused_before_anything_is_written(
+    before: str, after: str, message: str, tmp_path: Path
+) -> None:
+    text = resources.files("synthbench.suites").joinpath("smoke.toml").read_text(encoding="utf-8")
+    suite = tmp_path / "mine.toml"
+    suite.write_text(text.replace('name = "smoke"', 'name = "mine"').replace(before, after))
+    with pytest.raises(UsageError, match=message):
+        run(tiny(tmp_path / "results", suite=str(suite), tasks=("all",)))
     assert not (tmp_path / "results").exists()
 
 

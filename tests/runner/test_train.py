@@ -5,7 +5,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from synthbench.runner import stream
 from synthbench.runner.config import Cell, Member
+from synthbench.runner.ensemble import SequenceModel
 from synthbench.runner.train import CellResult, Trainer, train_cell
 
 CPU = torch.device("cpu")
@@ -48,6 +50,29 @@ def test_a_member_trains_the_same_alone_and_beside_others(mechanism: str, make_c
         assert alone.score is not None
         assert beside.score is not None
         assert alone.score.accuracy == pytest.approx(beside.score.accuracy, abs=5e-3)
+
+
+@pytest.mark.parametrize("task", ["reverse", "induction"])
+def test_a_step_in_pieces_is_the_step_of_the_whole_batch(
+    task: str, make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = make_cell(task, "slay", steps=20, length=8)
+    members = [Member(0, 1e-3), Member(1, 1e-3)]
+    whole = train_cell(cell, members, CPU).members
+    monkeypatch.setitem(stream.TOKENS_AT_ONCE, "cpu", 2 * 8 * 7)
+    forward = SequenceModel.forward
+    sizes: set[int] = set()
+
+    def recorded(self: SequenceModel, tokens: Tensor, columns: Tensor | None = None) -> Tensor:
+        sizes.add(tokens.shape[1])
+        return forward(self, tokens, columns)
+
+    monkeypatch.setattr(SequenceModel, "forward", recorded)
+    pieces = train_cell(cell, members, CPU).members
+
+    assert max(sizes) <= 7
+    for one, other in zip(whole, pieces, strict=True):
+        assert one.train_loss == pytest.approx(other.train_loss, rel=1e-5)
 
 
 def test_members_may_have_learning_rates_of_their_own(make_cell: Callable[..., Cell]) -> None:
