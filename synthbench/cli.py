@@ -50,6 +50,12 @@ MechanismTerms = Annotated[
     typer.Option("--mech", help="Names, comma lists, globs, @family, all, !name; slay:R=3,P=8 sets arguments."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+BlockTerm = Annotated[
+    str | None, typer.Option("--block", help="Another block than the suite's; aether:norm=pre sets arguments.")
+]
+PositionsTerm = Annotated[
+    str | None, typer.Option("--positions", help="Another position encoding than the suite's: none, rope, espr, ...")
+]
 Seeds = Annotated[str | None, typer.Option(help="Root seeds: 42-51, or 0,3,7; the suite's if left out.")]
 
 
@@ -93,7 +99,7 @@ def list_mechanisms(
     family: Annotated[str | None, typer.Option(help="Only mechanisms of this family.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the mechanisms: name, family, hyper-parameters."""
+    """List the mechanisms: name, family, hyper-parameters, cost, state."""
     from synthbench.mechanisms import MECHANISMS
     from synthbench.terminal.facts import mechanism_facts
 
@@ -101,7 +107,25 @@ def list_mechanisms(
     if family is not None and family not in families:
         raise UnknownName("family", family, families)
     chosen = [mechanism_facts(name) for name in MECHANISMS if family in (None, MECHANISMS[name].family)]
-    _print_facts(chosen, ["name", "label", "family", "parameters", "version"], as_json=as_json)
+    _print_facts(chosen, ["name", "label", "family", "complexity", "state", "parameters"], as_json=as_json)
+
+
+@list_app.command("positions")
+def list_positions(as_json: AsJson = False) -> None:
+    """List the position encodings: name, hyper-parameters, whether they rotate queries and keys."""
+    from synthbench.positions import POSITIONS
+    from synthbench.terminal.facts import position_facts
+
+    _print_facts(list(map(position_facts, POSITIONS)), ["name", "rotates", "parameters", "source"], as_json=as_json)
+
+
+@list_app.command("blocks")
+def list_blocks(as_json: AsJson = False) -> None:
+    """List the blocks: name and hyper-parameters."""
+    from synthbench.blocks import BLOCKS
+    from synthbench.terminal.facts import block_facts
+
+    _print_facts(list(map(block_facts, BLOCKS)), ["name", "parameters", "source"], as_json=as_json)
 
 
 @list_app.command("suites")
@@ -147,6 +171,8 @@ def run(
     mech: MechanismTerms = None,
     suite: SuiteName = "paper",
     seeds: Seeds = None,
+    block: BlockTerm = None,
+    positions: PositionsTerm = None,
     device: Device = "auto",
     steps: Annotated[int | None, typer.Option(help="Train for fewer steps; marks the rows as not full.")] = None,
     limit: Annotated[int | None, typer.Option(help="Evaluate on fewer sequences; marks the rows as not full.")] = None,
@@ -169,6 +195,8 @@ def run(
         tasks=tuple(task or ["all"]),
         mechanisms=tuple(mech or ()),
         seeds=parse_seeds(seeds) if seeds is not None else (),
+        block=block,
+        positions=positions,
         device=device,
         steps=steps,
         limit=limit,
@@ -191,6 +219,8 @@ def status(
     task: TaskTerms = None,
     mech: MechanismTerms = None,
     seeds: Seeds = None,
+    block: BlockTerm = None,
+    positions: PositionsTerm = None,
     device: Device = "auto",
     results: Results = Path("results"),
     as_json: AsJson = False,
@@ -204,6 +234,8 @@ def status(
         tasks=tuple(task or ["all"]),
         mechanisms=tuple(mech or ()),
         seeds=parse_seeds(seeds) if seeds is not None else (),
+        block=block,
+        positions=positions,
         results=results,
     )
     facts = progress_of(request, resolve_device(device))

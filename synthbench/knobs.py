@@ -68,6 +68,19 @@ def arguments_of(unit: object) -> dict[str, Value]:
     return {name: getattr(unit, name) for name in knobs_of(type(unit))}
 
 
+def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
+    """Every knob of a class, by name: the argument where one is given, else the default."""
+    return {name: arguments.get(name, declared.default) for name, declared in knobs_of(unit).items()}
+
+
+def term_of(unit: type, arguments: dict[str, Value]) -> str:
+    """How a user names a unit with these arguments: ``aether:norm=pre``; what has its default is left out."""
+    knobs = knobs_of(unit)
+    given = {name: value for name, value in arguments.items() if value != knobs[name].default}
+    texts = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in given.items()]
+    return ":".join([getattr(unit, "name", unit.__name__), ",".join(texts)]) if texts else unit.name  # type: ignore[attr-defined]
+
+
 def coerce(kind: str, unit: type, arguments: dict[str, Any]) -> dict[str, Value]:
     """Check arguments against a unit's knobs and give each the knob's type (``1`` becomes ``1.0`` for a float).
 

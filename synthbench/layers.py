@@ -38,9 +38,40 @@ class Mixer(nn.Module, ABC):
     def forward_last(self, x: Tensor) -> Tensor:
         """What ``forward`` gives at the last position."""
 
+    def enter_phase(self, phase: int) -> None:
+        """Learn of the phase, 1 to 4, of a geometric curriculum; a mechanism without geometries goes on as before."""
+
+    def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - for those that have some
+        """Numbers about what was learned, for the row, given some of the layer's inputs: any shape, heads last.
+
+        Behind the member axis, if there is one, the axes of a value are flattened.
+        """
+        return {}
+
+
+class FieldModule(nn.Module):
+    """A module that is a dataclass too: its hyper-parameters are fields, made by :func:`synthbench.knobs.knob`."""
+
+    # Not `Self`, which beartype cannot check under jaxtyping's import hook.
+    def __new__(cls, *_args: object, **_fields: object) -> "FieldModule":  # noqa: PYI034
+        """Initialise the module before the dataclass sets its fields."""
+        module = super().__new__(cls)
+        nn.Module.__init__(module)
+        return module
+
 
 class MemberLayer(nn.Module):
     """A layer whose tensors may carry a leading member axis, and which then expects one on its input."""
+
+
+class Rotation(MemberLayer, ABC):
+    """Turns queries and keys by where their tokens stand, so that their product sees the offset between them."""
+
+    @abstractmethod
+    def forward(
+        self, x: Float[Tensor, "*leading batch heads length head_dim"]
+    ) -> Float[Tensor, "*leading batch heads length head_dim"]:
+        """Turn queries or keys whose rows stand at the first ``length`` positions."""
 
 
 class Linear(MemberLayer):

@@ -2,12 +2,10 @@
 
 from typing import ClassVar
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.blocks.base import Block, block
-from synthbench.layers import Mixer
 
 
 @block
@@ -19,10 +17,6 @@ class AttentionOnly(Block):
 
     name: ClassVar = "attention_only"
     source: ClassVar = "slay2026"
-
-    def __init__(self, mixer: Mixer, *, generator: torch.Generator | None = None) -> None:
-        """Hold the mechanism only."""
-        super().__init__(mixer, generator=generator)
 
     def forward(
         self, x: Float[Tensor, "*leading batch length model_dim"]

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from synthbench.errors import UsageError
 from synthbench.knobs import check, knob
-from synthbench.layers import Linear, Mixer
+from synthbench.layers import FieldModule, Linear, Mixer, Rotation
 from synthbench.mechanisms import _linear, _scores
 from synthbench.mechanisms._linear import Guard
 from synthbench.registry import Registry
@@ -33,7 +33,7 @@ M = TypeVar("M", bound="Mechanism")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Mechanism(Mixer):
+class Mechanism(FieldModule, Mixer):
     """A causal map from sequence to sequence, the only part of a block that mixes positions.
 
     Hyper-parameters are the fields made by :func:`synthbench.knobs.knob`; the fields below describe the model
@@ -51,19 +51,14 @@ class Mechanism(Mixer):
     """Raised by whoever changes what is computed."""
     source: ClassVar[str]
     """Key of the paper in :mod:`synthbench.sources`."""
+    complexity: ClassVar[str]
+    """Cost of one head in the length T, the width d of a head and the hyper-parameters: ``T^2 d``."""
 
     model_dim: int = 64
     num_heads: int = 4
     max_length: int = 512
     bias: bool = True
     generator: InitVar[torch.Generator | None] = None
-
-    # Not `Self`, which beartype cannot check under jaxtyping's import hook.
-    def __new__(cls, *_args: object, **_fields: object) -> "Mechanism":  # noqa: PYI034
-        """Initialise the module before the dataclass sets its fields."""
-        module = super().__new__(cls)
-        nn.Module.__init__(module)
-        return module
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
         """Check the hyper-parameters and draw what is random.
@@ -111,6 +106,7 @@ class Attention(Mechanism):
             raise UsageError(f"num_heads is {self.num_heads}; allowed: a divisor of the width {self.model_dim}")
         self.qkv = Linear(self.model_dim, 3 * self.model_dim, bias=self.bias, generator=generator)
         self.out = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
+        self.rotation: Rotation | None = None
         super().__post_init__(generator)
 
     @property
@@ -129,14 +125,21 @@ class Attention(Mechanism):
 
     def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
         """Project to heads, attend, project back."""
-        return self.merge_heads(self.attend(*self.split_heads(self.qkv(x))))
+        return self.merge_heads(self.attend(*self.heads(x)))
 
     def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
         """What ``forward`` gives at the last position, from the last query alone where ``attend`` takes that."""
-        q, k, v = self.split_heads(self.qkv(x))
+        q, k, v = self.heads(x)
         if self.takes_last_queries:
             return self.merge_heads(self.attend(q[..., -1:, :], k, v))
         return self.merge_heads(self.attend(q, k, v)[..., -1:, :])
+
+    def heads(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Project to queries, keys and values, each [..., heads, length, head_dim]; positions turn the first two."""
+        q, k, v = self.split_heads(self.qkv(x))
+        if self.rotation is not None:
+            q, k = self.rotation(q), self.rotation(k)
+        return q, k, v
 
     def split_heads(self, fused: Float[Tensor, "*batch length fused"]) -> tuple[Tensor, Tensor, Tensor]:
         """Cut the fused projection into q, k and v, each [..., heads, length, head_dim]."""

@@ -28,6 +28,7 @@ class Cosformer(FeatureAttention):
     label: ClassVar = "Cosformer"
     family: ClassVar = "linear"
     source: ClassVar = "qin2022cosformer"
+    complexity: ClassVar = "T d^2"
 
     def features(
         self,

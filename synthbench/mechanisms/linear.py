@@ -22,6 +22,7 @@ class Linear(FeatureAttention):
     label: ClassVar = "Linear"
     family: ClassVar = "linear"
     source: ClassVar = "katharopoulos2020linear"
+    complexity: ClassVar = "T d^2"
 
     def features(
         self,

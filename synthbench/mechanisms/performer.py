@@ -30,6 +30,7 @@ class Performer(FeatureAttention):
     label: ClassVar = "Performer"
     family: ClassVar = "linear"
     source: ClassVar = "choromanski2021performer"
+    complexity: ClassVar = "T M d"
 
     M: int = knob(64, "random features a head", low=1, high=4096)
 

@@ -33,6 +33,7 @@ class PerformerExp(FeatureAttention):
     label: ClassVar = "Performer (FAVOR+)"
     family: ClassVar = "linear"
     source: ClassVar = "choromanski2021performer"
+    complexity: ClassVar = "T M d"
 
     M: int = knob(64, "random features a head", low=1, high=4096)
     omega: Literal["iid", "orthogonal"] = knob("orthogonal", "how the directions of a head depend on each other")

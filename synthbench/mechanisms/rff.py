@@ -29,6 +29,7 @@ class RFF(FeatureAttention):
     label: ClassVar = "RFF"
     family: ClassVar = "linear"
     source: ClassVar = "rahimi2007random"
+    complexity: ClassVar = "T M d"
 
     M: int = knob(64, "random features a head", low=1, high=4096)
 

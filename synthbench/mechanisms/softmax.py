@@ -23,6 +23,7 @@ class Softmax(ScoreAttention):
     label: ClassVar = "Standard"
     family: ClassVar = "softmax"
     source: ClassVar = "vaswani2017attention"
+    complexity: ClassVar = "T^2 d"
 
     def scores(
         self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]

@@ -24,6 +24,7 @@ class Yat(ScoreAttention):
     label: ClassVar = "YAT"
     family: ClassVar = "yat"
     source: ClassVar = "nmn2026"
+    complexity: ClassVar = "T^2 d"
     normaliser: ClassVar = "softmax"
 
     epsilon: float = knob(1e-3, "added to the squared distance", low=1e-12, high=1)

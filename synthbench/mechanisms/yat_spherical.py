@@ -25,6 +25,7 @@ class YatSpherical(ScoreAttention):
     label: ClassVar = "Spherical-YAT"
     family: ClassVar = "yat"
     source: ClassVar = "slay2026"
+    complexity: ClassVar = "T^2 d"
     normaliser: ClassVar = "sum"
 
     epsilon: float = knob(1e-3, "added to the squared distance", low=0, high=1)

@@ -24,6 +24,7 @@ class YatSum(ScoreAttention):
     label: ClassVar = "YAT-sum"
     family: ClassVar = "yat"
     source: ClassVar = "slay2026"
+    complexity: ClassVar = "T^2 d"
     normaliser: ClassVar = "sum"
 
     epsilon: float = knob(1e-3, "added to the squared distance", low=1e-12, high=1)

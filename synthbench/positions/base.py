@@ -1,42 +1,88 @@
-"""What a position encoding is: how the order of the tokens reaches a mechanism."""
+"""What a position encoding is: how the order of the tokens reaches a mechanism.
 
-from abc import ABC, abstractmethod
-from typing import ClassVar, TypeVar
+Either it adds something to the embeddings, once, or it turns queries and keys in every layer.
+"""
+
+from dataclasses import InitVar, dataclass
+from typing import ClassVar, TypeVar, dataclass_transform
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from synthbench.layers import MemberLayer
+from synthbench.errors import UsageError
+from synthbench.knobs import check
+from synthbench.layers import FieldModule, MemberLayer, Rotation
 from synthbench.registry import Registry
 
 T = TypeVar("T", bound="PositionEncoding")
 
 
-class PositionEncoding(MemberLayer, ABC):
-    """How the order of the tokens reaches a mechanism; built for sequences of up to ``length`` tokens."""
+@dataclass(eq=False, repr=False, kw_only=True)
+class PositionEncoding(FieldModule, MemberLayer):
+    """How the order of the tokens reaches a mechanism; built for sequences of up to ``length`` tokens.
+
+    Hyper-parameters are the fields made by :func:`synthbench.knobs.knob`; the fields below describe the model.
+    """
 
     kind: ClassVar = "position encoding"
     name: ClassVar[str]
     version: ClassVar[int] = 1
     source: ClassVar[str]
+    rotates: ClassVar[bool] = False
+    """Whether it turns queries and keys, which a mechanism must then have."""
 
-    @abstractmethod
-    def __init__(self, model_dim: int, length: int, *, generator: torch.Generator | None = None) -> None:
-        """Create the parameters, drawn from ``generator`` (the process-wide one if None)."""
-        super().__init__()
+    model_dim: int = 64
+    num_heads: int = 4
+    length: int = 512
+    coordinates: Tensor | None = None
+    """Where the tokens stand, [length, axes]; 0, 1, ... on one axis if None."""
+    generator: InitVar[torch.Generator | None] = None
 
-    @abstractmethod
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        """Check the hyper-parameters and draw what is random.
+
+        Raises:
+            UsageError: If a hyper-parameter lies outside its range, or there are not ``length`` coordinates.
+        """
+        check(self)
+        if self.coordinates is None:
+            self.coordinates = torch.arange(self.length, dtype=torch.get_default_dtype()).unsqueeze(-1)
+        if self.coordinates.ndim != 2 or len(self.coordinates) != self.length:
+            raise UsageError(
+                f"coordinates have the shape {list(self.coordinates.shape)}; allowed: [{self.length}, number of axes]"
+            )
+        self.initialise(generator)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Create what :meth:`embed` needs; an encoding that only rotates leaves this alone."""
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a query or key in one head."""
+        return self.model_dim // self.num_heads
+
     def embed(
         self, x: Float[Tensor, "*leading batch length model_dim"]
     ) -> Float[Tensor, "*leading batch length model_dim"]:
         """Add what is known of the positions to the token embeddings."""
+        return x
+
+    def rotation(self, generator: torch.Generator | None) -> Rotation | None:  # noqa: ARG002 - for those that rotate
+        """Make the rotation of one layer, whose parameters are drawn from ``generator``; None if it does not rotate.
+
+        Raises:
+            UsageError: If queries and keys of this width cannot be turned.
+        """
+        return None
 
 
 POSITIONS: Registry[PositionEncoding] = Registry("position encoding", room="synthbench.positions")
 
 
+@dataclass_transform(eq_default=False, kw_only_default=True)
 def position(unit: type[T]) -> type[T]:
-    """Register a position encoding under its name; for use as a decorator."""
+    """Make a position encoding of a class: its annotated fields become hyper-parameters, its name is registered."""
+    unit = dataclass(eq=False, repr=False, kw_only=True)(unit)
     POSITIONS.register(unit)
     return unit

@@ -21,10 +21,9 @@ class Learned(PositionEncoding):
     name: ClassVar = "learned"
     source: ClassVar = "vaswani2017attention"
 
-    def __init__(self, model_dim: int, length: int, *, generator: torch.Generator | None = None) -> None:
+    def initialise(self, generator: torch.Generator | None) -> None:
         """Draw ``length`` vectors."""
-        super().__init__(model_dim, length, generator=generator)
-        self.weight = nn.Parameter(torch.empty(length, model_dim).normal_(generator=generator))
+        self.weight = nn.Parameter(torch.empty(self.length, self.model_dim).normal_(generator=generator))
 
     def embed(
         self, x: Float[Tensor, "*leading batch length model_dim"]

@@ -5,10 +5,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from synthbench.knobs import Value, arguments_of
+import torch
+
+from synthbench.blocks import BLOCKS, Block
+from synthbench.knobs import Value, arguments_of, with_defaults
 from synthbench.mechanisms import MECHANISMS, Mechanism
+from synthbench.positions import POSITIONS, PositionEncoding
 from synthbench.registry import version_of
 from synthbench.results.schema import run_id
+from synthbench.runner.ensemble import SequenceModel
+from synthbench.runner.selection import configured
 from synthbench.suites import Suite
 from synthbench.tasks import TASKS, Task
 
@@ -61,6 +67,22 @@ class Cell:
             "bias": model.bias,
         }
 
+    def model(self, generator: torch.Generator) -> SequenceModel:
+        """The model of one member, all of it drawn from ``generator``.
+
+        Raises:
+            UsageError: If the mechanism, the block or the positions cannot be built or do not fit together.
+        """
+        fields = self.mechanism_fields()
+        return SequenceModel(
+            self.suite.model,
+            self.task.vocab_size,
+            self.length,
+            lambda generator: self.mechanism(**fields, generator=generator),
+            generator,
+            coordinates=torch.from_numpy(self.task.coordinates(self.length)).to(torch.get_default_dtype()),
+        )
+
     @cached_property
     def resolved_task_arguments(self) -> dict[str, Value]:
         """Length and every knob of the task, defaults included."""
@@ -76,6 +98,26 @@ class Cell:
         return arguments_of(self.mechanism(**self.mechanism_fields()))
 
     @cached_property
+    def block(self) -> tuple[type[Block], dict[str, Value]]:
+        """The block around the mechanism and its hyper-parameters, defaults included.
+
+        Raises:
+            UsageError: If a name does not exist or a value is out of range.
+        """
+        unit, given = configured(BLOCKS, self.suite.model.block)
+        return unit, with_defaults(unit, given)
+
+    @cached_property
+    def positions(self) -> tuple[type[PositionEncoding], dict[str, Value]]:
+        """The position encoding and its hyper-parameters, defaults included.
+
+        Raises:
+            UsageError: If a name does not exist or a value is out of range.
+        """
+        unit, given = configured(POSITIONS, self.suite.model.positions)
+        return unit, with_defaults(unit, given)
+
+    @cached_property
     def identity(self) -> dict[str, Any]:
         """What decides the result of every member, but for its seed and learning rate."""
         suite = self.suite
@@ -88,7 +130,13 @@ class Cell:
             "mech": self.mechanism_name,
             "mech_version": version_of(self.mechanism),
             "mech_args": self.resolved_mechanism_arguments,
-            "model": suite.model.model_dump(mode="json"),
+            "block": self.block[0].name,
+            "block_version": version_of(self.block[0]),
+            "block_args": self.block[1],
+            "positions": self.positions[0].name,
+            "positions_version": version_of(self.positions[0]),
+            "positions_args": self.positions[1],
+            "model": suite.model.model_dump(mode="json", exclude={"block", "positions"}),
             "training": suite.training.model_dump(mode="json", exclude={"learning_rates"}),
             "evaluation": suite.evaluation.model_dump(mode="json"),
             "dtype": DTYPE,

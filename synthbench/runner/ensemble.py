@@ -19,9 +19,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from synthbench.blocks import BLOCKS, Block
+from synthbench.errors import UsageError
 from synthbench.layers import Embedding, Linear, MemberLayer, Mixer
 from synthbench.mechanisms import Attention, Mechanism
 from synthbench.positions import POSITIONS
+from synthbench.runner.selection import configured
 from synthbench.suites.config import ModelSettings
 
 Strategy = Literal["fold", "stack", "loop"]
@@ -38,15 +40,47 @@ class SequenceModel(nn.Module):
         length: int,
         make_mixer: Callable[[torch.Generator], Mechanism],
         generator: torch.Generator,
+        coordinates: Tensor | None = None,
     ) -> None:
-        """Draw everything from ``generator``, in the order in which the data passes through."""
+        """Draw everything from ``generator``, in the order in which the data passes through.
+
+        Raises:
+            UsageError: If the position encoding turns queries and keys and the mechanism has none.
+        """
         super().__init__()
         self.embedding = Embedding(vocab_size, settings.model_dim, generator=generator)
-        self.position = POSITIONS[settings.positions](settings.model_dim, length, generator=generator)
+        encoding, encoding_arguments = configured(POSITIONS, settings.positions)
+        self.position = encoding(
+            model_dim=settings.model_dim,
+            num_heads=settings.num_heads,
+            length=length,
+            coordinates=coordinates,
+            generator=generator,
+            **encoding_arguments,
+        )
+        block, block_arguments = configured(BLOCKS, settings.block)
         self.blocks = nn.ModuleList(
-            BLOCKS[settings.block](make_mixer(generator), generator=generator) for _ in range(settings.num_layers)
+            block(
+                mixer=self._turning(make_mixer(generator), generator),
+                model_dim=settings.model_dim,
+                generator=generator,
+                **block_arguments,
+            )
+            for _ in range(settings.num_layers)
         )
         self.head = Linear(settings.model_dim, vocab_size, bias=True, generator=generator)
+
+    def _turning(self, mixer: Mechanism, generator: torch.Generator) -> Mechanism:
+        """Let the position encoding turn the queries and keys of one layer, if it does that."""
+        rotation = self.position.rotation(generator)
+        if rotation is not None:
+            if not isinstance(mixer, Attention):
+                raise UsageError(
+                    f"positions {self.position.name!r} turn queries and keys, which mechanism {mixer.name!r} has none "
+                    "of; allowed: positions that do not rotate, such as learned or none"
+                )
+            mixer.rotation = rotation
+        return mixer
 
     @property
     def layers(self) -> list[Block]:
@@ -96,9 +130,17 @@ class FoldedAttention(Mixer):
         """What ``forward`` gives at the last position."""
         return self._attend(x, is_last_only=True)
 
+    def enter_phase(self, phase: int) -> None:
+        """Hand on the phase of a curriculum."""
+        self.attention.enter_phase(phase)
+
+    def metrics(self, x: Tensor) -> dict[str, Tensor]:
+        """Metrics of all members."""
+        return self.attention.metrics(x)
+
     def _attend(self, x: Tensor, *, is_last_only: bool) -> Tensor:
         attention = self.attention
-        q, k, v = (part.flatten(0, 1) for part in attention.split_heads(attention.qkv(x)))
+        q, k, v = (part.flatten(0, 1) for part in attention.heads(x))
         if is_last_only and attention.takes_last_queries:
             q = q[..., -1:, :]
         attended = attention.attend(q, k, v)
@@ -129,6 +171,14 @@ class StackedMixer(Mixer):
         """What ``forward`` gives at the last position."""
         return self.mechanism.forward_last(x)
 
+    def enter_phase(self, phase: int) -> None:
+        """Hand on the phase of a curriculum."""
+        self.mechanism.enter_phase(phase)
+
+    def metrics(self, x: Tensor) -> dict[str, Tensor]:
+        """Metrics of all members."""
+        return self.mechanism.metrics(x)
+
 
 class LoopedMixer(Mixer):
     """Any mechanism: the tensors are stacked so that one optimiser trains them, the members run one after the other."""
@@ -154,17 +204,31 @@ class LoopedMixer(Mixer):
     ) -> Float[Tensor, "members batch length model_dim"]:
         """Run the members one by one."""
         template = self._template[0].train(self.training)
-        outputs = []
-        for member, rows in enumerate(x):
-            tensors = {name: getattr(self, flat)[member] for name, flat in self._names.items()}
-            outputs.append(torch.func.functional_call(template, tensors, (rows,)))
-        return torch.stack(outputs)
+        return torch.stack(
+            [torch.func.functional_call(template, self._tensors(member), (rows,)) for member, rows in enumerate(x)]
+        )
 
     def forward_last(
         self, x: Float[Tensor, "members batch length model_dim"]
     ) -> Float[Tensor, "members batch 1 model_dim"]:
         """What ``forward`` gives at the last position."""
         return self.forward(x)[..., -1:, :]
+
+    def enter_phase(self, phase: int) -> None:
+        """Hand on the phase of a curriculum."""
+        self._template[0].enter_phase(phase)
+
+    def metrics(self, x: Tensor) -> dict[str, Tensor]:
+        """Metrics of all members, one by one."""
+        probe = copy.deepcopy(self._template[0])
+        of_members = []
+        for member, rows in enumerate(x):
+            probe.load_state_dict(self._tensors(member), strict=False)
+            of_members.append(probe.metrics(rows))
+        return {name: torch.stack([metrics[name] for metrics in of_members]) for name in of_members[0]}
+
+    def _tensors(self, member: int) -> dict[str, Tensor]:
+        return {name: getattr(self, flat)[member] for name, flat in self._names.items()}
 
 
 def _tensor(module: nn.Module, name: str) -> Tensor:

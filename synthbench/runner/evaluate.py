@@ -63,6 +63,34 @@ def evaluate(model: SequenceModel, blocks: Iterable[DeviceBlock]) -> list[Score]
     ]
 
 
+METRIC_SEQUENCES = 16
+"""Validation sequences of a member that metrics of what a layer learned are taken from."""
+
+
+@torch.inference_mode()
+def layer_metrics(model: SequenceModel, block: DeviceBlock) -> list[dict[str, float]]:
+    """What the mechanisms say of themselves, a dictionary a member: ``layer0.curvature.head2``.
+
+    The inputs of a layer are those that some sequences give.
+    """
+    seen: dict[int, Tensor] = {}
+    hooks = [
+        layer.mixer.register_forward_pre_hook(lambda _mixer, inputs, index=index: seen.update({index: inputs[0]}))
+        for index, layer in enumerate(model.layers)
+    ]
+    try:
+        model(block.inputs[0])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    members: list[dict[str, float]] = [{} for _ in range(block.inputs.shape[1])]
+    for index, layer in enumerate(model.layers):
+        for name, values in layer.mixer.metrics(seen[index]).items():
+            for member, of_heads in zip(members, values.reshape(len(members), -1).tolist(), strict=True):
+                member |= {f"layer{index}.{name}.head{head}": value for head, value in enumerate(of_heads)}
+    return members
+
+
 def _score(correct: Int[np.ndarray, " sequences"], scored: Int[np.ndarray, " sequences"], total_loss: float) -> Score:
     num_correct, num_scored = int(correct.sum()), int(scored.sum())
     has_score = scored > 0

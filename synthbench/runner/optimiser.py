@@ -26,6 +26,7 @@ class MemberAdamW:
         self.rates = [
             parameter.new_tensor(learning_rates).view(-1, *[1] * (parameter.ndim - 1)) for parameter in self.parameters
         ]
+        self._initial_rates = self.rates
 
     @torch.no_grad()
     def step(self) -> None:
@@ -43,6 +44,10 @@ class MemberAdamW:
             second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
             scale: Tensor = second.sqrt().div_(correction2**0.5).add_(self.settings.eps)
             parameter.sub_(rate / correction1 * first / scale)
+
+    def set_rates(self, share: float) -> None:
+        """Set every learning rate to a share of what it was at the beginning."""
+        self.rates = [rate * share for rate in self._initial_rates]
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -64,3 +69,12 @@ def make_optimiser(
             fused=True,
         )
     return MemberAdamW(parameters, learning_rates, settings)
+
+
+def set_rates(optimiser: torch.optim.AdamW | MemberAdamW, share: float) -> None:
+    """Set the learning rate of every member to a share of what it was at the beginning."""
+    if isinstance(optimiser, MemberAdamW):
+        optimiser.set_rates(share)
+        return
+    for group in optimiser.param_groups:
+        group["lr"] = optimiser.defaults["lr"] * share

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from synthbench.blocks import BLOCKS
+import torch
+
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import Value, coerce
 from synthbench.mechanisms import MECHANISMS
-from synthbench.positions import POSITIONS
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.selection import Selection, select
 from synthbench.suites import Suite
@@ -64,6 +64,12 @@ def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
     return suite
 
 
+def surrounded(suite: Suite, *, block: str | None, positions: str | None) -> Suite:
+    """The suite with another block or position encoding around its mechanisms."""
+    changes = {name: term for name, term in (("block", block), ("positions", positions)) if term is not None}
+    return suite.model_copy(update={"model": suite.model.model_copy(update=changes)})
+
+
 def select_tasks(suite: Suite, expressions: Sequence[str]) -> Selection:
     """The suite's tasks that some expressions select; ``@category`` selects a category.
 
@@ -90,10 +96,8 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
         UnknownName: If a task, a block, a position encoding or an argument does not exist.
         UsageError: If a value is out of range, or a task has no sequence of its length.
     """
-    for registry, name in ((BLOCKS, suite.model.block), (POSITIONS, suite.model.positions)):
-        registry[name]  # refuses an unknown name before anything is trained
     sized = {name: _task_arguments(name, suite.tasks[name], given) for name, given in tasks.items()}
-    return [
+    cells = [
         Cell(
             suite=suite,
             task_name=task,
@@ -109,6 +113,9 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
         for task, (length, task_arguments) in sized.items()
         for mechanism, given in mechanisms.items()
     ]
+    for cell in {cell.mechanism_name: cell for cell in cells}.values():
+        cell.model(torch.Generator())  # what cannot be built is refused before anything is trained
+    return cells
 
 
 def _task_arguments(

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from synthbench.knobs import term_of
 from synthbench.registry import code_hash, origin_of, version_of
 from synthbench.results.schema import canonical_json, skill
 from synthbench.runner.config import DTYPE, Cell, Member
@@ -109,7 +110,7 @@ def curve_points(cell: Cell, result: MemberResult) -> list[dict[str, Any]]:
 
 
 def _metrics(member: MemberResult) -> dict[str, float | None]:
-    metrics: dict[str, float | None] = {}
+    metrics: dict[str, float | None] = {**member.metrics}
     if member.score:
         metrics["score_std_over_sequences"] = member.score.std_over_sequences
     if member.validation:
@@ -144,8 +145,8 @@ def _common(cell: Cell, members: Sequence[Member], index: int, attempt: Attempt)
         "mech_args": canonical_json(cell.resolved_mechanism_arguments),
         "mech_code_hash": code_hash(mechanism),
         "causal_checked": attempt.causal_checked,
-        "block": model.block,
-        "positions": model.positions,
+        "block": term_of(*cell.block),
+        "positions": term_of(*cell.positions),
         "d_model": model.model_dim,
         "n_layers": model.num_layers,
         "n_heads": model.num_heads,

@@ -16,7 +16,7 @@ from synthbench.results import Store
 from synthbench.runner.config import Cell
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors import Executor, Inline, Pool
-from synthbench.runner.plan import Plan, make_cells, make_plan, select_mechanisms, select_tasks, shortened
+from synthbench.runner.plan import Plan, make_cells, make_plan, select_mechanisms, select_tasks, shortened, surrounded
 from synthbench.runner.stream import TOKENS_AT_ONCE
 from synthbench.runner.worker import Circumstances, Outcome
 from synthbench.suites import load_suite
@@ -37,6 +37,10 @@ class Request:
     """Empty: those that the suite names."""
     seeds: Sequence[int] = ()
     """Empty: those of the suite."""
+    block: str | None = None
+    """None: the suite's."""
+    positions: str | None = None
+    """None: the suite's."""
     device: str = "auto"
     steps: int | None = None
     limit: int | None = None
@@ -125,7 +129,7 @@ def progress_of(request: Request, device: torch.device) -> list[dict[str, Any]]:
 
 
 def _requested(request: Request, device: torch.device) -> tuple[list[Cell], Sequence[int]]:
-    suite = load_suite(request.suite)
+    suite = surrounded(load_suite(request.suite), block=request.block, positions=request.positions)
     shorter = shortened(suite, steps=request.steps, limit=request.limit)
     cells = make_cells(
         shorter,

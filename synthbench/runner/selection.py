@@ -2,9 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
 from synthbench.errors import UnknownName, UsageError
+from synthbench.knobs import Value, coerce
+from synthbench.registry import Registry
+
+T = TypeVar("T")
 
 Selection = dict[str, dict[str, str]]
 """Selected names in order, each with the arguments that were given as text."""
@@ -68,6 +72,18 @@ def parse_term(term: str) -> tuple[str, dict[str, str]]:
             raise UsageError(f"argument {piece!r} of {name!r} is malformed; allowed: name=value")
         arguments[argument.strip()] = value.strip()
     return name, arguments
+
+
+def configured(registry: Registry[T], term: str) -> tuple[type[T], dict[str, Value]]:
+    """The unit that ``name`` or ``name:argument=value`` names, and its arguments.
+
+    Raises:
+        UnknownName: If a name does not exist.
+        UsageError: If a value is out of range.
+    """
+    name, arguments = parse_term(term)
+    unit = registry[name]
+    return unit, coerce(registry.kind, unit, arguments)
 
 
 def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,11 +9,13 @@ from typing import cast
 import numpy as np
 import torch
 
+from synthbench.layers import Mixer
 from synthbench.mechanisms import Mechanism, num_parameters
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.ensemble import SequenceModel, Strategy, stack_models, strategy_of
-from synthbench.runner.evaluate import Score, evaluate, summed_losses
+from synthbench.runner.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
 from synthbench.runner.optimiser import make_optimiser
+from synthbench.runner.schedule import make_schedule
 from synthbench.runner.seeding import Split, init_generator
 from synthbench.runner.stream import DeviceBlock, device_blocks, in_pieces
 from synthbench.tasks import IGNORE
@@ -36,6 +38,7 @@ class MemberResult:
 
     member: Member
     score: Score | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
     validation: list[Score] = field(default_factory=list)
     train_loss: float = math.nan
     diverged_at: int | None = None
@@ -61,17 +64,7 @@ class CellResult:
 
 def build_models(cell: Cell, members: Sequence[Member]) -> list[SequenceModel]:
     """One model a member, each drawn from the member's own ``init`` stream."""
-    fields = cell.mechanism_fields()
-    return [
-        SequenceModel(
-            cell.suite.model,
-            cell.task.vocab_size,
-            cell.length,
-            lambda generator: cell.mechanism(**fields, generator=generator),
-            init_generator(member.seed),
-        )
-        for member in members
-    ]
+    return [cell.model(init_generator(member.seed)) for member in members]
 
 
 class Trainer:
@@ -90,6 +83,7 @@ class Trainer:
         self.optimiser = make_optimiser(
             self.model.parameters(), [member.learning_rate for member in members], cell.suite.training
         )
+        self.schedule = make_schedule(cell.suite.training)
 
     def step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
         """One gradient step of every member; returns their losses [members], in nats.
@@ -133,6 +127,7 @@ def _train(trainer: Trainer, result: CellResult) -> None:
     step_seconds: list[float] = []
     interval_began = began
     for batch in _timed(_batches(trainer, "train", settings.steps, settings.batch_size), result):
+        trainer.schedule.apply(result.steps, trainer.optimiser, trainer.model)
         losses.append(trainer.step(batch.inputs[0], batch.targets[0], batch.columns))
         result.steps += 1
         if result.steps % evaluation.curve_every and result.steps != settings.steps:
@@ -200,7 +195,12 @@ def _test(trainer: Trainer, result: CellResult) -> None:
         return
     began = time.perf_counter()
     sequences = _batches(trainer, "test", 1, trainer.cell.suite.evaluation.test_sequences)
-    for member, score in zip(result.members, evaluate(trainer.model, sequences), strict=True):
+    scores = evaluate(trainer.model, sequences)
+    all_metrics: list[dict[str, float]] = [{} for _ in scores]
+    if trainer.cell.mechanism.metrics is not Mixer.metrics:
+        all_metrics = layer_metrics(trainer.model, next(_batches(trainer, "validation", 1, METRIC_SEQUENCES)))
+    for member, score, metrics in zip(result.members, scores, all_metrics, strict=True):
         if member.diverged_at is None:
             member.score = score
+            member.metrics = metrics
     result.eval_s += time.perf_counter() - began

@@ -38,7 +38,9 @@ class ModelSettings(_Strict):
     """The small model around the mechanism."""
 
     block: str
+    """A block's name, with arguments where they differ from the defaults: ``aether:norm=pre``."""
     positions: str
+    """A position encoding's name, with arguments in the same way."""
     model_dim: Positive
     num_heads: Positive
     num_layers: Positive
@@ -47,7 +49,7 @@ class ModelSettings(_Strict):
 
 
 class TrainingSettings(_Strict):
-    """How a member is trained. ``adamw`` decays every parameter, without schedule, warm-up or clipping."""
+    """How a member is trained. ``adamw`` decays every parameter, without warm-up or clipping."""
 
     optimizer: Literal["adamw"]
     learning_rates: Annotated[
@@ -58,6 +60,8 @@ class TrainingSettings(_Strict):
     weight_decay: Annotated[Finite, Field(ge=0)]
     steps: Positive
     batch_size: Positive
+    schedule: Literal["constant", "geometric-curriculum"] = "constant"
+    """What the learning rate does; the curriculum also brings in a mechanism's geometries one after the other."""
 
 
 class EvaluationSettings(_Strict):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from synthbench.errors import UsageError
 from synthbench.knobs import check
@@ -72,6 +72,10 @@ class Task(ABC):
     @abstractmethod
     def vocab_size(self) -> int:
         """Number of token ids, which is also the number of output classes."""
+
+    def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
+        """Where the tokens stand: 0, 1, ... on one axis, unless a task says otherwise."""
+        return np.arange(length, dtype=np.float64)[:, None]
 
     @property
     @abstractmethod

@@ -10,6 +10,9 @@ from synthbench.registry import origin_of, version_of
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 
+STATE_LENGTHS = (64, 1024)
+"""Lengths for which the state of a mechanism is told, for a width of 64 in 4 heads."""
+
 
 def task_facts(name: str) -> dict[str, Any]:
     """Category, bounds at the published length, knobs, source and version of a task."""
@@ -25,16 +28,13 @@ def task_facts(name: str) -> dict[str, Any]:
         "ceiling": ceiling.value,
         "ceiling_kind": ceiling.kind,
         "ceiling_standard_error": ceiling.standard_error,
-        "parameters": _parameters(TASKS[name]),
         "not_tested": task.not_tested,
-        "source": task.source,
-        "version": version_of(TASKS[name]),
-        "origin": origin_of(TASKS[name]),
+        **_of_unit(TASKS[name]),
     }
 
 
 def mechanism_facts(name: str) -> dict[str, Any]:
-    """Label, family, hyper-parameters, source and version of a mechanism."""
+    """Label, family, cost, state in numbers a layer, hyper-parameters, source and version of a mechanism."""
     from synthbench.mechanisms import MECHANISMS
 
     unit = MECHANISMS[name]
@@ -42,16 +42,38 @@ def mechanism_facts(name: str) -> dict[str, Any]:
         "name": name,
         "label": unit.label,
         "family": unit.family,
-        "parameters": _parameters(unit),
-        "source": unit.source,
-        "version": version_of(unit),
-        "origin": origin_of(unit),
+        "complexity": unit.complexity,
+        "state": {str(length): unit(max_length=length).state_elements(length) for length in STATE_LENGTHS},
+        **_of_unit(unit),
     }
+
+
+def position_facts(name: str) -> dict[str, Any]:
+    """Whether it rotates, hyper-parameters, source and version of a position encoding."""
+    from synthbench.positions import POSITIONS
+
+    return {"name": name, "rotates": POSITIONS[name].rotates, **_of_unit(POSITIONS[name])}
+
+
+def block_facts(name: str) -> dict[str, Any]:
+    """Hyper-parameters, source and version of a block."""
+    from synthbench.blocks import BLOCKS
+
+    return {"name": name, **_of_unit(BLOCKS[name])}
 
 
 def suite_facts(name: str) -> dict[str, Any]:
     """The whole content of a suite."""
     return load_suite(name).model_dump(mode="json")
+
+
+def _of_unit(unit: type[Any]) -> dict[str, Any]:
+    return {
+        "parameters": _parameters(unit),
+        "source": unit.source,
+        "version": version_of(unit),
+        "origin": origin_of(unit),
+    }
 
 
 def _parameters(unit: type) -> dict[str, dict[str, Any]]:

@@ -11,11 +11,11 @@ from rich.text import Text
 from synthbench.errors import UnknownName
 from synthbench.suites import suite_names
 from synthbench.tasks import IGNORE, TASKS, Batch
-from synthbench.terminal.facts import mechanism_facts, suite_facts, task_facts
+from synthbench.terminal.facts import block_facts, mechanism_facts, position_facts, suite_facts, task_facts
 
 
 def facts_of(name: str) -> dict[str, Any]:
-    """What is known of a task, a mechanism or a suite, with its ``kind``.
+    """What is known of a task, a mechanism, a position encoding, a block or a suite, with its ``kind``.
 
     Raises:
         UnknownName: If nothing has this name.
@@ -24,11 +24,18 @@ def facts_of(name: str) -> dict[str, Any]:
         return {"kind": "task", **task_facts(name)}
     if name in suite_names():
         return {"kind": "suite", **suite_facts(name)}
+    from synthbench.blocks import BLOCKS
     from synthbench.mechanisms import MECHANISMS
+    from synthbench.positions import POSITIONS
 
     if name in MECHANISMS:
         return {"kind": "mechanism", **mechanism_facts(name)}
-    raise UnknownName("task, mechanism or suite", name, [*TASKS, *MECHANISMS, *suite_names()])
+    if name in POSITIONS:
+        return {"kind": POSITIONS.kind, **position_facts(name)}
+    if name in BLOCKS:
+        return {"kind": BLOCKS.kind, **block_facts(name)}
+    known = [*TASKS, *MECHANISMS, *POSITIONS, *BLOCKS, *suite_names()]
+    raise UnknownName("task, mechanism, position encoding, block or suite", name, known)
 
 
 def show(name: str, *, seed: int, console: Console) -> None:
@@ -41,13 +48,19 @@ def show(name: str, *, seed: int, console: Console) -> None:
     parts: list[RenderableType] = [Text(f"{facts['kind']} {name}", style="bold")]
     if facts["kind"] == "task":
         parts += [_prose(TASKS[name]), _task_numbers(facts), _parameter_table(facts), _example(name, seed)]
-    elif facts["kind"] == "mechanism":
-        from synthbench.mechanisms import MECHANISMS
-
-        parts += [_prose(MECHANISMS[name]), _parameter_table(facts)]
-    else:
+    elif facts["kind"] == "suite":
         parts += [Text(facts["description"]), _settings(facts)]
+    else:
+        parts += [_prose(_unit(facts["kind"], name)), _parameter_table(facts)]
     console.print(Group(*parts))
+
+
+def _unit(kind: str, name: str) -> type:
+    from synthbench.blocks import BLOCKS
+    from synthbench.mechanisms import MECHANISMS
+    from synthbench.positions import POSITIONS
+
+    return {registry.kind: registry for registry in (MECHANISMS, POSITIONS, BLOCKS)}[kind][name]
 
 
 def draw(batch: Batch) -> Text:

@@ -4,7 +4,7 @@ from synthbench.positions import POSITIONS
 
 
 def test_row_t_is_added_to_token_t() -> None:
-    encoding = POSITIONS["learned"](4, 6)
+    encoding = POSITIONS["learned"](model_dim=4, num_heads=1, length=6)
     x = torch.zeros(2, 5, 4)
 
     (table,) = encoding.parameters()
@@ -17,7 +17,7 @@ def test_it_is_drawn_from_the_generator() -> None:
     def drawn(seed: int) -> torch.Tensor:
         generator = torch.Generator()
         generator.manual_seed(seed)
-        (table,) = POSITIONS["learned"](4, 300, generator=generator).parameters()
+        (table,) = POSITIONS["learned"](model_dim=4, num_heads=1, length=300, generator=generator).parameters()
         return table
 
     assert torch.equal(drawn(1), drawn(1))

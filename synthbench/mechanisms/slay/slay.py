@@ -32,6 +32,7 @@ class Slay(FeatureAttention):
     label: ClassVar = "SLAY"
     family: ClassVar = "slay"
     source: ClassVar = "slay2026"
+    complexity: ClassVar = "T R P D d"
 
     R: int = knob(3, "quadrature nodes", low=1, high=64)
     P: int = knob(8, "anchors", low=1, high=1024)

@@ -32,6 +32,7 @@ class SlayHadamard(FeatureAttention):
     label: ClassVar = "Hadamard"
     family: ClassVar = "slay"
     source: ClassVar = "slay2026"
+    complexity: ClassVar = "T R M d"
 
     R: int = knob(3, "quadrature nodes", low=1, high=64)
     M: int = knob(32, "random features a node", low=1, high=1024)
