@@ -3,13 +3,15 @@
 import math
 from typing import Literal
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import hardtanh, normalize
 
 from synthbench.layers import project
+from synthbench.mechanisms._quadrature import Rule, nodes_and_weights
+
+Omega = Literal["iid", "orthogonal"]
 
 
 def unit_vectors(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
@@ -17,43 +19,26 @@ def unit_vectors(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
     return normalize(x, dim=-1, eps=1e-12)
 
 
-def gauss_laguerre(num_nodes: int, epsilon: float) -> tuple[Float[Tensor, " nodes"], Float[Tensor, " nodes"]]:
-    """Nodes s and weights w, in float64, with Σ w_r exp(2 s_r x) ≈ 1 / (C - 2x), C = 2 + epsilon.
-
-    The nodes and weights of ∫ e^(-t) f(t) dt, both divided by C. Far from exact near x = 1, where the kernel peaks:
-    three nodes keep half a per cent of the peak at epsilon = 1e-3.
-
-    Source: Luna et al. (2026), eq. 10; the convergence claimed there is not uniform.
-    """
-    nodes, weights = np.polynomial.laguerre.laggauss(num_nodes)
-    scale = 2 + epsilon
-    return torch.from_numpy(nodes / scale), torch.from_numpy(weights / scale)
-
-
 def node_constants(
-    num_nodes: int, epsilon: float, per_node: int
+    rule: Rule, num_nodes: int, epsilon: float, per_node: int
 ) -> tuple[Float[Tensor, " features"], Float[Tensor, " features"]]:
-    """Each feature's Gauss–Laguerre node and weight, ``per_node`` features a node, node after node."""
+    """Each feature's quadrature node and weight, ``per_node`` features a node, node after node."""
     nodes, weights = (
         constants.repeat_interleave(per_node).to(torch.get_default_dtype())
-        for constants in gauss_laguerre(num_nodes, epsilon)
+        for constants in nodes_and_weights(rule, num_nodes, epsilon)
     )
     return nodes, weights
 
 
-def laguerre_directions(
-    num_nodes: int,
-    epsilon: float,
-    *,
-    num_heads: int,
-    dim: int,
-    per_node: int,
-    generator: torch.Generator | None,
-) -> tuple[Float[Tensor, "num_heads dim features"], Float[Tensor, " features"], Float[Tensor, " features"]]:
-    """Draw √(2 s_r) ω for every head, node and feature; with them come each feature's s_r and w_r."""
-    nodes, weights = node_constants(num_nodes, epsilon, per_node)
-    omega = gaussian(num_heads, dim, num_nodes * per_node, generator=generator)
-    return (2 * nodes).sqrt() * omega, nodes, weights
+def node_directions(
+    omega: Omega, *, num_heads: int, dim: int, num_nodes: int, per_node: int, generator: torch.Generator | None
+) -> Float[Tensor, "num_heads dim features"]:
+    """Draw ω ~ N(0, I) for every head, node and feature; orthogonal ones are so within a head and node."""
+    if omega == "iid":
+        return gaussian(num_heads, dim, num_nodes * per_node, generator=generator)
+    directions = gaussian_directions("orthogonal", num_heads * num_nodes, dim, per_node, generator)
+    by_head: Tensor = directions.unflatten(0, (num_heads, num_nodes)).transpose(1, 2).flatten(2)
+    return by_head
 
 
 def positive_features(
@@ -81,7 +66,7 @@ def gaussian(*shape: int, generator: torch.Generator | None) -> Float[Tensor, ".
 
 
 def gaussian_directions(
-    kind: Literal["iid", "orthogonal"],
+    kind: Omega,
     num_heads: int,
     dim: int,
     num_features: int,

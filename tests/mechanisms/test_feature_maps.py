@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 
 import pytest
@@ -5,13 +6,16 @@ import torch
 from torch import Tensor
 
 from synthbench.mechanisms._feature_maps import (
-    gauss_laguerre,
+    Omega,
     gaussian_directions,
-    laguerre_directions,
     node_constants,
+    node_directions,
     positive_features,
     unit_vectors,
 )
+from synthbench.mechanisms._quadrature import Rule, nodes_and_weights
+
+OMEGAS: list[Omega] = ["iid", "orthogonal"]
 
 
 def test_unit_vectors_have_length_one_and_zero_stays_zero(normal: Callable[..., Tensor]) -> None:
@@ -26,35 +30,11 @@ def test_a_vector_shorter_than_the_floor_is_divided_by_it() -> None:
     torch.testing.assert_close(unit_vectors(torch.tensor([1e-13, 0.0])), torch.tensor([0.1, 0.0]))
 
 
-def test_two_nodes_have_their_closed_form() -> None:
-    nodes, weights = gauss_laguerre(2, 0.0)
+@pytest.mark.parametrize("rule", ["gauss-laguerre", "exponential-sum"])
+def test_every_feature_knows_its_node(rule: Rule) -> None:
+    nodes, weights = nodes_and_weights(rule, 3, 1e-3)
 
-    torch.testing.assert_close(nodes, torch.tensor([2 - 2**0.5, 2 + 2**0.5], dtype=torch.float64) / 2)
-    torch.testing.assert_close(weights, torch.tensor([2 + 2**0.5, 2 - 2**0.5], dtype=torch.float64) / 8)
-
-
-@pytest.mark.parametrize(
-    ("num_nodes", "shares"),
-    [
-        (1, [0.825, 0.446, 0.247, 0.028, 0.001]),
-        (3, [0.997, 0.866, 0.623, 0.095, 0.005]),
-        (8, [1.0, 0.997, 0.942, 0.253, 0.014]),
-        (32, [1.0, 1.0, 1.0, 0.717, 0.058]),
-    ],
-)
-def test_quadrature_keeps_this_share_of_the_kernel(num_nodes: int, shares: list[float]) -> None:
-    x = torch.tensor([0.5, 0.8, 0.9, 0.99, 1.0], dtype=torch.float64)
-    nodes, weights = gauss_laguerre(num_nodes, 1e-3)
-
-    quadrature = (weights * (2 * nodes * x.unsqueeze(1)).exp()).sum(-1)
-
-    assert (quadrature * (2 + 1e-3 - 2 * x)).tolist() == pytest.approx(shares, abs=5.1e-4)
-
-
-def test_every_feature_knows_its_node() -> None:
-    nodes, weights = gauss_laguerre(3, 1e-3)
-
-    s, w = node_constants(3, 1e-3, 2)
+    s, w = node_constants(rule, 3, 1e-3, 2)
 
     torch.testing.assert_close(s, nodes[[0, 0, 1, 1, 2, 2]].float())
     torch.testing.assert_close(w, weights[[0, 0, 1, 1, 2, 2]].float())
@@ -80,10 +60,57 @@ def test_exponents_are_clipped_at_twenty() -> None:
     assert clipped == pytest.approx([torch.tensor(20.0).exp().item(), torch.tensor(-20.0).exp().item()])
 
 
-def test_directions_are_scaled_by_their_node(generator: torch.Generator) -> None:
-    directions, nodes, _ = laguerre_directions(2, 0.0, num_heads=8, dim=16, per_node=512, generator=generator)
+def test_proposition_2_positive_features_are_unbiased_and_have_this_variance(normal: Callable[..., Tensor]) -> None:
+    """Var ⟨φ(q), φ(k)⟩ = (e^(4s + 8sx) - e^(4sx)) / D: since E e^(a·ω) = e^(‖a‖²/2) with a = 2 √(2s) (q + k)."""
+    s, d, D, draws = 0.05, 4, 8, 40_000
+    q, k = unit_vectors(normal(5, d)), unit_vectors(normal(5, d, seed=1))
+    x = (q * k).sum(-1)
+    directions = math.sqrt(2 * s) * normal(draws, d, D, seed=2)
+    scale, shift = (torch.full((D,), value, dtype=torch.float64) for value in (1 / D, s))
 
-    torch.testing.assert_close(directions.var(dim=(0, 1)).view(2, 512).mean(1), 2 * nodes[[0, 512]], rtol=0.02, atol=0)
+    phi_q, phi_k = (positive_features(u.expand(draws, 5, d), directions, shift, scale.log() / 2) for u in (q, k))
+    kernels = (phi_q * phi_k).sum(-1)
+    variance = ((4 * s + 8 * s * x).exp() - (4 * s * x).exp()) / D
+    deviations = kernels - (2 * s * x).exp()
+
+    assert (deviations.mean(0).abs() < 4 * (variance / draws).sqrt()).all()
+    squares = deviations.square()
+    assert ((squares.mean(0) - variance).abs() < 4 * squares.std(0) / math.sqrt(draws)).all()
+
+
+def test_directions_of_a_node_are_orthogonal_and_each_is_gaussian(generator: torch.Generator) -> None:
+    directions = node_directions("orthogonal", num_heads=300, dim=4, num_nodes=2, per_node=6, generator=generator)
+    by_node = directions.unflatten(-1, (2, 6))
+    inner = torch.einsum("hdni,hdnj->hnij", by_node, by_node)
+
+    for block in (slice(0, 4), slice(4, 6)):
+        within = inner[..., block, block]
+        torch.testing.assert_close(within, torch.diag_embed(within.diagonal(dim1=-2, dim2=-1)), rtol=0, atol=1e-5)
+    assert directions.shape == (300, 4, 12)
+    assert abs(float(directions.var()) - 1) < 0.05
+    # Squared lengths are χ² of 4 degrees: mean 4, variance 8.
+    lengths = directions.square().sum(1)
+    assert abs(float(lengths.mean()) - 4) < 4 * (8 / 3600) ** 0.5
+    assert abs(float(lengths.var()) - 8) < 1.5
+
+
+def test_orthogonal_directions_lower_the_variance(generator: torch.Generator) -> None:
+    """By a sixth at d = D = 8 and aligned vectors; the closed form is that of independent directions."""
+    s, d, draws = 0.1, 8, 20_000
+    variances = []
+    for omega in OMEGAS:
+        directions = node_directions(omega, num_heads=draws, dim=d, num_nodes=1, per_node=d, generator=generator)
+        exponents = 2 * math.sqrt(2 * s) * directions[:, 0] - 2 * s  # q = k = the first axis
+        variances.append(float(exponents.exp().mean(-1).var()))
+
+    assert variances[0] == pytest.approx((math.exp(12 * s) - math.exp(4 * s)) / d, rel=0.05)
+    assert variances[1] < 0.9 * variances[0]
+
+
+def test_independent_directions_are_one_draw(generator: torch.Generator) -> None:
+    directions = node_directions("iid", num_heads=2, dim=4, num_nodes=3, per_node=5, generator=generator)
+
+    assert torch.equal(directions, torch.randn(2, 4, 15, generator=torch.Generator().manual_seed(0)))
 
 
 def test_equal_generators_draw_equal_directions() -> None:

@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 from synthbench.knobs import knob
 from synthbench.layers import project
-from synthbench.mechanisms._feature_maps import clip_exponent, gaussian, node_constants, unit_vectors
-from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
+from synthbench.mechanisms._feature_maps import clip_exponent, unit_vectors
+from synthbench.mechanisms.base import Side, mechanism
+from synthbench.mechanisms.slay._base import QuadratureAttention
 
 
 @mechanism
-class SlayHadamard(FeatureAttention):
+class SlayHadamard(QuadratureAttention):
     r"""The square and the exponential of the spherical Yat kernel from one random projection a.
 
     :math:`\psi_{r,i} = \sqrt{w_r} M^{-1} a^2 \exp(clip(\sqrt{2 s_r} a - s_r, \pm 20))`,
@@ -33,15 +34,15 @@ class SlayHadamard(FeatureAttention):
     family: ClassVar = "slay"
     source: ClassVar = "slay2026"
     complexity: ClassVar = "T R M d"
+    unbiased: ClassVar = False
+    positive: ClassVar = True
 
-    R: int = knob(3, "quadrature nodes", low=1, high=64)
     M: int = knob(32, "random features a node", low=1, high=1024)
-    epsilon: float = knob(1e-3, "added to the squared distance", low=0, high=1)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the frozen directions, one set a head and node."""
-        nodes, weights = node_constants(self.R, self.epsilon, self.M)
-        self.directions = nn.Buffer(gaussian(self.num_heads, self.head_dim, self.R * self.M, generator=generator))
+        nodes, weights = self.constants(self.M)
+        self.directions = nn.Buffer(self.draw_directions(self.M, generator))
         self.tilt = nn.Buffer((2 * nodes).sqrt(), persistent=False)
         self.shift = nn.Buffer(nodes, persistent=False)
         self.log_scale = nn.Buffer(weights.log() / 2 - math.log(self.M), persistent=False)

@@ -4,15 +4,16 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from synthbench.knobs import knob
-from synthbench.mechanisms._feature_maps import laguerre_directions, positive_features, unit_vectors
-from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
+from synthbench.mechanisms._feature_maps import unit_vectors
+from synthbench.mechanisms.base import Side, mechanism
+from synthbench.mechanisms.slay._base import QuadratureAttention
 
 
 @mechanism
-class SlayLaplace(FeatureAttention):
+class SlayLaplace(QuadratureAttention):
     r"""Only the Laplace factor of the spherical Yat kernel: :math:`\psi_r = \sqrt{C \alpha_r / 4}\, PRF_r(\hat u)`.
 
     Writing :math:`x^2 / (C - 2x) = (C^2 / 4) / (C - 2x) - C / 4 - x / 2` and dropping the affine rest leaves
@@ -28,25 +29,15 @@ class SlayLaplace(FeatureAttention):
     family: ClassVar = "slay"
     source: ClassVar = "slay2026"
     complexity: ClassVar = "T R M d"
+    unbiased: ClassVar = False
+    positive: ClassVar = True
 
-    R: int = knob(3, "quadrature nodes", low=1, high=64)
     M: int = knob(32, "positive random features a node", low=1, high=1024)
-    epsilon: float = knob(1e-3, "added to the squared distance", low=0, high=1)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the frozen directions, one set a head and node."""
-        directions, shift, weights = laguerre_directions(
-            self.R,
-            self.epsilon,
-            num_heads=self.num_heads,
-            dim=self.head_dim,
-            per_node=self.M,
-            generator=generator,
-        )
         C = 2 + self.epsilon
-        self.directions = nn.Buffer(directions)
-        self.shift = nn.Buffer(shift, persistent=False)
-        self.log_scale = nn.Buffer((C**2 / 4 * weights / self.M).log() / 2, persistent=False)
+        self.keep_positive_features(self.M, generator, scale=C**2 / 4)
 
     def features(
         self,
@@ -54,4 +45,4 @@ class SlayLaplace(FeatureAttention):
         side: Side,  # noqa: ARG002 - both sides alike
     ) -> Float[Tensor, "*batch length features"]:
         """Positive random features of all nodes, side by side."""
-        return positive_features(unit_vectors(x), self.directions, self.shift, self.log_scale)
+        return self.exponential(unit_vectors(x))

@@ -1,0 +1,105 @@
+"""What the variants of SLAY share: the nodes of the quadrature, and a polynomial factor beside an exponential one."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.knobs import knob
+from synthbench.mechanisms._feature_maps import (
+    Omega,
+    gaussian,
+    node_constants,
+    node_directions,
+    positive_features,
+    unit_vectors,
+)
+from synthbench.mechanisms._quadrature import Rule
+from synthbench.mechanisms.base import FeatureAttention, Side
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class QuadratureAttention(FeatureAttention):
+    r"""Attention by features for the nodes of a quadrature of :math:`x^2 \int_0^\infty e^{-s (C - 2x)} ds`."""
+
+    unbiased: ClassVar[bool]
+    r"""Whether the kernel expects :math:`x^2 \sum_r w_r e^{2 s_r x}`, but for draws that reach the exponents' clip."""
+    positive: ClassVar[bool]
+    """Whether no kernel value is negative, whatever is drawn."""
+
+    # `mechanism` makes dataclasses of the units, which ruff cannot see here: a knob is a field, not a shared default.
+    R: int = knob(3, "quadrature nodes", low=1, high=64)
+    epsilon: float = knob(1e-3, "added to the squared distance", low=0, high=1)
+    quadrature: Rule = knob("gauss-laguerre", "rule for the nodes: the paper's, or the best exponential sum")  # noqa: RUF009
+    omega: Omega = knob("iid", "how the directions of a head and node depend on each other")  # noqa: RUF009
+
+    def constants(self, per_node: int) -> tuple[Tensor, Tensor]:
+        """Node and weight of every feature."""
+        return node_constants(self.quadrature, self.R, self.epsilon, per_node)
+
+    def draw_directions(self, per_node: int, generator: torch.Generator | None) -> Tensor:
+        """Draw the directions [heads, head_dim, R * per_node], one set a head and node."""
+        return node_directions(
+            self.omega,
+            num_heads=self.num_heads,
+            dim=self.head_dim,
+            num_nodes=self.R,
+            per_node=per_node,
+            generator=generator,
+        )
+
+    def keep_positive_features(self, per_node: int, generator: torch.Generator | None, *, scale: float = 1.0) -> None:
+        r"""Draw what :meth:`exponential` needs for :math:`scale \sum_r w_r e^{2 s_r x}`."""
+        nodes, weights = self.constants(per_node)
+        self.directions = nn.Buffer((2 * nodes).sqrt() * self.draw_directions(per_node, generator))
+        self.shift = nn.Buffer(nodes, persistent=False)
+        self.log_scale = nn.Buffer((scale * weights / per_node).log() / 2, persistent=False)
+
+    def exponential(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length features"]:
+        """Positive random features of all nodes, side by side."""
+        return positive_features(unit, self.directions, self.shift, self.log_scale)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ProductAttention(QuadratureAttention):
+    r"""Polynomial features for :math:`x^2`, tensor positive random features for the exponentials, kept as two factors.
+
+    A unit says what the first factor is: a row of the paper's table 1.
+    """
+
+    dimension: ClassVar[str]
+    """Width of the polynomial factor, in d and the hyper-parameters."""
+    feature_cost: ClassVar[str]
+    """What the polynomial factor of one vector costs."""
+
+    D: int = knob(16, "positive random features a node", low=1, high=1024)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw what the polynomial factor needs, then the directions."""
+        self.draw_polynomial(generator)
+        self.keep_positive_features(self.D, generator)
+
+    @abstractmethod
+    def draw_polynomial(self, generator: torch.Generator | None) -> None:
+        """Create the frozen tensors of the polynomial factor."""
+
+    @abstractmethod
+    def polynomial(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length polynomial"]:
+        """The polynomial factor of unit vectors."""
+
+    def features(
+        self,
+        x: Float[Tensor, "*batch length key_dim"],
+        side: Side,  # noqa: ARG002 - both sides alike
+    ) -> Tensor | tuple[Tensor, ...]:
+        """The polynomial factor and the exponential one."""
+        unit = unit_vectors(x)
+        return self.polynomial(unit), self.exponential(unit)
+
+
+def unit_anchors(dim: int, num_anchors: int, generator: torch.Generator | None) -> Float[Tensor, "dim num_anchors"]:
+    """Columns drawn uniformly on the sphere."""
+    return unit_vectors(gaussian(num_anchors, dim, generator=generator)).mT.contiguous()

@@ -1,0 +1,55 @@
+"""SLAY with the exact polynomial factor."""
+
+import math
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.knobs import knob
+from synthbench.layers import project
+from synthbench.mechanisms.base import mechanism
+from synthbench.mechanisms.slay._base import ProductAttention
+
+
+@mechanism
+class SlayExact(ProductAttention):
+    r"""The square without error ⊗ positive random features.
+
+    :math:`\langle vec(u u^T), vec(v v^T) \rangle = (u \cdot v)^2`.
+
+    ``form=symmetric`` keeps each product :math:`u_i u_j` once, times :math:`\sqrt 2` for i < j: the same kernel from
+    d (d + 1) / 2 features instead of the d² of ``form=full``.
+
+    State: ``d (d + 1) / 2 * R * D * (value_dim + 1)`` numbers a head, or ``d^2 * R * D * (value_dim + 1)``.
+
+    Source: Luna et al. (2026), section 2.4 and table 1, where the width is d².
+    """
+
+    name: ClassVar = "slay-exact"
+    label: ClassVar = "Exact vec(uuᵀ)"
+    family: ClassVar = "slay"
+    source: ClassVar = "slay2026"
+    complexity: ClassVar = "T R D d^3"
+    dimension: ClassVar = "d (d + 1) / 2"
+    feature_cost: ClassVar = "d^2"
+    unbiased: ClassVar = True
+    positive: ClassVar = True
+
+    form: Literal["symmetric", "full"] = knob("symmetric", "each product of two coordinates once, or in both orders")
+
+    def draw_polynomial(self, generator: torch.Generator | None) -> None:  # noqa: ARG002 - nothing here is random
+        """Set up the two selections whose product is all products of coordinates."""
+        is_full = self.form == "full"
+        identity = torch.eye(self.head_dim)
+        offset = -self.head_dim if is_full else 0
+        first, second = torch.triu_indices(self.head_dim, self.head_dim, offset)
+        scale = torch.ones(len(first)) if is_full else torch.where(first < second, math.sqrt(2), 1.0)
+        self.first = nn.Buffer(identity[:, first] * scale, persistent=False)
+        self.second = nn.Buffer(identity[:, second], persistent=False)
+
+    def polynomial(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length products"]:
+        """Products of two coordinates."""
+        # Not by indexing, whose gradient adds up in no fixed order on a GPU.
+        return project(unit, self.first) * project(unit, self.second)

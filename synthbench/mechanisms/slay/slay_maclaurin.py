@@ -1,0 +1,50 @@
+"""SLAY with random Maclaurin features for the polynomial factor."""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.knobs import knob
+from synthbench.layers import project
+from synthbench.mechanisms.base import mechanism
+from synthbench.mechanisms.slay._base import ProductAttention
+
+
+@mechanism
+class SlayMaclaurin(ProductAttention):
+    r"""Products of two random projections, :math:`P^{-1/2} [(r_i \cdot u)(t_i \cdot u)]_i`, ⊗ positive random features.
+
+    The entries of r and t are ±1, so that the kernel expects :math:`x^2`. It is signed: kernel values and denominators
+    can be negative or vanish, which the guard "add" leaves visible. The projections are shared by the heads.
+
+    State: ``P * R * D * (value_dim + 1)`` numbers a head.
+
+    Source: Luna et al. (2026), appendix C, after Kar & Karnick (2012). Their code draws r and t from N(0, I / d), whose
+    kernel expects :math:`x^2 / d^2`.
+    """
+
+    name: ClassVar = "slay-maclaurin"
+    label: ClassVar = "Random Maclaurin"
+    family: ClassVar = "slay"
+    source: ClassVar = "slay2026"
+    complexity: ClassVar = "T R P D d"
+    dimension: ClassVar = "P"
+    feature_cost: ClassVar = "d P"
+    unbiased: ClassVar = True
+    positive: ClassVar = False
+
+    P: int = knob(8, "products of two projections", low=1, high=1024)
+
+    def draw_polynomial(self, generator: torch.Generator | None) -> None:
+        """Draw the frozen signs."""
+        signs = 2 * torch.randint(2, (2, self.head_dim, self.P), generator=generator) - 1
+        first, second = signs.to(torch.get_default_dtype())
+        self.first = nn.Buffer(first / math.sqrt(self.P))
+        self.second = nn.Buffer(second)
+
+    def polynomial(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length products"]:
+        """Products of two projections."""
+        return project(unit, self.first) * project(unit, self.second)

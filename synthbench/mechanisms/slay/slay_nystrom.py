@@ -1,0 +1,55 @@
+"""SLAY with Nyström features for the polynomial factor."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.knobs import knob
+from synthbench.layers import project
+from synthbench.mechanisms.base import mechanism
+from synthbench.mechanisms.slay._base import ProductAttention, unit_anchors
+
+
+@mechanism
+class SlayNystrom(ProductAttention):
+    r"""Anchor features, whitened: :math:`[(u \cdot a_p)^2]_p (K + \lambda I)^{-1/2}`, ⊗ positive random features.
+
+    :math:`K_{pq} = (a_p \cdot a_q)^2`. The kernel :math:`k(u)^T (K + \lambda I)^{-1} k(v)` is biased, exact on the
+    anchors as λ falls and everywhere once d (d + 1) / 2 of them span the squares. Whitening costs the sign: kernel
+    values and denominators can be negative or vanish, which the guard "add" leaves visible. The anchors are shared by
+    the heads.
+
+    State: ``P * R * D * (value_dim + 1)`` numbers a head.
+
+    Source: Luna et al. (2026), appendix C, after Williams & Seeger (2000); λ from their code, which also scales by
+    :math:`P^{-1/2}`. Table 1 calls it unbiased approximately.
+    """
+
+    name: ClassVar = "slay-nystrom"
+    label: ClassVar = "Nyström"
+    family: ClassVar = "slay"
+    source: ClassVar = "slay2026"
+    complexity: ClassVar = "T R P D d"
+    dimension: ClassVar = "P"
+    feature_cost: ClassVar = "d P + P^2"
+    unbiased: ClassVar = False
+    positive: ClassVar = False
+
+    P: int = knob(8, "anchors", low=1, high=1024)
+    ridge: float = knob(1e-3, "λ, added to the diagonal of the anchors' kernel", low=1e-6, high=1)
+
+    def draw_polynomial(self, generator: torch.Generator | None) -> None:
+        """Draw the frozen anchors; find the inverse square root of their kernel, in float64."""
+        anchors = unit_anchors(self.head_dim, self.P, generator)
+        exact = anchors.double()
+        values, vectors = torch.linalg.eigh((exact.mT @ exact).square())
+        # Eigenvalues that are zero round to either side of it.
+        scales = (values.clamp(min=0) + self.ridge).rsqrt()
+        self.anchors = nn.Buffer(anchors)
+        self.whitening = nn.Buffer(((vectors * scales) @ vectors.mT).to(anchors.dtype))
+
+    def polynomial(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length anchors"]:
+        """Whitened squared cosines with the anchors."""
+        return project(project(unit, self.anchors).square(), self.whitening)

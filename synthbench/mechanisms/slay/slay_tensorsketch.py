@@ -1,0 +1,48 @@
+"""SLAY with a TensorSketch for the polynomial factor."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.knobs import knob
+from synthbench.layers import project
+from synthbench.mechanisms.base import mechanism
+from synthbench.mechanisms.slay._base import ProductAttention
+from synthbench.mechanisms.slay._sketch import circular_convolution, count_sketch
+
+
+@mechanism
+class SlayTensorsketch(ProductAttention):
+    r"""A sketch of u ⊗ u: two CountSketches of u, convolved on a circle of P places, ⊗ positive random features.
+
+    Unbiased for :math:`x^2`, and signed: kernel values and denominators can be negative or vanish, which the guard
+    "add" leaves visible. The sketches are shared by the heads.
+
+    State: ``P * R * D * (value_dim + 1)`` numbers a head.
+
+    Source: Luna et al. (2026), section 2.4, after Pham & Pagh (2013). Their table 1 calls it unbiased only
+    approximately; the sketch is so exactly. Their code also scales by :math:`P^{-1/2}`, which biases it.
+    """
+
+    name: ClassVar = "slay-tensorsketch"
+    label: ClassVar = "TensorSketch"
+    family: ClassVar = "slay"
+    source: ClassVar = "slay2026"
+    complexity: ClassVar = "T R P D d"
+    dimension: ClassVar = "P"
+    feature_cost: ClassVar = "d + P log P"
+    unbiased: ClassVar = True
+    positive: ClassVar = False
+
+    P: int = knob(8, "width of the sketch", low=1, high=1024)
+
+    def draw_polynomial(self, generator: torch.Generator | None) -> None:
+        """Draw the two frozen sketches."""
+        self.first = nn.Buffer(count_sketch(self.head_dim, self.P, generator=generator))
+        self.second = nn.Buffer(count_sketch(self.head_dim, self.P, generator=generator))
+
+    def polynomial(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length sketch"]:
+        """The sketch of u ⊗ u."""
+        return circular_convolution(project(unit, self.first), project(unit, self.second))
