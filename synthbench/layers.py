@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from synthbench.errors import UsageError
+
 
 def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator | None) -> nn.Parameter:
     """A parameter drawn uniformly from [-bound, bound]."""
@@ -25,6 +27,20 @@ def project(
     Unlike ``x @ weight`` it never expands the weight: axes that only ``x`` has become rows of one product.
     """
     return torch.einsum("...td,...dm->...tm", x, weight)
+
+
+def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``x weight + bias``, of one member or of stacked ones."""
+    if weight.ndim == 2:
+        return nn.functional.linear(x, weight.mT, bias)
+    rows = x.flatten(1, -2)
+    product = torch.bmm(rows, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, weight)
+    return product.reshape(*x.shape[:-1], product.shape[-1])
+
+
+def _beside(values: Tensor, x: Tensor) -> Tensor:
+    """Values [dim], or stacked [members, dim], as a tensor that broadcasts along the last axis of ``x``."""
+    return values if values.ndim == 1 else values.view(len(values), *[1] * (x.ndim - 2), values.shape[-1])
 
 
 class Mixer(nn.Module, ABC):
@@ -91,14 +107,85 @@ class Linear(MemberLayer):
 
     def forward(self, x: Float[Tensor, "*leading in_features"]) -> Float[Tensor, "*leading out_features"]:
         """Apply to the last axis."""
-        if self.weight.ndim == 2:
-            return nn.functional.linear(x, self.weight.mT, self.bias)
-        rows = x.flatten(1, -2)
-        if self.bias is None:
-            product = torch.bmm(rows, self.weight)
-        else:
-            product = torch.baddbmm(self.bias.unsqueeze(1), rows, self.weight)
-        return product.reshape(*x.shape[:-1], product.shape[-1])
+        return _affine(x, self.weight, self.bias)
+
+
+class LayerNorm(MemberLayer):
+    """Zero mean and unit variance over the last axis, then a gain and a shift that begin at 1 and 0.
+
+    ``weight`` and ``bias`` are [dim]; stacked they are [members, dim] and ``x`` begins with the member axis.
+
+    Source: Ba et al. (2016), eq. 4; epsilon as in PyTorch.
+    """
+
+    epsilon = 1e-5
+
+    def __init__(self, dim: int) -> None:
+        """Create gain and shift."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.bias = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, x: Float[Tensor, "*leading dim"]) -> Float[Tensor, "*leading dim"]:
+        """Normalise every vector by itself."""
+        if self.weight.ndim == 1:
+            return nn.functional.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.epsilon)
+        normal = nn.functional.layer_norm(x, x.shape[-1:], eps=self.epsilon)
+        return torch.addcmul(_beside(self.bias, x), normal, _beside(self.weight, x))
+
+
+class YatProduct(MemberLayer):
+    r"""The Yat product with every unit: :math:`s (w_i \cdot x + b_i)^2 / (\|w_i - x\|^2 + \epsilon)`.
+
+    It needs no activation, and tends to :math:`s (w_i \cdot u)^2` far out along a unit direction u. The scale
+    :math:`s = (n / \log(1 + n))^\alpha` has a learned :math:`\alpha`, 1 at first; n is the number of units. Squared
+    distances come from inner products, in float32 or better, and are at least 0.
+
+    ``weight`` is [in, units], ``bias`` [units] and ``alpha`` [1]; stacked they get a leading member axis and ``x``
+    begins with one.
+
+    Source: Bouhsine (2026), sections 2.1 and 2.3. The sum over units written there is the linear layer that follows.
+    The paper does not say how the weights begin: uniform in ±1/√fan_in, as in :class:`Linear`.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_units: int,
+        *,
+        bias: bool,
+        epsilon: float = 1e-3,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """Draw weight, then bias, from ``generator`` (the process-wide one if None).
+
+        Raises:
+            UsageError: If ``epsilon`` is not positive.
+        """
+        super().__init__()
+        if not epsilon > 0:
+            raise UsageError(f"epsilon is {epsilon:g}; allowed: a positive number")
+        bound = 1 / math.sqrt(in_features)
+        self.weight = uniform((in_features, num_units), bound, generator)
+        self.bias = uniform((num_units,), bound, generator) if bias else None
+        self.alpha = nn.Parameter(torch.ones(1))
+        self.epsilon = epsilon
+
+    def forward(self, x: Float[Tensor, "*leading in_features"]) -> Float[Tensor, "*leading units"]:
+        """Apply to the last axis."""
+        # Where w and x are close, half-precision products would leave nothing of their distance.
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        wide, weight = x.to(dtype), self.weight.to(dtype)
+        inner = _affine(wide, weight, None)
+        norms = wide.square().sum(-1, keepdim=True) + _beside(weight.square().sum(-2), x)
+        distances = (norms - 2 * inner).clamp(min=0)
+        aligned = inner if self.bias is None else inner + _beside(self.bias, x)
+        return (self.scale(x) * aligned.square() / (distances + self.epsilon)).to(x.dtype)
+
+    def scale(self, x: Float[Tensor, "*leading in_features"]) -> Tensor:
+        """The factor s, one a member, shaped to broadcast against the output at ``x``."""
+        num_units = self.weight.shape[-1]
+        return (_beside(self.alpha, x) * math.log(num_units / math.log1p(num_units))).exp()
 
 
 class Embedding(MemberLayer):

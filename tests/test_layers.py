@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.layers import Embedding, Linear, project, uniform
+from synthbench.errors import UsageError
+from synthbench.layers import Embedding, LayerNorm, Linear, YatProduct, project, uniform
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -58,6 +59,155 @@ def test_stacked_linear_layers_compute_what_each_computes_alone(
     expected = torch.stack([member(x[i]) for i, member in enumerate(members)])
 
     torch.testing.assert_close(stacked(x), expected)
+
+
+def test_layer_norm_leaves_zero_mean_and_unit_variance() -> None:
+    layer = LayerNorm(50).double()
+    x = 3 + 7 * torch.randn(2, 4, 50, generator=generator(), dtype=torch.float64)
+
+    torch.testing.assert_close(layer(x).mean(-1), torch.zeros(2, 4, dtype=torch.float64))
+    torch.testing.assert_close(layer(x).var(-1, correction=0), torch.ones(2, 4, dtype=torch.float64), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(6,), (7, 6), (2, 3, 7, 6)])
+def test_stacked_layer_norms_compute_what_each_computes_alone(shape: tuple[int, ...]) -> None:
+    members = [LayerNorm(6).double() for _ in range(2)]
+    for seed, member in enumerate(members):
+        for parameter in member.parameters():
+            parameter.data.normal_(generator=generator(seed))
+    stacked = LayerNorm(6)
+    stacked.weight, stacked.bias = (stack([getattr(m, name) for m in members]) for name in ("weight", "bias"))
+    x = torch.randn(2, *shape, generator=generator(2), dtype=torch.float64)
+
+    expected = torch.stack([member(x[i]) for i, member in enumerate(members)])
+
+    torch.testing.assert_close(stacked(x), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("alpha", [1.0, 0.0, 2.68])
+def test_yat_units_score_alignment_over_distance(
+    bias: bool,  # noqa: FBT001 - a case, not a switch
+    alpha: float,
+) -> None:
+    layer = YatProduct(5, 7, bias=bias, epsilon=0.01, generator=generator()).double()
+    layer.alpha.data.fill_(alpha)
+    x = torch.randn(2, 4, 5, generator=generator(1), dtype=torch.float64)
+    scale = (7 / math.log(8)) ** alpha
+
+    expected = torch.stack(
+        [
+            scale
+            * (x @ layer.weight[:, unit] + (0 if layer.bias is None else layer.bias[unit])) ** 2
+            / ((x - layer.weight[:, unit]).square().sum(-1) + 0.01)
+            for unit in range(7)
+        ],
+        dim=-1,
+    )
+
+    torch.testing.assert_close(layer(x), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_yat_units_begin_as_linear_layers_do_and_with_an_alpha_of_one() -> None:
+    layer = YatProduct(400, 300, bias=True, generator=generator())
+    linear = Linear(400, 300, bias=True, generator=generator())
+
+    assert torch.equal(layer.weight, linear.weight)
+    assert layer.bias is not None
+    assert linear.bias is not None
+    assert torch.equal(layer.bias, linear.bias)
+    assert layer.alpha.item() == 1
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(7, 5), (2, 7, 5), (2, 3, 7, 5)])
+def test_stacked_yat_units_compute_what_each_computes_alone(
+    bias: bool,  # noqa: FBT001 - a case, not a switch
+    shape: tuple[int, ...],
+) -> None:
+    members = [YatProduct(5, 3, bias=bias, generator=generator(seed)).double() for seed in range(2)]
+    for seed, member in enumerate(members):
+        member.alpha.data.fill_(1 + seed)
+    stacked = YatProduct(5, 3, bias=bias)
+    stacked.weight, stacked.alpha = (stack([getattr(m, name) for m in members]) for name in ("weight", "alpha"))
+    if bias:
+        stacked.bias = stack([member.bias for member in members if member.bias is not None])
+    x = torch.randn(2, *shape, generator=generator(2), dtype=torch.float64)
+
+    expected = torch.stack([member(x[i]) for i, member in enumerate(members)])
+
+    torch.testing.assert_close(stacked(x), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_of_yat_units_are_those_of_finite_differences() -> None:
+    layer = YatProduct(3, 2, bias=True, epsilon=0.1, generator=generator()).double()
+    x = torch.randn(4, 3, generator=generator(1), dtype=torch.float64, requires_grad=True)
+
+    def run(*tensors: Tensor) -> Tensor:
+        names = [name for name, _ in layer.named_parameters()]
+        out: Tensor = torch.func.functional_call(layer, dict(zip(names, tensors[1:], strict=True)), (tensors[0],))
+        return out
+
+    assert torch.autograd.gradcheck(run, (x, *layer.parameters()))
+
+
+def test_yat_units_are_finite_and_not_negative_at_their_own_weights() -> None:
+    layer = YatProduct(16, 200, bias=False, epsilon=1e-6, generator=generator())
+    layer.weight.data.mul_(100)
+
+    response = layer(layer.weight.mT)
+
+    assert response.isfinite().all()
+    assert (response >= 0).all()
+
+
+def test_distances_of_half_precision_inputs_are_taken_in_float32() -> None:
+    exact = YatProduct(64, 8, bias=False, epsilon=0.01, generator=generator()).bfloat16().double()
+    rough = YatProduct(64, 8, bias=False, epsilon=0.01, generator=generator()).bfloat16()
+    near = (1.01 * exact.weight.mT).bfloat16()
+
+    response = rough(near)
+
+    assert response.dtype == torch.bfloat16
+    torch.testing.assert_close(response.double(), exact(near.double()), rtol=0.01, atol=1e-3)
+
+
+def test_a_distance_that_nothing_is_added_to_is_refused() -> None:
+    with pytest.raises(UsageError, match="epsilon is 0; allowed: a positive number"):
+        YatProduct(3, 2, bias=True, epsilon=0.0)
+
+
+def test_theorem_20_one_yat_unit_computes_xor() -> None:
+    """The weights of the paper give 0 where xor is 0; with a bias of -1/2 and w = (1/2, 1/2) the reverse is exact."""
+    corners = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=torch.float64)
+    unit = YatProduct(2, 1, bias=True, epsilon=0.5).double()
+    assert unit.bias is not None
+    with torch.no_grad():
+        unit.alpha.zero_()  # a scale of 1
+        unit.weight.copy_(torch.tensor([[1], [-1]]))
+        unit.bias.zero_()
+        separated = unit(corners).squeeze(-1)
+        unit.weight.fill_(0.5)
+        unit.bias.fill_(-0.5)
+        exact = unit(corners).squeeze(-1)
+
+    torch.testing.assert_close(separated, torch.tensor([0, 1 / 5.5, 1 / 1.5, 0], dtype=torch.float64))
+    torch.testing.assert_close(1 - 4 * exact, torch.tensor([0, 1, 1, 0], dtype=torch.float64))
+
+
+def test_theorem_4_three_yat_units_make_an_inverse_multiquadric() -> None:
+    """The second difference in the bias is 2 / (‖w - x‖² + ε), whose translates are dense in C of a compact set."""
+    unit = YatProduct(4, 3, bias=True, epsilon=0.2, generator=generator()).double()
+    assert unit.bias is not None
+    x = torch.randn(9, 4, generator=generator(1), dtype=torch.float64)
+    with torch.no_grad():
+        unit.alpha.zero_()
+        unit.weight.copy_(unit.weight[:, :1].expand(4, 3))
+        unit.bias.copy_(torch.tensor([-1.0, 0.0, 1.0]))
+        below, at, above = unit(x).unbind(-1)
+
+    distances = (x - unit.weight[:, 0].detach()).square().sum(-1)
+    torch.testing.assert_close(below - 2 * at + above, 2 / (distances + 0.2))
 
 
 def test_embedding_looks_up_rows() -> None:

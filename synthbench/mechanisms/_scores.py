@@ -8,7 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-Normaliser = Literal["softmax", "sum"]
+from synthbench.mechanisms._squashing import softermax, softermax_parts
+
+Normaliser = Literal["softmax", "sum", "softermax"]
 Scores = Callable[[Tensor, Tensor], Tensor]
 
 DENSE_MAX_LENGTH = 1024
@@ -27,11 +29,16 @@ def attend(
     q: Float[Tensor, "*batch queries key_dim"],
     k: Float[Tensor, "*batch length key_dim"],
     v: Float[Tensor, "*batch length value_dim"],
+    *,
+    power: float = 1.0,
 ) -> Float[Tensor, "*batch queries value_dim"]:
-    """Mix the values 0..t by the normalised scores of query t; the queries are the last of the length."""
+    """Mix the values 0..t by the normalised scores of query t; the queries are the last of the length.
+
+    ``power`` is the exponent of ``softermax``, which ``softmax`` and ``sum`` do not have.
+    """
     if q.shape[-2] <= BLOCK or k.shape[-2] <= DENSE_MAX_LENGTH:
-        return dense(scores, normaliser, q, k, v)
-    return blocked(scores, normaliser, q, k, v)
+        return dense(scores, normaliser, q, k, v, power=power)
+    return blocked(scores, normaliser, q, k, v, power=power)
 
 
 def dense(
@@ -40,9 +47,11 @@ def dense(
     q: Float[Tensor, "*batch queries key_dim"],
     k: Float[Tensor, "*batch length key_dim"],
     v: Float[Tensor, "*batch length value_dim"],
+    *,
+    power: float = 1.0,
 ) -> Float[Tensor, "*batch queries value_dim"]:
     """Attend with all scores in memory."""
-    return _mix(scores(q, k), normaliser, v)
+    return _mix(scores(q, k), normaliser, v, power)
 
 
 def blocked(
@@ -51,6 +60,8 @@ def blocked(
     q: Float[Tensor, "*batch queries key_dim"],
     k: Float[Tensor, "*batch length key_dim"],
     v: Float[Tensor, "*batch length value_dim"],
+    *,
+    power: float = 1.0,
 ) -> Float[Tensor, "*batch queries value_dim"]:
     """Attend a block of queries at a time; a backward pass computes the block's scores again.
 
@@ -58,7 +69,7 @@ def blocked(
     """
 
     def attend_block(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return _mix(scores(q, k), normaliser, v)
+        return _mix(scores(q, k), normaliser, v, power)
 
     outs = []
     first = k.shape[-2] - q.shape[-2]
@@ -74,20 +85,25 @@ def blocked(
 
 
 def weights(
-    scores: Float[Tensor, "*batch queries keys"], normaliser: Normaliser
+    scores: Float[Tensor, "*batch queries keys"], normaliser: Normaliser, *, power: float = 1.0
 ) -> Float[Tensor, "*batch queries keys"]:
     """Mask the scores and normalise each row; the last query stands at the last key."""
     queries, keys = scores.shape[-2:]
-    if normaliser == "sum":
-        masked = scores.tril(keys - queries)
-        return masked / (masked.sum(-1, keepdim=True) + SUM_DELTA)
-    future = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).triu(keys - queries + 1)
-    return scores.masked_fill(future, -torch.inf).softmax(-1)
+    if normaliser == "softmax":
+        future = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).triu(keys - queries + 1)
+        return scores.masked_fill(future, -torch.inf).softmax(-1)
+    masked = scores.tril(keys - queries)
+    if normaliser == "softermax":
+        return softermax(masked, power, SUM_DELTA)
+    return masked / (masked.sum(-1, keepdim=True) + SUM_DELTA)
 
 
-def _mix(scores: Tensor, normaliser: Normaliser, v: Tensor) -> Tensor:
+def _mix(scores: Tensor, normaliser: Normaliser, v: Tensor, power: float) -> Tensor:
     """:func:`weights` times the values; sums are divided after the product, where there are fewer of them."""
-    if normaliser == "sum":
-        masked = scores.tril(scores.shape[-1] - scores.shape[-2])
-        return (masked @ v) / (masked.sum(-1, keepdim=True) + SUM_DELTA)
-    return weights(scores, normaliser) @ v
+    if normaliser == "softmax":
+        return weights(scores, normaliser) @ v
+    masked = scores.tril(scores.shape[-1] - scores.shape[-2])
+    if normaliser == "softermax":
+        numerators, denominator = softermax_parts(masked, power, SUM_DELTA)
+        return (numerators @ v) / denominator
+    return (masked @ v) / (masked.sum(-1, keepdim=True) + SUM_DELTA)

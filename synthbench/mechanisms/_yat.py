@@ -1,7 +1,16 @@
-"""The Yat kernel, which two mechanisms normalise differently."""
+"""The Yat kernel, and what attention by it shares: the choice of a normaliser."""
 
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.mechanisms._scores import Normaliser
+from synthbench.mechanisms.base import ScoreAttention
 
 
 def yat_kernel(
@@ -11,7 +20,56 @@ def yat_kernel(
 
     The squared distance comes from inner products, which is cheap but can round below zero where q ≈ k; it is then
     taken for zero, so that the kernel stays finite. The code behind the papers' tables does not guard this.
+
+    For one q it is largest at k = (1 + epsilon/‖q‖²) q, where it is ‖q‖⁴/epsilon + ‖q‖²; Bouhsine (2026, prop. 11) has
+    its value at k = q, ‖q‖⁴/epsilon. Its gradient is that of theorem 5 there; proposition 12 has a sign wrong.
     """
     inner = q @ k.mT
     norms = q.square().sum(-1).unsqueeze(-1) + k.square().sum(-1).unsqueeze(-2)
     return inner.square() / ((norms - 2 * inner).clamp(min=0) + epsilon)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class YatAttention(ScoreAttention):
+    """Attention by a kernel that is never negative, made weights by any of three normalisers."""
+
+    # `mechanism` makes dataclasses of the units, which ruff cannot see here: a knob is a field, not a shared default.
+    normaliser: Normaliser = knob("softmax", "what makes weights of the kernel's values")  # noqa: RUF009
+    scale: float = knob(1.0, "factor of the values; softmax only", low=1e-6, high=1e6)
+    power: float = knob(1.0, "exponent of the values; softermax only, 1 is sum", low=0.25, high=16)
+
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        """Refuse a scale or a power that would change nothing.
+
+        Raises:
+            UsageError: If the normaliser makes no use of one that is given.
+        """
+        super().__post_init__(generator)
+        if self.scale != 1 and self.normaliser != "softmax":
+            raise UsageError(
+                f"{self.name}:scale is {self.scale:g}; allowed: 1 with normaliser={self.normaliser}, where a factor of "
+                "all values cancels, any with softmax"
+            )
+        if self.power != 1 and self.normaliser != "softermax":
+            raise UsageError(
+                f"{self.name}:power is {self.power:g}; allowed: 1 with normaliser={self.normaliser}, which raises "
+                "nothing to a power, any with softermax"
+            )
+
+    @property
+    def softermax_power(self) -> float:
+        """The hyper-parameter ``power``."""
+        return self.power
+
+    @abstractmethod
+    def kernel(
+        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
+    ) -> Float[Tensor, "*batch queries keys"]:
+        """The kernel of every pair, never negative."""
+
+    def scores(
+        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
+    ) -> Float[Tensor, "*batch queries keys"]:
+        """The kernel of every pair, times ``scale``."""
+        kernel = self.kernel(q, k)
+        return kernel if self.scale == 1 else self.scale * kernel

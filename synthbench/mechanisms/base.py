@@ -26,6 +26,7 @@ from synthbench.knobs import check, knob
 from synthbench.layers import FieldModule, Linear, Mixer, Rotation
 from synthbench.mechanisms import _linear, _scores
 from synthbench.mechanisms._linear import Guard
+from synthbench.mechanisms._scores import Normaliser
 from synthbench.registry import Registry
 
 Side = Literal["query", "key"]
@@ -51,7 +52,7 @@ class Mechanism(FieldModule, Mixer):
     """Raised by whoever changes what is computed."""
     source: ClassVar[str]
     """Key of the paper in :mod:`synthbench.sources`."""
-    complexity: ClassVar[str]
+    complexity: ClassVar[str] = "not stated"
     """Cost of one head in the length T, the width d of a head and the hyper-parameters: ``T^2 d``."""
 
     model_dim: int = 64
@@ -138,7 +139,7 @@ class Attention(Mechanism):
         """Project to queries, keys and values, each [..., heads, length, head_dim]; positions turn the first two."""
         q, k, v = self.split_heads(self.qkv(x))
         if self.rotation is not None:
-            q, k = self.rotation(q), self.rotation(k)
+            q, k = self.rotation(torch.cat([q, k], dim=-4)).chunk(2, dim=-4)  # the rotation is made once for both
         return q, k, v
 
     def split_heads(self, fused: Float[Tensor, "*batch length fused"]) -> tuple[Tensor, Tensor, Tensor]:
@@ -159,10 +160,22 @@ class Attention(Mechanism):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ScoreAttention(Attention):
-    """Attention by a score for every pair of positions: softmax of the scores, or the scores over their sum."""
+    """Attention by a score for every pair of positions: softmax of the scores, or the scores over their sum.
+
+    A unit whose normaliser is not the softmax sets ``normaliser`` as a class variable, or makes it a hyper-parameter.
+    """
 
     takes_last_queries: ClassVar = True
-    normaliser: ClassVar[Literal["softmax", "sum"]] = "softmax"
+
+    @property
+    def normaliser(self) -> Normaliser:
+        """How the scores of a query become weights: ``softmax``, ``sum`` or ``softermax``."""
+        return "softmax"
+
+    @property
+    def softermax_power(self) -> float:
+        """The exponent of a softermax; no other normaliser has one."""
+        return 1.0
 
     @abstractmethod
     def scores(
@@ -177,13 +190,13 @@ class ScoreAttention(Attention):
         v: Float[Tensor, "*batch heads length value_dim"],
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Attend in one piece, or in blocks of queries where length x length would be large."""
-        return _scores.attend(self.scores, self.normaliser, q, k, v)
+        return _scores.attend(self.scores, self.normaliser, q, k, v, power=self.softermax_power)
 
     def attention_map(
         self, q: Float[Tensor, "*batch heads length key_dim"], k: Float[Tensor, "*batch heads length key_dim"]
     ) -> Float[Tensor, "*batch heads length length"]:
         """The weights that mix the values; row t sums to 1 over the columns 0..t."""
-        return _scores.weights(self.scores(q, k), self.normaliser)
+        return _scores.weights(self.scores(q, k), self.normaliser, power=self.softermax_power)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -1,4 +1,4 @@
-"""Softmax attention over Yat scores."""
+"""Attention over Yat scores, by default their softmax."""
 
 from typing import ClassVar
 
@@ -6,18 +6,22 @@ from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.knobs import knob
-from synthbench.mechanisms._yat import yat_kernel
-from synthbench.mechanisms.base import ScoreAttention, mechanism
+from synthbench.mechanisms._yat import YatAttention, yat_kernel
+from synthbench.mechanisms.base import mechanism
 
 
 @mechanism
-class Yat(ScoreAttention):
+class Yat(YatAttention):
     r"""Softmax over the Yat kernel, :math:`(q \cdot k)^2 / (\|q - k\|^2 + \epsilon)`: alignment over distance.
+
+    ``normaliser=sum`` divides the kernel's values by their sum instead, which is ``yat-sum``; ``softermax`` raises them
+    to ``power`` first: :math:`s_i^n / (\delta + \sum_j s_j^n)` with :math:`\delta` = 1e-6. ``scale`` multiplies what
+    the softmax is taken of; it would cancel in the two others, and is refused there.
 
     State: every key and value so far.
 
-    Source: Bouhsine (2026), section 2.2; the kernel is eq. 1 of the SLAY paper. Queries and keys
-    keep their lengths.
+    Source: Bouhsine (2026), section 2.2, and eq. 3 for the softermax; the kernel is eq. 1 of the SLAY paper. Queries
+    and keys keep their lengths. Neither paper has a scale; the code of the SLAY paper has one, and uses its root.
     """
 
     name: ClassVar = "yat"
@@ -25,11 +29,10 @@ class Yat(ScoreAttention):
     family: ClassVar = "yat"
     source: ClassVar = "nmn2026"
     complexity: ClassVar = "T^2 d"
-    normaliser: ClassVar = "softmax"
 
     epsilon: float = knob(1e-3, "added to the squared distance", low=1e-12, high=1)
 
-    def scores(
+    def kernel(
         self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
     ) -> Float[Tensor, "*batch queries keys"]:
         """The kernel of every pair."""

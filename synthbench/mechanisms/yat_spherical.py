@@ -8,17 +8,22 @@ from torch import Tensor
 
 from synthbench.knobs import knob
 from synthbench.mechanisms._feature_maps import unit_vectors
-from synthbench.mechanisms.base import ScoreAttention, mechanism
+from synthbench.mechanisms._scores import Normaliser
+from synthbench.mechanisms._yat import YatAttention
+from synthbench.mechanisms.base import mechanism
 
 
 @mechanism
-class YatSpherical(ScoreAttention):
+class YatSpherical(YatAttention):
     r"""The Yat kernel of unit vectors, :math:`x^2 / (2 + \epsilon - 2x)` with x the cosine of q and k, over its sum.
+
+    ``normaliser=softmax`` takes a softmax of ``scale`` times the kernel instead, ``softermax`` divides powers of it by
+    their sum, as in ``yat``. The sum needs no scale: a factor of every score cancels.
 
     State: every key and value so far.
 
     Source: Luna et al. (2026), eq. 5, and table 9 for epsilon. The denominator is at least 1e-6, as in their code:
-    x can round above 1.
+    x can round above 1. Other normalisers than the sum: Bouhsine (2026), section 2.2 and eq. 3.
     """
 
     name: ClassVar = "yat-spherical"
@@ -26,11 +31,11 @@ class YatSpherical(ScoreAttention):
     family: ClassVar = "yat"
     source: ClassVar = "slay2026"
     complexity: ClassVar = "T^2 d"
-    normaliser: ClassVar = "sum"
 
+    normaliser: Normaliser = knob("sum", "what makes weights of the kernel's values")
     epsilon: float = knob(1e-3, "added to the squared distance", low=0, high=1)
 
-    def scores(
+    def kernel(
         self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
     ) -> Float[Tensor, "*batch queries keys"]:
         """The kernel of every pair."""

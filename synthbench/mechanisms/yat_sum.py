@@ -17,7 +17,7 @@ class YatSum(ScoreAttention):
     State: every key and value so far.
 
     Source: Luna et al. (2026), eq. 1, normalised as kernel attention is there. Their code takes a softmax of the kernel
-    instead: see ``yat``.
+    instead: see ``yat``, of which this is ``yat:normaliser=sum`` under the name of its own row.
     """
 
     name: ClassVar = "yat-sum"

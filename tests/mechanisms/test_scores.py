@@ -7,7 +7,8 @@ from torch import Tensor
 from synthbench.mechanisms import _scores
 from synthbench.mechanisms._scores import Normaliser
 
-NORMALISERS: list[Normaliser] = ["softmax", "sum"]
+NORMALISERS: list[Normaliser] = ["softmax", "sum", "softermax"]
+POWER = 2.0
 
 
 def inner_squared(q: Tensor, k: Tensor) -> Tensor:
@@ -20,7 +21,7 @@ def draw(length: int) -> list[Tensor]:
 
 
 def run(form: Callable[..., Tensor], normaliser: Normaliser, inputs: list[Tensor]) -> list[Tensor]:
-    out = form(inner_squared, normaliser, *inputs)
+    out = form(inner_squared, normaliser, *inputs, power=POWER)
     return [out.detach(), *torch.autograd.grad(out.sin().sum(), inputs)]
 
 
@@ -36,7 +37,7 @@ def test_blocks_equal_one_piece_and_so_do_their_gradients(
 
     torch.testing.assert_close(run(_scores.blocked, normaliser, inputs), expected, rtol=1e-10, atol=1e-10)
     with torch.no_grad():
-        torch.testing.assert_close(_scores.blocked(inner_squared, normaliser, *inputs), expected[0])
+        torch.testing.assert_close(_scores.blocked(inner_squared, normaliser, *inputs, power=POWER), expected[0])
 
 
 @pytest.mark.parametrize(("length", "is_blocked"), [(16, False), (17, True)])
@@ -76,8 +77,35 @@ def test_sum_weights_are_scores_over_their_masked_sum() -> None:
     torch.testing.assert_close(_scores.weights(scores, "sum"), expected, rtol=1e-12, atol=0)
 
 
-def test_a_query_that_scores_nothing_gets_nothing() -> None:
+def test_softermax_weights_are_powers_over_their_masked_sum() -> None:
+    scores = torch.tensor([[4.0, 9.0], [1.0, 3.0]], dtype=torch.float64)
+
+    expected = torch.tensor([[64 / (64 + 1e-6), 0], [1 / (28 + 1e-6), 27 / (28 + 1e-6)]], dtype=torch.float64)
+
+    torch.testing.assert_close(_scores.weights(scores, "softermax", power=3.0), expected, rtol=1e-12, atol=0)
+
+
+def test_a_softermax_without_a_power_is_the_sum() -> None:
+    inputs = [tensor.detach() for tensor in draw(9)]
+
+    torch.testing.assert_close(
+        _scores.dense(inner_squared, "softermax", *inputs), _scores.dense(inner_squared, "sum", *inputs)
+    )
+
+
+@pytest.mark.parametrize("normaliser", NORMALISERS)
+def test_attending_is_mixing_by_the_weights(normaliser: Normaliser) -> None:
+    q, k, v = (tensor.detach() for tensor in draw(9))
+
+    expected = _scores.weights(inner_squared(q, k), normaliser, power=POWER) @ v
+
+    torch.testing.assert_close(_scores.attend(inner_squared, normaliser, q, k, v, power=POWER), expected)
+
+
+@pytest.mark.parametrize("power", [0.25, 1.0, 3.0])
+def test_a_query_that_scores_nothing_gets_nothing(power: float) -> None:
     assert (_scores.weights(torch.zeros(3, 3), "sum") == 0).all()
+    assert (_scores.weights(torch.zeros(3, 3), "softermax", power=power) == 0).all()
 
 
 @pytest.mark.parametrize("normaliser", NORMALISERS)
@@ -85,5 +113,5 @@ def test_gradients_are_those_of_finite_differences(normaliser: Normaliser, monke
     monkeypatch.setattr(_scores, "BLOCK", 2)
     inputs = tuple(tensor[0, 0, :5].detach().requires_grad_() for tensor in draw(5))
 
-    assert torch.autograd.gradcheck(lambda *qkv: _scores.dense(inner_squared, normaliser, *qkv), inputs)
-    assert torch.autograd.gradcheck(lambda *qkv: _scores.blocked(inner_squared, normaliser, *qkv), inputs)
+    assert torch.autograd.gradcheck(lambda *qkv: _scores.dense(inner_squared, normaliser, *qkv, power=POWER), inputs)
+    assert torch.autograd.gradcheck(lambda *qkv: _scores.blocked(inner_squared, normaliser, *qkv, power=POWER), inputs)

@@ -4,8 +4,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.mechanisms._yat import yat_kernel
+from synthbench.contract.mechanisms import check_mechanism
+from synthbench.errors import UsageError
+from synthbench.mechanisms import MECHANISMS
+from synthbench.mechanisms._yat import YatAttention
 from synthbench.mechanisms.yat import Yat
+from synthbench.mechanisms.yat_spherical import YatSpherical
+from synthbench.mechanisms.yat_sum import YatSum
+
+UNITS: list[type[YatAttention]] = [Yat, YatSpherical]
 
 
 def kernel_of_pairs(q: Tensor, k: Tensor, epsilon: float) -> Tensor:
@@ -14,41 +21,73 @@ def kernel_of_pairs(q: Tensor, k: Tensor, epsilon: float) -> Tensor:
     return inner**2 / ((q.unsqueeze(-2) - k.unsqueeze(-3)).square().sum(-1) + epsilon)
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.1, 3.0])
 @pytest.mark.parametrize("epsilon", [1e-3, 1e-6, 0.5])
-def test_attention_is_a_softmax_of_the_kernel(
-    epsilon: float, mix: Callable[..., Tensor], normal: Callable[..., Tensor]
+def test_attention_is_a_softmax_of_the_scaled_kernel(
+    epsilon: float, scale: float, mix: Callable[..., Tensor], normal: Callable[..., Tensor]
 ) -> None:
     q, k, v = (normal(2, 4, 20, 16, seed=seed) for seed in range(3))
 
-    out = Yat(epsilon=epsilon).attend(q, k, v)
+    out = Yat(epsilon=epsilon, scale=scale).attend(q, k, v)
 
-    torch.testing.assert_close(out, mix(kernel_of_pairs(q, k, epsilon).exp(), v, delta=0.0))
-
-
-def test_kernel_is_zero_for_orthogonal_vectors_and_largest_for_equal_ones() -> None:
-    axes = torch.eye(3, dtype=torch.float64)
-
-    torch.testing.assert_close(yat_kernel(axes, axes, 0.1), 10 * axes)
+    kernel = kernel_of_pairs(q, k, epsilon)
+    torch.testing.assert_close(out, mix((scale * kernel).exp(), v, delta=0.0))
 
 
-def test_kernel_peaks_beyond_the_other_vector() -> None:
-    """Along a unit w the kernel is largest at (1 + epsilon) w, where it is 1/epsilon + 1: 11 for epsilon = 0.1."""
-    w = torch.tensor([[0.6, 0.8]], dtype=torch.float64)
-    steps = torch.linspace(0, 3, 3001, dtype=torch.float64).unsqueeze(1)
+@pytest.mark.parametrize("power", [0.25, 1.0, 2.0])
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_softermax_divides_powers_of_the_kernel_by_their_sum(
+    unit: type[YatAttention], power: float, mix: Callable[..., Tensor], normal: Callable[..., Tensor]
+) -> None:
+    q, k, v = (normal(2, 4, 20, 16, seed=seed) for seed in range(3))
+    attention = unit(normaliser="softermax", power=power)
 
-    along = yat_kernel(steps * w, w, 0.1).squeeze(1)
-
-    assert steps[along.argmax()].item() == pytest.approx(1.1)
-    assert along.max().item() == pytest.approx(11)
+    torch.testing.assert_close(attention.attend(q, k, v), mix(attention.kernel(q, k) ** power, v))
+    torch.testing.assert_close(attention.attention_map(q, k) @ v, attention.attend(q, k, v))
 
 
-def test_kernel_of_equal_vectors_is_finite_in_float32(generator: torch.Generator) -> None:
-    x = 100 * torch.randn(200, 16, generator=generator)
-    norms = x.square().sum(-1)
-    rounded = norms.unsqueeze(1) + norms - 2 * x @ x.mT
+@pytest.mark.parametrize("unit", UNITS)
+def test_either_kernel_takes_the_softmax_and_the_sum(
+    unit: type[YatAttention], mix: Callable[..., Tensor], normal: Callable[..., Tensor]
+) -> None:
+    q, k, v = (normal(2, 4, 20, 16, seed=seed) for seed in range(3))
+    kernel = unit().kernel(q, k)
 
-    kernel = yat_kernel(x, x, 1e-6)
+    torch.testing.assert_close(unit(normaliser="softmax").attend(q, k, v), mix(kernel.exp(), v, delta=0.0))
+    torch.testing.assert_close(unit(normaliser="sum").attend(q, k, v), mix(kernel, v))
 
-    assert (rounded.diagonal() < 0).any()  # what the clamp is for
-    assert (kernel >= 0).all()
-    assert kernel.isfinite().all()
+
+def test_yat_sum_is_yat_normalised_by_the_sum(normal: Callable[..., Tensor]) -> None:
+    q, k, v = (normal(2, 4, 20, 16, seed=seed) for seed in range(3))
+
+    assert torch.equal(Yat(normaliser="sum").attend(q, k, v), YatSum().attend(q, k, v))
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_setting_that_would_change_nothing_is_refused(unit: type[YatAttention]) -> None:
+    with pytest.raises(UsageError, match=r"scale is 2; allowed: 1 with normaliser=sum"):
+        unit(normaliser="sum", scale=2.0)
+    with pytest.raises(UsageError, match=r"scale is 2; allowed: 1 with normaliser=softermax"):
+        unit(normaliser="softermax", scale=2.0)
+    with pytest.raises(UsageError, match=r"power is 2; allowed: 1 with normaliser=softmax"):
+        unit(normaliser="softmax", power=2.0)
+
+
+def test_kernel_values_far_beyond_an_exponential_stay_finite(normal: Callable[..., Tensor]) -> None:
+    q, v = 30 * normal(2, 4, 20, 16).float(), normal(2, 4, 20, 16, seed=1).float()
+
+    for attention in (Yat(), Yat(normaliser="sum"), Yat(normaliser="softermax", power=8.0)):
+        assert attention.scores(q, q).max() > 1e9
+        assert attention.attend(q, q, v).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("yat", {"normaliser": "softmax", "scale": 0.1}),
+        ("yat", {"normaliser": "softermax", "power": 0.5}),
+        ("yat-spherical", {"normaliser": "softermax", "power": 3.0}),
+    ],
+)
+def test_every_normaliser_keeps_the_contract(name: str, arguments: dict[str, str | float]) -> None:
+    check_mechanism(MECHANISMS[name], arguments)

@@ -35,3 +35,24 @@ def test_a_zero_vector_attends_to_nothing() -> None:
     zeros, ones = torch.zeros(1, 4, 3, 16), torch.ones(1, 4, 3, 16)
 
     assert (YatSpherical().attend(zeros, ones, ones) == 0).all()
+
+
+def test_kernel_lies_between_zero_and_one_over_epsilon(normal: Callable[..., Tensor]) -> None:
+    points = normal(200, 3)
+    yat = YatSpherical(epsilon=0.01)
+
+    kernel = yat.scores(points, torch.cat([points, -points]))
+
+    assert (kernel >= 0).all()
+    assert (kernel <= 100 * (1 + 1e-9)).all()
+    torch.testing.assert_close(kernel[:, :200].diagonal(), torch.full((200,), 100.0, dtype=torch.float64))
+    torch.testing.assert_close(kernel[:, 200:].diagonal(), torch.full((200,), 1 / 4.01, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0])
+def test_gram_matrices_are_positive_semi_definite(epsilon: float, normal: Callable[..., Tensor]) -> None:
+    points = normal(60, 4)
+
+    eigenvalues = torch.linalg.eigvalsh(YatSpherical(epsilon=epsilon).scores(points, points))
+
+    assert eigenvalues.min() >= -1e-9 * eigenvalues.max()

@@ -1,0 +1,58 @@
+"""The Aether block: Yat products instead of an MLP with an activation, and no norm."""
+
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from synthbench.blocks.base import Block, block
+from synthbench.knobs import knob
+from synthbench.layers import LayerNorm, Linear, YatProduct
+
+
+@block
+class Aether(Block):
+    """``y = x + mix(x)``, then ``y + linear(yat(y))``: no norm, no activation, no dropout.
+
+    In the paper the mechanism is ``yat``; here it is whichever is measured. ``norm`` brings LayerNorm back, before each
+    part (``pre``: of what it reads) or after each sum (``post``): the paper's ablation, which diverged there.
+
+    Source: Bouhsine (2026), figure 4 and sections 2.1, 2.3 and 3.6. The units have the biases of section 2.1, and so
+    has the linear layer; the language model there has none (table 7). The paper gives no epsilon.
+    """
+
+    name: ClassVar = "aether"
+    source: ClassVar = "nmn2026"
+
+    expansion: int = knob(4, "Yat units for each channel", low=1, high=16)
+    epsilon: float = knob(1e-3, "added to the squared distance of a Yat unit", low=1e-12, high=1)
+    norm: Literal["none", "pre", "post"] = knob("none", "where LayerNorm stands, if anywhere")
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the Yat units, then the linear layer."""
+        num_units = self.expansion * self.model_dim
+        self.yat = YatProduct(self.model_dim, num_units, bias=True, epsilon=self.epsilon, generator=generator)
+        self.linear = Linear(num_units, self.model_dim, bias=True, generator=generator)
+        if self.norm != "none":
+            self.mixer_norm, self.yat_norm = LayerNorm(self.model_dim), LayerNorm(self.model_dim)
+
+    def forward(
+        self, x: Float[Tensor, "*leading batch length model_dim"]
+    ) -> Float[Tensor, "*leading batch length model_dim"]:
+        """Add what was mixed, then what the Yat units make of it."""
+        mixed: Tensor = self.mixer(self.mixer_norm(x) if self.norm == "pre" else x)
+        return self._transformed(x + mixed)
+
+    def forward_last(
+        self, x: Float[Tensor, "*leading batch length model_dim"]
+    ) -> Float[Tensor, "*leading batch 1 model_dim"]:
+        """The mechanism sees every position, the Yat units the last one."""
+        mixed = self.mixer.forward_last(self.mixer_norm(x) if self.norm == "pre" else x)
+        return self._transformed(x[..., -1:, :] + mixed)
+
+    def _transformed(self, y: Tensor) -> Tensor:
+        if self.norm == "post":
+            y = self.mixer_norm(y)
+        added: Tensor = self.linear(self.yat(self.yat_norm(y) if self.norm == "pre" else y))
+        return self.yat_norm(y + added) if self.norm == "post" else y + added

@@ -1,0 +1,52 @@
+"""The block of a transformer, normalised before each part."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import gelu
+
+from synthbench.blocks.base import Block, block
+from synthbench.knobs import knob
+from synthbench.layers import LayerNorm, Linear
+
+
+@block
+class Transformer(Block):
+    """``y = x + mix(norm(x))``, then ``y + mlp(norm(y))``: two LayerNorms, one hidden layer with GELU, no dropout.
+
+    Source: Vaswani et al. (2017), section 3, with the norms where Xiong et al. (2020) put them. Unlike there, no norm
+    follows the last block: the linear head reads the sum.
+    """
+
+    name: ClassVar = "transformer"
+    source: ClassVar = "xiong2020layer"
+
+    expansion: int = knob(4, "hidden units of the MLP for each channel", low=1, high=16)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the MLP."""
+        hidden = self.expansion * self.model_dim
+        self.mixer_norm = LayerNorm(self.model_dim)
+        self.mlp_norm = LayerNorm(self.model_dim)
+        self.widen = Linear(self.model_dim, hidden, bias=True, generator=generator)
+        self.narrow = Linear(hidden, self.model_dim, bias=True, generator=generator)
+
+    def forward(
+        self, x: Float[Tensor, "*leading batch length model_dim"]
+    ) -> Float[Tensor, "*leading batch length model_dim"]:
+        """Add what was mixed, then what the MLP makes of it."""
+        mixed: Tensor = self.mixer(self.mixer_norm(x))
+        return self._transformed(x + mixed)
+
+    def forward_last(
+        self, x: Float[Tensor, "*leading batch length model_dim"]
+    ) -> Float[Tensor, "*leading batch 1 model_dim"]:
+        """The mechanism sees every position, the MLP the last one."""
+        mixed = self.mixer.forward_last(self.mixer_norm(x))
+        return self._transformed(x[..., -1:, :] + mixed)
+
+    def _transformed(self, y: Tensor) -> Tensor:
+        added: Tensor = self.narrow(gelu(self.widen(self.mlp_norm(y))))
+        return y + added

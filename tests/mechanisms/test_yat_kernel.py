@@ -1,0 +1,266 @@
+"""What the papers prove of the Yat kernel, and what they claim of it that is false."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from synthbench.mechanisms._yat import yat_kernel
+
+SEEDS = st.integers(0, 2**32 - 1)
+DIMS = st.integers(1, 12)
+EPSILONS = st.sampled_from([1e-3, 0.1, 1.0])
+
+
+def vectors(count: int, dim: int, seed: int) -> Tensor:
+    """Rows of N(0, 1) numbers."""
+    return torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def directions(count: int, dim: int, seed: int) -> Tensor:
+    """Rows uniform on the unit sphere."""
+    return torch.nn.functional.normalize(vectors(count, dim, seed), dim=-1)
+
+
+def yat(w: Tensor, x: Tensor, epsilon: float) -> Tensor:
+    """The kernel of two vectors."""
+    return yat_kernel(w.unsqueeze(0), x.unsqueeze(0), epsilon).squeeze()
+
+
+def gradient(w: Tensor, x: Tensor, epsilon: float) -> Tensor:
+    """Of the kernel, in its first argument."""
+    w = w.clone().requires_grad_()
+    return torch.autograd.grad(yat(w, x, epsilon), w)[0]
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS)
+def test_kernel_is_the_squared_inner_product_over_the_squared_distance(seed: int, dim: int, epsilon: float) -> None:
+    w, x = vectors(2, dim, seed)
+
+    expected = float(w @ x) ** 2 / (float((w - x) @ (w - x)) + epsilon)
+
+    assert yat(w, x, epsilon).item() == pytest.approx(expected, rel=1e-9)
+    assert yat(x, w, epsilon).item() == pytest.approx(expected, rel=1e-9)
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS, scale=st.sampled_from([0.1, 1.0, 10.0]))
+def test_theorem_1_gram_matrices_are_positive_semi_definite(seed: int, dim: int, epsilon: float, scale: float) -> None:
+    points = scale * vectors(20, dim, seed)
+
+    eigenvalues = torch.linalg.eigvalsh(yat_kernel(points, points, epsilon))
+
+    assert eigenvalues.min() >= -1e-9 * eigenvalues.max()
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, dim=st.integers(2, 12), epsilon=EPSILONS)
+def test_theorem_2_distributions_score_zero_exactly_if_their_supports_are_disjoint(
+    seed: int, dim: int, epsilon: float
+) -> None:
+    p, q = vectors(2, dim, seed).softmax(-1)
+    support = torch.arange(dim) < dim // 2
+
+    assert yat(p * support, q * ~support, epsilon) == 0
+    assert yat(p, q * support, epsilon) > 0
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS)
+def test_theorem_3_a_vector_scores_its_length_to_the_fourth_over_epsilon_with_itself(
+    seed: int, dim: int, epsilon: float
+) -> None:
+    (p,) = vectors(1, dim, seed).softmax(-1)
+
+    assert yat(p, p, epsilon).item() == pytest.approx(float(p @ p) ** 2 / epsilon, rel=1e-9)
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS)
+def test_theorem_5_gradient_formula(seed: int, dim: int, epsilon: float) -> None:
+    w, x = vectors(2, dim, seed)
+    inner, denominator = w @ x, epsilon + (w - x).square().sum()
+
+    expected = 2 * inner / denominator * (x - inner * (w - x) / denominator)
+
+    torch.testing.assert_close(gradient(w, x, epsilon), expected, rtol=1e-8, atol=1e-8)
+
+
+def test_claim_gradient_of_proposition_12_is_false() -> None:
+    """With a plus inside the bracket it claims a slope of 4 at the maximum, where there is none."""
+    w, x = torch.tensor([2.0], dtype=torch.float64), torch.tensor([1.0], dtype=torch.float64)
+    inner, denominator = w @ x, 1 + (w - x).square().sum()
+
+    claimed = 2 * inner / denominator * (x + inner * (w - x) / denominator)
+    step = 1e-6
+    slope = (yat(w + step, x, 1.0) - yat(w - step, x, 1.0)) / (2 * step)
+
+    assert gradient(w, x, 1.0).item() == pytest.approx(slope.item(), abs=1e-8)
+    assert slope.item() == pytest.approx(0, abs=1e-8)
+    assert claimed.item() == pytest.approx(4)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0])
+def test_proposition_1_self_regulation(epsilon: float) -> None:
+    """Far out along a unit direction u the kernel tends to (w·u)², whatever epsilon."""
+    (w,), unit = vectors(1, 8, 0), directions(30, 8, 1)
+
+    for distance, tolerance in ((1e3, 1e-1), (1e6, 1e-4)):
+        far = yat_kernel(w.unsqueeze(0), distance * unit, epsilon).squeeze(0)
+        torch.testing.assert_close(far, (unit @ w).square(), rtol=0, atol=tolerance)
+
+
+def test_proposition_2_gradients_decay_for_outliers() -> None:
+    """As one over the distance: the limit still depends on the direction."""
+    (w,), unit = vectors(1, 8, 0), directions(30, 8, 1)
+
+    def largest(distance: float) -> float:
+        return max(float(gradient(distance * u, w, 0.1).norm()) for u in unit)
+
+    sizes = [largest(distance) * distance for distance in (1e2, 1e3, 1e4)]
+
+    assert sizes == pytest.approx([sizes[-1]] * 3, rel=0.2)
+    assert largest(1e6) < 1e-4
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS, radius=st.floats(0, 1))
+def test_proposition_3_lipschitz_constant_on_the_unit_ball(seed: int, dim: int, epsilon: float, radius: float) -> None:
+    w, x = directions(2, dim, seed)
+
+    for near in (radius * x, radius * w, w - 0.1 * radius * w):
+        assert gradient(near, w, epsilon).norm() <= 2 / epsilon + 4 / epsilon**2
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS, distance=st.floats(0, 1))
+def test_proposition_4_perturbations_change_it_by_a_bounded_factor(
+    seed: int, dim: int, epsilon: float, distance: float
+) -> None:
+    w, x, y = (radius * unit for radius, unit in zip((1.0, 0.9, 0.7), directions(3, dim, seed), strict=True))
+    other = x + distance * (y - x)
+
+    change = (yat(w, other, epsilon) - yat(w, x, epsilon)).abs()
+
+    assert change <= (2 / epsilon + 4 / epsilon**2) * (other - x).norm() + 1e-9
+
+
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 2.0])
+def test_corollary_2_dimensional_self_normalisation(sigma: float) -> None:
+    """Independent Gaussian vectors score σ²/2 on average in many dimensions; an RBF kernel would be exp(-dσ²)."""
+    for dim in (256, 1024):
+        w, x = (sigma * vectors(2000, dim, seed) for seed in (dim, dim + 1))
+        scores = (w * x).sum(-1).square() / ((w - x).square().sum(-1) + 0.1)
+
+        standard_error = float(scores.std()) / math.sqrt(len(scores))
+
+        assert float(scores.mean()) == pytest.approx(sigma**2 / 2, abs=4 * standard_error)
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, dim=DIMS, epsilon=EPSILONS, length=st.sampled_from([0.3, 1.0, 3.0]))
+def test_supremum_lies_beyond_the_prototype(seed: int, dim: int, epsilon: float, length: float) -> None:
+    """It is reached at (1 + ε/‖w‖²) w and equals ‖w‖⁴/ε + ‖w‖²."""
+    (w,) = length * directions(1, dim, seed)
+    peak = (1 + epsilon / length**2) * w
+    supremum = length**4 / epsilon + length**2
+    others = torch.cat([s * vectors(50, dim, seed) + centre for s in (0.01, 0.1, 1.0) for centre in (w, peak)])
+
+    assert yat(w, peak, epsilon).item() == pytest.approx(supremum, rel=1e-9)
+    assert gradient(peak, w, epsilon).norm() <= 1e-8 * supremum / epsilon
+    assert (yat_kernel(w.unsqueeze(0), others, epsilon) <= supremum * (1 + 1e-9)).all()
+
+
+def test_claim_maximum_at_x_equal_w_is_false() -> None:
+    """Proposition 11 bounds the kernel by its value at x = w, ‖w‖⁴/ε: 10 for a unit w and ε = 0.1; it gets to 11."""
+    w = torch.tensor([0.6, 0.8], dtype=torch.float64)
+
+    assert yat(w, w, 0.1).item() == pytest.approx(10)
+    assert yat(w, 1.1 * w, 0.1).item() == pytest.approx(11)
+
+
+@pytest.mark.parametrize(("dim", "angle"), [(3, math.pi / 2), (8, math.pi / 2), (8, 0.0), (8, 1.0)])
+def test_theorem_17_moment_of_the_tangent_kernel(dim: int, angle: float) -> None:
+    x, other = torch.zeros(2, dim, dtype=torch.float64)
+    x[0], other[0], other[1] = 2.0, 3 * math.cos(angle), 3 * math.sin(angle)
+    w = directions(100_000, dim, 0)
+    samples = (w @ x).square() * (w @ other).square()
+
+    expected = (4 * 9 + 2 * float(x @ other) ** 2) / (dim * (dim + 2))
+
+    assert float(samples.mean()) == pytest.approx(expected, abs=4 * float(samples.std()) / math.sqrt(len(w)))
+
+
+def test_claim_tangent_kernel_vanishes_at_orthogonal_inputs_is_false() -> None:
+    """Theorem 17: E[(w·x)²(w·x')²] is ‖x‖²‖x'‖²/(d(d + 2)) there, and the first part of the tangent kernel positive."""
+    dim = 4
+    x, other = torch.eye(2, dim, dtype=torch.float64)
+    w = directions(100_000, dim, 0)
+    moment = (w @ x).square() * (w @ other).square()
+    (first,), (second,) = (yat_kernel(w, rows.unsqueeze(0), 0.1).mT for rows in (x, other))
+
+    for samples, expected in ((moment, 1 / 24), (first * second, None)):
+        mean, standard_error = float(samples.mean()), float(samples.std()) / math.sqrt(len(w))
+        assert mean > 20 * standard_error
+        if expected is not None:
+            assert mean == pytest.approx(expected, abs=4 * standard_error)
+
+
+def test_theorem_20_one_unit_separates_xor() -> None:
+    corners = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=torch.float64)
+    w = torch.tensor([[1, -1]], dtype=torch.float64)
+
+    response = yat_kernel(w, corners, 0.5).squeeze(0)
+
+    torch.testing.assert_close(response, torch.tensor([0, 1 / 5.5, 1 / 1.5, 0], dtype=torch.float64))
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, epsilon=EPSILONS)
+def test_theorem_21_decision_boundaries_are_quartic(seed: int, epsilon: float) -> None:
+    """Along a line the difference of two units, cleared of its denominators, is a polynomial of degree 4."""
+    v, w, start, along = vectors(4, 3, seed)
+    steps = torch.linspace(-1, 1, 6, dtype=torch.float64)
+    points = start + steps.unsqueeze(1) * along
+
+    def cleared(other: Tensor) -> Tensor:
+        distances: Tensor = (other - points).square().sum(-1)
+        return distances + epsilon
+
+    kernels = yat_kernel(torch.stack([v, w]), points, epsilon)
+    difference = (kernels[0] - kernels[1]) * cleared(v) * cleared(w)
+    fifth = difference
+    for _ in range(5):
+        fifth = fifth.diff()
+
+    assert fifth.abs().item() <= 1e-9 * (1 + difference.abs().max().item())
+
+
+def test_kernel_is_zero_for_orthogonal_vectors_and_one_over_epsilon_for_equal_unit_ones() -> None:
+    axes = torch.eye(3, dtype=torch.float64)
+
+    torch.testing.assert_close(yat_kernel(axes, axes, 0.1), 10 * axes)
+
+
+def test_kernel_is_smooth(normal: Callable[..., Tensor]) -> None:
+    q, k = normal(3, 4).requires_grad_(), normal(5, 4, seed=1).requires_grad_()
+
+    assert torch.autograd.gradcheck(lambda q, k: yat_kernel(q, k, 0.1), (q, k))
+    assert torch.autograd.gradgradcheck(lambda q, k: yat_kernel(q, k, 0.1), (q, k))
+
+
+def test_kernel_of_equal_vectors_is_finite_in_float32(generator: torch.Generator) -> None:
+    x = 100 * torch.randn(200, 16, generator=generator)
+    norms = x.square().sum(-1)
+    rounded = norms.unsqueeze(1) + norms - 2 * x @ x.mT
+
+    kernel = yat_kernel(x, x, 1e-6)
+
+    assert (rounded.diagonal() < 0).any()  # what the clamp is for
+    assert (kernel >= 0).all()
+    assert kernel.isfinite().all()
