@@ -1,0 +1,1 @@
+"""REWA: attention by the overlap of witnesses in geometric, functional and operator spaces."""

@@ -1,0 +1,237 @@
+"""Geometric witnesses: points of Euclidean space, sphere and Poincaré ball, their distances, and what weighs them."""
+
+import math
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.errors import UsageError
+from synthbench.layers import project, uniform
+from synthbench.mechanisms._feature_maps import unit_vectors
+from synthbench.mechanisms.base import Side
+from synthbench.mechanisms.rewa import _operators
+from synthbench.mechanisms.rewa._operators import WitnessMap, one_a_head
+
+WEIGHTS = {"euclidean": "alpha", "spherical": "beta", "hyperbolic": "gamma"}
+"""The geometries, and what the paper calls the weight of each."""
+
+RADIUS = 1 - 4e-3
+"""Largest length of a point in the ball, 6.2 from the centre. Distances come from inner products, whose rounding error
+in float32 is amplified by 1 / ((1 - |u|²)(1 - |v|²)): 1.6e4 here. One value for both precisions, as one function."""
+
+UNFROZEN = {1: ("spherical",), 2: ("spherical", "euclidean")}
+"""The geometries that act in the first phases of the curriculum; later all do."""
+
+
+def to_ball(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+    """The exponential map at the centre of the Poincaré ball, tanh(‖x‖) x / ‖x‖, no further out than ``RADIUS``.
+
+    The paper takes tanh of every coordinate, which leaves the ball.
+    """
+    tiny = torch.finfo(x.dtype).eps ** 2
+    length = x.square().sum(-1, keepdim=True).clamp(min=tiny).sqrt()
+    return x * (length.tanh().clamp(max=RADIUS) / length)
+
+
+def euclidean_distance(
+    x: Float[Tensor, "*batch queries dim"], y: Float[Tensor, "*batch keys dim"]
+) -> Float[Tensor, "*batch queries keys"]:
+    """‖x - y‖ for every pair; within rounding of 0 it is that of the rounding, with gradient 0."""
+    return _operators.distances(x @ y.mT, x.square().sum(-1), y.square().sum(-1), power=1)
+
+
+def spherical_distance(
+    x: Float[Tensor, "*batch queries dim"], y: Float[Tensor, "*batch keys dim"]
+) -> Float[Tensor, "*batch queries keys"]:
+    """The angle arccos(x·y) between unit vectors, for every pair; its gradient is 0 within rounding of ±1."""
+    return _operators.arc(x @ y.mT)
+
+
+def hyperbolic_distance(
+    x: Float[Tensor, "*batch queries dim"], y: Float[Tensor, "*batch keys dim"]
+) -> Float[Tensor, "*batch queries keys"]:
+    """The Poincaré distance, arcosh(1 + 2s) with s = ‖x - y‖² / ((1 - ‖x‖²)(1 - ‖y‖²)), for every pair.
+
+    Computed as 2 arsinh √s, the same function, which keeps its digits for points close together.
+
+    Source: Phadke (2025), eq. 124. Eq. 99 and eq. 125 are other functions in more than one dimension.
+    """
+    room_x, room_y = (1 - points.square().sum(-1) for points in (x, y))
+    return 2 * (euclidean_distance(x, y) / (room_x.unsqueeze(-1) * room_y.unsqueeze(-2)).sqrt()).asinh()
+
+
+class Witnesses(nn.Module):
+    """Linear maps a head from queries and keys to the points of up to three geometries."""
+
+    def __init__(
+        self,
+        owner: str,
+        *,
+        num_heads: int,
+        dim: int,
+        widths: tuple[int, int, int],
+        power: int,
+        shared: bool,
+        generator: torch.Generator | None,
+    ) -> None:
+        """Draw a map for every geometry whose width is not 0.
+
+        Raises:
+            UsageError: If no geometry is left, or the sphere is two points.
+        """
+        super().__init__()
+        m, n, p = widths
+        if not any(widths):
+            raise UsageError(f"{owner}:m, n and p are all 0; allowed: at least one above 0")
+        if n == 1:
+            raise UsageError(f"{owner}:n is 1, whose sphere is two points; allowed: 0, or int from 2")
+        self.power = power
+        self.widths = {geometry: width for geometry, width in zip(WEIGHTS, (m, n, p), strict=True) if width}
+        self.maps = nn.ModuleDict(
+            {
+                geometry: WitnessMap(num_heads, dim, width, shared=shared, generator=generator)
+                for geometry, width in self.widths.items()
+            }
+        )
+        # Saved, so that a run that goes on stays in its phase.
+        self.active = nn.Buffer(torch.ones(len(self.widths)))
+
+    def map(self, geometry: str) -> WitnessMap:
+        """The linear map to a geometry that is present."""
+        return cast("WitnessMap", self.maps[geometry])
+
+    def points(
+        self, geometry: str, x: Float[Tensor, "*batch length dim"], side: Side
+    ) -> Float[Tensor, "*batch length width"]:
+        """Where the queries or keys lie in one geometry."""
+        mapped: Tensor = self.map(geometry)(x, side)
+        if geometry == "euclidean":
+            return mapped
+        return unit_vectors(mapped) if geometry == "spherical" else to_ball(mapped)
+
+    def distance(
+        self, geometry: str, q: Float[Tensor, "*batch queries dim"], k: Float[Tensor, "*batch keys dim"]
+    ) -> Float[Tensor, "*batch queries keys"]:
+        """Distances in one geometry, or their squares if ``power`` is 2."""
+        x, y = self.points(geometry, q, "query"), self.points(geometry, k, "key")
+        if geometry == "euclidean":
+            distances = euclidean_distance(x, y)
+        else:
+            distances = spherical_distance(x, y) if geometry == "spherical" else hyperbolic_distance(x, y)
+        return distances if self.power == 1 else distances.square()
+
+    def mask(self, geometry: str) -> Tensor:
+        """1 if the geometry acts in this phase, 0 if not; broadcasts against scores."""
+        index = list(self.widths).index(geometry)
+        return self.active[..., index : index + 1]
+
+    def starts(self) -> dict[str, float]:
+        """The paper's first weights by geometry, 1/√m, 1 and 1/√p, for distances of like size (eq. 100 to 102)."""
+        return {
+            geometry: 1.0 if geometry == "spherical" else 1 / math.sqrt(width)
+            for geometry, width in self.widths.items()
+        }
+
+    def enter_phase(self, phase: int) -> None:
+        """Let the geometries of a phase act; all do where the phase has none of those present."""
+        acting = [float(geometry in UNFROZEN.get(phase, WEIGHTS)) for geometry in self.widths]
+        self.active.copy_(torch.tensor(acting if any(acting) else [1.0] * len(acting)))
+
+
+class ProductMetric(nn.Module):
+    """The product of up to three geometries, with a weight a head for each and a temperature, all learned."""
+
+    def __init__(self, witnesses: Witnesses, *, num_heads: int, tau: float) -> None:
+        """Start at the paper's weights."""
+        super().__init__()
+        self.witnesses = witnesses
+        self.weights = nn.ModuleDict(
+            {geometry: one_a_head(num_heads, start) for geometry, start in witnesses.starts().items()}
+        )
+        self.tau = one_a_head(num_heads, tau)
+
+    def weight(self, geometry: str) -> Tensor:
+        """The weight of a geometry a head, 0 before the phase in which it begins to act."""
+        weight: Tensor = self.weights[geometry]()
+        return weight * self.witnesses.mask(geometry)
+
+    def scores(
+        self, q: Float[Tensor, "*batch queries dim"], k: Float[Tensor, "*batch keys dim"]
+    ) -> Float[Tensor, "*batch queries keys"]:
+        """Minus the weighted sum of distances over the temperature."""
+        total = torch.zeros((), dtype=q.dtype, device=q.device)
+        for geometry in self.weights:
+            total = total - self.weight(geometry) / self.tau() * self.witnesses.distance(geometry, q, k)
+        return total
+
+    def metrics(self) -> dict[str, Tensor]:
+        """Weights, temperature and effective curvature, each [..., heads]."""
+        by_geometry = {geometry: self.weight(geometry)[..., 0, 0] for geometry in self.weights}
+        return named(by_geometry) | {"tau": self.tau()[..., 0, 0]}
+
+
+def named(weights: dict[str, Float[Tensor, "*batch heads"]]) -> dict[str, Float[Tensor, "*batch heads"]]:
+    """The paper's alpha, beta and gamma from weights by geometry, 0 for one that is absent, and the kappa they give.
+
+    kappa = (gamma - beta) / (alpha + beta + gamma), eq. 59, from -1 (sphere) to 1 (hyperbolic). That is the opposite
+    sign of the curvatures of definition 2.3 and of the predictions that section 8.1.4 makes with it.
+    """
+    absent = torch.zeros_like(next(iter(weights.values())))
+    alpha, beta, gamma = (weights.get(geometry, absent) for geometry in WEIGHTS)
+    return {"alpha": alpha, "beta": beta, "gamma": gamma, "kappa": (gamma - beta) / (alpha + beta + gamma)}
+
+
+class Perceptron(nn.Module):
+    """A network a head with one hidden layer of tanh, so that its outputs are bounded by its weights."""
+
+    def __init__(self, num_heads: int, dim: int, hidden: int, width: int, *, generator: torch.Generator | None) -> None:
+        """Draw weights and biases as PyTorch's linear layers do."""
+        super().__init__()
+        self.inner = uniform((num_heads, dim, hidden), 1 / math.sqrt(dim), generator)
+        self.inner_bias = uniform((num_heads, 1, hidden), 1 / math.sqrt(dim), generator)
+        self.outer = uniform((num_heads, hidden, width), 1 / math.sqrt(hidden), generator)
+        self.outer_bias = uniform((num_heads, 1, width), 1 / math.sqrt(hidden), generator)
+
+    def forward(self, x: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length width"]:
+        """Apply to every token of every head."""
+        return project((project(x, self.inner) + self.inner_bias).tanh(), self.outer) + self.outer_bias
+
+
+class Gate(nn.Module):
+    """Shares of the geometries, from each query."""
+
+    def __init__(
+        self,
+        owner: str,
+        witnesses: Witnesses,
+        *,
+        num_heads: int,
+        dim: int,
+        hidden: int,
+        generator: torch.Generator | None,
+    ) -> None:
+        """Draw the network.
+
+        Raises:
+            UsageError: If there is nothing to choose between.
+        """
+        super().__init__()
+        if len(witnesses.widths) < 2:
+            raise UsageError(
+                f"{owner}:m, n, p leave only the {next(iter(witnesses.widths))} geometry; allowed: at least two above 0"
+            )
+        self.network = Perceptron(num_heads, dim, hidden, len(witnesses.widths), generator=generator)
+
+    def forward(
+        self, q: Float[Tensor, "*batch queries dim"], witnesses: Witnesses
+    ) -> dict[str, Float[Tensor, "*batch queries 1"]]:
+        """The share of every geometry; those that do not act yet have 0, the shares of a query sum to 1."""
+        shares = (self.network(q) + witnesses.active.log()).softmax(-1)
+        return dict(zip(witnesses.widths, shares.split(1, -1), strict=True))
+
+
+def mean_a_head(values: Float[Tensor, "*batch sequences heads queries 1"]) -> Float[Tensor, "*batch heads"]:
+    """Average over queries and sequences."""
+    return values[..., 0].mean(-1).mean(-2)

@@ -1,0 +1,129 @@
+"""Pieces that the functional and operator mechanisms share: witness maps, low-rank operators, guarded distances."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from synthbench.errors import UsageError
+from synthbench.layers import project, uniform
+from synthbench.mechanisms.base import Side
+
+Factors = tuple[Tensor, Tensor]
+"""U and V, each [..., length, r, m], of an m x m operator a token: the sum over r of the outer products of rows."""
+
+
+class WitnessMap(nn.Module):
+    """A learned linear map a head, from queries or keys to witnesses: one for both, or one each."""
+
+    def __init__(
+        self, num_heads: int, dim: int, width: int, *, shared: bool, generator: torch.Generator | None
+    ) -> None:
+        """Draw uniformly in ±1/√dim, as the projections are."""
+        super().__init__()
+        bound = 1 / math.sqrt(dim)
+        self.query = uniform((num_heads, dim, width), bound, generator)
+        self.key = None if shared else uniform((num_heads, dim, width), bound, generator)
+
+    def forward(self, x: Float[Tensor, "*batch length dim"], side: Side) -> Float[Tensor, "*batch length width"]:
+        """Map every token of every head."""
+        return project(x, self.query if side == "query" or self.key is None else self.key)
+
+
+class Positive(nn.Module):
+    """Learned positive numbers that start at the given ones: the inverse of softplus is what is stored."""
+
+    def __init__(self, start: Float[Tensor, "..."]) -> None:
+        """Store the inverse of softplus of every start."""
+        super().__init__()
+        self.raw = nn.Parameter(start + (-torch.expm1(-start)).log())
+
+    def forward(self) -> Float[Tensor, "..."]:
+        """The numbers."""
+        return softplus(self.raw)
+
+
+def one_a_head(num_heads: int, start: float) -> Positive:
+    """A learned positive number a head, [heads, 1, 1]."""
+    return Positive(torch.full((num_heads, 1, 1), start))
+
+
+def check_rank(name: str, r: int, m: int) -> None:
+    """Refuse more columns of a factor than it has rows.
+
+    Raises:
+        UsageError: If r exceeds m.
+    """
+    if r > m:
+        raise UsageError(f"{name}:r is {r}; allowed: int from 1 to m, here {m}")
+
+
+def factors(witness: Float[Tensor, "*batch length width"], r: int) -> Factors:
+    """Cut a witness of width 2 r m into the factors of an operator of rank r."""
+    left, right = witness.unflatten(-1, (2, r, -1)).unbind(-3)
+    return left, right
+
+
+def operators(pair: Factors) -> Float[Tensor, "*batch length m m"]:
+    """The operators U Vᵀ themselves, one a token."""
+    product: Tensor = pair[0].mT @ pair[1]
+    return product
+
+
+def grams(
+    left: Float[Tensor, "*batch queries r m"], right: Float[Tensor, "*batch keys r m"]
+) -> Float[Tensor, "*batch queries r keys r"]:
+    """The r x r inner products of the rows of two factors, for every pair of tokens, by one matrix product."""
+    r = left.shape[-2]
+    products: Tensor = left.flatten(-3, -2) @ right.flatten(-3, -2).mT
+    by_pair: Tensor = products.unflatten(-1, (-1, r)).unflatten(-3, (-1, r))
+    return by_pair
+
+
+def hilbert_schmidt_product(left: Factors, right: Factors) -> Float[Tensor, "*batch queries keys"]:
+    """tr(Aᵀ B) for every pair of tokens, by whichever of two forms takes fewer operations.
+
+    From operators laid flat it takes m² a pair, from factors 2 r² m; nothing of queries x keys x m² is formed.
+    """
+    r, m = left[0].shape[-2:]
+    if m <= 2 * r * r:
+        return operators(left).flatten(-2) @ operators(right).flatten(-2).mT
+    return product_of_factors(left, right)
+
+
+def product_of_factors(left: Factors, right: Factors) -> Float[Tensor, "*batch queries keys"]:
+    """tr(Aᵀ B) = Σ (U_Aᵀ U_B) ∘ (V_Aᵀ V_B) for every pair of tokens."""
+    return (grams(left[0], right[0]) * grams(left[1], right[1])).sum((-3, -1))
+
+
+def hilbert_schmidt_norms(pair: Factors) -> Float[Tensor, "*batch length"]:
+    """tr(Aᵀ A) for every token, from r x r matrices."""
+    left, right = pair
+    return ((left @ left.mT) * (right @ right.mT)).sum((-2, -1))
+
+
+def distances(
+    products: Float[Tensor, "*batch queries keys"],
+    query_norms: Float[Tensor, "*batch queries"],
+    key_norms: Float[Tensor, "*batch keys"],
+    power: int,
+) -> Float[Tensor, "*batch queries keys"]:
+    """Distance, or its square, for every pair, from inner products and squared norms.
+
+    The square is a difference that can round below 0. Below the rounding error its root is that of the error, with
+    gradient 0 instead of infinity.
+    """
+    norms = query_norms.unsqueeze(-1) + key_norms.unsqueeze(-2)
+    squared = norms - 2 * products
+    if power == 2:
+        return squared.clamp(min=0)
+    limits = torch.finfo(norms.dtype)
+    return torch.maximum(squared, (limits.eps * norms.detach()).clamp(min=limits.tiny)).sqrt()
+
+
+def arc(cosines: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """arccos, with gradient 0 instead of infinity within rounding of ±1."""
+    limit = 1 - 4 * torch.finfo(cosines.dtype).eps
+    return cosines.clamp(-limit, limit).acos()

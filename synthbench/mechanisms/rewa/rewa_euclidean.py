@@ -1,0 +1,30 @@
+"""Geometric REWA with euclidean geometry alone."""
+
+from typing import ClassVar
+
+from synthbench.knobs import knob
+from synthbench.mechanisms.base import mechanism
+from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
+
+
+@mechanism
+class RewaEuclidean(RewaGeometric):
+    r"""Softmax of minus Euclidean distances alone: :math:`-\alpha \|x - y\| / \tau`, x and y images of q and k.
+
+    The ablation of ``rewa-geometric`` to one geometry, with as many witnesses. With ``power=2`` and keys of one
+    length it is softmax attention on those images.
+
+    State: every key and value so far.
+
+    Source: Phadke (2025), definition 4.1 with the two other weights at 0.
+    """
+
+    name: ClassVar = "rewa-euclidean"
+    label: ClassVar = "Euclidean REWA"
+    family: ClassVar = "rewa"
+    source: ClassVar = "rewa2025"
+    complexity: ClassVar = "T^2 (m + d)"
+
+    m: int = knob(15, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
+    n: int = knob(0, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
+    p: int = knob(0, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)

@@ -1,0 +1,80 @@
+"""Fisher REWA: attention by the distance of probability distributions."""
+
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import log_softmax
+
+from synthbench.knobs import knob
+from synthbench.mechanisms.base import ScoreAttention, mechanism
+from synthbench.mechanisms.rewa import _operators
+from synthbench.mechanisms.rewa._operators import WitnessMap
+
+
+@mechanism
+class RewaFisher(ScoreAttention):
+    r"""Softmax of :math:`-d(p_q, p_k)^p / \tau`, each token a distribution over m categories.
+
+    A linear map of q or k gives the logits. ``fisher-rao`` is the geodesic distance of the Fisher metric,
+    :math:`2 \arccos \sum_z \sqrt{p_q(z) p_k(z)}`, twice the arc between the roots on the sphere. ``published`` is
+    :math:`\sqrt{\sum_z (p_q(z) - p_k(z))^2 / (p_q(z) + p_k(z))}`. The temperature is learned, one a head.
+
+    State: every key and value so far.
+
+    Source: Phadke (2025), proposition 10.1; eq. 115, called a Fisher distance there, is the published one. It is a
+    metric, but not that one: it agrees to first order but for a factor √2, and ends at √2 where Fisher–Rao ends at π.
+    It also needs m numbers a pair of tokens in memory.
+    """
+
+    name: ClassVar = "rewa-fisher"
+    label: ClassVar = "Fisher REWA"
+    family: ClassVar = "rewa"
+    source: ClassVar = "rewa2025"
+    complexity: ClassVar = "T^2 m"
+
+    m: int = knob(16, "categories of a distribution", low=2, high=1024)
+    distance: Literal["fisher-rao", "published"] = knob("fisher-rao", "which distance of distributions")
+    power: int = knob(1, "power of the distance", low=1, high=2)
+    tau: float = knob(1.0, "temperature to start from", low=1e-3, high=1e3)
+    shared: bool = knob(True, "whether queries and keys share the map to logits")  # noqa: FBT003
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the map to logits."""
+        self.witness = WitnessMap(self.num_heads, self.head_dim, self.m, shared=self.shared, generator=generator)
+        self.temperature = _operators.one_a_head(self.num_heads, self.tau)
+
+    def scores(
+        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
+    ) -> Float[Tensor, "*batch queries keys"]:
+        """Minus the distances over the temperature."""
+        logs = log_softmax(self.witness(q, "query"), dim=-1), log_softmax(self.witness(k, "key"), dim=-1)
+        distances = fisher_rao(*logs) if self.distance == "fisher-rao" else published(*logs)
+        scores: Tensor = -(distances**self.power) / self.temperature()
+        return scores
+
+    def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
+        """The temperature of every head."""
+        return {"tau": self.temperature()[..., 0, 0]}
+
+
+def fisher_rao(
+    left: Float[Tensor, "*batch queries m"], right: Float[Tensor, "*batch keys m"]
+) -> Float[Tensor, "*batch queries keys"]:
+    """Fisher–Rao distance of every pair of categorical distributions, given by logarithms of probabilities."""
+    return 2 * _operators.arc((left / 2).exp() @ (right / 2).exp().mT)
+
+
+def published(
+    left: Float[Tensor, "*batch queries m"], right: Float[Tensor, "*batch keys m"]
+) -> Float[Tensor, "*batch queries keys"]:
+    """Eq. 115 for every pair of categorical distributions, given by logarithms of probabilities.
+
+    Where two distributions agree to rounding, the gradient is 0. Categories rarer than the floor count for less, so
+    that the quotient's gradient does not overflow.
+    """
+    p, q = left.exp().unsqueeze(-2), right.exp().unsqueeze(-3)
+    floor = torch.finfo(p.dtype).eps ** 2
+    squared = ((p - q).square() / (p + q).clamp(min=floor)).sum(-1)
+    return squared.clamp(min=floor).sqrt()

@@ -1,0 +1,50 @@
+"""Fourier REWA: the overlap of power spectra."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.knobs import knob
+from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
+from synthbench.mechanisms.rewa._operators import WitnessMap
+
+
+@mechanism
+class RewaFourier(FeatureAttention):
+    r"""Overlap of spectra, :math:`\frac{1}{2\pi}\int_0^{2\pi} |f_q(\omega)|^2 |f_k(\omega)|^2 d\omega`.
+
+    A token's function is :math:`f_x(\omega) = \sum_{n<K} a_n(x) e^{i \omega n}`, its K real coefficients a linear map
+    of q or k. The spectrum runs over channels, not over time: nothing but the sum over keys mixes positions. The
+    product of two spectra is a trigonometric polynomial of degree 2K - 2, whose mean over 2K - 1 equidistant
+    frequencies is the integral, exactly. Spectra of real coefficients are even, so K of these suffice, and the K
+    weighted values of a spectrum are features: nonnegative ones.
+
+    State: ``K * (value_dim + 1)`` numbers a head.
+
+    Source: Phadke (2025), eq. 63 and 64. The integral there runs over all frequencies and diverges, since f is
+    periodic; here it is the mean over a period.
+    """
+
+    name: ClassVar = "rewa-fourier"
+    label: ClassVar = "Fourier REWA"
+    family: ClassVar = "rewa"
+    source: ClassVar = "rewa2025"
+    complexity: ClassVar = "T K d"
+
+    K: int = knob(16, "Fourier coefficients of a token", low=1, high=1024)
+    shared: bool = knob(True, "whether queries and keys share the map to coefficients")  # noqa: FBT003
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the map to coefficients and lay out the weights of the frequencies."""
+        self.witness = WitnessMap(self.num_heads, self.head_dim, self.K, shared=self.shared, generator=generator)
+        weights = torch.full((self.K,), 2 / (2 * self.K - 1))
+        weights[0] /= 2  # frequency 0 has no mirror image
+        self.root_weights = nn.Buffer(weights.sqrt(), persistent=False)
+
+    def features(self, x: Float[Tensor, "*batch length key_dim"], side: Side) -> Float[Tensor, "*batch length K"]:
+        """Power at K frequencies, times the root of the quadrature weight."""
+        spectrum = torch.fft.rfft(self.witness(x, side), n=2 * self.K - 1, dim=-1)
+        power: Tensor = spectrum.real.square() + spectrum.imag.square()
+        return power * self.root_weights

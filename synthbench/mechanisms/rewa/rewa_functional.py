@@ -1,0 +1,59 @@
+"""Functional REWA: witnesses in the function space of a Gaussian kernel, by random Fourier features."""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.layers import project
+from synthbench.mechanisms._feature_maps import gaussian
+from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
+
+
+@mechanism
+class RewaFunctional(FeatureAttention):
+    r"""Overlap in the space of the kernel :math:`\exp(-\|q - k\|^2 / 2\sigma^2)`, by random Fourier features.
+
+    :math:`\phi(x) = \sqrt{2 / D}\, [\cos(\Omega^T x); \sin(\Omega^T x)]` with D / 2 frequencies a head, drawn from
+    :math:`N(0, I / \sigma^2)` and frozen. Every token's :math:`\phi(x) \cdot \phi(x)` is 1.
+
+    State: ``D * (value_dim + 1)`` numbers a head.
+
+    Source: Phadke (2025), definitions 3.1 and 5.1 and algorithm 5, whose factor 1/√D makes the kernel of a token with
+    itself 1/2; appendix A.3 has √(2/D) with D frequencies, which makes it 2. The overlaps are divided by their sum (eq.
+    5), in linear time; algorithm 5 takes a softmax of them instead. The features have signs: the denominator can come
+    near zero or cross it. Queries and keys share the frequencies, without which there is no kernel.
+    """
+
+    name: ClassVar = "rewa-functional"
+    label: ClassVar = "Functional REWA"
+    family: ClassVar = "rewa"
+    source: ClassVar = "rewa2025"
+    complexity: ClassVar = "T D d"
+
+    D: int = knob(64, "features a head, a cosine and a sine for each frequency", low=2, high=4096)
+    bandwidth: float = knob(1.0, "standard deviation σ of the Gaussian kernel", low=1e-3, high=1e3)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the frozen frequencies, one set a head.
+
+        Raises:
+            UsageError: If the number of features is odd.
+        """
+        if self.D % 2:
+            raise UsageError(f"rewa-functional:D is {self.D}; allowed: an even int")
+        frequencies = gaussian(self.num_heads, self.head_dim, self.D // 2, generator=generator)
+        self.frequencies = nn.Buffer(frequencies / self.bandwidth)
+
+    def features(
+        self,
+        x: Float[Tensor, "*batch length key_dim"],
+        side: Side,  # noqa: ARG002 - both sides alike
+    ) -> Float[Tensor, "*batch length features"]:
+        """Cosines and sines of random projections."""
+        angles = project(x, self.frequencies)
+        return math.sqrt(2 / self.D) * torch.cat([angles.cos(), angles.sin()], dim=-1)

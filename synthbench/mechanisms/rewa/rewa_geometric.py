@@ -1,0 +1,71 @@
+"""Geometric REWA: attention by distance in a product of three geometries."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from synthbench.knobs import knob
+from synthbench.mechanisms.base import ScoreAttention, mechanism
+from synthbench.mechanisms.rewa._geometry import ProductMetric, Witnesses
+
+
+@mechanism
+class RewaGeometric(ScoreAttention):
+    r"""Softmax of :math:`-(\alpha d_E^\pi + \beta d_S^\pi + \gamma d_H^\pi) / \tau`, where :math:`\pi` is ``power``.
+
+    A query or key has a witness in Euclidean space (m dimensions, linear), on the sphere (n coordinates, normalised)
+    and in the Poincaré ball (p dimensions, tanh(‖x‖) x/‖x‖), with one linear map a head and geometry. A width of 0
+    drops a geometry. The weights and the temperature are learned, one a head, from 1/√m, 1, 1/√p and ``tau``.
+
+    The curriculum lets the sphere act in phase 1, Euclidean space too in phase 2, all after that.
+
+    State: every key and value so far.
+
+    Source: Phadke (2025), definition 4.1, algorithm 3, eq. 100 to 102. Witnesses are of queries and keys, of which the
+    paper's algorithm has one a token. Corrected: the distance in the ball (eq. 99 is not one beyond p = 1), the map
+    into it (tanh of every coordinate leaves it) and the start of the weights (appendix B.1 begins at softplus of them).
+    As published, power 1, the spherical part has a cusp at distance 0 and does not reduce to softmax attention; power 2
+    does for small angles, up to the fourth order of the angle, at twice the temperature.
+    """
+
+    name: ClassVar = "rewa-geometric"
+    label: ClassVar = "Geometric REWA"
+    family: ClassVar = "rewa"
+    source: ClassVar = "rewa2025"
+    complexity: ClassVar = "T^2 (m + n + p + d)"
+
+    m: int = knob(5, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
+    n: int = knob(5, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
+    p: int = knob(5, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)
+    power: int = knob(1, "power of the distances, 1 as published", low=1, high=2)
+    shared: bool = knob(True, "whether queries and keys share the maps to witnesses")  # noqa: FBT003
+    tau: float = knob(1.0, "temperature to start from", low=1e-3, high=1e3)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the maps to witnesses."""
+        witnesses = Witnesses(
+            self.name,
+            num_heads=self.num_heads,
+            dim=self.head_dim,
+            widths=(self.m, self.n, self.p),
+            power=self.power,
+            shared=self.shared,
+            generator=generator,
+        )
+        self.metric = ProductMetric(witnesses, num_heads=self.num_heads, tau=self.tau)
+
+    def scores(
+        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
+    ) -> Float[Tensor, "*batch queries keys"]:
+        """Minus the distance of every pair over the temperature."""
+        return self.metric.scores(q, k)
+
+    def enter_phase(self, phase: int) -> None:
+        """Let the geometries of this phase act."""
+        self.metric.witnesses.enter_phase(phase)
+
+    def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
+        """Weights, temperature and effective curvature a head."""
+        return self.metric.metrics()

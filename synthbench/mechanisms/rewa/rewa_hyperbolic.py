@@ -1,0 +1,29 @@
+"""Geometric REWA with hyperbolic geometry alone."""
+
+from typing import ClassVar
+
+from synthbench.knobs import knob
+from synthbench.mechanisms.base import mechanism
+from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
+
+
+@mechanism
+class RewaHyperbolic(RewaGeometric):
+    r"""Softmax of minus hyperbolic distances alone: :math:`-\gamma d_H(x, y) / \tau`, x and y images in the ball.
+
+    The ablation of ``rewa-geometric`` to one geometry, with as many witnesses.
+
+    State: every key and value so far.
+
+    Source: Phadke (2025), definition 4.1 with the two other weights at 0.
+    """
+
+    name: ClassVar = "rewa-hyperbolic"
+    label: ClassVar = "Hyperbolic REWA"
+    family: ClassVar = "rewa"
+    source: ClassVar = "rewa2025"
+    complexity: ClassVar = "T^2 (p + d)"
+
+    m: int = knob(0, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
+    n: int = knob(0, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
+    p: int = knob(15, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)

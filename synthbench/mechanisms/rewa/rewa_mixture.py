@@ -1,0 +1,95 @@
+"""Mixture-of-geometries REWA: one attention a geometry, mixed by a gate."""
+
+from functools import partial
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.knobs import knob
+from synthbench.mechanisms import _scores
+from synthbench.mechanisms.base import Attention, mechanism
+from synthbench.mechanisms.rewa._geometry import Gate, Witnesses, mean_a_head, named
+from synthbench.mechanisms.rewa._operators import one_a_head
+
+
+@mechanism
+class RewaMixture(Attention):
+    r""":math:`\sum_g G(q_i)_g \sum_j \mathrm{softmax}_j(-d_g^\pi(i, j) / \tau_g)\, v_j`: an expert a geometry.
+
+    The experts are Euclidean, spherical and hyperbolic; their witnesses are those of ``rewa-geometric``. The gate G is
+    a softmax over the outputs of a network a head with one hidden layer, which reads the query. Each expert learns a
+    temperature a head, from √m ``tau``, ``tau`` and √p ``tau``. A width of 0 drops an expert; two must be left.
+
+    The curriculum lets the sphere act in phase 1, Euclidean space too in phase 2, all after that: the gate is over
+    those that act.
+
+    State: every key and value so far.
+
+    Source: Phadke (2025), definition 10.4, whose gate reads the token; ours reads the head's query. Experts share
+    values. The operator-valued expert of its example is a mechanism of its own, ``rewa-operator``.
+    """
+
+    name: ClassVar = "rewa-mixture"
+    label: ClassVar = "Mixture REWA"
+    family: ClassVar = "rewa"
+    source: ClassVar = "rewa2025"
+    complexity: ClassVar = "T^2 (m + n + p + 3 d)"
+    takes_last_queries: ClassVar = True
+
+    m: int = knob(5, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
+    n: int = knob(5, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
+    p: int = knob(5, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)
+    power: int = knob(1, "power of the distances, 1 as published", low=1, high=2)
+    shared: bool = knob(True, "whether queries and keys share the maps to witnesses")  # noqa: FBT003
+    tau: float = knob(1.0, "temperature of the spherical expert to start from", low=1e-3, high=1e3)
+    hidden: int = knob(16, "hidden units of the gate's network", low=1, high=1024)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the maps to witnesses, then the gate."""
+        heads, dim = self.num_heads, self.head_dim
+        self.witnesses = Witnesses(
+            self.name,
+            num_heads=heads,
+            dim=dim,
+            widths=(self.m, self.n, self.p),
+            power=self.power,
+            shared=self.shared,
+            generator=generator,
+        )
+        self.gate = Gate(self.name, self.witnesses, num_heads=heads, dim=dim, hidden=self.hidden, generator=generator)
+        self.temperatures = nn.ModuleDict(
+            {geometry: one_a_head(heads, self.tau / start) for geometry, start in self.witnesses.starts().items()}
+        )
+
+    def attend(
+        self,
+        q: Float[Tensor, "*batch heads queries key_dim"],
+        k: Float[Tensor, "*batch heads length key_dim"],
+        v: Float[Tensor, "*batch heads length value_dim"],
+    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+        """Attend in every geometry and mix the results."""
+        total = torch.zeros((), dtype=v.dtype, device=v.device)
+        for geometry, share in self.gate(q, self.witnesses).items():
+            total = total + share * _scores.attend(partial(self.expert_scores, geometry), "softmax", q, k, v)
+        return total
+
+    def expert_scores(
+        self,
+        geometry: str,
+        q: Float[Tensor, "*batch queries key_dim"],
+        k: Float[Tensor, "*batch keys key_dim"],
+    ) -> Float[Tensor, "*batch queries keys"]:
+        """Minus the distance of every pair in one geometry over its temperature."""
+        temperature: Tensor = self.temperatures[geometry]()
+        return -self.witnesses.distance(geometry, q, k) / temperature
+
+    def enter_phase(self, phase: int) -> None:
+        """Let the experts of this phase act."""
+        self.witnesses.enter_phase(phase)
+
+    def metrics(self, x: Tensor) -> dict[str, Tensor]:
+        """Mean shares of the experts over the queries, and the effective curvature they give, a head."""
+        shares = self.gate(self.heads(x)[0], self.witnesses)
+        return named({geometry: mean_a_head(share) for geometry, share in shares.items()})

@@ -1,0 +1,70 @@
+"""Oscillatory REWA: an overlap that is not monotone in the distance."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from synthbench.knobs import knob
+from synthbench.mechanisms.base import ScoreAttention, mechanism
+from synthbench.mechanisms.rewa import _operators
+from synthbench.mechanisms.rewa._operators import Positive, WitnessMap
+
+FLOOR = 1e-6
+"""Added to a raised cosine, so that its logarithm exists where it is 0."""
+
+
+@mechanism
+class RewaOscillatory(ScoreAttention):
+    r"""The overlap :math:`\sum_{n=1}^K c_n e^{-\lambda_n d} \frac{1 + \cos(\omega_n d)}{2}` over its sum.
+
+    d is the Euclidean distance of two witnesses in m dimensions, linear maps of q and of k. The weights c, decays λ and
+    frequencies ω are learned and positive, K of each a head; at the start they are 1/K, ``decay`` and the multiples
+    of ``frequency``. Computed as a softmax of the overlap's logarithm, which is the same and does not underflow.
+
+    State: every key and value so far.
+
+    Source: Phadke (2025), eq. 110, where cos stands for (1 + cos)/2. That overlap takes negative values, which no
+    overlap may (definition 3.1), and its sum can be 0. Ours is of the published form too, with 2K terms: each
+    oscillating one is paired with one of frequency 0.
+    """
+
+    name: ClassVar = "rewa-oscillatory"
+    label: ClassVar = "Oscillatory REWA"
+    family: ClassVar = "rewa"
+    source: ClassVar = "rewa2025"
+    complexity: ClassVar = "T^2 (m + K)"
+
+    K: int = knob(4, "oscillating terms", low=1, high=64)
+    m: int = knob(16, "dimensions of a witness", low=1, high=1024)
+    decay: float = knob(1.0, "decay of every term to start from", low=1e-3, high=1e3)
+    frequency: float = knob(1.0, "lowest frequency to start from", low=1e-3, high=1e3)
+    shared: bool = knob(True, "whether queries and keys share the map to witnesses")  # noqa: FBT003
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the map to witnesses; weights, decays and frequencies are [heads, 1, K]."""
+        self.witness = WitnessMap(self.num_heads, self.head_dim, self.m, shared=self.shared, generator=generator)
+        ones = torch.ones(self.num_heads, 1, self.K)
+        self.weights = Positive(ones / self.K)
+        self.decays = Positive(ones * self.decay)
+        self.frequencies = Positive(ones * self.frequency * torch.arange(1, self.K + 1))
+
+    def scores(
+        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
+    ) -> Float[Tensor, "*batch queries keys"]:
+        """Logarithms of the overlaps."""
+        a, b = self.witness(q, "query"), self.witness(k, "key")
+        norms = a.square().sum(-1), b.square().sum(-1)
+        distances = _operators.distances(a @ b.mT, *norms, power=1).unsqueeze(-1)
+        weights, decays, frequencies = (
+            numbers().unsqueeze(-2) for numbers in (self.weights, self.decays, self.frequencies)
+        )
+        raised = (1 + (frequencies * distances).cos()) / 2 + FLOOR
+        logs: Tensor = weights.log() - decays * distances + raised.log()
+        return logs.logsumexp(-1)
+
+    def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
+        """Weights, decays and frequencies, [K, heads]."""
+        learned = {"weight": self.weights, "decay": self.decays, "frequency": self.frequencies}
+        return {name: numbers()[..., 0, :].mT for name, numbers in learned.items()}

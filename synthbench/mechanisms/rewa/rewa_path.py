@@ -1,0 +1,96 @@
+"""Path REWA: attention along chains of relations."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from synthbench.knobs import knob
+from synthbench.mechanisms import _scores
+from synthbench.mechanisms._feature_maps import unit_vectors
+from synthbench.mechanisms.base import Attention, mechanism
+from synthbench.mechanisms.rewa import _operators
+from synthbench.mechanisms.rewa._operators import WitnessMap
+
+
+@mechanism
+class RewaPath(Attention):
+    r"""Softmax of path scores: :math:`\sum_{s, t \le i} tr(A_i R_s R_t A_j^*)` for the query i and the key j.
+
+    Every token is an entity A and states a relation R, both m x m operators of rank r, by linear maps of q (the query's
+    A) and of k (the key's A, and R). Both hops run over all tokens up to the query, itself included, in either order.
+    The sum over pairs of intermediates is a product of prefix sums, :math:`tr(A_i M_i M_i A_j^*)` with
+    :math:`M_i = \sum_{s \le i} R_s`, so that no path is enumerated: m³ a token and m² a pair of tokens, quadratic in
+    the length, not cubic. A and M are scaled to Hilbert–Schmidt norm 1, which for M is one factor a query; the scores
+    are divided by a learned temperature, one a head.
+
+    State: every key and value so far, and ``m ** 2`` numbers a head.
+
+    Source: Phadke (2025), eq. 93 and 94, with factors as in eq. 104. The paper gives one chain of relations; which
+    tokens are its relations, the sum and the scaling are ours. ``hops`` is the number of relations in a chain, 2 there.
+    """
+
+    name: ClassVar = "rewa-path"
+    label: ClassVar = "Path REWA"
+    family: ClassVar = "rewa"
+    source: ClassVar = "rewa2025"
+    complexity: ClassVar = "T^2 m^2 + T hops m^3"
+
+    m: int = knob(8, "width of an operator", low=1, high=64)
+    r: int = knob(2, "rank of an operator", low=1, high=64)
+    hops: int = knob(2, "relations in a chain", low=1, high=8)
+    tau: float = knob(0.1, "temperature to start from", low=1e-3, high=1e3)
+    shared: bool = knob(True, "whether queries and keys share the map to entities")  # noqa: FBT003
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the maps to entities and to relations.
+
+        Raises:
+            UsageError: If r exceeds m.
+        """
+        _operators.check_rank(self.name, self.r, self.m)
+        width = 2 * self.r * self.m
+        self.entity = WitnessMap(self.num_heads, self.head_dim, width, shared=self.shared, generator=generator)
+        self.relation = WitnessMap(self.num_heads, self.head_dim, width, shared=True, generator=generator)
+        self.temperature = _operators.one_a_head(self.num_heads, self.tau)
+
+    def attend(
+        self,
+        q: Float[Tensor, "*batch heads length key_dim"],
+        k: Float[Tensor, "*batch heads length key_dim"],
+        v: Float[Tensor, "*batch heads length value_dim"],
+    ) -> Float[Tensor, "*batch heads length value_dim"]:
+        """Attend by inner products of the query's entity, carried along the relations, and the key's entity."""
+        ends = self._scaled(self._operators(self.entity(k, "key")))
+        paths = self.paths(q, k).flatten(-2) / self.temperature()
+        return _scores.attend(_overlap, "softmax", paths, ends.flatten(-2), v)
+
+    def paths(
+        self, q: Float[Tensor, "*batch heads length key_dim"], k: Float[Tensor, "*batch heads length key_dim"]
+    ) -> Float[Tensor, "*batch heads length m m"]:
+        """A_i M_i M_i for every query i."""
+        relations = self._scaled(self._operators(self.relation(k, "key")).cumsum(-3))
+        paths = self._scaled(self._operators(self.entity(q, "query")))
+        for _ in range(self.hops):
+            paths = paths @ relations
+        return paths
+
+    def state_elements(self, length: int) -> int:
+        """Every key and value, and the sum of relations of every head."""
+        return super().state_elements(length) + self.num_heads * self.m**2
+
+    def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
+        """The temperature of every head."""
+        return {"tau": self.temperature()[..., 0, 0]}
+
+    def _operators(self, witness: Tensor) -> Tensor:
+        return _operators.operators(_operators.factors(witness, self.r))
+
+    def _scaled(self, operators: Tensor) -> Tensor:
+        scaled: Tensor = unit_vectors(operators.flatten(-2)).unflatten(-1, (self.m, self.m))
+        return scaled
+
+
+def _overlap(paths: Tensor, ends: Tensor) -> Tensor:
+    return paths @ ends.mT

@@ -1,0 +1,96 @@
+"""Riemannian REWA: distances under a learned metric tensor."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from synthbench.knobs import knob
+from synthbench.mechanisms.base import ScoreAttention, mechanism
+from synthbench.mechanisms.rewa._geometry import Perceptron
+from synthbench.mechanisms.rewa._operators import WitnessMap, one_a_head
+
+FLOOR = 1e-3
+"""Smallest eigenvalue of a metric tensor."""
+
+
+def trapezoid_distance(
+    x: Float[Tensor, "*batch queries dim"],
+    x_metric: Float[Tensor, "*batch queries dim dim"],
+    y: Float[Tensor, "*batch keys dim"],
+    y_metric: Float[Tensor, "*batch keys dim dim"],
+) -> Float[Tensor, "*batch queries keys"]:
+    r"""The length of the chord h = x - y under the mean of the metric tensors at its ends, for every pair.
+
+    :math:`\sqrt{h^T (G(x) + G(y)) h / 2}` is the geodesic distance up to a term of third order in h; the tensor of one
+    end alone leaves one of second order. Symmetric and positive, but the triangle inequality may fail for long chords.
+    By matrix products over dim² features; nothing of queries x keys x dim is formed.
+    """
+    squared = (_quadratic(x, x_metric, y) + _quadratic(y, y_metric, x).mT) / 2
+    rounding = torch.finfo(x.dtype).eps * (_norm(x, x_metric).unsqueeze(-1) + _norm(y, y_metric).unsqueeze(-2)).detach()
+    # Below the rounding error of the square its root is that of the error, with gradient 0 instead of infinity.
+    return torch.maximum(squared, rounding.clamp(min=torch.finfo(x.dtype).tiny)).sqrt()
+
+
+def _quadratic(x: Tensor, metric: Tensor, y: Tensor) -> Tensor:
+    """(x - y)ᵀ G(x) (x - y) for every pair, expanded."""
+    lowered = (metric @ x.unsqueeze(-1)).squeeze(-1)
+    outer = y.unsqueeze(-1) * y.unsqueeze(-2)
+    return _norm(x, metric).unsqueeze(-1) - 2 * lowered @ y.mT + metric.flatten(-2) @ outer.flatten(-2).mT
+
+
+def _norm(x: Tensor, metric: Tensor) -> Tensor:
+    return (x * (metric @ x.unsqueeze(-1)).squeeze(-1)).sum(-1)
+
+
+@mechanism
+class RewaRiemannian(ScoreAttention):
+    r"""Softmax of :math:`-d_G^\pi / \tau`, a distance under a learned metric tensor G on m-dimensional witnesses.
+
+    :math:`G(x) = A(x) A(x)^T + 10^{-3} I` with A = I + a network of x with one hidden layer, m x m, a head. Geodesics
+    are approximated by chords: :math:`d_G^2(x, y) = h^T (G(x) + G(y)) h / 2`, h = x - y, exact where G is constant and
+    right up to the third order of h elsewhere. tau begins at √m ``tau``.
+
+    State: every key and value so far.
+
+    Source: Phadke (2025), definition 10.1, which leaves positive definiteness open and solves for geodesics by a neural
+    ODE for every pair of tokens. The chord takes two matrix products instead; far apart it is longer than a geodesic.
+    """
+
+    name: ClassVar = "rewa-riemannian"
+    label: ClassVar = "Riemannian REWA"
+    family: ClassVar = "rewa"
+    source: ClassVar = "rewa2025"
+    complexity: ClassVar = "T^2 (m^2 + d)"
+
+    m: int = knob(5, "dimensions of a witness", low=1, high=64)
+    power: int = knob(1, "power of the distance, 1 as published", low=1, high=2)
+    shared: bool = knob(True, "whether queries and keys share the map to witnesses")  # noqa: FBT003
+    tau: float = knob(1.0, "temperature to start from, times √m", low=1e-3, high=1e3)
+    hidden: int = knob(16, "hidden units of the metric's network", low=1, high=1024)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the map to witnesses, then the network."""
+        self.witness = WitnessMap(self.num_heads, self.head_dim, self.m, shared=self.shared, generator=generator)
+        self.network = Perceptron(self.num_heads, self.m, self.hidden, self.m**2, generator=generator)
+        self.temperature = one_a_head(self.num_heads, self.tau * self.m**0.5)
+
+    def metric_tensor(self, points: Float[Tensor, "*batch length m"]) -> Float[Tensor, "*batch length m m"]:
+        """G at every point: symmetric, no eigenvalue below ``FLOOR``."""
+        identity = torch.eye(self.m, dtype=points.dtype, device=points.device)
+        root: Tensor = identity + self.network(points).unflatten(-1, (self.m, self.m))
+        return root @ root.mT + FLOOR * identity
+
+    def scores(
+        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
+    ) -> Float[Tensor, "*batch queries keys"]:
+        """Minus the distance of every pair, or its square, over the temperature."""
+        x, y = self.witness(q, "query"), self.witness(k, "key")
+        distances = trapezoid_distance(x, self.metric_tensor(x), y, self.metric_tensor(y))
+        temperature: Tensor = self.temperature()
+        return -(distances if self.power == 1 else distances.square()) / temperature
+
+    def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
+        """The temperature a head."""
+        return {"tau": self.temperature()[..., 0, 0]}

@@ -1,0 +1,29 @@
+"""Geometric REWA with spherical geometry alone."""
+
+from typing import ClassVar
+
+from synthbench.knobs import knob
+from synthbench.mechanisms.base import mechanism
+from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
+
+
+@mechanism
+class RewaSpherical(RewaGeometric):
+    r"""Softmax of minus angles alone: :math:`-\beta \arccos(x \cdot y) / \tau`, x and y unit vectors from q and k.
+
+    The ablation of ``rewa-geometric`` to one geometry, with as many witnesses: what its curriculum begins with.
+
+    State: every key and value so far.
+
+    Source: Phadke (2025), definition 4.1 with the two other weights at 0.
+    """
+
+    name: ClassVar = "rewa-spherical"
+    label: ClassVar = "Spherical REWA"
+    family: ClassVar = "rewa"
+    source: ClassVar = "rewa2025"
+    complexity: ClassVar = "T^2 (n + d)"
+
+    m: int = knob(0, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
+    n: int = knob(15, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
+    p: int = knob(0, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)

@@ -1,0 +1,241 @@
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.functional import normalize, softplus
+
+from synthbench.mechanisms.rewa import _geometry
+from synthbench.mechanisms.rewa._geometry import (
+    RADIUS,
+    euclidean_distance,
+    hyperbolic_distance,
+    spherical_distance,
+    to_ball,
+)
+from synthbench.mechanisms.rewa._operators import one_a_head
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def ball(*shape: int, seed: int = 0) -> Tensor:
+    """Points in all directions, of lengths below 0.97."""
+    x = draw(*shape, seed=seed)
+    return 0.97 * x / (1 + x.square().sum(-1, keepdim=True)).sqrt()
+
+
+def arcosh_distance(u: Tensor, v: Tensor) -> float:
+    """Eq. 124."""
+    room = (1 - float(u @ u)) * (1 - float(v @ v))
+    return math.acosh(1 + 2 * float((u - v) @ (u - v)) / room)
+
+
+def moebius_distance(u: Tensor, v: Tensor) -> float:
+    """2 artanh ‖(-u) ⊕ v‖."""
+    a, inner, squares = -u, -float(u @ v), (float(u @ u), float(v @ v))
+    total = (1 + 2 * inner + squares[1]) * a + (1 - squares[0]) * v
+    return 2 * math.atanh(float(total.norm()) / (1 + 2 * inner + squares[0] * squares[1]))
+
+
+def published_distance(u: Tensor, v: Tensor, sign: int) -> float:
+    """Eq. 99 with sign -1, eq. 125 with sign 1."""
+    return 2 * math.atanh(min(float((u - v).norm()) / (1 + sign * float(u @ v)), 1 - 1e-12))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS, p=st.integers(1, 8))
+def test_the_two_correct_forms_of_the_poincare_distance_agree(seed: int, p: int) -> None:
+    u, v = ball(4, p, seed=seed), ball(4, p, seed=seed + 1)
+
+    expected = torch.tensor([[moebius_distance(a, b) for b in v] for a in u], dtype=torch.float64)
+    by_arcosh = torch.tensor([[arcosh_distance(a, b) for b in v] for a in u], dtype=torch.float64)
+    computed = hyperbolic_distance(u, v)
+
+    torch.testing.assert_close(computed, by_arcosh, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(computed, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_the_two_forms_agree_to_twelve_digits_away_from_the_edge() -> None:
+    u, v = ball(20, 5) * 0.7, ball(20, 5, seed=1) * 0.7
+    expected = torch.tensor([[moebius_distance(a, b) for b in v] for a in u], dtype=torch.float64)
+
+    torch.testing.assert_close(hyperbolic_distance(u, v), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_claim_equation_99_is_not_the_poincare_distance() -> None:
+    """It is one on a line; equation 125, with the other sign, is none at all."""
+    u, v = torch.tensor([0.6, 0.0]).double(), torch.tensor([0.0, 0.6]).double()
+    assert arcosh_distance(u, v) == pytest.approx(moebius_distance(u, v), abs=1e-12)
+    assert abs(published_distance(u, v, sign=-1) - arcosh_distance(u, v)) > 0.1
+    assert abs(published_distance(u, v, sign=1) - arcosh_distance(u, v)) > 0.1
+
+    a, b = torch.tensor([0.5]).double(), torch.tensor([-0.3]).double()
+    assert published_distance(a, b, sign=-1) == pytest.approx(arcosh_distance(a, b), abs=1e-12)
+    assert abs(published_distance(a, b, sign=1) - arcosh_distance(a, b)) > 0.1
+
+
+def test_claim_tanh_of_every_coordinate_stays_in_the_ball_is_false() -> None:
+    lengths = draw(200, 256).tanh().norm(dim=-1)
+
+    assert lengths.median() > 9.5
+    assert (lengths > 1).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS, scale=st.sampled_from([1e-20, 1e-3, 1.0, 30.0, 1e6]))
+def test_the_exponential_map_stays_in_the_ball(seed: int, scale: float) -> None:
+    x = scale * draw(10, 6, seed=seed)
+    for points in (to_ball(x), to_ball(x.float())):
+        assert (points.norm(dim=-1) <= RADIUS * (1 + 1e-6)).all()
+    torch.testing.assert_close(normalize(to_ball(x), dim=-1, eps=1e-30), normalize(x, dim=-1, eps=1e-30))
+
+
+def test_a_point_lies_twice_the_length_of_its_tangent_from_the_centre() -> None:
+    x = draw(10, 3)
+    x = x / x.norm(dim=-1, keepdim=True) * torch.linspace(0.05, 3, 10).double().unsqueeze(-1)
+
+    distances = hyperbolic_distance(torch.zeros(1, 3).double(), to_ball(x))
+
+    torch.testing.assert_close(distances[0], 2 * x.norm(dim=-1))
+
+
+SPACES: list[tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], Tensor]]] = [
+    (euclidean_distance, lambda x: x),
+    (spherical_distance, lambda x: normalize(x, dim=-1)),
+    (hyperbolic_distance, to_ball),
+]
+OF_TWO: list[Callable[[Tensor, Tensor], float]] = [
+    lambda a, b: float((a - b).norm()),
+    lambda a, b: math.acos(float(a @ b)),
+    arcosh_distance,
+]
+
+
+@pytest.mark.parametrize(("distance", "place"), SPACES)
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS, scale=st.sampled_from([1e-3, 0.3, 1.0, 10.0]))
+def test_distances_are_symmetric_and_keep_the_triangle_inequality(
+    distance: Callable[[Tensor, Tensor], Tensor], place: Callable[[Tensor], Tensor], seed: int, scale: float
+) -> None:
+    points = place(scale * draw(8, 4, seed=seed))
+    d = distance(points, points)
+    slack = 1e-5 * max(scale, 1)
+
+    torch.testing.assert_close(d, d.mT)
+    assert (d.diagonal() < slack).all()
+    assert (d.unsqueeze(1) <= d.unsqueeze(-1) + d.unsqueeze(0) + slack).all()
+
+
+@pytest.mark.parametrize(
+    ("distance", "place", "of_two"), [(*space, of_two) for space, of_two in zip(SPACES, OF_TWO, strict=True)]
+)
+def test_distances_of_pairs_are_those_of_single_points(
+    distance: Callable[[Tensor, Tensor], Tensor],
+    place: Callable[[Tensor], Tensor],
+    of_two: Callable[[Tensor, Tensor], float],
+) -> None:
+    x, y = place(draw(2, 5, 4)), place(draw(2, 3, 4, seed=1))
+
+    for index in range(2):
+        for i in range(5):
+            for j in range(3):
+                expected = of_two(x[index, i], y[index, j])
+                assert distance(x, y)[index, i, j].item() == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize(("distance", "place"), SPACES)
+def test_gradients_are_finite_where_points_coincide_or_oppose_or_vanish(
+    distance: Callable[[Tensor, Tensor], Tensor], place: Callable[[Tensor], Tensor], power: int, dtype: torch.dtype
+) -> None:
+    x = torch.tensor([[1.0, 2.0], [1.0, 2.0], [-1.0, -2.0], [0.0, 0.0], [1e4, 2e4], [1e-30, 0.0]], dtype=dtype)
+    x.requires_grad_()
+    values = distance(place(x), place(x)) ** power
+    (gradient,) = torch.autograd.grad(values.sum(), x)
+
+    assert values.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize(("distance", "place"), SPACES)
+def test_gradients_are_those_of_finite_differences(
+    distance: Callable[[Tensor, Tensor], Tensor], place: Callable[[Tensor], Tensor]
+) -> None:
+    x, y = draw(4, 3).requires_grad_(), draw(3, 3, seed=1).requires_grad_()
+
+    assert torch.autograd.gradcheck(lambda x, y: distance(place(x), place(y)), [x, y])
+
+
+def test_single_precision_distances_at_the_edge_of_the_ball_are_right_to_a_tenth() -> None:
+    x = 20 * draw(30, 5)
+    exact = hyperbolic_distance(to_ball(x), to_ball(x))
+
+    rounded = hyperbolic_distance(to_ball(x.float()), to_ball(x.float())).double()
+
+    assert (exact - rounded).abs().max() < 0.2
+    assert (exact - rounded).abs()[~torch.eye(30, dtype=torch.bool)].max() < 1e-2
+
+
+@pytest.mark.parametrize("start", [1 / 16, 1.0, 1e-3, 40.0])
+def test_a_positive_number_starts_where_it_is_told_to(start: float) -> None:
+    torch.testing.assert_close(one_a_head(3, start)().detach(), torch.full((3, 1, 1), start))
+
+
+def test_claim_softplus_of_the_parameter_starts_at_the_stated_weights_is_false() -> None:
+    """Appendix B.1 stores 1/√256 itself."""
+    assert softplus(torch.tensor(1 / 16)).item() == pytest.approx(0.725, abs=1e-3)
+
+
+def test_claim_the_gram_matrix_of_section_4_2_1_is_not_positive_is_false() -> None:
+    gram = torch.tensor(
+        [[1, 0.78, 0.56, 0.18], [0.78, 1, 0.18, 0.18], [0.56, 0.18, 1, 0.31], [0.18, 0.18, 0.31, 1]],
+        dtype=torch.float64,
+    )
+    eigenvalues = torch.linalg.eigvalsh(gram)
+
+    torch.testing.assert_close(eigenvalues, torch.tensor([0.111, 0.725, 0.996, 2.168]).double(), rtol=0, atol=6e-4)
+    vectors = torch.linalg.cholesky(gram)  # so the pattern does live on a sphere
+    torch.testing.assert_close(vectors @ vectors.mT, gram)
+
+
+def test_claim_the_construction_of_section_4_2_1_produces_its_pattern_is_false() -> None:
+    """Distances 1.16 and 21.2 (eq. 23, 24) beside weights 0.7 and 0.5: no temperature gives both, nor rows of sum 1."""
+    tau = -1.16 / math.log(0.7 / 0.9)  # what the second weight asks for
+
+    assert math.exp(-21.2 / tau) < 0.02 < 0.5 / 0.9
+    assert sum([0.9, 0.7, 0.5, 0.1]) > 2
+
+
+def test_claim_a_tree_embeds_exactly_in_the_disk_is_false() -> None:
+    """Eq. 40: a node with three neighbours at distance 1; two of them are nearer to each other than 2."""
+    angles = torch.tensor([0.0, 2 * math.pi / 3, 4 * math.pi / 3]).double()
+    neighbours = math.tanh(0.5) * torch.stack([angles.cos(), angles.sin()], -1)
+
+    torch.testing.assert_close(
+        hyperbolic_distance(torch.zeros(1, 2).double(), neighbours), torch.ones(1, 3).double(), rtol=1e-6, atol=1e-6
+    )
+    assert (hyperbolic_distance(neighbours, neighbours)[0, 1:] < 1.8).all()
+
+
+def test_lemma_4_4_angular_distance_approximation() -> None:
+    """The bound holds, with 0.157 for 0.52; the leading coefficient is √2/12, twice the stated one."""
+    s = torch.logspace(-4, 0, 200, dtype=torch.float64)
+    ratio = ((1 - s).acos() - (2 * s).sqrt()).abs() / s**1.5
+
+    assert (ratio <= 0.52).all()
+    assert ratio.max().item() == pytest.approx(math.pi / 2 - math.sqrt(2), abs=1e-6)
+    assert ratio[100].item() == pytest.approx(math.sqrt(2) / 12, rel=0.01)
+
+
+def test_mean_a_head_averages_over_queries_and_sequences() -> None:
+    values = draw(3, 2, 4, 5, 1)
+
+    torch.testing.assert_close(_geometry.mean_a_head(values), values[..., 0].mean((1, 3)))

@@ -1,0 +1,160 @@
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from synthbench.errors import UsageError
+from synthbench.mechanisms.rewa import _operators
+from synthbench.mechanisms.rewa._operators import Positive, WitnessMap
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def matrices(seed: int, *shape: int) -> list[Tensor]:
+    """Three matrices of N(0, 1) numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    return list(torch.randn(3, *shape, generator=generator, dtype=torch.float64))
+
+
+def product(a: Tensor, b: Tensor) -> float:
+    """The Hilbert–Schmidt inner product, tr(Aᵀ B)."""
+    return torch.trace(a.mT @ b).item()
+
+
+@pytest.mark.parametrize(("m", "r"), [(3, 1), (8, 2), (9, 2), (4, 4), (40, 3)])
+def test_both_forms_of_the_inner_product_are_the_trace(m: int, r: int, normal: Callable[..., Tensor]) -> None:
+    left = normal(2, 5, r, m, seed=0), normal(2, 5, r, m, seed=1)
+    right = normal(2, 4, r, m, seed=2), normal(2, 4, r, m, seed=3)
+    expected = torch.empty(2, 5, 4, dtype=torch.float64)
+    for b in range(2):
+        for i in range(5):
+            for j in range(4):
+                a_i = left[0][b, i].mT @ left[1][b, i]
+                a_j = right[0][b, j].mT @ right[1][b, j]
+                expected[b, i, j] = product(a_i, a_j)
+
+    torch.testing.assert_close(_operators.hilbert_schmidt_product(left, right), expected)
+    torch.testing.assert_close(_operators.product_of_factors(left, right), expected)
+
+
+def test_norms_are_those_of_the_operators(normal: Callable[..., Tensor]) -> None:
+    pair = normal(5, 2, 7, seed=0), normal(5, 2, 7, seed=1)
+
+    expected = torch.stack([torch.linalg.matrix_norm(u.mT @ v) ** 2 for u, v in zip(*pair, strict=True)])
+    torch.testing.assert_close(_operators.hilbert_schmidt_norms(pair), expected)
+
+
+def test_operators_have_the_rank_of_their_factors(normal: Callable[..., Tensor]) -> None:
+    explicit = _operators.operators(_operators.factors(normal(3, 4, 2 * 3 * 6), 3))
+
+    assert explicit.shape == (3, 4, 6, 6)
+    assert (torch.linalg.matrix_rank(explicit) == 3).all()
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_distances_are_powers_of_the_norm_of_the_difference(power: int, normal: Callable[..., Tensor]) -> None:
+    a, b = normal(5, 3, seed=0), normal(4, 3, seed=1)
+
+    distances = _operators.distances(a @ b.mT, a.square().sum(-1), b.square().sum(-1), power=power)
+    torch.testing.assert_close(distances, torch.cdist(a, b) ** power)
+
+
+@pytest.mark.parametrize("x", [0.0, 1.0, 1e3])
+@pytest.mark.parametrize("power", [1, 2])
+def test_the_distance_of_a_vector_to_itself_is_zero_with_finite_gradient(power: int, x: float) -> None:
+    a = torch.full((1, 3), x, requires_grad=True)
+    norms = a.square().sum(-1)
+
+    distance = _operators.distances(a @ a.mT, norms, norms, power=power)
+    (gradient,) = torch.autograd.grad(distance.sum(), a)
+
+    assert distance.item() <= 1e-3 * max(1, x)
+    assert gradient.isfinite().all()
+
+
+def test_the_arc_is_arccos_with_finite_gradients_at_its_ends() -> None:
+    cosines = torch.linspace(-1, 1, 101, requires_grad=True)
+
+    arcs = _operators.arc(cosines)
+    (gradient,) = torch.autograd.grad(arcs.sum(), cosines)
+
+    torch.testing.assert_close(arcs, cosines.acos(), rtol=0, atol=2e-3)
+    assert gradient.isfinite().all()
+    assert gradient[[0, -1]].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("start", [1e-3, 1 / 16, 1.0, 50.0, 1e3])
+def test_a_positive_number_starts_where_it_is_told(start: float) -> None:
+    assert Positive(torch.tensor([start]))().item() == pytest.approx(start, rel=1e-4)
+
+
+@pytest.mark.parametrize("start", [1e-3, 1 / 16, 1.0])
+def test_claim_softplus_of_the_weight_is_the_weight_is_false(start: float) -> None:
+    assert math.log1p(math.exp(start)) > start + 0.3
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_queries_and_keys_share_a_witness_map_unless_told_otherwise(*, shared: bool) -> None:
+    witness = WitnessMap(2, 4, 6, shared=shared, generator=torch.Generator().manual_seed(0))
+    x = torch.ones(2, 3, 4)
+
+    assert torch.equal(witness(x, "query"), witness(x, "key")) == shared
+    assert len(list(witness.parameters())) == (1 if shared else 2)
+
+
+def test_a_rank_above_the_width_is_refused() -> None:
+    with pytest.raises(UsageError, match="rewa-operator:r is 9; allowed: int from 1 to m, here 8"):
+        _operators.check_rank("rewa-operator", 9, 8)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=seeds)
+def test_proposition_5_2_holds_where_the_operators_commute(seed: int) -> None:
+    """Equations 78 to 82 with A_z a polynomial in A_y*, and A_y far from orthogonal."""
+    x, y, _ = matrices(seed, 4, 4)
+    z = 0.5 * torch.eye(4, dtype=torch.float64) + y.mT - 0.3 * y.mT @ y.mT
+
+    gap = product(x, z) - product(x @ y, y @ z)
+    defect = torch.eye(4, dtype=torch.float64) - y @ y.mT
+    # tr(A_y* A_x* A_y A_z) is tr(A_x* A_y A_z A_y*), which eq. 80 takes for tr(A_x* A_y A_y* A_z).
+    torch.testing.assert_close(gap, product(x, defect @ z), rtol=1e-9, atol=1e-9)
+    norms = [torch.linalg.matrix_norm(matrix).item() for matrix in (x, defect, z)]
+    assert abs(gap) <= math.prod(norms) * (1 + 1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=seeds)
+def test_claim_proposition_5_2_holds_for_all_operators_is_false(seed: int) -> None:
+    """An orthogonal A_y makes the bound 0; what it bounds is of order one for some A_x of norm 1."""
+    _, y, z = matrices(seed, 16, 16)
+    z = z / torch.linalg.matrix_norm(z)
+    orthogonal, _ = torch.linalg.qr(y)
+    difference = z - orthogonal @ z @ orthogonal.mT
+    x = difference / torch.linalg.matrix_norm(difference)
+
+    bound = torch.linalg.matrix_norm(torch.eye(16, dtype=torch.float64) - orthogonal @ orthogonal.mT)
+    gap = product(x, z) - product(x @ orthogonal, orthogonal @ z)
+
+    assert bound.item() < 1e-12
+    assert gap > 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=seeds)
+def test_proposition_6_1_composition_preserves_overlap(seed: int) -> None:
+    """Both inequalities of its proof, and eq. 89, which adds their bounds."""
+    a, b, c = matrices(seed, 5, 5)
+
+    def spectral(matrix: Tensor) -> float:
+        return float(torch.linalg.matrix_norm(matrix, 2))
+
+    def norm(matrix: Tensor) -> float:
+        return float(torch.linalg.matrix_norm(matrix))
+
+    assert norm(a @ c - b @ c) <= norm(a - b) * spectral(c) * (1 + 1e-9)
+    assert norm(a @ b - a @ c) <= spectral(a) * norm(b - c) * (1 + 1e-9)
+    assert norm(a @ c - b @ c) <= (spectral(a) * norm(b - c) + spectral(c) * norm(a - b)) * (1 + 1e-9)

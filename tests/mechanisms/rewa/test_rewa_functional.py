@@ -1,0 +1,106 @@
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from synthbench.errors import UsageError
+from synthbench.mechanisms.rewa.rewa_functional import RewaFunctional
+
+
+def test_attention_is_the_estimated_kernel_over_its_sum(
+    mix: Callable[..., Tensor], normal: Callable[..., Tensor], generator: torch.Generator
+) -> None:
+    unit = RewaFunctional(D=32, bandwidth=2.0, generator=generator).double()
+    q, k, v = (0.3 * normal(2, 4, 20, 16, seed=seed) for seed in range(3))
+    kernel = torch.zeros(2, 4, 20, 20, dtype=torch.float64)
+    for i in range(20):
+        for j in range(20):
+            offset = q[..., i, :] - k[..., j, :]
+            kernel[..., i, j] = torch.einsum("bhd,hdf->bhf", offset, unit.frequencies).cos().mean(-1)
+
+    torch.testing.assert_close(unit.attend(q, k, v), mix(kernel, v))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), num_frequencies=st.integers(1, 40), scale=st.floats(0, 100))
+def test_the_kernel_of_a_token_with_itself_is_one(seed: int, num_frequencies: int, scale: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    unit = RewaFunctional(D=2 * num_frequencies, generator=generator).double()
+    phi = unit.features(scale * torch.randn(4, 7, 16, generator=generator, dtype=torch.float64), "query")
+
+    torch.testing.assert_close(phi.square().sum(-1), torch.ones(4, 7, dtype=torch.float64))
+
+
+def published_features(x: Tensor, frequencies: Tensor, scale: float) -> Tensor:
+    angles = x @ frequencies
+    return scale * torch.cat([angles.cos(), angles.sin()], dim=-1)
+
+
+def test_claim_algorithm_5_estimates_the_kernel_is_false(normal: Callable[..., Tensor]) -> None:
+    """D / 2 frequencies with the factor 1/√D: a token's kernel with itself is 1/2."""
+    phi = published_features(normal(5, 3), normal(3, 32, seed=1), 64**-0.5)
+
+    torch.testing.assert_close(phi.square().sum(-1), torch.full((5,), 0.5, dtype=torch.float64))
+
+
+def test_claim_appendix_a_3_estimates_the_kernel_is_false(normal: Callable[..., Tensor]) -> None:
+    """D frequencies with the factor √(2/D) give 2, and with the 1/√D of theorem 5.3 what they should."""
+    x, frequencies = normal(5, 3), normal(3, 64, seed=1)
+
+    for scale, expected in [((2 / 64) ** 0.5, 2.0), (64**-0.5, 1.0)]:
+        phi = published_features(x, frequencies, scale)
+        torch.testing.assert_close(phi.square().sum(-1), torch.full((5,), expected, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("bandwidth", [0.5, 1.0, 3.0])
+def test_theorem_5_3_the_estimate_is_unbiased(bandwidth: float, normal: Callable[..., Tensor]) -> None:
+    """Each of 512 heads draws its own frequencies: the mean over them lies within 4 standard errors."""
+    generator = torch.Generator().manual_seed(3)
+    unit = RewaFunctional(model_dim=4 * 512, num_heads=512, D=64, bandwidth=bandwidth, generator=generator).double()
+    q, k = (bandwidth * normal(6, 4, seed=seed).expand(512, 6, 4) for seed in range(2))
+
+    estimates = unit.features(q, "query") @ unit.features(k, "key").mT
+    expected = (-torch.cdist(q[0], k[0]).square() / (2 * bandwidth**2)).exp()
+
+    error = (estimates.mean(0) - expected).abs()
+    assert (error <= 4 * estimates.std(0) / math.sqrt(512)).all()
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.2, 0.3])
+def test_theorem_5_3_errors_beyond_epsilon_are_as_rare_as_the_bound_says(
+    epsilon: float, normal: Callable[..., Tensor]
+) -> None:
+    """Equation 132, with D / 2 frequencies in the place of D."""
+    unit = RewaFunctional(
+        model_dim=2 * 2000, num_heads=2000, D=100, generator=torch.Generator().manual_seed(4)
+    ).double()
+    q, k = (normal(2, seed=seed).expand(2000, 1, 2) for seed in range(2))
+
+    estimates = unit.features(q, "query") @ unit.features(k, "key").mT
+    expected = (-(q[0] - k[0]).square().sum() / 2).exp()
+
+    share = ((estimates - expected).abs() > epsilon).double().mean().item()
+    assert share <= 2 * math.exp(-50 * epsilon**2 / 2)
+
+
+def test_claim_k_frequencies_take_two_to_the_k_dimensions_is_false() -> None:
+    """Theorem 5.1: scores with K incommensurate frequencies are inner products on a sphere in 2K dimensions."""
+    num_frequencies = 7
+    frequencies = torch.tensor([2, 3, 5, 7, 11, 13, 17], dtype=torch.float64).sqrt()
+    positions = torch.arange(100, dtype=torch.float64)
+    scores = ((positions.unsqueeze(-1) - positions).unsqueeze(-1) * frequencies).cos().sum(-1)
+    angles = positions.unsqueeze(-1) * frequencies
+    witnesses = torch.cat([angles.cos(), angles.sin()], dim=-1)
+
+    assert witnesses.shape[-1] == 2 * num_frequencies < 2**num_frequencies
+    torch.testing.assert_close(witnesses.square().sum(-1), torch.full((100,), 7.0, dtype=torch.float64))
+    torch.testing.assert_close((witnesses @ witnesses.mT).softmax(-1), scores.softmax(-1))
+
+
+def test_an_odd_number_of_features_is_refused() -> None:
+    with pytest.raises(UsageError, match="rewa-functional:D is 7; allowed: an even int"):
+        RewaFunctional(D=7)

@@ -1,0 +1,223 @@
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from synthbench.errors import UsageError
+from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
+from synthbench.runner.ensemble import stack_mixers, strategy_of
+
+
+def build(seed: int = 0, **arguments: Any) -> RewaGeometric:
+    generator = torch.Generator().manual_seed(seed)
+    return RewaGeometric(**({"model_dim": 8, "num_heads": 2} | arguments), generator=generator).double()
+
+
+@torch.no_grad()
+def written_out(rewa: RewaGeometric, q: Tensor, k: Tensor, head: int, *, power: int) -> float:
+    """Definition 4.1 for one pair."""
+    total = 0.0
+    for geometry, weight in rewa.metric.weights.items():
+        maps = rewa.metric.witnesses.map(geometry)
+        x, y = q @ maps.query[head], k @ (maps.query if maps.key is None else maps.key)[head]
+        if geometry == "euclidean":
+            distance = float((x - y).norm())
+        elif geometry == "spherical":
+            distance = math.acos(float(x @ y / x.norm() / y.norm()))
+        else:
+            u, v = math.tanh(float(x.norm())) * x / x.norm(), math.tanh(float(y.norm())) * y / y.norm()
+            room = (1 - float(u @ u)) * (1 - float(v @ v))
+            distance = math.acosh(1 + 2 * float((u - v) @ (u - v)) / room)
+        total += float(weight()[head]) * distance**power
+    return -total / float(rewa.metric.tau()[head])
+
+
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("maps", ["shared", "separate"])
+@pytest.mark.parametrize("widths", [{}, {"m": 0}, {"n": 0, "p": 3}, {"m": 0, "n": 0}, {"m": 2, "p": 0}])
+def test_scores_are_those_of_the_product_metric_of_each_pair(
+    widths: dict[str, int], maps: str, power: int, normal: Callable[..., Tensor]
+) -> None:
+    rewa = build(power=power, shared=maps == "shared", tau=0.7, **widths)
+    q, k = 0.5 * normal(2, 5, 4), 0.5 * normal(2, 5, 4, seed=1)
+    scores = rewa.scores(q, k)
+
+    for head in range(2):
+        for i in range(5):
+            for j in range(5):
+                expected = written_out(rewa, q[head, i], k[head, j], head, power=power)
+                assert scores[head, i, j].item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_attention_mixes_by_the_softmax_of_scores(normal: Callable[..., Tensor], mix: Callable[..., Tensor]) -> None:
+    rewa = build()
+    q, k, v = (normal(1, 2, 6, 4, seed=seed) for seed in range(3))
+
+    torch.testing.assert_close(rewa.attend(q, k, v), mix(rewa.scores(q, k).exp(), v, delta=0.0))
+
+
+@pytest.mark.parametrize(("m", "p"), [(5, 5), (256, 16)])
+def test_weights_start_at_the_papers(m: int, p: int) -> None:
+    metrics = build(m=m, p=p, tau=0.5).metrics(torch.zeros(1, 1, 8))
+
+    for name, value in {"alpha": m**-0.5, "beta": 1.0, "gamma": p**-0.5, "tau": 0.5}.items():
+        torch.testing.assert_close(metrics[name], torch.full((2,), value).double(), rtol=1e-6, atol=1e-6)
+
+
+def test_corollary_4_8_effective_curvature() -> None:
+    rewa = build()
+    with torch.no_grad():
+        for weight in rewa.metric.weights.parameters():
+            weight.add_(torch.tensor([[[0.5]], [[-1.0]]]))
+    metrics = rewa.metrics(torch.zeros(1, 1, 8))
+    alpha, beta, gamma = (metrics[name] for name in ("alpha", "beta", "gamma"))
+
+    torch.testing.assert_close(metrics["kappa"], (gamma - beta) / (alpha + beta + gamma))
+    assert (metrics["kappa"].abs() < 1).all()
+
+
+@pytest.mark.parametrize(
+    ("widths", "kappa"), [({"m": 0, "p": 0}, -1.0), ({"n": 0, "m": 0}, 1.0), ({"n": 0, "p": 0}, 0.0)]
+)
+def test_claim_effective_curvature_has_the_sign_of_a_curvature_is_false(widths: dict[str, int], kappa: float) -> None:
+    """The sphere has curvature 1 by definition 2.3 and -1 by equation 59, the hyperbolic plane the reverse."""
+    assert build(**widths).metrics(torch.zeros(1, 1, 8))["kappa"].tolist() == [kappa, kappa]
+
+
+ACTING = {1: (0, 1, 0), 2: (1, 1, 0), 3: (1, 1, 1), 4: (1, 1, 1)}
+
+
+@pytest.mark.parametrize("phase", ACTING)
+def test_algorithm_7_geometries_begin_to_act_in_their_phase(phase: int, normal: Callable[..., Tensor]) -> None:
+    rewa = build(power=2)
+    q, k = normal(2, 5, 4), normal(2, 5, 4, seed=1)
+    whole = rewa.scores(q, k)
+    parts = [
+        rewa.metric.weight(geometry) / rewa.metric.tau() * rewa.metric.witnesses.distance(geometry, q, k)
+        for geometry in ("euclidean", "spherical", "hyperbolic")
+    ]
+    torch.testing.assert_close(whole, -sum(parts, torch.zeros(())))
+    rewa.enter_phase(phase)
+
+    expected = -sum((part * acts for part, acts in zip(parts, ACTING[phase], strict=True)), torch.zeros(()))
+    torch.testing.assert_close(rewa.scores(q, k), expected)
+    is_zero = [bool((rewa.metrics(q)[name] == 0).all()) for name in ("alpha", "beta", "gamma")]
+    assert is_zero == [not acts for acts in ACTING[phase]]
+
+
+def test_phases_come_and_go_and_are_saved() -> None:
+    rewa, other = build(), build(seed=1)
+    rewa.enter_phase(1)
+    other.load_state_dict(rewa.state_dict())
+    assert other.metric.witnesses.active.tolist() == [0, 1, 0]
+    rewa.enter_phase(3)
+    assert rewa.metric.witnesses.active.tolist() == [1, 1, 1]
+
+
+def test_one_geometry_acts_in_every_phase() -> None:
+    rewa = build(m=0, n=0)
+    rewa.enter_phase(1)
+
+    assert rewa.metric.witnesses.active.tolist() == [1]
+
+
+def test_stacked_members_keep_phase_weights_and_outputs_apart(normal: Callable[..., Tensor]) -> None:
+    members = [build(seed=seed, n=3) for seed in range(3)]
+    with torch.no_grad():
+        for index, member in enumerate(members):
+            member.metric.tau.raw.add_(index)
+    assert strategy_of(RewaGeometric, {"model_dim": 16, "num_heads": 2, "max_length": 16}) == "stack"
+    stacked = stack_mixers(members, "stack")
+    x = normal(3, 2, 6, 8)
+    for mixer in (stacked, *members):
+        mixer.enter_phase(2)
+
+    torch.testing.assert_close(stacked(x), torch.stack([member(rows) for member, rows in zip(members, x, strict=True)]))
+    for name, values in stacked.metrics(x).items():
+        alone = torch.stack([member.metrics(rows)[name] for member, rows in zip(members, x, strict=True)])
+        torch.testing.assert_close(values.reshape(3, -1), alone)
+
+
+@pytest.mark.parametrize(
+    ("widths", "message"),
+    [
+        ({"m": 0, "n": 0, "p": 0}, "m, n and p are all 0; allowed: at least one above 0"),
+        ({"n": 1}, "n is 1, whose sphere is two points; allowed: 0, or int from 2"),
+        ({"m": -1}, "rewa-geometric:m is -1; allowed: int from 0 to 1024"),
+        ({"power": 3}, "rewa-geometric:power is 3; allowed: int from 1 to 2"),
+    ],
+)
+def test_impossible_sizes_are_refused(widths: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        build(**widths)
+
+
+def spherical(power: int, tau: float) -> RewaGeometric:
+    """Only the sphere, and the head's own coordinates as witnesses."""
+    rewa = build(model_dim=8, num_heads=1, m=0, n=8, p=0, power=power, tau=tau)
+    rewa.metric.witnesses.map("spherical").query = nn.Parameter(torch.eye(8).double().unsqueeze(0))
+    return rewa
+
+
+def cap(angle: float, seed: int) -> Tensor:
+    """Unit vectors within about ``angle`` of one direction."""
+    noise = torch.randn(1, 10, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return normalize(torch.eye(8).double()[0] + angle / 8**0.5 * noise, dim=-1)
+
+
+def difference_from_softmax(power: int, angle: float, tau: float, tau_softmax: float) -> float:
+    q, k = cap(angle, seed=0), cap(angle, seed=1)
+    mask = torch.ones(10, 10, dtype=torch.bool).triu(1)
+    softmax = (q @ k.mT / tau_softmax).masked_fill(mask, -torch.inf).softmax(-1)
+    return float((spherical(power, tau).attention_map(q, k) - softmax).detach().norm())
+
+
+def test_the_squared_angle_reduces_to_softmax_at_twice_its_temperature() -> None:
+    """The difference is of fourth order in the angle."""
+    at = {angle: difference_from_softmax(2, angle, tau=0.2, tau_softmax=0.1) for angle in (0.2, 0.1, 0.05)}
+
+    assert at[0.2] < 2e-2
+    assert at[0.1] < 2e-3
+    assert at[0.1] / at[0.05] == pytest.approx(16, rel=0.2)
+
+
+def test_claim_theorem_4_2_part_3_that_the_angle_reduces_to_softmax_is_false() -> None:
+    """Eq. 53 promises second order in the angle at √2 the temperature; it is of first."""
+    tau = math.sqrt(2) * 0.1
+    at = {angle: difference_from_softmax(1, angle, tau=tau, tau_softmax=0.1) for angle in (0.1, 0.01, 0.005)}
+
+    assert at[0.1] > 0.1
+    assert at[0.01] / at[0.005] == pytest.approx(2, rel=0.1)
+
+
+def test_the_kernel_of_the_angle_has_a_cusp_and_that_of_its_square_has_none() -> None:
+    """Slopes in z = cos θ near z = 1: unbounded as 1/√(1 - z), or 1/τ of the value."""
+
+    def slope(power: int, gap: float, tau: float) -> float:
+        cosine = 1 - gap
+        q = torch.tensor([[[1.0] + [0.0] * 7]], dtype=torch.float64)
+        k = torch.tensor([[[cosine, math.sqrt(1 - cosine**2)] + [0.0] * 6]], dtype=torch.float64)
+        rewa = spherical(power, tau)
+        ends = [rewa.scores(q, x).exp().item() for x in (q, k)]
+        return (ends[0] - ends[1]) / gap
+
+    one = [slope(1, gap, 0.5) for gap in (1e-4, 1e-6, 1e-8)]
+    assert one[1] / one[0] == pytest.approx(10, rel=0.05)
+    assert one[2] / one[1] == pytest.approx(10, rel=0.05)
+    assert slope(2, 1e-4, 0.5) == pytest.approx(2 / 0.5, rel=1e-3)
+    assert slope(2, 1e-6, 0.5) == pytest.approx(2 / 0.5, rel=1e-3)
+
+
+def test_gradients_at_coinciding_queries_and_keys_are_finite(normal: Callable[..., Tensor]) -> None:
+    rewa = build().float()
+    x = normal(1, 2, 4, 4).float()
+    x[..., 3, :] = x[..., 2, :] = 0
+    x.requires_grad_()
+    out = rewa.attend(x, x, x)
+    gradients = torch.autograd.grad(out.square().sum(), [x, *rewa.metric.parameters()])
+
+    assert all(gradient.isfinite().all() for gradient in gradients)

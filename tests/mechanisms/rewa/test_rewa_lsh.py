@@ -1,0 +1,196 @@
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from synthbench.mechanisms import _scores
+from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
+from synthbench.mechanisms.rewa.rewa_lsh import RewaLsh, nearest
+from synthbench.runner.ensemble import stack_mixers
+
+
+def build(seed: int = 0, **arguments: Any) -> RewaLsh:
+    generator = torch.Generator().manual_seed(seed)
+    return RewaLsh(**({"model_dim": 8, "num_heads": 2} | arguments), generator=generator).double()
+
+
+def composite_hash(rewa: RewaLsh, x: Tensor, head: int, table: int) -> tuple[int, ...]:
+    """Algorithm 4 for one token: the parts, not yet made one integer."""
+    witnesses = rewa.metric.witnesses
+    bits = slice(table * rewa.bits, (table + 1) * rewa.bits)
+    shift = rewa.shifts[head, 0, table * rewa.m : (table + 1) * rewa.m]
+    cells = [math.floor(value) for value in (x @ witnesses.map("euclidean").query[head] / rewa.cell + shift).tolist()]
+    signs = [
+        (x @ witnesses.map(name).query[head] @ getattr(rewa, f"{name}_planes")[head][:, bits] > 0).tolist()
+        for name in ("spherical", "hyperbolic")
+    ]
+    return (*cells, *(int(sign) for part in signs for sign in part))
+
+
+def test_algorithm_4_written_out(normal: Callable[..., Tensor]) -> None:
+    rewa = build(K=4, L=3, m=2, n=3, p=3, bits=1)
+    q, k, v = (normal(2, 20, 4, seed=seed) for seed in range(3))
+    out = rewa.attend(q, k, v)
+    scores = rewa.metric.scores(q, k)
+    num_cut = 0
+
+    for head in range(2):
+        for i in range(20):
+            candidates = [
+                j
+                for j in range(i + 1)
+                if i < 4
+                or i == j
+                or any(
+                    composite_hash(rewa, q[head, i], head, table) == composite_hash(rewa, k[head, j], head, table)
+                    for table in range(3)
+                )
+            ]
+            kept = sorted(candidates, key=lambda j: -scores[head, i, j].item())[:4]
+            num_cut += len(kept) < len(candidates)
+            weights = scores[head, i, kept].softmax(-1)
+            torch.testing.assert_close(out[head, i], weights @ v[head, kept])
+    assert num_cut > 3
+
+
+@pytest.mark.parametrize("num_kept", [12, 13, 1000])
+def test_enough_keys_make_it_geometric_rewa(num_kept: int, normal: Callable[..., Tensor]) -> None:
+    rewa = build(K=num_kept, cell=0.01)
+    geometric = RewaGeometric(model_dim=8, num_heads=2).double()
+    geometric.metric = rewa.metric
+    q, k, v = (normal(2, 2, 12, 4, seed=seed) for seed in range(3))
+
+    torch.testing.assert_close(rewa.attend(q, k, v), geometric.attend(q, k, v), rtol=0, atol=0)
+
+
+def test_weights_are_zero_outside_the_nearest_candidates(normal: Callable[..., Tensor]) -> None:
+    rewa = build(K=5)
+    weights = rewa.attention_map(normal(2, 40, 4), normal(2, 40, 4, seed=1))
+    counts = (weights > 0).sum(-1)
+
+    assert (counts >= 1).all()
+    assert (counts <= 5).all()
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 40).double())
+
+
+def test_without_collisions_a_query_attends_to_itself(normal: Callable[..., Tensor]) -> None:
+    rewa = build(K=3, cell=1e-3)
+    weights = rewa.attention_map(normal(2, 10, 4), normal(2, 10, 4, seed=1))
+
+    torch.testing.assert_close(weights[:, 3:, 3:], torch.eye(7).double().expand(2, 7, 7))
+    assert (weights[:, 2, :3] > 0).all()
+
+
+def test_keys_that_tie_with_the_last_are_all_kept() -> None:
+    scores = torch.tensor([[-1.0, -2.0, -2.0, -3.0, 0.0]])
+    candidates = torch.tensor([[True, True, True, True, False]])
+
+    assert nearest(scores, candidates, 2).tolist() == [[True, True, True, False, False]]
+    assert nearest(scores, candidates, 4).tolist() == candidates.tolist()
+    assert nearest(scores, candidates, 9).tolist() == candidates.tolist()
+
+
+def test_blocks_of_queries_give_the_same(normal: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    rewa = build(K=4)
+    q, k, v = (normal(1, 2, 30, 4, seed=seed) for seed in range(3))
+    expected = rewa.attend(q, k, v)
+    monkeypatch.setattr(_scores, "DENSE_MAX_LENGTH", 4)
+    monkeypatch.setattr(_scores, "BLOCK", 8)
+
+    torch.testing.assert_close(rewa.attend(q, k, v), expected)
+
+
+@pytest.mark.parametrize("bits", [1, 3])
+@pytest.mark.parametrize("angle", [0.3, 1.5, 2.8])
+def test_lemma_4_5_collisions_on_the_sphere(angle: float, bits: int) -> None:
+    """(1 - θ/π) to the number of hyperplanes: the tables are so many samples of it."""
+    seeds = [build(seed, model_dim=4, num_heads=1, m=0, n=4, p=0, bits=bits, L=256) for seed in range(40)]
+    x = torch.tensor([[[1.0, 0, 0, 0]]], dtype=torch.float64)
+    y = torch.tensor([[[math.cos(angle), math.sin(angle), 0, 0]]], dtype=torch.float64)
+    hits = []
+    for rewa in seeds:
+        rewa.metric.witnesses.map("spherical").query = nn.Parameter(torch.eye(4).double().unsqueeze(0))
+        hits.append((rewa.hashes(x, "query") == rewa.hashes(y, "key")).double().mean())
+
+    assert torch.stack(hits).mean().item() == pytest.approx((1 - angle / math.pi) ** bits, abs=0.02)
+
+
+def test_shifted_grid_collides_by_the_coordinates_differences() -> None:
+    """The product of 1 - |x_c - y_c| / cell over the coordinates."""
+    x = torch.tensor([[[0.3, -0.2]]], dtype=torch.float64)
+    y = torch.tensor([[[0.9, 0.1]]], dtype=torch.float64)
+    hits = []
+    for seed in range(40):
+        rewa = build(seed, model_dim=2, num_heads=1, m=2, n=0, p=0, L=256, cell=2.0)
+        rewa.metric.witnesses.map("euclidean").query = nn.Parameter(torch.eye(2).double().unsqueeze(0))
+        hits.append((rewa.hashes(x, "query") == rewa.hashes(y, "key")).double().mean())
+
+    assert torch.stack(hits).mean().item() == pytest.approx((1 - 0.6 / 2) * (1 - 0.3 / 2), abs=0.02)
+
+
+def test_claim_of_lemma_4_5_in_the_ball_is_false() -> None:
+    """Points of one direction always collide, however far apart they are."""
+    rewa = build(model_dim=2, num_heads=1, m=0, n=0, p=2, L=64, bits=8)
+    x = torch.tensor([[[0.3, 0.4]]], dtype=torch.float64)
+
+    assert (rewa.hashes(x, "query") == rewa.hashes(20 * x, "key")).all()
+    assert rewa.metric.witnesses.distance("hyperbolic", x, 20 * x).item() > 0.5
+
+
+def test_claim_of_lemma_4_5_that_collisions_fall_with_the_total_distance_is_false() -> None:
+    """With diameters π and 10 the nearer pair never collides and the farther one does (eq. 57)."""
+
+    def probability(d_sphere: float, d_euclidean: float) -> float:
+        return (1 - d_sphere / math.pi) * (1 - d_euclidean / 10)
+
+    assert math.pi + 0 < 0 + 9
+    assert probability(math.pi, 0) < probability(0, 9)
+
+
+def test_recall_is_the_share_of_the_true_nearest_among_the_candidates(normal: Callable[..., Tensor]) -> None:
+    rewa = build(K=4)
+    x = normal(3, 15, 8)
+    q, k, _ = rewa.heads(x)
+    scores, candidates = rewa.metric.scores(q, k), rewa.candidates(q, k)
+    recall = rewa.metrics(x)["recall"]
+
+    for head in range(2):
+        shares = []
+        for b in range(3):
+            for t in range(4, 15):
+                best = scores[b, head, t, : t + 1].topk(4).indices
+                shares.append(candidates[b, head, t, best].double().mean())
+        torch.testing.assert_close(recall[head], torch.stack(shares).mean())
+    assert ((recall > 0.05) & (recall < 1)).all()
+
+
+def test_recall_grows_with_tables_and_is_one_without_need_of_them(normal: Callable[..., Tensor]) -> None:
+    x = normal(3, 40, 8)
+    few, many = (build(K=4, L=L).metrics(x)["recall"].mean() for L in (1, 32))
+
+    assert few < many
+    assert build(K=40).metrics(x)["recall"].tolist() == [1, 1]
+
+
+def test_a_hash_uses_only_the_geometries_that_act(normal: Callable[..., Tensor]) -> None:
+    rewa, x = build(), normal(2, 30, 4)
+    whole = rewa.hashes(x, "query")
+    rewa.enter_phase(1)
+    alone = rewa.hashes(x, "query")
+
+    assert alone[..., 0].unique().numel() <= 2**rewa.bits
+    assert whole[..., 0].unique().numel() > alone[..., 0].unique().numel()
+
+
+def test_stacked_members_agree_with_single_ones(normal: Callable[..., Tensor]) -> None:
+    members = [build(seed=seed, K=3) for seed in range(3)]
+    stacked, x = stack_mixers(members, "stack"), normal(3, 2, 12, 8)
+
+    torch.testing.assert_close(stacked(x), torch.stack([member(rows) for member, rows in zip(members, x, strict=True)]))
+    for inputs in (x, x[:, :, :2]):
+        for name, values in stacked.metrics(inputs).items():
+            alone = torch.stack([member.metrics(rows)[name] for member, rows in zip(members, inputs, strict=True)])
+            torch.testing.assert_close(values.reshape(3, -1), alone)

@@ -1,0 +1,62 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.errors import UsageError
+from synthbench.mechanisms.rewa.rewa_operator import RewaOperator
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize(("m", "r"), [(8, 2), (9, 2), (3, 3)])
+def test_scores_are_powers_of_the_explicit_distance_over_the_temperature(
+    *, m: int, r: int, power: int, shared: bool, normal: Callable[..., Tensor], generator: torch.Generator
+) -> None:
+    unit = RewaOperator(
+        model_dim=8, num_heads=2, m=m, r=r, power=power, shared=shared, tau=0.7, generator=generator
+    ).double()
+    q, k = normal(2, 3, 4, seed=0), normal(2, 5, 4, seed=1)
+
+    def operator(x: Tensor, weight: Tensor) -> Tensor:
+        u, v = (weight.mT @ x).view(2, r, m)
+        product: Tensor = u.mT @ v
+        return product
+
+    key_map = unit.witness.query if unit.witness.key is None else unit.witness.key
+    for head in range(2):
+        for i in range(3):
+            for j in range(5):
+                difference = operator(q[head, i], unit.witness.query[head]) - operator(k[head, j], key_map[head])
+                expected = -(torch.linalg.matrix_norm(difference) ** power) / 0.7
+                torch.testing.assert_close(unit.scores(q, k)[head, i, j], expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_a_token_attends_most_to_its_like(power: int, generator: torch.Generator) -> None:
+    unit = RewaOperator(power=power, generator=generator)
+    x = torch.randn(4, 6, 16, generator=generator)
+
+    assert (unit.scores(x, x).argmax(-1) == torch.arange(6)).all()
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_gradients_stay_finite_where_query_and_key_are_equal(power: int, generator: torch.Generator) -> None:
+    unit = RewaOperator(power=power, generator=generator)
+    x = (30 * torch.randn(1, 4, 6, 16, generator=generator)).requires_grad_()
+
+    (gradient,) = torch.autograd.grad(unit.attend(x, x, x).square().sum(), x)
+
+    assert gradient.isfinite().all()
+
+
+def test_no_rank_exceeds_the_width() -> None:
+    with pytest.raises(UsageError, match="rewa-operator:r is 5; allowed: int from 1 to m, here 4"):
+        RewaOperator(m=4, r=5)
+
+
+def test_the_temperature_is_reported_a_head(generator: torch.Generator) -> None:
+    temperatures = RewaOperator(tau=0.25, generator=generator).metrics(torch.zeros(1, 2, 64))["tau"]
+
+    torch.testing.assert_close(temperatures, torch.full((4,), 0.25))

@@ -1,0 +1,81 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.mechanisms.rewa.rewa_oscillatory import RewaOscillatory
+
+
+def overlap(unit: RewaOscillatory, q: Tensor, k: Tensor) -> Tensor:
+    """The overlap of every pair, term by term, [batch, heads, length, length]."""
+    key_map = unit.witness.query if unit.witness.key is None else unit.witness.key
+    a = torch.einsum("bhtd,hdm->bhtm", q, unit.witness.query)
+    b = torch.einsum("bhtd,hdm->bhtm", k, key_map)
+    distances = torch.linalg.vector_norm(a.unsqueeze(-2) - b.unsqueeze(-3), dim=-1)
+    total = torch.zeros_like(distances)
+    for n in range(unit.K):
+        c, decay, frequency = (
+            numbers()[:, :, n].unsqueeze(-1) for numbers in (unit.weights, unit.decays, unit.frequencies)
+        )
+        total += c * (-decay * distances).exp() * (1 + (frequency * distances).cos()) / 2
+    return total
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_attention_is_the_overlap_over_its_sum(
+    *, shared: bool, mix: Callable[..., Tensor], normal: Callable[..., Tensor], generator: torch.Generator
+) -> None:
+    unit = RewaOscillatory(K=3, decay=0.5, frequency=2.0, shared=shared, generator=generator).double()
+    q, k, v = (normal(2, 4, 20, 16, seed=seed) for seed in range(3))
+
+    # Apart by what keeps a raised cosine from 0.
+    torch.testing.assert_close(unit.attend(q, k, v), mix(overlap(unit, q, k), v, delta=0.0), rtol=1e-4, atol=1e-4)
+
+
+def test_overlap_comes_back_after_a_period() -> None:
+    unit = RewaOscillatory(model_dim=1, num_heads=1, K=1, m=1, decay=0.01, frequency=1.0).double()
+    unit.witness.query.data.fill_(1.0)
+    q = torch.zeros(1, 1, 1, dtype=torch.float64)
+    k = torch.tensor([0, torch.pi / 2, torch.pi, 2 * torch.pi], dtype=torch.float64).view(1, 4, 1)
+
+    scores = unit.scores(q, k).exp().flatten().tolist()
+
+    assert scores == pytest.approx([1, 0.4922, 0, 0.9391], abs=1e-4)
+
+
+def test_claim_the_oscillatory_kernel_is_an_overlap_is_false() -> None:
+    """Equation 110 is negative at half a period: two keys, one there and one at 0, get weights of 32 and -31."""
+    distances = torch.tensor([0.0, torch.pi], dtype=torch.float64)
+    published = (-0.01 * distances).exp() * distances.cos()
+
+    weights = published / published.sum()
+
+    assert published[1] < 0
+    assert weights.tolist() == pytest.approx([32.33, -31.33], abs=0.01)
+
+
+def test_distant_keys_still_share_the_weight(generator: torch.Generator) -> None:
+    """Overlaps of exp(-1000) underflow; their ratios do not."""
+    unit = RewaOscillatory(generator=generator)
+    k = 1000 * torch.randn(1, 4, 8, 16, generator=generator)
+    v = torch.ones(1, 4, 8, 16)
+
+    torch.testing.assert_close(unit.attend(torch.zeros(1, 4, 8, 16), k, v), v)
+
+
+def test_what_is_learned_starts_where_the_knobs_say() -> None:
+    metrics = RewaOscillatory(K=3, decay=0.5, frequency=2.0).metrics(torch.zeros(1, 2, 64))
+
+    torch.testing.assert_close(metrics["weight"], torch.full((3, 4), 1 / 3))
+    torch.testing.assert_close(metrics["decay"], torch.full((3, 4), 0.5))
+    torch.testing.assert_close(metrics["frequency"], torch.tensor([[2.0], [4.0], [6.0]]).expand(3, 4))
+
+
+def test_gradients_stay_finite_where_query_and_key_are_equal(generator: torch.Generator) -> None:
+    unit = RewaOscillatory(generator=generator)
+    x = (30 * torch.randn(1, 4, 6, 16, generator=generator)).requires_grad_()
+
+    (gradient,) = torch.autograd.grad(unit.attend(x, x, x).square().sum(), x)
+
+    assert gradient.isfinite().all()

@@ -1,0 +1,108 @@
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.mechanisms.rewa._geometry import euclidean_distance, hyperbolic_distance
+from synthbench.mechanisms.rewa.rewa_riemannian import FLOOR, RewaRiemannian, trapezoid_distance
+from synthbench.runner.ensemble import stack_mixers
+
+
+def build(seed: int = 0, **arguments: Any) -> RewaRiemannian:
+    generator = torch.Generator().manual_seed(seed)
+    return RewaRiemannian(**({"model_dim": 8, "num_heads": 2} | arguments), generator=generator).double()
+
+
+def poincare(x: Tensor) -> Tensor:
+    """Eq. 123 as a tensor."""
+    return (4 / (1 - x.square().sum(-1)).square())[..., None, None] * torch.eye(x.shape[-1], dtype=x.dtype)
+
+
+def errors(h: float) -> tuple[float, float]:
+    """Of the chord under the mean of two tensors, and under the first alone, against the geodesic distance."""
+    x = torch.tensor([[0.3, 0.2, -0.1]], dtype=torch.float64)
+    y = x + h * torch.tensor([[0.6, 0.64, 0.48]], dtype=torch.float64)
+    exact = hyperbolic_distance(x, y).item()
+    both = trapezoid_distance(x, poincare(x), y, poincare(y)).item()
+    first = trapezoid_distance(x, poincare(x), y, poincare(x)).item()
+    return abs(both - exact), abs(first - exact)
+
+
+def test_the_chord_is_the_geodesic_up_to_third_order() -> None:
+    """Halving the step divides the error by 8; with the tensor of one end by 4."""
+    coarse, fine = errors(0.02), errors(0.01)
+
+    assert coarse[0] / fine[0] == pytest.approx(8, rel=0.05)
+    assert coarse[1] / fine[1] == pytest.approx(4, rel=0.05)
+
+
+def test_a_constant_metric_is_measured_exactly(normal: Callable[..., Tensor]) -> None:
+    x, y, root = normal(2, 5, 3), normal(2, 4, 3, seed=1), normal(3, 3, seed=2)
+    metric = root @ root.mT
+    distances = trapezoid_distance(x, metric.expand(2, 5, 3, 3), y, metric.expand(2, 4, 3, 3))
+
+    torch.testing.assert_close(distances, euclidean_distance(x @ root, y @ root))
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_scores_are_those_of_each_pair_written_out(power: int, normal: Callable[..., Tensor]) -> None:
+    rewa = build(power=power, m=3, tau=0.7)
+    q, k = normal(2, 4, 4), normal(2, 5, 4, seed=1)
+    scores, network = rewa.scores(q, k), rewa.network
+
+    def tensor(x: Tensor, head: int) -> Tensor:
+        hidden = torch.tanh(x @ network.inner[head] + network.inner_bias[head, 0])
+        root = torch.eye(3) + (hidden @ network.outer[head] + network.outer_bias[head, 0]).view(3, 3)
+        return root @ root.mT + 1e-3 * torch.eye(3)
+
+    for head in range(2):
+        for i in range(4):
+            for j in range(5):
+                x, y = (z @ rewa.witness.query[head] for z in (q[head, i], k[head, j]))
+                mean = (tensor(x, head) + tensor(y, head)) / 2
+                distance = math.sqrt(((x - y) @ mean @ (x - y)).item())
+                expected = -(distance**power) / (0.7 * 3**0.5)
+                assert scores[head, i, j].item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_the_metric_is_symmetric_and_positive(scale: float, normal: Callable[..., Tensor]) -> None:
+    rewa = build()
+    metric = rewa.metric_tensor(scale * normal(2, 50, 5))
+
+    torch.testing.assert_close(metric, metric.mT)
+    assert (torch.linalg.eigvalsh(metric) >= FLOOR * (1 - 1e-6)).all()
+
+
+def test_the_distance_is_symmetric_and_zero_only_at_the_point_itself(normal: Callable[..., Tensor]) -> None:
+    rewa = build()
+    scores = rewa.scores(normal(2, 6, 4), normal(2, 6, 4))
+
+    torch.testing.assert_close(scores, scores.mT)
+    torch.testing.assert_close(scores.diagonal(dim1=-2, dim2=-1), torch.zeros(2, 6).double(), rtol=0, atol=1e-6)
+    assert (scores[:, ~torch.eye(6, dtype=torch.bool)] < -1e-3).all()
+
+
+def test_gradients_at_coinciding_points_are_finite(normal: Callable[..., Tensor]) -> None:
+    rewa, x = build().float(), normal(1, 2, 4, 4).float().requires_grad_()
+    gradients = torch.autograd.grad(rewa.attend(x, x, x).square().sum(), [x, *rewa.network.parameters()])
+
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_scores_have_the_gradients_of_finite_differences(normal: Callable[..., Tensor]) -> None:
+    rewa = build(m=2)
+    inputs = normal(2, 3, 4).requires_grad_(), normal(2, 3, 4, seed=1).requires_grad_()
+
+    assert torch.autograd.gradcheck(rewa.scores, inputs)
+
+
+def test_stacked_members_agree_with_single_ones(normal: Callable[..., Tensor]) -> None:
+    members = [build(seed=seed) for seed in range(3)]
+    stacked, x = stack_mixers(members, "stack"), normal(3, 2, 6, 8)
+
+    torch.testing.assert_close(stacked(x), torch.stack([member(rows) for member, rows in zip(members, x, strict=True)]))
+    assert stacked.metrics(x)["tau"].numel() == 6
