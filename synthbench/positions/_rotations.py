@@ -1,0 +1,97 @@
+"""Pieces that the rotating position encodings share; an axis in front of the written ones is that of the members."""
+
+import math
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from synthbench.errors import UsageError
+from synthbench.positions.base import PositionEncoding
+
+
+def coordinates_of(encoding: PositionEncoding) -> Float[Tensor, "length axes"]:
+    """Where the tokens stand, in the precision of the parameters."""
+    return cast("Tensor", encoding.coordinates).to(torch.get_default_dtype())
+
+
+def require_planes(encoding: PositionEncoding, num_planes: int) -> None:
+    """Refuse a head in which some axis of the coordinates gets no plane to turn.
+
+    Raises:
+        UsageError: If there are fewer planes than axes.
+    """
+    num_axes = coordinates_of(encoding).shape[-1]
+    if num_planes < num_axes:
+        raise UsageError(
+            f"positions {encoding.name!r} turn {num_planes} planes of a head of width {encoding.head_dim}; "
+            f"allowed: at least one plane, of two channels, for each axis of the coordinates, here {num_axes}"
+        )
+
+
+def axial_frequencies(num_planes: int, num_axes: int, base: float) -> Float[Tensor, "num_planes num_axes"]:
+    """Angle per unit of each coordinate, in float64: every plane turns with one axis, base^(-i / n) for its i-th of n.
+
+    The first planes belong to the first axis; an axis more or less of them, where they do not divide.
+
+    Source: Su et al. (2024), section 3.2.2, for one axis: base^(-2i / d) with d = 2n.
+    """
+    frequencies = torch.zeros(num_planes, num_axes, dtype=torch.float64)
+    for axis, planes in enumerate(torch.arange(num_planes).tensor_split(num_axes)):
+        steps = torch.arange(len(planes), dtype=torch.float64) / len(planes)
+        frequencies[planes, axis] = torch.exp(-math.log(base) * steps)
+    return frequencies
+
+
+def first_rows(table: Float[Tensor, "*leading rows columns"], length: int) -> Float[Tensor, "*leading length columns"]:
+    """The rows of the first ``length`` positions.
+
+    Raises:
+        UsageError: If the table ends before.
+    """
+    if length > table.shape[-2]:
+        raise UsageError(f"{length} tokens; allowed: up to {table.shape[-2]}, for which the positions were made")
+    return table[..., :length, :]
+
+
+def combine(
+    coordinates: Float[Tensor, "*member length axes"], rates: Float[Tensor, "*member heads numbers axes"]
+) -> Float[Tensor, "*member heads length numbers"]:
+    """Σ_k r_k β_k for every position and head. Sums, not a matrix product: TF32 would round angles of hundreds."""
+    return (coordinates.unsqueeze(-2).unsqueeze(-4) * rates.unsqueeze(-3)).sum(-1)
+
+
+def turn_planes(
+    x: Float[Tensor, "*leading length dim"],
+    cos: Float[Tensor, "*leading_of_angles length planes"],
+    sin: Float[Tensor, "*leading_of_angles length planes"],
+) -> Float[Tensor, "*leading length dim"]:
+    """Turn the planes of channels (0, 1), (2, 3), ... by their angles; channels behind the last plane stay."""
+    width = 2 * cos.shape[-1]
+    first, second = x[..., 0:width:2], x[..., 1:width:2]
+    turned = torch.stack((first * cos - second * sin, first * sin + second * cos), dim=-1).flatten(-2)
+    return turned if width == x.shape[-1] else torch.cat((turned, x[..., width:]), dim=-1)
+
+
+def num_entries(dim: int) -> int:
+    """Numbers that make a skew-symmetric matrix of this size."""
+    return dim * (dim - 1) // 2
+
+
+def skew_matrix(entries: Float[Tensor, "*leading entries"], dim: int) -> Float[Tensor, "*leading dim dim"]:
+    """The skew-symmetric matrix with these entries below its diagonal, the negated above it, read along its rows.
+
+    One entry a at (0, 1) gives a J, J = [[0, -1], [1, 0]], whose exponential turns by the angle a.
+    """
+    rows, columns = torch.triu_indices(dim, dim, offset=1, device=entries.device)
+    upper = entries.new_zeros(*entries.shape[:-1], dim, dim)
+    upper[..., rows, columns] = entries
+    return upper.mT - upper
+
+
+def cayley(skew: Float[Tensor, "*leading dim dim"]) -> Float[Tensor, "*leading dim dim"]:
+    """(I - S)(I + S)^-1 of a skew-symmetric S: a rotation, the identity for S = 0. The two factors commute."""
+    identity = torch.eye(skew.shape[-1], dtype=skew.dtype, device=skew.device)
+    rotation: Tensor = torch.linalg.solve(identity + skew, identity - skew)
+    return rotation

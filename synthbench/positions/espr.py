@@ -1,0 +1,156 @@
+"""Equivariant structured positional rotations."""
+
+import math
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.knobs import knob
+from synthbench.layers import Rotation, project
+from synthbench.positions._rotations import (
+    axial_frequencies,
+    cayley,
+    combine,
+    coordinates_of,
+    first_rows,
+    num_entries,
+    require_planes,
+    skew_matrix,
+    turn_planes,
+)
+from synthbench.positions.base import PositionEncoding, position
+
+Order = Literal["post", "conjugate"]
+
+
+class MixedRotation(Rotation):
+    """Turns the active channels by position and mixes all channels by a learned rotation, in each head its own."""
+
+    def __init__(
+        self,
+        coordinates: Float[Tensor, "length axes"],
+        frequencies: Float[Tensor, "planes axes"],
+        skew: Float[Tensor, "heads entries"],
+        *,
+        dim: int,
+        order: Order,
+        is_commuting: bool,
+        is_null_kept: bool,
+    ) -> None:
+        """Start at the given frequencies and mixing."""
+        super().__init__()
+        self.dim = dim
+        self.num_active = 2 * len(frequencies)
+        self.order = order
+        self.is_commuting = is_commuting
+        self.is_null_kept = is_null_kept
+        self.coordinates = nn.Buffer(coordinates, persistent=False)
+        self.skew = nn.Parameter(skew)
+        rates = frequencies if is_commuting else _block_generators(frequencies)
+        # Commuting: β, [heads, planes, axes]. Else the entries of the skew-symmetric L_k, [heads, entries, axes].
+        self.rates = nn.Parameter(rates.repeat(len(skew), 1, 1))
+
+    def forward(
+        self, x: Float[Tensor, "*leading batch heads length head_dim"]
+    ) -> Float[Tensor, "*leading batch heads length head_dim"]:
+        """Turn row t by R(r) P or P R(r) Pᵀ, r the coordinates of token t; see :class:`Espr`."""
+        mixing = cayley(skew_matrix(self.skew, self.dim)).unsqueeze(-4)
+        if not self.is_null_kept:
+            x = self._without_null(x)
+        if self.order == "post":
+            turned = self._turn(project(x, mixing.mT))
+        else:
+            turned = project(self._turn(project(x, mixing)), mixing.mT)
+        if self.is_null_kept:
+            return turned
+        # A mechanism divides scores by √d. T4.4 divides by √(2m): each side takes half of the difference.
+        return self._without_null(turned) * math.sqrt(math.sqrt(self.dim / self.num_active))
+
+    def _without_null(self, x: Tensor) -> Tensor:
+        padded: Tensor = nn.functional.pad(x[..., : self.num_active], (0, self.dim - self.num_active))
+        return padded
+
+    def _turn(self, x: Tensor) -> Tensor:
+        """Turn the active channels by R(r)."""
+        numbers = combine(first_rows(self.coordinates, x.shape[-2]), self.rates)
+        if self.is_commuting:
+            angles = numbers.unsqueeze(-4)
+            return turn_planes(x, angles.cos(), angles.sin())
+        rotations = torch.linalg.matrix_exp(skew_matrix(numbers, self.num_active)).unsqueeze(-5)
+        active, null = x.tensor_split([self.num_active], dim=-1)
+        return torch.cat((torch.einsum("...tij,...tj->...ti", rotations, active), null), dim=-1)
+
+
+def _block_generators(frequencies: Float[Tensor, "planes axes"]) -> Float[Tensor, "entries axes"]:
+    """The entries of the skew matrices that turn plane u by its frequencies."""
+    dim = 2 * len(frequencies)
+    rows, columns = torch.triu_indices(dim, dim, offset=1)
+    entries = frequencies.new_zeros(num_entries(dim), frequencies.shape[-1])
+    entries[(rows % 2 == 0) & (columns == rows + 1)] = frequencies
+    return entries
+
+
+@position
+class Espr(PositionEncoding):
+    r"""Rotations by learned generators on a part of the channels, mixed with the rest by a learned rotation.
+
+    Of the d channels of a head 2m are *active*: :math:`R(r) = \exp(\sum_k r_k L_k)` turns them, r the coordinates of
+    the token, and leaves the others, the *null* ones. :math:`P = (I - S)(I + S)^{-1}` with S skew-symmetric and
+    learned mixes both. One set of L and S a head.
+
+    ``order``: the derivation writes :math:`R(r) P` in T3.5 and :math:`P R(r) P^T` in T8'.7, two different maps.
+    ``post``, the default, is the first, of which its scores (T4.3) are made; ``conjugate`` is the second.
+
+    ``null=drop`` is T4.3 and T4.4: null channels are zeroed before and behind the map, and scores are divided by
+    :math:`\sqrt{2m}` where a mechanism writes :math:`\sqrt d`. ``null=keep`` leaves the mechanism all channels and its
+    scale. Scores q·k see offsets only, unless generators do not commute, or ``drop`` meets ``conjugate``: there the
+    projection stands between two P that mix active and null channels, and absolute positions come through.
+
+    ``commuting``: generators in the block form of T2.5 with learned :math:`\beta`, any number of axes. If false, each
+    :math:`L_k` is a free skew-symmetric matrix on the active channels that begins in that form, and R(r) a matrix
+    exponential a position and head; with one axis scores still see offsets only, with several they do not. In float32
+    it is a rotation to within about 2e-3 at position 8 000.
+
+    Source: the ESPR derivation, tiers 1-4 and T8'.7, in the basis of T8'.7 (U = I; P does what U would). It names
+    neither m nor how S begins: here a share of the planes, and :math:`N(0, \mathrm{spread}^2 / d)`, since S = 0 is a
+    stationary point of what mixes active and null channels (T6'.7 is quadratic in it).
+    Its bounds hold in other forms than printed. T6'.1's middle sum is a maximum over planes. T5.8, T6'.8: A is near an
+    orthogonal matrix, not near I. T6'.9: :math:`|P - I|` is linear in the mixing :math:`\eta`; only the active block is
+    quadratic. T6'.11 and T8'.13 lack a factor: with :math:`\rho = |S| < 1` the residual is at most
+    :math:`\varepsilon |r|_1 |s|_1 / 2 + 4 \eta^2 / (1 - \rho)` for T4.4's scores, and with 8 for 4 where T6'.10 and
+    T8'.7 leave out the projection in the middle. T8'.14 contradicts T8'.23.
+    """
+
+    name: ClassVar = "espr"
+    source: ClassVar = "espr"
+    rotates: ClassVar = True
+
+    base: float = knob(10000.0, "base of RoPE's frequencies, at which the learned ones begin", low=1)
+    active: float = knob(0.75, "share of the planes that positions turn, at least one plane", low=0, high=1)
+    null: Literal["drop", "keep"] = knob("drop", "whether scores see the channels that positions do not turn")
+    order: Order = knob("post", "the map: R P (post) or P R P^T (conjugate)")
+    commuting: bool = knob(True, "whether the generators of the axes commute")  # noqa: FBT003 - a default
+    spread: float = knob(0.1, "size of S at the start: the standard deviation of its entries times sqrt(d)", low=0)
+
+    def rotation(self, generator: torch.Generator | None) -> MixedRotation:
+        """Make the rotation of one layer: RoPE's frequencies, and a mixing drawn from ``generator``.
+
+        Raises:
+            UsageError: If fewer planes are active than the coordinates have axes.
+        """
+        num_planes = self.head_dim // 2
+        num_active_planes = min(num_planes, max(1, round(self.active * num_planes)))
+        require_planes(self, num_active_planes)
+        coordinates = coordinates_of(self)
+        skew = torch.empty(self.num_heads, num_entries(self.head_dim))
+        return MixedRotation(
+            coordinates,
+            axial_frequencies(num_active_planes, coordinates.shape[-1], self.base).to(coordinates),
+            skew.normal_(std=self.spread / math.sqrt(self.head_dim), generator=generator),
+            dim=self.head_dim,
+            order=self.order,
+            is_commuting=self.commuting,
+            is_null_kept=self.null == "keep",
+        )

@@ -1,0 +1,72 @@
+"""Rotary position embedding."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.layers import Rotation
+from synthbench.positions._rotations import (
+    axial_frequencies,
+    combine,
+    coordinates_of,
+    first_rows,
+    require_planes,
+    turn_planes,
+)
+from synthbench.positions.base import PositionEncoding, position
+
+
+class TabledRotation(Rotation):
+    """Turns every head by the same fixed angles, one a position and plane."""
+
+    def __init__(self, angles: Float[Tensor, "length planes"]) -> None:
+        """Keep cosines and sines, in the precision of the parameters."""
+        super().__init__()
+        self.cos = nn.Buffer(angles.cos().to(torch.get_default_dtype()), persistent=False)
+        self.sin = nn.Buffer(angles.sin().to(torch.get_default_dtype()), persistent=False)
+
+    def forward(
+        self, x: Float[Tensor, "*leading batch heads length head_dim"]
+    ) -> Float[Tensor, "*leading batch heads length head_dim"]:
+        """Turn row t by the angles of position t."""
+        cos, sin = (first_rows(table, x.shape[-2]).unsqueeze(-3).unsqueeze(-3) for table in (self.cos, self.sin))
+        return turn_planes(x, cos, sin)
+
+
+@position
+class Rope(PositionEncoding):
+    r"""Pairs of channels turn by angles proportional to the position, so that scores see the offset alone.
+
+    Channels 2i and 2i + 1 of queries and keys, read as a complex number, are multiplied by
+    :math:`\exp(\mathrm{i}\, r\, \theta_i)` with :math:`\theta_i = \mathrm{base}^{-2i/d}`.
+
+    Source: Su et al. (2024), eq. 14-16. Positions count from 0, there from 1: only offsets matter. With several axes of
+    coordinates, which the paper does not treat, the planes are dealt out, the first ones to the first axis, and
+    :math:`d` is twice the number of planes of that axis. Angles are computed in float64.
+    """
+
+    name: ClassVar = "rope"
+    source: ClassVar = "su2024roformer"
+    rotates: ClassVar = True
+
+    base: float = knob(10000.0, "ratio of the highest to (nearly) the lowest frequency", low=1)
+
+    def rotation(self, generator: torch.Generator | None) -> TabledRotation:  # noqa: ARG002 - nothing is drawn
+        """Make the rotation of one layer; it has no parameters.
+
+        Raises:
+            UsageError: If the width of a head is odd, or it has fewer planes than the coordinates have axes.
+        """
+        if self.head_dim % 2:
+            raise UsageError(
+                f"the width of a head is {self.head_dim}; allowed with positions {self.name!r}: even numbers"
+            )
+        num_planes = self.head_dim // 2
+        require_planes(self, num_planes)
+        coordinates = coordinates_of(self).double()
+        frequencies = axial_frequencies(num_planes, coordinates.shape[-1], self.base)
+        return TabledRotation(combine(coordinates, frequencies.unsqueeze(0)).squeeze(0))

@@ -1,0 +1,92 @@
+"""Separable translationally invariant position encodings, with a learned basis."""
+
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.knobs import knob
+from synthbench.layers import Rotation, project
+from synthbench.positions._rotations import (
+    axial_frequencies,
+    cayley,
+    combine,
+    coordinates_of,
+    first_rows,
+    num_entries,
+    require_planes,
+    skew_matrix,
+    turn_planes,
+)
+from synthbench.positions.base import PositionEncoding, position
+
+
+class BasisRotation(Rotation):
+    """Turns the planes of a basis, each head in its own, by angles linear in the coordinates."""
+
+    def __init__(
+        self,
+        coordinates: Float[Tensor, "length axes"],
+        frequencies: Float[Tensor, "heads planes axes"],
+        *,
+        is_learned: bool,
+        basis_dim: int | None,
+    ) -> None:
+        """Start at the given frequencies, and in the standard basis; ``basis_dim`` is None if it stays there."""
+        super().__init__()
+        self.basis_dim = basis_dim
+        self.coordinates = nn.Buffer(coordinates, persistent=False)
+        self.frequencies = nn.Parameter(frequencies) if is_learned else nn.Buffer(frequencies, persistent=False)
+        if basis_dim is not None:
+            self.skew = nn.Parameter(frequencies.new_zeros(len(frequencies), num_entries(basis_dim)))
+
+    def forward(
+        self, x: Float[Tensor, "*leading batch heads length head_dim"]
+    ) -> Float[Tensor, "*leading batch heads length head_dim"]:
+        """Turn row t by U exp(Σ_k r_k Λ_k) Uᵀ, r the coordinates of token t."""
+        angles = combine(first_rows(self.coordinates, x.shape[-2]), self.frequencies).unsqueeze(-4)
+        cos, sin = angles.cos(), angles.sin()
+        if self.basis_dim is None:
+            return turn_planes(x, cos, sin)
+        basis = cayley(skew_matrix(self.skew, self.basis_dim)).unsqueeze(-4)
+        return project(turn_planes(project(x, basis), cos, sin), basis.mT)
+
+
+@position
+class String(PositionEncoding):
+    r"""Rotations by commuting generators, which are learned: all that scores see of positions is their difference.
+
+    Row t is turned by :math:`R(r) = \exp(\sum_k r_k L_k) = U [\oplus_u R_2(\beta_u^T r)] U^T`, r the coordinates of
+    token t, with :math:`\beta_u` and the orthogonal basis U learned, one set a head.
+    :math:`U = (I - S)(I + S)^{-1}` with S skew-symmetric. It begins as RoPE, S = 0; RoPE is the case of one axis,
+    U = I and fixed :math:`\beta`.
+
+    Source: Schenck et al. (2025), Cayley-STRING; the block form is T2.3-T2.7 of the ESPR derivation. Both let the
+    number of axes be any. A head of odd width has one channel that nothing turns in the basis, T2.3's null part.
+    """
+
+    name: ClassVar = "string"
+    source: ClassVar = "schenck2025string"
+    rotates: ClassVar = True
+
+    base: float = knob(10000.0, "base of RoPE's frequencies, at which the learned ones begin", low=1)
+    basis: Literal["cayley", "identity"] = knob("cayley", "whether the basis of a head is learned or the standard one")
+    frequencies: Literal["learned", "fixed"] = knob("learned", "whether the frequencies of a head are trained")
+
+    def rotation(self, generator: torch.Generator | None) -> BasisRotation:  # noqa: ARG002 - nothing is drawn
+        """Make the rotation of one layer, which begins as RoPE.
+
+        Raises:
+            UsageError: If a head has fewer planes than the coordinates have axes.
+        """
+        num_planes = self.head_dim // 2
+        require_planes(self, num_planes)
+        coordinates = coordinates_of(self)
+        frequencies = axial_frequencies(num_planes, coordinates.shape[-1], self.base).to(coordinates)
+        return BasisRotation(
+            coordinates,
+            frequencies.repeat(self.num_heads, 1, 1),
+            is_learned=self.frequencies == "learned",
+            basis_dim=self.head_dim if self.basis == "cayley" else None,
+        )

@@ -1,0 +1,190 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.errors import UsageError
+from synthbench.mechanisms.softmax import Softmax
+from synthbench.positions.espr import Espr, MixedRotation
+from synthbench.positions.rope import Rope
+
+pytestmark = pytest.mark.usefixtures("double")
+
+DIM, ACTIVE = 7, 4
+
+
+def espr(coordinates: Tensor, **knobs: Any) -> MixedRotation:
+    """Two heads of seven channels, two of the three planes active."""
+    fields: dict[str, Any] = {
+        "model_dim": 2 * DIM,
+        "num_heads": 2,
+        "length": len(coordinates),
+        "coordinates": coordinates,
+    }
+    return Espr(**(fields | {"active": 0.67} | knobs)).rotation(torch.Generator().manual_seed(3))
+
+
+def written_out(rotation: MixedRotation, head: int, r: Tensor, *, order: str, commuting: bool) -> Tensor:
+    """R(r) P or P R(r) Pᵀ from the definitions, one entry after the other."""
+
+    def skew_of(entries: list[float], dim: int) -> Tensor:
+        skew, rest = torch.zeros(dim, dim), iter(entries)
+        for row in range(dim):
+            for column in range(row + 1, dim):
+                skew[column, row] = next(rest)
+                skew[row, column] = -skew[column, row]
+        return skew
+
+    skew = skew_of(rotation.skew[head].tolist(), DIM)
+    mixing = (torch.eye(DIM) - skew) @ torch.linalg.inv(torch.eye(DIM) + skew)
+    generator = torch.zeros(DIM, DIM)
+    for axis, coordinate in enumerate(r):
+        rates = rotation.rates[head, :, axis].tolist()
+        if commuting:
+            for u, rate in enumerate(rates):
+                generator[2 * u + 1, 2 * u] += coordinate * rate
+                generator[2 * u, 2 * u + 1] -= coordinate * rate
+        else:
+            generator[:ACTIVE, :ACTIVE] += coordinate * skew_of(rates, ACTIVE)
+    turning = torch.linalg.matrix_exp(generator)
+    product: Tensor = turning @ mixing if order == "post" else mixing @ turning @ mixing.T
+    return product
+
+
+@pytest.mark.parametrize("order", ["post", "conjugate"])
+@pytest.mark.parametrize("commuting", [True, False])
+def test_both_orders_are_the_written_out_maps_with_null_kept_and_dropped(
+    *, order: str, commuting: bool, grid: Tensor, matrices: Callable[..., Tensor], scramble: Callable[..., None]
+) -> None:
+    knobs = {"order": order, "commuting": commuting}
+    kept, dropped = espr(grid, null="keep", **knobs), espr(grid, null="drop", **knobs)
+    scramble(kept)
+    scramble(dropped)
+    computed, projected = matrices(kept, 2, 12, DIM).detach(), matrices(dropped, 2, 12, DIM).detach()
+
+    active = torch.diag(torch.arange(DIM) < ACTIVE).double()
+    for head in range(2):
+        for t, r in enumerate(grid):
+            expected = written_out(kept, head, r, order=order, commuting=commuting)
+            torch.testing.assert_close(computed[head, t], expected, rtol=0, atol=1e-11)
+            of_active = (DIM / ACTIVE) ** 0.25 * active @ expected @ active
+            torch.testing.assert_close(projected[head, t], of_active, rtol=0, atol=1e-11)
+
+
+def test_post_is_the_default_and_the_two_orders_differ(
+    grid: Tensor, matrices: Callable[..., Tensor], scramble: Callable[..., None]
+) -> None:
+    rotations = [espr(grid), espr(grid, order="post"), espr(grid, order="conjugate")]
+    for rotation in rotations:
+        scramble(rotation)
+    default, post, conjugate = (matrices(rotation, 2, 12, DIM).detach() for rotation in rotations)
+
+    assert torch.equal(default, post)
+    assert (post - conjugate).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("commuting", [True, False])
+@pytest.mark.parametrize("axes", [1, 2])
+def test_without_mixing_and_null_part_it_begins_as_rope(
+    *, commuting: bool, axes: int, grid: Tensor, normal: Callable[..., Tensor]
+) -> None:
+    fields: dict[str, Any] = {"model_dim": 16, "num_heads": 2, "length": 12, "coordinates": grid[:, :axes]}
+    rotation = Espr(**fields, active=1.0, spread=0.0, commuting=commuting).rotation(None)
+    q = normal(3, 2, 12, 8)
+
+    torch.testing.assert_close(rotation(q), Rope(**fields).rotation(None)(q), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("share", "num_active"), [(0.0, 2), (0.25, 4), (0.5, 8), (0.75, 12), (1.0, 16)])
+def test_positions_turn_the_given_share_of_the_planes(share: float, num_active: int) -> None:
+    rotation = Espr(model_dim=16, num_heads=1, length=3, active=share, null="keep", spread=0.0).rotation(None)
+    turned = rotation(torch.ones(1, 1, 3, 16))
+
+    assert rotation.num_active == num_active
+    assert ((turned[0, 0, 1] != 1).nonzero().max() + 1).item() == num_active
+    assert (turned[..., num_active:] == 1).all()
+
+
+def test_theorem_4_4_softmax_divides_by_the_root_of_the_active_width(
+    grid: Tensor, normal: Callable[..., Tensor], scramble: Callable[..., None]
+) -> None:
+    rotation = espr(grid)
+    scramble(rotation)
+    q, k = normal(2, 12, DIM), normal(2, 12, DIM, seed=1)
+    softmax = Softmax(model_dim=2 * DIM, num_heads=2)
+    weights = softmax.attention_map(rotation(q.unsqueeze(0)), rotation(k.unsqueeze(0)))[0]
+
+    active = torch.diag(torch.arange(DIM) < ACTIVE).double()
+    for head in range(2):
+        maps = [active @ written_out(rotation, head, r, order="post", commuting=True) @ active for r in grid]
+        for i in range(12):
+            alpha = torch.stack([(maps[i] @ q[head, i]) @ (maps[j] @ k[head, j]) / ACTIVE**0.5 for j in range(i + 1)])
+            torch.testing.assert_close(weights[head, i, : i + 1], alpha.softmax(-1), rtol=0, atol=1e-11)
+
+
+def test_null_channels_of_queries_do_not_matter_when_they_are_dropped(
+    grid: Tensor, normal: Callable[..., Tensor], scramble: Callable[..., None]
+) -> None:
+    dropped, kept = espr(grid), espr(grid, null="keep")
+    scramble(dropped)
+    scramble(kept)
+    q = normal(1, 2, 12, DIM)
+    changed = q.clone()
+    changed[..., ACTIVE:] += 1
+
+    assert torch.equal(dropped(q), dropped(changed))
+    assert (dropped(q)[..., ACTIVE:] == 0).all()
+    assert (kept(q) - kept(changed)).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("order", ["post", "conjugate"])
+@pytest.mark.parametrize("commuting", [True, False])
+def test_gradients_are_right(
+    *, order: str, commuting: bool, grid: Tensor, normal: Callable[..., Tensor], scramble: Callable[..., None]
+) -> None:
+    rotation = espr(grid, order=order, commuting=commuting)
+    scramble(rotation)
+    x = normal(1, 2, 3, DIM)
+
+    def turned(skew: Tensor, rates: Tensor) -> Tensor:
+        output: Tensor = torch.func.functional_call(rotation, {"skew": skew, "rates": rates}, (x,))
+        return output
+
+    inputs = [p.detach().clone().requires_grad_() for p in (rotation.skew, rotation.rates)]
+    assert torch.autograd.gradcheck(turned, inputs, fast_mode=True)
+
+
+def test_what_mixes_active_and_null_channels_learns_because_it_does_not_begin_at_zero(
+    normal: Callable[..., Tensor],
+) -> None:
+    q, k = normal(1, 1, 9, 4), normal(1, 1, 9, 4, seed=1)
+
+    def gradient_of_mixing(spread: float) -> float:
+        encoding = Espr(model_dim=4, num_heads=1, length=9, active=0.5, spread=spread)
+        rotation = encoding.rotation(torch.Generator().manual_seed(0))
+        (rotation(q) @ rotation(k).mT).tril().square().sum().backward()
+        assert rotation.skew.grad is not None
+        return rotation.skew.grad[0, 1:5].abs().max().item()  # rows 0, 1 against columns 2, 3
+
+    assert gradient_of_mixing(0.0) < 1e-12
+    assert gradient_of_mixing(0.1) > 0.1
+
+
+def test_the_mixing_is_drawn_from_the_generator_and_as_large_as_asked() -> None:
+    def drawn(seed: int, spread: float = 0.1) -> Tensor:
+        encoding = Espr(model_dim=256, num_heads=4, length=3, spread=spread)
+        return encoding.rotation(torch.Generator().manual_seed(seed)).skew.detach()
+
+    assert torch.equal(drawn(1), drawn(1))
+    assert not torch.equal(drawn(1), drawn(2))
+    assert drawn(1).std().item() * 8 == pytest.approx(0.1, rel=0.05)
+    torch.testing.assert_close(drawn(1, 0.5), 5 * drawn(1))
+
+
+def test_fewer_active_planes_than_axes_are_refused(grid: Tensor) -> None:
+    with pytest.raises(UsageError, match=r"turn 1 planes of a head of width 7; .* here 2"):
+        espr(grid, active=0.3)
+    with pytest.raises(UsageError, match=r"turn 0 planes of a head of width 1; .* here 1"):
+        Espr(model_dim=2, num_heads=2, length=3).rotation(None)

@@ -1,0 +1,75 @@
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.errors import UsageError
+from synthbench.positions.rope import Rope
+
+pytestmark = pytest.mark.usefixtures("double")
+
+
+def test_pairs_of_channels_are_multiplied_by_a_complex_phase(normal: Callable[..., Tensor]) -> None:
+    q = normal(2, 3, 20, 8)
+    turned = Rope(model_dim=24, num_heads=3, length=20, base=500.0).rotation(None)(q)
+
+    for t in range(20):
+        for i in range(4):
+            phase = complex(math.cos(t * 500 ** (-2 * i / 8)), math.sin(t * 500 ** (-2 * i / 8)))
+            expected = torch.complex(q[..., t, 2 * i], q[..., t, 2 * i + 1]) * phase
+            torch.testing.assert_close(turned[..., t, 2 * i], expected.real, rtol=0, atol=1e-12)
+            torch.testing.assert_close(turned[..., t, 2 * i + 1], expected.imag, rtol=0, atol=1e-12)
+
+
+def test_each_axis_has_its_own_planes_and_the_frequencies_of_a_narrower_head(
+    normal: Callable[..., Tensor], grid: Tensor
+) -> None:
+    q = normal(2, 1, 12, 10)
+    turned = Rope(model_dim=10, num_heads=1, length=12, coordinates=grid).rotation(None)(q)
+
+    for axis, channels, width in ((0, slice(0, 6), 6), (1, slice(6, 10), 4)):
+        alone = Rope(model_dim=width, num_heads=1, length=12, coordinates=grid[:, axis : axis + 1]).rotation(None)
+        torch.testing.assert_close(turned[..., channels], alone(q[..., channels]), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("offset", [[3.0, 0.0], [0.0, -2.0], [100.5, 7.25]])
+def test_scores_do_not_change_when_all_tokens_move(
+    offset: list[float], normal: Callable[..., Tensor], grid: Tensor
+) -> None:
+    q, k = normal(2, 2, 12, 8), normal(2, 2, 12, 8, seed=1)
+    here, there = (
+        Rope(model_dim=16, num_heads=2, length=12, coordinates=where).rotation(None)
+        for where in (grid, grid + torch.tensor(offset))
+    )
+
+    torch.testing.assert_close(here(q) @ here(k).mT, there(q) @ there(k).mT, rtol=0, atol=1e-11)
+    assert (here(q) - there(q)).abs().max() > 0.1
+
+
+def test_angles_at_far_positions_are_exact_to_the_precision_of_the_parameters() -> None:
+    far = torch.tensor([[131_071.0]])
+    x = torch.tensor([1.0, 0.0], dtype=torch.float32).view(1, 1, 1, 2)
+    turned = Rope(model_dim=2, num_heads=1, length=1, coordinates=far).rotation(None).float()(x)
+
+    assert turned.flatten().tolist() == pytest.approx([math.cos(131_071), math.sin(131_071)], abs=1e-7)
+
+
+def test_it_trains_and_stores_nothing() -> None:
+    rotation = Rope(model_dim=16, num_heads=2, length=5).rotation(None)
+
+    assert list(rotation.parameters()) == []
+    assert rotation.state_dict() == {}
+
+
+def test_an_odd_head_and_a_head_with_fewer_planes_than_axes_are_refused(grid: Tensor) -> None:
+    with pytest.raises(UsageError, match="width of a head is 7; allowed with positions 'rope': even numbers"):
+        Rope(model_dim=14, num_heads=2, length=5).rotation(None)
+    with pytest.raises(UsageError, match=r"turn 1 planes of a head of width 2; .* here 2"):
+        Rope(model_dim=4, num_heads=2, length=12, coordinates=grid).rotation(None)
+
+
+def test_more_tokens_than_positions_are_refused() -> None:
+    with pytest.raises(UsageError, match="6 tokens; allowed: up to 5"):
+        Rope(model_dim=4, num_heads=2, length=5).rotation(None)(torch.zeros(1, 2, 6, 2))
