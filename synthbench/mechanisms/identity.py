@@ -1,0 +1,47 @@
+"""No mixing at all: a control."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from synthbench.layers import Linear
+from synthbench.mechanisms.base import Mechanism, mechanism
+
+
+@mechanism
+class Identity(Mechanism):
+    """Two projections of each token by itself: what a model reaches without looking at any other token.
+
+    The empirical floor of a task: what stands above it was learned from the past. ``num_heads`` means nothing to it.
+
+    State: none.
+
+    Source: Yu et al. (2024), IdentityFormer, whose token mixer is the identity; the projections are ours, so that
+    values pass through as many matrices as in attention.
+    """
+
+    name: ClassVar = "identity"
+    label: ClassVar = "Identity"
+    family: ClassVar = "control"
+    source: ClassVar = "yu2024metaformer"
+    complexity: ClassVar = "T d"
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the two projections."""
+        self.value = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
+        self.out = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
+
+    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+        """Project each token by itself."""
+        projected: Tensor = self.out(self.value(x))
+        return projected
+
+    def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
+        """Project the last token."""
+        return self.forward(x[..., -1:, :])
+
+    def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
+        """Nothing."""
+        return 0

@@ -1,0 +1,84 @@
+"""Softmax attention to a window of the last tokens."""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import pad
+
+from synthbench.knobs import knob
+from synthbench.mechanisms.base import ScoreAttention, mechanism
+
+MIN_BLOCK = 16
+"""Fewest queries a block of the banded form."""
+
+
+@mechanism
+class Local(ScoreAttention):
+    r"""Softmax attention to the last ``window`` tokens, the query's own among them.
+
+    .. math:: out_t = \sum_{t - window < s \le t} softmax_s(q_t \cdot k_s / \sqrt{d}) \, v_s
+
+    One layer sees ``window`` tokens, L layers see ``L (window - 1) + 1``.
+
+    State: the keys and values of the last ``window - 1`` tokens.
+
+    Source: Beltagy et al. (2020), section 3.1, sliding window, in its causal form; without dilation and without
+    global tokens.
+    """
+
+    name: ClassVar = "local"
+    label: ClassVar = "Local"
+    family: ClassVar = "softmax"
+    source: ClassVar = "beltagy2020longformer"
+    complexity: ClassVar = "T window d"
+
+    window: int = knob(16, "tokens that a query sees, its own among them", low=1)
+
+    def scores(
+        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
+    ) -> Float[Tensor, "*batch queries keys"]:
+        """Scaled inner products, -inf where the key lies before the window; the last query stands at the last key."""
+        queries, keys = q.shape[-2], k.shape[-2]
+        too_old = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries - self.window)
+        return (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(too_old, -torch.inf)
+
+    def attend(
+        self,
+        q: Float[Tensor, "*batch heads queries key_dim"],
+        k: Float[Tensor, "*batch heads length key_dim"],
+        v: Float[Tensor, "*batch heads length value_dim"],
+    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+        """Attend in blocks of queries that see their own block and the one before, or all at once if that is short."""
+        queries = q.shape[-2]
+        seen = queries + self.window - 1
+        k, v = k[..., -seen:, :], v[..., -seen:, :]
+        if queries < k.shape[-2] or queries <= 2 * max(self.window, MIN_BLOCK):
+            return super().attend(q, k, v)
+        return self.banded(q, k, v)
+
+    def banded(
+        self,
+        q: Float[Tensor, "*batch length key_dim"],
+        k: Float[Tensor, "*batch length key_dim"],
+        v: Float[Tensor, "*batch length value_dim"],
+    ) -> Float[Tensor, "*batch length value_dim"]:
+        """Attend in blocks at least a window long, in time and memory linear in the length."""
+        length, size = q.shape[-2], max(self.window, MIN_BLOCK)
+        num_blocks = math.ceil(length / size)
+        at_end = num_blocks * size - length
+        q = pad(q, (0, 0, 0, at_end)).unflatten(-2, (num_blocks, size))
+        k, v = (pad(x, (0, 0, size, at_end)).unflatten(-2, (num_blocks + 1, size)) for x in (k, v))
+        k, v = (torch.cat([x[..., :-1, :, :], x[..., 1:, :, :]], dim=-2) for x in (k, v))
+        row, column = (torch.arange(n, device=q.device) for n in (size, 2 * size))
+        distance = row.unsqueeze(-1) + size - column
+        hidden = ((distance < 0) | (distance >= self.window)).repeat(num_blocks, 1, 1)
+        hidden[0, :, :size] = True  # the first block has none before it
+        scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(hidden, -torch.inf)
+        return (scores.softmax(-1) @ v).flatten(-3, -2)[..., :length, :]
+
+    def state_elements(self, length: int) -> int:
+        """Keys and values that the next query sees."""
+        return 2 * min(length, self.window - 1) * self.model_dim

@@ -1,0 +1,138 @@
+"""Long short-term memory."""
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from synthbench.layers import Linear
+from synthbench.mechanisms.base import Mechanism, mechanism
+
+
+@mechanism
+class Lstm(Mechanism):
+    r"""One layer of LSTM as wide as the model, and a projection of its output.
+
+    .. math::
+        (g, i, f, o) = x_t W + h_{t-1} U + b, \qquad
+        c_t = \sigma(f) \odot c_{t-1} + \sigma(i) \odot \tanh(g), \qquad h_t = \sigma(o) \odot \tanh(c_t)
+
+    Sequential: a loop over the tokens with one product and six elementwise operations a step. ``num_heads`` means
+    nothing to it.
+
+    State: h and c.
+
+    Source: Hochreiter & Schmidhuber (1997), with the forget gate of Gers et al. (2000); no peepholes. The forget gate's
+    bias begins at 1, as Gers et al. advise; without ``bias`` there is none.
+    """
+
+    name: ClassVar = "lstm"
+    label: ClassVar = "LSTM"
+    family: ClassVar = "recurrent"
+    source: ClassVar = "hochreiter1997lstm"
+    complexity: ClassVar = "T d model_dim"
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the matrices; the columns belong to g, i, f and o in this order."""
+        width = self.model_dim
+        self.gates = Linear(width, 4 * width, bias=self.bias, generator=generator)
+        self.recurrent = Linear(width, 4 * width, bias=False, generator=generator)
+        self.out = Linear(width, width, bias=self.bias, generator=generator)
+        if self.gates.bias is not None:
+            with torch.no_grad():
+                self.gates.bias[2 * width : 3 * width].fill_(1.0)
+
+    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+        """Run over the tokens, project."""
+        projected: Tensor = self.out(self.hidden(x))
+        return projected
+
+    def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
+        """What ``forward`` gives at the last position."""
+        projected: Tensor = self.out(self.hidden(x)[..., -1:, :])
+        return projected
+
+    def hidden(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+        """The outputs h."""
+        weight = self.recurrent.weight.view(-1, self.model_dim, 4 * self.model_dim)  # one member if none are stacked
+        gates = self.gates(x).reshape(len(weight), -1, x.shape[-2], weight.shape[-1])
+        # Time first, so that a step is one piece of memory.
+        hidden: Tensor = _Recurrence.apply(gates.movedim(-2, 0), weight)  # type: ignore[no-untyped-call]
+        return hidden.movedim(0, -2).reshape(x.shape)
+
+    def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
+        """Output and cell, whatever the length."""
+        return 2 * self.model_dim
+
+
+class _Recurrence(torch.autograd.Function):
+    """The loop over time, [length, members, rows, 4 width] to [length, members, rows, width].
+
+    Differentiated by hand: everything but the recurrence itself is then computed for all steps at once.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gates: Tensor, weight: Tensor) -> Tensor:
+        """Run over the tokens."""
+        width = weight.shape[-2]
+        gates = gates.clone(memory_format=torch.contiguous_format)
+        cell, squashed, hidden = (torch.empty_like(gates[..., :width]) for _ in range(3))
+        steps = zip(
+            gates.unbind(),
+            gates[..., :width].unbind(),
+            gates[..., width:].unbind(),
+            *(part.unbind() for part in gates[..., width:].split(width, dim=-1)),
+            cell.unbind(),
+            squashed.unbind(),
+            hidden.unbind(),
+            strict=True,
+        )
+        h_before = c_before = None
+        for every, g, others, i, f, o, c, squashed_c, h in steps:
+            if h_before is not None:
+                every.baddbmm_(h_before, weight)
+            g.tanh_()
+            others.sigmoid_()
+            torch.mul(i, g, out=c)
+            if c_before is not None:
+                c.addcmul_(f, c_before)
+            torch.tanh(c, out=squashed_c)
+            torch.mul(o, squashed_c, out=h)
+            h_before, c_before = h, c
+        ctx.save_for_backward(gates, cell, squashed, hidden, weight)
+        return hidden
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Run back over the tokens; the slopes of all gates are known before."""
+        gates, cell, squashed, hidden, weight = ctx.saved_tensors
+        width = weight.shape[-2]
+        g, i, f, o = gates.split(width, dim=-1)
+        c_before = torch.cat([torch.zeros_like(cell[:1]), cell[:-1]])
+        slopes = (i * (1 - g * g), g * i * (1 - i), c_before * f * (1 - f), squashed * o * (1 - o))
+        grad_gates = torch.cat(slopes, dim=-1)
+        cell_slope = o * (1 - squashed * squashed)
+        steps = zip(
+            grad_hidden.unbind(),
+            grad_gates.unbind(),
+            grad_gates[..., : 3 * width].unflatten(-1, (3, width)).unbind(),
+            grad_gates[..., 3 * width :].unbind(),
+            cell_slope.unbind(),
+            f.unbind(),
+            strict=True,
+        )
+        transposed = weight.mT.contiguous()
+        grad_cell = torch.zeros_like(cell[0])
+        grad_later = None
+        for grad_h, grad_every, through_cell, through_output, slope, forget in reversed(list(steps)):
+            grad_total = grad_h if grad_later is None else torch.baddbmm(grad_h, grad_later, transposed)
+            grad_cell.addcmul_(grad_total, slope)
+            through_cell.mul_(grad_cell.unsqueeze(-2))
+            through_output.mul_(grad_total)
+            grad_cell.mul_(forget)
+            grad_later = grad_every
+        grad_weight = torch.einsum("tmrw,tmrg->mwg", hidden[:-1], grad_gates[1:])
+        return grad_gates, grad_weight

@@ -1,0 +1,114 @@
+"""Mamba-2: a selective state space whose heads decay by a scalar."""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import pad, rms_norm, silu, softplus
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.layers import Linear, uniform
+from synthbench.mechanisms._recurrences import decayed
+from synthbench.mechanisms.base import Mechanism, mechanism
+
+
+@mechanism
+class Mamba2(Mechanism):
+    r"""A state space model that reads its step, input and output vectors off the token.
+
+    One projection of the token gives a gate z, values x in heads, vectors B and C of width N that all heads share, and
+    a step a head. x, B and C pass a causal convolution of ``conv_width`` taps a channel and SiLU; then in every head
+
+    .. math::
+        S_t = e^{-A \Delta_t} S_{t-1} + \Delta_t B_t x_t^T, \qquad y_t = S_t^T C_t + D x_t, \qquad
+        \Delta_t = softplus(\delta_t + b)
+
+    and the output is the projection of :math:`norm(y \odot silu(z))`, the norm dividing by the root mean square of all
+    channels. A, b and D are one number a head.
+
+    State: ``expand * model_dim * N`` numbers, and ``conv_width - 1`` inputs of the convolution.
+
+    Source: Dao & Gu (2024), sections 6 and 7 (block-decomposed SSD, parallel projections, one group of B and C, the
+    extra norm), and their initial values: A uniform in [1, 16], the step log-uniform in [0.001, 0.1], D = 1. N is 16
+    here, 64 or more there. Left out: a learned initial state, limits on the step, several groups of B and C.
+    """
+
+    name: ClassVar = "mamba2"
+    label: ClassVar = "Mamba-2"
+    family: ClassVar = "state-space"
+    source: ClassVar = "dao2024mamba2"
+    complexity: ClassVar = "T N expand d"
+
+    N: int = knob(16, "width of B and C: rows of a head's state", low=1)
+    expand: int = knob(2, "channels of x over the model's width", low=1)
+    conv_width: int = knob(4, "tokens that the convolution sees; 1 leaves each by itself", low=1)
+
+    @property
+    def inner_dim(self) -> int:
+        """Channels of x and of the gate."""
+        return self.expand * self.model_dim
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw projections, convolution, decays and steps.
+
+        Raises:
+            UsageError: If the heads do not divide the channels.
+        """
+        heads, channels = self.num_heads, self.inner_dim + 2 * self.N
+        if heads < 1 or self.inner_dim % heads:
+            raise UsageError(f"num_heads is {heads}; allowed: a divisor of expand x width, {self.inner_dim}")
+        self.project_in = Linear(self.model_dim, self.inner_dim + channels + heads, bias=self.bias, generator=generator)
+        self.out = Linear(self.inner_dim, self.model_dim, bias=self.bias, generator=generator)
+        bound = 1 / math.sqrt(self.conv_width)
+        self.taps = uniform((self.conv_width, channels), bound, generator)
+        self.taps_bias = uniform((channels,), bound, generator) if self.bias else None
+        self.log_rate = nn.Parameter(torch.empty(heads).uniform_(1, 16, generator=generator).log())
+        step = torch.empty(heads).uniform_(math.log(1e-3), math.log(1e-1), generator=generator).exp()
+        self.step_bias = nn.Parameter(step + (-torch.expm1(-step)).log())  # softplus of it is the step
+        self.skip = nn.Parameter(torch.ones(heads))
+        self.scale = nn.Parameter(torch.ones(self.inner_dim))
+
+    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+        """Project, convolve, run the state space, gate, project back."""
+        return self._outputs(x, first=0)
+
+    def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
+        """What ``forward`` gives at the last position."""
+        return self._outputs(x, first=x.shape[-2] - 1)
+
+    def _outputs(self, x: Tensor, *, first: int) -> Tensor:
+        """Outputs from position ``first`` on, which is 0 or the last."""
+        gate, channels, step = self.project_in(x).split(
+            [self.inner_dim, self.inner_dim + 2 * self.N, self.num_heads], dim=-1
+        )
+        values, b, c = silu(self.convolve(channels)).split([self.inner_dim, self.N, self.N], dim=-1)
+        values = values.unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
+        step = softplus(step + self.step_bias)
+        log_decay = -self.log_rate.exp() * step
+        mixed = decayed(
+            c[..., None, first:, :],
+            b.unsqueeze(-3),
+            step.mT.unsqueeze(-1) * values,
+            log_decay.mT.unsqueeze(-1),
+        )
+        y = mixed.transpose(-2, -3) + self.skip.unsqueeze(-1) * values[..., first:, :].transpose(-2, -3)
+        gated = y.flatten(-2) * silu(gate[..., first:, :])
+        projected: Tensor = self.out(rms_norm(gated, gated.shape[-1:], eps=1e-5) * self.scale)
+        return projected
+
+    def convolve(self, x: Float[Tensor, "*batch length channels"]) -> Float[Tensor, "*batch length channels"]:
+        """Causal convolution, each channel by its own taps; the last tap is the token's own."""
+        padded, length = pad(x, (0, 0, self.conv_width - 1, 0)), x.shape[-2]
+        shifted = [
+            padded[..., tap : tap + length, :] * self.taps[..., tap : tap + 1, :] for tap in range(self.conv_width)
+        ]
+        convolved = torch.stack(shifted).sum(0)
+        return convolved if self.taps_bias is None else convolved + self.taps_bias
+
+    def state_elements(self, length: int) -> int:
+        """Every head's state, and the convolution's past inputs."""
+        taps = min(length, self.conv_width - 1)
+        return self.inner_dim * self.N + taps * (self.inner_dim + 2 * self.N)

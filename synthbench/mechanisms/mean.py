@@ -1,0 +1,49 @@
+"""The average of all values so far, whatever they are: a control."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from synthbench.layers import Linear
+from synthbench.mechanisms.base import Mechanism, mechanism
+
+
+@mechanism
+class Mean(Mechanism):
+    r"""The plain average :math:`\frac{1}{t} \sum_{s \le t} v_s` of a projection of the tokens, projected once more.
+
+    What attention does when all keys are alike. A mechanism that is no better has not looked at the content.
+    ``num_heads`` means nothing to it.
+
+    State: the sum of the values.
+
+    Source: Zhang et al. (2018), the cumulative average; without the gates and the feed-forward layer.
+    """
+
+    name: ClassVar = "mean"
+    label: ClassVar = "Mean"
+    family: ClassVar = "control"
+    source: ClassVar = "zhang2018average"
+    complexity: ClassVar = "T d"
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the two projections."""
+        self.value = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
+        self.out = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
+
+    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+        """Average the projected tokens up to each."""
+        counts = torch.arange(1, x.shape[-2] + 1, dtype=x.dtype, device=x.device).unsqueeze(-1)
+        projected: Tensor = self.out(self.value(x).cumsum(-2) / counts)
+        return projected
+
+    def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
+        """What ``forward`` gives at the last position."""
+        projected: Tensor = self.out(self.value(x.mean(-2, keepdim=True)))
+        return projected
+
+    def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
+        """One sum a channel, whatever the length."""
+        return self.model_dim

@@ -1,0 +1,75 @@
+"""Retention: linear attention whose state decays at a fixed rate."""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import pad, rms_norm
+
+from synthbench.mechanisms._recurrences import CHUNK, decayed
+from synthbench.mechanisms.base import Attention, mechanism
+
+
+@mechanism
+class Retention(Attention):
+    r"""Linear attention without a feature map, forgetting at a fixed rate in each head.
+
+    With :math:`\gamma_h = 1 - 2^{-5-h}` for the heads h = 0, 1, ..., and :math:`D_{ts} = \gamma_h^{t-s}`,
+
+    .. math::
+        R_{ts} = \frac{q_t \cdot k_s}{\sqrt{d}} \frac{D_{ts}}{\sqrt{\sum_{i \le t} D_{ti}}}, \qquad
+        out_t = norm\Big( \frac{\sum_{s \le t} R_{ts} v_s}{\max(|\sum_{s \le t} R_{ts}|, 1)} \Big)
+
+    State: ``key_dim * (value_dim + 1)`` numbers a head.
+
+    Source: Sun et al. (2023), eq. 5 to 8, and "retention score normalization" in section 2.2. The group norm of a head
+    divides by the root mean square of its channels, as in the authors' code, and has no parameters. Left out: the
+    swish gate, and xPos on queries and keys, which is the position encoding's business here.
+    """
+
+    name: ClassVar = "retention"
+    label: ClassVar = "Retention"
+    family: ClassVar = "linear-recurrent"
+    source: ClassVar = "sun2023retnet"
+    complexity: ClassVar = "T d^2"
+    takes_last_queries: ClassVar = True
+
+    def attend(
+        self,
+        q: Float[Tensor, "*batch heads queries key_dim"],
+        k: Float[Tensor, "*batch heads length key_dim"],
+        v: Float[Tensor, "*batch heads length value_dim"],
+    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+        """Attend by the matrix of all pairs, or chunk by chunk where that is faster."""
+        queries, length = q.shape[-2], k.shape[-2]
+        rate = self.rate(q)
+        positions = torch.arange(length, dtype=q.dtype, device=q.device).unsqueeze(-1)
+        # The sum of a row of D, a geometric series: (1 - γ^(t+1)) / (1 - γ).
+        row_sums = torch.expm1((positions[length - queries :] + 1) * rate) / torch.expm1(rate)
+        q = q / (math.sqrt(q.shape[-1]) * row_sums.sqrt())
+        # A column of ones beside the values makes the sum of the scores one more column.
+        values = pad(v, (0, 1), value=1.0)
+        if queries < length or length <= 2 * CHUNK:
+            sums = (q @ k.mT * self.decays(rate, queries, positions)) @ values
+        else:
+            sums = decayed(q, k, values, rate.expand(-1, length, 1))
+        mixed = sums[..., :-1] / sums[..., -1:].abs().clamp(min=1)
+        return rms_norm(mixed, mixed.shape[-1:], eps=1e-6)
+
+    def rate(self, q: Float[Tensor, "*batch heads queries key_dim"]) -> Float[Tensor, "heads 1 1"]:
+        """Logarithm of each head's decay."""
+        heads = torch.arange(q.shape[-3], dtype=q.dtype, device=q.device)
+        return torch.log1p(-torch.exp2(-5 - heads)).view(-1, 1, 1)
+
+    def decays(
+        self, rate: Float[Tensor, "heads 1 1"], queries: int, positions: Float[Tensor, "length 1"]
+    ) -> Float[Tensor, "heads queries length"]:
+        """The matrix D for the last ``queries`` rows, 0 towards the future."""
+        distance = positions[len(positions) - queries :] - positions.mT
+        return (rate * distance).exp().tril(len(positions) - queries)
+
+    def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
+        """Key x (value + the scores' sum) in every head, whatever the length."""
+        return self.model_dim * (self.head_dim + 1)

@@ -1,0 +1,96 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import conv1d, silu, softplus
+
+from synthbench.errors import UsageError
+from synthbench.mechanisms import num_parameters
+from synthbench.mechanisms.mamba2 import Mamba2
+
+
+def step_by_step(mamba: Mamba2, x: Tensor) -> Tensor:
+    """The model of one sequence batch, token by token, from the formulas of its docstring."""
+    batch, length, _ = x.shape
+    heads, inner, width = mamba.num_heads, mamba.inner_dim, mamba.N
+    fused = mamba.project_in(x)
+    gate, channels, step = fused[..., :inner], fused[..., inner : 2 * inner + 2 * width], fused[..., -heads:]
+    taps = mamba.taps.mT.unsqueeze(1)
+    past = torch.nn.functional.pad(channels.mT, (mamba.conv_width - 1, 0))
+    channels = silu(conv1d(past, taps, mamba.taps_bias, groups=len(taps)).mT)
+    state, outs = torch.zeros(batch, heads, width, inner // heads, dtype=x.dtype), []
+    for t in range(length):
+        values = channels[:, t, :inner].view(batch, heads, -1)
+        b, c = channels[:, t, inner : inner + width], channels[:, t, inner + width :]
+        delta = softplus(step[:, t] + mamba.step_bias)
+        decay = torch.exp(-mamba.log_rate.exp() * delta)
+        state = decay[..., None, None] * state + torch.einsum("bh,bn,bhp->bhnp", delta, b, values)
+        outs.append((torch.einsum("bhnp,bn->bhp", state, c) + mamba.skip[:, None] * values).flatten(1))
+    gated = torch.stack(outs, dim=1) * silu(gate)
+    out: Tensor = mamba.out(gated / (gated.square().mean(-1, keepdim=True) + 1e-5).sqrt() * mamba.scale)
+    return out
+
+
+def small(generator: torch.Generator, conv_width: int) -> Mamba2:
+    return Mamba2(model_dim=8, num_heads=2, N=3, conv_width=conv_width, generator=generator).double()
+
+
+@pytest.mark.parametrize("conv_width", [1, 4])
+@pytest.mark.parametrize("length", [1, 3, 70])
+def test_chunks_agree_with_single_steps_and_so_do_gradients(
+    length: int, conv_width: int, normal: Callable[..., Tensor], generator: torch.Generator
+) -> None:
+    mamba, x = small(generator, conv_width=conv_width), normal(2, length, 8).requires_grad_()
+    chunked, plain = (
+        [out.detach(), *torch.autograd.grad(out.sin().sum(), [x, *mamba.parameters()])]
+        for out in (mamba(x), step_by_step(mamba, x))
+    )
+
+    torch.testing.assert_close(chunked, plain, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(mamba.forward_last(x).detach(), plain[0][:, -1:], rtol=1e-9, atol=1e-9)
+
+
+def test_without_state_only_the_convolution_looks_back(
+    normal: Callable[..., Tensor], generator: torch.Generator
+) -> None:
+    """With a rate of decay so large that each step forgets all."""
+    mamba, x = small(generator, conv_width=4), normal(1, 20, 8)
+    changed = x.clone()
+    changed[:, 5] += 1
+    with torch.no_grad():
+        mamba.log_rate.fill_(20.0)
+        difference = (mamba(changed) - mamba(x)).abs().amax((0, 2))
+
+    assert (difference[5:9] > 1e-9).all()
+    assert (difference[9:] == 0).all()
+
+
+def test_initial_steps_and_rates_lie_in_the_published_ranges(generator: torch.Generator) -> None:
+    mamba = Mamba2(num_heads=64, generator=generator)
+    step, rate = softplus(mamba.step_bias), mamba.log_rate.exp()
+
+    assert 1e-3 - 1e-6 <= step.min() < 2e-3
+    assert 0.05 < step.max() <= 0.1 + 1e-6
+    assert 1 <= rate.min() < 2
+    assert 14 < rate.max() <= 16
+    assert (mamba.skip == 1).all()
+
+
+def test_parameters_are_those_of_the_formulas() -> None:
+    channels = 128 + 2 * 16
+    expected = 64 * (128 + channels + 4) + 4 * channels + 3 * 4 + 128 + 128 * 64
+
+    assert num_parameters(Mamba2(bias=False)) == expected
+    assert num_parameters(Mamba2()) == expected + (128 + channels + 4) + channels + 64
+
+
+def test_the_state_is_the_heads_and_the_inputs_of_the_convolution() -> None:
+    assert Mamba2().state_elements(10**6) == 128 * 16 + 3 * (128 + 32)
+    assert Mamba2().state_elements(1) == 128 * 16 + 128 + 32
+    assert Mamba2(conv_width=1, N=8).state_elements(10) == 128 * 8
+
+
+def test_heads_that_do_not_divide_the_channels_are_refused() -> None:
+    with pytest.raises(UsageError, match="num_heads is 3; allowed: a divisor of expand x width, 128"):
+        Mamba2(num_heads=3)

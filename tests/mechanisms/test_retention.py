@@ -1,0 +1,94 @@
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.mechanisms import retention as module
+from synthbench.mechanisms.retention import Retention
+
+
+def written_out(q: Tensor, k: Tensor, v: Tensor, gammas: list[float]) -> Tensor:
+    """The paper's parallel form with its three normalisations, entry by entry, before the group norm."""
+    out = torch.zeros_like(v)
+    for head, gamma in enumerate(gammas):
+        for t in range(q.shape[-2]):
+            row_sum = sum(gamma ** (t - s) for s in range(t + 1))
+            weights = torch.stack(
+                [
+                    (q[:, head, t] * k[:, head, s]).sum(-1)
+                    / math.sqrt(q.shape[-1])
+                    * (gamma ** (t - s) / math.sqrt(row_sum))
+                    for s in range(t + 1)
+                ],
+                dim=-1,
+            )
+            guard = weights.sum(-1).abs().clamp(min=1)
+            out[:, head, t] = (weights.unsqueeze(-1) * v[:, head, : t + 1]).sum(-2) / guard.unsqueeze(-1)
+    return out
+
+
+def group_norm(heads: Tensor) -> Tensor:
+    return heads / (heads.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+
+
+@pytest.mark.parametrize("scale", [0.5, 3.0])
+@pytest.mark.parametrize("length", [1, 9, 71])
+def test_attention_is_the_papers_parallel_form(length: int, scale: float, normal: Callable[..., Tensor]) -> None:
+    q, k, v = (scale * normal(2, 3, length, 4, seed=seed) for seed in range(3))
+    expected = written_out(q, k, v, [1 - 2**-5, 1 - 2**-6, 1 - 2**-7])
+
+    torch.testing.assert_close(Retention().attend(q, k, v), group_norm(expected), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("length", [33, 101])
+def test_chunks_agree_with_the_parallel_form_and_so_do_gradients(
+    length: int, normal: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = [normal(2, 4, length, 8, seed=seed).requires_grad_() for seed in range(3)]
+    results = []
+    for longest in (0, length):
+        monkeypatch.setattr(module, "CHUNK", longest)
+        out = Retention().attend(*inputs)
+        results.append([out.detach(), *torch.autograd.grad(out.sin().sum(), inputs)])
+
+    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-9)
+
+
+def test_without_decay_it_is_linear_attention_without_a_feature_map(
+    normal: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q, k, v = (normal(2, 4, 100, 8, seed=seed) for seed in range(3))
+    # Not 0, for which the geometric series would be 0 / 0.
+    monkeypatch.setattr(Retention, "rate", lambda _, q: torch.full((4, 1, 1), -1e-12, dtype=q.dtype))
+
+    linear = (q @ k.mT).tril() @ v
+
+    torch.testing.assert_close(
+        torch.nn.functional.cosine_similarity(Retention().attend(q, k, v), linear, dim=-1),
+        torch.ones(2, 4, 100, dtype=torch.float64),
+    )
+
+
+@pytest.mark.parametrize("queries", [1, 7])
+@pytest.mark.parametrize("length", [20, 100])
+def test_the_last_queries_alone_attend_as_among_the_others(
+    length: int, queries: int, normal: Callable[..., Tensor]
+) -> None:
+    q, k, v = (normal(2, 4, length, 8, seed=seed) for seed in range(3))
+    retention = Retention()
+
+    torch.testing.assert_close(
+        retention.attend(q[..., -queries:, :], k, v), retention.attend(q, k, v)[..., -queries:, :]
+    )
+
+
+def test_later_heads_remember_longer() -> None:
+    rates = Retention().rate(torch.zeros(1, 4, 1, 1, dtype=torch.float64)).flatten()
+
+    torch.testing.assert_close(rates.exp(), torch.tensor([31 / 32, 63 / 64, 127 / 128, 255 / 256], dtype=torch.float64))
+
+
+def test_the_state_does_not_grow() -> None:
+    assert Retention().state_elements(1) == Retention().state_elements(10**6) == 4 * 16 * 17
