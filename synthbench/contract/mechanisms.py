@@ -196,6 +196,10 @@ def _check_gradients(mechanism: Mechanism) -> None:
                     "what is trained must reach the output"
                 )
             _require_finite(mechanism, f"gradient of {name}", gradient, scale)
+            if scale == 1.0 and not gradient.any():
+                raise ContractError(
+                    f"{_name(mechanism)} gives {name} a gradient of 0 everywhere: it can never be trained"
+                )
 
 
 def _require_finite(mechanism: Mechanism, what: str, values: Tensor, scale: float) -> None:

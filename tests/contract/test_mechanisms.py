@@ -14,7 +14,6 @@ from synthbench.contract.mechanisms import check_causality, check_mechanism
 from synthbench.errors import ContractError, UsageError
 from synthbench.mechanisms import MECHANISMS, FeatureAttention, Mechanism, ScoreAttention, _linear, _scores
 from synthbench.mechanisms._linear import Factors
-from synthbench.mechanisms.base import Attention
 
 X = Float[Tensor, "*batch length dim"]
 FORMS = [_linear.gram, _linear.chunked, _linear.recurrent]
@@ -86,11 +85,9 @@ def test_float64_gradients_are_those_of_finite_differences(name: str) -> None:
     mechanism = MECHANISMS[name](
         model_dim=4, num_heads=2, max_length=8, generator=torch.Generator().manual_seed(0)
     ).double()
-    assert isinstance(mechanism, Attention)
-    generator = torch.Generator().manual_seed(1)
-    qkv = [torch.randn(1, 2, 3, 2, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3)]
+    x = torch.randn(1, 3, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64).requires_grad_()
 
-    assert torch.autograd.gradcheck(mechanism.attend, qkv)
+    assert torch.autograd.gradcheck(mechanism, [x])
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -259,6 +256,16 @@ class Unused(Toy):
         return x * 2
 
 
+class Detached(Toy):
+    name: ClassVar = "detached"
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        self.weight = nn.Parameter(torch.randn(1, generator=generator))
+
+    def forward(self, x: X) -> X:
+        return x * 2 + 0 * self.weight
+
+
 class Overflow(Toy):
     name: ClassVar = "overflow"
 
@@ -322,6 +329,7 @@ def test_leaks_are_caught_by_both_checks(unit: type[Mechanism]) -> None:
         (Counter, "changes its own 'calls' in forward"),
         (LooseFeatures, "does not survive state_dict"),
         (Unused, "gives weight no gradient"),
+        (Detached, "gives weight a gradient of 0 everywhere"),
         (Overflow, "values of the output are not finite for inputs of scale 30 in float32"),
         (Shorter, r"maps \[2, 3, 16\] torch.float64 to \[2, 1, 16\]"),
         (SinglePrecision, "shape and dtype must be kept"),

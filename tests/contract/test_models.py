@@ -1,0 +1,90 @@
+"""Whole models keep the contract too: every mechanism in every block and with every position encoding it can take."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.blocks import BLOCKS
+from synthbench.mechanisms import MECHANISMS, Attention
+from synthbench.positions import POSITIONS
+from synthbench.runner.ensemble import SequenceModel, stack_models, strategy_of
+from synthbench.suites.config import ModelSettings
+
+LENGTH, VOCABULARY = 9, 11
+FIELDS: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": LENGTH, "bias": True}
+AROUND = ["transformer", "aether", "aether:norm=pre", "aether:norm=post,expansion=1"]
+TURNED = [
+    (mechanism, positions)
+    for mechanism in MECHANISMS
+    for positions in POSITIONS
+    if issubclass(MECHANISMS[mechanism], Attention) or not POSITIONS[positions].rotates
+]
+
+
+def model_of(
+    mechanism: str, *, block: str = "attention_only", positions: str = "learned", seed: int = 0
+) -> SequenceModel:
+    settings = ModelSettings(block=block, positions=positions, model_dim=8, num_heads=2, num_layers=2, bias=True)
+    return SequenceModel(
+        settings,
+        VOCABULARY,
+        LENGTH,
+        lambda generator: MECHANISMS[mechanism](**FIELDS, generator=generator),
+        torch.Generator().manual_seed(seed),
+    ).double()
+
+
+def tokens_of(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randint(VOCABULARY, (*shape, LENGTH), generator=torch.Generator().manual_seed(seed))
+
+
+def check_token_causality(model: SequenceModel) -> None:
+    """Other tokens from a position on change no logit before it."""
+    tokens = tokens_of(3)
+    before = model(tokens)
+    for cut in (1, 4, LENGTH - 1):
+        changed = torch.cat([tokens[:, :cut], (tokens[:, cut:] + 1) % VOCABULARY], dim=1)
+        after = model(changed)
+        torch.testing.assert_close(after[:, :cut], before[:, :cut], rtol=1e-9, atol=1e-9)
+        assert not torch.equal(after[:, cut:], before[:, cut:])
+
+
+@torch.no_grad()
+def check_members(mechanism: str, models: list[SequenceModel]) -> None:
+    """A member beside others gives what it gives alone."""
+    tokens = tokens_of(len(models), 3, seed=1)
+    expected = torch.stack([model(rows) for model, rows in zip(models, tokens, strict=True)])
+    together = stack_models(models, strategy_of(MECHANISMS[mechanism], FIELDS))
+
+    torch.testing.assert_close(together(tokens), expected, rtol=1e-9, atol=1e-9)
+    last = together(tokens, torch.tensor([LENGTH - 1]))
+    torch.testing.assert_close(last, expected[..., -1:, :], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_mechanism_in_every_block(mechanism: str, block: str) -> None:
+    with torch.no_grad():
+        check_token_causality(model_of(mechanism, block=block))
+    check_members(mechanism, [model_of(mechanism, block=block, seed=seed) for seed in range(2)])
+
+
+@pytest.mark.parametrize(("mechanism", "positions"), TURNED)
+def test_every_mechanism_with_every_position_encoding(mechanism: str, positions: str) -> None:
+    with torch.no_grad():
+        check_token_causality(model_of(mechanism, positions=positions))
+    check_members(mechanism, [model_of(mechanism, positions=positions, seed=seed) for seed in range(2)])
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "block"), [*((name, "attention_only") for name in MECHANISMS), *(("yat", block) for block in AROUND)]
+)
+def test_every_parameter_of_a_model_is_trained(mechanism: str, block: str) -> None:
+    model = model_of(mechanism, block=block)
+    torch.autograd.backward(model(tokens_of(4)).square().sum())
+
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.any(), name
