@@ -75,6 +75,24 @@ def test_show_describes_any_unit(name: str, tmp_path: Path) -> None:
     assert facts["name"] == name
 
 
+@pytest.mark.parametrize(("kind", "some"), [("positions", {"none", "learned"}), ("blocks", {"attention_only"})])
+def test_positions_and_blocks_are_listed(kind: str, some: set[str], tmp_path: Path) -> None:
+    facts = json.loads(synthbench("list", kind, "--json", cwd=tmp_path).stdout)
+
+    assert some <= {fact["name"] for fact in facts}
+    assert {"parameters", "source", "version", "origin"} <= set(facts[0])
+
+
+def test_a_run_can_take_other_positions(tmp_path: Path) -> None:
+    for positions in ((), ("--positions", "none")):
+        ran = synthbench("run", *TINY, *positions, "--json", cwd=tmp_path)
+        assert [row["status"] for row in json.loads(ran.stdout)["rows"]] == ["ok", "ok"]
+    refused = synthbench("run", *TINY, "--positions", "nome", cwd=tmp_path)
+
+    assert refused.returncode == 2
+    assert "no position encoding called 'nome'; did you mean 'none'?" in refused.stderr
+
+
 def test_run_report_and_status_work_together(tmp_path: Path) -> None:
     ran = synthbench("run", *TINY, "--json", cwd=tmp_path)
     again = synthbench("run", *TINY, "--json", cwd=tmp_path)

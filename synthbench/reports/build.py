@@ -5,7 +5,7 @@ import io
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,7 +55,13 @@ class Page(NamedTuple):
 
 
 def build(
-    rows: pd.DataFrame, curves: pd.DataFrame | None, suite: str, suite_version: str | None = None
+    rows: pd.DataFrame,
+    curves: pd.DataFrame | None,
+    suite: str,
+    suite_version: str | None = None,
+    *,
+    mechanisms: Collection[str] | None = None,
+    seeds: Collection[int] | None = None,
 ) -> dict[str, str]:
     """All files of the report on one suite version.
 
@@ -66,14 +72,17 @@ def build(
         curves: Learning curves of any runs; None leaves ``curves.csv`` out.
         suite: Name of the suite.
         suite_version: Its version; the newest if None.
+        mechanisms: Those to show; all that have rows if None.
+        seeds: Root seeds to show; all that have rows if None.
 
     Returns:
         Text by file name.
 
     Raises:
         UnknownName: If the store has no full row of the suite or of its version.
+        UsageError: If it has none of the mechanisms and seeds.
     """
-    selection = select(rows, suite, suite_version)
+    selection = select(rows, suite, suite_version, mechanisms=mechanisms, seeds=seeds)
     of = grid(selection.rows)
     pages = _pages(selection, of)
     files = {}

@@ -8,12 +8,12 @@ suite tries several learning rates, a cell shows the one that did best on the va
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
-from synthbench.errors import UnknownName
+from synthbench.errors import UnknownName, UsageError
 
 TASK_KEY = ["task_category", "task", "task_args", "seq_len"]
 """Columns that make a task at one size."""
@@ -37,7 +37,14 @@ class Selection:
     """Rows of learning rates that did worse on the validation stream of their cell."""
 
 
-def select(rows: pd.DataFrame, suite: str, suite_version: str | None = None) -> Selection:
+def select(
+    rows: pd.DataFrame,
+    suite: str,
+    suite_version: str | None = None,
+    *,
+    mechanisms: Collection[str] | None = None,
+    seeds: Collection[int] | None = None,
+) -> Selection:
     """The rows of a report: full runs of one suite version, one version of every unit, one row a seed.
 
     Of several rows of one seed in one cell the newest counts; a row that ended well counts before one that did not,
@@ -47,9 +54,12 @@ def select(rows: pd.DataFrame, suite: str, suite_version: str | None = None) -> 
         rows: Rows of a store, any suites, in any order.
         suite: Name of the suite.
         suite_version: Its version; the newest if None.
+        mechanisms: Those to show; all if None.
+        seeds: Root seeds to show; all if None.
 
     Raises:
         UnknownName: If the store has no full row of the suite or of its version; the message names what it has.
+        UsageError: If it has none of the mechanisms and seeds.
     """
     full = rows[rows["is_full"].astype(bool)]
     of_suite = full[full["suite"] == suite]
@@ -63,6 +73,11 @@ def select(rows: pd.DataFrame, suite: str, suite_version: str | None = None) -> 
     elif suite_version not in newest:
         raise UnknownName(f"version of suite {suite!r} with full rows in the store", suite_version, newest)
     of_version = of_suite[of_suite["suite_version"] == suite_version].sort_values(["finished_at", "run_id"])
+    for column, wanted in (("mech", mechanisms), ("seed", seeds)):
+        if wanted is not None:
+            of_version = of_version[of_version[column].isin(list(wanted))]
+    if of_version.empty:
+        raise UsageError(f"the store has no full row of suite {suite!r} with these mechanisms and seeds")
 
     current = _newest_only(
         _newest_only(of_version, ["task"], ["task_version"]), MECHANISM_KEY, ["mech_version", "mech_args"]

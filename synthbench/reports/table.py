@@ -22,9 +22,12 @@ NOTHING = "--"
 """Printed where there is no number."""
 MINUS = "−"
 
+MOST_COLUMNS = 12
+"""Mechanisms beyond which tables that have them as columns have them as lines."""
+
 MARKS = "Bold: best; underlined: second."
 DAGGER = "†: not separable from the best (paired t test over common seeds, Holm within the task, 5 %)."
-BOUNDS = "Floor: best predictor that does not mix positions; ceiling: best causal predictor."
+BOUNDS = "Floor: best predictor that sees no input; ceiling: best causal predictor."
 
 
 @dataclass(frozen=True)
@@ -131,21 +134,23 @@ def full_table(rows: pd.DataFrame) -> Table:
     """
     of = grid(rows)
     common_n = _common_n(of, of.tasks)
-    return Table(
-        name="full",
-        title="All tasks",
-        caption=_caption(common_n),
-        headings=("Category", "Task"),
-        columns=(*_bound_columns(), *(Column(mechanism.label) for mechanism in of.mechanisms)),
-        lines=tuple(
-            Line(
-                (task.category, task.label),
-                (floor_cell(task), ceiling_cell(task), *_task_cells(of, task, common_n)),
-                is_first_of_group=task is of.tasks_of(task.category)[0],
-            )
-            for task in of.tasks
-        ),
-        sources=sources_of(of.tasks, of.mechanisms),
+    return _readable(
+        Table(
+            name="full",
+            title="All tasks",
+            caption=_caption(common_n),
+            headings=("Category", "Task"),
+            columns=(*_bound_columns(), *(Column(mechanism.label) for mechanism in of.mechanisms)),
+            lines=tuple(
+                Line(
+                    (task.category, task.label),
+                    (floor_cell(task), ceiling_cell(task), *_task_cells(of, task, common_n)),
+                    is_first_of_group=task is of.tasks_of(task.category)[0],
+                )
+                for task in of.tasks
+            ),
+            sources=sources_of(of.tasks, of.mechanisms),
+        )
     )
 
 
@@ -177,14 +182,16 @@ def category_averages(rows: pd.DataFrame) -> Table:
         if ceiling - floor < TOLERANCE:
             cells = [replace(cell, mark="") for cell in cells]
         lines.append(Line((category,), (*bounds, *cells)))
-    return Table(
-        name="averages",
-        title="Averages of the categories",
-        caption=f"Mean over the category's tasks of the mean accuracy, in per cent. {MARKS} {BOUNDS}",
-        headings=("Category",),
-        columns=(*_bound_columns(), *(Column(mechanism.label) for mechanism in of.mechanisms)),
-        lines=tuple(lines),
-        sources=sources_of(of.tasks, of.mechanisms),
+    return _readable(
+        Table(
+            name="averages",
+            title="Averages of the categories",
+            caption=f"Mean over the category's tasks of the mean accuracy, in per cent. {MARKS} {BOUNDS}",
+            headings=("Category",),
+            columns=(*_bound_columns(), *(Column(mechanism.label) for mechanism in of.mechanisms)),
+            lines=tuple(lines),
+            sources=sources_of(of.tasks, of.mechanisms),
+        )
     )
 
 
@@ -202,24 +209,41 @@ def steps_table(rows: pd.DataFrame) -> Table | None:
     tasks = [task for task in of.tasks if any(map(_num_reached, of.cells_of(task)))]
     if not tasks:
         return None
-    return Table(
-        name="steps_to_threshold",
-        title="Steps to threshold",
-        caption=(
-            "Training steps until an evaluation first reached the suite's threshold: median over seeds, in brackets "
-            "the seeds that reached it. Tasks on which no seed did are left out."
-        ),
-        headings=("Category", "Task"),
-        columns=tuple(Column(mechanism.label) for mechanism in of.mechanisms),
+    return _readable(
+        Table(
+            name="steps_to_threshold",
+            title="Steps to threshold",
+            caption=(
+                "Training steps until an evaluation first reached the suite's threshold: median over seeds, in "
+                "brackets the seeds that reached it. Tasks on which no seed did are left out."
+            ),
+            headings=("Category", "Task"),
+            columns=tuple(Column(mechanism.label) for mechanism in of.mechanisms),
+            lines=tuple(
+                Line(
+                    (task.category, task.label),
+                    tuple(_steps_cell(cell) for cell in of.cells_of(task)),
+                    is_first_of_group=task is next(other for other in tasks if other.category == task.category),
+                )
+                for task in tasks
+            ),
+            sources=sources_of(tasks, of.mechanisms),
+        )
+    )
+
+
+def _readable(table: Table) -> Table:
+    """The same table with mechanisms as lines where there are many of them; floor and ceiling stay first."""
+    if len(table.columns) <= MOST_COLUMNS:
+        return table
+    return replace(
+        table,
+        headings=("Mechanism",),
+        columns=tuple(Column(line.labels[-1]) for line in table.lines),
         lines=tuple(
-            Line(
-                (task.category, task.label),
-                tuple(_steps_cell(cell) for cell in of.cells_of(task)),
-                is_first_of_group=task is next(other for other in tasks if other.category == task.category),
-            )
-            for task in tasks
+            Line((column.label,), tuple(line.cells[position] for line in table.lines))
+            for position, column in enumerate(table.columns)
         ),
-        sources=sources_of(tasks, of.mechanisms),
     )
 
 

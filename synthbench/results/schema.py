@@ -131,7 +131,7 @@ RUN_COLUMNS = (
         "(score - floor) / (ceiling - floor); null without a score or if the two are equal",
         is_nullable=True,
     ),
-    Column("floor", "float64", "fraction", "score of the best predictor that does not mix positions"),
+    Column("floor", "float64", "fraction", "score of the best predictor that sees no input: one constant a position"),
     Column("floor_kind", "string", "", "bound: the true floor may be higher", choices=_BOUND_KINDS),
     Column("ceiling", "float64", "fraction", "score of the best causal predictor"),
     Column("ceiling_kind", "string", "", "bound: the true ceiling may be lower", choices=_BOUND_KINDS),

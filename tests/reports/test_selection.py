@@ -120,3 +120,15 @@ def test_a_learning_rate_that_diverges_is_not_chosen_for_its_other_seed(make_fra
     safe = make_frame({"slay": [0.5, 0.5]}, lr=1e-3, metrics=json.dumps({"validation_accuracy": 0.5}))
 
     assert set(select(pd.concat([risky, safe]), "paper").rows["lr"]) == {1e-3}
+
+
+def test_mechanisms_and_seeds_can_be_chosen(make_frame: MakeFrame) -> None:
+    rows = make_frame({"slay": [0.1, 0.2, 0.3], "linear": [0.4, 0.5, 0.6]})
+    seeds = sorted(set(rows["seed"]))[:2]
+
+    chosen = select(rows, "paper", mechanisms=["slay"], seeds=seeds).rows
+
+    assert set(chosen["mech"]) == {"slay"}
+    assert sorted(chosen["seed"]) == seeds
+    with pytest.raises(UsageError, match="no full row of suite 'paper' with these mechanisms and seeds"):
+        select(rows, "paper", mechanisms=["softmax"])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from synthbench.errors import UnknownName
 from synthbench.reports.table import (
+    MOST_COLUMNS,
     NOTHING,
     Cell,
     Table,
@@ -199,3 +200,15 @@ def test_a_seed_that_never_reached_the_threshold_counts_as_the_last(
 
 def test_there_are_no_steps_where_nothing_reached_the_threshold(make_frame: MakeFrame) -> None:
     assert steps_table(make_frame({"slay": [0.5, 0.6]})) is None
+
+
+def test_many_mechanisms_are_lines_with_the_same_cells_and_bounds_first(make_frame: MakeFrame) -> None:
+    few = make_frame({f"m{index:02}": [0.1 + index / 50] for index in range(MOST_COLUMNS - 2)})
+    many = make_frame({f"m{index:02}": [0.1 + index / 50] for index in range(MOST_COLUMNS)})
+
+    for make in (full_table, category_averages):
+        upright, turned = make(few), make(many)
+        assert [column.label for column in upright.columns[:3]] == ["Floor", "Ceiling", "m00"]
+        assert [line.labels for line in turned.lines[:3]] == [("Floor",), ("Ceiling",), ("m00",)]
+        assert len(turned.columns) == len(upright.lines)
+        assert turned.lines[5].cells[0].value == upright.lines[0].cells[5].value
