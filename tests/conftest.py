@@ -1,5 +1,9 @@
 """What the tests of several rooms share."""
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: on small tensors more threads are slower
+
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any

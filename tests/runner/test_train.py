@@ -163,3 +163,23 @@ def test_data_does_not_depend_on_the_mechanism(make_cell: Callable[..., Cell]) -
     assert cells[0].identity != cells[1].identity
     torch.testing.assert_close(first.model.embedding.weight, second.model.embedding.weight, rtol=0, atol=0)
     assert replace(cells[0], mechanism_name="slay").identity["task_version"] == cells[1].identity["task_version"]
+
+
+@pytest.mark.parametrize("mechanism", ["rewa-geometric", "rewa-lsh"])
+def test_what_a_mechanism_says_of_itself_is_in_the_metrics_of_each_member(
+    mechanism: str, make_cell: Callable[..., Cell]
+) -> None:
+    cell = make_cell("copy", mechanism, steps=20, length=8)
+    members = [Member(0, 1e-2), Member(1, 1e-2)]
+    together = [trained.metrics for trained in train_cell(cell, members, CPU).members]
+    alone = [train_cell(cell, [member], CPU).members[0].metrics for member in members]
+
+    assert len(together[0]) % (2 * 4) == 0  # layers x heads
+    assert together[0]
+    assert together[0] != together[1]
+    for one, other in zip(together, alone, strict=True):
+        assert one == pytest.approx(other, rel=1e-3, abs=1e-3)
+
+
+def test_a_mechanism_that_says_nothing_has_no_metrics(make_cell: Callable[..., Cell]) -> None:
+    assert train_cell(make_cell("copy", "slay", length=4), [Member(0, 1e-3)], CPU).members[0].metrics == {}
