@@ -19,12 +19,12 @@ def test_a_cell_has_the_suites_arguments_and_the_command_lines_over_them() -> No
 
     assert cell.length == 128
     assert cell.resolved_mechanism_arguments == {
-        "R": 5, "P": 32, "D": 16, "epsilon": 1e-6, "guard": "clamp", "delta": 1e-6,
+        "R": 5, "P": 32, "D": 16, "epsilon": 1e-6, "quadrature": "gauss-laguerre", "omega": "iid", "guard": "clamp", "delta": 1e-6,
     }  # fmt: skip
 
 
 def test_a_mechanism_that_the_suite_does_not_name_has_its_own_defaults() -> None:
-    (cell,) = cells_of({"copy": {}}, {"yat": {}})
+    (cell,) = cells_of({"copy": {}}, {"yat-sum": {}})
 
     assert cell.resolved_mechanism_arguments == {"epsilon": 1e-3}
 

@@ -1,0 +1,275 @@
+"""What holds for every variant of SLAY, and the paper's statements about the kernel they approximate."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knobs_of
+from synthbench.mechanisms import MECHANISMS
+from synthbench.mechanisms._feature_maps import unit_vectors
+from synthbench.mechanisms._quadrature import inverse_distance
+from synthbench.mechanisms.slay._base import ProductAttention, QuadratureAttention
+from synthbench.mechanisms.slay.slay import Slay
+from synthbench.runner.ensemble import strategy_of
+
+UNITS: list[type[QuadratureAttention]] = [unit for unit in MECHANISMS.values() if issubclass(unit, QuadratureAttention)]
+POSITIVE = [unit for unit in UNITS if unit.positive]
+SIGNED = [unit for unit in UNITS if not unit.positive]
+EPSILON = 1e-3
+
+
+def build(unit: type[QuadratureAttention], seed: int = 0, **arguments: Any) -> QuadratureAttention:
+    built = unit(generator=torch.Generator().manual_seed(seed), **arguments)
+    return built.double()
+
+
+def kernel(built: QuadratureAttention, q: Tensor, k: Tensor) -> Tensor:
+    """Kernel values [heads, queries, keys], as the product of the factors' inner products."""
+    product = torch.ones((), dtype=q.dtype)
+    sides = (built.factors(u.expand(built.num_heads, *u.shape), "query") for u in (q, k))
+    for a, b in zip(*sides, strict=True):
+        product = product * (a @ b.mT)
+    return product
+
+
+def test_these_are_the_variants() -> None:
+    assert [unit.name for unit in UNITS] == [
+        "slay",
+        "slay-exact",
+        "slay-hadamard",
+        "slay-laplace",
+        "slay-maclaurin",
+        "slay-nystrom",
+        "slay-sketch",
+        "slay-tensorsketch",
+    ]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_defaults_are_the_papers_nodes_independent_directions_and_the_plain_guard(
+    unit: type[QuadratureAttention],
+) -> None:
+    built = unit()
+
+    assert (built.R, built.epsilon, built.quadrature, built.omega, built.guard) == (
+        3, EPSILON, "gauss-laguerre", "iid", "add",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("arguments", [{"quadrature": "exponential-sum"}, {"omega": "orthogonal"}])
+def test_both_choices_have_an_effect_in_every_variant(
+    unit: type[QuadratureAttention], arguments: dict[str, Any], normal: Callable[..., Tensor]
+) -> None:
+    q, k, v = (normal(4, 9, 16, seed=seed) for seed in range(3))
+
+    plain, chosen = build(unit).attend(q, k, v), build(unit, **arguments).attend(q, k, v)
+
+    assert chosen.isfinite().all()
+    assert not torch.allclose(plain, chosen)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_impossible_nodes_are_refused_when_the_mechanism_is_built(unit: type[QuadratureAttention]) -> None:
+    with pytest.raises(UsageError, match=r"epsilon is 0; allowed with exponential-sum: float from 1e-06"):
+        unit(quadrature="exponential-sum", epsilon=0.0)
+    with pytest.raises(UsageError, match=r"R is 64; allowed with exponential-sum at epsilon 0.001: int from 1 to"):
+        unit(quadrature="exponential-sum", R=64)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("arguments", [{"quadrature": "exponential-sum", "R": 24, "epsilon": 1e-6}, {"R": 64}])
+def test_sharp_nodes_give_finite_outputs_and_gradients_in_float32(
+    unit: type[QuadratureAttention], arguments: dict[str, Any], normal: Callable[..., Tensor]
+) -> None:
+    sizes = {name: 4 for name in ("M", "D", "P", "S") if name in knobs_of(unit)}
+    built = unit(
+        model_dim=8, num_heads=2, generator=torch.Generator().manual_seed(0), **sizes, **arguments  # type: ignore[arg-type]
+    )  # fmt: skip
+    q, k, v = (normal(2, 9, 4, seed=seed).float().requires_grad_() for seed in range(3))
+
+    out = built.attend(q, k, v)
+
+    assert out.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(out.sum(), (q, k, v)))
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_members_run_as_one_program(unit: type[QuadratureAttention]) -> None:
+    assert strategy_of(unit, {"model_dim": 16, "num_heads": 2, "max_length": 16}) == "stack"
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_gram_matrices_are_positive_semidefinite_to_rounding(
+    unit: type[QuadratureAttention], normal: Callable[..., Tensor]
+) -> None:
+    u = normal(40, 16)
+
+    eigenvalues = torch.linalg.eigvalsh(kernel(build(unit), u, u))
+
+    assert (eigenvalues.amin(-1) >= -1e-12 * eigenvalues.amax(-1)).all()
+
+
+@pytest.mark.parametrize("unit", POSITIVE)
+def test_positive_variants_mix_values_by_weights_that_sum_to_one(
+    unit: type[QuadratureAttention], normal: Callable[..., Tensor]
+) -> None:
+    """No output leaves the range of the values, since no weight is negative."""
+    for seed in range(5):
+        q, k, v = (normal(4, 30, 16, seed=3 * seed + i) for i in range(3))
+
+        out = build(unit, seed, delta=0.0).attend(q, k, v)
+
+        assert (out <= v.cummax(-2).values + 1e-9).all()
+        assert (out >= v.cummin(-2).values - 1e-9).all()
+
+
+@pytest.mark.parametrize("unit", SIGNED)
+def test_signed_variants_have_negative_weights_that_the_guard_leaves_visible(
+    unit: type[QuadratureAttention], normal: Callable[..., Tensor]
+) -> None:
+    """The paper's appendix L.2, without the clamp of its code."""
+    overshoot = 0.0
+    for seed in range(10):
+        q, k, v = (normal(4, 30, 16, seed=3 * seed + i) for i in range(3))
+        out = build(unit, seed).attend(q, k, v)
+        overshoot = max(overshoot, float((out.abs() - v.abs().cummax(-2).values).max()))
+
+    assert overshoot > 0.1
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_kernels_are_bounded_on_the_sphere(unit: type[QuadratureAttention], normal: Callable[..., Tensor]) -> None:
+    """|κ(q, k)|² ≤ κ(q, q) κ(k, k), and no draw gives κ(q, q) more than its longest direction allows."""
+    built = build(unit)
+    u = unit_vectors(normal(200, 16))
+    values = kernel(built, u, u)
+    diagonal = values.diagonal(dim1=-2, dim2=-1)
+    nodes, weights = built.constants(1)
+    longest = float(torch.linalg.vector_norm(built.directions, dim=-2).max())
+    # Every exponent is at most ‖direction‖ and every other factor at most 1; hadamard's square at most ‖ω‖⁴, and its ω
+    # is not scaled yet by √(2s); laplace brings C²/4, whitening 1/λ, signs and sketches at most (d P D)².
+    largest = 2 * max(longest, longest * float((2 * nodes).sqrt().max()))
+    bound = math.exp(largest) * float(weights.sum()) * longest**4 * 1e3 * (16 * 8 * 16) ** 2
+
+    assert (values.square() <= diagonal.unsqueeze(-1) * diagonal.unsqueeze(-2) * (1 + 1e-9)).all()
+    assert values.abs().max() < bound
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_kernels_do_not_see_the_length_of_vectors(
+    unit: type[QuadratureAttention], normal: Callable[..., Tensor]
+) -> None:
+    built = build(unit)
+    q, k = normal(5, 16), normal(5, 16, seed=1)
+
+    torch.testing.assert_close(kernel(built, q, k), kernel(built, 1e3 * q, 1e-3 * k))
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_kernels_are_invariant_under_rotations_in_expectation(
+    unit: type[QuadratureAttention], normal: Callable[..., Tensor]
+) -> None:
+    """Nodes below 1 keep the variance small; what heads share varies from seed to seed only."""
+    d, heads, draws = 4, 4, 60
+    rotation = torch.linalg.qr(normal(d, d, seed=9)).Q
+    q, k = normal(3, d), normal(3, d, seed=1)
+    sizes = {name: 16 for name in ("M", "D") if name in knobs_of(unit)}
+    built = build(unit, model_dim=heads * d, num_heads=heads, R=1, epsilon=1.0, **sizes)
+    straight: list[Tensor] = []
+    turned: list[Tensor] = []
+    for seed in range(draws):
+        for values, turn, draw in ((straight, torch.eye(d).double(), 2 * seed), (turned, rotation, 2 * seed + 1)):
+            built.initialise(torch.Generator().manual_seed(draw))
+            values.append(kernel(built.double(), q @ turn, k @ turn).mean(0))
+    difference = torch.stack(straight) - torch.stack(turned)
+
+    errors = difference.std(0) / math.sqrt(draws)
+    assert (difference.mean(0).abs() < 4 * errors + 1e-7).all()
+    assert errors.max() < 0.3 * torch.stack(straight).mean(0).abs().max()
+
+
+def test_many_anchors_and_many_features_give_the_kernel_stated(normal: Callable[..., Tensor]) -> None:
+    """(1 + 2x²) / (d (d + 2)) times the quadrature, not x² times it."""
+    d, heads, draws = 4, 16, 50
+    q, k = normal(4, d), normal(4, d, seed=1)
+    x = unit_vectors(q) @ unit_vectors(k).mT
+    built = build(Slay, model_dim=heads * d, num_heads=heads, R=1, P=1024, D=256, epsilon=1.0)
+    draw_by_draw = []
+    for seed in range(draws):
+        built.initialise(torch.Generator().manual_seed(seed))
+        draw_by_draw.append(kernel(built.double(), q, k).mean(0))
+    values = torch.stack(draw_by_draw)
+    expected = (1 + 2 * x**2) / (d * (d + 2)) * inverse_distance("gauss-laguerre", 1, 1.0, x)
+
+    errors = values.std(0) / math.sqrt(draws)
+    assert ((values.mean(0) - expected).abs() < 4 * errors).all()
+    assert (errors < 0.02 * expected).all()
+
+
+def test_theorem_1_product_of_factors_is_the_kernel_of_the_tensor_product(normal: Callable[..., Tensor]) -> None:
+    for unit in UNITS:
+        if issubclass(unit, ProductAttention):
+            built = build(unit)
+            u = normal(4, 6, 16)
+            a, b = built.factors(u, "query")
+            tensor_product = torch.einsum("...i,...j->...ij", a, b).flatten(-2)
+
+            torch.testing.assert_close(tensor_product @ tensor_product.mT, (a @ a.mT) * (b @ b.mT))
+
+
+def test_theorem_2_spherical_yat_kernel_is_positive_definite(normal: Callable[..., Tensor]) -> None:
+    for d in (2, 3, 16):
+        u = unit_vectors(normal(60, d))
+        x = u @ u.mT
+
+        eigenvalues = torch.linalg.eigvalsh(x**2 / (2 + EPSILON - 2 * x))
+
+        assert eigenvalues.min() > -1e-12 * eigenvalues.max()
+
+
+def test_proposition_3_spherical_yat_kernel_lies_between_zero_and_one_over_epsilon() -> None:
+    x = torch.linspace(-1, 1, 100_001, dtype=torch.float64)
+    values = x**2 / (2 + EPSILON - 2 * x)
+
+    assert (values >= 0).all()
+    assert float(values.max()) == pytest.approx(1 / EPSILON)
+    assert int(values.argmax()) == len(x) - 1
+
+
+def test_proposition_4_gradient_of_the_spherical_yat_kernel_is_bounded() -> None:
+    x = torch.linspace(-1, 1, 100_001, dtype=torch.float64, requires_grad=True)
+    C = 2 + EPSILON
+
+    (slope,) = torch.autograd.grad((x**2 / (C - 2 * x)).sum(), x)
+
+    torch.testing.assert_close(slope, (2 * x * (C - x) / (C - 2 * x) ** 2).detach())
+    assert (slope.abs() <= 2 * (C + 1) / EPSILON**2).all()
+
+
+def test_appendix_f_affine_rest_of_the_laplace_form() -> None:
+    """x² / (C - 2x) = (C²/4) / (C - 2x) - C/4 - x/2, the last two of which slay-laplace drops."""
+    x = torch.linspace(-1, 1, 101, dtype=torch.float64)
+    C = 2 + EPSILON
+
+    torch.testing.assert_close(x**2 / (C - 2 * x), C**2 / 4 / (C - 2 * x) - C / 4 - x / 2)
+
+
+def test_claim_quadrature_not_random_features_is_the_dominant_error_is_false() -> None:
+    """Appendix L.3, at its own sizes, R = 3 and D = 16, and the cosines of random heads of 16 channels, about ±1/4."""
+    x = torch.tensor([-0.5, -0.25, 0.0, 0.25, 0.5], dtype=torch.float64)
+    built = build(Slay)
+    nodes, weights = (constants.double().unsqueeze(1) for constants in built.constants(1))
+    exact = 1 / (2 + EPSILON - 2 * x)
+    quadrature_error = (inverse_distance("gauss-laguerre", 3, EPSILON, x) / exact - 1).abs()
+    variance = weights**2 * ((4 * nodes + 8 * nodes * x).exp() - (4 * nodes * x).exp()) / 16
+    sampling_error = variance.sum(0).sqrt() / exact
+
+    assert (quadrature_error < 0.005).all()
+    assert (sampling_error > 0.15).all()
+    assert (sampling_error > 50 * quadrature_error).all()

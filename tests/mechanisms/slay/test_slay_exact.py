@@ -1,0 +1,73 @@
+from collections.abc import Callable
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.mechanisms._feature_maps import unit_vectors
+from synthbench.mechanisms._quadrature import Rule, inverse_distance
+from synthbench.mechanisms.slay.slay_exact import SlayExact
+
+FORMS: list[Literal["symmetric", "full"]] = ["symmetric", "full"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_polynomial_factor_is_the_square(form: Literal["symmetric", "full"], normal: Callable[..., Tensor]) -> None:
+    exact = SlayExact(form=form).double()
+    q, k = unit_vectors(normal(6, 16)), unit_vectors(normal(6, 16, seed=1))
+
+    # The root of two was rounded to float32 before it became float64.
+    torch.testing.assert_close(exact.polynomial(q) @ exact.polynomial(k).mT, (q @ k.mT) ** 2, rtol=1e-6, atol=1e-7)
+
+
+def test_full_form_is_the_outer_product(normal: Callable[..., Tensor]) -> None:
+    exact = SlayExact(form="full").double()
+    u = unit_vectors(normal(16))
+
+    torch.testing.assert_close(exact.polynomial(u.unsqueeze(0))[0], torch.outer(u, u).flatten())
+
+
+def test_symmetric_form_has_each_product_once(normal: Callable[..., Tensor]) -> None:
+    exact = SlayExact(model_dim=12).double()
+    a, b, c = u = unit_vectors(normal(3))
+
+    expected = torch.stack([a * a, 2**0.5 * a * b, 2**0.5 * a * c, b * b, 2**0.5 * b * c, c * c])
+
+    torch.testing.assert_close(exact.polynomial(u.unsqueeze(0))[0], expected, rtol=1e-6, atol=1e-8)
+
+
+def test_both_forms_attend_alike(normal: Callable[..., Tensor]) -> None:
+    q, k, v = (normal(2, 4, 9, 16, seed=seed) for seed in range(3))
+
+    outs = [SlayExact(form=form, generator=torch.Generator().manual_seed(0)).double().attend(q, k, v) for form in FORMS]
+
+    torch.testing.assert_close(outs[0], outs[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("rule", "num_nodes"), [("gauss-laguerre", 2), ("exponential-sum", 1)])
+def test_many_features_give_the_quadrature_of_the_kernel(
+    rule: Rule, num_nodes: int, normal: Callable[..., Tensor]
+) -> None:
+    """A large epsilon keeps the nodes small, and with them the variance."""
+    d, heads = 4, 64
+    exact = SlayExact(
+        model_dim=heads * d,
+        num_heads=heads,
+        R=num_nodes,
+        D=1024,
+        epsilon=1.0,
+        quadrature=rule,
+        omega="orthogonal",
+        generator=torch.Generator().manual_seed(0),
+    ).double()
+    q, k = normal(6, d), normal(6, d, seed=1)
+    x = unit_vectors(q) @ unit_vectors(k).mT
+
+    (poly_q, exp_q), (poly_k, exp_k) = (exact.features(u.expand(heads, 6, d), "query") for u in (q, k))
+    kernels = (poly_q @ poly_k.mT) * (exp_q @ exp_k.mT)
+    expected = x**2 * inverse_distance(rule, num_nodes, 1.0, x)
+    errors = kernels.std(0) / heads**0.5
+
+    assert ((kernels.mean(0) - expected).abs() < 4 * errors + 1e-6).all()
+    assert (errors < 0.1 * expected.max()).all()

@@ -1,0 +1,98 @@
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from synthbench.mechanisms._feature_maps import unit_vectors
+from synthbench.mechanisms.slay._sketch import circular_convolution
+from synthbench.mechanisms.slay.slay import Slay
+from synthbench.mechanisms.slay.slay_sketch import SlaySketch
+
+
+def test_features_are_the_count_sketch_of_the_tensor_product_of_every_head_and_node(
+    normal: Callable[..., Tensor],
+) -> None:
+    """Entry (p, i) of anchors ⊗ positive features goes to place h(p) + h'(i), mod S, with the sign σ(p) σ'(i)."""
+    P, D, R, S, heads = 3, 4, 2, 5, 2
+    sketch = SlaySketch(
+        model_dim=8, num_heads=heads, P=P, D=D, R=R, S=S, generator=torch.Generator().manual_seed(0)
+    ).double()
+    u = unit_vectors(normal(heads, 1, 4))
+    polynomial, exponential = (u @ sketch.anchors).square() / P**0.5, sketch.exponential(u)
+    expected = torch.zeros(heads, 1, R * S, dtype=torch.float64)
+    for head in range(heads):
+        for r in range(R):
+            first = sketch.polynomial_sketch[head, :, r * S : (r + 1) * S]
+            second = sketch.exponential_sketch[head * R + r]
+            for p in range(P):
+                for i in range(D):
+                    (h,), (other,) = first[p].nonzero().tolist()[0], second[i].nonzero().tolist()[0]
+                    value = polynomial[head, 0, p] * exponential[head, 0, r * D + i]
+                    expected[head, 0, r * S + (h + other) % S] += first[p, h] * second[i, other] * value
+
+    torch.testing.assert_close(sketch.features(u, "query"), expected)
+
+
+def test_every_head_and_node_has_its_own_sketch() -> None:
+    sketch = SlaySketch(generator=torch.Generator().manual_seed(0))
+
+    matrices = [
+        *sketch.exponential_sketch,
+        *sketch.polynomial_sketch.unflatten(-1, (3, 64)).transpose(1, 2).flatten(0, 1),
+    ]
+
+    assert [tuple(matrix.shape) for matrix in matrices] == 12 * [(16, 64)] + 12 * [(8, 64)]
+    assert all((matrix.abs().sum(-1) == 1).all() for matrix in matrices)
+    for same_shape in (matrices[:12], matrices[12:]):
+        assert not any(torch.equal(a, b) for at, a in enumerate(same_shape) for b in same_shape[:at])
+
+
+def test_kernel_expects_that_of_the_tensor_product(normal: Callable[..., Tensor]) -> None:
+    """Anchors and directions stay the same, only the sketches are redrawn."""
+    heads, d, draws = 64, 4, 8
+    q, k = normal(5, d), normal(5, d, seed=1)
+    differences = []
+    for seed in range(draws):
+        sketch = SlaySketch(
+            model_dim=heads * d, num_heads=heads, S=16, generator=torch.Generator().manual_seed(seed)
+        ).double()
+        phi_q, phi_k = (sketch.features(u.expand(heads, 5, d), "query") for u in (q, k))
+        exact_q, exact_k = (
+            ((unit_vectors(u) @ sketch.anchors) ** 2 / 8**0.5, sketch.exponential(unit_vectors(u).expand(heads, 5, d)))
+            for u in (q, k)
+        )
+        product = (exact_q[0] @ exact_k[0].mT) * (exact_q[1] @ exact_k[1].mT)
+        differences.append(phi_q @ phi_k.mT - product)
+    difference = torch.cat(differences)
+
+    errors = difference.std(0) / (draws * heads) ** 0.5
+    assert (difference.mean(0).abs() < 4 * errors).all()
+    assert (errors > 0).all()
+
+
+def test_wide_sketches_attend_like_slay(normal: Callable[..., Tensor]) -> None:
+    """Same draws of anchors and directions; error falls with the width."""
+    q, k, v = (normal(1, 4, 20, 16, seed=seed) for seed in range(3))
+    slay = Slay(generator=torch.Generator().manual_seed(0)).double()
+    expected = slay.attend(q, k, v)
+
+    errors = []
+    for S in (64, 512, 4096):
+        sketch = SlaySketch(S=S, generator=torch.Generator().manual_seed(0)).double()
+        assert torch.equal(sketch.anchors, slay.anchors)
+        assert torch.equal(sketch.directions, slay.directions)
+        errors.append(float((sketch.attend(q, k, v) - expected).norm() / expected.norm()))
+
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < 0.1
+
+
+def test_convolution_goes_round(normal: Callable[..., Tensor]) -> None:
+    for width in (1, 4, 5):
+        a, b = normal(3, width), normal(3, width, seed=1)
+        expected = torch.zeros(3, width, dtype=torch.float64)
+        for i in range(width):
+            for j in range(width):
+                expected[:, (i + j) % width] += a[:, i] * b[:, j]
+
+        torch.testing.assert_close(circular_convolution(a, b), expected)

@@ -1,0 +1,49 @@
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from synthbench.mechanisms._feature_maps import unit_vectors
+from synthbench.mechanisms.slay.slay_tensorsketch import SlayTensorsketch
+
+
+def test_polynomial_factor_is_the_count_sketch_of_the_outer_product(normal: Callable[..., Tensor]) -> None:
+    """Entry (i, j) of u ⊗ u goes to place h(i) + h'(j), mod P, with the sign σ(i) σ'(j)."""
+    for P in (1, 7, 8):
+        sketch = SlayTensorsketch(P=P, generator=torch.Generator().manual_seed(P)).double()
+        u = unit_vectors(normal(16))
+        expected = torch.zeros(P, dtype=torch.float64)
+        for i in range(16):
+            for j in range(16):
+                (h,), (other,) = (
+                    rows[at].nonzero().tolist()[0] for rows, at in ((sketch.first, i), (sketch.second, j))
+                )
+                expected[(h + other) % P] += sketch.first[i, h] * sketch.second[j, other] * u[i] * u[j]
+
+        torch.testing.assert_close(sketch.polynomial(u.unsqueeze(0))[0], expected)
+
+
+def test_sketches_have_one_sign_a_row_and_use_all_places() -> None:
+    sketch = SlayTensorsketch(model_dim=2048, num_heads=4, P=8, generator=torch.Generator().manual_seed(0))
+
+    for matrix in (sketch.first, sketch.second):
+        assert matrix.shape == (512, 8)
+        assert (matrix.abs().sum(1) == 1).all()
+        assert set(matrix.unique().tolist()) == {-1.0, 0.0, 1.0}
+        assert (matrix.abs().sum(0) > 30).all()
+    assert not torch.equal(sketch.first, sketch.second)
+
+
+def test_claim_tensorsketch_is_unbiased_only_approximately_is_false(normal: Callable[..., Tensor]) -> None:
+    """Averaged over every choice of places and signs, not over draws, it is exactly the square (d = 2, P = 2)."""
+    sketch = SlayTensorsketch(model_dim=8, P=2).double()
+    q, k = unit_vectors(normal(1, 2)), unit_vectors(normal(1, 2, seed=1))
+    rows = torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]], dtype=torch.float64)
+    matrices = [torch.stack([a, b]) for a in rows for b in rows]
+    total = torch.zeros(1, 1, dtype=torch.float64)
+    for first in matrices:
+        for second in matrices:
+            sketch.first, sketch.second = nn.Buffer(first), nn.Buffer(second)
+            total += sketch.polynomial(q) @ sketch.polynomial(k).mT
+
+    torch.testing.assert_close(total / len(matrices) ** 2, (q @ k.mT) ** 2)
