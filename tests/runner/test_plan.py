@@ -19,7 +19,8 @@ def test_a_cell_has_the_suites_arguments_and_the_command_lines_over_them() -> No
 
     assert cell.length == 128
     assert cell.resolved_mechanism_arguments == {
-        "R": 5, "P": 32, "D": 16, "epsilon": 1e-6, "quadrature": "gauss-laguerre", "omega": "iid", "guard": "clamp", "delta": 1e-6,
+        "R": 5, "P": 32, "D": 16, "epsilon": 1e-6, "quadrature": "gauss-laguerre", "omega": "iid",
+        "guard": "clamp", "delta": 1e-6,
     }  # fmt: skip
 
 
