@@ -6,9 +6,7 @@ from torch import Tensor
 from synthbench.mechanisms.based import Based
 
 
-def test_attention_is_the_taylor_kernel_over_its_sum(
-    mix: Callable[..., Tensor], normal: Callable[..., Tensor]
-) -> None:
+def test_attention_is_the_taylor_kernel_over_its_sum(mix: Callable[..., Tensor], normal: Callable[..., Tensor]) -> None:
     q, k, v = (normal(2, 4, 20, 16, seed=seed) for seed in range(3))
     z = q @ k.mT / 4
 
