@@ -11,3 +11,12 @@ def score_last(answers: Int[np.ndarray, " batch"], length: int) -> Int[np.ndarra
     targets = np.full((len(answers), length), IGNORE, dtype=np.int64)
     targets[:, -1] = answers
     return targets
+
+
+def score_at(
+    answers: Int[np.ndarray, "batch answers"], positions: Int[np.ndarray, "batch answers"], length: int
+) -> Int[np.ndarray, "batch length"]:
+    """Targets that ask for answers at some positions of each sequence; an answer may be ``IGNORE``."""
+    targets = np.full((len(answers), length), IGNORE, dtype=np.int64)
+    np.put_along_axis(targets, positions, answers, axis=1)
+    return targets

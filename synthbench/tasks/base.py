@@ -1,20 +1,25 @@
 """What a task is: a seeded generator of token sequences with scored targets, a floor and a causal ceiling."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.errors import UsageError
-from synthbench.knobs import check
+from synthbench.errors import UnknownName, UsageError
+from synthbench.knobs import Value, check
 from synthbench.registry import Registry
 
 T = TypeVar("T")
 
 IGNORE = -100
 """The target of a position that is neither trained nor scored."""
+
+SIZES = ("tiny", "small", "hard")
+"""The rungs of a ladder of difficulty."""
 
 
 class Batch(NamedTuple):
@@ -52,6 +57,11 @@ class Task(ABC):
     """Key of the paper in :mod:`synthbench.sources`."""
     length: ClassVar[int]
     """Length of the published task, in tokens; a suite may set another."""
+    sizes: ClassVar[Mapping[str, Mapping[str, Value]]] = MappingProxyType({})
+    """Arguments by size, ``tiny``, ``small`` and ``hard``: ``length`` and the knobs that differ from their default.
+
+    Small is the default. A task without a ladder has none.
+    """
     not_tested: ClassVar[str] = ""
     """One sentence: what a high score does *not* show."""
 
@@ -97,6 +107,38 @@ class Task(ABC):
     @abstractmethod
     def ceiling(self, length: int) -> Bound:
         """Expected accuracy of the best causal predictor, which at position t knows the inputs 0..t."""
+
+    @classmethod
+    def of_size(cls, size: str) -> "tuple[Task, int]":
+        """The task of a rung of its ladder, and its length in tokens.
+
+        Raises:
+            UnknownName: If the task has no such size.
+        """
+        if size not in cls.sizes:
+            raise UnknownName(f"size of task {cls.name!r}", size, cls.sizes)
+        arguments = dict(cls.sizes[size])
+        length = int(arguments.pop("length"))
+        return cls(**arguments), length
+
+    def stretched(self, length: int, factor: int) -> "tuple[Task, int]":
+        """What a model that was trained on this is tested on out of range: ``factor`` times the length or the load.
+
+        Ids mean the same in both. Unless a task says otherwise only the length grows.
+
+        Args:
+            length: The length that was trained on, in tokens.
+            factor: A power of 2, from 2.
+        """
+        return self, factor * length
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:  # noqa: ARG002
+        """Predictions, by name, of rules that get by without what the task tests.
+
+        A rule may use all tokens up to a position, but not do what the task asks for: the answer of a shorter chain,
+        the latest value of any key. What is scored nowhere may be predicted as anything.
+        """
+        return {}
 
     def check_length(self, length: int) -> None:
         """Refuse a length below ``min_length``.

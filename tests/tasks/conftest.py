@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from synthbench.contract.tasks import best_constants
 from synthbench.knobs import coerce
 from synthbench.tasks.base import IGNORE, TASKS, Task
 
@@ -41,6 +42,75 @@ def _assert_example_holds(name: str, reference: Reference) -> None:
     assert all(0 <= token < task.vocab_size for token in inputs)
     targets = [IGNORE if target == "." else int(target) for target in found["targets"].split()]
     _assert_allowed(task, reference, inputs, targets)
+
+
+Oracle = Callable[[Any, Any], Any]
+"""Solves a task: predictions [batch, length] from the inputs, where those at t may use the inputs 0..t only."""
+
+
+def _accuracy(predictions: Any, targets: Any) -> tuple[float, float]:
+    """Pooled accuracy and its standard error: sequences are independent, their positions are not."""
+    is_scored = targets != IGNORE
+    is_right = (predictions == targets) & is_scored
+    accuracy = is_right.sum() / is_scored.sum()
+    residuals = is_right.sum(axis=1) - accuracy * is_scored.sum(axis=1)
+    return float(accuracy), float(np.sqrt((residuals**2).sum()) / is_scored.sum())
+
+
+def _assert_solved(task: Task, length: int, oracle: Oracle, num_sequences: int = 2000) -> None:
+    inputs, targets = task.sample(np.random.default_rng(3), num_sequences, length)
+    accuracy, standard_error = _accuracy(oracle(task, inputs), targets)
+    ceiling = task.ceiling(length)
+    if ceiling.value == 1:
+        assert accuracy == 1
+    assert abs(accuracy - ceiling.value) <= 4 * np.hypot(standard_error, ceiling.standard_error) + 1e-9
+
+
+def _assert_reads_no_future(task: Task, length: int, oracle: Oracle) -> None:
+    """Changing what follows a position leaves the oracle's prediction there as it was."""
+    inputs, targets = task.sample(np.random.default_rng(4), 64, length)
+    others, _ = task.sample(np.random.default_rng(5), 64, length)
+    predictions = oracle(task, inputs)
+    for position in {0, length // 3, length // 2, length - 1}:
+        mixed = np.concatenate([inputs[:, : position + 1], others[:, position + 1 :]], axis=1)
+        is_scored = targets[:, position] != IGNORE
+        assert (oracle(task, mixed)[is_scored, position] == predictions[is_scored, position]).all()
+
+
+def _assert_floor(task: Task, length: int, num_sequences: int = 8192) -> None:
+    """The best constant a position, found on one sample, scores the floor on another: neither more nor much less."""
+    fit, fresh = (task.sample(np.random.default_rng(seed), num_sequences, length).targets for seed in (6, 7))
+    accuracy, standard_error = _accuracy(best_constants(fit, task.vocab_size), fresh)
+    floor = task.floor(length)
+    # Constants found on a sample fall short of the best ones; by how much is a matter of their number.
+    shortfall = np.sqrt(task.vocab_size / num_sequences)
+    spread = 4 * np.hypot(standard_error, floor.standard_error) + 1 / num_sequences
+    assert accuracy <= floor.value + spread
+    if floor.kind == "exact":
+        assert accuracy >= floor.value - spread - shortfall
+
+
+def _assert_shortcuts_fail(task: Task, length: int) -> None:
+    """Every rule that the task names as a shortcut stays clearly below the ceiling."""
+    inputs, targets = task.sample(np.random.default_rng(8), 4000, length)
+    for name, predictions in task.shortcuts(inputs).items():
+        assert predictions.shape == targets.shape, name
+        accuracy, _ = _accuracy(predictions, targets)
+        assert accuracy < task.ceiling(length).value - 0.03, f"{name} scores {accuracy:.3f}"
+
+
+@pytest.fixture(scope="session")
+def assert_task_holds() -> Callable[[Task, int, Oracle], None]:
+    """Compare floor, ceiling and shortcuts of a task at a length with samples and with an oracle."""
+
+    def assert_holds(task: Task, length: int, oracle: Oracle) -> None:
+        assert task.floor(length).value < task.ceiling(length).value
+        _assert_floor(task, length)
+        _assert_solved(task, length, oracle)
+        _assert_reads_no_future(task, length, oracle)
+        _assert_shortcuts_fail(task, length)
+
+    return assert_holds
 
 
 @pytest.fixture(scope="session")
