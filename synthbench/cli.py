@@ -413,7 +413,7 @@ def _print_plan(request: Any, *, as_json: bool) -> None:
         typer.echo(json.dumps({"planned": plan.num_planned, "done": plan.num_done, "missing": facts, "suite": suite}))
         return
     for fact in facts:
-        typer.echo("  ".join(str(value) for value in fact.values()))
+        typer.echo("  ".join("tuned" if value is None else str(value) for value in fact.values()))
     typer.echo(f"{plan.num_missing} of {plan.num_planned} rows are missing, {plan.num_done} are there", err=True)
 
 

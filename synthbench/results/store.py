@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pandas as pd
@@ -105,6 +105,13 @@ class _Curve:
     sha256: str
 
 
+class RowState(NamedTuple):
+    """How a run ended; ``skill`` is None without a score."""
+
+    status: str
+    skill: float | None
+
+
 class Store:
     """Rows and learning curves in a folder; get one from :meth:`open`."""
 
@@ -141,9 +148,13 @@ class Store:
         finished = set(self._small("runs"))
         return finished.union(row["run_id"] for row in _newest(self._verified(self._compact_files("runs"))))
 
+    def states(self) -> dict[str, RowState]:
+        """How every readable row ended, by run_id."""
+        return {row["run_id"]: RowState(row["status"], row["skill"]) for row in self._rows()}
+
     def statuses(self) -> dict[str, str]:
         """The status of every readable row, by run_id."""
-        return {row["run_id"]: row["status"] for row in self._rows()}
+        return {run_id: state.status for run_id, state in self.states().items()}
 
     def write(self, row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> None:
         """Append a finished run, or replace the row of the same ``run_id``; safe to kill at any time.

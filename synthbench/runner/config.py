@@ -9,7 +9,7 @@ import torch
 
 from synthbench.blocks import BLOCKS, Block
 from synthbench.knobs import Value, arguments_of, with_defaults
-from synthbench.mechanisms import MECHANISMS, Mechanism
+from synthbench.mechanisms import MECHANISMS, Attention, Mechanism
 from synthbench.positions import POSITIONS, PositionEncoding
 from synthbench.registry import version_of
 from synthbench.results.schema import run_id
@@ -23,10 +23,14 @@ DTYPE = "float32"
 
 @dataclass(frozen=True)
 class Member:
-    """One seed and one learning rate of a cell: what makes one row."""
+    """One seed and one learning rate of a cell: what makes one row.
+
+    Where the suite tunes, a reported member has no rate until the tuning members have chosen it.
+    """
 
     seed: int
-    learning_rate: float
+    learning_rate: float | None
+    is_tuning: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +43,8 @@ class Cell:
 
     suite: Suite
     task_name: str
+    size: str | None
+    """The rung of the task's ladder that was asked for; arguments may have changed it since."""
     length: int
     task_arguments: dict[str, Value]
     mechanism_name: str
@@ -50,6 +56,14 @@ class Cell:
     def task(self) -> Task:
         """The task with its knobs set."""
         return TASKS[self.task_name](**self.task_arguments)
+
+    @cached_property
+    def tests(self) -> dict[int, tuple[Task, int]]:
+        """Task and length of every test by its multiple of the training: 1, then the suite's stretches."""
+        stretches = {
+            factor: self.task.stretched(self.length, factor) for factor in self.suite.evaluation.stretches or ()
+        }
+        return {1: (self.task, self.length), **stretches}
 
     @property
     def mechanism(self) -> type[Mechanism]:
@@ -63,24 +77,26 @@ class Cell:
             **self.mechanism_arguments,
             "model_dim": model.model_dim,
             "num_heads": model.num_heads,
-            "max_length": self.length,
+            "max_length": max(length for _, length in self.tests.values()),
             "bias": model.bias,
         }
 
-    def model(self, generator: torch.Generator) -> SequenceModel:
-        """The model of one member, all of it drawn from ``generator``.
+    def model(self, generator: torch.Generator, factor: int = 1) -> SequenceModel:
+        """The model of one member, all of it drawn from ``generator``, for the sequences of one of the tests.
 
         Raises:
             UsageError: If the mechanism, the block or the positions cannot be built or do not fit together.
         """
         fields = self.mechanism_fields()
+        task, length = self.tests[factor]
         return SequenceModel(
-            self.suite.model,
-            self.task.vocab_size,
-            self.length,
+            self.suite.model.model_copy(update={"positions": self._positions_term}),
+            task.vocab_size,
+            length,
             lambda generator: self.mechanism(**fields, generator=generator),
             generator,
-            coordinates=torch.from_numpy(self.task.coordinates(self.length)).to(torch.get_default_dtype()),
+            coordinates=torch.from_numpy(task.coordinates(length)).to(torch.get_default_dtype()),
+            readout=task.readout,
         )
 
     @cached_property
@@ -114,8 +130,15 @@ class Cell:
         Raises:
             UsageError: If a name does not exist or a value is out of range.
         """
-        unit, given = configured(POSITIONS, self.suite.model.positions)
+        unit, given = configured(POSITIONS, self._positions_term)
         return unit, with_defaults(unit, given)
+
+    @property
+    def _positions_term(self) -> str:
+        model = self.suite.model
+        unit, _ = configured(POSITIONS, model.positions)
+        has_nothing_to_turn = unit.rotates and not issubclass(self.mechanism, Attention)
+        return model.positions_otherwise or model.positions if has_nothing_to_turn else model.positions
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -136,20 +159,41 @@ class Cell:
             "positions": self.positions[0].name,
             "positions_version": version_of(self.positions[0]),
             "positions_args": self.positions[1],
-            "model": suite.model.model_dump(mode="json", exclude={"block", "positions"}),
-            "training": suite.training.model_dump(mode="json", exclude={"learning_rates"}),
-            "evaluation": suite.evaluation.model_dump(mode="json"),
+            # What a suite leaves out is left out here, so that a new setting gives no old row another name.
+            "model": suite.model.model_dump(
+                mode="json", exclude={"block", "positions", "positions_otherwise"}, exclude_none=True
+            ),
+            "training": suite.training.model_dump(mode="json", exclude={"learning_rates"}, exclude_none=True),
+            "evaluation": suite.evaluation.model_dump(mode="json", exclude_none=True),
             "dtype": DTYPE,
             "device_type": self.device_type,
         }
 
     def members(self, seeds: Sequence[int]) -> list[Member]:
-        """A member for each seed and each of the suite's learning rates."""
+        """A member for each seed and each of the suite's learning rates; one for each seed if the suite tunes."""
+        if self.suite.tuning is not None:
+            return [Member(seed, None) for seed in seeds]
         return [Member(seed, rate) for rate in self.suite.training.learning_rates for seed in seeds]
 
+    def tuning_members(self) -> list[Member]:
+        """A member for each learning rate and each tuning seed; none unless the suite tunes."""
+        if self.suite.tuning is None:
+            return []
+        rates, seeds = self.suite.training.learning_rates, self.suite.tuning.seeds
+        return [Member(seed, rate, is_tuning=True) for rate in rates for seed in seeds]
+
     def member_identity(self, member: Member) -> dict[str, Any]:
-        """The complete resolved configuration of one member; its hash names the row."""
-        return {**self.identity, "seed": member.seed, "learning_rate": member.learning_rate}
+        """The complete resolved configuration of one member; its hash names the row.
+
+        Of a tuned member the rate is no part: the rates to choose from and the seeds of the choice decide it.
+        """
+        tuning = self.suite.tuning
+        if tuning is None:
+            return {**self.identity, "seed": member.seed, "learning_rate": member.learning_rate}
+        if member.is_tuning:
+            return {**self.identity, "seed": member.seed, "learning_rate": member.learning_rate, "role": "tuning"}
+        choice = {"learning_rates": list(self.suite.training.learning_rates), "seeds": list(tuning.seeds)}
+        return {**self.identity, "seed": member.seed, "tuning": choice}
 
     def run_id(self, member: Member) -> str:
         """The name of the member's row: 16 hex digits."""

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import gelu
 
 from synthbench.blocks import BLOCKS, Block
 from synthbench.errors import UsageError
@@ -27,6 +28,8 @@ from synthbench.runner.selection import configured
 from synthbench.suites.config import ModelSettings
 
 Strategy = Literal["fold", "stack", "loop"]
+Readout = Literal["position", "bottleneck"]
+"""Whether the answer at a position is read from its own vector, or all answers from the last one's."""
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -41,6 +44,7 @@ class SequenceModel(nn.Module):
         make_mixer: Callable[[torch.Generator], Mechanism],
         generator: torch.Generator,
         coordinates: Tensor | None = None,
+        readout: Readout = "position",
     ) -> None:
         """Draw everything from ``generator``, in the order in which the data passes through.
 
@@ -68,7 +72,11 @@ class SequenceModel(nn.Module):
             )
             for _ in range(settings.num_layers)
         )
-        self.head = Linear(settings.model_dim, vocab_size, bias=True, generator=generator)
+        self.head: Linear | BottleneckHead = (
+            Linear(settings.model_dim, vocab_size, bias=True, generator=generator)
+            if readout == "position"
+            else BottleneckHead(length, settings.model_dim, vocab_size, generator=generator)
+        )
 
     def _turning(self, mixer: Mechanism, generator: torch.Generator) -> Mechanism:
         """Let the position encoding turn the queries and keys of one layer, if it does that."""
@@ -92,12 +100,18 @@ class SequenceModel(nn.Module):
     ) -> Float[Tensor, "*leading batch columns classes"]:
         """Logits at every position, or at some: where nothing is scored the head need not run.
 
-        A single column must be the last one, which is all that the last block then computes.
+        A single column must be the last one, which is all that the last block then computes; a bottleneck reads nothing
+        else, whatever the columns.
         """
         x = self.position.embed(self.embedding(tokens))
         *blocks, last = self.layers
         for block in blocks:
             x = block(x)
+        if isinstance(self.head, BottleneckHead):
+            if columns is None:
+                columns = torch.arange(tokens.shape[-1], device=tokens.device)
+            answers: Tensor = self.head(last.forward_last(x), columns)
+            return answers
         if columns is not None and len(columns) == 1:
             x = last.forward_last(x)
         else:
@@ -105,6 +119,29 @@ class SequenceModel(nn.Module):
             if columns is not None and len(columns) < x.shape[-2]:
                 x = x.index_select(-2, columns)
         logits: Tensor = self.head(x)
+        return logits
+
+
+class BottleneckHead(nn.Module):
+    """Logits at every position from the last one's vector and a code of the position, by one hidden layer.
+
+    Source: Poli et al. (2024), appendix B.1, the compression task. The width of the hidden layer is ours: twice the
+    model's.
+    """
+
+    def __init__(self, length: int, model_dim: int, vocab_size: int, *, generator: torch.Generator) -> None:
+        """Draw a code for each of ``length`` positions, then the two layers."""
+        super().__init__()
+        self.codes = Embedding(length, model_dim, generator=generator)
+        self.hidden = Linear(model_dim, 2 * model_dim, bias=True, generator=generator)
+        self.out = Linear(2 * model_dim, vocab_size, bias=True, generator=generator)
+
+    def forward(
+        self, x: Float[Tensor, "*leading batch 1 model_dim"], columns: Int[Tensor, " columns"]
+    ) -> Float[Tensor, "*leading batch columns classes"]:
+        """Decode the vector at some positions."""
+        codes = self.codes(columns.expand(*x.shape[:-3], 1, len(columns)))
+        logits: Tensor = self.out(gelu(self.hidden(x + codes)))
         return logits
 
 
@@ -296,6 +333,16 @@ def _strategy(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], ...]) -
 
 def _is_close(actual: Tensor, expected: Tensor) -> bool:
     return actual.shape == expected.shape and torch.allclose(actual, expected, rtol=1e-9, atol=1e-9)
+
+
+def inherit(model: nn.Module, trained: nn.Module) -> None:
+    """Give a model all that another has learned or drawn; what it has more of along an axis keeps its own rest.
+
+    For a model of the same kind that reads longer sequences: a table of positions has rows that were never trained.
+    """
+    own = model.state_dict()
+    for name, values in trained.state_dict().items():
+        own[name][tuple(slice(size) for size in values.shape)] = values
 
 
 def stack_models(models: Sequence[SequenceModel], strategy: Strategy) -> SequenceModel:

@@ -49,6 +49,11 @@ class MemberAdamW:
         """Set every learning rate to a share of what it was at the beginning."""
         self.rates = [rate * share for rate in self._initial_rates]
 
+    def freeze(self, member: int) -> None:
+        """Leave a member's parameters as they are from now on."""
+        for rate in (*self._initial_rates, *self.rates):
+            rate[member] = 0
+
     def zero_grad(self) -> None:
         """Forget the gradients."""
         for parameter in self.parameters:
@@ -59,7 +64,8 @@ def make_optimiser(
     parameters: Iterable[nn.Parameter], learning_rates: Sequence[float], settings: TrainingSettings
 ) -> torch.optim.AdamW | MemberAdamW:
     """AdamW over parameters whose first axis is the member axis; ``learning_rates`` has one value a member."""
-    if len(set(learning_rates)) == 1:
+    must_freeze = settings.stop_at is not None and len(learning_rates) > 1
+    if len(set(learning_rates)) == 1 and not must_freeze:
         return torch.optim.AdamW(
             parameters,
             lr=learning_rates[0],

@@ -1,7 +1,7 @@
 """What a command asks for, and what of it is missing."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -16,21 +16,31 @@ from synthbench.tasks import TASKS
 
 @dataclass(frozen=True)
 class Job:
-    """Members of one cell that train together; ``missing`` are those whose row is to be written.
+    """Members of one cell that one worker trains; ``missing`` are those whose row is to be written.
 
-    The grouping does not depend on what is missing, so a resumed sweep trains what an undisturbed one trains.
+    At most ``group_size`` of them train as one program. The grouping does not depend on what is missing, so a resumed
+    sweep trains what an undisturbed one trains. Where the suite tunes, a job has all members of its cell, and
+    ``tuning_skills`` has what is known of those that choose the learning rate: None for one that has no score.
     """
 
     cell: Cell
     members: tuple[Member, ...]
     missing: tuple[Member, ...]
+    group_size: int
+    tuning_skills: Mapping[Member, float | None] = field(default_factory=dict)
+
+    @property
+    def untuned(self) -> tuple[Member, ...]:
+        """Tuning members of which nothing is known yet."""
+        return tuple(member for member in self.cell.tuning_members() if member not in self.tuning_skills)
 
     @property
     def cost(self) -> float:
         """Rough cost for ordering: tokens times what a token costs, with attention growing with the length."""
         training = self.cell.suite.training
         length = self.cell.length
-        return len(self.members) * training.steps * training.batch_size * length * (1 + length / 64)
+        num_members = len(self.members) + len(self.untuned)
+        return num_members * training.steps * training.batch_size * length * (1 + length / 64)
 
 
 @dataclass(frozen=True)
@@ -57,7 +67,10 @@ def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
         if value is not None and value < 1:
             raise UsageError(f"{name} is {value}; allowed: 1 and more")
     if steps is not None:
-        suite = suite.model_copy(update={"training": suite.training.model_copy(update={"steps": steps})})
+        fewer_steps: dict[str, int] = {"steps": steps}
+        if suite.training.warmup_steps is not None:
+            fewer_steps["warmup_steps"] = min(suite.training.warmup_steps, max(1, steps // 10))
+        suite = suite.model_copy(update={"training": suite.training.model_copy(update=fewer_steps)})
     if limit is not None:
         fewer = {key: min(limit, getattr(suite.evaluation, key)) for key in ("test_sequences", "curve_sequences")}
         suite = suite.model_copy(update={"evaluation": suite.evaluation.model_copy(update=fewer)})
@@ -101,6 +114,7 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
         Cell(
             suite=suite,
             task_name=task,
+            size=size,
             length=length,
             task_arguments=task_arguments,
             mechanism_name=mechanism,
@@ -110,7 +124,7 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
             device_type=device_type,
             is_full=is_full,
         )
-        for task, (length, task_arguments) in sized.items()
+        for task, (size, length, task_arguments) in sized.items()
         for mechanism, given in mechanisms.items()
     ]
     for cell in {cell.mechanism_name: cell for cell in cells}.values():
@@ -118,10 +132,19 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
     return cells
 
 
+def _refuse_tuning_seeds(suite: Suite, seeds: Sequence[int]) -> None:
+    if suite.tuning is not None and (shared := set(seeds) & set(suite.tuning.seeds)):
+        raise UsageError(f"seed {min(shared)} is one that suite {suite.name!r} tunes on; allowed: any other")
+
+
 def _task_arguments(
     name: str, of_suite: Mapping[str, object], given: Mapping[str, str]
-) -> tuple[int, dict[str, Value]]:
-    arguments = {"length": TASKS[name].length, **of_suite, **given}
+) -> tuple[str | None, int, dict[str, Value]]:
+    """Size, length and knobs: what is given counts before the suite, and both before what the size says."""
+    arguments: dict[str, object] = {**of_suite, **given}
+    size = arguments.pop("size", None)
+    of_size = TASKS[name].arguments_of_size(str(size)) if size is not None else {}
+    arguments = {"length": TASKS[name].length, **of_size, **arguments}
     try:
         length = int(str(arguments.pop("length")))
     except ValueError:
@@ -129,30 +152,41 @@ def _task_arguments(
     try:
         coerced = coerce("task", TASKS[name], arguments)
     except UnknownName as problem:
-        raise UnknownName(f"argument of task {name!r}", problem.name, ["length", *problem.allowed]) from None
+        raise UnknownName(f"argument of task {name!r}", problem.name, ["size", "length", *problem.allowed]) from None
     TASKS[name](**coerced).check_length(length)
-    return length, coerced
+    return None if size is None else str(size), length, coerced
 
 
-def make_plan(cells: Sequence[Cell], seeds: Sequence[int], done: set[str], group_size: Callable[[Cell], int]) -> Plan:
+def make_plan(
+    cells: Sequence[Cell], seeds: Sequence[int], done: Mapping[str, float | None], group_size: Callable[[Cell], int]
+) -> Plan:
     """Group every cell's members into jobs and keep the jobs of which a row is missing.
 
     Args:
         cells: What to train.
-        seeds: Root seeds; a cell has a member for each seed and learning rate.
-        done: Run ids that need no run.
+        seeds: Root seeds; a cell has a member for each seed, and for each learning rate unless it chooses one.
+        done: Skill by run id of the rows that need no run.
         group_size: Members of a cell that train as one program.
+
+    Raises:
+        UsageError: If a seed is one that the suite tunes on.
     """
+    for cell in cells[:1]:
+        _refuse_tuning_seeds(cell.suite, seeds)
     jobs, num_planned, num_missing = [], 0, 0
     for cell in cells:
         members = cell.members(seeds)
         num_planned += len(members)
         size = group_size(cell)
-        for start in range(0, len(members), size):
-            group = tuple(members[start : start + size])
-            missing = tuple(member for member in group if cell.run_id(member) not in done)
+        ids = {member: cell.run_id(member) for member in cell.tuning_members()}
+        skills = {member: done[run_id] for member, run_id in ids.items() if run_id in done}
+        # A job a cell where a rate is chosen: it is chosen once.
+        in_job = len(members) if cell.suite.tuning is not None else size
+        for start in range(0, len(members), in_job):
+            of_job = tuple(members[start : start + in_job])
+            missing = tuple(member for member in of_job if cell.run_id(member) not in done)
             num_missing += len(missing)
             if missing:
-                jobs.append(Job(cell, group, missing))
+                jobs.append(Job(cell, of_job, missing, size, skills))
     jobs.sort(key=lambda job: -job.cost)  # stable: equal costs stay in the order of the suite
     return Plan(tuple(jobs), num_planned, num_planned - num_missing)

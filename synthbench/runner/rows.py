@@ -17,6 +17,8 @@ from synthbench.runner.config import DTYPE, Cell, Member
 from synthbench.runner.environment import hardware, peak_memory_bytes, software
 from synthbench.runner.seeding import data_seed, init_seed
 from synthbench.runner.train import CellResult, MemberResult
+from synthbench.suites import Suite
+from synthbench.tasks import local_ceiling
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def member_row(
 ) -> dict[str, Any]:
     """The row of a member that was trained, whether it diverged or not."""
     member = result.members[index]
-    training, evaluation = cell.suite.training, cell.suite.evaluation
+    training = cell.suite.training
     score = member.score
     tokens_a_step = len(members) * training.batch_size * cell.length
     step_ms = result.step_ms_median if math.isfinite(result.step_ms_median) else None
@@ -61,17 +63,19 @@ def member_row(
         "n_params": result.num_parameters,
         "n_params_mixer": result.num_parameters_mixer,
         "state_size": result.state_elements,
-        "n_train": result.steps * training.batch_size,
-        "n_eval": evaluation.test_sequences,
+        "n_train": (member.stopped_at or result.steps) * training.batch_size,
         "score": score.accuracy if score else None,
         "skill": skill(score.accuracy if score else None, row["floor"], row["ceiling"]),
-        "metrics": canonical_json(_metrics(member)),
+        "score_ood": _mean_of_stretched(member),
+        "metrics": canonical_json(_metrics(cell, member)),
         "n_eval_examples": score.num_scored if score else None,
         "n_correct": score.num_correct if score else None,
         "train_loss": member.train_loss,
         "eval_loss": score.loss if score else None,
         "best_eval_loss": min(eval_losses, default=None),
-        "steps": member.diverged_at or result.steps,
+        "steps": member.diverged_at or member.stopped_at or result.steps,
+        "lr_first": member.rates[0],
+        "lr_last": member.rates[-1],
         "steps_to_threshold": member.steps_to_threshold,
         "train_s": result.train_s,
         "eval_s": result.eval_s,
@@ -88,7 +92,7 @@ def failure_row(
     """The row of a member that could not be trained: a status, never an accuracy of 0."""
     unknown = (
         "n_params n_params_mixer state_size n_train score skill n_eval_examples n_correct train_loss eval_loss "
-        "best_eval_loss steps steps_to_threshold train_s eval_s data_s step_ms_median tokens_per_s"
+        "best_eval_loss steps lr_first lr_last steps_to_threshold train_s eval_s data_s step_ms_median tokens_per_s"
     )
     return {
         **_common(cell, members, index, attempt),
@@ -97,9 +101,15 @@ def failure_row(
         "error_type": failure.error_type,
         "error_message": failure.message[:500],
         "member_strategy": "loop",
-        "n_eval": cell.suite.evaluation.test_sequences,
+        "score_ood": None,
         "metrics": "{}",
     }
+
+
+def _tuning_rule(suite: Suite) -> str:
+    if suite.tuning is not None:
+        return f"highest mean validation skill over seeds {', '.join(map(str, suite.tuning.seeds))}"
+    return "none: one fixed rate" if len(suite.training.learning_rates) == 1 else "none: a row for every rate"
 
 
 def curve_points(cell: Cell, result: MemberResult) -> list[dict[str, Any]]:
@@ -109,8 +119,22 @@ def curve_points(cell: Cell, result: MemberResult) -> list[dict[str, Any]]:
     return [{"run_id": run_id, **asdict(point), "tokens": point.step * tokens_a_step} for point in result.curve]
 
 
-def _metrics(member: MemberResult) -> dict[str, float | None]:
+def _mean_of_stretched(member: MemberResult) -> float | None:
+    scores = [score.accuracy for score in member.stretched.values()]
+    return sum(scores) / len(scores) if scores else None
+
+
+def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:
     metrics: dict[str, float | None] = {**member.metrics}
+    for factor, score in member.stretched.items():
+        task, length = cell.tests[factor]
+        floor, ceiling = task.floor(length).value, task.ceiling(length).value
+        metrics |= {
+            f"x{factor}.score": score.accuracy,
+            f"x{factor}.floor": floor,
+            f"x{factor}.ceiling": ceiling,
+            f"x{factor}.skill": skill(score.accuracy, floor, ceiling),
+        }
     if member.score:
         metrics["score_std_over_sequences"] = member.score.std_over_sequences
     if member.validation:
@@ -120,12 +144,14 @@ def _metrics(member: MemberResult) -> dict[str, float | None]:
 
 def _common(cell: Cell, members: Sequence[Member], index: int, attempt: Attempt) -> dict[str, Any]:
     member = members[index]
-    suite, model, training = cell.suite, cell.suite.model, cell.suite.training
+    suite = cell.suite
+    model, training, evaluation = suite.model, suite.training, suite.evaluation
     task, mechanism = cell.task, cell.mechanism
     floor, ceiling = task.floor(cell.length), task.ceiling(cell.length)
     config = canonical_json(cell.member_identity(member))
     return {
         "run_id": cell.run_id(member),
+        "role": "tuning" if member.is_tuning else None,
         "suite": suite.name,
         "suite_version": suite.version,
         "is_full": cell.is_full,
@@ -134,6 +160,7 @@ def _common(cell: Cell, members: Sequence[Member], index: int, attempt: Attempt)
         "task_version": version_of(type(task)),
         "task_source": task.source,
         "task_args": canonical_json(cell.resolved_task_arguments),
+        "task_size": cell.size,
         "seq_len": cell.length,
         "vocab_size": task.vocab_size,
         "mech": cell.mechanism_name,
@@ -155,19 +182,20 @@ def _common(cell: Cell, members: Sequence[Member], index: int, attempt: Attempt)
         "init_seed": init_seed(member.seed),
         "ensemble_size": len(members),
         "ensemble_index": index,
-        "metric_name": "accuracy",
+        "n_eval": evaluation.curve_sequences if member.is_tuning else evaluation.test_sequences,
+        "metric_name": "validation accuracy" if member.is_tuning else "accuracy",
         "floor": floor.value,
         "floor_kind": floor.kind,
         "ceiling": ceiling.value,
         "ceiling_kind": ceiling.kind,
-        "score_ood": None,
+        "local_ceiling": local_ceiling(task, cell.length).value,
         "steps_planned": training.steps,
         "batch_size": training.batch_size,
         "optimizer": training.optimizer,
         "lr": member.learning_rate,
         "weight_decay": training.weight_decay,
         "tuning_trials": len(training.learning_rates),
-        "tuning_rule": "none: one fixed rate" if len(training.learning_rates) == 1 else "none: a row for every rate",
+        "tuning_rule": _tuning_rule(suite),
         "config_json": config,
         "config_hash": hashlib.sha256(config.encode()).hexdigest()[:16],
         "dtype": DTYPE,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from synthbench.errors import UsageError
-from synthbench.results import Store
+from synthbench.results import RowState, Store
 from synthbench.runner.config import Cell
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors import Executor, Inline, Pool
@@ -85,8 +85,8 @@ def plan_request(request: Request, device: torch.device) -> Plan:
     if request.group_size is not None and request.group_size < 1:
         raise UsageError(f"group size is {request.group_size}; allowed: 1 and more")
     cells, seeds = _requested(request, device)
-    statuses = {} if request.rerun == "all" else _statuses(request.results)
-    done = {run_id for run_id, status in statuses.items() if request.rerun == "none" or status == "ok"}
+    states = {} if request.rerun == "all" else _states(request.results)
+    done = {run_id: state.skill for run_id, state in states.items() if request.rerun == "none" or state.status == "ok"}
 
     def group_size(cell: Cell) -> int:
         return request.group_size or default_group_size(cell)
@@ -109,12 +109,12 @@ def progress_of(request: Request, device: torch.device) -> list[dict[str, Any]]:
         StoreError: If the store exists and cannot be read.
     """
     cells, seeds = _requested(request, device)
-    statuses = _statuses(request.results)
+    states = _states(request.results)
     counts: dict[str, Counter[str]] = {}
     for cell in cells:
-        states = [statuses.get(cell.run_id(member), "missing") for member in cell.members(seeds)]
+        found = [states.get(cell.run_id(member)) for member in cell.members(seeds)]
         for group in (cell.task.category(), "all"):
-            counts.setdefault(group, Counter()).update(states)
+            counts.setdefault(group, Counter()).update(state.status if state else "missing" for state in found)
     counts["all"] = counts.pop("all")  # last
     return [
         {
@@ -204,8 +204,8 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _statuses(results: Path) -> dict[str, str]:
-    """Status by run id. Rows are read, not only listed, so a damaged one is run again."""
+def _states(results: Path) -> dict[str, RowState]:
+    """How every row ended, by run id. Rows are read, not only listed, so a damaged one is run again."""
     if not results.joinpath("store.json").exists():
         return {}
-    return Store.open(results, create=False).statuses()
+    return Store.open(results, create=False).states()

@@ -1,5 +1,6 @@
 """What the learning rate does over the steps, and what a curriculum says to the mechanisms."""
 
+import math
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
@@ -14,15 +15,43 @@ class Schedule(ABC):
     """Called before every step."""
 
     @abstractmethod
-    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> None:
-        """Set the learning rates of step ``step``, counted from 0, and tell the mechanisms what they need to know."""
+    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> float:
+        """Set the learning rates of step ``step``, counted from 0, and tell the mechanisms what they need to know.
+
+        Returns:
+            The share of its own rate that every member has in this step.
+        """
 
 
 class Constant(Schedule):
     """One learning rate throughout."""
 
-    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> None:
+    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> float:  # noqa: ARG002
         """Leave everything as it is."""
+        return 1.0
+
+
+class WarmupCosine(Schedule):
+    """Linearly up to the member's rate, then down to 0 by half a cosine.
+
+    The first step has the rate divided by ``warmup_steps``, the one after the last would have 0.
+
+    Source: Loshchilov & Hutter (2017), eq. 5, without restarts; the warm-up of Goyal et al. (2017), section 2.2.
+    """
+
+    def __init__(self, num_steps: int, warmup_steps: int) -> None:
+        """Divide the steps."""
+        self.num_steps, self.warmup_steps = num_steps, warmup_steps
+
+    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> float:  # noqa: ARG002
+        """Move the rate along."""
+        if step < self.warmup_steps:
+            share = (step + 1) / self.warmup_steps
+        else:
+            progress = (step - self.warmup_steps) / (self.num_steps - self.warmup_steps)
+            share = (1 + math.cos(math.pi * progress)) / 2
+        set_rates(optimiser, share)
+        return share
 
 
 class Phase(NamedTuple):
@@ -46,7 +75,7 @@ class GeometricCurriculum(Schedule):
         """Divide the steps."""
         self.num_steps = num_steps
 
-    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> None:
+    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> float:
         """Move the rate along; at the first step of a phase every mechanism hears of it."""
         position = step * len(self.PHASES) / self.num_steps
         index = int(position)
@@ -54,9 +83,13 @@ class GeometricCurriculum(Schedule):
             for layer in model.layers:
                 layer.mixer.enter_phase(index + 1)
         phase = self.PHASES[index]
-        set_rates(optimiser, phase.first + (phase.last - phase.first) * (position - index))
+        share = phase.first + (phase.last - phase.first) * (position - index)
+        set_rates(optimiser, share)
+        return share
 
 
 def make_schedule(settings: TrainingSettings) -> Schedule:
     """The schedule that a suite names."""
+    if settings.warmup_steps is not None:
+        return WarmupCosine(settings.steps, settings.warmup_steps)
     return Constant() if settings.schedule == "constant" else GeometricCurriculum(settings.steps)

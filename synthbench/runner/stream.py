@@ -29,7 +29,7 @@ class DeviceBlock(NamedTuple):
 
     ``inputs`` is [batches, members, batch, length]; ``targets`` is [batches, members, batch, columns], where
     ``columns`` are the positions at which anything is scored. Tokens behind the last of these are cut off: every
-    mechanism is causal, so nothing that is scored depends on them.
+    mechanism is causal, so nothing that is scored depends on them; unless answers are read from the last token.
     """
 
     inputs: Tensor
@@ -38,18 +38,24 @@ class DeviceBlock(NamedTuple):
 
 
 def device_blocks(
-    cell: Cell, members: Sequence[Member], split: Split, *, num_batches: int, batch_size: int, device: torch.device
+    cell: Cell,
+    members: Sequence[Member],
+    split: Split,
+    *,
+    num_batches: int,
+    batch_size: int,
+    device: torch.device,
+    factor: int = 1,
 ) -> Iterator[DeviceBlock]:
     """Draw the members' streams block by block and move each block to the device.
 
-    On a GPU the next block is drawn while the device works on this one.
+    On a GPU the next block is drawn while the device works on this one. ``factor`` chooses the task and length of one
+    of the cell's tests.
     """
+    task, length = cell.tests[factor]
     seeds = list(dict.fromkeys(member.seed for member in members))
     stream_of_member = [seeds.index(member.seed) for member in members]
-    streams = [
-        data_blocks(cell.task, cell.length, split, seed, num_batches=num_batches, batch_size=batch_size)
-        for seed in seeds
-    ]
+    streams = [data_blocks(task, length, split, seed, num_batches=num_batches, batch_size=batch_size) for seed in seeds]
 
     def move() -> Iterator[DeviceBlock]:
         for batches in zip(*streams, strict=True):
@@ -57,7 +63,8 @@ def device_blocks(
             targets = np.stack([batches[stream].targets for stream in stream_of_member], axis=1)
             columns = np.flatnonzero((targets != IGNORE).any(axis=(0, 1, 2)))
             scored = np.ascontiguousarray(targets[..., columns])
-            visible = np.ascontiguousarray(inputs[..., : columns.max(initial=0) + 1])
+            num_visible = columns.max(initial=0) + 1 if task.readout == "position" else length
+            visible = np.ascontiguousarray(inputs[..., :num_visible])
             yield DeviceBlock(*(torch.from_numpy(array).to(device) for array in (visible, scored, columns)))
 
     return move() if device.type == "cpu" else prefetched(move())

@@ -12,9 +12,9 @@ import torch
 from synthbench.layers import Mixer
 from synthbench.mechanisms import Mechanism, num_parameters
 from synthbench.runner.config import Cell, Member
-from synthbench.runner.ensemble import SequenceModel, Strategy, stack_models, strategy_of
+from synthbench.runner.ensemble import SequenceModel, Strategy, inherit, stack_models, strategy_of
 from synthbench.runner.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
-from synthbench.runner.optimiser import make_optimiser
+from synthbench.runner.optimiser import MemberAdamW, make_optimiser
 from synthbench.runner.schedule import make_schedule
 from synthbench.runner.seeding import Split, init_generator
 from synthbench.runner.stream import DeviceBlock, device_blocks, in_pieces
@@ -34,16 +34,30 @@ class CurvePoint:
 
 @dataclass
 class MemberResult:
-    """What became of one member; ``score`` is None if it diverged."""
+    """What became of one member.
+
+    ``score`` is that of the test, or of the last validation for one that tunes; None if it diverged. ``stretched`` has
+    those of the tests on longer or more loaded sequences, by factor.
+    """
 
     member: Member
     score: Score | None = None
+    stretched: dict[int, Score] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     validation: list[Score] = field(default_factory=list)
     train_loss: float = math.nan
     diverged_at: int | None = None
+    stopped_at: int | None = None
+    """The step after which it was trained no further, solved."""
+    rates: list[float] = field(default_factory=list)
+    """The learning rate of every step that it was trained."""
     steps_to_threshold: int | None = None
     curve: list[CurvePoint] = field(default_factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing left to train."""
+        return self.diverged_at is not None or self.stopped_at is not None
 
 
 @dataclass
@@ -62,9 +76,9 @@ class CellResult:
     step_ms_median: float = math.nan
 
 
-def build_models(cell: Cell, members: Sequence[Member]) -> list[SequenceModel]:
-    """One model a member, each drawn from the member's own ``init`` stream."""
-    return [cell.model(init_generator(member.seed)) for member in members]
+def build_models(cell: Cell, members: Sequence[Member], factor: int = 1) -> list[SequenceModel]:
+    """One model a member, each drawn from the member's own ``init`` stream, for the sequences of one of the tests."""
+    return [cell.model(init_generator(member.seed), factor) for member in members]
 
 
 class Trainer:
@@ -80,9 +94,8 @@ class Trainer:
         self.state_elements = mixers[0].state_elements(cell.length)
         self.strategy = strategy_of(cell.mechanism, cell.mechanism_fields())
         self.model = stack_models(models, self.strategy).to(device)
-        self.optimiser = make_optimiser(
-            self.model.parameters(), [member.learning_rate for member in members], cell.suite.training
-        )
+        self.rates = [member.learning_rate for member in members if member.learning_rate is not None]
+        self.optimiser = make_optimiser(self.model.parameters(), self.rates, cell.suite.training)
         self.schedule = make_schedule(cell.suite.training)
 
     def step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
@@ -101,9 +114,21 @@ class Trainer:
         self.optimiser.step()
         return total
 
+    def stretched(self, factor: int) -> SequenceModel:
+        """What was trained, for the sequences of a test on longer or more loaded ones."""
+        model = stack_models(build_models(self.cell, self.members, factor), self.strategy).to(self.device)
+        inherit(model, self.model)
+        return model
+
 
 def train_cell(cell: Cell, members: Sequence[Member], device: torch.device) -> CellResult:
-    """Train members of one cell together and evaluate each; the test stream is opened once, at the end."""
+    """Train members of one cell together and evaluate each; the test stream is opened once, at the end.
+
+    Args:
+        cell: What to train.
+        members: Each with a learning rate; all of them reported, or all tuning.
+        device: Where.
+    """
     trainer = Trainer(cell, members, device)
     result = CellResult(
         members=[MemberResult(member) for member in members],
@@ -113,7 +138,10 @@ def train_cell(cell: Cell, members: Sequence[Member], device: torch.device) -> C
         state_elements=trainer.state_elements,
     )
     _train(trainer, result)
-    _test(trainer, result)
+    if members[0].is_tuning:
+        _validate(result)
+    else:
+        _test(trainer, result)
     return result
 
 
@@ -127,7 +155,10 @@ def _train(trainer: Trainer, result: CellResult) -> None:
     step_seconds: list[float] = []
     interval_began = began
     for batch in _timed(_batches(trainer, "train", settings.steps, settings.batch_size), result):
-        trainer.schedule.apply(result.steps, trainer.optimiser, trainer.model)
+        share = trainer.schedule.apply(result.steps, trainer.optimiser, trainer.model)
+        for member, rate in zip(result.members, trainer.rates, strict=True):
+            if not member.is_done:
+                member.rates.append(share * rate)
         losses.append(trainer.step(batch.inputs[0], batch.targets[0], batch.columns))
         result.steps += 1
         if result.steps % evaluation.curve_every and result.steps != settings.steps:
@@ -140,17 +171,26 @@ def _train(trainer: Trainer, result: CellResult) -> None:
         result.eval_s += interval_began - evaluation_began
         for member, member_losses_, score in zip(result.members, of_interval.T, scores, strict=True):
             _record(member, trainer.cell, result.steps, member_losses_, score, interval_began - began)
-        if all(member.diverged_at is not None for member in result.members):
+        _stop_solved(trainer, result)
+        if all(member.is_done for member in result.members):
             break
         losses = []
     result.step_ms_median = float(np.median(step_seconds)) * 1e3
     result.train_s = time.perf_counter() - began - result.eval_s - result.data_s
 
 
-def _batches(trainer: Trainer, split: Split, num_batches: int, batch_size: int) -> Iterator[DeviceBlock]:
+def _batches(
+    trainer: Trainer, split: Split, num_batches: int, batch_size: int, factor: int = 1
+) -> Iterator[DeviceBlock]:
     """The batches of a stream one by one, each a block of one."""
     blocks = device_blocks(
-        trainer.cell, trainer.members, split, num_batches=num_batches, batch_size=batch_size, device=trainer.device
+        trainer.cell,
+        trainer.members,
+        split,
+        num_batches=num_batches,
+        batch_size=batch_size,
+        device=trainer.device,
+        factor=factor,
     )
     for block in blocks:
         for index in range(len(block.inputs)):
@@ -171,7 +211,7 @@ def _timed(batches: Iterator[DeviceBlock], result: CellResult) -> Iterator[Devic
 
 def _record(result: MemberResult, cell: Cell, step: int, losses: np.ndarray, score: Score, wall_s: float) -> None:
     """Add a point to a member's curve, or end the curve where its loss is no longer a number."""
-    if result.diverged_at is not None:
+    if result.is_done:
         return
     result.train_loss = float(losses.mean())
     result.validation.append(score)
@@ -183,19 +223,43 @@ def _record(result: MemberResult, cell: Cell, step: int, losses: np.ndarray, sco
     if not (np.isfinite(losses).all() and math.isfinite(score.loss)):
         result.diverged_at = step
         return
-    floor, ceiling = cell.task.floor(cell.length).value, cell.task.ceiling(cell.length).value
-    solved = floor + cell.suite.evaluation.threshold * (ceiling - floor)
-    if result.steps_to_threshold is None and ceiling > floor and score.accuracy >= solved:
+    if result.steps_to_threshold is None and _has_reached(score, cell, cell.suite.evaluation.threshold):
         result.steps_to_threshold = step
 
 
+def _has_reached(score: Score, cell: Cell, skill: float) -> bool:
+    """Whether a score on sequences as trained on has a skill; never where floor and ceiling are equal."""
+    floor, ceiling = cell.task.floor(cell.length).value, cell.task.ceiling(cell.length).value
+    return ceiling > floor and score.accuracy >= floor + skill * (ceiling - floor)
+
+
+def _stop_solved(trainer: Trainer, result: CellResult) -> None:
+    """Train no further the members whose latest validation is as good as the suite asks."""
+    stop_at = trainer.cell.suite.training.stop_at
+    if stop_at is None:
+        return
+    for index, member in enumerate(result.members):
+        if not member.is_done and _has_reached(member.validation[-1], trainer.cell, stop_at):
+            member.stopped_at = result.steps
+            # A single member needs no freezing: there is nobody left to train.
+            if isinstance(trainer.optimiser, MemberAdamW):
+                trainer.optimiser.freeze(index)
+
+
+def _validate(result: CellResult) -> None:
+    """Take the last validation of the members that did not diverge for their score."""
+    for member in result.members:
+        if member.diverged_at is None:
+            member.score = member.validation[-1]
+
+
 def _test(trainer: Trainer, result: CellResult) -> None:
-    """Score the members that did not diverge on the test stream, which nothing else reads."""
+    """Score the members that did not diverge on the test streams, which nothing else reads."""
     if all(member.diverged_at is not None for member in result.members):
         return
     began = time.perf_counter()
-    sequences = _batches(trainer, "test", 1, trainer.cell.suite.evaluation.test_sequences)
-    scores = evaluate(trainer.model, sequences)
+    num_sequences = trainer.cell.suite.evaluation.test_sequences
+    scores = evaluate(trainer.model, _batches(trainer, "test", 1, num_sequences))
     all_metrics: list[dict[str, float]] = [{} for _ in scores]
     if trainer.cell.mechanism.metrics is not Mixer.metrics:
         all_metrics = layer_metrics(trainer.model, next(_batches(trainer, "validation", 1, METRIC_SEQUENCES)))
@@ -203,4 +267,10 @@ def _test(trainer: Trainer, result: CellResult) -> None:
         if member.diverged_at is None:
             member.score = score
             member.metrics = metrics
+    for factor in list(trainer.cell.tests)[1:]:
+        # As many tokens in every test, about.
+        batches = _batches(trainer, "test", 1, max(1, num_sequences // factor), factor)
+        for member, score in zip(result.members, evaluate(trainer.stretched(factor), batches), strict=True):
+            if member.diverged_at is None:
+                member.stretched[factor] = score
     result.eval_s += time.perf_counter() - began

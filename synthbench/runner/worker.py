@@ -1,7 +1,7 @@
 """What a worker does with a job: train, write the rows, say what became of each. The driver only watches."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -41,13 +41,14 @@ class Outcome:
     seed: int
     status: str
     score: float | None
+    skill: float | None
     share_s: float
     """Wall seconds of the job over the members that it trained together."""
     message: str | None = None
 
 
 def execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome]:
-    """Train the members of a job and write the rows that are missing.
+    """Train the members of a job and write the rows that are missing, those of the tuning first.
 
     Whatever a mechanism raises becomes a row with a status. Out of memory halves the members that train together until
     one is left.
@@ -70,12 +71,41 @@ def execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome
     violation = _causality_violation(job.cell)
     if violation is not None:
         return record_failure(job, Failure("contract", "ContractError", violation), attempt, store)
-    return _train(job, job.members, replace(attempt, causal_checked=True), store)
+    attempt = replace(attempt, causal_checked=True)
+    members, missing = job.members, {job.cell.run_id(member) for member in job.missing}
+    if job.cell.suite.tuning is not None:
+        rate = _tuned_rate(job, attempt, store)
+        members = tuple(replace(member, learning_rate=rate) for member in members)
+    outcomes = []
+    for group in _groups(members, job.group_size):
+        if any(job.cell.run_id(member) in missing for member in group):
+            outcomes += _train(job, group, missing, attempt, store)
+    return outcomes
+
+
+def _groups(members: Sequence[Member], size: int) -> list[Sequence[Member]]:
+    return [members[start : start + size] for start in range(0, len(members), size)]
+
+
+def _tuned_rate(job: Job, attempt: Attempt, store: Store) -> float:
+    """The learning rate with the highest mean skill on validation sequences; the smallest of several that tie.
+
+    A member without a score counts as one at the floor.
+    """
+    skills = dict(job.tuning_skills)
+    for group in _groups(job.untuned, job.group_size):
+        outcomes = _train(job, group, {job.cell.run_id(member) for member in group}, attempt, store)
+        skills |= dict(zip(group, (outcome.skill for outcome in outcomes), strict=True))
+    by_rate: dict[float, list[float]] = {}
+    for member, skill in skills.items():
+        by_rate.setdefault(float(member.learning_rate or 0), []).append(0.0 if skill is None else skill)
+    return max(sorted(by_rate), key=lambda rate: sum(by_rate[rate]) / len(by_rate[rate]))
 
 
 def record_failure(job: Job, failure: Failure, attempt: Attempt, store: Store) -> list[Outcome]:
     """Write a row with the failure's status for every missing member of a job."""
-    return _fail(job, job.members, failure, attempt, store)
+    missing = {job.cell.run_id(member) for member in job.missing}
+    return _fail(job, job.members, missing, failure, attempt, store)
 
 
 def driver_attempt(circumstances: Circumstances, number: int) -> Attempt:
@@ -91,7 +121,10 @@ def driver_attempt(circumstances: Circumstances, number: int) -> Attempt:
     )
 
 
-def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) -> list[Outcome]:
+def _train(
+    job: Job, members: Sequence[Member], missing: Collection[str], attempt: Attempt, store: Store
+) -> list[Outcome]:
+    """Train some members as one program; rows are written for the run ids that are missing."""
     cell = job.cell
     try:
         result = train_cell(cell, members, attempt.device)
@@ -99,28 +132,44 @@ def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) 
         status = "oom" if _is_out_of_memory(problem) else "error"
         failure = Failure(status, type(problem).__name__, str(problem))
     else:
-        return _record(job, members, result, attempt, store)
+        return _record(job, members, missing, result, attempt, store)
     # Out here the exception is gone, and with it the tensors that its traceback held.
     if failure.status == "oom" and len(members) > 1:
         half = len(members) // 2
-        return [part for group in (members[:half], members[half:]) for part in _train(job, group, attempt, store)]
-    return _fail(job, members, failure, attempt, store)
+        return [
+            part for group in (members[:half], members[half:]) for part in _train(job, group, missing, attempt, store)
+        ]
+    return _fail(job, members, missing, failure, attempt, store)
 
 
-def _record(job: Job, members: Sequence[Member], result: CellResult, attempt: Attempt, store: Store) -> list[Outcome]:
+def _record(
+    job: Job,
+    members: Sequence[Member],
+    missing: Collection[str],
+    result: CellResult,
+    attempt: Attempt,
+    store: Store,
+) -> list[Outcome]:
     outcomes = []
     for index, trained in enumerate(result.members):
-        if trained.member in job.missing:
+        if job.cell.run_id(trained.member) in missing:
             row = member_row(job.cell, members, result, index, attempt)
             store.write(row, curve_points(job.cell, trained))
             outcomes.append(_outcome(job.cell, trained.member, row))
     return outcomes
 
 
-def _fail(job: Job, members: Sequence[Member], failure: Failure, attempt: Attempt, store: Store) -> list[Outcome]:
+def _fail(
+    job: Job,
+    members: Sequence[Member],
+    missing: Collection[str],
+    failure: Failure,
+    attempt: Attempt,
+    store: Store,
+) -> list[Outcome]:
     outcomes = []
     for index, member in enumerate(members):
-        if member in job.missing:
+        if job.cell.run_id(member) in missing:
             row = failure_row(job.cell, members, index, failure, attempt)
             store.write(row, [])
             outcomes.append(_outcome(job.cell, member, row))
@@ -135,6 +184,7 @@ def _outcome(cell: Cell, member: Member, row: dict[str, Any]) -> Outcome:
         seed=member.seed,
         status=str(row["status"]),
         score=row["score"],
+        skill=row["skill"],
         share_s=row["wall_s"] / row["ensemble_size"],
         message=row["error_message"],
     )

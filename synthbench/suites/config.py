@@ -5,9 +5,9 @@ import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.registry import NAME
@@ -41,6 +41,8 @@ class ModelSettings(_Strict):
     """A block's name, with arguments where they differ from the defaults: ``aether:norm=pre``."""
     positions: str
     """A position encoding's name, with arguments in the same way."""
+    positions_otherwise: str | None = None
+    """The one for mechanisms without queries and keys, where ``positions`` turns these; refused if left out."""
     model_dim: Positive
     num_heads: Positive
     num_layers: Positive
@@ -49,7 +51,7 @@ class ModelSettings(_Strict):
 
 
 class TrainingSettings(_Strict):
-    """How a member is trained. ``adamw`` decays every parameter, without warm-up or clipping."""
+    """How a member is trained. ``adamw`` decays every parameter, without clipping."""
 
     optimizer: Literal["adamw"]
     learning_rates: Annotated[
@@ -60,8 +62,31 @@ class TrainingSettings(_Strict):
     weight_decay: Annotated[Finite, Field(ge=0)]
     steps: Positive
     batch_size: Positive
-    schedule: Literal["constant", "geometric-curriculum"] = "constant"
+    schedule: Literal["constant", "geometric-curriculum", "warmup-cosine"] = "constant"
     """What the learning rate does; the curriculum also brings in a mechanism's geometries one after the other."""
+    warmup_steps: Positive | None = None
+    """Steps over which ``warmup-cosine`` raises the rate from 0."""
+    stop_at: Annotated[Finite, Field(gt=0, le=1)] | None = None
+    """Skill on the validation sequences at which a member is trained no further; never if left out."""
+
+    @model_validator(mode="after")
+    def _warms_up_where_it_says_so(self) -> "TrainingSettings":
+        if (self.schedule == "warmup-cosine") != (self.warmup_steps is not None):
+            raise ValueError("schedule 'warmup-cosine' and warmup_steps need each other")
+        if self.warmup_steps is not None and self.warmup_steps >= self.steps:
+            raise ValueError(f"warmup_steps is {self.warmup_steps}; allowed: fewer than the {self.steps} steps")
+        return self
+
+
+class TuningSettings(_Strict):
+    """How one of several learning rates is chosen, for every task and mechanism by itself.
+
+    Every rate is trained on every tuning seed; the one with the highest mean skill on the validation sequences after
+    the last step trains the reported members. The test stream stays closed.
+    """
+
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_distinct)]
+    """Root seeds, none of them a reported one."""
 
 
 class EvaluationSettings(_Strict):
@@ -74,6 +99,8 @@ class EvaluationSettings(_Strict):
     """Fresh validation sequences for each point of the curve."""
     threshold: Annotated[Finite, Field(gt=0, le=1)]
     """Skill on the validation sequences that counts as solved, for ``steps_to_threshold``."""
+    stretches: Annotated[tuple[Annotated[int, Field(ge=2)], ...], AfterValidator(_distinct)] | None = None
+    """Multiples of the length or load that was trained on, on which the trained model is tested too."""
 
 
 class Suite(_Strict):
@@ -87,9 +114,20 @@ class Suite(_Strict):
     evaluation: EvaluationSettings
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_distinct)]
     tasks: Annotated[dict[str, Arguments], Field(min_length=1)]
-    """Arguments by task: ``length`` in tokens, and knobs that differ from their default."""
+    """Arguments by task: a ``size`` of its ladder, ``length`` in tokens, and knobs that differ."""
     mechanisms: Annotated[dict[str, Arguments], Field(min_length=1)]
     """Arguments by mechanism, in the order of the tables; others run with their defaults."""
+    tuning: TuningSettings | None = None
+    """How a learning rate is chosen; without it, every rate makes rows."""
+
+    @model_validator(mode="after")
+    def _tunes_on_other_seeds(self) -> "Suite":
+        if self.tuning is not None:
+            if shared := set(self.tuning.seeds) & set(self.seeds):
+                raise ValueError(f"tuning.seeds has {min(shared)}, which is a reported seed")
+            if len(self.training.learning_rates) < 2:
+                raise ValueError("tuning chooses among learning rates; name at least two in training.learning_rates")
+        return self
 
 
 def suite_names() -> list[str]:
@@ -157,8 +195,11 @@ def _refusal(origin: str, problem: ValidationError) -> UsageError:
     if first["type"] == "extra_forbidden":
         model: type[BaseModel] = Suite
         for part in first["loc"][:-1]:
-            model = model.model_fields[str(part)].annotation  # type: ignore[assignment]
+            annotation = model.model_fields[str(part)].annotation
+            model = next(of for of in (get_args(annotation) or (annotation,)) if issubclass(of, BaseModel))
         return UnknownName(f"key in {origin}", where.rpartition(".")[2], model.model_fields)
     if first["type"] == "missing":
         return UsageError(f"{origin}: {where} is missing")
+    if isinstance(first["input"], Mapping):  # settings that do not fit each other
+        return UsageError(f"{origin}: {first['msg'].removeprefix('Value error, ')}")
     return UsageError(f"{origin}: {where} is {first['input']!r}; {first['msg']}")

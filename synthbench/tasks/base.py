@@ -62,6 +62,11 @@ class Task(ABC):
 
     Small is the default. A task without a ladder has none.
     """
+    readout: ClassVar[Literal["position", "bottleneck"]] = "position"
+    """Where answers are read: each at its position, or with ``bottleneck`` all of them from the last position's vector.
+
+    With a bottleneck the target at a position may depend on the whole sequence.
+    """
     not_tested: ClassVar[str] = ""
     """One sentence: what a high score does *not* show."""
 
@@ -109,15 +114,24 @@ class Task(ABC):
         """Expected accuracy of the best causal predictor, which at position t knows the inputs 0..t."""
 
     @classmethod
-    def of_size(cls, size: str) -> "tuple[Task, int]":
-        """The task of a rung of its ladder, and its length in tokens.
+    def arguments_of_size(cls, size: str) -> dict[str, Value]:
+        """Length and knobs of a rung of the ladder.
 
         Raises:
             UnknownName: If the task has no such size.
         """
         if size not in cls.sizes:
             raise UnknownName(f"size of task {cls.name!r}", size, cls.sizes)
-        arguments = dict(cls.sizes[size])
+        return dict(cls.sizes[size])
+
+    @classmethod
+    def of_size(cls, size: str) -> "tuple[Task, int]":
+        """The task of a rung of its ladder, and its length in tokens.
+
+        Raises:
+            UnknownName: If the task has no such size.
+        """
+        arguments = cls.arguments_of_size(size)
         length = int(arguments.pop("length"))
         return cls(**arguments), length
 

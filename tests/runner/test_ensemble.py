@@ -1,16 +1,18 @@
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from synthbench.layers import Linear
 from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, mechanism
 from synthbench.mechanisms import base as mechanisms_base
 from synthbench.registry import Registry
 from synthbench.runner.config import Cell, Member
-from synthbench.runner.ensemble import stack_mixers, stack_models, strategy_of
+from synthbench.runner.ensemble import BottleneckHead, SequenceModel, inherit, stack_mixers, stack_models, strategy_of
 from synthbench.runner.train import build_models
+from synthbench.suites import load_suite
 
 FIELDS: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": 7, "bias": True}
 STRATEGIES = {"softmax": "fold", "linear": "fold", "yat": "fold", "performer": "stack", "rff": "stack", "slay": "stack"}
@@ -66,7 +68,7 @@ def test_a_member_that_is_not_a_number_harms_no_other(make_cell: Callable[..., C
     cell = make_cell("reverse", "slay", length=6)
     model = stack_models(build_models(cell, [Member(0, 1e-3), Member(1, 1e-3)]), "stack")
     with torch.no_grad():
-        model.head.weight[0].fill_(torch.nan)
+        cast("Linear", model.head).weight[0].fill_(torch.nan)
     tokens = torch.zeros(2, 2, 6, dtype=torch.long)
     torch.autograd.backward(model(tokens).sum())
 
@@ -132,3 +134,55 @@ def test_a_mechanism_without_projections_is_stacked_if_it_broadcasts() -> None:
             return 0 * length
 
     assert strategy_of(Gain, FIELDS) == "stack"
+
+
+def bottlenecked(seed: int, length: int = 6) -> SequenceModel:
+    generator = torch.Generator()
+    generator.manual_seed(seed)
+    return SequenceModel(
+        load_suite("paper").model.model_copy(update={"model_dim": 8, "num_heads": 2}),
+        5,
+        length,
+        lambda generator: MECHANISMS["softmax"](**FIELDS, generator=generator),
+        generator,
+        readout="bottleneck",
+    )
+
+
+def test_a_bottleneck_reads_all_answers_from_the_last_position() -> None:
+    model = bottlenecked(0)
+    head = cast("BottleneckHead", model.head)
+    seen: list[Tensor] = []
+    head.hidden.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
+    tokens = torch.tensor([[0, 1, 2, 3, 4, 0], [4, 1, 2, 3, 4, 0]])
+    columns = torch.tensor([0, 2])
+    logits = model(tokens, columns)
+
+    assert logits.shape == (2, 2, 5)
+    torch.testing.assert_close(logits, model(tokens)[:, columns])
+    last = seen[0] - head.codes.weight[columns]
+    torch.testing.assert_close(last[:, 0], last[:, 1])  # one vector behind all answers
+    assert not torch.allclose(last[0], last[1])  # which knows of the first token
+
+
+def test_stacked_bottlenecks_give_what_single_ones_give() -> None:
+    models = [bottlenecked(seed) for seed in range(3)]
+    tokens = torch.randint(5, (3, 4, 6))
+    columns = torch.tensor([1, 4])
+    together = stack_models(models, "fold")(tokens, columns)
+
+    for model, rows, logits in zip(models, tokens, together, strict=True):
+        torch.testing.assert_close(logits, model(rows, columns), rtol=1e-5, atol=1e-5)
+
+
+def test_a_longer_model_inherits_all_and_keeps_its_own_new_positions() -> None:
+    trained, longer = bottlenecked(0), bottlenecked(1, length=9)
+    fresh = {name: values.clone() for name, values in longer.state_dict().items()}
+    inherit(longer, trained)
+
+    for name, values in trained.state_dict().items():
+        own = longer.state_dict()[name]
+        torch.testing.assert_close(own[tuple(slice(size) for size in values.shape)], values, rtol=0, atol=0)
+    torch.testing.assert_close(longer.state_dict()["position.weight"][6:], fresh["position.weight"][6:])
+    tokens = torch.randint(5, (2, 6))
+    torch.testing.assert_close(longer(tokens, torch.tensor([3])), trained(tokens, torch.tensor([3])))

@@ -88,7 +88,7 @@ def test_writing_out_a_default_changes_no_run_id() -> None:
 def test_a_plan_holds_what_is_missing_in_groups_that_do_not_depend_on_it(make_cell: Callable[..., Cell]) -> None:
     cells = [make_cell("copy"), make_cell("first_token")]
     members = cells[0].members(range(5))
-    done = {cells[0].run_id(members[0]), cells[0].run_id(members[1]), cells[0].run_id(members[3])}
+    done = {cells[0].run_id(members[index]): 0.5 for index in (0, 1, 3)}
 
     plan = make_plan(cells, range(5), done, lambda _cell: 2)
 

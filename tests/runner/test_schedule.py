@@ -6,7 +6,7 @@ from torch import nn
 
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.optimiser import MemberAdamW, make_optimiser, set_rates
-from synthbench.runner.schedule import Constant, GeometricCurriculum, make_schedule
+from synthbench.runner.schedule import Constant, GeometricCurriculum, WarmupCosine, make_schedule
 from synthbench.runner.train import Trainer
 from synthbench.suites import load_suite
 
@@ -17,6 +17,8 @@ def test_a_suite_names_its_schedule() -> None:
     assert isinstance(make_schedule(SETTINGS), Constant)
     curriculum = SETTINGS.model_copy(update={"schedule": "geometric-curriculum"})
     assert isinstance(make_schedule(curriculum), GeometricCurriculum)
+    warm = SETTINGS.model_copy(update={"schedule": "warmup-cosine", "warmup_steps": 5})
+    assert isinstance(make_schedule(warm), WarmupCosine)
 
 
 @pytest.mark.parametrize("rates", [[0.1, 0.1], [0.1, 0.2]])
@@ -55,3 +57,19 @@ def test_the_curriculum_has_four_phases_and_anneals_in_the_last(
     assert rates[:3] == [1e-2] * 3
     assert rates[3:8] == pytest.approx([1e-3] * 5)
     assert rates[8:] == pytest.approx([8e-4, 4e-4])
+
+
+def test_the_rate_warms_up_and_falls_by_half_a_cosine(make_cell: Callable[..., Cell]) -> None:
+    trainer = Trainer(make_cell("copy", "linear", length=4), [Member(0, 1e-2)], torch.device("cpu"))
+    assert isinstance(trainer.optimiser, torch.optim.AdamW)
+    schedule = WarmupCosine(num_steps=14, warmup_steps=4)
+    shares, rates = [], []
+    for step in range(14):
+        shares.append(schedule.apply(step, trainer.optimiser, trainer.model))
+        rates.append(trainer.optimiser.param_groups[0]["lr"])
+
+    assert shares[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert shares[9] == pytest.approx(0.5)
+    assert shares[4:] == sorted(shares[4:], reverse=True)
+    assert 0 < shares[-1] < 0.05
+    assert rates == pytest.approx([1e-2 * share for share in shares])

@@ -22,7 +22,7 @@ def circumstances(tmp_path: Path) -> Circumstances:
 
 
 def job_of(cell: Cell, missing: Sequence[Member] = MEMBERS) -> Job:
-    return Job(cell, MEMBERS, tuple(missing))
+    return Job(cell, MEMBERS, tuple(missing), group_size=len(MEMBERS))
 
 
 def failing(problem: Exception, largest: int = 0) -> Callable[[Cell, Sequence[Member], torch.device], CellResult]:

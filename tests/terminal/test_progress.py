@@ -16,14 +16,14 @@ def progress() -> Iterator[Progress]:
         load_suite("smoke"), {"copy": {}, "reverse": {}}, {"softmax": {}, "slay": {}}, device_type="cpu", is_full=True
     )
     members = (Member(0, 1e-3), Member(1, 1e-3))
-    jobs = tuple(Job(cell, members, members) for cell in cells)
+    jobs = tuple(Job(cell, members, members, group_size=2) for cell in cells)
     with Progress() as progress:
         progress.begin(Plan(jobs, num_planned=9, num_done=1), Pool(num_workers=2))
         yield progress
 
 
 def outcome(task: str, mechanism: str, share_s: float) -> Outcome:
-    return Outcome("0" * 16, task, mechanism, 0, "ok", 0.5, share_s)
+    return Outcome("0" * 16, task, mechanism, 0, "ok", 0.5, 0.4, share_s)
 
 
 def test_the_estimate_uses_the_nearest_rows(progress: Progress) -> None:

@@ -1,0 +1,56 @@
+"""What can be had without mixing positions: the measured local ceiling of any task."""
+
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.tasks.base import IGNORE, Bound, Task
+
+NUM_TOKENS = 2**19
+"""Tokens of the sample from which the rule is learned, and of the one on which it is scored."""
+
+
+@lru_cache(maxsize=4096)
+def local_ceiling(task: Task, length: int) -> Bound:
+    """Accuracy of the best rule that sees its own token and its position, and no other token.
+
+    What a model gains above it needs mixing of positions; what lies between it and the floor does not. The rule is the
+    most frequent target for each pair of a position and a token, learned from one fixed sample and scored on another,
+    so the true ceiling may be a little higher where pairs are many. It is at least the floor. Where all answers are
+    read from the last position, its token is the one that is seen.
+    """
+    floor = task.floor(length)
+    if task.readout == "bottleneck":
+        return floor
+    fit, fresh = (
+        task.sample(np.random.Generator(np.random.Philox(seed)), max(256, NUM_TOKENS // length), length)
+        for seed in (0, 1)
+    )
+    seen, learned = _most_frequent(_pairs(task, fit.inputs), fit.targets)
+    pairs = _pairs(task, fresh.inputs)
+    # A pair that was never seen is answered by its neighbour's rule: wrong at worst, as a constant would be.
+    predictions = learned[np.searchsorted(seen, pairs).clip(max=len(seen) - 1)]
+    is_scored = fresh.targets != IGNORE
+    is_right = (predictions == fresh.targets) & is_scored
+    accuracy = is_right.sum() / is_scored.sum()
+    residuals = is_right.sum(axis=1) - accuracy * is_scored.sum(axis=1)
+    if accuracy <= floor.value:
+        return floor
+    return Bound(float(accuracy), "bound", float(np.sqrt((residuals**2).sum()) / is_scored.sum()))
+
+
+def _pairs(task: Task, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
+    """One number for each position and token."""
+    return inputs + task.vocab_size * np.arange(inputs.shape[1])
+
+
+def _most_frequent(
+    pairs: Int[np.ndarray, "batch length"], targets: Int[np.ndarray, "batch length"]
+) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
+    """The pairs that occur at scored positions, sorted, and the most frequent target of each."""
+    is_scored = targets != IGNORE
+    (seen, answers), counts = np.unique(np.stack([pairs[is_scored], targets[is_scored]]), axis=1, return_counts=True)
+    order = np.lexsort((-counts, seen))
+    kept, first = np.unique(seen[order], return_index=True)
+    return kept, answers[order][first]

@@ -1,0 +1,187 @@
+"""Learning rates that are chosen on other seeds, tests out of range, and members that stop when they have solved it."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from synthbench.errors import UsageError
+from synthbench.results import Store
+from synthbench.runner import worker
+from synthbench.runner.config import Cell, Member
+from synthbench.runner.plan import make_cells, make_plan, shortened
+from synthbench.runner.train import Trainer, train_cell
+from synthbench.runner.worker import Circumstances, execute
+from synthbench.suites import Suite, load_suite
+from synthbench.suites.config import TuningSettings
+
+CPU = torch.device("cpu")
+RATES = (1e-5, 1e-2, 2e-2)
+
+
+def changed(part: str, **changes: Any) -> Suite:
+    suite = shortened(load_suite("paper"), steps=20, limit=32)
+    return suite.model_copy(update={part: getattr(suite, part).model_copy(update=changes)})
+
+
+def cell_of(suite: Suite, task: str = "first_token", mechanism: str = "softmax", **arguments: int) -> Cell:
+    given = {name: str(value) for name, value in arguments.items()}
+    (cell,) = make_cells(suite, {task: given}, {mechanism: {}}, device_type="cpu", is_full=False)
+    return cell
+
+
+@pytest.fixture
+def tuned() -> Cell:
+    """A cell that chooses among three rates by two seeds."""
+    suite = changed("training", learning_rates=RATES).model_copy(update={"tuning": TuningSettings(seeds=(7, 8))})
+    return cell_of(suite, length=6, vocabulary=3)
+
+
+@pytest.fixture
+def circumstances(tmp_path: Path) -> Circumstances:
+    return Circumstances(tmp_path / "results", "cpu", "inline", time.time())
+
+
+def plan_of(cell: Cell, seeds: range, store: Path, group_size: int = 2) -> Any:
+    done = {}
+    if store.exists():
+        done = {run_id: state.skill for run_id, state in Store.open(store, create=False).states().items()}
+    return make_plan([cell], seeds, done, lambda _cell: group_size)
+
+
+def test_the_rate_is_chosen_by_validation_skill_on_other_seeds(tuned: Cell, circumstances: Circumstances) -> None:
+    (job,) = plan_of(tuned, range(3), circumstances.results).jobs
+    outcomes = execute(job, circumstances, 1)
+
+    rows = Store.open(circumstances.results, create=False).runs()
+    tuning, reported = rows[rows.role == "tuning"], rows[rows.role.isna()]
+    assert [outcome.seed for outcome in outcomes] == [0, 1, 2]
+    assert sorted(zip(tuning.seed, tuning.lr, strict=True)) == sorted((seed, rate) for seed in (7, 8) for rate in RATES)
+    means = tuning.groupby("lr").skill.mean()
+    assert means.max() > means.min()
+    assert set(reported.lr) == {means.idxmax()}
+    assert set(tuning.metric_name) == {"validation accuracy"}
+    assert set(tuning.n_eval) == {32}
+    assert set(reported.tuning_rule) == {"highest mean validation skill over seeds 7, 8"}
+    assert set(reported.tuning_trials) == {3}
+
+
+def test_what_has_been_tuned_is_not_tuned_again(
+    tuned: Cell, circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job,) = plan_of(tuned, range(2), circumstances.results).jobs
+    execute(job, circumstances, 1)
+    chosen = set(Store.open(circumstances.results, create=False).runs().query("role.isna()").lr)
+    trained: list[Member] = []
+
+    def spied(cell: Cell, members: Any, device: torch.device) -> Any:
+        trained.extend(members)
+        return train_cell(cell, members, device)
+
+    monkeypatch.setattr(worker, "train_cell", spied)
+    plan = plan_of(tuned, range(3), circumstances.results)
+    (job,) = plan.jobs
+    execute(job, circumstances, 1)
+
+    assert (plan.num_planned, plan.num_done) == (3, 2)
+    assert {(member.seed, member.is_tuning) for member in trained} == {(2, False)}
+    assert {member.learning_rate for member in trained} == chosen
+
+
+def test_the_smallest_rate_is_taken_where_nothing_was_learned(
+    tuned: Cell, circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(cell: Cell, members: Any, device: torch.device) -> Any:
+        if members[0].is_tuning:
+            raise RuntimeError("no")
+        return train_cell(cell, members, device)
+
+    monkeypatch.setattr(worker, "train_cell", failing)
+    (job,) = plan_of(tuned, range(1), circumstances.results).jobs
+    execute(job, circumstances, 1)
+    rows = Store.open(circumstances.results, create=False).runs()
+
+    assert set(rows[rows.role == "tuning"].status) == {"error"}
+    assert list(rows[rows.role.isna()].lr) == [min(RATES)]
+
+
+def test_the_rates_to_choose_from_name_the_row_and_the_chosen_one_does_not(tuned: Cell) -> None:
+    other = cell_of(tuned.suite.model_copy(update={"tuning": TuningSettings(seeds=(7, 9))}), length=6, vocabulary=3)
+
+    assert tuned.run_id(Member(0, None)) == tuned.run_id(Member(0, 1e-2))
+    assert tuned.run_id(Member(0, None)) != other.run_id(Member(0, None))
+    assert tuned.run_id(Member(7, 1e-2, is_tuning=True)) != tuned.run_id(Member(7, 1e-5, is_tuning=True))
+
+
+def test_a_seed_that_tunes_cannot_be_reported(tuned: Cell, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="seed 8 is one that suite 'paper' tunes on"):
+        plan_of(tuned, range(8, 10), tmp_path / "none")
+
+
+def test_a_trained_model_is_tested_on_longer_sequences() -> None:
+    suite = changed("evaluation", stretches=(2, 4), test_sequences=64)
+    cell = cell_of(suite, length=8, vocabulary=3)
+    result = train_cell(cell, [Member(0, 1e-2), Member(1, 1e-2)], CPU)
+
+    assert {factor: length for factor, (_, length) in cell.tests.items()} == {1: 8, 2: 16, 4: 32}
+    for member in result.members:
+        assert {factor: score.num_scored for factor, score in member.stretched.items()} == {2: 32, 4: 16}
+        assert member.score is not None
+        assert member.score.num_scored == 64
+
+
+@pytest.mark.parametrize("mechanism", ["softmax", "cosformer", "slay"])
+def test_a_stretched_model_is_the_trained_one_where_both_can_read(mechanism: str) -> None:
+    """Unread rows of the position table and a longer rotation change nothing for a short sequence."""
+    cell = cell_of(changed("evaluation", stretches=(2,)), mechanism=mechanism, length=8)
+    trainer = Trainer(cell, [Member(3, 1e-2)], CPU)
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter.add_(0.01)
+    tokens = torch.randint(5, (1, 4, 8))
+    column = torch.tensor([7])
+
+    torch.testing.assert_close(trainer.stretched(2)(tokens, column), trainer.model(tokens, column))
+
+
+def test_stretched_scores_are_in_the_row(circumstances: Circumstances) -> None:
+    cell = cell_of(changed("evaluation", stretches=(2,)), length=8, vocabulary=3)
+    (job,) = plan_of(cell, range(1), circumstances.results).jobs
+    execute(job, circumstances, 1)
+    (row,) = Store.open(circumstances.results, create=False).runs().to_dict("records")
+    metrics = json.loads(row["metrics"])
+
+    assert metrics["x2.score"] == row["score_ood"]
+    assert metrics["x2.skill"] == pytest.approx((metrics["x2.score"] - 1 / 3) / (1 - 1 / 3))
+    assert (row["lr_first"], row["lr"], row["lr_last"]) == (1e-3, 1e-3, 1e-3)
+    assert row["floor"] <= row["local_ceiling"] < row["ceiling"]
+
+
+def test_members_stop_once_they_have_solved_it_and_leave_the_others_alone() -> None:
+    suite = changed("training", stop_at=0.95, steps=120)
+    suite = suite.model_copy(update={"evaluation": suite.evaluation.model_copy(update={"curve_every": 5})})
+    cell = cell_of(suite, "copy", length=6, vocabulary=3)
+    fast, slow = train_cell(cell, [Member(0, 1e-3), Member(1, 1e-5)], CPU).members
+    (alone,) = train_cell(cell, [Member(0, 1e-3)], CPU).members
+
+    assert fast.stopped_at is not None
+    assert fast.stopped_at < 120
+    assert fast.curve[-1].step == fast.stopped_at == len(fast.rates)
+    assert slow.stopped_at is None
+    assert len(slow.rates) == 120
+    assert alone.stopped_at == fast.stopped_at
+    assert alone.score is not None
+    assert fast.score is not None
+    assert fast.score.accuracy == pytest.approx(alone.score.accuracy, abs=0.02)
+
+
+def test_the_warm_up_shows_in_the_realised_rates() -> None:
+    suite = changed("training", schedule="warmup-cosine", warmup_steps=4)
+    (member,) = train_cell(cell_of(suite, length=6), [Member(0, 1e-2)], CPU).members
+
+    assert member.rates[0] == pytest.approx(2.5e-3)
+    assert max(member.rates) == 1e-2
+    assert member.rates[-1] < 1e-3
