@@ -13,8 +13,6 @@ from scipy import stats
 
 from synthbench.reports.statistics import CONFIDENCE, TOLERANCE
 
-CONFIDENCE = 0.95
-
 Skills = Float[np.ndarray, "mechanisms tasks seeds"]
 Statistic = Callable[[Float[np.ndarray, "*batch tasks seeds"]], Float[np.ndarray, "*batch"]]
 
