@@ -15,6 +15,7 @@ from synthbench import sources
 from synthbench.errors import UnknownName
 from synthbench.reports import latex, markdown
 from synthbench.reports.difference import difference, difference_tables
+from synthbench.reports.leaderboard import leaderboard_table, reach_table
 from synthbench.reports.published import causes
 from synthbench.reports.selection import Selection, select
 from synthbench.reports.separation import separation, separation_table, summary
@@ -39,6 +40,8 @@ _RESERVED = (
     "curves",
     "difference",
     "full",
+    "leaderboard",
+    "reach",
     "readme",
     "separation",
     "sources",
@@ -145,9 +148,12 @@ def _pages(selection: Selection, of: Grid) -> dict[str, Page]:
         if any(one.ours for one in found.comparisons):
             tables = tuple(difference_tables(found, causes()))
             pages["difference"] = Page("Difference from the published table", tables, found.summary())
-    steps = steps_table(rows)
-    if steps is not None:
-        pages[steps.name] = Page(steps.title, (steps,))
+    if rows["seed"].min() < rows["seed"].max():
+        board = leaderboard_table(rows)
+        pages[board.name] = Page(board.title, (board,))
+    for extra in (reach_table(rows), steps_table(rows)):
+        if extra is not None:
+            pages[extra.name] = Page(extra.title, (extra,))
     return pages
 
 

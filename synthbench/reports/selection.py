@@ -1,9 +1,9 @@
 """Which rows of a store enter a report.
 
 A report shows one version of one suite. In it, a column is a mechanism under one block and one position encoding, and
-every cell holds rows of one version. Where the store has several versions of a task, or several versions or arguments
-of a mechanism, the one with the newest row is shown and the rows of the others are counted, never mixed in. Where a
-suite tries several learning rates, a cell shows the one that did best on the validation stream.
+every cell holds rows of one version. Where the store has several versions of a task, or several versions, arguments
+or widths of a mechanism, the one with the newest row is shown and the rows of the others are counted, never mixed in.
+Where a suite tries several learning rates, a cell shows the one that did best on the validation stream.
 """
 
 import json
@@ -30,7 +30,7 @@ class Selection:
     rows: pd.DataFrame
     """Oldest first; one row for each task, size, mechanism and seed."""
     num_outdated: int
-    """Rows of other versions of a task, or of other versions or arguments of a mechanism."""
+    """Rows of other versions of a task, or of other versions, arguments or widths of a mechanism."""
     num_repeated: int
     """Rows whose seed has a newer row, or one that ended well, in the same cell."""
     num_other_rates: int
@@ -47,6 +47,8 @@ def select(
 ) -> Selection:
     """The rows of a report: full runs of one suite version, one version of every unit, one row a seed.
 
+    Rows that only helped to choose a learning rate are no part of it.
+
     Of several rows of one seed in one cell the newest counts; a row that ended well counts before one that did not,
     because a failure that another device does not share says nothing of the mechanism.
 
@@ -61,7 +63,7 @@ def select(
         UnknownName: If the store has no full row of the suite or of its version; the message names what it has.
         UsageError: If it has none of the mechanisms and seeds.
     """
-    full = rows[rows["is_full"].astype(bool)]
+    full = rows[rows["is_full"].astype(bool) & rows["role"].isna()]
     of_suite = full[full["suite"] == suite]
     if of_suite.empty:
         raise UnknownName("suite with full rows in the store", suite, set(full["suite"]))
@@ -80,7 +82,7 @@ def select(
         raise UsageError(f"the store has no full row of suite {suite!r} with these mechanisms and seeds")
 
     current = _newest_only(
-        _newest_only(of_version, ["task"], ["task_version"]), MECHANISM_KEY, ["mech_version", "mech_args"]
+        _newest_only(of_version, ["task"], ["task_version"]), MECHANISM_KEY, ["mech_version", "mech_args", "d_model"]
     )
     best = _best_rate_only(current)
     is_ok = (best["status"] == "ok").rename("is_ok")
@@ -105,17 +107,17 @@ def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]
 def _best_rate_only(rows: pd.DataFrame) -> pd.DataFrame:
     """Of every cell keep the learning rate with the highest mean validation accuracy; a failure counts as 0 there.
 
-    Of equal ones the smallest is kept.
+    Of equal ones the smallest is kept, and what failed before it had a rate stays.
     """
     cell = [*TASK_KEY, *MECHANISM_KEY]
     rates = rows.groupby(cell, observed=True)["lr"]
-    if (rates.min() == rates.max()).all():
+    if (rates.min().fillna(0.0) == rates.max().fillna(0.0)).all():
         return rows
     accuracy = rows["metrics"].map(lambda text: json.loads(text).get("validation_accuracy")).astype(float).fillna(0.0)
     mean = accuracy.where(rows["status"] == "ok", 0.0).groupby([rows[key] for key in [*cell, "lr"]]).transform("mean")
     is_best = mean == mean.groupby([rows[key] for key in cell]).transform("max")
     smallest = rows["lr"].where(is_best).groupby([rows[key] for key in cell]).transform("min")
-    return rows[rows["lr"] == smallest]
+    return rows[(rows["lr"] == smallest) | rows["lr"].isna()]
 
 
 def _version_order(version: str) -> list[tuple[int, int, str]]:

@@ -28,6 +28,7 @@ SMALLEST_GAP = 0.01
 """Between floor and ceiling, a fraction; some thousand test sequences do not resolve less."""
 MARGIN = 0.05
 """Skill that still counts as the floor, and that may lack at the ceiling."""
+LOCAL = " Local: best rule that sees its own token and position only, measured; the rest needs mixing of positions."
 NOISE = 3.0
 """Standard errors of the evaluation that count as noise."""
 
@@ -108,6 +109,7 @@ def separation_table(rows: pd.DataFrame) -> Table:
         rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
     """
     of, judged = grid(rows), separation(rows)
+    has_local = not all(math.isnan(task.local_ceiling) for task in of.tasks)
     return Table(
         name="separation",
         title="What separates mechanisms",
@@ -116,11 +118,12 @@ def separation_table(rows: pd.DataFrame) -> Table:
             "differ by a paired t test over common seeds, Holm-adjusted over all pairs of all tasks, 5 %; smallest "
             "adjusted p. Skill: (accuracy − floor) / (ceiling − floor). At floor or at ceiling: all mechanisms are "
             "within a skill of 0.05 of it, or within 3 standard errors of the evaluation. Gap below noise: floor and "
-            f"ceiling differ by less than a point. {BOUNDS}"
+            f"ceiling differ by less than a point. {BOUNDS}{LOCAL if has_local else ''}"
         ),
         headings=("Category", "Task"),
         columns=(
             Column("Floor"),
+            *([Column("Local")] if has_local else []),
             Column("Ceiling"),
             Column("Accuracy"),
             Column("Skill"),
@@ -133,6 +136,7 @@ def separation_table(rows: pd.DataFrame) -> Table:
                 (one.task.category, one.task.label),
                 (
                     floor_cell(one.task),
+                    *([Cell(percent(one.task.local_ceiling))] if has_local else []),
                     ceiling_cell(one.task),
                     Cell(" to ".join(map(percent, one.means)) if one.means else NOTHING),
                     Cell(" to ".join(fixed(skill, 2) for skill in one.skills) if one.skills else NOTHING),

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -20,11 +21,14 @@ SIGNIFICANCE = 0.05
 TOLERANCE = 1e-9
 """Differences below this part of a score are rounding, not data."""
 
+_STRETCHED_SKILL = re.compile(r"x([0-9]+)\.skill")
+
 COLUMNS = (
     *("run_id", "finished_at", "status", "suite", "suite_version", "seed"),
     *(*TASK_KEY, "task_version", "task_source", "floor", "floor_kind", "ceiling", "ceiling_kind"),
     *(*MECHANISM_KEY, "mech_version", "mech_args", "mech_label", "mech_family", "mech_origin", "mech_source"),
-    *("score", "skill", "metrics", "n_eval", "steps_planned", "steps_to_threshold"),
+    *("score", "skill", "metrics", "n_eval", "steps_planned", "steps_to_threshold", "local_ceiling"),
+    *("n_params_mixer", "state_size"),
 )
 """What a grid reads of a row."""
 
@@ -44,6 +48,8 @@ class TaskFacts(NamedTuple):
     floor_is_exact: bool
     ceiling: float
     ceiling_is_exact: bool
+    local_ceiling: float
+    """Best score from a token and its position alone; NaN where the rows do not say."""
     source: str
 
     @property
@@ -63,6 +69,10 @@ class MechanismFacts(NamedTuple):
     family: str
     origin: str
     source: str
+    num_parameters: float
+    """Of the mechanisms of all layers, the largest over the tasks; NaN where no row says."""
+    state: float
+    """Numbers that one layer keeps, the largest over the tasks; NaN where no row says."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,7 @@ class Estimate:
 
     scores: dict[int, float]
     """Score by seed, of the runs that ended well."""
-    num_failed: int
+    failed_seeds: tuple[int, ...]
     """Seeds that have a row but no score."""
     skill: float
     """Mean over seeds; NaN where floor and ceiling are equal."""
@@ -82,6 +92,13 @@ class Estimate:
     steps_to_threshold: tuple[float, ...]
     """Steps until the threshold was reached, one value for each seed that ended well; infinite where it never was."""
     steps_planned: int
+    stretched: dict[int, float]
+    """Mean skill on longer or more loaded tests, by the multiple of the training; empty where there were none."""
+
+    @property
+    def num_failed(self) -> int:
+        """Number of seeds that have a row but no score."""
+        return len(self.failed_seeds)
 
     @property
     def n(self) -> int:
@@ -120,7 +137,7 @@ class Estimate:
         return self.evaluation_std / math.sqrt(self.num_sequences) if self.num_sequences else math.nan
 
 
-NO_ROWS = Estimate({}, 0, math.nan, math.nan, 0, (), 0)
+NO_ROWS = Estimate({}, (), math.nan, math.nan, 0, (), 0, {})
 
 
 @dataclass(frozen=True)
@@ -182,7 +199,8 @@ def grid(rows: pd.DataFrame) -> Grid:
     return Grid(
         tasks=tuple(_task(key, task_labels[key], row) for key, row in sorted(tasks.items(), key=_task_rank)),
         mechanisms=tuple(
-            _mechanism(key, mechanism_labels[key], row) for key, row in sorted(mechanisms.items(), key=_mechanism_rank)
+            _mechanism(key, mechanism_labels[key], row, [one for one in records if mechanism_key(one) == key])
+            for key, row in sorted(mechanisms.items(), key=_mechanism_rank)
         ),
         cells={keys: _estimate(cell) for keys, cell in members.items()},
     )
@@ -372,11 +390,12 @@ def _task(key: Key, label: str, row: Row) -> TaskFacts:
         floor_is_exact=row["floor_kind"] == "exact",
         ceiling=_number(row["ceiling"]),
         ceiling_is_exact=row["ceiling_kind"] == "exact",
+        local_ceiling=_number(row["local_ceiling"]),
         source=row["task_source"],
     )
 
 
-def _mechanism(key: Key, label: str, row: Row) -> MechanismFacts:
+def _mechanism(key: Key, label: str, row: Row, rows: Sequence[Row]) -> MechanismFacts:
     return MechanismFacts(
         key=key,
         label=label,
@@ -386,15 +405,23 @@ def _mechanism(key: Key, label: str, row: Row) -> MechanismFacts:
         family=row["mech_family"],
         origin=row["mech_origin"],
         source=row["mech_source"],
+        num_parameters=_largest(rows, "n_params_mixer"),
+        state=_largest(rows, "state_size"),
     )
 
 
+def _largest(rows: Sequence[Row], column: str) -> float:
+    return max((float(row[column]) for row in rows if not pd.isna(row[column])), default=math.nan)
+
+
 def _estimate(cell: Sequence[Row]) -> Estimate:
-    finished = [row for row in cell if row["status"] == "ok" and not pd.isna(row["score"])]
-    deviations = [json.loads(row["metrics"]).get("score_std_over_sequences") for row in finished]
+    finished = [row for row in cell if _has_score(row)]
+    metrics = [json.loads(row["metrics"]) for row in finished]
+    deviations = [one.get("score_std_over_sequences") for one in metrics]
+    factors = sorted({int(found[1]) for one in metrics for name in one if (found := _STRETCHED_SKILL.fullmatch(name))})
     return Estimate(
         scores={int(row["seed"]): float(row["score"]) for row in finished},
-        num_failed=len(cell) - len(finished),
+        failed_seeds=tuple(int(row["seed"]) for row in cell if not _has_score(row)),
         skill=_mean(finished, lambda row: row["skill"]),
         evaluation_std=_mean(deviations, lambda deviation: deviation),
         num_sequences=sum(int(row["n_eval"]) for row in finished),
@@ -402,7 +429,12 @@ def _estimate(cell: Sequence[Row]) -> Estimate:
             math.inf if pd.isna(row["steps_to_threshold"]) else float(row["steps_to_threshold"]) for row in finished
         ),
         steps_planned=max((int(row["steps_planned"]) for row in finished), default=0),
+        stretched={factor: _mean(metrics, lambda one, name=f"x{factor}.skill": one.get(name)) for factor in factors},
     )
+
+
+def _has_score(row: Row) -> bool:
+    return bool(row["status"] == "ok" and not pd.isna(row["score"]))
 
 
 def _mean(items: Sequence[Any], value: Callable[[Any], Any]) -> float:

@@ -41,6 +41,7 @@ def make_row(task: MadeTask, mech: str, seed: int, score: float | None, /, **cha
     row = {
         "suite": "paper",
         "suite_version": "2026.1",
+        "role": None,
         "is_full": True,
         "status": "diverged" if score is None else "ok",
         "error_type": "FloatingPointError" if score is None else None,
@@ -61,6 +62,7 @@ def make_row(task: MadeTask, mech: str, seed: int, score: float | None, /, **cha
         "mech_args": "{}",
         "block": "attention_only",
         "positions": "learned",
+        "d_model": 64,
         "seed": seed,
         "score": score,
         "skill": None if score is None or gap == 0 else (score - task.floor) / gap,
@@ -71,6 +73,9 @@ def make_row(task: MadeTask, mech: str, seed: int, score: float | None, /, **cha
         "metrics": json.dumps({"score_std_over_sequences": 0.1}),
         "steps_planned": 200,
         "steps_to_threshold": None,
+        "local_ceiling": None,
+        "n_params_mixer": 33280,
+        "state_size": 1088,
         "finished_at": pd.Timestamp("2026-01-01T12:00:00Z") + pd.Timedelta(seconds=seed),
     } | changes
     identity = (row["suite_version"], row["task"], row["task_args"], mech, row["mech_version"], row["positions"], seed)
@@ -80,7 +85,15 @@ def make_row(task: MadeTask, mech: str, seed: int, score: float | None, /, **cha
 def to_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows with the types that the store gives them: missing numbers are NaN, or NA in a column of whole numbers."""
     frame = pd.DataFrame(list(rows))
-    return frame.astype({"score": "float64", "skill": "float64", "steps_to_threshold": "Int64", "seed": "int64"})
+    return frame.astype(
+        {
+            "score": "float64",
+            "skill": "float64",
+            "local_ceiling": "float64",
+            "steps_to_threshold": "Int64",
+            "seed": "int64",
+        }
+    )
 
 
 def rows_of(task: MadeTask, scores: Scores, /, **changes: Any) -> list[dict[str, Any]]:

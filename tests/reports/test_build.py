@@ -46,7 +46,7 @@ def test_the_files_are_the_golden_ones(paper: pd.DataFrame, paper_curves: pd.Dat
 
 
 def test_the_files_are_those_that_the_rows_have_something_for(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
-    pages = {"basic", "arithmetic", "memory", "patterns", "grammar", "full", "averages", "separation"}
+    pages = {"basic", "arithmetic", "memory", "patterns", "grammar", "full", "averages", "separation", "leaderboard"}
     expected = {f"{page}.{kind}" for page in pages for kind in ("md", "tex")} | {
         "README.md",
         "cells.csv",

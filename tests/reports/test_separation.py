@@ -120,3 +120,12 @@ def test_the_summary_counts_what_the_table_says(paper: pd.DataFrame) -> None:
     )
     for words, phrase in {"at floor": "at the floor", "between": "between", "at ceiling": "at the ceiling"}.items():
         assert f"{sum(verdict.endswith(words) for verdict in verdicts)} {phrase}" in summary(judged)
+
+
+def test_what_can_be_had_without_mixing_has_a_column_where_it_is_known(make_frame: MakeFrame) -> None:
+    scores = {"slay": [0.5, 0.6], "linear": [0.1, 0.2]}
+    plain, local = (separation_table(make_frame(scores, **known)) for known in ({}, {"local_ceiling": 0.4}))
+
+    assert [column.label for column in local.columns][:3] == ["Floor", "Local", "Ceiling"]
+    assert "Local" not in {column.label for column in plain.columns}
+    assert local.lines[0].cells[1].value == "40.0"
