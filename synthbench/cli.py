@@ -56,6 +56,14 @@ BlockTerm = Annotated[
 PositionsTerm = Annotated[
     str | None, typer.Option("--positions", help="Another position encoding than the suite's: none, rope, espr, ...")
 ]
+Match = Annotated[
+    str | None,
+    typer.Option(
+        "--match",
+        help="params or state: change counts or widths until all mechanisms have as many as the suite's first; "
+        "state=4096 sets the number.",
+    ),
+]
 Seeds = Annotated[str | None, typer.Option(help="Root seeds: 42-51, or 0,3,7; the suite's if left out.")]
 
 
@@ -173,6 +181,7 @@ def run(
     seeds: Seeds = None,
     block: BlockTerm = None,
     positions: PositionsTerm = None,
+    match: Match = None,
     device: Device = "auto",
     steps: Annotated[int | None, typer.Option(help="Train for fewer steps; marks the rows as not full.")] = None,
     limit: Annotated[int | None, typer.Option(help="Evaluate on fewer sequences; marks the rows as not full.")] = None,
@@ -197,6 +206,7 @@ def run(
         seeds=parse_seeds(seeds) if seeds is not None else (),
         block=block,
         positions=positions,
+        match=match,
         device=device,
         steps=steps,
         limit=limit,
@@ -221,6 +231,7 @@ def status(
     seeds: Seeds = None,
     block: BlockTerm = None,
     positions: PositionsTerm = None,
+    match: Match = None,
     device: Device = "auto",
     results: Results = Path("results"),
     as_json: AsJson = False,
@@ -236,6 +247,7 @@ def status(
         seeds=parse_seeds(seeds) if seeds is not None else (),
         block=block,
         positions=positions,
+        match=match,
         results=results,
     )
     facts = progress_of(request, resolve_device(device))

@@ -16,6 +16,7 @@ from synthbench.results import RowState, Store
 from synthbench.runner.config import Cell
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors import Executor, Inline, Pool
+from synthbench.runner.match import matched, parse_match, reference_of, size_of
 from synthbench.runner.plan import Plan, make_cells, make_plan, select_mechanisms, select_tasks, shortened, surrounded
 from synthbench.runner.stream import TOKENS_AT_ONCE
 from synthbench.runner.worker import Circumstances, Outcome
@@ -41,6 +42,8 @@ class Request:
     """None: the suite's."""
     positions: str | None = None
     """None: the suite's."""
+    match: str | None = None
+    """``params`` or ``state``, with a number or that of the suite's first mechanism: what all are given alike."""
     device: str = "auto"
     steps: int | None = None
     limit: int | None = None
@@ -138,6 +141,9 @@ def _requested(request: Request, device: torch.device) -> tuple[list[Cell], Sequ
         device_type=device.type,
         is_full=shorter == suite,
     )
+    if request.match is not None:
+        quantity, target = parse_match(request.match)
+        cells = [matched(cell, quantity, target or size_of(reference_of(cell), quantity)) for cell in cells]
     return cells, list(request.seeds) or suite.seeds
 
 

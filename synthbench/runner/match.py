@@ -1,0 +1,136 @@
+"""Comparisons at equal size: widths and feature counts that meet a number of parameters or of state elements."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Literal, NamedTuple, get_args
+
+import torch
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.knobs import coerce, knobs_of
+from synthbench.mechanisms import MECHANISMS, Attention, num_parameters
+from synthbench.runner.config import Cell
+
+Quantity = Literal["params", "state"]
+
+TOLERANCE = 0.05
+"""How far the result may lie from the target, as a part of it."""
+LARGEST = 4096
+"""Width or count beyond which no solution is looked for."""
+
+_WORDS: dict[Quantity, str] = {"params": "parameters", "state": "state elements"}
+
+
+def parse_match(text: str) -> tuple[Quantity, int | None]:
+    """Read ``params``, ``state`` or ``state=4096``; without a number the target is that of the suite's first mechanism.
+
+    Raises:
+        UnknownName: If the quantity is neither.
+        UsageError: If the number is not a positive whole one.
+    """
+    quantity, equals, number = text.partition("=")
+    if quantity not in get_args(Quantity):
+        raise UnknownName("quantity to match", quantity, get_args(Quantity))
+    if equals and not (number.isdecimal() and int(number) > 0):
+        raise UsageError(f"match is {text!r}; allowed: {quantity}, or {quantity}= and a whole number from 1")
+    return ("params" if quantity == "params" else "state"), int(number) if equals else None
+
+
+def size_of(cell: Cell, quantity: Quantity) -> int:
+    """Trained values of the whole model, or numbers that one layer keeps after the sequence that is trained on.
+
+    Raises:
+        UsageError: If the model cannot be built.
+    """
+    if quantity == "params":
+        return num_parameters(cell.model(torch.Generator()))
+    return cell.mechanism(**cell.mechanism_fields()).state_elements(cell.length)
+
+
+def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
+    """The cell, as it is or with one number changed, whose size is within 5 % of the target.
+
+    What is there is kept if it fits. Else each whole-number argument of the mechanism that changes the size is tried in
+    the order of declaration, then the model's width, in steps that the heads divide. The arguments come first because
+    they change nothing but the mechanism.
+
+    Raises:
+        UsageError: If nothing fits; the message says how near it came.
+    """
+
+    def distance(candidate: Cell) -> int:
+        return abs(size_of(candidate, quantity) - target)
+
+    candidates = [cell]
+    for number in _numbers(cell):
+        if distance(candidates[-1]) <= TOLERANCE * target:
+            break
+        candidates += _nearest(number, quantity, target)
+        candidates.sort(key=distance, reverse=True)
+    if distance(candidates[-1]) > TOLERANCE * target:
+        raise UsageError(
+            f"mechanism {cell.mechanism_name!r} cannot have {target} {_WORDS[quantity]} within {TOLERANCE:.0%} on task "
+            f"{cell.task_name!r}: the nearest is {size_of(candidates[-1], quantity)}"
+        )
+    return candidates[-1]
+
+
+def reference_of(cell: Cell) -> Cell:
+    """The cell of the suite's first mechanism on the same task, whose size is the target if none is given."""
+    name, arguments = next(iter(cell.suite.mechanisms.items()))
+    return replace(cell, mechanism_name=name, mechanism_arguments=coerce("mechanism", MECHANISMS[name], arguments))
+
+
+class Number(NamedTuple):
+    """A number of a cell that can be changed: what it is, and the cell with another value."""
+
+    present: int
+    changed: Callable[[int], Cell]
+
+
+def _numbers(cell: Cell) -> Iterator[Number]:
+    for name, knob in knobs_of(cell.mechanism).items():
+        if knob.type is int:
+            present = cell.resolved_mechanism_arguments[name]
+            yield Number(int(present), lambda value, name=name: _with_argument(cell, name, value))  # type: ignore[misc]
+    step = cell.suite.model.num_heads if issubclass(cell.mechanism, Attention) else 1
+    yield Number(cell.suite.model.model_dim // step, lambda value: _with_width(cell, value * step))
+
+
+def _with_argument(cell: Cell, name: str, value: int) -> Cell:
+    return replace(cell, mechanism_arguments={**cell.mechanism_arguments, name: value})
+
+
+def _with_width(cell: Cell, width: int) -> Cell:
+    model = cell.suite.model.model_copy(update={"model_dim": width})
+    return replace(cell, suite=cell.suite.model_copy(update={"model": model}))
+
+
+def _nearest(number: Number, quantity: Quantity, target: int) -> list[Cell]:
+    """The cells just below and from the target as one number grows; none where the number does not change the size."""
+
+    @cache
+    def allowed(value: int) -> int:
+        """The value, or the largest one below it that is allowed; 0 if there is none."""
+        for lower in range(value, 0, -1):
+            try:
+                size_of(number.changed(lower), quantity)
+            except UsageError:  # out of range, odd where it must be even, and the like
+                continue
+            return lower
+        return 0
+
+    @cache
+    def size(value: int) -> int:
+        found = allowed(value)
+        return size_of(number.changed(found), quantity) if found else 0
+
+    if size(number.present) == size(2 * number.present):
+        return []
+    largest = 1
+    while largest < LARGEST and size(largest) < target:
+        largest *= 2
+    first_from = bisect_left(range(largest + 1), target, lo=1, key=size)
+    return [number.changed(value) for value in {allowed(first_from - 1), allowed(first_from)} if value]

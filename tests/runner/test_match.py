@@ -1,0 +1,58 @@
+"""Widths and counts that meet a number of parameters or state elements."""
+
+from collections.abc import Callable
+
+import pytest
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.runner.config import Cell
+from synthbench.runner.match import TOLERANCE, matched, parse_match, reference_of, size_of
+
+
+def test_a_match_is_a_quantity_with_or_without_a_number() -> None:
+    assert parse_match("params") == ("params", None)
+    assert parse_match("state=4096") == ("state", 4096)
+    with pytest.raises(UnknownName, match="did you mean 'params'"):
+        parse_match("parms")
+    with pytest.raises(UsageError, match="whole number from 1"):
+        parse_match("state=0.5")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "target"), [("slay", 4300), ("performer", 2000), ("rff", 8192), ("linear", 3000), ("softmax", 9000)]
+)
+def test_states_meet_the_target(make_cell: Callable[..., Cell], mechanism: str, target: int) -> None:
+    found = matched(make_cell("copy", mechanism), "state", target)
+
+    assert abs(size_of(found, "state") - target) <= TOLERANCE * target
+
+
+@pytest.mark.parametrize("mechanism", ["lstm", "rewa-geometric", "mamba2", "deltanet", "identity"])
+def test_parameters_meet_those_of_softmax(make_cell: Callable[..., Cell], mechanism: str) -> None:
+    cell = make_cell("copy", mechanism)
+    target = size_of(make_cell("copy", "softmax"), "params")
+    found = matched(cell, "params", target)
+
+    assert size_of(reference_of(cell), "params") == target
+    assert abs(size_of(found, "params") - target) <= TOLERANCE * target
+
+
+def test_a_count_of_features_changes_before_the_width_does(make_cell: Callable[..., Cell]) -> None:
+    cell = make_cell("copy", "performer")
+    found = matched(cell, "state", 2 * size_of(cell, "state"))
+
+    assert found.suite.model.model_dim == cell.suite.model.model_dim
+    assert found.mechanism_arguments["M"] == 128
+    assert cell.run_id(cell.members([0])[0]) != found.run_id(found.members([0])[0])
+
+
+def test_what_fits_stays_as_it_is(make_cell: Callable[..., Cell]) -> None:
+    cell = make_cell("copy", "slay")
+
+    assert matched(cell, "state", size_of(cell, "state")) is cell
+    assert matched(cell, "params", int(0.96 * size_of(cell, "params"))) is cell
+
+
+def test_what_cannot_be_met_is_said_with_the_nearest(make_cell: Callable[..., Cell]) -> None:
+    with pytest.raises(UsageError, match=r"'mean' cannot have 100000 state elements within 5%.*the nearest is"):
+        matched(make_cell("copy", "mean", length=4), "state", 100_000)
