@@ -16,6 +16,7 @@ from synthbench.errors import UnknownName
 from synthbench.reports import latex, markdown
 from synthbench.reports.difference import difference, difference_tables
 from synthbench.reports.leaderboard import leaderboard_table, reach_table
+from synthbench.reports.predictions import prediction_table
 from synthbench.reports.published import causes
 from synthbench.reports.selection import Selection, select
 from synthbench.reports.separation import separation, separation_table, summary
@@ -41,6 +42,7 @@ _RESERVED = (
     "difference",
     "full",
     "leaderboard",
+    "predictions",
     "reach",
     "readme",
     "separation",
@@ -151,7 +153,7 @@ def _pages(selection: Selection, of: Grid) -> dict[str, Page]:
     if rows["seed"].min() < rows["seed"].max():
         board = leaderboard_table(rows)
         pages[board.name] = Page(board.title, (board,))
-    for extra in (reach_table(rows), steps_table(rows)):
+    for extra in (reach_table(rows), prediction_table(rows), steps_table(rows)):
         if extra is not None:
             pages[extra.name] = Page(extra.title, (extra,))
     return pages

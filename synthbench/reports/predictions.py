@@ -1,0 +1,173 @@
+"""What the literature predicts of a mechanism's class, beside what was measured."""
+
+import csv
+import json
+import math
+from functools import cache
+from importlib.resources import files
+from typing import Literal, NamedTuple, get_args
+
+import pandas as pd
+
+from synthbench.reports.statistics import Estimate, MechanismFacts, grid
+from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, sources_of
+
+Verdict = Literal["fail", "partly", "pass"]
+Class = Literal["softmax", "additive", "gated", "delta", "signed", "nonlinear"]
+
+PASSED, FAILED = 0.9, 0.5
+"""Mean skills from which a mechanism passes, and below which it fails."""
+
+CLASSES: dict[str, Class] = {
+    "softmax": "softmax",
+    "linear": "additive",
+    "performer": "additive",
+    "performer-exp": "additive",
+    "slay": "additive",
+    "retention": "gated",
+    "gla": "gated",
+    "mamba2": "gated",
+    "deltanet": "delta",
+    "lstm": "nonlinear",
+}
+"""Which class of the literature a mechanism belongs to: attention by softmax, a state that is only added to, one that
+decays by gates from 0 to 1, one that is overwritten by a delta rule, and a nonlinear recurrence. A delta rule whose
+eigenvalues reach -1 is a class of its own. A mechanism that is not here has no prediction."""
+
+
+class Prediction(NamedTuple):
+    """What is predicted of a class on a task."""
+
+    task: str
+    factor: int
+    """Multiple of the length or load of the training: 1 is in range."""
+    of_class: Class
+    verdict: Verdict
+    source: str
+
+
+class Comparison(NamedTuple):
+    """A prediction and what was measured."""
+
+    prediction: Prediction
+    mechanism: MechanismFacts
+    skill: float
+    """Mean over seeds at the prediction's multiple; NaN if it was not measured."""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the skill amounts to; None if it was not measured."""
+        if math.isnan(self.skill):
+            return None
+        return "pass" if self.skill >= PASSED else "partly" if self.skill >= FAILED else "fail"
+
+    @property
+    def agreement(self) -> str:
+        """``agrees``; ``half``, where one of both is partly; ``disagrees``; or nothing if it was not measured."""
+        if self.verdict is None:
+            return ""
+        if self.verdict == self.prediction.verdict:
+            return "agrees"
+        return "half" if "partly" in (self.verdict, self.prediction.verdict) else "disagrees"
+
+
+@cache
+def predictions() -> tuple[Prediction, ...]:
+    """All predictions, in the order of the data."""
+    text = files("synthbench.reports").joinpath("reference", "predictions.csv").read_text(encoding="utf-8")
+    return tuple(
+        Prediction(
+            line["task"], int(line["test"].removeprefix("x")), of_class, _verdict(line[of_class]), line["source"]
+        )
+        for line in csv.DictReader(text.splitlines())
+        for of_class in get_args(Class)
+        if line[of_class]
+    )
+
+
+def class_of(mechanism: MechanismFacts) -> Class | None:
+    """The class of the literature that a mechanism belongs to; None if it is none of them."""
+    of_class = CLASSES.get(mechanism.name)
+    is_signed = json.loads(mechanism.arguments).get("eigenvalues") == "signed"
+    return "signed" if of_class == "delta" and is_signed else of_class
+
+
+def compare(rows: pd.DataFrame) -> list[Comparison]:
+    """Every prediction on a task and mechanism that the rows have; a task at several sizes counts at each.
+
+    Args:
+        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+    """
+    of = grid(rows)
+    return [
+        Comparison(prediction, mechanism, _skill(of.cell(task, mechanism), prediction.factor))
+        for prediction in predictions()
+        for task in of.tasks
+        if task.name == prediction.task
+        for mechanism in of.mechanisms
+        if class_of(mechanism) == prediction.of_class and of.cell(task, mechanism).n
+    ]
+
+
+def prediction_table(rows: pd.DataFrame) -> Table | None:
+    """What was predicted and what was measured, one line a task and mechanism; None if nothing was predicted.
+
+    Args:
+        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+    """
+    compared = [one for one in compare(rows) if one.verdict is not None]
+    if not compared:
+        return None
+    counts = {word: sum(one.agreement == word for one in compared) for word in ("agrees", "half", "disagrees")}
+    of = grid(rows)
+    names = {one.prediction.task for one in compared}
+    return Table(
+        name="predictions",
+        title="Predictions of the literature",
+        caption=(
+            f"Of {len(compared)} predictions {counts['agrees']} agree with the measurement, {counts['half']} half, "
+            f"{counts['disagrees']} do not. Measured: pass from a mean skill of {PASSED:g}, fail below {FAILED:g}, "
+            "else partly; half: one of both is partly. ×: multiple of the length or load of the training. The "
+            "literature speaks of models that were trained longer, at larger sizes."
+        ),
+        headings=("Task", "Mechanism"),
+        columns=(
+            Column("Test"),
+            Column("Predicted", "word"),
+            Column("Measured", "word"),
+            Column("Skill"),
+            Column("Agreement", "word"),
+            Column("Source", "word"),
+        ),
+        lines=tuple(
+            Line(
+                (one.prediction.task, one.mechanism.label),
+                (
+                    Cell(f"{one.prediction.factor}×"),
+                    Cell(one.prediction.verdict),
+                    Cell(one.verdict or NOTHING),
+                    Cell(fixed(one.skill, 2)),
+                    Cell(one.agreement),
+                    Cell(one.prediction.source),
+                ),
+                is_first_of_group=index == 0 or compared[index - 1].prediction.task != one.prediction.task,
+            )
+            for index, one in enumerate(compared)
+        ),
+        sources=tuple(
+            sorted(
+                {one.prediction.source for one in compared}
+                | set(sources_of((task for task in of.tasks if task.name in names), ()))
+            )
+        ),
+    )
+
+
+def _skill(cell: Estimate, factor: int) -> float:
+    return cell.skill if factor == 1 else cell.stretched.get(factor, math.nan)
+
+
+def _verdict(text: str) -> Verdict:
+    if text not in get_args(Verdict):
+        raise ValueError(f"predictions.csv has {text!r}; allowed: {', '.join(get_args(Verdict))}")
+    return "pass" if text == "pass" else "partly" if text == "partly" else "fail"

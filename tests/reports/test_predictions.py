@@ -1,0 +1,74 @@
+"""Predictions of the literature beside what was measured."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from synthbench.mechanisms import MECHANISMS
+from synthbench.reports.predictions import CLASSES, compare, prediction_table, predictions
+from synthbench.sources import bibtex
+from synthbench.tasks import TASKS
+
+MakeFrame = Callable[..., pd.DataFrame]
+
+
+def cells(make_frame: MakeFrame, *made: tuple[str, str, list[float], dict[str, Any]]) -> pd.DataFrame:
+    """Rows of some tasks and mechanisms, each with scores by seed and other changes."""
+    frames = [make_frame({mech: scores}, task=task, **changes) for task, mech, scores, changes in made]
+    rows = pd.concat(frames, ignore_index=True)
+    return rows.assign(run_id=[str(number) for number in range(len(rows))])
+
+
+def test_predictions_name_tasks_mechanisms_and_papers_that_exist() -> None:
+    assert {prediction.task for prediction in predictions()} <= set(TASKS)
+    assert set(CLASSES) <= set(MECHANISMS)
+    assert bibtex({prediction.source for prediction in predictions()})
+
+
+def test_a_measurement_agrees_half_agrees_or_disagrees(make_frame: MakeFrame) -> None:
+    rows = cells(
+        make_frame,
+        ("s5_words", "softmax", [0.2, 0.4], {}),  # predicted: fail
+        ("s5_words", "lstm", [0.3, 0.2], {}),  # predicted: pass
+        ("overwrite_recall", "gla", [0.9, 1.0], {}),  # predicted: partly
+        ("overwrite_recall", "yat", [0.9, 1.0], {}),  # nothing is predicted
+        ("copy", "softmax", [1.0, 1.0], {}),  # nor here
+    )
+    found = {(one.prediction.task, one.mechanism.name): (one.verdict, one.agreement) for one in compare(rows)}
+
+    assert found == {
+        ("overwrite_recall", "gla"): ("pass", "half"),
+        ("s5_words", "softmax"): ("fail", "agrees"),
+        ("s5_words", "lstm"): ("fail", "disagrees"),
+    }
+
+
+def test_out_of_range_predictions_are_judged_out_of_range(make_frame: MakeFrame) -> None:
+    metrics = json.dumps({"x4.skill": 0.1})
+    rows = cells(make_frame, ("parity_final", "softmax", [1.0, 1.0], {"metrics": metrics}))
+    (one,) = compare(rows)
+
+    assert (one.prediction.factor, one.skill, one.agreement) == (4, pytest.approx(0.1), "agrees")
+    without = compare(cells(make_frame, ("parity_final", "softmax", [1.0, 1.0], {})))
+    assert [one.verdict for one in without] == [None]
+
+
+def test_signed_eigenvalues_make_a_class_of_their_own(make_frame: MakeFrame) -> None:
+    signed = {"mech_args": json.dumps({"eigenvalues": "signed"})}
+    rows = cells(make_frame, ("s5_swaps", "deltanet", [1.0, 1.0], signed))
+
+    assert [(one.prediction.of_class, one.agreement) for one in compare(rows)] == [("signed", "agrees")]
+
+
+def test_the_table_counts_what_agrees(make_frame: MakeFrame) -> None:
+    rows = cells(make_frame, ("s5_words", "softmax", [0.2, 0.4], {}), ("s5_words", "lstm", [0.3, 0.2], {}))
+    table = prediction_table(rows)
+
+    assert table is not None
+    assert table.caption.startswith("Of 2 predictions 1 agree with the measurement, 0 half, 1 do not.")
+    assert [line.cells[-2].value for line in table.lines] == ["agrees", "disagrees"]
+    assert "merrill2024illusion" in table.sources
+    assert prediction_table(cells(make_frame, ("copy", "softmax", [1.0], {}))) is None
