@@ -89,16 +89,23 @@ def version(
 @list_app.command("tasks")
 def list_tasks(
     category: Annotated[str | None, typer.Option(help="Only tasks of this category.")] = None,
+    suite: Annotated[
+        str | None, typer.Option(help="Only tasks of this suite, at the sizes that it gives them.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the tasks: name, category, floor, ceiling."""
+    from synthbench.suites import load_suite
     from synthbench.tasks import TASKS
     from synthbench.terminal.facts import task_facts
 
-    categories = {TASKS[name].category() for name in TASKS}
+    tasks = {name: {} for name in TASKS} if suite is None else load_suite(suite).tasks
+    categories = {TASKS[name].category() for name in tasks}
     if category is not None and category not in categories:
         raise UnknownName("category", category, categories)
-    chosen = [task_facts(name) for name in TASKS if category in (None, TASKS[name].category())]
+    chosen = [
+        task_facts(name, arguments) for name, arguments in tasks.items() if category in (None, TASKS[name].category())
+    ]
     _print_facts(chosen, ["name", "category", "length", "vocab_size", "floor", "ceiling", "version"], as_json=as_json)
 
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 import torch
 
-from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import Value, coerce
+from synthbench.errors import UsageError
+from synthbench.knobs import coerce
 from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.selection import Selection, select
 from synthbench.suites import Suite
-from synthbench.tasks import TASKS
+from synthbench.tasks import TASKS, sized
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
         UnknownName: If a task, a block, a position encoding or an argument does not exist.
         UsageError: If a value is out of range, or a task has no sequence of its length.
     """
-    sized = {name: _task_arguments(name, suite.tasks[name], given) for name, given in tasks.items()}
+    sizes = {name: sized(name, {**suite.tasks[name], **given}) for name, given in tasks.items()}
     cells = [
         Cell(
             suite=suite,
@@ -124,7 +124,7 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
             device_type=device_type,
             is_full=is_full,
         )
-        for task, (size, length, task_arguments) in sized.items()
+        for task, (size, length, task_arguments) in sizes.items()
         for mechanism, given in mechanisms.items()
     ]
     for cell in {cell.mechanism_name: cell for cell in cells}.values():
@@ -135,26 +135,6 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
 def _refuse_tuning_seeds(suite: Suite, seeds: Sequence[int]) -> None:
     if suite.tuning is not None and (shared := set(seeds) & set(suite.tuning.seeds)):
         raise UsageError(f"seed {min(shared)} is one that suite {suite.name!r} tunes on; allowed: any other")
-
-
-def _task_arguments(
-    name: str, of_suite: Mapping[str, object], given: Mapping[str, str]
-) -> tuple[str | None, int, dict[str, Value]]:
-    """Size, length and knobs: what is given counts before the suite, and both before what the size says."""
-    arguments: dict[str, object] = {**of_suite, **given}
-    size = arguments.pop("size", None)
-    of_size = TASKS[name].arguments_of_size(str(size)) if size is not None else {}
-    arguments = {"length": TASKS[name].length, **of_size, **arguments}
-    try:
-        length = int(str(arguments.pop("length")))
-    except ValueError:
-        raise UsageError(f"{name}:length is {given.get('length')!r}; allowed: a whole number of tokens") from None
-    try:
-        coerced = coerce("task", TASKS[name], arguments)
-    except UnknownName as problem:
-        raise UnknownName(f"argument of task {name!r}", problem.name, ["size", "length", *problem.allowed]) from None
-    TASKS[name](**coerced).check_length(length)
-    return None if size is None else str(size), length, coerced
 
 
 def make_plan(

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import Value, check
+from synthbench.knobs import Value, check, coerce
 from synthbench.registry import Registry
 
 T = TypeVar("T")
@@ -171,3 +171,39 @@ def task(unit: type[T]) -> type[T]:
     """Register a task under its name; the class decorator of every task."""
     TASKS.register(unit)
     return unit
+
+
+class Sized(NamedTuple):
+    """A task's arguments in full: the size that was named, if any, the length in tokens and the knobs that are set."""
+
+    size: str | None
+    length: int
+    knobs: dict[str, Value]
+
+
+def sized(name: str, arguments: Mapping[str, object]) -> Sized:
+    """What ``size``, ``length`` and knobs amount to: what is given counts before what the size says.
+
+    Args:
+        name: The task's registered name.
+        arguments: Values, or texts that are read as the knob's type.
+
+    Raises:
+        UnknownName: If the task, the size or an argument does not exist.
+        UsageError: If a value is out of range, or the task has no sequence of the length.
+    """
+    given = dict(arguments)
+    size = given.pop("size", None)
+    of_size = TASKS[name].arguments_of_size(str(size)) if size is not None else {}
+    merged = {"length": TASKS[name].length, **of_size, **given}
+    text = str(merged.pop("length"))
+    try:
+        length = int(text)
+    except ValueError:
+        raise UsageError(f"{name}:length is {text!r}; allowed: a whole number of tokens") from None
+    try:
+        knobs = coerce("task", TASKS[name], merged)
+    except UnknownName as problem:
+        raise UnknownName(f"argument of task {name!r}", problem.name, ["size", "length", *problem.allowed]) from None
+    TASKS[name](**knobs).check_length(length)
+    return Sized(None if size is None else str(size), length, knobs)

@@ -3,33 +3,48 @@
 Mechanisms are imported where they are asked for: torch takes seconds, and tasks and suites do without it.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from synthbench.knobs import knobs_of
 from synthbench.registry import origin_of, version_of
 from synthbench.suites import load_suite
-from synthbench.tasks import TASKS
+from synthbench.tasks import TASKS, Task, sized
 
 STATE_LENGTHS = (64, 1024)
 """Lengths for which the state of a mechanism is told, for a width of 64 in 4 heads."""
 
 
-def task_facts(name: str) -> dict[str, Any]:
-    """Category, bounds at the published length, knobs, source and version of a task."""
-    task = TASKS[name]()
-    floor, ceiling = task.floor(task.length), task.ceiling(task.length)
+def task_facts(name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Category, bounds, sizes of the ladder with theirs, knobs, source and version of a task.
+
+    Args:
+        name: The registered name.
+        arguments: ``size``, ``length`` and knobs, as a suite gives them; the task's own length if left out.
+    """
+    _, length, knobs = sized(name, arguments or {})
+    task = TASKS[name](**knobs)
     return {
         "name": name,
         "category": task.category(),
-        "length": task.length,
+        **_bounds(task, length),
+        "sizes": {size: _bounds(*TASKS[name].of_size(size)) for size in TASKS[name].sizes},
+        "not_tested": task.not_tested,
+        **_of_unit(TASKS[name]),
+    }
+
+
+def _bounds(task: Task, length: int) -> dict[str, Any]:
+    floor, ceiling = task.floor(length), task.ceiling(length)
+    return {
+        "length": length,
         "vocab_size": task.vocab_size,
         "floor": floor.value,
         "floor_kind": floor.kind,
+        "floor_standard_error": floor.standard_error,
         "ceiling": ceiling.value,
         "ceiling_kind": ceiling.kind,
         "ceiling_standard_error": ceiling.standard_error,
-        "not_tested": task.not_tested,
-        **_of_unit(TASKS[name]),
     }
 
 
