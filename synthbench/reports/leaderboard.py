@@ -13,6 +13,7 @@ from synthbench.reports.aggregates import (
     interquartile_mean,
     intervals,
     mean,
+    probability_of_improvement,
     ranks,
     solved_rate,
 )
@@ -135,6 +136,45 @@ def leaderboard_table(rows: pd.DataFrame) -> Table:
         ),
         lines=tuple(lines),
         sources=sources_of(board.tasks, of.mechanisms),
+    )
+
+
+def improvement_table(rows: pd.DataFrame) -> Table | None:
+    """How often a run of one ranked mechanism beats a run of another; None if fewer than two are ranked.
+
+    Args:
+        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+
+    Raises:
+        ValueError: If there are fewer than two seeds.
+    """
+    board = leaderboard(rows)
+    if len(board.entries) < 2:
+        return None
+    of = grid(rows)
+    skills = [
+        np.array([_skills(of, task, entry.mechanism, board.seeds) for task in board.tasks]) for entry in board.entries
+    ]
+    return Table(
+        name="improvement",
+        title="Probability of improvement",
+        caption=(
+            "Chance in per cent that a run of the line's mechanism has a higher skill than one of the column's, on a "
+            "task drawn at random; a tie counts half. Best mechanism first."
+        ),
+        headings=("Mechanism",),
+        columns=tuple(Column(entry.mechanism.label) for entry in board.entries),
+        lines=tuple(
+            Line(
+                (entry.mechanism.label,),
+                tuple(
+                    Cell() if own is other else Cell(percent(probability_of_improvement(own, other)))
+                    for other in skills
+                ),
+            )
+            for entry, own in zip(board.entries, skills, strict=True)
+        ),
+        sources=sources_of(board.tasks, (entry.mechanism for entry in board.entries)),
     )
 
 

@@ -1,12 +1,14 @@
 """Which tasks tell mechanisms apart, and where the others sit."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
+from synthbench.reports.aggregates import variance_share
 from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, Estimate, Grid, TaskFacts, grid, holm, pairs
 from synthbench.reports.table import (
     BOUNDS,
@@ -46,6 +48,8 @@ class Separation:
     num_separated: int
     smallest_p: float
     """Smallest p value of the paired t tests, Holm-adjusted over all pairs of all tasks; NaN without a pair."""
+    between: float
+    """Share of the variance that lies between mechanisms, not between seeds; NaN without two seeds of two."""
     place: Place
 
     @property
@@ -85,6 +89,7 @@ def separation(rows: pd.DataFrame) -> list[Separation]:
                 num_pairs=len(p),
                 num_separated=sum(value < SIGNIFICANCE for value in p),
                 smallest_p=min(p, default=math.nan),
+                between=_between(cells),
                 place=_place(of, task),
             )
         )
@@ -116,7 +121,8 @@ def separation_table(rows: pd.DataFrame) -> Table:
         caption=(
             "Lowest and highest mean accuracy in per cent and mean skill over the mechanisms; pairs of mechanisms that "
             "differ by a paired t test over common seeds, Holm-adjusted over all pairs of all tasks, 5 %; smallest "
-            "adjusted p. Skill: (accuracy − floor) / (ceiling − floor). At floor or at ceiling: all mechanisms are "
+            "adjusted p. Between: share of the scores' variance that lies between mechanisms, not between seeds, in "
+            "per cent. Skill: (accuracy − floor) / (ceiling − floor). At floor or at ceiling: all mechanisms are "
             "within a skill of 0.05 of it, or within 3 standard errors of the evaluation. Gap below noise: floor and "
             f"ceiling differ by less than a point. {BOUNDS}{LOCAL if has_local else ''}"
         ),
@@ -129,6 +135,7 @@ def separation_table(rows: pd.DataFrame) -> Table:
             Column("Skill"),
             Column("Pairs"),
             Column("p"),
+            Column("Between"),
             Column("Verdict", "word"),
         ),
         lines=tuple(
@@ -142,6 +149,7 @@ def separation_table(rows: pd.DataFrame) -> Table:
                     Cell(" to ".join(fixed(skill, 2) for skill in one.skills) if one.skills else NOTHING),
                     Cell(f"{one.num_separated} of {one.num_pairs}"),
                     Cell(_p(one.smallest_p)),
+                    Cell(percent(one.between)),
                     Cell(one.verdict),
                 ),
                 is_first_of_group=one.task.key == of.tasks_of(one.task.category)[0].key,
@@ -185,6 +193,16 @@ def _is_near(cell: Estimate, distance: float, gap: float) -> bool:
     noise = 0.0 if math.isnan(cell.evaluation_error) else NOISE * cell.evaluation_error
     # A skill of exactly 0.95 is at the ceiling, whatever its last bit.
     return distance <= max(MARGIN * gap, noise) + TOLERANCE
+
+
+def _between(cells: Sequence[Estimate]) -> float:
+    """The share over the seeds that all mechanisms have, as a mechanism with more of them must not count for more."""
+    if len(cells) < 2:
+        return math.nan
+    common = sorted(set.intersection(*(set(cell.scores) for cell in cells)))
+    if len(common) < 2:
+        return math.nan
+    return variance_share(np.array([[cell.scores[seed] for seed in common] for cell in cells]))
 
 
 def _range(values: list[float]) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from synthbench.reports.leaderboard import leaderboard, leaderboard_table, reach_table
+from synthbench.reports.leaderboard import improvement_table, leaderboard, leaderboard_table, reach_table
 
 
 def frame(make_frame: Any, tasks: Mapping[str, Mapping[str, list[float | None]]], **bounds: float) -> pd.DataFrame:
@@ -104,3 +104,12 @@ def test_the_reach_is_the_largest_multiple_up_to_which_all_are_solved(make_frame
 
 def test_there_is_no_reach_where_nothing_was_tested_out_of_range(rows: pd.DataFrame) -> None:
     assert reach_table(rows) is None
+
+
+def test_improvement_is_told_for_every_pair_of_ranked_mechanisms(rows: pd.DataFrame) -> None:
+    table = improvement_table(rows)
+
+    assert table is not None
+    assert [column.label for column in table.columns] == ["Standard", "Linear"]
+    assert [[cell.value for cell in line.cells] for line in table.lines] == [["--", "100.0"], ["0.0", "--"]]
+    assert improvement_table(rows[rows["mech"] == "softmax"]) is None

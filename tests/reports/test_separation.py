@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
@@ -129,3 +130,27 @@ def test_what_can_be_had_without_mixing_has_a_column_where_it_is_known(make_fram
     assert [column.label for column in local.columns][:3] == ["Floor", "Local", "Ceiling"]
     assert "Local" not in {column.label for column in plain.columns}
     assert local.lines[0].cells[1].value == "40.0"
+
+
+def test_the_share_between_mechanisms_is_that_of_common_seeds(make_frame: MakeFrame) -> None:
+    (judged,) = separation(make_frame({"slay": [0.1, 0.3], "linear": [0.5, 0.7, 0.0]}))
+
+    # Means 0.2 and 0.6 around 0.4: between 4 · 0.04, within 4 · 0.01.
+    assert judged.between == pytest.approx(0.8)
+    (alone,) = separation(make_frame({"slay": [0.1, 0.3]}))
+    assert math.isnan(alone.between)
+
+
+@pytest.mark.parametrize("solved", [0.0, 0.5])
+def test_a_mechanism_against_itself_under_other_names_is_not_separated(make_frame: MakeFrame, solved: float) -> None:
+    """Scores of four names from one distribution, in some of which half of the seeds solve the task: bimodal ones."""
+    draws = np.random.default_rng(9)
+    found = 0
+    for _ in range(200):
+        is_solved = draws.random((4, 8)) < solved
+        scores = np.where(is_solved, 0.98, 0.3) + 0.02 * draws.standard_normal((4, 8))
+        (judged,) = separation(make_frame(dict(zip(["softmax", "linear", "slay", "performer"], scores, strict=True))))
+        found += judged.separates
+
+    # At most 5 % by Holm's procedure; 0.1 is that and three standard errors over 200 repetitions.
+    assert found / 200 <= 0.1
