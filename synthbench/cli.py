@@ -125,6 +125,15 @@ def list_mechanisms(
     _print_facts(chosen, ["name", "label", "family", "complexity", "state", "parameters"], as_json=as_json)
 
 
+@list_app.command("polynomials")
+def list_polynomials(as_json: AsJson = False) -> None:
+    """List how the SLAY variants make the factor x² of their kernel: table 1 of the paper, read off the units."""
+    from synthbench.mechanisms.slay._polynomials import table_1
+
+    facts = [row._asdict() for row in table_1()]
+    _print_facts(facts, list(facts[0]), as_json=as_json)
+
+
 @list_app.command("positions")
 def list_positions(as_json: AsJson = False) -> None:
     """List the position encodings: name, hyper-parameters, whether they rotate queries and keys."""

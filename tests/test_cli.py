@@ -65,6 +65,18 @@ def test_what_needs_no_training_never_imports_torch(arguments: list[str], tmp_pa
     assert done.returncode == 0
 
 
+def test_table_1_of_slay_is_listed(tmp_path: Path) -> None:
+    listed = json.loads(synthbench("list", "polynomials", "--json", cwd=tmp_path).stdout)
+
+    assert [(row["mechanism"], row["is_unbiased"], row["is_positive"]) for row in listed] == [
+        ("slay-exact", True, True),
+        ("slay-tensorsketch", True, False),
+        ("slay-maclaurin", True, False),
+        ("slay-nystrom", False, False),
+        ("slay", False, True),
+    ]
+
+
 @pytest.mark.parametrize("name", ["kv_recall", "slay", "paper"])
 def test_show_describes_any_unit(name: str, tmp_path: Path) -> None:
     page = synthbench("show", name, cwd=tmp_path)

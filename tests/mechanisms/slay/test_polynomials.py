@@ -12,7 +12,7 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms._feature_maps import unit_vectors
 from synthbench.mechanisms._quadrature import inverse_distance
 from synthbench.mechanisms.slay._base import ProductAttention, QuadratureAttention
-from synthbench.mechanisms.slay._table import POLYNOMIALS, table_1
+from synthbench.mechanisms.slay._polynomials import POLYNOMIALS, table_1
 
 UNITS: list[type[QuadratureAttention]] = [unit for unit in MECHANISMS.values() if issubclass(unit, QuadratureAttention)]
 
