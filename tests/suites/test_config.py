@@ -5,18 +5,15 @@ import pytest
 from synthbench.errors import UnknownName, UsageError
 from synthbench.suites import load_suite, suite_names
 from synthbench.suites.config import parse_suite
-from synthbench.tasks import TASKS
+from synthbench.tasks import TASKS, sized
 
 SMOKE = (Path(__file__).parents[2] / "synthbench" / "suites" / "smoke.toml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", suite_names())
 def test_every_suite_names_tasks_that_exist_at_a_length_that_they_have(name: str) -> None:
-    suite = load_suite(name)
-    for task, arguments in suite.tasks.items():
-        length = arguments["length"]
-        assert isinstance(length, int)
-        TASKS[task]().check_length(length)
+    for task, arguments in load_suite(name).tasks.items():
+        sized(task, arguments)
 
 
 def test_paper_is_the_protocol_of_the_published_table() -> None:
@@ -40,6 +37,19 @@ def test_the_documented_protocol_differs_where_it_should() -> None:
     assert suite.tasks["long_copy"] == {"length": 256}
     assert (long.training.batch_size, long.training.steps) == (32, 2000)
     assert long.tasks == suite.tasks
+
+
+@pytest.mark.parametrize(("name", "size"), [("core-mini", "tiny"), ("core", "small"), ("full", "hard")])
+def test_core_has_every_task_with_a_ladder_at_one_size(name: str, size: str) -> None:
+    suite = load_suite(name)
+
+    assert len(suite.tasks) >= 40
+    assert set(suite.tasks) == {task for task in TASKS if TASKS[task].sizes}
+    assert all(arguments == {"size": size} for arguments in suite.tasks.values())
+    assert len(suite.seeds) >= 5
+    assert len(suite.training.learning_rates) == 4
+    assert suite.tuning is not None
+    assert suite.evaluation.stretches == (2, 4)
 
 
 def test_a_suite_can_be_a_file(tmp_path: Path) -> None:
