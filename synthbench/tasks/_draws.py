@@ -1,0 +1,30 @@
+"""Drawing distinct symbols, and finding equal ones."""
+
+import numpy as np
+from jaxtyping import Int
+
+
+def previous(symbols: Int[np.ndarray, "batch items"]) -> Int[np.ndarray, "batch items"]:
+    """Where the latest earlier copy of each symbol stands in its row; -1 if there is none."""
+    order = np.argsort(symbols, axis=1, kind="stable")
+    in_order = np.take_along_axis(symbols, order, axis=1)
+    copies = np.full_like(order, -1)
+    np.put_along_axis(copies, order[:, 1:], np.where(in_order[:, 1:] == in_order[:, :-1], order[:, :-1], -1), axis=1)
+    return copies
+
+
+def distinct(
+    rng: np.random.Generator, batch_size: int, num_draws: int, num_symbols: int
+) -> Int[np.ndarray, "batch draws"]:
+    """Draw distinct symbols in random order for each row, without a table of all symbols.
+
+    Source: Bentley & Floyd (1987). The set grows by a uniform symbol of one more than before, and
+    by the newest of them where that one is in the set.
+    """
+    # One row a draw, so that the comparison with all earlier draws runs over contiguous memory.
+    draws = np.empty((num_draws, batch_size), dtype=np.int64)
+    for step in range(num_draws):
+        newest = num_symbols - num_draws + step
+        drawn = rng.integers(newest + 1, size=batch_size)
+        draws[step] = np.where((draws[:step] == drawn).any(axis=0), newest, drawn)
+    return rng.permuted(draws.T, axis=1)
