@@ -1,0 +1,70 @@
+"""What the tasks share that read a string of varying length and write an answer into slots after it."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import IGNORE, Batch, Task
+
+
+@dataclass(frozen=True)
+class Transduction(Task):
+    """A string and a separator, then an answer, then padding; the string's length is uniform.
+
+    The separator, the blank of the answer's slots and the padding are the last three ids, in this order.
+    """
+
+    tokens_per_symbol: ClassVar[int] = 2
+    """How many tokens a sequence needs for each symbol of its string; the separator is one more."""
+    shortest: int = knob(1, "number of symbols of the shortest string", low=1, high=65536)
+
+    @property
+    def min_length(self) -> int:
+        """The shortest string, the separator and the answer."""
+        return self.tokens_per_symbol * self.shortest + 1
+
+    @property
+    def separator(self) -> int:
+        """Id of the separator."""
+        return self.vocab_size - 3
+
+    def longest(self, length: int) -> int:
+        """Number of symbols of the longest string that leaves room for its answer."""
+        return (length - 1) // self.tokens_per_symbol
+
+    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
+        """Strings of more than ``factor / 2`` and up to ``factor`` times the longest."""
+        longest = factor * self.longest(length)
+        return dataclasses.replace(self, shortest=longest // 2 + 1), self.tokens_per_symbol * longest + 1
+
+    def draw_lengths(self, rng: np.random.Generator, batch_size: int, length: int) -> Int[np.ndarray, "batch 1"]:
+        """How many symbols each string has."""
+        return rng.integers(self.shortest, self.longest(length), size=(batch_size, 1), endpoint=True)
+
+    def lay_out(
+        self,
+        strings: Int[np.ndarray, "batch longest"],
+        string_lengths: Int[np.ndarray, "batch 1"],
+        answers: Int[np.ndarray, "batch most"],
+        answer_lengths: Int[np.ndarray, "batch 1"],
+        length: int,
+    ) -> Batch:
+        """Write the first symbols of each string, the separator and a blank for each of the first answers."""
+        slots = np.arange(length) - string_lengths - 1
+        is_slot = (slots >= 0) & (slots < answer_lengths)
+        inputs = np.full(slots.shape, self.separator + 2)
+        inputs[slots < -1] = strings[np.arange(strings.shape[1]) < string_lengths]
+        inputs[slots == -1] = self.separator
+        inputs[is_slot] = self.separator + 1
+        targets = np.full(slots.shape, IGNORE)
+        targets[is_slot] = answers[np.arange(answers.shape[1]) < answer_lengths]
+        return Batch(inputs, targets)
+
+    def string_lengths(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch 1"]:
+        """How many symbols stand in front of the separator."""
+        lengths: Int[np.ndarray, "batch 1"] = (inputs == self.separator).argmax(axis=1, keepdims=True)
+        return lengths

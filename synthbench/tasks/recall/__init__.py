@@ -1,0 +1,1 @@
+"""Recall tasks: bind values to keys, and name the value of a key."""

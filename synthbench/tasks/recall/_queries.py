@@ -1,0 +1,46 @@
+"""Asking for keys after all pairs have been read, as in multi-query associative recall."""
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.tasks._targets import score_at
+
+
+def ask(
+    rng: np.random.Generator,
+    inputs: Int[np.ndarray, "batch length"],
+    keys: Int[np.ndarray, "batch keys tokens"],
+    answers: Int[np.ndarray, "batch keys"],
+    start: int,
+    alpha: float = 1.0,
+) -> Int[np.ndarray, "batch length"]:
+    """Write each key once into the inputs, from position ``start`` on, and return the targets.
+
+    The rest of the sequence is cut into slots with room for a key and one token more. The keys, one after the other,
+    draw a free slot: slot 1, 2, ... with a probability in proportion to ``slot ** (alpha - 1)``. The answer is asked at
+    the last token of the key.
+    """
+    batch_size, num_keys, width = keys.shape
+    length = inputs.shape[1]
+    num_slots = (length - start) // (width + 1)
+    # Alarms that ring at these rates ring in the order of such draws.
+    alarms = rng.standard_exponential((batch_size, num_slots)) / np.arange(1, num_slots + 1) ** (alpha - 1)
+    starts = start + (width + 1) * np.argsort(alarms, axis=1)[:, :num_keys]
+    for token in range(width):
+        np.put_along_axis(inputs, starts + token, keys[:, :, token], axis=1)
+    return score_at(answers, starts + width - 1, length)
+
+
+def look_up(
+    keys: Int[np.ndarray, "batch pairs"],
+    values: Int[np.ndarray, "batch pairs"],
+    inputs: Int[np.ndarray, "batch length"],
+    vocab_size: int,
+) -> Int[np.ndarray, "batch length"]:
+    """The value of the last pair whose key is the input; 0 if there is none."""
+    table = np.zeros((len(inputs), vocab_size), dtype=np.int64)
+    rows = np.arange(len(inputs))
+    # One pair after the other: in a single assignment NumPy may write equal keys in any order.
+    for key, value in zip(keys.T, values.T, strict=True):
+        table[rows, key] = value
+    return np.take_along_axis(table, inputs, axis=1)

@@ -1,0 +1,62 @@
+"""Streams of pairs in which a key that comes again repeats its value, with noise among the pairs."""
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.tasks._draws import previous
+from synthbench.tasks.base import IGNORE, Batch
+
+
+def sample_stream(
+    rng: np.random.Generator,
+    batch_size: int,
+    length: int,
+    *,
+    num_keys: int,
+    num_values: int,
+    noise: float = 0.0,
+    num_noise: int = 1,
+    only_last: bool = False,
+) -> Batch:
+    """Draw slots of a key and a value; the value of a key that was there before is asked at the key.
+
+    Among the ids, keys come first, then values, then noise. A slot holds a uniform key, or, with probability ``noise``,
+    two uniform noise tokens. The last slot repeats one of the keys before it, all of them equally probable.
+
+    Args:
+        rng: Draws everything.
+        batch_size: Number of sequences.
+        length: Tokens in each; if odd, the last value is cut off.
+        num_keys: Number of keys, each with a uniform value of its own in each sequence.
+        num_values: Number of values.
+        noise: Probability of noise in a slot. One slot before the last, at a random place, is free of it.
+        num_noise: Number of noise tokens.
+        only_last: Whether the last slot alone is scored.
+    """
+    rows, num_slots = np.arange(batch_size), (length + 1) // 2
+    keys = rng.integers(num_keys, size=(batch_size, num_slots))
+    is_noise = rng.random((batch_size, num_slots)) < noise
+    is_noise[rows, rng.integers(num_slots - 1, size=batch_size)] = False
+    is_noise[:, -1] = False
+    is_new = ~is_noise & (previous(np.where(is_noise, num_keys, keys)) < 0)
+    is_new[:, -1] = False
+    # The largest of uniform numbers stands at a uniform place.
+    keys[:, -1] = keys[rows, np.where(is_new, rng.random(is_new.shape), -1).argmax(axis=1)]
+    values = np.take_along_axis(num_keys + rng.integers(num_values, size=(batch_size, num_keys)), keys, axis=1)
+    noise_tokens = num_keys + num_values + rng.integers(num_noise, size=(batch_size, num_slots, 2))
+    slots = np.where(is_noise[:, :, None], noise_tokens, np.stack([keys, values], axis=2))
+    is_scored = ~is_noise & ~is_new
+    if only_last:
+        is_scored[:, :-1] = False
+    targets = np.full((batch_size, 2 * num_slots), IGNORE, dtype=np.int64)
+    targets[:, 0::2] = np.where(is_scored, values, IGNORE)
+    return Batch(slots.reshape(batch_size, -1)[:, :length], targets[:, :length])
+
+
+def latest_value(
+    inputs: Int[np.ndarray, "batch length"], num_keys: int, num_values: int
+) -> Int[np.ndarray, "batch length"]:
+    """At each position the latest token that is a value; the first token where there is none."""
+    is_value = (num_keys <= inputs) & (inputs < num_keys + num_values)
+    latest = np.maximum.accumulate(np.where(is_value, np.arange(inputs.shape[1]), 0), axis=1)
+    return np.take_along_axis(inputs, latest, axis=1)

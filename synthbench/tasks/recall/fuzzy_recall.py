@@ -1,0 +1,129 @@
+"""The task fuzzy_recall."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import perm
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import Value, knob
+from synthbench.tasks._draws import distinct, previous
+from synthbench.tasks.base import IGNORE, Batch, task
+from synthbench.tasks.recall._base import Recall
+
+ABSENT = -1
+"""Fills motifs that are shorter than the longest."""
+
+
+@task
+@dataclass(frozen=True)
+class FuzzyRecall(Recall):
+    """Read a stream of keys and values of one or more tokens each; after a key that was there before, name its value.
+
+    With ``vocabulary=8``, ``num_keys=2`` and ``max_motif=2``::
+
+        inputs    1 5 1 0 4 7 1 0 4 7 1 5
+        targets   . . . . . . . 4 7 . 5 .
+
+    Keys consist of different tokens from 0 to 3, and values from 4 to 7. Each token of a value is asked at the token
+    before it, the first one at the end of the key. What the keys and values are changes from sequence to sequence. A
+    token shows whether it belongs to a key or a value, so that there is only one way to parse, and the ceiling is 1.
+
+    Tests binding of several tokens to several: keys share tokens, so that all of a key must be compared. The hardest
+    task of MAD, where mechanisms that decay do worst.
+
+    Source: Poli et al. (2024), MAD, as coded. There keys are drawn from all motifs, so that long ones hardly come again
+    but for a probe at the end; the start is padded; keys are of full size in tests; and training asks for every next
+    token. Ours draws ``num_keys`` keys for each sequence and repeats them all, and cuts the stream off.
+    """
+
+    name: ClassVar = "fuzzy_recall"
+    source: ClassVar = "poli2024mad"
+    length: ClassVar = 128
+    sizes: ClassVar[Mapping[str, Mapping[str, Value]]] = {
+        "tiny": {"length": 32, "vocabulary": 8, "num_keys": 4, "max_motif": 2},
+        "small": {"length": length},
+        "hard": {"length": 512, "num_keys": 32},
+    }
+    vocabulary: int = knob(16, "number of tokens: those of values, and as many of keys", low=4, high=4096)
+    num_keys: int = knob(8, "number of keys in a sequence", low=2, high=64)
+    max_motif: int = knob(3, "largest number of tokens in a key, and in a value", low=2, high=5)
+
+    def __post_init__(self) -> None:
+        """Check the knobs, also against each other.
+
+        Raises:
+            UsageError: If a knob lies outside its range, or there are too few motifs.
+        """
+        super().__post_init__()
+        self.check_at_most("max_motif", self.num_answers, "the number of tokens that values are made of")
+        num_motifs = sum(perm(self.num_key_tokens, size) for size in range(1, self.max_motif + 1))
+        self.check_at_most("num_keys", num_motifs, "the number of different keys")
+
+    @property
+    def num_answers(self) -> int:
+        """Half of the vocabulary make up values."""
+        return self.vocabulary // 2
+
+    @property
+    def num_key_tokens(self) -> int:
+        """The other half make up keys."""
+        return self.vocabulary - self.num_answers
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as the knob says."""
+        return self.vocabulary
+
+    @property
+    def min_length(self) -> int:
+        """All keys and their values, and one key again, at their longest."""
+        return 2 * self.max_motif * self.num_keys + self.max_motif
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw different keys and a value for each, then pairs; the last is cut off where the sequence ends."""
+        self.check_length(length)
+        keys = _draw_keys(rng, batch_size, self.num_keys, self.max_motif, self.num_key_tokens)
+        values = _draw_motifs(rng, batch_size * self.num_keys, self.max_motif, self.num_answers).reshape(keys.shape)
+        values[values != ABSENT] += self.num_key_tokens
+        # Backwards a key is as random, and ends where its value begins.
+        pairs = np.concatenate([keys[:, :, ::-1], values], axis=2)
+        answers = np.full_like(pairs, IGNORE)
+        answers[:, :, self.max_motif - 1 : -1] = np.where(values == ABSENT, IGNORE, values)
+
+        rows = np.arange(batch_size)[:, None]
+        drawn = rng.integers(self.num_keys, size=(batch_size, (length + 1) // 2))  # a pair has two tokens or more
+        is_repeat = (previous(drawn) >= 0)[:, :, None]
+        inputs = pairs[rows, drawn].reshape(batch_size, -1)
+        targets = np.where(is_repeat, answers[rows, drawn], IGNORE).reshape(batch_size, -1)
+        is_token = inputs != ABSENT
+        is_kept = is_token & (is_token.cumsum(axis=1) <= length)
+        return Batch(inputs[is_kept].reshape(batch_size, length), targets[is_kept].reshape(batch_size, length))
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The token after the latest copy of the current one, whatever stood before it."""
+        return {"same_token": np.take_along_axis(inputs, previous(inputs) + 1, axis=1)}
+
+
+def _draw_motifs(
+    rng: np.random.Generator, num_motifs: int, max_motif: int, num_tokens: int
+) -> Int[np.ndarray, "motifs max_motif"]:
+    """Draw motifs of distinct tokens, each size up to ``max_motif`` with the same probability."""
+    sizes = rng.integers(1, max_motif + 1, size=(num_motifs, 1))
+    return np.where(np.arange(max_motif) < sizes, distinct(rng, num_motifs, max_motif, num_tokens), ABSENT)
+
+
+def _draw_keys(
+    rng: np.random.Generator, batch_size: int, num_keys: int, max_motif: int, num_tokens: int
+) -> Int[np.ndarray, "batch keys max_motif"]:
+    """Draw motifs that differ within a row: one that equals an earlier one is drawn again."""
+    keys = _draw_motifs(rng, batch_size * num_keys, max_motif, num_tokens)
+    digits = (num_tokens + 1) ** np.arange(max_motif)
+    while True:
+        codes = ((keys - ABSENT) @ digits).reshape(batch_size, num_keys)
+        is_copy = previous(codes).ravel() >= 0
+        if not is_copy.any():
+            return keys.reshape(batch_size, num_keys, max_motif)
+        keys[is_copy] = _draw_motifs(rng, int(is_copy.sum()), max_motif, num_tokens)

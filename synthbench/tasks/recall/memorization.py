@@ -1,0 +1,79 @@
+"""The task memorization."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import Value, knob
+from synthbench.tasks.base import IGNORE, Batch, task
+from synthbench.tasks.recall._base import Recall
+
+PHILOX_KEY = 0x6D656D6F
+"""Draws the values once and for all: they are part of the task."""
+
+
+@task
+@dataclass(frozen=True)
+class Memorization(Recall):
+    """At a blank, name the value of the key before it, which is the same in all sequences.
+
+    With ``num_keys=4``::
+
+        inputs    2 8 0 8 3 8 2 8
+        targets   . 4 . 7 . 6 . 4
+
+    Keys are 0 to 3, values 4 to 7, and the blank is 8. Each value belongs to one key.
+
+    A control: the answer needs the previous token and what was learned about it. It should depend on the parameters of
+    the channel mixer, and hardly on how positions are mixed.
+
+    Source: Poli et al. (2024), MAD, section 3.1. There sequences come from a fixed set.
+    """
+
+    name: ClassVar = "memorization"
+    source: ClassVar = "poli2024mad"
+    length: ClassVar = 32
+    sizes: ClassVar[Mapping[str, Mapping[str, Value]]] = {
+        "tiny": {"length": 16, "num_keys": 16},
+        "small": {"length": length},
+        "hard": {"length": 32, "num_keys": 2048},
+    }
+    not_tested: ClassVar = (
+        "Mixing of positions: the answer depends on the previous token alone, and parameters hold it, not the context."
+    )
+    num_keys: int = knob(128, "number of keys, and of values", low=2, high=32768)
+
+    @property
+    def num_answers(self) -> int:
+        """As many values as keys."""
+        return self.num_keys
+
+    @property
+    def vocab_size(self) -> int:
+        """Keys, values and the blank."""
+        return 2 * self.num_keys + 1
+
+    @property
+    def min_length(self) -> int:
+        """A key and a blank."""
+        return 2
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform keys, each followed by a blank."""
+        self.check_length(length)
+        inputs = np.full((batch_size, length), 2 * self.num_keys)
+        targets = np.full_like(inputs, IGNORE)
+        keys = rng.integers(self.num_keys, size=(batch_size, (length + 1) // 2))
+        inputs[:, 0::2] = keys
+        targets[:, 1::2] = _values(self.num_keys)[keys[:, : length // 2]]
+        return Batch(inputs, targets)
+
+
+@cache
+def _values(num_keys: int) -> Int[np.ndarray, " keys"]:
+    """The value of each key, as a token."""
+    return num_keys + np.random.Generator(np.random.Philox(key=PHILOX_KEY)).permutation(num_keys)

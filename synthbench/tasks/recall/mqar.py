@@ -1,0 +1,107 @@
+"""The task mqar."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import Value, knob
+from synthbench.tasks._draws import distinct
+from synthbench.tasks.base import Batch, Task, task
+from synthbench.tasks.recall._base import Recall
+from synthbench.tasks.recall._queries import ask, look_up
+
+
+@task
+@dataclass(frozen=True)
+class Mqar(Recall):
+    """Read pairs of a key and a value; then, whenever a key comes again, name its value.
+
+    With ``vocabulary=9`` and ``num_pairs=2``::
+
+        inputs    3 5 1 7 8 8 1 8 3 8 8 8
+        targets   . . . . . . 7 . 5 . . .
+
+    Keys are 0 to 3, values 4 to 7, and the blank is 8. Values are distinct, like keys. Each key is asked once. How far
+    from the pairs follows a power law; the key that was read first draws its place first and tends to be asked first.
+
+    Tests associative recall of many pairs at once. Softmax attention keeps them all. A mechanism whose state has a
+    fixed size fails when they outgrow it: linear attention first, then gates, then the delta rule.
+
+    Source: Arora et al. (2024), Zoology, as coded, but for its several passes over the pairs. There the noise may be a
+    blank as well.
+    """
+
+    name: ClassVar = "mqar"
+    source: ClassVar = "arora2024zoology"
+    length: ClassVar = 128
+    sizes: ClassVar[Mapping[str, Mapping[str, Value]]] = {
+        "tiny": {"length": 32, "num_pairs": 4, "vocabulary": 33},
+        "small": {"length": length},
+        "hard": {"length": 512, "num_pairs": 64, "vocabulary": 1024},
+    }
+    num_pairs: int = knob(16, "number of pairs, each of which is asked once", low=1, high=4096)
+    vocabulary: int = knob(512, "number of tokens: values, as many keys, and the blank", low=4, high=65536)
+    alpha: float = knob(0.01, "places have probabilities in proportion to place ** (alpha - 1)", low=0, high=1)
+    filler: Literal["blank", "noise"] = knob("blank", "what stands between the queries: blanks, or any key or value")
+
+    def __post_init__(self) -> None:
+        """Check the knobs, also against each other.
+
+        Raises:
+            UsageError: If a knob lies outside its range, or there are fewer keys than pairs.
+        """
+        super().__post_init__()
+        self.check_at_most("num_pairs", self.num_key_tokens, "the number of keys in the vocabulary")
+
+    @property
+    def num_answers(self) -> int:
+        """Half of the vocabulary are values."""
+        return self.vocabulary // 2
+
+    @property
+    def num_key_tokens(self) -> int:
+        """The other half, without the blank, are keys."""
+        return self.vocabulary - 1 - self.num_answers
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as the knob says."""
+        return self.vocabulary
+
+    @property
+    def min_length(self) -> int:
+        """Two tokens for each pair and two for each query."""
+        return 4 * self.num_pairs
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw distinct keys and distinct values; fill what follows them, and ask for each key."""
+        self.check_length(length)
+        blank, end = self.vocabulary - 1, 2 * self.num_pairs
+        keys = distinct(rng, batch_size, self.num_pairs, self.num_key_tokens)
+        values = self.num_key_tokens + distinct(rng, batch_size, self.num_pairs, self.num_answers)
+        inputs = np.full((batch_size, length), blank)
+        if self.filler == "noise":
+            inputs[:, end:] = rng.integers(blank, size=(batch_size, length - end))
+        inputs[:, 0:end:2] = keys
+        inputs[:, 1:end:2] = values
+        targets = ask(rng, inputs, keys[:, :, None], values, end, self.alpha)
+        return Batch(inputs, targets)
+
+    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
+        """``factor`` times the pairs, in as many times the length."""
+        return replace(self, num_pairs=factor * self.num_pairs), factor * length
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The value read last, and the values in the order of the pairs, one more at each query."""
+        end = 2 * self.num_pairs
+        keys, values = inputs[:, 0:end:2], inputs[:, 1:end:2]
+        is_query = look_up(keys, np.ones_like(keys), inputs, self.vocabulary)
+        is_query[:, :end] = 0
+        query = np.clip(is_query.cumsum(axis=1) - 1, 0, self.num_pairs - 1)
+        return {
+            "last_value": np.broadcast_to(values[:, -1:], inputs.shape),
+            "same_order": np.take_along_axis(values, query, axis=1),
+        }

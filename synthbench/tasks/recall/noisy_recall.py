@@ -1,0 +1,83 @@
+"""The task noisy_recall."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import Value, knob
+from synthbench.tasks.base import Batch, task
+from synthbench.tasks.recall._base import Recall
+from synthbench.tasks.recall._stream import latest_value, sample_stream
+
+
+@task
+@dataclass(frozen=True)
+class NoisyRecall(Recall):
+    """Read keys, each followed by its value, with noise among them; at a key that was there before, name its value.
+
+    With ``vocabulary=8`` and ``num_noise=2``::
+
+        inputs    2 6 9 8 0 4 2 6 8 8 0 4
+        targets   . . . . . . 6 . . . 4 .
+
+    Keys are 0 to 3, values 4 to 7, and noise is 8 and 9; it takes the place of a key and its value. What a key's value
+    is changes from sequence to sequence. The last key was there before.
+
+    Tests associative recall of what matters. A gate or a delta rule that sees the input can keep noise out of the
+    state; a mixer that is linear and time-invariant cannot.
+
+    Source: Poli et al. (2024), MAD, as coded. There training asks for every next token, in a fixed set of sequences;
+    ours scores what is tested there.
+    """
+
+    name: ClassVar = "noisy_recall"
+    source: ClassVar = "poli2024mad"
+    length: ClassVar = 128
+    sizes: ClassVar[Mapping[str, Mapping[str, Value]]] = {
+        "tiny": {"length": 32, "vocabulary": 8, "num_noise": 4},
+        "small": {"length": length},
+        "hard": {"length": 512, "vocabulary": 128, "noise": 0.6},
+    }
+    vocabulary: int = knob(16, "number of tokens without noise: values, and as many keys", low=4, high=4096)
+    num_noise: int = knob(16, "number of noise tokens", low=1, high=4096)
+    noise: float = knob(0.2, "probability of noise in place of a key and its value", low=0, high=1)
+
+    @property
+    def num_answers(self) -> int:
+        """Half of the vocabulary are values."""
+        return self.vocabulary // 2
+
+    @property
+    def num_keys(self) -> int:
+        """The other half are keys."""
+        return self.vocabulary - self.num_answers
+
+    @property
+    def vocab_size(self) -> int:
+        """Keys, values and noise."""
+        return self.vocabulary + self.num_noise
+
+    @property
+    def min_length(self) -> int:
+        """One pair and its key."""
+        return 3
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw a value for each key, then keys or noise; the last key is one of those before it."""
+        self.check_length(length)
+        return sample_stream(
+            rng,
+            batch_size,
+            length,
+            num_keys=self.num_keys,
+            num_values=self.num_answers,
+            noise=self.noise,
+            num_noise=self.num_noise,
+        )
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The latest value, whatever its key."""
+        return {"latest_value": latest_value(inputs, self.num_keys, self.num_answers)}

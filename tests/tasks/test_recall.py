@@ -1,0 +1,371 @@
+"""The recall tasks: a reader for each goes through a sequence token by token and says what it must answer."""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synthbench.errors import UsageError
+from synthbench.tasks.base import IGNORE, TASKS, Task
+from synthbench.tasks.recall._queries import ask
+from synthbench.tasks.recall.composite_recall import CompositeRecall
+from synthbench.tasks.recall.fuzzy_recall import FuzzyRecall
+from synthbench.tasks.recall.in_context_recall import InContextRecall
+from synthbench.tasks.recall.memorization import Memorization
+from synthbench.tasks.recall.mqar import Mqar
+from synthbench.tasks.recall.noisy_recall import NoisyRecall
+from synthbench.tasks.recall.overwrite_recall import OverwriteRecall
+
+SEEDS = st.integers(0, 2**32 - 1)
+Check = Callable[..., None]
+
+
+def read_pairs(task: Any, inputs: list[int]) -> Iterator[int]:
+    """mqar and overwrite_recall: the later of two values replaces the earlier one."""
+    values: dict[int, int] = {}
+    key, end = IGNORE, 2 * task.num_pairs
+    for position, token in enumerate(inputs):
+        if position >= end:
+            yield values.get(token, IGNORE)
+            continue
+        if position % 2:
+            values[key] = token
+        key = token
+        yield IGNORE
+
+
+def read_composite(task: Any, inputs: list[int]) -> Iterator[int]:
+    values: dict[tuple[int, ...], int] = {}
+    for position, token in enumerate(inputs):
+        if position >= 3 * task.num_pairs:
+            yield values.get((inputs[position - 1], token), IGNORE)
+            continue
+        if position % 3 == 2:
+            values[inputs[position - 2], inputs[position - 1]] = token
+        yield IGNORE
+
+
+def read_stream(task: Any, inputs: list[int]) -> Iterator[int]:
+    """in_context_recall and noisy_recall, whose noise is neither key nor value."""
+    values: dict[int, int] = {}
+    key, num_keys = IGNORE, task.num_keys
+    for token in inputs:
+        if token < num_keys:
+            key = token
+            yield values.get(key, IGNORE)
+            continue
+        if token < task.vocabulary:
+            values[key] = token
+        yield IGNORE
+
+
+def read_fuzzy(task: Any, inputs: list[int]) -> Iterator[int]:
+    """At each token of a key as if the key ended there: where it goes on, nothing is asked."""
+    values: dict[tuple[int, ...], list[int]] = {}
+    key: list[int] = []
+    value: list[int] = []
+    num_key_tokens = task.num_key_tokens
+    for token in inputs:
+        if token < num_key_tokens:
+            if value:
+                values[tuple(key)] = value
+                key, value = [], []
+            key.append(token)
+        else:
+            value.append(token)
+        known = values.get(tuple(key), [])
+        yield known[len(value)] if len(value) < len(known) else IGNORE
+
+
+@cache
+def memorized(num_keys: int) -> dict[int, int]:
+    """The value of each key, learned from samples."""
+    inputs, targets = Memorization(num_keys=num_keys).sample(np.random.default_rng(9), 40 * num_keys, 2)
+    return dict(zip(inputs[:, 0].tolist(), targets[:, 1].tolist(), strict=True))
+
+
+def read_memorized(task: Any, inputs: list[int]) -> Iterator[int]:
+    for position, token in enumerate(inputs):
+        is_blank = token == 2 * task.num_keys
+        yield memorized(task.num_keys)[inputs[position - 1]] if is_blank else IGNORE
+
+
+READERS = {
+    "mqar": read_pairs,
+    "overwrite_recall": read_pairs,
+    "composite_recall": read_composite,
+    "in_context_recall": read_stream,
+    "noisy_recall": read_stream,
+    "fuzzy_recall": read_fuzzy,
+    "memorization": read_memorized,
+}
+
+
+def oracle(task: Any, inputs: Any) -> Any:
+    return np.array([list(READERS[task.name](task, sequence)) for sequence in inputs.tolist()])
+
+
+def reference(task: Any, inputs: list[int]) -> list[set[int]]:
+    """What the reader says, where it is asked."""
+    targets = [{answer} for answer in READERS[task.name](task, inputs)]
+    if getattr(task, "filler", "blank") == "noise":  # noise may look like a query
+        return [target | {IGNORE} for target in targets]
+    if getattr(task, "scored", "repeats") == "probe":
+        last = max(position for position, token in enumerate(inputs) if token < task.num_keys)
+        return [target if position == last else {IGNORE} for position, target in enumerate(targets)]
+    if task.name == "fuzzy_recall":
+        is_value = [token >= task.num_key_tokens for token in inputs]
+        within = [target if follows else {IGNORE} for target, follows in zip(targets, is_value[1:], strict=False)]
+        return [*within, targets[-1] | {IGNORE}]
+    return targets
+
+
+LADDER = [(name, size) for name in READERS for size in ("tiny", "small", "hard")]
+ODD: list[tuple[Task, int]] = [
+    (Mqar(num_pairs=5, vocabulary=13, alpha=1.0, filler="noise"), 29),
+    (Mqar(num_pairs=3, vocabulary=8, alpha=0.0), 12),
+    (OverwriteRecall(num_keys=3, num_rewritten=3, vocabulary=9), 21),
+    (CompositeRecall(num_pairs=9, grid=3, num_values=5), 58),
+    (InContextRecall(vocabulary=9, scored="probe"), 21),
+    (NoisyRecall(vocabulary=9, num_noise=1, noise=0.9), 21),
+    (FuzzyRecall(vocabulary=7, num_keys=2), 17),
+    (FuzzyRecall(vocabulary=11, num_keys=9, max_motif=5), 121),
+    (Memorization(num_keys=3), 5),
+]
+
+
+@pytest.mark.parametrize(("name", "size"), LADDER)
+def test_every_size_holds_its_bounds(assert_task_holds: Check, name: str, size: str) -> None:
+    assert_task_holds(*TASKS[name].of_size(size), oracle)
+
+
+@pytest.mark.parametrize(("task", "length"), ODD, ids=[task.name for task, _ in ODD])
+def test_odd_knobs_and_lengths_hold_their_bounds(assert_task_holds: Check, task: Task, length: int) -> None:
+    assert_task_holds(task, length, oracle)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_worked_example_of_the_docstring_is_true(assert_example_holds: Check, name: str) -> None:
+    assert_example_holds(name, reference)
+
+
+@given(
+    seed=SEEDS,
+    num_pairs=st.integers(1, 8),
+    spare=st.integers(0, 9),
+    more=st.integers(0, 20),
+    alpha=st.floats(0, 1),
+    filler=st.sampled_from(["blank", "noise"]),
+)
+def test_mqar_asks_each_key_once_for_its_value(
+    assert_targets_follow: Check, seed: int, num_pairs: int, spare: int, more: int, alpha: float, filler: Any
+) -> None:
+    task = Mqar(num_pairs=num_pairs, vocabulary=2 * num_pairs + 2 + spare, alpha=alpha, filler=filler)
+    length = 4 * num_pairs + more
+    assert_targets_follow(task, reference, seed, length)
+
+    for inputs, targets in zip(*task.sample(np.random.default_rng(seed), 4, length), strict=True):
+        keys, values = inputs[0 : 2 * num_pairs : 2], inputs[1 : 2 * num_pairs : 2]
+        assert len(set(keys)) == len(set(values)) == num_pairs
+        assert keys.max() < task.num_key_tokens <= values.min() <= values.max() < task.vocabulary - 1
+        assert sorted(inputs[targets != IGNORE]) == sorted(keys)
+
+
+@given(
+    seed=SEEDS, num_keys=st.integers(1, 8), twice=st.integers(0, 8), spare=st.integers(0, 9), more=st.integers(0, 20)
+)
+def test_overwrite_recall_asks_each_key_once_for_its_latest_value(
+    assert_targets_follow: Check, seed: int, num_keys: int, twice: int, spare: int, more: int
+) -> None:
+    num_rewritten = min(twice, num_keys)
+    task = OverwriteRecall(num_keys=num_keys, num_rewritten=num_rewritten, vocabulary=2 * num_keys + 2 + spare)
+    length = task.min_length + more
+    assert_targets_follow(task, reference, seed, length)
+
+    for inputs, targets in zip(*task.sample(np.random.default_rng(seed), 4, length), strict=True):
+        pairs = inputs[: 2 * task.num_pairs].reshape(-1, 2).tolist()
+        assert len({tuple(pair) for pair in pairs}) == num_keys + num_rewritten
+        assert sorted(inputs[targets != IGNORE]) == sorted({key for key, _ in pairs})
+
+
+@given(seed=SEEDS, grid=st.integers(2, 5), share=st.floats(0, 1), num_values=st.integers(2, 9), more=st.integers(0, 20))
+def test_composite_recall_asks_each_key_once_for_its_value(
+    assert_targets_follow: Check, seed: int, grid: int, share: float, num_values: int, more: int
+) -> None:
+    task = CompositeRecall(num_pairs=max(1, int(share * grid**2)), grid=grid, num_values=num_values)
+    length = task.min_length + more
+    assert_targets_follow(task, reference, seed, length)
+
+    for inputs, targets in zip(*task.sample(np.random.default_rng(seed), 4, length), strict=True):
+        asked = np.flatnonzero(targets != IGNORE)
+        keys = inputs[: 3 * task.num_pairs].reshape(-1, 3)[:, :2].tolist()
+        assert sorted(zip(inputs[asked - 1], inputs[asked], strict=True)) == sorted(map(tuple, keys))
+
+
+@given(
+    seed=SEEDS, length=st.integers(3, 40), vocabulary=st.integers(4, 20), scored=st.sampled_from(["repeats", "probe"])
+)
+def test_in_context_recall_asks_keys_that_come_again(
+    assert_targets_follow: Check, seed: int, length: int, vocabulary: int, scored: Any
+) -> None:
+    assert_targets_follow(InContextRecall(vocabulary=vocabulary, scored=scored), reference, seed, length)
+
+
+@given(
+    seed=SEEDS,
+    length=st.integers(3, 40),
+    vocabulary=st.integers(4, 20),
+    num_noise=st.integers(1, 5),
+    noise=st.floats(0, 1),
+)
+def test_noisy_recall_asks_keys_that_come_again(
+    assert_targets_follow: Check, seed: int, length: int, vocabulary: int, num_noise: int, noise: float
+) -> None:
+    task = NoisyRecall(vocabulary=vocabulary, num_noise=num_noise, noise=noise)
+    assert_targets_follow(task, reference, seed, length)
+
+
+@given(
+    seed=SEEDS,
+    num_keys=st.integers(2, 6),
+    max_motif=st.integers(2, 4),
+    vocabulary=st.integers(12, 20),
+    more=st.integers(0, 30),
+)
+def test_fuzzy_recall_asks_values_of_keys_that_come_again(
+    assert_targets_follow: Check, seed: int, num_keys: int, max_motif: int, vocabulary: int, more: int
+) -> None:
+    task = FuzzyRecall(vocabulary=vocabulary, num_keys=num_keys, max_motif=max_motif)
+    assert_targets_follow(task, reference, seed, task.min_length + more)
+
+
+@given(seed=SEEDS, num_keys=st.integers(2, 9), length=st.integers(2, 40))
+def test_memorization_gives_every_key_the_same_value_always(
+    assert_targets_follow: Check, seed: int, num_keys: int, length: int
+) -> None:
+    assert sorted(memorized(num_keys).values()) == list(range(num_keys, 2 * num_keys))
+    assert_targets_follow(Memorization(num_keys=num_keys), reference, seed, length)
+
+
+@pytest.mark.parametrize("task", [InContextRecall(vocabulary=4), NoisyRecall(vocabulary=4)])
+def test_the_last_key_was_there_before_and_is_any_of_those(task: Task) -> None:
+    inputs, targets = task.sample(np.random.default_rng(0), 20_000, 8)
+    keys = np.where(inputs[:, ::2] < 2, inputs[:, ::2], -1)
+    has_both = (keys[:, :-1] == 0).any(axis=1) & (keys[:, :-1] == 1).any(axis=1)
+
+    assert (targets[:, -2] != IGNORE).all()
+    assert abs(keys[has_both, -1].mean() - 0.5) < 4 * 0.5 / has_both.sum() ** 0.5
+
+
+def test_noisy_recall_draws_noise_as_often_as_asked() -> None:
+    inputs, _ = NoisyRecall(noise=0.4).sample(np.random.default_rng(0), 4000, 42)
+    is_noise = inputs >= 16
+
+    assert (is_noise[:, ::2] == is_noise[:, 1::2]).all()
+    # Of 20 slots before the last, one is free of noise.
+    assert abs(is_noise[:, :40].mean() - 0.4 * 19 / 20) < 4 * (0.24 / 80_000) ** 0.5
+
+
+def test_fuzzy_recall_draws_motifs_of_every_size_without_repetition() -> None:
+    task = FuzzyRecall(vocabulary=12, num_keys=3, max_motif=4)
+    inputs, _ = task.sample(np.random.default_rng(0), 500, 60)
+    is_key = inputs < task.num_key_tokens
+    sizes = set()
+    for sequence, kinds in zip(inputs, is_key, strict=True):
+        motifs = np.split(sequence, np.flatnonzero(kinds[1:] != kinds[:-1]) + 1)
+        assert len({tuple(motif) for motif in motifs[:-1] if motif[0] < task.num_key_tokens}) <= 3
+        for motif in motifs:
+            assert len(set(motif)) == len(motif)
+            sizes.add(len(motif))
+
+    assert sizes == {1, 2, 3, 4}
+
+
+def test_the_first_value_is_right_for_keys_written_once_and_for_no_other() -> None:
+    task = OverwriteRecall()
+    inputs, targets = task.sample(np.random.default_rng(0), 200, 64)
+    is_right = (task.shortcuts(inputs)["first_value"] == targets).sum(axis=1)
+
+    assert (is_right == task.num_keys - task.num_rewritten).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "load"),
+    [("mqar", ["num_pairs"]), ("overwrite_recall", ["num_keys", "num_rewritten"]), ("composite_recall", ["num_pairs"])],
+)
+def test_stretching_multiplies_the_load_with_the_length(name: str, load: list[str]) -> None:
+    task = TASKS[name]()
+    harder, length = task.stretched(task.length, 4)
+
+    assert length == 4 * task.length
+    assert [getattr(harder, knob) for knob in load] == [4 * getattr(task, knob) for knob in load]
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs", "reason"),
+    [
+        ("mqar", {"vocabulary": 32}, r"num_pairs of task 'mqar' is 16; allowed: at most 15, the number of keys"),
+        ("overwrite_recall", {"vocabulary": 16}, r"num_keys of .* is 8; allowed: at most 7, the number of keys in the"),
+        ("overwrite_recall", {"num_keys": 3}, r"num_rewritten of .* is 4; allowed: at most 3, the number of keys in a"),
+        ("composite_recall", {"grid": 3}, r"num_pairs of .* is 16; allowed: at most 9, the number of cells"),
+        ("fuzzy_recall", {"vocabulary": 4}, r"max_motif of .* is 3; allowed: at most 2, the number of tokens"),
+        ("fuzzy_recall", {"vocabulary": 6, "num_keys": 16}, r"num_keys of .* is 16; allowed: at most 15, .* different"),
+    ],
+)
+def test_knobs_that_contradict_each_other_are_refused(name: str, knobs: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        TASKS[name](**knobs)
+
+
+@pytest.mark.parametrize(
+    ("name", "shortest"),
+    [
+        ("mqar", 64),
+        ("overwrite_recall", 40),
+        ("composite_recall", 96),
+        ("in_context_recall", 3),
+        ("noisy_recall", 3),
+        ("fuzzy_recall", 51),
+        ("memorization", 2),
+    ],
+)
+def test_shorter_sequences_are_refused(name: str, shortest: int) -> None:
+    task = TASKS[name]()
+    rng = np.random.default_rng(0)
+    assert task.sample(rng, 1, shortest).inputs.shape == (1, shortest)
+    for call in (task.floor, task.ceiling, lambda length: task.sample(rng, 1, length)):
+        with pytest.raises(
+            UsageError, match=f"length of task '{name}' is {shortest - 1}; allowed: {shortest} and more"
+        ):
+            call(shortest - 1)
+
+
+def assert_shares(outcomes: Any, expected: dict[tuple[int, ...], float]) -> None:
+    found, counts = np.unique(outcomes, axis=0, return_counts=True)
+    assert set(map(tuple, found.tolist())) == set(expected)
+    for outcome, count in zip(found.tolist(), counts, strict=True):
+        share = expected[tuple(outcome)]
+        assert abs(count / len(outcomes) - share) < 4.5 * (share * (1 - share) / len(outcomes)) ** 0.5
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_keys_draw_their_places_one_after_the_other_by_the_power_law(alpha: float) -> None:
+    keys = np.tile([[[7], [8]]], (20_000, 1, 1))
+    inputs = np.zeros((20_000, 6), dtype=np.int64)
+    targets = ask(np.random.default_rng(0), inputs, keys, keys[:, :, 0], 0, alpha)
+    places = np.stack([(targets == key).argmax(axis=1) // 2 for key in (7, 8)], axis=1)
+    weights = [slot ** (alpha - 1) for slot in (1, 2, 3)]
+
+    assert_shares(
+        places,
+        {
+            (i, j): weights[i] / sum(weights) * weights[j] / (sum(weights) - weights[i])
+            for i in range(3)
+            for j in range(3)
+            if i != j
+        },
+    )
