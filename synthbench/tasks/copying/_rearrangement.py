@@ -1,0 +1,93 @@
+"""What the tasks share that write the symbols of a string in some order."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import knob
+from synthbench.tasks._transduction import Transduction
+from synthbench.tasks.base import Batch, Bound
+
+Slots = Int[np.ndarray, "... slots"]
+Lengths = Int[np.ndarray, "batch 1"]
+Order = Callable[[Slots, Lengths], Slots]
+"""Which symbol of a string each slot asks for, counted from 0, given the slots and the lengths of the strings."""
+
+
+def _backwards(slots: Slots, string_lengths: Lengths) -> Slots:
+    asked: Slots = string_lengths - 1 - slots
+    return asked
+
+
+def _twice(slots: Slots, string_lengths: Lengths) -> Slots:
+    asked: Slots = slots % string_lengths
+    return asked
+
+
+def _odds_first(slots: Slots, string_lengths: Lengths) -> Slots:
+    num_odd = (string_lengths + 1) // 2
+    return np.where(slots < num_odd, 2 * slots, 2 * (slots - num_odd) + 1)
+
+
+ORDERS: Mapping[str, Order] = MappingProxyType(
+    {
+        "forwards": lambda slots, _string_lengths: slots,
+        "backwards": _backwards,
+        "twice": _twice,
+        "odds first": _odds_first,
+        "latest symbol": lambda _slots, string_lengths: string_lengths - 1,
+    }
+)
+SHORTCUTS = ("forwards", "backwards", "latest symbol")
+"""Orders that get by without more than recall at a fixed place or in one direction."""
+
+
+@dataclass(frozen=True)
+class Rearrangement(Transduction):
+    """A string of uniform symbols, of which each slot asks for one; the symbols are the first ids."""
+
+    order: ClassVar[str]
+    """What makes the task: a key of ``ORDERS``."""
+    num_symbols: int = knob(16, "number of symbols that strings are made of", low=2, high=65536)
+
+    @property
+    def vocab_size(self) -> int:
+        """The symbols, the separator, the blank and the padding."""
+        return self.num_symbols + 3
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform symbols; their number is uniform as well."""
+        self.check_length(length)
+        longest = self.longest(length)
+        string_lengths = self.draw_lengths(rng, batch_size, length)
+        strings = rng.integers(self.num_symbols, size=(batch_size, longest))
+        slots = np.arange((self.tokens_per_symbol - 1) * longest)
+        answers = _read(strings, self.order, slots, string_lengths)
+        return self.lay_out(strings, string_lengths, answers, (self.tokens_per_symbol - 1) * string_lengths, length)
+
+    def floor(self, length: int) -> Bound:
+        """One in ``num_symbols``: all symbols are equally probable in every slot."""
+        self.check_length(length)
+        return Bound(1 / self.num_symbols)
+
+    def ceiling(self, length: int) -> Bound:
+        """The whole string has been read."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """Other orders; where one asks for more symbols than there are, it repeats the outermost."""
+        string_lengths = self.string_lengths(inputs)
+        slots = np.arange(inputs.shape[1]) - string_lengths - 1
+        return {name: _read(inputs, name, slots, string_lengths) for name in SHORTCUTS if name != self.order}
+
+
+def _read(
+    strings: Int[np.ndarray, "batch longest"], order: str, slots: Slots, string_lengths: Lengths
+) -> Int[np.ndarray, "batch slots"]:
+    asked = np.clip(ORDERS[order](slots, string_lengths), 0, string_lengths - 1)
+    return np.take_along_axis(strings, np.broadcast_to(asked, (len(strings), slots.shape[-1])), axis=1)

@@ -1,0 +1,72 @@
+"""The task bottleneck_compression."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class BottleneckCompression(Task):
+    """Read symbols and a summary token; from the summary's vector alone, write every symbol at its position.
+
+    With ``num_symbols=8``, the summary token is 8::
+
+        inputs    3 1 4 1 5 8
+        targets   3 1 4 1 5 .
+
+    Tests how much of a sequence one vector holds: the answers are read from the last position's vector and a code of
+    the position asked, so attention has no advantage over a recurrence, which holds its past in a state anyway.
+
+    Source: Poli et al. (2024), compression. They also score the summary token itself.
+    """
+
+    name: ClassVar = "bottleneck_compression"
+    source: ClassVar = "poli2024mad"
+    readout: ClassVar = "bottleneck"
+    length: ClassVar = 32
+    sizes: ClassVar = {
+        "tiny": {"length": 9, "num_symbols": 4},
+        "small": {"length": length},
+        "hard": {"length": 128, "num_symbols": 63},
+    }
+    num_symbols: int = knob(15, "number of symbols, the summary token not counted", low=2, high=65536)
+
+    @property
+    def vocab_size(self) -> int:
+        """The symbols and the summary token."""
+        return self.num_symbols + 1
+
+    @property
+    def min_length(self) -> int:
+        """One symbol and the summary token."""
+        return 2
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform symbols; the summary token ends the sequence."""
+        self.check_length(length)
+        inputs = rng.integers(self.num_symbols, size=(batch_size, length))
+        targets = inputs.copy()
+        inputs[:, -1] = self.num_symbols
+        targets[:, -1] = IGNORE
+        return Batch(inputs, targets)
+
+    def floor(self, length: int) -> Bound:
+        """One in ``num_symbols``, whatever the length."""
+        self.check_length(length)
+        return Bound(1 / self.num_symbols)
+
+    def ceiling(self, length: int) -> Bound:
+        """All symbols have been read when the summary is made; what a vector of some width can hold does not count."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """Only the later half is kept."""
+        is_late = np.arange(inputs.shape[1]) >= (inputs.shape[1] - 1) // 2
+        return {"later half": np.where(is_late, inputs, 0)}

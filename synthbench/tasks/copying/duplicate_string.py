@@ -1,0 +1,35 @@
+"""The task duplicate_string."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from synthbench.tasks.base import task
+from synthbench.tasks.copying._rearrangement import Rearrangement
+
+
+@task
+@dataclass(frozen=True)
+class DuplicateString(Rearrangement):
+    """Read a string and a separator, then write the string twice.
+
+    With ``num_symbols=8``, the separator is 8, the blank 9 and the padding 10::
+
+        inputs    3 1 8 9 9 9 9 10 10 10
+        targets   . . . 3 1 3 1  .  .  .
+
+    Tests copying, and starting over: the end of the first copy is not marked, so the string's length must be known.
+    Networks with a tape solve it at any length; a queue that is emptied by the first copy gets half.
+
+    Source: Delétang et al. (2023), context-sensitive tasks. They use 2 symbols; the separator is ours.
+    """
+
+    name: ClassVar = "duplicate_string"
+    source: ClassVar = "deletang2023chomsky"
+    length: ClassVar = 121
+    sizes: ClassVar = {
+        "tiny": {"length": 25, "num_symbols": 4},
+        "small": {"length": length},
+        "hard": {"length": 289, "num_symbols": 64},
+    }
+    tokens_per_symbol: ClassVar = 3
+    order: ClassVar = "twice"

@@ -1,0 +1,35 @@
+"""The task odds_first."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from synthbench.tasks.base import task
+from synthbench.tasks.copying._rearrangement import Rearrangement
+
+
+@task
+@dataclass(frozen=True)
+class OddsFirst(Rearrangement):
+    """Read a string and a separator, then write its first, third, fifth symbol and so on, then the second, fourth, ...
+
+    With ``num_symbols=8``, the separator is 8, the blank 9 and the padding 10::
+
+        inputs    3 1 4 2 5 8 9 9 9 9 9 10
+        targets   . . . . . . 3 4 5 1 2  .
+
+    Tests addressing by position: the symbol that a slot asks for is neither at a fixed distance nor next to the one
+    before. Networks with a tape solve it at any length.
+
+    Source: Delétang et al. (2023), context-sensitive tasks, where positions are counted from 1 as here. Their code
+    begins with the second symbol and thus contradicts its documentation. They use 2 symbols; the separator is ours.
+    """
+
+    name: ClassVar = "odds_first"
+    source: ClassVar = "deletang2023chomsky"
+    length: ClassVar = 81
+    sizes: ClassVar = {
+        "tiny": {"length": 21, "num_symbols": 4},
+        "small": {"length": length},
+        "hard": {"length": 257, "num_symbols": 64},
+    }
+    order: ClassVar = "odds first"

@@ -1,0 +1,34 @@
+"""The task reverse_string."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from synthbench.tasks.base import task
+from synthbench.tasks.copying._rearrangement import Rearrangement
+
+
+@task
+@dataclass(frozen=True)
+class ReverseString(Rearrangement):
+    """Read a string and a separator, then write the string backwards.
+
+    With ``num_symbols=8``, the separator is 8, the blank 9 and the padding 10::
+
+        inputs    3 1 4 8 9 9 9 10 10
+        targets   . . . . 4 1 3  .  .
+
+    Tests a stack: the last symbol read is the first written. Networks with a stack or a tape solve it at any length;
+    other recurrences, and attention with absolute positions, at the lengths of training only.
+
+    Source: Delétang et al. (2023), deterministic context-free tasks. They use 2 symbols; the separator is ours.
+    """
+
+    name: ClassVar = "reverse_string"
+    source: ClassVar = "deletang2023chomsky"
+    length: ClassVar = 81
+    sizes: ClassVar = {
+        "tiny": {"length": 21, "num_symbols": 4},
+        "small": {"length": length},
+        "hard": {"length": 257, "num_symbols": 64},
+    }
+    order: ClassVar = "backwards"

@@ -1,0 +1,87 @@
+"""The task selective_copying."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class SelectiveCopying(Task):
+    """Read a few symbols scattered among blanks, then write them in order.
+
+    With ``num_symbols=8`` and ``num_tokens=3``, the blank is 8 and the separator 9::
+
+        inputs    8 3 8 8 1 4 8 9 8 8 8
+        targets   . . . . . . . . 3 1 4
+
+    Tests storing by content: what is a symbol is kept, what is a blank is not. Attention and selective recurrences
+    solve it; mixers that do the same at every position, such as convolutions and linear time-invariant recurrences,
+    cannot, and a fixed-size state is full when the symbols are many.
+
+    Source: Poli et al. (2024), selective copying. Out of range both the symbols and the blanks are more.
+    """
+
+    name: ClassVar = "selective_copying"
+    source: ClassVar = "poli2024mad"
+    length: ClassVar = 128
+    sizes: ClassVar = {
+        "tiny": {"length": 24, "num_symbols": 6, "num_tokens": 4},
+        "small": {"length": length},
+        "hard": {"length": 512, "num_symbols": 62, "num_tokens": 64},
+    }
+    num_symbols: int = knob(14, "number of symbols, the blank and the separator not counted", low=2, high=65536)
+    num_tokens: int = knob(16, "number of symbols to copy", low=1, high=65536)
+
+    @property
+    def vocab_size(self) -> int:
+        """The symbols, the blank and the separator."""
+        return self.num_symbols + 2
+
+    @property
+    def min_length(self) -> int:
+        """No blanks among the symbols, the separator, and a slot for each symbol."""
+        return 2 * self.num_tokens + 1
+
+    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
+        """``factor`` times the symbols among ``factor`` times the blanks."""
+        return dataclasses.replace(self, num_tokens=factor * self.num_tokens), factor * (length - 1) + 1
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform symbols and a random subset of the places."""
+        self.check_length(length)
+        num_places = length - self.num_tokens - 1
+        # The positions of the smallest of uniform numbers are a uniform subset.
+        keys = rng.random((batch_size, num_places))
+        places = np.sort(np.argpartition(keys, self.num_tokens - 1, axis=1)[:, : self.num_tokens], axis=1)
+        symbols = rng.integers(self.num_symbols, size=places.shape)
+        inputs = np.full((batch_size, length), self.num_symbols)
+        np.put_along_axis(inputs, places, symbols, axis=1)
+        inputs[:, num_places] = self.num_symbols + 1
+        targets = np.full_like(inputs, IGNORE)
+        targets[:, num_places + 1 :] = symbols
+        return Batch(inputs, targets)
+
+    def floor(self, length: int) -> Bound:
+        """One in ``num_symbols``, whatever the length."""
+        self.check_length(length)
+        return Bound(1 / self.num_symbols)
+
+    def ceiling(self, length: int) -> Bound:
+        """All symbols have been read."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The tokens at the places where the symbols stand on average."""
+        num_places = inputs.shape[1] - self.num_tokens - 1
+        places = np.arange(1, self.num_tokens + 1) * (num_places + 1) // (self.num_tokens + 1) - 1
+        predictions = np.zeros_like(inputs)
+        predictions[:, num_places + 1 :] = inputs[:, places]
+        return {"average places": predictions}

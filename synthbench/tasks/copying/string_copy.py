@@ -1,0 +1,34 @@
+"""The task string_copy."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from synthbench.tasks.base import task
+from synthbench.tasks.copying._rearrangement import Rearrangement
+
+
+@task
+@dataclass(frozen=True)
+class StringCopy(Rearrangement):
+    """Read a string and a separator, then write the string.
+
+    With ``num_symbols=8``, the separator is 8, the blank 9 and the padding 10::
+
+        inputs    3 1 4 8 9 9 9 10 10
+        targets   . . . . 3 1 4  .  .
+
+    Tests recall by position. Attention with relative positions copies strings of any length; a fixed-size state holds
+    only so many symbols, and a fixed shift fails because the distance between a symbol and its copy varies.
+
+    Source: Jelassi et al. (2024), the copy task. Ours is not autoregressive: slots hold blanks, not the copy so far.
+    """
+
+    name: ClassVar = "string_copy"
+    source: ClassVar = "jelassi2024repeat"
+    length: ClassVar = 101
+    sizes: ClassVar = {
+        "tiny": {"length": 21, "num_symbols": 4},
+        "small": {"length": length},
+        "hard": {"length": 257, "num_symbols": 64},
+    }
+    order: ClassVar = "forwards"

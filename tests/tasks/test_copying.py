@@ -1,0 +1,259 @@
+"""The copying tasks: targets recomputed from the inputs alone, and solved from prefixes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synthbench.errors import UsageError
+from synthbench.tasks.base import IGNORE, TASKS, Task
+from synthbench.tasks.copying.bottleneck_compression import BottleneckCompression
+from synthbench.tasks.copying.duplicate_string import DuplicateString
+from synthbench.tasks.copying.missing_duplicate import MissingDuplicate
+from synthbench.tasks.copying.ngram_lookup import NgramLookup
+from synthbench.tasks.copying.odds_first import OddsFirst
+from synthbench.tasks.copying.reverse_string import ReverseString
+from synthbench.tasks.copying.selective_copying import SelectiveCopying
+from synthbench.tasks.copying.string_copy import StringCopy
+
+SEEDS = st.integers(0, 2**32 - 1)
+Check = Callable[..., None]
+Predictions = Any  # an array of int64
+Answer = Callable[[list[int]], list[int]]
+
+ANSWERS: dict[str, Answer] = {
+    "string_copy": lambda string: string,
+    "reverse_string": lambda string: string[::-1],
+    "duplicate_string": lambda string: string + string,
+    "odds_first": lambda string: string[0::2] + string[1::2],
+}
+
+
+def rearranged(task: Any, inputs: list[int]) -> list[set[int]]:
+    size = inputs.index(task.num_symbols)
+    string, answer = inputs[:size], ANSWERS[task.name](inputs[:size])
+    num_left = len(inputs) - size - 1 - len(answer)
+    assert size >= task.shortest
+    assert max(string) < task.num_symbols
+    assert inputs[size + 1 :] == [task.num_symbols + 1] * len(answer) + [task.num_symbols + 2] * num_left
+    return [{IGNORE}] * (size + 1) + [{symbol} for symbol in answer] + [{IGNORE}] * num_left
+
+
+def restored(task: Any, inputs: list[int]) -> list[set[int]]:
+    end = inputs.index(task.num_symbols + 1)
+    first, second = inputs[: end // 2], inputs[end // 2 : end]
+    differing = [{one, other} - {task.num_symbols} for one, other in zip(first, second, strict=True) if one != other]
+    assert (first + second).count(task.num_symbols) == 1
+    assert len(differing) == len(differing[0]) == 1
+    assert set(inputs[end + 1 :]) <= {task.num_symbols + 2}
+    return [{IGNORE}] * end + differing + [{IGNORE}] * (len(inputs) - end - 1)
+
+
+def selected(task: Any, inputs: list[int]) -> list[set[int]]:
+    end = len(inputs) - task.num_tokens - 1
+    symbols = [token for token in inputs[:end] if token != task.num_symbols]
+    assert inputs[end:] == [task.num_symbols + 1] + [task.num_symbols] * task.num_tokens
+    assert len(symbols) == task.num_tokens
+    assert max(symbols) < task.num_symbols
+    return [{IGNORE}] * (end + 1) + [{symbol} for symbol in symbols]
+
+
+def everything(task: Any, inputs: list[int]) -> list[set[int]]:
+    assert inputs.index(task.num_symbols) == len(inputs) - 1
+    return [{symbol} for symbol in inputs[:-1]] + [{IGNORE}]
+
+
+def followers(string: list[int], gram: list[int]) -> set[int]:
+    starts = range(len(string) - len(gram))
+    return {string[start + len(gram)] for start in starts if string[start : start + len(gram)] == gram}
+
+
+def looked_up(task: Any, inputs: list[int]) -> list[set[int]]:
+    string, separator, gram = inputs[: -task.order - 1], inputs[-task.order - 1], inputs[-task.order :]
+    assert separator == task.num_symbols
+    assert max(string + gram) < task.num_symbols
+    assert len(followers(string, gram)) == 1
+    return [{IGNORE}] * (len(inputs) - 1) + [followers(string, gram)]
+
+
+REFERENCES = {
+    **dict.fromkeys(ANSWERS, rearranged),
+    "missing_duplicate": restored,
+    "selective_copying": selected,
+    "bottleneck_compression": everything,
+    "ngram_lookup": looked_up,
+}
+
+
+def rearranging(task: Any, inputs: Predictions) -> Predictions:
+    predictions = np.zeros_like(inputs)
+    for row, sequence in enumerate(inputs.tolist()):
+        if task.num_symbols in sequence:
+            size = sequence.index(task.num_symbols)
+            answer = ANSWERS[task.name](sequence[:size])[: len(sequence) - size - 1]
+            predictions[row, size + 1 : size + 1 + len(answer)] = answer
+    return predictions
+
+
+def restoring(task: Any, inputs: Predictions) -> Predictions:
+    """At the separator, the sum of one copy less that of the other, where the mask counts as nothing."""
+    symbols = inputs * (inputs < task.num_symbols)
+    totals = np.pad(symbols.cumsum(axis=1), ((0, 0), (1, 0)))
+    ends = np.arange(inputs.shape[1])
+    return np.abs(totals[:, ends] - 2 * totals[:, ends // 2])
+
+
+def selecting(task: Any, inputs: Predictions) -> Predictions:
+    predictions = np.zeros_like(inputs)
+    for row, sequence in enumerate(inputs.tolist()):
+        symbols = [token for token in sequence if token < task.num_symbols]
+        predictions[row, -len(symbols) :] = symbols
+    return predictions
+
+
+def keeping_everything(_task: Any, inputs: Predictions) -> Predictions:
+    return inputs
+
+
+def looking_up(task: Any, inputs: Predictions) -> Predictions:
+    answers = [
+        min(followers(sequence[: -task.order - 1], sequence[-task.order :]), default=0) for sequence in inputs.tolist()
+    ]
+    return np.broadcast_to(np.array(answers)[:, None], inputs.shape)
+
+
+ORACLES = {
+    **dict.fromkeys(ANSWERS, rearranging),
+    "missing_duplicate": restoring,
+    "selective_copying": selecting,
+    "bottleneck_compression": keeping_everything,
+    "ngram_lookup": looking_up,
+}
+SIZES = [TASKS[name].of_size(size) for name in ORACLES for size in TASKS[name].sizes]
+CASES = [
+    *SIZES,
+    *(task.stretched(length, 2) for task, length in SIZES[::3]),
+    (StringCopy(shortest=7, num_symbols=2), 15),
+    (ReverseString(shortest=2, num_symbols=2), 8),
+    (DuplicateString(shortest=3, num_symbols=2), 18),
+    (OddsFirst(shortest=4, num_symbols=3), 20),
+    (MissingDuplicate(shortest=5, num_symbols=2), 22),
+    (SelectiveCopying(num_symbols=3, num_tokens=9), 27),
+    (BottleneckCompression(num_symbols=2), 6),
+    (NgramLookup(num_symbols=3, order=4, num_decoys=2), 41),
+]
+
+
+@pytest.mark.parametrize(("task", "length"), CASES, ids=[f"{task.name}-{length}" for task, length in CASES])
+def test_bounds_hold_and_shortcuts_fail(assert_task_holds: Check, task: Task, length: int) -> None:
+    assert_task_holds(task, length, ORACLES[task.name])
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@settings(deadline=None)
+@given(
+    seed=SEEDS,
+    num_symbols=st.integers(2, 40),
+    shortest=st.integers(1, 10),
+    more=st.integers(0, 40),
+)
+def test_rearrangements_ask_for_the_symbols_of_the_string(
+    assert_targets_follow: Check, name: str, seed: int, num_symbols: int, shortest: int, more: int
+) -> None:
+    task = TASKS[name](num_symbols=num_symbols, shortest=shortest)  # type: ignore[call-arg]
+    assert_targets_follow(task, rearranged, seed, task.min_length + more)
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, num_symbols=st.integers(2, 40), shortest=st.integers(1, 10), more=st.integers(0, 40))
+def test_missing_duplicate_asks_for_the_masked_symbol(
+    assert_targets_follow: Check, seed: int, num_symbols: int, shortest: int, more: int
+) -> None:
+    task = MissingDuplicate(num_symbols=num_symbols, shortest=shortest)
+    assert_targets_follow(task, restored, seed, task.min_length + more)
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, num_symbols=st.integers(2, 40), num_tokens=st.integers(1, 10), num_blanks=st.integers(0, 20))
+def test_selective_copying_asks_for_what_is_not_blank(
+    assert_targets_follow: Check, seed: int, num_symbols: int, num_tokens: int, num_blanks: int
+) -> None:
+    task = SelectiveCopying(num_symbols=num_symbols, num_tokens=num_tokens)
+    assert_targets_follow(task, selected, seed, task.min_length + num_blanks)
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, num_symbols=st.integers(2, 40), length=st.integers(2, 40))
+def test_bottleneck_compression_asks_for_everything(
+    assert_targets_follow: Check, seed: int, num_symbols: int, length: int
+) -> None:
+    assert_targets_follow(BottleneckCompression(num_symbols=num_symbols), everything, seed, length)
+
+
+def test_only_bottleneck_compression_answers_from_the_last_position() -> None:
+    assert [name for name in ORACLES if TASKS[name].readout == "bottleneck"] == ["bottleneck_compression"]
+
+
+@settings(deadline=None)
+@given(
+    seed=SEEDS,
+    num_symbols=st.integers(2, 8),
+    order=st.integers(1, 4),
+    num_decoys=st.integers(0, 4),
+    more=st.integers(0, 40),
+)
+def test_ngram_lookup_has_one_answer(
+    assert_targets_follow: Check, seed: int, num_symbols: int, order: int, num_decoys: int, more: int
+) -> None:
+    task = NgramLookup(num_symbols=num_symbols, order=order, num_decoys=num_decoys)
+    assert_targets_follow(task, looked_up, seed, task.min_length + more)
+
+
+def test_ngram_lookup_plants_as_many_decoys_as_it_says() -> None:
+    # So many symbols that nothing else is equal by chance.
+    inputs, targets = NgramLookup(num_symbols=65536, order=3, num_decoys=4).sample(np.random.default_rng(0), 100, 50)
+    for sequence, answer in zip(inputs.tolist(), targets[:, -1].tolist(), strict=True):
+        string, gram = sequence[:-4], sequence[-3:]
+        shorter = [start for start in range(45) if string[start : start + 2] == gram[1:]]
+
+        assert len(shorter) == 5
+        assert [string[start + 2] for start in shorter].count(answer) == 1
+
+
+@pytest.mark.parametrize("name", [*ANSWERS, "missing_duplicate"])
+@pytest.mark.parametrize("factor", [2, 4])
+def test_strings_out_of_range_are_longer_than_half_the_factor_allows(name: str, factor: int) -> None:
+    trained = TASKS[name](shortest=3)  # type: ignore[call-arg]
+    task, length = trained.stretched(trained.length, factor)
+    inputs, _ = task.sample(np.random.default_rng(0), 4000, length)
+    sizes = task.string_lengths(inputs)  # type: ignore[attr-defined]
+    if name == "missing_duplicate":
+        sizes = sizes // 2
+    longest = trained.longest(trained.length)  # type: ignore[attr-defined]
+
+    assert (sizes.min(), sizes.max()) == (factor // 2 * longest + 1, factor * longest)
+
+
+def test_selective_copying_out_of_range_has_more_symbols_and_more_blanks() -> None:
+    inputs, targets = SelectiveCopying(num_tokens=5).stretched(21, 4)[0].sample(np.random.default_rng(0), 1, 81)
+
+    assert (targets != IGNORE).sum() == 20
+    assert (inputs == 14).sum() == 40 + 20  # blanks among the symbols, and slots
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_a_length_without_room_is_refused(name: str) -> None:
+    task = TASKS[name]()
+    for call in (task.floor, task.ceiling, lambda length: task.sample(np.random.default_rng(0), 1, length)):
+        with pytest.raises(UsageError, match=f"length of task '{name}' is .*; allowed: {task.min_length} and more"):
+            call(task.min_length - 1)
+
+
+@pytest.mark.parametrize(("name", "reference"), REFERENCES.items(), ids=REFERENCES)
+def test_worked_example_of_the_docstring_is_true(
+    assert_example_holds: Check, name: str, reference: Callable[..., list[set[int]]]
+) -> None:
+    assert_example_holds(name, reference)
