@@ -1,0 +1,1 @@
+"""Algorithm tasks: sort, add, count, compare, continue and look around."""

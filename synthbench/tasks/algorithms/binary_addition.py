@@ -1,0 +1,133 @@
+"""The task binary_addition."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import knob
+from synthbench.tasks._transduction import Transduction
+from synthbench.tasks.base import Batch, Bound, task
+
+PLUS, END = 2, 3
+
+
+@task
+@dataclass(frozen=True)
+class BinaryAddition(Transduction):
+    """Read two binary numbers, lowest digit first, then write their sum and an end token.
+
+    The sum has one digit more than the longer number. The plus sign is 2, the end token 3, the separator 4, the blank 5
+    and the padding 6. With ``chain=2``, for 7 + 3 = 10::
+
+        inputs    1 1 1 2 1 1 4 5 5 5 5 5 6 6
+        targets   . . . . . . . 0 1 0 1 3 . .
+
+    Tests an algorithm: digits of equal place are found across a varying distance, and a carry travels as far as the
+    digits say. Where two digits differ, a carry is handed on, and ``chain`` sets how often that is: at 2 they are
+    independent. Recurrences must hold the first number; attention must find the place where the carry began.
+
+    Source: Delétang et al. (2023), context-sensitive tasks. The separator is ours. Their split is uniform, so that most
+    digits are copied from the longer number; here each number has a third of the digits or more. Their sum has no zeros
+    at its end. Our lowest digits are equal, so that from the second place on half of all pairs have a carry to add.
+    """
+
+    name: ClassVar = "binary_addition"
+    source: ClassVar = "deletang2023chomsky"
+    length: ClassVar = 81
+    sizes: ClassVar = {
+        "tiny": {"length": 25},
+        "small": {"length": length},
+        "hard": {"length": 193, "chain": 8.0},
+    }
+    shortest: int = knob(3, "number of symbols of the shortest string: the digits and the plus sign", low=3, high=65536)
+    chain: float = knob(
+        2.0, "mean number of places that a carry travels where both numbers have digits", low=1, high=1024
+    )
+
+    @property
+    def vocab_size(self) -> int:
+        """The digits, the plus sign, the end token, the separator, the blank and the padding."""
+        return 7
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw a split and fair digits; all but the lowest differ with probability ``1 - 1 / chain`` at each place."""
+        self.check_length(length)
+        string_lengths = self.draw_lengths(rng, batch_size, length)
+        first_lengths = rng.integers(*_splits(string_lengths), endpoint=True)
+        second_lengths = string_lengths - 1 - first_lengths
+        places = np.arange(self.longest(length))
+        first = rng.integers(2, size=(batch_size, len(places)))
+        second = first ^ ((rng.random(first.shape) * self.chain > 1) & (places > 0))
+        strings = np.where(
+            places < first_lengths, first, np.take_along_axis(second, (places - first_lengths - 1).clip(0), axis=1)
+        )
+        np.put_along_axis(strings, first_lengths, PLUS, axis=1)
+        longer = np.maximum(first_lengths, second_lengths)
+        sums = _add(first * (places < first_lengths), second * (places < second_lengths))
+        answers = np.where(places > longer, END, sums)
+        return self.lay_out(strings, string_lengths, answers, longer + 2, length)
+
+    def floor(self, length: int) -> Bound:
+        """The most frequent digit or the end token at each position, over all splits of strings of all lengths."""
+        self.check_length(length)
+        return Bound(_floor(self.shortest, self.longest(length)))
+
+    def ceiling(self, length: int) -> Bound:
+        """Both numbers have been read."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """No carry, or one from the place before only."""
+        string_lengths = self.string_lengths(inputs)
+        first_lengths = (inputs == PLUS).argmax(axis=1, keepdims=True)
+        second_lengths = string_lengths - 1 - first_lengths
+        places = np.arange(inputs.shape[1])
+        first = inputs * (places < first_lengths)
+        shifted = np.take_along_axis(inputs, (places + first_lengths + 1).clip(max=len(places) - 1), axis=1)
+        second = shifted * (places < second_lengths)
+        sums = {"no carry": first ^ second, "carry from one place": first ^ second}
+        sums["carry from one place"][:, 1:] ^= first[:, :-1] & second[:, :-1]
+        slots = (places - string_lengths - 1).clip(0)
+        is_end = slots > np.maximum(first_lengths, second_lengths)
+        return {name: np.where(is_end, END, np.take_along_axis(digits, slots, axis=1)) for name, digits in sums.items()}
+
+
+def _splits(string_lengths: Int[np.ndarray, "*batch"]) -> tuple[Int[np.ndarray, "*batch"], Int[np.ndarray, "*batch"]]:
+    """The fewest and the most digits of the first number: both numbers have a third of all digits, rounded up."""
+    num_digits = string_lengths - 1
+    fewest = -(-num_digits // 3)
+    return fewest, num_digits - fewest
+
+
+def _add(
+    first: Int[np.ndarray, "batch places"], second: Int[np.ndarray, "batch places"]
+) -> Int[np.ndarray, "batch places"]:
+    """The digits of the sum of two binary numbers, lowest first; a carry out of the last place is lost."""
+    # The carry out of a place is the digit at the latest place where both are equal: what differs hands it on.
+    equal = np.where(first == second, np.arange(first.shape[1]), -1)
+    latest = np.maximum.accumulate(equal, axis=1)
+    carries = np.take_along_axis(first, latest.clip(0), axis=1) * (latest >= 0)
+    sums: Int[np.ndarray, "batch places"] = first ^ second
+    sums[:, 1:] ^= carries[:, :-1]
+    return sums
+
+
+@cache
+def _floor(shortest: int, longest: int) -> float:
+    occurrences = np.zeros((2 * longest + 1, 3))
+    for string_length in range(shortest, longest + 1):
+        fewest, most = _splits(np.array([string_length]))
+        first = np.arange(fewest[0], most[0] + 1)[:, None]
+        shorter, longer = np.minimum(first, string_length - 1 - first), np.maximum(first, string_length - 1 - first)
+        slots = np.arange(string_length)
+        # The lowest digits are equal, so there is a carry into half of all later places of both numbers, and the sum is
+        # fair there. A place of one number is fair itself, and hands on half of the carries.
+        ones = np.where(slots == 0, 0, np.where(slots < longer, 0.5, 0.5 ** (longer - shorter + 1)))
+        is_digit, is_end = slots <= longer, slots == longer + 1
+        classes = np.stack([(1 - ones) * is_digit, ones * is_digit, is_end * 1.0], axis=2)
+        occurrences[string_length + 1 : 2 * string_length + 1] += classes.mean(axis=0)
+    return float(occurrences.max(axis=1).sum() / occurrences.sum())

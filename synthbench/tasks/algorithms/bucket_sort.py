@@ -1,0 +1,93 @@
+"""The task bucket_sort."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from synthbench.knobs import knob
+from synthbench.tasks._bounds import binomials
+from synthbench.tasks._transduction import Transduction
+from synthbench.tasks.base import Batch, Bound, task
+
+
+@task
+@dataclass(frozen=True)
+class BucketSort(Transduction):
+    """Read a string over a small alphabet and a separator, then write its symbols in order.
+
+    With ``num_symbols=5``, the separator is 5, the blank 6 and the padding 7::
+
+        inputs    3 1 4 1 5 6 6 6 6 7
+        targets   . . . . . 1 1 3 4 .
+
+    Tests counting: how often each symbol occurs is all that matters. Attention and gated recurrences count within the
+    lengths of training, and a cell that adds without bound, as that of the LSTM, beyond them.
+
+    Source: Delétang et al. (2023), context-sensitive tasks. The separator is ours.
+    """
+
+    name: ClassVar = "bucket_sort"
+    source: ClassVar = "deletang2023chomsky"
+    length: ClassVar = 81
+    sizes: ClassVar = {
+        "tiny": {"length": 21, "num_symbols": 4},
+        "small": {"length": length},
+        "hard": {"length": 257, "num_symbols": 32},
+    }
+    not_tested: ClassVar = (
+        "Sorting, at high raw accuracy: the longer the string, the better the length alone predicts each slot."
+    )
+    num_symbols: int = knob(5, "number of symbols that strings are made of", low=2, high=4096)
+
+    @property
+    def vocab_size(self) -> int:
+        """The symbols, the separator, the blank and the padding."""
+        return self.num_symbols + 3
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform symbols; their number is uniform as well."""
+        self.check_length(length)
+        string_lengths = self.draw_lengths(rng, batch_size, length)
+        strings = rng.integers(self.num_symbols, size=(batch_size, self.longest(length)))
+        # What is not in the string sorts to its end.
+        answers = np.sort(np.where(np.arange(strings.shape[1]) < string_lengths, strings, self.num_symbols), axis=1)
+        return self.lay_out(strings, string_lengths, answers, string_lengths, length)
+
+    def floor(self, length: int) -> Bound:
+        """The most frequent symbol at each position, over strings of all lengths."""
+        self.check_length(length)
+        return Bound(_floor(self.shortest, self.longest(length), self.num_symbols))
+
+    def ceiling(self, length: int) -> Bound:
+        """The whole string has been read."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The most frequent symbol in each slot, given the length of the string and nothing else of it."""
+        string_lengths = self.string_lengths(inputs)
+        slots = np.arange(inputs.shape[1]) - string_lengths - 1
+        modes = np.zeros((inputs.shape[1], inputs.shape[1]), dtype=np.int64)
+        for string_length in set(string_lengths.ravel().tolist()):
+            modes[string_length, :string_length] = _order_statistics(string_length, self.num_symbols).argmax(axis=1)
+        return {"string length": modes[string_lengths, slots.clip(0)]}
+
+
+def _order_statistics(num_draws: int, num_symbols: int) -> Float[np.ndarray, "slots symbols"]:
+    """Probability of each symbol in each slot of so many uniform symbols in order."""
+    # Slot s holds at most symbol v if more than s of the draws are at most v.
+    counts = binomials(num_draws, np.arange(1, num_symbols + 1) / num_symbols)
+    at_most = counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]
+    return np.diff(at_most, axis=0, prepend=0).T
+
+
+@cache
+def _floor(shortest: int, longest: int, num_symbols: int) -> float:
+    occurrences = np.zeros((2 * longest, num_symbols))
+    for string_length in range(shortest, longest + 1):
+        # Before the first slot are the string and the separator; position 0 is never scored.
+        occurrences[string_length : 2 * string_length] += _order_statistics(string_length, num_symbols)
+    return float(occurrences.max(axis=1).sum() / occurrences.sum())

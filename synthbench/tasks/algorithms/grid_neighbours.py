@@ -1,0 +1,112 @@
+"""The task grid_neighbours."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from synthbench.knobs import knob
+from synthbench.tasks._targets import score_at
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class GridNeighbours(Task):
+    """Read a grid row by row, then pairs of a direction and an anchor, a token unique in the grid; name its neighbour.
+
+    The last row need not be full. Up, down, left and right are the last ids, after the symbols and the anchors. With
+    ``num_symbols=5``, ``width=4`` and ``num_queries=2``, the anchors are 5 and 6, the directions 7 to 10::
+
+        inputs    3 1 4 1 0 5 2 3 2 6 4 1 0 1 7 6 10 5
+        targets   . . . . . . . . . . . . . .  . 5  . 2
+
+    Tests two dimensions in one: left and right are next to the anchor in the sequence, up and down are ``width`` tokens
+    away. Position encodings with an axis for rows and one for columns have both as unit steps.
+
+    Source: Schenck et al. (2025) on positions in two dimensions; the task is ours. Out of range the grid has more rows.
+    """
+
+    name: ClassVar = "grid_neighbours"
+    source: ClassVar = "schenck2025string"
+    length: ClassVar = 80
+    sizes: ClassVar = {
+        "tiny": {"length": 24, "num_symbols": 4, "width": 4, "num_queries": 2},
+        "small": {"length": length},
+        "hard": {"length": 288, "width": 16, "num_queries": 16},
+    }
+    num_symbols: int = knob(16, "number of symbols that fill the grid", low=2, high=65536)
+    width: int = knob(8, "tokens in a row of the grid", low=3, high=4096)
+    num_queries: int = knob(8, "number of anchors, each of which is asked once", low=1, high=4096)
+
+    @property
+    def vocab_size(self) -> int:
+        """The symbols, the anchors and the directions."""
+        return self.num_symbols + self.num_queries + 4
+
+    @property
+    def min_length(self) -> int:
+        """As many tokens inside the grid, with neighbours on all sides, as there are queries."""
+        full_rows, rest = divmod(self.num_queries - 1, self.width - 2)
+        latest = self.width * (full_rows + 1) + 1 + rest
+        return latest + self.width + 1 + 2 * self.num_queries
+
+    def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
+        """Row and column in the grid; each query is a row of two tokens below it."""
+        num_cells = length - 2 * self.num_queries
+        grid = np.divmod(np.arange(num_cells), self.width)
+        queries = np.divmod(np.arange(2 * self.num_queries), 2)
+        rows = np.concatenate([grid[0], -(-num_cells // self.width) + queries[0]])
+        return np.stack([rows, np.concatenate([grid[1], queries[1]])], axis=1).astype(np.float64)
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform symbols, and put the anchors at random places that have neighbours on all sides."""
+        self.check_length(length)
+        num_cells = length - 2 * self.num_queries
+        grid = rng.integers(self.num_symbols, size=(batch_size, num_cells))
+        inside = np.tile(self._inside(num_cells), (batch_size, 1))
+        places = rng.permuted(inside, axis=1)[:, : self.num_queries]
+        anchors = rng.permuted(np.tile(self.num_symbols + np.arange(self.num_queries), (batch_size, 1)), axis=1)
+        np.put_along_axis(grid, places, anchors, axis=1)
+        directions = rng.integers(4, size=places.shape)
+        answers = np.take_along_axis(grid, places + self._steps[directions], axis=1)
+        queries = np.stack([self.num_symbols + self.num_queries + directions, anchors], axis=2)
+        inputs = np.concatenate([grid, queries.reshape(batch_size, -1)], axis=1)
+        return Batch(inputs, score_at(answers, np.tile(np.arange(num_cells + 1, length, 2), (batch_size, 1)), length))
+
+    def floor(self, length: int) -> Bound:
+        """A symbol, or an anchor where the anchors are so close together that they are each other's neighbours."""
+        self.check_length(length)
+        inside = self._inside(length - 2 * self.num_queries)
+        both_inside = np.isin(inside[:, None] + self._steps, inside).mean()
+        is_anchor = both_inside * (self.num_queries - 1) / max(1, len(inside) - 1)
+        return Bound(float(max((1 - is_anchor) / self.num_symbols, is_anchor / self.num_queries)))
+
+    def ceiling(self, length: int) -> Bound:
+        """The anchor is unique, and the grid has been read."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """Left for up and right for down, and right for all directions."""
+        num_cells = inputs.shape[1] - 2 * self.num_queries
+        grid, directions, anchors = inputs[:, :num_cells], inputs[:, num_cells::2], inputs[:, num_cells + 1 :: 2]
+        places = (grid[:, None] == anchors[:, :, None]).argmax(axis=2)
+        steps = np.array([-1, 1, -1, 1])[directions - self.num_symbols - self.num_queries]
+        predictions = {}
+        for name, sources in {"neighbour in the sequence": places + steps, "next token": places + 1}.items():
+            predictions[name] = np.zeros_like(inputs)
+            predictions[name][:, num_cells + 1 :: 2] = np.take_along_axis(grid, sources, axis=1)
+        return predictions
+
+    @property
+    def _steps(self) -> Int[np.ndarray, " directions"]:
+        """How far up, down, left and right are in the sequence."""
+        return np.array([-self.width, self.width, -1, 1])
+
+    def _inside(self, num_cells: int) -> Int[np.ndarray, " places"]:
+        """The places that have neighbours on all sides; the last row may be cut off anywhere."""
+        places = np.arange(self.width, num_cells - self.width)
+        columns = places % self.width
+        return places[(columns > 0) & (columns < self.width - 1)]

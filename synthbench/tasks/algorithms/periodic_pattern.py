@@ -1,0 +1,115 @@
+"""The task periodic_pattern."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class PeriodicPattern(Task):
+    """Streams that take turns each repeat a pattern with a period of their own; name the next token.
+
+    With ``num_streams=2``, ``shortest_period=2`` and ``longest_period=3``, one stream is 1 2 1 2, the other 5 3 4 5::
+
+        inputs    1 5 2 3 1 4 2 5 1 3 2 4 1 5
+        targets   . . . . . . . . . . . 1 5 2
+
+    Tests finding several periods in context: they are different primes, drawn for each sequence, and the next token
+    follows from its own stream only. The streams together repeat after a multiple of all periods, mostly after the end.
+    Attention finds a period by comparing; a fixed-size state must hold a pattern for each stream. Tokens are asked once
+    twice the longest possible period of their stream has been read, and are then determined.
+
+    Source: Phadke (2025), theorem 5.1, on patterns with several incommensurate frequencies; the task is ours. Out of
+    range all periods are longer.
+    """
+
+    name: ClassVar = "periodic_pattern"
+    source: ClassVar = "rewa2025"
+    length: ClassVar = 104
+    sizes: ClassVar = {
+        "tiny": {"length": 48, "num_symbols": 4, "shortest_period": 3, "longest_period": 7},
+        "small": {"length": length},
+        "hard": {"length": 384, "num_streams": 3, "shortest_period": 11, "longest_period": 31},
+    }
+    num_symbols: int = knob(8, "number of symbols that patterns are made of", low=2, high=65536)
+    num_streams: int = knob(2, "number of streams that take turns", low=1, high=64)
+    shortest_period: int = knob(5, "no period is shorter, in tokens of its stream", low=2, high=65536)
+    longest_period: int = knob(13, "no period is longer", low=2, high=65536)
+
+    @property
+    def vocab_size(self) -> int:
+        """The symbols."""
+        return self.num_symbols
+
+    @property
+    def min_length(self) -> int:
+        """Two of the longest periods of every stream; then the next token is asked."""
+        return 2 * self.longest_period * self.num_streams
+
+    def check_length(self, length: int) -> None:
+        """Refuse a length below ``min_length``, and more streams than there are periods.
+
+        Raises:
+            UsageError: If the task has no sequence of this length.
+        """
+        super().check_length(length)
+        num_periods = len(_primes(self.shortest_period, self.longest_period))
+        if self.num_streams > num_periods:
+            raise UsageError(
+                f"num_streams of task {self.name!r} is {self.num_streams}; allowed: up to {num_periods}, for periods "
+                f"are different primes from {self.shortest_period} to {self.longest_period}"
+            )
+
+    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
+        """Periods of more than ``factor / 2`` and up to ``factor`` times the longest, in sequences as much longer."""
+        longest = factor * self.longest_period
+        periods = {"shortest_period": longest // 2 + 1, "longest_period": longest}
+        return dataclasses.replace(self, **periods), factor * length
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw different primes and uniform patterns."""
+        self.check_length(length)
+        primes = _primes(self.shortest_period, self.longest_period)
+        periods = rng.permuted(np.tile(primes, (batch_size, 1)), axis=1)[:, : self.num_streams]
+        patterns = rng.integers(self.num_symbols, size=(batch_size, self.num_streams * self.longest_period))
+        steps, streams = np.divmod(np.arange(length + 1), self.num_streams)
+        sequences = np.take_along_axis(patterns, streams * self.longest_period + steps % periods[:, streams], axis=1)
+        # Two periods that both fit as many tokens as they have together, less one, agree on what follows (Fine & Wilf).
+        targets = np.where(steps[1:] < 2 * self.longest_period, IGNORE, sequences[:, 1:])
+        return Batch(sequences[:, :-1].copy(), targets)
+
+    def floor(self, length: int) -> Bound:
+        """One in ``num_symbols``, whatever the length."""
+        self.check_length(length)
+        return Bound(1 / self.num_symbols)
+
+    def ceiling(self, length: int) -> Bound:
+        """All periods that fit what has been read of a stream agree on the next token."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """One period for all: the token at the distance at which tokens, before any is asked, are equal most often."""
+        unasked = inputs[:, : self.min_length]
+        distances = np.arange(1, self.num_streams * self.longest_period + 1)
+        agreement = [(unasked[:, distance:] == unasked[:, :-distance]).mean(axis=1) for distance in distances]
+        best = distances[np.argmax(agreement, axis=0)]
+        sources = np.arange(1, inputs.shape[1] + 1) - best[:, None]
+        return {"one period": np.take_along_axis(inputs, sources.clip(0), axis=1)}
+
+
+def _primes(low: int, high: int) -> Int[np.ndarray, " primes"]:
+    """The primes from ``low`` to ``high``."""
+    numbers = np.arange(max(low, 2), high + 1)
+    divisors = np.arange(2, int(high**0.5) + 1)
+    is_multiple = (numbers[:, None] % divisors == 0) & (numbers[:, None] > divisors)
+    primes: Int[np.ndarray, " primes"] = numbers[~is_multiple.any(axis=1)]
+    return primes

@@ -1,0 +1,79 @@
+"""The task planted_counting."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import knob
+from synthbench.tasks._targets import score_last
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class PlantedCounting(Task):
+    """Read symbols, a separator and a symbol; say how often that symbol occurred before the separator.
+
+    With ``num_symbols=4`` and ``max_count=4``, the separator is 4::
+
+        inputs    3 1 0 1 2 1 0 4 1
+        targets   . . . . . . . . 3
+
+    Tests counting without a bias to bet on: the count is planted, and all counts from 0 to ``max_count`` are equally
+    probable at every length. Attention over the copies of the symbol sees their share and needs the length to make a
+    count of it; a recurrence must keep a counter for every symbol, because it is asked at the end.
+
+    Source: Yehudai et al. (2024), query count. There the count is what chance makes it.
+    """
+
+    name: ClassVar = "planted_counting"
+    source: ClassVar = "yehudai2024count"
+    length: ClassVar = 64
+    sizes: ClassVar = {
+        "tiny": {"length": 16, "num_symbols": 4, "max_count": 6},
+        "small": {"length": length},
+        "hard": {"length": 256, "num_symbols": 16, "max_count": 31},
+    }
+    num_symbols: int = knob(8, "number of symbols", low=2, high=4096)
+    max_count: int = knob(15, "the largest count", low=1, high=4096)
+
+    @property
+    def vocab_size(self) -> int:
+        """The symbols and the separator, or the counts if they are more."""
+        return max(self.num_symbols, self.max_count) + 1
+
+    @property
+    def min_length(self) -> int:
+        """Room for the largest count, the separator and the symbol."""
+        return self.max_count + 2
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw a symbol, a count and as many places for it; the other symbols are uniform elsewhere."""
+        self.check_length(length)
+        asked = rng.integers(self.num_symbols, size=(batch_size, 1))
+        counts = rng.integers(self.max_count, size=(batch_size, 1), endpoint=True)
+        is_asked = rng.permuted(np.arange(length - 2) < counts, axis=1)
+        # Another symbol is one to num_symbols - 1 steps away, around the circle.
+        steps = rng.integers(1, self.num_symbols, size=is_asked.shape)
+        text = (asked + np.where(is_asked, 0, steps)) % self.num_symbols
+        inputs = np.concatenate([text, np.full_like(asked, self.num_symbols), asked], axis=1)
+        return Batch(inputs, score_last(counts[:, 0], length))
+
+    def floor(self, length: int) -> Bound:
+        """One in all counts, whatever the length."""
+        self.check_length(length)
+        return Bound(1 / (self.max_count + 1))
+
+    def ceiling(self, length: int) -> Bound:
+        """All symbols have been read."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """Twice the count in the later half, and the count of another symbol."""
+        text, length = inputs[:, :-2], inputs.shape[1]
+        num_late = 2 * (text[:, (length - 2) // 2 :] == inputs[:, -1:]).sum(axis=1)
+        num_other = (text == (inputs[:, -1:] + 1) % self.num_symbols).sum(axis=1)
+        return {"later half": score_last(num_late, length), "another symbol": score_last(num_other, length)}

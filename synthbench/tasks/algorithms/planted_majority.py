@@ -1,0 +1,82 @@
+"""The task planted_majority."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import knob
+from synthbench.tasks._counts import count_symbols
+from synthbench.tasks._targets import score_last
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class PlantedMajority(Task):
+    """At the end, name the most frequent symbol, which occurs exactly ``margin`` times more than the second.
+
+    With ``num_symbols=4`` and ``margin=2``, 1 occurs four times and 3 twice::
+
+        inputs    3 1 1 0 1 3 2 1
+        targets   . . . . . . . 1
+
+    Tests comparing counts that are close: the margin stays the same when the sequence grows, so its share shrinks.
+    There is never a tie. Attention that averages sees shares and needs precision, recurrences need a counter for every
+    symbol, and states that forget see the latest symbols only.
+
+    Source: Yehudai et al. (2024), most frequent element. There the margin is what chance makes it.
+    """
+
+    name: ClassVar = "planted_majority"
+    source: ClassVar = "yehudai2024count"
+    length: ClassVar = 64
+    sizes: ClassVar = {
+        "tiny": {"length": 16, "num_symbols": 4},
+        "small": {"length": length},
+        "hard": {"length": 256, "num_symbols": 16, "margin": 1},
+    }
+    num_symbols: int = knob(8, "number of symbols", low=3, high=4096)
+    margin: int = knob(4, "how much more often the most frequent symbol occurs than the second", low=1, high=4096)
+
+    @property
+    def vocab_size(self) -> int:
+        """The symbols."""
+        return self.num_symbols
+
+    @property
+    def min_length(self) -> int:
+        """The margin, and one copy of each of the two most frequent symbols besides; one token less allows none."""
+        return self.margin + 2
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw how often the most frequent symbol occurs; all but the second share what is left equally."""
+        self.check_length(length)
+        fewest = -(-(length + (self.num_symbols - 1) * self.margin) // self.num_symbols)
+        # At most one fair share more than needed, so that several symbols stay in question.
+        most = min((length + self.margin) // 2, fewest + length // self.num_symbols)
+        first = rng.integers(fewest, most, size=(batch_size, 1), endpoint=True)
+        second = first - self.margin
+        num_others = self.num_symbols - 2
+        others = (length - first - second + np.arange(num_others)) // num_others
+        counts = np.concatenate([first, second, others], axis=1)
+        symbols = rng.permuted(np.tile(np.arange(self.num_symbols), (batch_size, 1)), axis=1)
+        inputs = rng.permuted(np.repeat(symbols, counts.ravel()).reshape(batch_size, length), axis=1)
+        return Batch(inputs, score_last(symbols[:, 0], length))
+
+    def floor(self, length: int) -> Bound:
+        """One in ``num_symbols``, whatever the length."""
+        self.check_length(length)
+        return Bound(1 / self.num_symbols)
+
+    def ceiling(self, length: int) -> Bound:
+        """All symbols have been read."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The latest symbol, and the most frequent one of the last quarter."""
+        length = inputs.shape[1]
+        latest = count_symbols(inputs[:, -(-3 * length // 4) :], self.num_symbols).argmax(axis=1)
+        return {"latest symbol": inputs, "last quarter": score_last(latest, length)}

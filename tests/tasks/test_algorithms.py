@@ -1,0 +1,320 @@
+"""The algorithm tasks: targets recomputed from the inputs alone, and solved from prefixes."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synthbench.errors import UsageError
+from synthbench.tasks.algorithms.binary_addition import BinaryAddition
+from synthbench.tasks.algorithms.bucket_sort import BucketSort
+from synthbench.tasks.algorithms.grid_neighbours import GridNeighbours
+from synthbench.tasks.algorithms.periodic_pattern import PeriodicPattern
+from synthbench.tasks.algorithms.planted_counting import PlantedCounting
+from synthbench.tasks.algorithms.planted_majority import PlantedMajority
+from synthbench.tasks.base import IGNORE, TASKS, Task
+
+SEEDS = st.integers(0, 2**32 - 1)
+Check = Callable[..., None]
+Predictions = Any  # an array of int64
+
+
+def answered(task: Any, inputs: list[int], size: int, answer: list[int]) -> list[set[int]]:
+    num_left = len(inputs) - size - 1 - len(answer)
+    separator = task.vocab_size - 3
+    assert size >= task.shortest
+    assert inputs[size:] == [separator] + [separator + 1] * len(answer) + [separator + 2] * num_left
+    return [{IGNORE}] * (size + 1) + [{symbol} for symbol in answer] + [{IGNORE}] * num_left
+
+
+def in_order(task: Any, inputs: list[int]) -> list[set[int]]:
+    size = inputs.index(task.num_symbols)
+    return answered(task, inputs, size, sorted(inputs[:size]))
+
+
+def total(task: Any, inputs: list[int]) -> list[set[int]]:
+    size = inputs.index(4)
+    numbers = "".join(map(str, inputs[:size])).split("2")
+    num_digits = max(map(len, numbers)) + 1
+    first, second = (int(number[::-1], 2) for number in numbers)
+    digits = f"{first + second:0{num_digits}b}"[::-1]
+    assert 3 * min(map(len, numbers)) >= size - 1
+    return answered(task, inputs, size, [*map(int, digits), 3])
+
+
+def last_only(inputs: list[int], *answers: int) -> list[set[int]]:
+    return [{IGNORE}] * (len(inputs) - 1) + [set(answers)]
+
+
+def counted(task: Any, inputs: list[int]) -> list[set[int]]:
+    *text, separator, asked = inputs
+    assert separator == task.num_symbols
+    assert max([*text, asked]) < task.num_symbols
+    assert text.count(asked) <= task.max_count
+    return last_only(inputs, text.count(asked))
+
+
+def most_frequent(task: Any, inputs: list[int]) -> list[set[int]]:
+    (symbol, most), *others = [*Counter(inputs).most_common(2), (-1, 0)]
+    assert most - others[0][1] == task.margin
+    return last_only(inputs, symbol)
+
+
+def primes(task: Any) -> list[int]:
+    numbers = range(task.shortest_period, task.longest_period + 1)
+    return [number for number in numbers if all(number % divisor for divisor in range(2, number))]
+
+
+def continued(task: Any, inputs: list[int]) -> list[set[int]]:
+    targets: list[set[int]] = []
+    for place in range(1, len(inputs) + 1):
+        seen = inputs[place % task.num_streams : place : task.num_streams]
+        is_asked = len(seen) >= 2 * task.longest_period
+        periods = [period for period in primes(task) if is_asked and seen[period:] == seen[:-period]]
+        targets.append({seen[-period] for period in periods} if is_asked else {IGNORE})
+        assert len(targets[-1]) == 1
+    return targets
+
+
+def neighbour(task: Any, inputs: list[int]) -> list[set[int]]:
+    num_cells = len(inputs) - 2 * task.num_queries
+    rows = [inputs[start : min(start + task.width, num_cells)] for start in range(0, num_cells, task.width)]
+    targets = [{IGNORE}] * num_cells
+    for direction, anchor in zip(inputs[num_cells::2], inputs[num_cells + 1 :: 2], strict=True):
+        [(row, column)] = [(row, symbols.index(anchor)) for row, symbols in enumerate(rows) if anchor in symbols]
+        down, right = ((-1, 0), (1, 0), (0, -1), (0, 1))[direction - task.num_symbols - task.num_queries]
+        assert row + down >= 0
+        assert column + right >= 0
+        targets += [{IGNORE}, {rows[row + down][column + right]}]
+    return targets
+
+
+REFERENCES = {
+    "bucket_sort": in_order,
+    "binary_addition": total,
+    "planted_counting": counted,
+    "planted_majority": most_frequent,
+    "periodic_pattern": continued,
+    "grid_neighbours": neighbour,
+}
+
+
+def bucket_by_bucket(task: Any, inputs: Predictions) -> Predictions:
+    """Each slot holds the smallest symbol whose bucket, with all before it, has more tokens than there were slots."""
+    ends = (inputs == task.num_symbols).argmax(axis=1)[:, None]
+    places = np.arange(inputs.shape[1])
+    tops = [((inputs <= symbol) & (places < ends)).sum(axis=1, keepdims=True) for symbol in range(task.num_symbols)]
+    return sum((places - ends - 1 >= top).astype(np.int64) for top in tops)
+
+
+def digit_by_digit(_task: Any, inputs: Predictions) -> Predictions:
+    """Add from the lowest place on, with the carry of the place before."""
+    rows, length = np.arange(len(inputs)), inputs.shape[1]
+    plus, end = (inputs == 2).argmax(axis=1), (inputs == 4).argmax(axis=1)
+    carry, predictions = np.zeros(len(inputs), dtype=np.int64), np.zeros((len(inputs), 2 * length), dtype=np.int64)
+    for place in range(length):
+        first = np.where(place < plus, inputs[:, place], 0)
+        second = np.where(place < end - plus - 1, inputs[rows, (plus + 1 + place) % length], 0)
+        is_past = place > np.maximum(plus, end - plus - 1)
+        predictions[rows, end + 1 + place] = np.where(is_past, 3, (first + second + carry) % 2)
+        carry = (first + second + carry) // 2
+    return predictions[:, :length]
+
+
+def counting(_task: Any, inputs: Predictions) -> Predictions:
+    return np.broadcast_to((inputs[:, :-1] == inputs[:, -1:]).sum(axis=1, keepdims=True), inputs.shape)
+
+
+def comparing_counts(task: Any, inputs: Predictions) -> Predictions:
+    counts = [(inputs == symbol).cumsum(axis=1) for symbol in range(task.num_symbols)]
+    return np.argmax(counts, axis=0)
+
+
+def continuing(task: Any, inputs: Predictions) -> Predictions:
+    """Continue each stream with the shortest period that fits so far."""
+    predictions = np.zeros((len(inputs), inputs.shape[1] + 1), dtype=np.int64)
+    for stream in range(task.num_streams):
+        seen = inputs[:, stream :: task.num_streams]
+        following = predictions[:, stream :: task.num_streams]
+        for period in reversed(primes(task)):
+            fits = np.logical_and.accumulate(seen[:, period:] == seen[:, :-period], axis=1)
+            until = following.shape[1] - period - 1
+            following[:, period + 1 :] = np.where(fits[:, :until], seen[:, 1 : until + 1], following[:, period + 1 :])
+    return predictions[:, 1:]
+
+
+def looking_around(task: Any, inputs: Predictions) -> Predictions:
+    steps = (-task.width, task.width, -1, 1)
+    num_cells = inputs.shape[1] - 2 * task.num_queries
+    predictions = np.zeros_like(inputs)
+    for row, sequence in enumerate(inputs.tolist()):
+        for place in range(num_cells + 1, len(sequence), 2):
+            step = steps[sequence[place - 1] - task.num_symbols - task.num_queries]
+            predictions[row, place] = sequence[(sequence.index(sequence[place]) + step) % num_cells]
+    return predictions
+
+
+ORACLES = {
+    "bucket_sort": bucket_by_bucket,
+    "binary_addition": digit_by_digit,
+    "planted_counting": counting,
+    "planted_majority": comparing_counts,
+    "periodic_pattern": continuing,
+    "grid_neighbours": looking_around,
+}
+SIZES = [TASKS[name].of_size(size) for name in ORACLES for size in TASKS[name].sizes]
+CASES = [
+    *SIZES,
+    *(task.stretched(length, 2) for task, length in SIZES[::3]),
+    (BucketSort(shortest=4, num_symbols=3), 24),
+    (BinaryAddition(shortest=5, chain=3.5), 32),
+    (PlantedCounting(num_symbols=2, max_count=9), 11),
+    (PlantedMajority(num_symbols=3, margin=1), 11),
+    (PeriodicPattern(num_symbols=2, num_streams=3, shortest_period=2, longest_period=6), 43),
+    (GridNeighbours(num_symbols=7, width=3, num_queries=4), 35),
+]
+
+
+@pytest.mark.parametrize(("task", "length"), CASES, ids=[f"{task.name}-{length}" for task, length in CASES])
+def test_bounds_hold_and_shortcuts_fail(assert_task_holds: Check, task: Task, length: int) -> None:
+    assert_task_holds(task, length, ORACLES[task.name])
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, num_symbols=st.integers(2, 20), shortest=st.integers(1, 10), more=st.integers(0, 40))
+def test_bucket_sort_asks_for_the_string_in_order(
+    assert_targets_follow: Check, seed: int, num_symbols: int, shortest: int, more: int
+) -> None:
+    task = BucketSort(num_symbols=num_symbols, shortest=shortest)
+    assert_targets_follow(task, in_order, seed, task.min_length + more)
+
+
+@pytest.mark.parametrize(("size", "floor"), [(10, 0.60), (40, 0.78), (500, 0.94)])
+def test_bucket_sort_has_the_known_floor_where_the_length_is_known(size: int, floor: float) -> None:
+    assert round(BucketSort(shortest=size).floor(2 * size + 1).value, 2) == floor
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, shortest=st.integers(3, 12), more=st.integers(0, 60), chain=st.floats(1, 20))
+def test_binary_addition_asks_for_the_sum(
+    assert_targets_follow: Check, seed: int, shortest: int, more: int, chain: float
+) -> None:
+    task = BinaryAddition(shortest=shortest, chain=chain)
+    assert_targets_follow(task, total, seed, task.min_length + more)
+
+
+@pytest.mark.parametrize("chain", [1.0, 2.0, 5.0])
+def test_binary_addition_hands_carries_on_as_far_as_it_says(chain: float) -> None:
+    inputs, _ = BinaryAddition(shortest=201, chain=chain).sample(np.random.default_rng(0), 500, 403)
+    differs = []
+    for sequence in inputs.tolist():
+        plus, end = sequence.index(2), sequence.index(4)
+        pairs = list(zip(sequence[:plus], sequence[plus + 1 : end], strict=False))
+        assert pairs[0][0] == pairs[0][1]
+        differs += [first != second for first, second in pairs[1:]]
+
+    # A carry that is handed on with a probability p travels 1 / (1 - p) places.
+    assert abs(np.mean(differs) - (1 - 1 / chain)) < 4 * 0.5 / len(differs) ** 0.5
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, num_symbols=st.integers(2, 20), max_count=st.integers(1, 20), more=st.integers(0, 40))
+def test_planted_counting_asks_how_often_the_last_symbol_occurred(
+    assert_targets_follow: Check, seed: int, num_symbols: int, max_count: int, more: int
+) -> None:
+    task = PlantedCounting(num_symbols=num_symbols, max_count=max_count)
+    assert_targets_follow(task, counted, seed, task.min_length + more)
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, num_symbols=st.integers(3, 20), margin=st.integers(1, 20), more=st.integers(0, 80))
+def test_planted_majority_has_its_margin_exactly(
+    assert_targets_follow: Check, seed: int, num_symbols: int, margin: int, more: int
+) -> None:
+    task = PlantedMajority(num_symbols=num_symbols, margin=margin)
+    assert_targets_follow(task, most_frequent, seed, task.min_length + more)
+
+
+@settings(deadline=None)
+@given(
+    seed=SEEDS,
+    num_symbols=st.integers(2, 8),
+    num_streams=st.integers(1, 3),
+    shortest_period=st.integers(2, 5),
+    longest_period=st.integers(11, 13),
+    more=st.integers(0, 40),
+)
+def test_periodic_pattern_continues_the_stream_whose_turn_it_is(
+    assert_targets_follow: Check,
+    seed: int,
+    num_symbols: int,
+    num_streams: int,
+    shortest_period: int,
+    longest_period: int,
+    more: int,
+) -> None:
+    task = PeriodicPattern(num_symbols, num_streams, shortest_period, longest_period)
+    assert_targets_follow(task, continued, seed, task.min_length + more)
+
+
+def test_periodic_pattern_has_different_periods_and_longer_ones_out_of_range() -> None:
+    task, length = PeriodicPattern(num_symbols=65536, num_streams=2).stretched(104, 4)
+    inputs, _ = task.sample(np.random.default_rng(0), 200, length)
+    # With so many symbols nothing is equal by chance.
+    periods = np.stack(
+        [(inputs[:, first + 2 :: 2] == inputs[:, first : first + 1]).argmax(axis=1) + 1 for first in (0, 1)]
+    )
+
+    assert (periods[0] != periods[1]).all()
+    assert set(periods.ravel().tolist()) == {29, 31, 37, 41, 43, 47}
+
+
+def test_periodic_pattern_refuses_more_streams_than_there_are_periods() -> None:
+    with pytest.raises(UsageError, match=r"num_streams .* is 4; allowed: up to 3, for .* primes from 5 to 11"):
+        PeriodicPattern(num_streams=4, longest_period=11).floor(200)
+
+
+@settings(deadline=None)
+@given(
+    seed=SEEDS,
+    num_symbols=st.integers(2, 8),
+    width=st.integers(3, 8),
+    num_queries=st.integers(1, 12),
+    more=st.integers(0, 40),
+)
+def test_grid_neighbours_asks_for_neighbours(
+    assert_targets_follow: Check, seed: int, num_symbols: int, width: int, num_queries: int, more: int
+) -> None:
+    task = GridNeighbours(num_symbols=num_symbols, width=width, num_queries=num_queries)
+    assert_targets_follow(task, neighbour, seed, task.min_length + more)
+
+
+def test_grid_neighbours_has_two_coordinates() -> None:
+    coordinates = GridNeighbours(width=3, num_queries=2).coordinates(12)
+
+    assert coordinates.tolist() == [
+        *([0, 0], [0, 1], [0, 2]),
+        *([1, 0], [1, 1], [1, 2]),
+        *([2, 0], [2, 1]),
+        *([3, 0], [3, 1]),
+        *([4, 0], [4, 1]),
+    ]
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_a_length_without_room_is_refused(name: str) -> None:
+    task = TASKS[name]()
+    for call in (task.floor, task.ceiling, lambda length: task.sample(np.random.default_rng(0), 1, length)):
+        with pytest.raises(UsageError, match=f"length of task '{name}' is .*; allowed: {task.min_length} and more"):
+            call(task.min_length - 1)
+
+
+@pytest.mark.parametrize(("name", "reference"), REFERENCES.items(), ids=REFERENCES)
+def test_worked_example_of_the_docstring_is_true(
+    assert_example_holds: Check, name: str, reference: Callable[..., list[set[int]]]
+) -> None:
+    assert_example_holds(name, reference)
