@@ -1,0 +1,97 @@
+"""Finite groups: numbered elements and the table of their products."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+from jaxtyping import Int
+
+Permutation = tuple[int, ...]
+"""Where each of the points 0, 1, ... goes."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """All products of some permutations.
+
+    The identity is number 0, the generators follow, then come products of two generators, and so on.
+    """
+
+    generators: tuple[Permutation, ...]
+
+    @cached_property
+    def elements(self) -> Int[np.ndarray, "order points"]:
+        """The permutations, by number."""
+        found = {tuple(range(len(self.generators[0]))): None}
+        queue = list(found)
+        for element in queue:  # grows while it is read
+            for generator in self.generators:
+                product = tuple(generator[point] for point in element)
+                if product not in found:
+                    found[product] = None
+                    queue.append(product)
+        return np.array(queue)
+
+    @property
+    def order(self) -> int:
+        """Number of elements."""
+        return len(self.elements)
+
+    @cached_property
+    def products(self) -> Int[np.ndarray, "order order"]:
+        """Number of the element that does first the one of the row, then the one of the column."""
+        num_points = self.elements.shape[1]
+        weights = num_points ** np.arange(num_points)
+        codes = self.elements @ weights
+        by_code = np.argsort(codes)
+        images = self.elements[:, self.elements]  # [second, first, point]
+        table: Int[np.ndarray, "order order"] = by_code[np.searchsorted(codes[by_code], (images @ weights).T)]
+        return table
+
+    @cached_property
+    def inverses(self) -> Int[np.ndarray, " order"]:
+        """Number of the inverse of each element."""
+        numbers: Int[np.ndarray, " order"] = self.products.argmin(axis=1)
+        return numbers
+
+    @cached_property
+    def commutators(self) -> Int[np.ndarray, " commutators"]:
+        """The commutator subgroup: 0 alone if the order of factors never matters."""
+        numbers = np.unique(self.products[self.products, self.inverses[self.products.T]])
+        while len(products := np.unique(self.products[np.ix_(numbers, numbers)])) > len(numbers):
+            numbers = products
+        return numbers
+
+    @cached_property
+    def representatives(self) -> Int[np.ndarray, " order"]:
+        """The first element that cannot be told from each one where the order of factors is ignored."""
+        first: Int[np.ndarray, " order"] = self.products[:, self.commutators].min(axis=1)
+        return first
+
+
+def permutation(num_points: int, *cycles: tuple[int, ...]) -> Permutation:
+    """The permutation with these disjoint cycles."""
+    image = list(range(num_points))
+    for cycle in cycles:
+        for point, successor in zip(cycle, cycle[1:] + cycle[:1], strict=True):
+            image[point] = successor
+    return tuple(image)
+
+
+def symmetric(num_points: int) -> Group:
+    """All permutations: the identity, the swaps, the cycles of three points, then those that move more points."""
+    points = range(num_points)
+    swaps = [permutation(num_points, pair) for pair in combinations(points, 2)]
+    rotations = [
+        permutation(num_points, cycle) for a, b, c in combinations(points, 3) for cycle in ((a, b, c), (a, c, b))
+    ]
+    return Group((*swaps, *rotations))
+
+
+S3 = symmetric(3)
+S5 = symmetric(5)
+A5 = Group((permutation(5, (0, 1, 2)), permutation(5, (0, 1, 2, 3, 4))))
+A4_Z5 = Group((permutation(9, (0, 1, 2), (4, 5, 6, 7, 8)), permutation(9, (0, 1), (2, 3))))
+Z60 = Group((permutation(12, (0, 1, 2), (3, 4, 5, 6), (7, 8, 9, 10, 11)),))
+"""Of one generator: a number is a residue modulo 60."""

@@ -1,0 +1,29 @@
+"""What the parity tasks share: bits, and how often a parity is odd."""
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from synthbench.tasks.state_tracking._running import running
+
+
+def draw_bits(rng: np.random.Generator, shape: tuple[int, int], one_rate: float) -> Int[np.ndarray, "batch length"]:
+    """Independent bits that are 1 with probability ``one_rate``."""
+    return (rng.random(shape) < one_rate).astype(np.int64)
+
+
+def running_parity(bits: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
+    """1 where the number of ones so far is odd, else 0."""
+    parity: Int[np.ndarray, "batch length"] = np.bitwise_xor.accumulate(bits, axis=1)
+    return parity
+
+
+def latest_parities(bits: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    """Parities of the latest bits only, by name."""
+    return {"latest bit": bits.copy(), "latest four bits": running(bits, np.bitwise_xor, window=4)}
+
+
+def likelier_parity(num_bits: Int[np.ndarray, " cases"], one_rate: float) -> Float[np.ndarray, " cases"]:
+    """Probability of the likelier of even and odd among so many independent bits."""
+    # The expectation of a product of signs, -1 for each one, is the product of their expectations.
+    likelier: Float[np.ndarray, " cases"] = (1 + np.abs(1 - 2 * one_rate) ** num_bits) / 2
+    return likelier

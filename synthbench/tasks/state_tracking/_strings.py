@@ -1,0 +1,90 @@
+"""What the tasks share that ask a question about a string of varying length."""
+
+import dataclasses
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from synthbench.knobs import knob
+from synthbench.tasks._targets import score_at
+from synthbench.tasks.base import Batch, Bound, Task
+
+
+@dataclass(frozen=True)
+class StringTask(Task):
+    """A string, a separator at which its answer is due, and padding; string lengths are uniform."""
+
+    shortest: int = knob(1, "symbols in the shortest string", low=1, high=65536)
+
+    @property
+    @abstractmethod
+    def num_symbols(self) -> int:
+        """Number of different symbols; their ids come first."""
+
+    @property
+    def num_answers(self) -> int:
+        """Number of different answers: yes and no, unless a task says otherwise."""
+        return 2
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
+        """Strings of the greatest length; shorter ones are cut from them."""
+
+    @abstractmethod
+    def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
+        """The answer at each position, if the string ended there."""
+
+    @abstractmethod
+    def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
+        """The answers of each shortcut, if the string ended there."""
+
+    @abstractmethod
+    def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
+        """Probability of the most frequent answer to strings of each of these lengths."""
+
+    @property
+    def vocab_size(self) -> int:
+        """The symbols, the separator and the padding, or as many answers if they are more."""
+        return max(self.num_symbols + 2, self.num_answers)
+
+    @property
+    def min_length(self) -> int:
+        """The shortest string and the separator."""
+        return int(self.string_lengths(self.shortest + 3)[0]) + 1
+
+    def string_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
+        """The lengths of strings that fit in front of the separator."""
+        return np.arange(self.shortest, length)
+
+    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
+        """Strings up to ``factor`` times as long as those of training, and more than half as long as that."""
+        longest = length - 1
+        return dataclasses.replace(self, shortest=factor // 2 * longest + 1), factor * longest + 1
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw strings and cut them at uniform lengths; the answer is due at the separator."""
+        self.check_length(length)
+        ends = rng.choice(self.string_lengths(length), size=(batch_size, 1))
+        symbols = self.draw(rng, batch_size, length - 1)
+        inputs = np.full((batch_size, length), self.num_symbols + 1)
+        np.copyto(inputs[:, :-1], symbols, where=np.arange(length - 1) < ends)
+        np.put_along_axis(inputs, ends, self.num_symbols, axis=1)
+        answers = np.take_along_axis(self.answers(symbols), ends - 1, axis=1)
+        return Batch(inputs, score_at(answers, ends, length))
+
+    def floor(self, length: int) -> Bound:
+        """The most frequent answer to strings of each length: the position of the separator tells the length."""
+        self.check_length(length)
+        return Bound(float(self.best_guess(self.string_lengths(length)).mean()))
+
+    def ceiling(self, length: int) -> Bound:
+        """The string has been read."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """What the shortcuts say of the tokens before each position."""
+        guesses = self.guesses(inputs[:, :-1])
+        return {name: np.pad(answers, ((0, 0), (1, 0))) for name, answers in guesses.items()}

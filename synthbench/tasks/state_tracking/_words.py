@@ -1,0 +1,96 @@
+"""What the tasks share that ask the running product of elements of a group."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task
+from synthbench.tasks.state_tracking._groups import Group
+from synthbench.tasks.state_tracking._running import running
+
+Elements = Int[np.ndarray, "batch elements"]
+
+
+def inputs_knob(fewest: int, most: int) -> Any:
+    """Declare ``num_inputs``; from ``fewest`` on, the inputs generate the group."""
+    return knob(most, "different elements that occur as inputs, the first by number", low=fewest, high=most)
+
+
+@dataclass(frozen=True)
+class GroupWords(Task):
+    """Independent, uniform elements of a group; their running product is asked at each of them.
+
+    Tokens and answers are numbers of elements, see :mod:`synthbench.tasks.state_tracking._groups`.
+    """
+
+    group: ClassVar[Group]
+    first_input: ClassVar[int] = 0
+    """The identity; a task without it begins at 1."""
+    num_inputs: int = inputs_knob(1, 1)
+    tokens_per_element: int = knob(
+        1, "tokens an element takes: itself, then identities; its product is asked at the last", low=1, high=64
+    )
+
+    @property
+    def vocab_size(self) -> int:
+        """Every element can be an answer."""
+        return self.group.order
+
+    @property
+    def min_length(self) -> int:
+        """One element."""
+        return self.tokens_per_element
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw elements, with identities after each."""
+        self.check_length(length)
+        step = self.tokens_per_element
+        elements = self.first_input + rng.integers(self.num_inputs, size=(batch_size, -(-length // step)))
+        inputs = np.zeros((batch_size, length), dtype=np.int64)
+        inputs[:, ::step] = elements
+        targets = np.full_like(inputs, IGNORE)
+        # The last element may be cut off before its product is asked.
+        targets[:, step - 1 :: step] = self._products(elements[:, : length // step])
+        return Batch(inputs, targets)
+
+    def floor(self, length: int) -> Bound:
+        """The likeliest product of so many elements, which is soon as unlikely as any other."""
+        self.check_length(length)
+        return Bound(_likeliest(self.group, self.first_input, self.num_inputs, length // self.tokens_per_element))
+
+    def ceiling(self, length: int) -> Bound:
+        """All factors have been read."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """Multiply the latest elements only, or regard nothing that depends on the order of the factors."""
+        step = self.tokens_per_element
+        elements = inputs[:, ::step]
+        guesses = {"latest element": elements, "latest four elements": self._products(elements, window=4)}
+        # Elsewhere that is all that is asked, or nothing: a constant.
+        if 1 < len(self.group.commutators) < self.group.order:
+            guesses["order ignored"] = self.group.representatives[self._products(elements)]
+        return {name: np.repeat(guess, step, axis=1)[:, : inputs.shape[1]] for name, guess in guesses.items()}
+
+    def _products(self, elements: Elements, window: int | None = None) -> Elements:
+        return running(elements, lambda first, second: self.group.products[first, second], window)
+
+
+@cache
+def _likeliest(group: Group, first_input: int, num_inputs: int, num_elements: int) -> float:
+    """Probability of the likeliest product, averaged over the products of 1..num_elements uniform inputs."""
+    inputs = np.arange(first_input, first_input + num_inputs)
+    numbers = np.arange(group.order)
+    step = np.zeros((group.order, group.order))
+    np.add.at(step, (numbers[:, None], group.products[:, inputs]), 1 / num_inputs)
+    chances = (numbers == 0).astype(float)
+    total = 0.0
+    for _ in range(num_elements):
+        chances = chances @ step
+        total += chances.max()
+    return total / num_elements

@@ -1,0 +1,36 @@
+"""The task a4_z5_words."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from synthbench.tasks.base import task
+from synthbench.tasks.state_tracking._groups import A4_Z5
+from synthbench.tasks.state_tracking._words import GroupWords, inputs_knob
+
+
+@task
+@dataclass(frozen=True)
+class A4Z5Words(GroupWords):
+    """Name the running product of elements of A4 x Z5: even permutations of four points, beside a sum modulo 5.
+
+    Token 0 is the identity, 1 rotates the points 0 1 2 and adds 1, and 2 swaps 0 1 and 2 3 and adds nothing::
+
+        inputs    1 2 0
+        targets   1 4 4
+
+    Tests a state in a group that is solvable but not commutative: a few layers of a diagonal recurrence can hold it.
+    The control for ``a5_words``, which has as many tokens and answers.
+
+    Source: Merrill et al. (2024), the word problem of A4 x Z5.
+    """
+
+    name: ClassVar = "a4_z5_words"
+    source: ClassVar = "merrill2024illusion"
+    length: ClassVar = 32
+    sizes: ClassVar = {
+        "tiny": {"length": 8, "num_inputs": 3},
+        "small": {"length": length},
+        "hard": {"length": 128},
+    }
+    group: ClassVar = A4_Z5
+    num_inputs: int = inputs_knob(3, 60)

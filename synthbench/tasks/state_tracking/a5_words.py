@@ -1,0 +1,37 @@
+"""The task a5_words."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from synthbench.tasks.base import task
+from synthbench.tasks.state_tracking._groups import A5
+from synthbench.tasks.state_tracking._words import GroupWords, inputs_knob
+
+
+@task
+@dataclass(frozen=True)
+class A5Words(GroupWords):
+    """Name the running product of even permutations of five points.
+
+    Token 0 is the identity, 1 rotates the points 0 1 2, and 2 rotates all five::
+
+        inputs    1 2 0
+        targets   1 4 4
+
+    Tests a state in the smallest group that is not solvable: diagonal recurrences and attention need more layers for
+    longer sequences, a recurrence with full matrices needs one. To be read beside ``a4_z5_words`` and ``z60_words``,
+    which have as many tokens and answers.
+
+    Source: Merrill et al. (2024), the word problem of A5.
+    """
+
+    name: ClassVar = "a5_words"
+    source: ClassVar = "merrill2024illusion"
+    length: ClassVar = 32
+    sizes: ClassVar = {
+        "tiny": {"length": 8, "num_inputs": 3},
+        "small": {"length": length},
+        "hard": {"length": 128},
+    }
+    group: ClassVar = A5
+    num_inputs: int = inputs_knob(3, 60)

@@ -1,0 +1,75 @@
+"""The task cycle_navigation."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import task
+from synthbench.tasks.state_tracking._running import running
+from synthbench.tasks.state_tracking._strings import StringTask
+
+
+@task
+@dataclass(frozen=True)
+class CycleNavigation(StringTask):
+    """Walk on a cycle from 0: 0 stays, 1 goes one place on and 2 one place back; at the separator, name the place.
+
+    With ``modulus=5``, the separator is 3 and the padding 4; two places back from 0 is 3::
+
+        inputs    2 0 2 1 2 3 4 4
+        targets   . . . . . 3 . .
+
+    Tests a count modulo a number. From modulus 3 on, recurrences with real, triangular transitions should fail at
+    unseen lengths; those that rotate, by complex eigenvalues or products of reflections, and nonlinear ones should not.
+
+    Source: Delétang et al. (2023), regular tasks. Theirs marks no end of the string; we ask at a separator.
+    """
+
+    name: ClassVar = "cycle_navigation"
+    source: ClassVar = "deletang2023chomsky"
+    length: ClassVar = 41
+    sizes: ClassVar = {"tiny": {"length": 17}, "small": {"length": length}, "hard": {"length": 129}}
+    num_symbols: ClassVar = 3
+    modulus: int = knob(5, "places on the cycle", low=2, high=64)
+    stay_rate: float = knob(1 / 3, "probability of a stay; both moves are equally likely", low=0.0, high=0.99)
+
+    @property
+    def num_answers(self) -> int:
+        """One a place."""
+        return self.modulus
+
+    def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
+        """Independent moves."""
+        uniform = rng.random((batch_size, longest))
+        return (uniform >= self.stay_rate).astype(np.int64) + (uniform >= (1 + self.stay_rate) / 2)
+
+    def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
+        """The place so far."""
+        places: Int[np.ndarray, "batch symbols"] = _steps(symbols).cumsum(axis=1) % self.modulus
+        return places
+
+    def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
+        """Take the latest moves only."""
+        steps = _steps(symbols)
+        return {
+            "latest move": steps % self.modulus,
+            "latest four moves": running(steps, np.add, window=4) % self.modulus,
+        }
+
+    def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
+        """The likeliest place after so many moves: powers of a circulant matrix, by its eigenvalues."""
+        angles = 2 * np.pi * np.arange(self.modulus) / self.modulus
+        eigenvalues = self.stay_rate + (1 - self.stay_rate) * np.cos(angles)
+        waves = np.cos(angles[:, None] * np.arange(self.modulus))
+        places = eigenvalues ** lengths[:, None] @ waves / self.modulus
+        likeliest: Float[np.ndarray, " lengths"] = places.max(axis=1)
+        return likeliest
+
+
+def _steps(symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
+    """0, 1 and -1; of no meaning after the string."""
+    steps: Int[np.ndarray, "batch symbols"] = (symbols == 1).astype(np.int64) - (symbols == 2)
+    return steps

@@ -1,0 +1,62 @@
+"""The task even_pairs."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import task
+from synthbench.tasks.state_tracking._parity import likelier_parity, running_parity
+from synthbench.tasks.state_tracking._running import running
+from synthbench.tasks.state_tracking._strings import StringTask
+
+
+@task
+@dataclass(frozen=True)
+class EvenPairs(StringTask):
+    """At the separator, say whether the number of unequal neighbours in the string is odd.
+
+    With ``num_symbols=2``, the separator is 2 and the padding 3; three pairs are unequal::
+
+        inputs    0 1 1 0 1 2 3 3
+        targets   . . . . . 1 . .
+
+    Tests, with two symbols, whether both ends of a string are found: they differ if the answer is odd. Attention can,
+    and so can all recurrences: a control for the other tasks. With more symbols it is parity over a two-token window.
+
+    Source: Delétang et al. (2023), regular tasks. Theirs marks no end of the string; we ask at a separator.
+    """
+
+    name: ClassVar = "even_pairs"
+    source: ClassVar = "deletang2023chomsky"
+    length: ClassVar = 41
+    sizes: ClassVar = {"tiny": {"length": 17}, "small": {"length": length}, "hard": {"length": 129}}
+    not_tested: ClassVar = "A count: with two symbols, the answer is the first symbol xor the last."
+    shortest: int = knob(2, "symbols in the shortest string", low=2, high=65536)
+    num_symbols: int = knob(2, "number of different symbols", low=2, high=4096)
+
+    def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
+        """Uniform symbols."""
+        return rng.integers(self.num_symbols, size=(batch_size, longest))
+
+    def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
+        """Parity of the unequal pairs so far."""
+        return running_parity(_changes(symbols))
+
+    def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
+        """Count the latest pairs only."""
+        changes = _changes(symbols)
+        return {"latest pair": changes, "latest four pairs": running(changes, np.bitwise_xor, window=4)}
+
+    def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
+        """Each pair is unequal independently of the others."""
+        return likelier_parity(lengths - 1, 1 - 1 / self.num_symbols)
+
+
+def _changes(symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
+    """1 where a symbol differs from the one before it, else 0."""
+    changes = np.zeros_like(symbols)
+    changes[:, 1:] = symbols[:, 1:] != symbols[:, :-1]
+    return changes

@@ -1,0 +1,52 @@
+"""The task parity_final."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import task
+from synthbench.tasks.state_tracking._parity import draw_bits, latest_parities, likelier_parity, running_parity
+from synthbench.tasks.state_tracking._strings import StringTask
+
+
+@task
+@dataclass(frozen=True)
+class ParityFinal(StringTask):
+    """At the separator, say whether the number of ones in the string is odd.
+
+    The separator is 2 and the padding 3; there are three ones::
+
+        inputs    1 0 1 1 0 2 3 3
+        targets   . . . . . 1 . .
+
+    Tests a state of one bit that every one flips, without help along the way. At unseen lengths recurrences with
+    eigenvalues from 0 to 1 and attention should fail, those with negative eigenvalues and nonlinear ones should not.
+
+    Source: Delétang et al. (2023), regular tasks. Theirs marks no end of the string; we ask at a separator.
+    """
+
+    name: ClassVar = "parity_final"
+    source: ClassVar = "deletang2023chomsky"
+    length: ClassVar = 41
+    sizes: ClassVar = {"tiny": {"length": 17}, "small": {"length": length}, "hard": {"length": 129}}
+    num_symbols: ClassVar = 2
+    one_rate: float = knob(0.5, "probability of a one", low=0.01, high=0.99)
+
+    def draw(self, rng: np.random.Generator, batch_size: int, longest: int) -> Int[np.ndarray, "batch longest"]:
+        """Independent bits."""
+        return draw_bits(rng, (batch_size, longest), self.one_rate)
+
+    def answers(self, symbols: Int[np.ndarray, "batch symbols"]) -> Int[np.ndarray, "batch symbols"]:
+        """Parity so far."""
+        return running_parity(symbols)
+
+    def guesses(self, symbols: Int[np.ndarray, "batch symbols"]) -> dict[str, Int[np.ndarray, "batch symbols"]]:
+        """Count the latest bits only."""
+        return latest_parities(symbols)
+
+    def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
+        """A fair coin, if ones are as frequent as zeros."""
+        return likelier_parity(lengths, self.one_rate)

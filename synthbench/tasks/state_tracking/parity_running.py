@@ -1,0 +1,64 @@
+"""The task parity_running."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import Batch, Bound, Task, task
+from synthbench.tasks.state_tracking._parity import draw_bits, latest_parities, likelier_parity, running_parity
+
+
+@task
+@dataclass(frozen=True)
+class ParityRunning(Task):
+    """At every position, say whether the number of ones so far is odd.
+
+    ::
+
+        inputs    1 0 1 1 0
+        targets   1 1 0 1 1
+
+    Tests a state of one bit that every one flips, like ``parity_final``; but each flip is trained by itself, so that
+    what can hold the state learns it sooner. The same families should hold it at unseen lengths.
+
+    Source: Delétang et al. (2023), regular tasks. Theirs asks once, after the string; we ask everywhere.
+    """
+
+    name: ClassVar = "parity_running"
+    source: ClassVar = "deletang2023chomsky"
+    length: ClassVar = 40
+    sizes: ClassVar = {"tiny": {"length": 16}, "small": {"length": length}, "hard": {"length": 128}}
+    one_rate: float = knob(0.5, "probability of a one", low=0.01, high=0.99)
+
+    @property
+    def vocab_size(self) -> int:
+        """Zero and one."""
+        return 2
+
+    @property
+    def min_length(self) -> int:
+        """One bit."""
+        return 1
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw independent bits; their running parity is asked."""
+        self.check_length(length)
+        inputs = draw_bits(rng, (batch_size, length), self.one_rate)
+        return Batch(inputs, running_parity(inputs))
+
+    def floor(self, length: int) -> Bound:
+        """A fair coin, if ones are as frequent as zeros."""
+        self.check_length(length)
+        return Bound(float(likelier_parity(np.arange(1, length + 1), self.one_rate).mean()))
+
+    def ceiling(self, length: int) -> Bound:
+        """All bits that count have been read."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """Count the latest bits only."""
+        return latest_parities(inputs)

@@ -1,0 +1,39 @@
+"""The task s5_swaps."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from synthbench.tasks.base import task
+from synthbench.tasks.state_tracking._groups import S5
+from synthbench.tasks.state_tracking._words import GroupWords, inputs_knob
+
+
+@task
+@dataclass(frozen=True)
+class S5Swaps(GroupWords):
+    """Name the running product of swaps of two among five points.
+
+    Tokens 1 to 4 swap the point 0 with 1, 2, 3 and 4; ids are those of ``s5_words``, so that 11 rotates 0 1 2::
+
+        inputs    1 2 3
+        targets   1 11 34
+
+    Tests a state in a group that is not solvable, by steps of which each is one reflection: a delta rule with
+    eigenvalues from -1 to 1 should hold it with one layer, one with eigenvalues from 0 to 1 should not.
+
+    Source: Grazzi et al. (2025), section 5.2. Theirs has the identity among the inputs, like ``s5_words`` with
+    ``num_inputs=11``.
+    """
+
+    name: ClassVar = "s5_swaps"
+    source: ClassVar = "grazzi2025negative"
+    length: ClassVar = 32
+    sizes: ClassVar = {
+        "tiny": {"length": 8, "num_inputs": 4},
+        "small": {"length": length},
+        "hard": {"length": 128},
+    }
+    not_tested: ClassVar = "Products of any permutations: each input moves two points only."
+    group: ClassVar = S5
+    first_input: ClassVar = 1
+    num_inputs: int = inputs_knob(4, 10)

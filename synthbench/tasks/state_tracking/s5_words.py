@@ -1,0 +1,38 @@
+"""The task s5_words."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from synthbench.tasks.base import task
+from synthbench.tasks.state_tracking._groups import S5
+from synthbench.tasks.state_tracking._words import GroupWords, inputs_knob
+
+
+@task
+@dataclass(frozen=True)
+class S5Words(GroupWords):
+    """Name the running product of permutations of five points.
+
+    Token 0 is the identity, 1 to 4 swap the point 0 with 1, 2, 3 and 4, and 11 and 12 rotate: 0 1 2 and 0 2 1::
+
+        inputs    1 2 11 0 12
+        targets   1 11 12 12 11
+
+    Tests a state in a group that is not solvable. An input is a product of up to four swaps: a delta rule, one
+    reflection a token, needs layers or 4 tokens an element; nonlinear recurrences need neither. Easier with
+    ``num_inputs=11``, the identity and the swaps, or 31, what moves up to three points.
+
+    Source: Grazzi et al. (2025), section 5.2. They fill 4 tokens an element with a token of its own, we with the
+    identity.
+    """
+
+    name: ClassVar = "s5_words"
+    source: ClassVar = "grazzi2025negative"
+    length: ClassVar = 32
+    sizes: ClassVar = {
+        "tiny": {"length": 8, "num_inputs": 5},
+        "small": {"length": length},
+        "hard": {"length": 128},
+    }
+    group: ClassVar = S5
+    num_inputs: int = inputs_knob(5, 120)

@@ -1,0 +1,362 @@
+"""The state-tracking tasks: targets recomputed from the inputs alone, one sequence at a time; the groups."""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import reduce
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knobs_of
+from synthbench.tasks.base import IGNORE, SIZES, TASKS, Task
+from synthbench.tasks.state_tracking._groups import A4_Z5, A5, S3, S5, Z60, Group
+from synthbench.tasks.state_tracking._running import running
+from synthbench.tasks.state_tracking._words import GroupWords
+from synthbench.tasks.state_tracking.a4_z5_words import A4Z5Words
+from synthbench.tasks.state_tracking.a5_words import A5Words
+from synthbench.tasks.state_tracking.cycle_navigation import CycleNavigation
+from synthbench.tasks.state_tracking.even_pairs import EvenPairs
+from synthbench.tasks.state_tracking.modular_arithmetic import ModularArithmetic
+from synthbench.tasks.state_tracking.parity_final import ParityFinal
+from synthbench.tasks.state_tracking.parity_running import ParityRunning
+from synthbench.tasks.state_tracking.s3_words import S3Words
+from synthbench.tasks.state_tracking.s5_swaps import S5Swaps
+from synthbench.tasks.state_tracking.s5_words import S5Words
+from synthbench.tasks.state_tracking.z60_words import Z60Words
+
+SEEDS = st.integers(0, 2**32 - 1)
+RATES = st.floats(0.01, 0.9)
+Check = Callable[..., None]
+Tokens = Any  # an array of int64; NumPy types what is indexed or computed from one as Any
+GROUPS = {"S3": S3, "A4_Z5": A4_Z5, "A5": A5, "Z60": Z60, "S5": S5}
+WORDS: list[type[GroupWords]] = [S3Words, A4Z5Words, A5Words, Z60Words, S5Words, S5Swaps]
+
+
+def string_of(task: Any, inputs: list[int]) -> list[int]:
+    end = inputs.index(task.num_symbols)
+    assert end >= task.shortest
+    assert max(inputs[:end]) < task.num_symbols
+    assert set(inputs[end + 1 :]) <= {task.num_symbols + 1}
+    return inputs[:end]
+
+
+def at_separator(inputs: list[int], string: list[int], answer: int) -> list[set[int]]:
+    return [{answer} if position == len(string) else {IGNORE} for position in range(len(inputs))]
+
+
+def unequal_pairs(task: Any, inputs: list[int]) -> list[set[int]]:
+    string = string_of(task, inputs)
+    return at_separator(inputs, string, sum(first != second for first, second in pairwise(string)) % 2)
+
+
+def ones(task: Any, inputs: list[int]) -> list[set[int]]:
+    string = string_of(task, inputs)
+    return at_separator(inputs, string, string.count(1) % 2)
+
+
+def ones_so_far(_task: Any, inputs: list[int]) -> list[set[int]]:
+    return [{inputs[: position + 1].count(1) % 2} for position in range(len(inputs))]
+
+
+def place(task: Any, inputs: list[int]) -> list[set[int]]:
+    string = string_of(task, inputs)
+    return at_separator(inputs, string, (string.count(1) - string.count(2)) % task.modulus)
+
+
+def value_of(string: list[int], modulus: int) -> int:
+    text = "".join(str(symbol) if symbol < modulus else "+-*"[symbol - modulus] for symbol in string)
+    value: int = eval(text)  # noqa: S307  digits and operators only
+    return value % modulus
+
+
+def value(task: Any, inputs: list[int]) -> list[set[int]]:
+    string = string_of(task, inputs)
+    assert len(string) % 2 == 1
+    assert all((symbol < task.modulus) == (position % 2 == 0) for position, symbol in enumerate(string))
+    return at_separator(inputs, string, value_of(string, task.modulus))
+
+
+def word(task: Any, inputs: list[int]) -> list[set[int]]:
+    elements = [tuple(element) for element in task.group.elements.tolist()]
+    state, targets = elements[0], []
+    for position, token in enumerate(inputs):
+        if position % task.tokens_per_element:
+            assert token == 0
+        else:
+            assert task.first_input <= token < task.first_input + task.num_inputs
+        state = tuple(elements[token][point] for point in state)
+        is_scored = (position + 1) % task.tokens_per_element == 0
+        targets.append({elements.index(state) if is_scored else IGNORE})
+    return targets
+
+
+REFERENCES = {
+    "even_pairs": unequal_pairs,
+    "parity_final": ones,
+    "parity_running": ones_so_far,
+    "cycle_navigation": place,
+    "modular_arithmetic": value,
+    **{unit.name: word for unit in WORDS},
+}
+SHORTEST = st.integers(2, 20)
+MODULI = st.integers(2, 12)
+KNOBS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "even_pairs": {"shortest": SHORTEST, "num_symbols": st.integers(2, 5)},
+    "parity_final": {"shortest": SHORTEST, "one_rate": RATES},
+    "parity_running": {"one_rate": RATES},
+    "cycle_navigation": {"shortest": SHORTEST, "modulus": MODULI, "stay_rate": RATES},
+    "modular_arithmetic": {"shortest": SHORTEST, "modulus": MODULI, "product_rate": RATES},
+    **{
+        unit.name: {"num_inputs": st.integers(5, unit().num_inputs), "tokens_per_element": st.integers(1, 5)}
+        for unit in WORDS
+    },
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+@settings(deadline=None)  # the first call builds the table of a group
+@given(data=st.data(), seed=SEEDS, more=st.integers(0, 40))
+def test_targets_follow_from_the_inputs(
+    assert_targets_follow: Check, name: str, data: st.DataObject, seed: int, more: int
+) -> None:
+    task = TASKS[name](**data.draw(st.fixed_dictionaries(KNOBS[name])))
+    assert_targets_follow(task, REFERENCES[name], seed, task.min_length + more)
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_worked_example_of_the_docstring_is_true(assert_example_holds: Check, name: str) -> None:
+    assert_example_holds(name, REFERENCES[name])
+
+
+def count_changes(task: Any, inputs: Tokens) -> Tokens:
+    is_change = (inputs[:, 1:] != inputs[:, :-1]) & (inputs[:, 1:] < task.num_symbols)
+    return np.pad(is_change.cumsum(axis=1) % 2, ((0, 0), (1, 0)))
+
+
+def count_ones(_task: Any, inputs: Tokens) -> Tokens:
+    return (inputs == 1).cumsum(axis=1) % 2
+
+
+def walk(task: Any, inputs: Tokens) -> Tokens:
+    return ((inputs == 1).cumsum(axis=1) - (inputs == 2).cumsum(axis=1)) % task.modulus
+
+
+def calculate(task: Any, inputs: Tokens) -> Tokens:
+    """The value of what was read before each position, a position at a time."""
+    total, term, sign = (np.zeros(len(inputs), dtype=np.int64) for _ in range(3))
+    is_product, predictions = np.zeros(len(inputs), dtype=bool), np.zeros_like(inputs)
+    sign[:] = 1
+    for position, token in enumerate(inputs.T):
+        predictions[:, position] = (total + term) % task.modulus
+        if position % 2:
+            is_product, sign = token == task.modulus + 2, np.where(token == task.modulus + 1, -1, 1)
+        else:
+            total = np.where(is_product, total, total + term) % task.modulus
+            term = np.where(is_product, term * token, sign * token) % task.modulus
+    return predictions
+
+
+def multiply(task: Any, inputs: Tokens) -> Tokens:
+    state, predictions = np.zeros(len(inputs), dtype=np.int64), np.zeros_like(inputs)
+    for position, token in enumerate(inputs.T):
+        predictions[:, position] = state = task.group.products[state, token]
+    return predictions
+
+
+ORACLES = {
+    "even_pairs": count_changes,
+    "parity_final": count_ones,
+    "parity_running": count_ones,
+    "cycle_navigation": walk,
+    "modular_arithmetic": calculate,
+    **{unit.name: multiply for unit in WORDS},
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", ORACLES)
+def test_bounds_and_shortcuts_hold_at_every_size(assert_task_holds: Check, name: str, size: str) -> None:
+    task, length = TASKS[name].of_size(size)
+    assert_task_holds(task, length, ORACLES[name])
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+@pytest.mark.parametrize("name", ORACLES)
+def test_bounds_and_shortcuts_hold_out_of_range(assert_task_holds: Check, name: str, factor: int) -> None:
+    task, length = TASKS[name].of_size("tiny")
+    assert_task_holds(*task.stretched(length, factor), ORACLES[name])
+
+
+@pytest.mark.parametrize(
+    ("task", "length"),
+    [
+        (EvenPairs(shortest=5, num_symbols=3), 20),
+        (ParityFinal(shortest=4, one_rate=0.1), 20),
+        (ParityRunning(one_rate=0.2), 20),
+        (CycleNavigation(modulus=6, stay_rate=0.0), 20),
+        (ModularArithmetic(shortest=4, modulus=6, product_rate=0.6), 21),
+        (S3Words(num_inputs=3, tokens_per_element=3), 50),
+        (A4Z5Words(tokens_per_element=2), 31),
+        (A5Words(tokens_per_element=4), 64),
+        (Z60Words(num_inputs=3), 20),
+        (S5Words(num_inputs=11), 20),
+        (S5Swaps(tokens_per_element=2), 25),
+    ],
+    ids=lambda value: value.name if isinstance(value, Task) else None,
+)
+def test_bounds_and_shortcuts_hold_with_other_knobs(assert_task_holds: Check, task: Task, length: int) -> None:
+    assert_task_holds(task, length, ORACLES[task.name])
+
+
+def share_of_mode(answers: list[int]) -> float:
+    return max(Counter(answers).values()) / len(answers)
+
+
+def test_floors_are_those_of_all_strings_of_a_length() -> None:
+    expressions = [
+        [first, 5 + one, second, 5 + two, third]
+        for first, second, third in product(range(5), repeat=3)
+        for one, two in product(range(3), repeat=2)
+    ]
+    by_hand = {
+        EvenPairs(shortest=6, num_symbols=3): [
+            sum(a != b for a, b in pairwise(string)) % 2 for string in product(range(3), repeat=6)
+        ],
+        CycleNavigation(shortest=6): [sum(string) % 5 for string in product((0, 1, -1), repeat=6)],
+        ModularArithmetic(shortest=5): [value_of(string, 5) for string in expressions],
+    }
+    for task, answers in by_hand.items():
+        assert task.floor(task.min_length).value == pytest.approx(share_of_mode(answers), abs=1e-12)
+
+
+def test_floor_of_swaps_is_that_of_all_words() -> None:
+    longest = 4
+    modes = [
+        share_of_mode([reduce(lambda state, swap: int(S5.products[state, swap]), letters, 0) for letters in words])
+        for words in (list(product(range(1, 11), repeat=length)) for length in range(1, longest + 1))
+    ]
+    assert S5Swaps().floor(longest).value == pytest.approx(sum(modes) / longest, abs=1e-12)
+
+
+def test_floor_of_modular_arithmetic_is_the_stated_one() -> None:
+    floors = {length: ModularArithmetic(shortest=length).floor(length + 1).value for length in range(5, 41, 2)}
+
+    assert floors[5] == pytest.approx(0.23, abs=0.005)
+    assert all(0.2 < floor < 0.21 for length, floor in floors.items() if length >= 9)
+    assert list(floors.values()) == sorted(floors.values(), reverse=True)
+
+
+STRINGS = [EvenPairs, ParityFinal, CycleNavigation, ModularArithmetic]
+
+
+@pytest.mark.parametrize("unit", STRINGS)
+@pytest.mark.parametrize("factor", [2, 4])
+def test_stretched_strings_are_longer_than_any_in_training(unit: type[Any], factor: int) -> None:
+    task, length = unit.of_size("tiny")
+    tested, tested_length = task.stretched(length, factor)
+    inputs, _ = tested.sample(np.random.default_rng(0), 2000, tested_length)
+    longest = np.nonzero(task.sample(np.random.default_rng(0), 2000, length).inputs == task.num_symbols)[1].max()
+    tested_lengths = np.nonzero(inputs == task.num_symbols)[1]
+
+    assert factor // 2 * longest < tested_lengths.min() <= factor // 2 * longest + 2
+    assert factor * longest - 1 <= tested_lengths.max() <= factor * longest
+
+
+@pytest.mark.parametrize(
+    ("task", "length", "reason"),
+    [
+        (EvenPairs(), 2, "is 2; allowed: 3 and more"),
+        (ParityFinal(shortest=7), 7, "is 7; allowed: 8 and more"),
+        (ParityRunning(), 0, "is 0; allowed: 1 and more"),
+        (CycleNavigation(), 1, "is 1; allowed: 2 and more"),
+        (ModularArithmetic(shortest=4), 5, "is 5; allowed: 6 and more"),
+        (A5Words(tokens_per_element=4), 3, "is 3; allowed: 4 and more"),
+    ],
+)
+def test_too_short_sequences_are_refused(task: Task, length: int, reason: str) -> None:
+    for call in (lambda: task.sample(np.random.default_rng(0), 1, length), lambda: task.floor(length)):
+        with pytest.raises(UsageError, match=f"length of task '{task.name}' {reason}"):
+            call()
+
+
+@given(seed=SEEDS, length=st.integers(1, 40), window=st.sampled_from([None, 1, 2, 4, 8]))
+def test_running_products_are_those_of_a_loop(seed: int, length: int, window: int | None) -> None:
+    factors = np.random.default_rng(seed).integers(S3.order, size=(3, length))
+    products = running(factors, lambda first, second: S3.products[first, second], window)
+    for row, sequence in zip(products.tolist(), factors.tolist(), strict=True):
+        for end in range(1, length + 1):
+            latest = sequence[max(0, end - (window or end)) : end]
+            assert row[end - 1] == reduce(lambda state, factor: int(S3.products[state, factor]), latest, 0)
+
+
+def closure(group: Group, numbers: Tokens) -> Tokens:
+    """The elements of the group that some of them generate."""
+    reached = np.union1d([0], numbers)
+    while len(more := np.unique(group.products[np.ix_(reached, reached)])) > len(reached):
+        reached = more
+    return reached
+
+
+@pytest.mark.parametrize(
+    ("group", "order"), [(S3, 6), (A4_Z5, 60), (A5, 60), (Z60, 60), (S5, 120)], ids=["S3", "A4_Z5", "A5", "Z60", "S5"]
+)
+def test_products_form_a_group_of_the_order(group: Group, order: int) -> None:
+    numbers = np.arange(order)
+    first, second, third = np.random.default_rng(0).integers(order, size=(3, 10_000))
+    products = group.products
+
+    assert group.order == order
+    np.testing.assert_array_equal(np.sort(products, axis=0), np.tile(numbers, (order, 1)).T)
+    np.testing.assert_array_equal(np.sort(products, axis=1), np.tile(numbers, (order, 1)))
+    np.testing.assert_array_equal(products[0], numbers)
+    np.testing.assert_array_equal(products[numbers, group.inverses], np.zeros(order))
+    np.testing.assert_array_equal(products[products[first, second], third], products[first, products[second, third]])
+    np.testing.assert_array_equal(
+        group.elements[products[first, second]],
+        np.take_along_axis(group.elements[second], group.elements[first], axis=1),
+    )
+
+
+def test_commutators_tell_the_groups_of_one_order_apart() -> None:
+    sizes = {name: len(group.commutators) for name, group in GROUPS.items()}
+    assert sizes == {"S3": 3, "A4_Z5": 4, "A5": 60, "Z60": 1, "S5": 60}
+
+
+def test_a5_is_simple_and_z60_commutes() -> None:
+    for number in range(1, 60):
+        conjugates = A5.products[A5.products[A5.inverses, number], np.arange(60)]
+        assert len(closure(A5, conjugates)) == 60
+    np.testing.assert_array_equal(Z60.products, np.add.outer(np.arange(60), np.arange(60)) % 60)
+
+
+def test_order_is_ignored_by_what_the_group_forgets() -> None:
+    for group in GROUPS.values():
+        products = group.products
+        np.testing.assert_array_equal(group.representatives[products], group.representatives[products.T])
+
+
+@pytest.mark.parametrize("unit", WORDS)
+def test_the_fewest_inputs_generate_the_group(unit: type[GroupWords]) -> None:
+    fewest = knobs_of(unit)["num_inputs"].low
+    assert fewest is not None
+    inputs = np.arange(unit.first_input, unit.first_input + int(fewest))
+
+    assert len(closure(unit.group, inputs)) == unit.group.order
+
+
+def test_the_groups_of_order_60_have_one_vocabulary() -> None:
+    assert {unit().vocab_size for unit in (A4Z5Words, A5Words, Z60Words)} == {60}
+
+
+def test_the_first_permutations_of_five_points_move_the_fewest() -> None:
+    num_moved = (S5.elements != np.arange(5)).sum(axis=1)
+
+    assert num_moved[0] == 0
+    assert (num_moved[1:11] == 2).all()
+    assert (num_moved[11:31] == 3).all()
+    assert (num_moved[31:] > 3).all()
