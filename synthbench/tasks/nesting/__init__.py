@@ -1,0 +1,1 @@
+"""Nesting tasks: brackets, stacks and trees."""

@@ -1,0 +1,104 @@
+"""Fully bracketed expressions modulo a number: random ones, the law of their values, and their value without brackets.
+
+One to four symbols are a digit, written d, -d, (d) or (-d). More are (left operator right), where every length of the
+left part that leaves a right part has the same probability.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+
+class Grammar(NamedTuple):
+    """The ids: digits, ``+`` and ``-``, ``*`` if there are three operators, and the brackets."""
+
+    modulus: int
+    num_operators: int
+
+    @property
+    def minus(self) -> int:
+        """The operator and the sign."""
+        return self.modulus + 1
+
+    @property
+    def opening(self) -> int:
+        """The bracket before an expression; the ids below are digits and operators."""
+        return self.modulus + self.num_operators
+
+    @property
+    def closing(self) -> int:
+        """The bracket after an expression, the last id."""
+        return self.opening + 1
+
+    def apply(
+        self, operators: Int[np.ndarray, "..."], left: Int[np.ndarray, "..."], right: Int[np.ndarray, "..."]
+    ) -> Int[np.ndarray, "..."]:
+        """Values of ``left operator right``; operators are counted from 0."""
+        return np.choose(operators, [left + right, left - right, left * right]) % self.modulus
+
+
+def write_expressions(
+    rng: np.random.Generator,
+    grammar: Grammar,
+    line: Int[np.ndarray, " tokens"],
+    starts: Int[np.ndarray, " expressions"],
+    lengths: Int[np.ndarray, " expressions"],
+) -> Int[np.ndarray, " expressions"]:
+    """Write random expressions of these lengths into a line of tokens and return their values.
+
+    All expressions, then all their parts, then the parts of these: the recursion is as deep as the deepest brackets.
+    """
+    ends = starts + lengths - 1
+    line[starts[lengths >= 3]] = grammar.opening
+    line[ends[lengths >= 3]] = grammar.closing
+    is_digit = lengths <= 4
+    is_negative = is_digit & (lengths % 2 == 0)
+    values = rng.integers(grammar.modulus, size=len(lengths))
+    at = starts + lengths // 2
+    line[at[is_digit]] = values[is_digit]
+    line[at[is_negative] - 1] = grammar.minus
+    values[is_negative] = -values[is_negative] % grammar.modulus
+    if is_digit.all():
+        return values
+    starts, ends, lengths = starts[~is_digit], ends[~is_digit], lengths[~is_digit]
+    middles = starts + rng.integers(2, lengths - 2)
+    operators = rng.integers(grammar.num_operators, size=len(middles))
+    line[middles] = grammar.modulus + operators
+    part_starts = np.concatenate([starts, middles]) + 1
+    part_ends = np.concatenate([middles, ends])
+    left, right = np.split(write_expressions(rng, grammar, line, part_starts, part_ends - part_starts), 2)
+    values[~is_digit] = grammar.apply(operators, left, right)
+    return values
+
+
+@cache
+def value_laws(grammar: Grammar, longest: int) -> Float[np.ndarray, "lengths values"]:
+    """Probability of each value of an expression of 0..longest symbols; that of none has no meaning."""
+    digits = np.arange(grammar.modulus)
+    operators = np.arange(grammar.num_operators)
+    results = grammar.apply(operators[:, None, None], digits[:, None], digits).ravel()
+    laws = np.full((longest + 1, grammar.modulus), 1 / grammar.modulus)
+    for length in range(5, longest + 1):
+        pairs = laws[1 : length - 3].T @ laws[length - 4 : 0 : -1] / (length - 4)
+        weights = np.tile(pairs.ravel() / grammar.num_operators, grammar.num_operators)
+        laws[length] = np.bincount(results, weights=weights, minlength=grammar.modulus)
+    return laws
+
+
+def flat_values(grammar: Grammar, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
+    """Value of the tokens up to each position from left to right, as if there were no brackets."""
+    values = np.zeros_like(inputs)
+    value, operator, sign = np.zeros_like(inputs[:, 0]), np.zeros_like(inputs[:, 0]), np.ones_like(inputs[:, 0])
+    follows_digit = np.zeros(len(inputs), dtype=bool)
+    for position, token in enumerate(inputs.T):
+        is_digit = token < grammar.modulus
+        is_operator = (token >= grammar.modulus) & (token < grammar.opening)
+        value = np.where(is_digit, grammar.apply(operator, value, sign * token), value)
+        # After an operator, or at the beginning, a minus is a sign.
+        operator = np.where(is_operator & follows_digit, token - grammar.modulus, operator)
+        sign = np.where(is_digit, 1, np.where(is_operator & ~follows_digit, -1, sign))
+        follows_digit = is_digit | (follows_digit & ~is_operator)
+        values[:, position] = value
+    return values

@@ -1,0 +1,189 @@
+"""What the tree completion tasks share: trees as symbolic expressions, and the hidden end of one.
+
+A tree is written ``( label child* )``, three tokens a node. The ids are the labels, the brackets, the names of
+templates if there are any, then ``=``, the blank and the padding.
+"""
+
+import dataclasses
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task
+from synthbench.tasks.nesting._trees import Law, grow
+
+NUM_TOKENS = 2**18
+"""Size of the sample from which a floor is estimated."""
+
+
+class LabelledNodes(NamedTuple):
+    """The nodes of many trees in any order."""
+
+    trees: Int[np.ndarray, " nodes"]
+    sizes: Int[np.ndarray, " nodes"]
+    labels: Int[np.ndarray, " nodes"]
+    openings: Int[np.ndarray, " nodes"]
+    """Where in its tree the opening bracket of a node stands."""
+    mirrored: Int[np.ndarray, " nodes"]
+    """The same in a tree in which all children stand in reversed order."""
+
+
+@dataclass(frozen=True)
+class TreeCompletion(Task):
+    """Trees, an ``=`` and a tree that follows from them; the end of this tree is hidden behind blanks.
+
+    Sizes of trees are uniform. The tree is cut at a uniform place, so that at least one token is hidden.
+    """
+
+    fewest: int = knob(1, "fewest nodes of a tree", low=1, high=4096)
+    num_labels: int = knob(16, "number of labels of nodes", low=2, high=4096)
+    depth: int = knob(4, "most levels of a tree", low=1, high=256)
+    arity: int = knob(3, "most children of a node", low=1, high=16)
+
+    @property
+    @abstractmethod
+    def tokens_per_node(self) -> int:
+        """How many tokens a sequence has for each node, if all its trees have as many."""
+
+    @property
+    @abstractmethod
+    def num_marks(self) -> int:
+        """How many tokens a sequence has besides."""
+
+    @property
+    def num_ids(self) -> int:
+        """The labels, the brackets and the names, if a task has any."""
+        return self.num_labels + 2
+
+    @abstractmethod
+    def write(
+        self, rng: np.random.Generator, batch_size: int, length: int
+    ) -> tuple[Int[np.ndarray, "batch length"], Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
+        """Sequences with nothing hidden; where the tree begins that is to be completed; and its number of tokens."""
+
+    @property
+    def opening(self) -> int:
+        """Id of the bracket before a node."""
+        return self.num_labels
+
+    @property
+    def closing(self) -> int:
+        """Id of the bracket after a node."""
+        return self.num_labels + 1
+
+    @property
+    def equals(self) -> int:
+        """Id of the token before the tree that is to be completed."""
+        return self.num_ids
+
+    @property
+    def vocab_size(self) -> int:
+        """All ids, among them the =, the blank and the padding."""
+        return self.num_ids + 3
+
+    @property
+    def min_length(self) -> int:
+        """Trees of the fewest nodes."""
+        return self.tokens_per_node * self.fewest + self.num_marks
+
+    def most_nodes(self, length: int) -> int:
+        """Nodes of the largest tree, if all trees of a sequence have as many."""
+        return (length - self.num_marks) // self.tokens_per_node
+
+    def check_length(self, length: int) -> None:
+        """Refuse trees with more nodes than there is room for.
+
+        Raises:
+            UsageError: If the task has no sequence of this length.
+        """
+        super().check_length(length)
+        most = sum(self.arity**level for level in range(self.depth))
+        if self.most_nodes(length) > most:
+            longest = self.tokens_per_node * (most + 1) + self.num_marks - 1
+            raise UsageError(
+                f"length of task {self.name!r} is {length}; allowed: {self.min_length} to {longest}, for trees of "
+                f"depth={self.depth} and arity={self.arity} have no more nodes than {most}"
+            )
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw trees and hide the end of the last one."""
+        self.check_length(length)
+        tokens, begins, lengths = self.write(rng, batch_size, length)
+        cuts = begins + rng.integers(lengths)
+        positions = np.arange(length)
+        is_hidden = (positions >= cuts[:, None]) & (positions < (begins + lengths)[:, None])
+        return Batch(np.where(is_hidden, self.equals + 1, tokens), np.where(is_hidden, tokens, IGNORE))
+
+    def floor(self, length: int) -> Bound:
+        """The most frequent bracket at each position, or any label; estimated on a sample."""
+        self.check_length(length)
+        return _sampled_floor(self, length)
+
+    def ceiling(self, length: int) -> Bound:
+        """Every token of the tree follows from what stands before the =."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
+        """Trees of more than ``factor / 2`` and up to ``factor`` times the nodes, and ``factor`` times as deep."""
+        most = factor * self.most_nodes(length)
+        stretched = dataclasses.replace(self, fewest=most // 2 + 1, depth=factor * self.depth)
+        return stretched, self.tokens_per_node * most + self.num_marks
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The latest label that is shown."""
+        latest = np.maximum.accumulate(np.where(inputs < self.num_labels, np.arange(inputs.shape[1]), 0), axis=1)
+        return {"latest label": np.take_along_axis(inputs, latest, axis=1)}
+
+    def draw_nodes(self, rng: np.random.Generator, sizes: Int[np.ndarray, " trees"]) -> LabelledNodes:
+        """Random trees with so many nodes: all numbers of children are equally likely before the size is given."""
+        law = Law((1 / (self.arity + 1),) * (self.arity + 1), inner=1, levels=self.depth)
+        levels = grow(rng, law, sizes)
+        trees = np.concatenate([nodes.trees for nodes in levels])
+        starts = np.concatenate([nodes.starts for nodes in levels])
+        subtree_sizes = np.concatenate([nodes.sizes for nodes in levels])
+        level = np.repeat(np.arange(len(levels)), [len(nodes.trees) for nodes in levels])
+        labels = rng.integers(self.num_labels, size=len(trees))
+        # Two tokens for each node that was begun before, and one for each that has ended: all but those around it.
+        openings = 3 * starts - level
+        mirrored = 3 * (sizes[trees] - starts - subtree_sizes) + 2 * level
+        return LabelledNodes(trees, subtree_sizes, labels, openings, mirrored)
+
+    def spell(
+        self, tokens: Int[np.ndarray, "rows length"], nodes: LabelledNodes, openings: Int[np.ndarray, " nodes"]
+    ) -> None:
+        """Write nodes into the rows of their trees, each from its opening bracket on."""
+        tokens[nodes.trees, openings] = self.opening
+        tokens[nodes.trees, openings + 1] = nodes.labels
+        tokens[nodes.trees, openings + 3 * nodes.sizes - 1] = self.closing
+
+
+@cache
+def _sampled_floor(task: TreeCompletion, length: int) -> Bound:
+    """What the most frequent bracket or any label scores at each position.
+
+    Labels are equally likely, so that their frequencies are pooled. The choice is made on one half of the sample and
+    scored on the other, and the other way round: on the same half it would score too much.
+    """
+    rng = np.random.Generator(np.random.Philox(0))
+    targets = task.sample(rng, max(256, NUM_TOKENS // length), length).targets
+    is_right = np.stack(
+        [targets == task.opening, targets == task.closing, (targets >= 0) & (targets < task.num_labels)]
+    )
+    scores = is_right * np.array([1.0, 1.0, 1 / task.num_labels])[:, None, None]
+    half = len(targets) // 2
+    best = [scores[:, half:].sum(axis=1).argmax(axis=0), scores[:, :half].sum(axis=1).argmax(axis=0)]
+    positions = np.arange(length)
+    right = np.concatenate(
+        [scores[best[0], :half, positions].sum(axis=0), scores[best[1], half:, positions].sum(axis=0)]
+    )
+    num_scored = (targets != IGNORE).sum(axis=1)
+    accuracy = right.sum() / num_scored.sum()
+    standard_error = float(np.sqrt(((right - accuracy * num_scored) ** 2).sum()) / num_scored.sum())
+    return Bound(float(accuracy), standard_error=standard_error)

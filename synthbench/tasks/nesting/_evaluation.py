@@ -1,0 +1,72 @@
+"""What the tasks share that ask for the value of an expression of varying length."""
+
+import dataclasses
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from synthbench.knobs import knob
+from synthbench.tasks._targets import score_at
+from synthbench.tasks.base import Batch, Bound, Task
+
+
+@dataclass(frozen=True)
+class Evaluation(Task):
+    """An expression, a separator at which its value is due, and padding; lengths of expressions are uniform."""
+
+    shortest: int = knob(1, "symbols in the shortest expression", low=1, high=65536)
+
+    @property
+    @abstractmethod
+    def num_symbols(self) -> int:
+        """Number of different symbols of expressions; their ids come first, and values are among them."""
+
+    @abstractmethod
+    def write(
+        self, rng: np.random.Generator, inputs: Int[np.ndarray, "batch length"], lengths: Int[np.ndarray, " batch"]
+    ) -> Int[np.ndarray, " batch"]:
+        """Write random expressions of these lengths at the beginning of the sequences and return their values."""
+
+    @abstractmethod
+    def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
+        """Probability of the likeliest value of expressions of each of these lengths."""
+
+    @property
+    def vocab_size(self) -> int:
+        """The symbols, the separator and the padding."""
+        return self.num_symbols + 2
+
+    @property
+    def min_length(self) -> int:
+        """The shortest expression and the separator."""
+        return self.shortest + 1
+
+    def expression_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
+        """The lengths of expressions that leave room for the separator."""
+        return np.arange(self.shortest, length)
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw a length for each expression, then the expression; its value is due at the separator."""
+        self.check_length(length)
+        lengths = rng.choice(self.expression_lengths(length), size=batch_size)
+        inputs = np.full((batch_size, length), self.num_symbols + 1)
+        values = self.write(rng, inputs, lengths)
+        np.put_along_axis(inputs, lengths[:, None], self.num_symbols, axis=1)
+        return Batch(inputs, score_at(values[:, None], lengths[:, None], length))
+
+    def floor(self, length: int) -> Bound:
+        """The likeliest value of expressions of each length: the position of the separator tells the length."""
+        self.check_length(length)
+        return Bound(float(self.best_guess(self.expression_lengths(length)).mean()))
+
+    def ceiling(self, length: int) -> Bound:
+        """All of the expression has been read."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
+        """Expressions of more than ``factor / 2`` and up to ``factor`` times the longest."""
+        longest = factor * (length - 1)
+        return dataclasses.replace(self, shortest=longest // 2 + 1), longest + 1

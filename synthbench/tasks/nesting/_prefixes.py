@@ -1,0 +1,56 @@
+"""What the tasks share that ask, along the beginning of a word, which symbols may follow."""
+
+import dataclasses
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task
+
+
+@dataclass(frozen=True)
+class NextSymbols(Task):
+    """The beginning of a word; at each position the set of symbols that may follow, one class a set.
+
+    Every beginning can be completed to a word, so nothing is gained by whole words. A model must get the set exactly
+    right. Out of range the positions that were trained on are not scored.
+    """
+
+    unscored: int = knob(0, "number of positions at the beginning that are not scored", low=0, high=65536)
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Beginnings of words, and the sets that follow each symbol."""
+
+    @abstractmethod
+    def best_guess(self, length: int) -> Float[np.ndarray, " length"]:
+        """Probability of the likeliest set at each position."""
+
+    @property
+    def min_length(self) -> int:
+        """One position that is scored."""
+        return self.unscored + 1
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw beginnings of words."""
+        self.check_length(length)
+        inputs, targets = self.draw(rng, batch_size, length)
+        targets[:, : self.unscored] = IGNORE
+        return Batch(inputs, targets)
+
+    def floor(self, length: int) -> Bound:
+        """The likeliest set at each position."""
+        self.check_length(length)
+        return Bound(float(self.best_guess(length)[self.unscored :].mean()))
+
+    def ceiling(self, length: int) -> Bound:
+        """The set depends on what has been read only."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
+        """Beginnings ``factor`` times as long, scored in their second half."""
+        return dataclasses.replace(self, unscored=factor * length // 2), factor * length

@@ -1,0 +1,151 @@
+"""What the tree completion tasks share in which names stand for trees that were defined before."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.tasks.nesting._completion import TreeCompletion
+
+Spans = Int[np.ndarray, "batch _ 2"]
+"""Pieces of the rows of a table, each from a column to before a column; to be laid one after the other."""
+
+
+def alternate(*spans: Spans) -> Spans:
+    """The first piece of each, then the second of each, and so on."""
+    return np.stack(spans, axis=2).reshape(len(spans[0]), -1, 2)
+
+
+@dataclass(frozen=True)
+class Expansion(TreeCompletion):
+    """Definitions, each a name and a tree; a main tree with names in it; an ``=``; the main tree with trees for names.
+
+    A name stands where a child may stand, but is not counted as one. Names are drawn anew for each sequence, and there
+    are as many of them as templates. Sizes of all trees are independent.
+    """
+
+    num_templates: int = knob(2, "number of definitions, and of names that are used", low=1, high=256)
+    num_names: int = knob(16, "number of different names", low=1, high=4096)
+
+    @abstractmethod
+    def lay_out(
+        self,
+        rng: np.random.Generator,
+        trees: Int[np.ndarray, "batch trees width"],
+        num_nodes: Int[np.ndarray, "batch trees"],
+        wholes: Int[np.ndarray, "batch trees 2"],
+        names: Int[np.ndarray, "batch names 2"],
+    ) -> tuple[Spans, Spans]:
+        """Choose what refers to what: what stands before the = and what stands after it.
+
+        Args:
+            rng: Draws the choice.
+            trees: The tokens of the main tree and then of the templates, each with padding.
+            num_nodes: How many nodes they have.
+            wholes: Where they stand in the table of pieces.
+            names: Where the names of the templates stand in it.
+        """
+
+    @property
+    def num_ids(self) -> int:
+        """The labels, the brackets and the names."""
+        return self.num_labels + 2 + self.num_names
+
+    @property
+    def tokens_per_node(self) -> int:
+        """Each tree stands there twice."""
+        return 6 * (self.num_templates + 1)
+
+    @property
+    def num_marks(self) -> int:
+        """Each name stands in front of its tree and in another, and there is one =."""
+        return 2 * self.num_templates + 1
+
+    def check_length(self, length: int) -> None:
+        """Refuse more templates than there are names.
+
+        Raises:
+            UsageError: If the task has no sequence of this length.
+        """
+        super().check_length(length)
+        if self.num_templates > self.num_names:
+            raise UsageError(
+                f"num_templates of task {self.name!r} is {self.num_templates}; "
+                f"allowed: up to num_names={self.num_names}"
+            )
+
+    def write(
+        self, rng: np.random.Generator, batch_size: int, length: int
+    ) -> tuple[Int[np.ndarray, "batch length"], Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
+        """Put all trees, the names and the = into a table, and lay its pieces one after the other."""
+        num_trees, most = self.num_templates + 1, self.most_nodes(length)
+        num_nodes = rng.integers(self.fewest, most, size=(batch_size, num_trees), endpoint=True)
+        nodes = self.draw_nodes(rng, num_nodes.ravel())
+        trees = np.full((batch_size, num_trees, 3 * most), self.vocab_size - 1)
+        self.spell(trees.reshape(-1, 3 * most), nodes, nodes.openings)
+        all_names = np.tile(np.arange(self.num_labels + 2, self.num_ids), (batch_size, 1))
+        names = rng.permuted(all_names, axis=1)[:, : self.num_templates]
+        equals = np.full((batch_size, 1), self.equals)
+        table = np.concatenate([trees.reshape(batch_size, -1), names, equals], axis=1)
+        begins = np.broadcast_to(3 * most * np.arange(num_trees), num_nodes.shape)
+        wholes = np.stack([begins, begins + 3 * num_nodes], axis=2)
+        marks = np.arange(table.shape[1] - num_trees, table.shape[1])
+        marks = np.broadcast_to(np.stack([marks, marks + 1], axis=1), (batch_size, num_trees, 2))
+        before, after = self.lay_out(rng, trees, num_nodes, wholes, marks[:, :-1])
+        spans = np.concatenate([before, marks[:, -1:], after], axis=1)
+        num_before, num_after = ((spans[..., 1] - spans[..., 0]).sum(axis=1) for spans in (before, after))
+        return self._join(table, spans, length), num_before + 1, num_after
+
+    def draw_gaps(
+        self,
+        rng: np.random.Generator,
+        trees: Int[np.ndarray, "trees width"],
+        num_nodes: Int[np.ndarray, " trees"],
+        num_gaps: int,
+    ) -> Int[np.ndarray, "trees gaps"]:
+        """Places in trees where a child may stand, after a label or a child, in order; some may be drawn twice."""
+        # One place after each label, and one after each node but the root.
+        ranks = rng.integers(2 * num_nodes[:, None] - 1, size=(len(trees), num_gaps))
+        num_places = np.cumsum((trees < self.num_labels) | (trees == self.closing), axis=1)
+        gaps: Int[np.ndarray, "trees gaps"] = 1 + (num_places[:, None] <= np.sort(ranks)[..., None]).sum(axis=2)
+        return gaps
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The latest label, or the main tree without its names."""
+        is_main = self.definition_index(inputs) == self.num_templates
+        return super().shortcuts(inputs) | {"without names": self.read(inputs, np.where(is_main, 0, 1))}
+
+    def definition_index(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
+        """How many trees have ended before each position: the number of definitions in the main tree, more after it."""
+        is_end = (inputs == self.closing) & (self.depths(inputs) == 0)
+        num_ended: Int[np.ndarray, "batch length"] = np.cumsum(is_end, axis=1) - is_end
+        return num_ended
+
+    def depths(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
+        """Number of nodes that are open after each position, if there are no blanks before it."""
+        return np.cumsum((inputs == self.opening).astype(np.int64) - (inputs == self.closing), axis=1)
+
+    def read(
+        self, inputs: Int[np.ndarray, "batch length"], parts: Int[np.ndarray, "batch length"]
+    ) -> Int[np.ndarray, "batch length"]:
+        """After the =, all labels and brackets of the first part in order, then those of the second, and so on."""
+        is_name = (inputs > self.closing) & (inputs < self.equals)
+        order = np.argsort(np.where(is_name, inputs.shape[1], parts), axis=1, stable=True)
+        equals = (inputs == self.equals).argmax(axis=1, keepdims=True)
+        slots = (np.arange(inputs.shape[1]) - equals - 1).clip(0)
+        return np.take_along_axis(inputs, np.take_along_axis(order, slots, axis=1), axis=1)
+
+    def _join(
+        self, table: Int[np.ndarray, "batch columns"], spans: Spans, length: int
+    ) -> Int[np.ndarray, "batch length"]:
+        """Lay pieces of each row one after the other, and pad."""
+        begins = spans[..., 0].ravel()
+        lengths = spans[..., 1].ravel() - begins
+        totals = lengths.reshape(len(table), -1).sum(axis=1)
+        columns = np.repeat(begins - np.cumsum(lengths) + lengths, lengths) + np.arange(totals.sum())
+        tokens = np.full((len(table), length), self.vocab_size - 1)
+        tokens[np.arange(length) < totals[:, None]] = table[np.repeat(np.arange(len(table)), totals), columns]
+        return tokens

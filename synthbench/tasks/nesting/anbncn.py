@@ -1,0 +1,119 @@
+"""The task anbncn."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+
+LONGEST_GAP = 6
+
+
+@task
+@dataclass(frozen=True)
+class AnBnCn(Task):
+    """Along words of n times a, n times b, n times c, with gaps before them, say which symbol must follow.
+
+    The last two symbols of each run of b and of c are scored: after one the run goes on, after the other it ends. What
+    may follow is one symbol, and its class is that symbol; after an a it may be a or b, which is no question. Each word
+    has its own n, and the last is cut at the length. a is 0, b is 1, c is 2 and the gap 3. With ``largest=3``::
+
+        inputs    3 3 0 0 1 1 2 2 3 0 0 0 1 1 1 2
+        targets   . . . . 1 2 2 3 . . . . . 1 2 .
+
+    Tests counting: a counter that is read twice. Elsewhere in a run the current symbol gives the answer away. Gaps are
+    of 1 to 6 tokens: without them every word would end at a multiple of 3.
+
+    Source: Gers & Schmidhuber (2001), with one word a sequence and all positions scored.
+    """
+
+    name: ClassVar = "anbncn"
+    source: ClassVar = "gers2001languages"
+    length: ClassVar = 96
+    sizes: ClassVar = {
+        "tiny": {"length": 32, "largest": 4},
+        "small": {"length": length},
+        "hard": {"length": 256, "largest": 40},
+    }
+    smallest: int = knob(2, "smallest n", low=2, high=65536)
+    largest: int = knob(12, "largest n; n is uniform", low=2, high=65536)
+
+    @property
+    def vocab_size(self) -> int:
+        """Three symbols and the gap."""
+        return 4
+
+    @property
+    def min_length(self) -> int:
+        """The longest gap and word."""
+        return LONGEST_GAP + 3 * self.largest
+
+    def check_length(self, length: int) -> None:
+        """Refuse a length that cuts the first word, and an empty range of n.
+
+        Raises:
+            UsageError: If the task has no sequence of this length.
+        """
+        super().check_length(length)
+        if self.smallest > self.largest:
+            raise UsageError(
+                f"smallest of task {self.name!r} is {self.smallest}; allowed: 2 to the largest, {self.largest}"
+            )
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw more words than are needed and cut them at the length."""
+        self.check_length(length)
+        size = (batch_size, length // (3 * self.smallest + 1) + 1)
+        counts = rng.integers(self.smallest, self.largest, size=size, endpoint=True)
+        ends = np.cumsum(rng.integers(1, LONGEST_GAP, size=size, endpoint=True) + 3 * counts, axis=1)
+        is_begin = np.zeros((batch_size, length + 1), dtype=np.int64)
+        np.put_along_axis(is_begin, np.minimum(ends, length), 1, axis=1)
+        words = np.cumsum(is_begin[:, :length], axis=1)
+        # Counted from the end of its word backwards, a symbol is in run 0, 1 or 2, and before these in the gap.
+        left = np.take_along_axis(ends, words, axis=1) - np.arange(length) - 1
+        run, left_of_run = np.divmod(left, np.take_along_axis(counts, words, axis=1))
+        inputs = np.where(run < 3, 2 - run, 3)
+        targets = inputs + (left_of_run == 0)
+        targets[(run > 1) | (left_of_run > 1)] = IGNORE
+        return Batch(inputs, targets)
+
+    def floor(self, length: int) -> Bound:
+        """The likeliest symbol of each position: words begin at 0, and then as sums of random lengths fall."""
+        self.check_length(length)
+        counts = np.arange(self.smallest, self.largest + 1)
+        gaps = np.arange(1, LONGEST_GAP + 1)[:, None]
+        lengths = (gaps + 3 * counts).ravel()
+        begins = np.zeros(length)
+        begins[0] = 1
+        for position in range(1, length):
+            before = position - lengths
+            begins[position] = begins[before[before >= 0]].sum() / len(lengths)
+        # How often each of b, c and the gap must follow, by the position in a word.
+        follows = [gaps + 2 * counts - 2], [gaps + 2 * counts - 1, gaps + 3 * counts - 2], [gaps + 3 * counts - 1]
+        frequencies = np.array(
+            [np.convolve(begins, np.bincount(np.ravel(places), minlength=length))[:length] for places in follows]
+        )
+        return Bound(float(frequencies.max(axis=0).sum() / frequencies.sum()))
+
+    def ceiling(self, length: int) -> Bound:
+        """The counts of a word have been read when they are asked."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
+        """As many words, of more than ``factor / 2`` and up to ``factor`` times the largest n."""
+        largest = factor * self.largest
+        return dataclasses.replace(self, smallest=largest // 2 + 1, largest=largest), factor * length
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """A run goes on, or it ends where it is longer than the mean."""
+        positions = np.arange(inputs.shape[1])
+        is_first = np.diff(inputs, axis=1, prepend=-1) != 0
+        run_lengths = positions - np.maximum.accumulate(is_first * positions, axis=1) + 1
+        is_long = 2 * run_lengths >= self.smallest + self.largest
+        return {"run goes on": inputs, "long run ends": (inputs + is_long) % 4}

@@ -1,0 +1,184 @@
+"""The task listops."""
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from math import comb
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Inexact, Int
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.tasks.base import Task, task
+from synthbench.tasks.nesting._evaluation import Evaluation
+from synthbench.tasks.nesting._trees import Law, grow
+
+NUM_DIGITS = 10
+MIN, MAX, MED, SUM, CLOSE = range(NUM_DIGITS, NUM_DIGITS + 5)
+LEAF_RATE = 0.75
+"""Probability that an argument is a digit, where it may be an expression, before the length is given."""
+
+
+@task
+@dataclass(frozen=True)
+class Listops(Evaluation):
+    """At the end, name the value of nested minima, maxima, medians and sums modulo 10 of lists of digits.
+
+    The digits are 0 to 9, then come the opening brackets MIN 10, MAX 11, MED 12 and SUM 13, the closing bracket 14, the
+    end 15 and the padding 16. For [MAX 2 [SUM 9 4 8] 0] with ``depth=2``::
+
+        inputs    11 2 13 9 4 8 14 0 14 15 16
+        targets    . . . . . . . .  .  2  .
+
+    Tests nesting: the list of an operator is interrupted by others, each with a value to be put in its place. Rules
+    that read only the digits, or the outermost operator, do better than they should: minima and maxima forgive much.
+
+    Source: Nangia & Bowman (2018); depth, arguments and the rate of digits as in Tay et al. (2021), but smaller: there
+    a tree is drawn first and is kept if its length is in range, here the length is uniform and the tree is drawn given
+    the length. Of an even number of digits the median is the lower one of the middle two; theirs is their mean, rounded
+    down.
+    """
+
+    name: ClassVar = "listops"
+    source: ClassVar = "nangia2018listops"
+    length: ClassVar = 129
+    sizes: ClassVar = {
+        "tiny": {"length": 15, "depth": 2, "arguments": 3},
+        "small": {"length": length},
+        "hard": {"length": 257, "depth": 6},
+    }
+    shortest: int = knob(4, "symbols in the shortest expression", low=4, high=65536)
+    depth: int = knob(4, "number of brackets that may be open", low=1, high=64)
+    arguments: int = knob(5, "most arguments of an operator; the fewest are 2", low=2, high=16)
+
+    @property
+    def num_symbols(self) -> int:
+        """The digits, the operators and the closing bracket."""
+        return CLOSE + 1
+
+    @property
+    def min_length(self) -> int:
+        """The shortest expression that there is, of as many symbols as the knob says or more, and the end."""
+        return int(self.expression_lengths(self.shortest + 4).min(initial=self.shortest + 4)) + 1
+
+    def check_length(self, length: int) -> None:
+        """Refuse expressions that are longer than depth and arguments allow.
+
+        Raises:
+            UsageError: If the task has no sequence of this length.
+        """
+        super().check_length(length)
+        longest = 1
+        for _ in range(self.depth):
+            longest = self.arguments * longest + 2
+        if length > longest + 1:
+            raise UsageError(
+                f"length of task {self.name!r} is {length}; allowed: up to {longest + 1}, for expressions of "
+                f"depth={self.depth} and arguments={self.arguments} have no more symbols than {longest}"
+            )
+
+    def expression_lengths(self, length: int) -> Int[np.ndarray, " lengths"]:
+        """All from 4 symbols on, but with 2 or 3 arguments some are missing."""
+        lengths = self._law.sizes(length - 1)
+        return lengths[lengths >= self.shortest]
+
+    def write(
+        self, rng: np.random.Generator, inputs: Int[np.ndarray, "batch length"], lengths: Int[np.ndarray, " batch"]
+    ) -> Int[np.ndarray, " batch"]:
+        """Draw trees, then digits and operators from the last level to the first."""
+        line = inputs.reshape(-1)
+        values = np.zeros(0, dtype=np.int64)
+        for nodes in reversed(grow(rng, self._law, lengths)):
+            below, values = values, rng.integers(NUM_DIGITS, size=len(nodes.sizes))
+            begins = nodes.trees * inputs.shape[1] + nodes.starts
+            is_operator = nodes.arities > 0
+            line[begins] = values
+            line[(begins + nodes.sizes - 1)[is_operator]] = CLOSE
+            operators = rng.integers(MIN, CLOSE, size=is_operator.sum())
+            line[begins[is_operator]] = operators
+            values[is_operator] = _apply(operators, nodes.arities[is_operator], below)
+        return values
+
+    def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
+        """Usually 0 or 9, because of minima and maxima."""
+        laws = _value_laws(self._law, int(lengths.max()))[lengths]
+        chances: Float[np.ndarray, " lengths"] = laws.max(axis=1) / laws.sum(axis=1)
+        return chances
+
+    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
+        """Longer expressions, and one level more each time that the factor doubles."""
+        deeper = dataclasses.replace(self, depth=self.depth + factor.bit_length() - 1)
+        return Evaluation.stretched(deeper, length, factor)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """Apply the outermost operator to all digits, or read the last digit."""
+        is_digit = inputs < NUM_DIGITS
+        flat = _apply(inputs[:, 0], is_digit.sum(axis=1), inputs[is_digit])
+        latest = np.maximum.accumulate(is_digit * np.arange(inputs.shape[1]), axis=1)
+        return {
+            "outermost operator": np.repeat(flat[:, None], inputs.shape[1], axis=1),
+            "last digit": np.take_along_axis(inputs, latest, axis=1),
+        }
+
+    @property
+    def _law(self) -> Law:
+        operators = [(1 - LEAF_RATE) / (self.arguments - 1)] * (self.arguments - 1)
+        return Law((LEAF_RATE, 0.0, *operators), inner=2, levels=self.depth + 1)
+
+
+def _apply(
+    operators: Int[np.ndarray, " operators"],
+    arities: Int[np.ndarray, " operators"],
+    arguments: Int[np.ndarray, " arguments"],
+) -> Int[np.ndarray, " operators"]:
+    """Values of operators, whose arguments stand one after the other."""
+    is_argument = np.arange(arities.max(initial=0)) < arities[:, None]
+    table = np.full(is_argument.shape, NUM_DIGITS)
+    table[is_argument] = arguments
+    table.sort(axis=1)
+    ranks = np.select([operators == MAX, operators == MED], [arities - 1, (arities - 1) // 2])
+    sums = (table * is_argument).sum(axis=1) % NUM_DIGITS
+    return np.where(operators == SUM, sums, np.take_along_axis(table, ranks[:, None], axis=1)[:, 0])
+
+
+@cache
+def _value_laws(law: Law, longest: int) -> Float[np.ndarray, "lengths values"]:
+    """Probability that an expression has 0..longest symbols and each of the values."""
+    # weights[i, j]: of i arguments up to a value and j above it, how often an operator's value is up to it.
+    weights = np.zeros((len(law.arities), len(law.arities)))
+    for low, high in product(range(len(law.arities)), repeat=2):
+        if 0 < low + high < len(law.arities):
+            num_operators = (low >= 1) + (high == 0) + (low >= high)  # MIN, MAX, MED
+            weights[low, high] = law.arities[low + high] * comb(low + high, low) * num_operators / 4
+    nothing = np.eye(1, longest + 1)[0]
+    laws = np.zeros((longest + 1, NUM_DIGITS))
+    laws[1] = 1 / NUM_DIGITS
+    for _ in range(law.levels - 1):
+        at_most = np.cumsum(laws, axis=1).T
+        ordered = []
+        for below, above in zip(at_most, at_most[-1] - at_most, strict=True):
+            powers = [nothing]
+            for _ in law.arities[1:]:
+                powers.append(np.convolve(powers[-1], above)[: longest + 1])
+            ordered.append(_polynomial(weights @ powers, below))
+        # Sums modulo 10 are products of characters.
+        characters = np.fft.rfft(laws, axis=1).T
+        coefficients = np.outer([0.0, *law.arities[1:]], nothing) / 4
+        sums = np.fft.irfft([_polynomial(coefficients, character) for character in characters], NUM_DIGITS, axis=0)
+        laws = np.zeros_like(laws)
+        laws[1] = law.arities[0] / NUM_DIGITS
+        laws[law.inner :] += (np.diff(ordered, axis=0, prepend=0) + sums).T[: -law.inner]
+    return laws
+
+
+def _polynomial(
+    coefficients: Inexact[np.ndarray, "powers sizes"], base: Inexact[np.ndarray, " sizes"]
+) -> Inexact[np.ndarray, " sizes"]:
+    """A polynomial of a law of sizes, whose products are convolutions."""
+    total = np.zeros_like(base)
+    for coefficient in coefficients[::-1]:
+        total = np.convolve(total, base)[: len(base)] + coefficient
+    return total

@@ -1,0 +1,65 @@
+"""The task modular_brackets."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import task
+from synthbench.tasks.nesting._brackets import Grammar, flat_values, value_laws, write_expressions
+from synthbench.tasks.nesting._evaluation import Evaluation
+
+
+@task
+@dataclass(frozen=True)
+class ModularBrackets(Evaluation):
+    """At the end, name the value, modulo a number, of a fully bracketed expression with + - and *.
+
+    + - * are 5 6 7, the brackets 8 and 9, the end is 10 and the padding 11; 3 * (4 - (-2)) is 18. With ``modulus=5``::
+
+        inputs    8 3 7 8 4 6 8 6 2 9 9 9 10 11 11
+        targets   . . . . . . . . . . . . 3  .  .
+
+    Tests nesting with a value to be kept on every level: what stands before a bracket waits until it is closed. Should
+    separate models with a stack from those without, which do what a bounded depth allows.
+
+    Source: Delétang et al. (2023), modular arithmetic. Theirs marks no end of the expression; we ask at an end token.
+    """
+
+    name: ClassVar = "modular_brackets"
+    source: ClassVar = "deletang2023chomsky"
+    length: ClassVar = 41
+    sizes: ClassVar = {"tiny": {"length": 19, "modulus": 2}, "small": {"length": length}, "hard": {"length": 129}}
+    modulus: int = knob(5, "number of digits, and of values", low=2, high=64)
+
+    @property
+    def num_symbols(self) -> int:
+        """The digits, the operators and the brackets."""
+        return self._grammar.closing + 1
+
+    def write(
+        self, rng: np.random.Generator, inputs: Int[np.ndarray, "batch length"], lengths: Int[np.ndarray, " batch"]
+    ) -> Int[np.ndarray, " batch"]:
+        """Uniform digits and operators; an expression is split in two at a uniform place."""
+        starts = np.arange(len(inputs)) * inputs.shape[1]
+        return write_expressions(rng, self._grammar, inputs.reshape(-1), starts, lengths)
+
+    def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
+        """Usually 0, because of the products."""
+        laws = value_laws(self._grammar, int(lengths.max()))
+        chances: Float[np.ndarray, " lengths"] = laws[lengths].max(axis=1)
+        return chances
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """Calculate from left to right without brackets, or read the last digit only."""
+        latest = np.maximum.accumulate(np.where(inputs < self.modulus, np.arange(inputs.shape[1]), 0), axis=1)
+        return {
+            "left to right": flat_values(self._grammar, inputs),
+            "last digit": np.take_along_axis(inputs, latest, axis=1),
+        }
+
+    @property
+    def _grammar(self) -> Grammar:
+        return Grammar(self.modulus, num_operators=3)

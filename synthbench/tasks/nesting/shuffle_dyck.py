@@ -1,0 +1,112 @@
+"""The task shuffle_dyck."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import Batch, task
+from synthbench.tasks.nesting._prefixes import NextSymbols
+
+
+@task
+@dataclass(frozen=True)
+class ShuffleDyck(NextSymbols):
+    """Along brackets of several types, each type balanced by itself, name the set of brackets that may follow.
+
+    Opening brackets may always follow, and so may the closing ones of the types that are open. A class is the sum of
+    2**i over the open types i. For ``([)(]``, openings 0 1 and closings 2 3. With ``num_types=2``::
+
+        inputs    0 1 2 0 3
+        targets   1 3 2 3 1
+
+    Tests counting: one counter a type, and no order among them. After a closing bracket only the count tells whether
+    the type is still open. A state that decays forgets counts; attention to all brackets of a type has their mean.
+
+    Source: Bhattamishra et al. (2020), Shuffle-Dyck-k; they ask for each symbol by itself and for whole words. Ours are
+    beginnings: a type is drawn, and then whether its bracket opens or closes.
+    """
+
+    name: ClassVar = "shuffle_dyck"
+    source: ClassVar = "bhattamishra2020formal"
+    length: ClassVar = 64
+    sizes: ClassVar = {
+        "tiny": {"length": 24, "num_types": 2},
+        "small": {"length": length},
+        "hard": {"length": 256, "num_types": 6, "open_rate": 0.45},
+    }
+    num_types: int = knob(4, "number of types of brackets", low=1, high=12)
+    open_rate: float = knob(0.4, "probability that a bracket opens where it may also close", low=0, high=1)
+
+    @property
+    def vocab_size(self) -> int:
+        """Two brackets of each type, or as many sets as there are subsets of the types."""
+        return max(2 * self.num_types, 1 << self.num_types)
+
+    def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw a type for each position; its bracket opens if none is open, else at ``open_rate``."""
+        # Positions come first: the loop below takes one of them at a time.
+        types = rng.integers(self.num_types, size=(length, batch_size))
+        is_open = rng.random((length, batch_size)) < self.open_rate
+        counts = np.zeros(batch_size * self.num_types, dtype=np.int64)
+        counters = types + np.arange(batch_size) * self.num_types
+        changes = np.zeros_like(types)
+        # Whether a bracket has to open depends on what all earlier ones left: hence this recursion.
+        for position, counter in enumerate(counters):
+            count = counts[counter]
+            is_open[position] |= count == 0
+            step = 2 * is_open[position] - 1
+            counts[counter] = count + step
+            # From or to zero: the type enters or leaves the set.
+            changes[position] = step * (2 * count + step == 1)
+        inputs = np.where(is_open, types, self.num_types + types)
+        return Batch(inputs.T.copy(), np.cumsum(changes << types, axis=0).T.copy())
+
+    def best_guess(self, length: int) -> Float[np.ndarray, " length"]:
+        """So many open types, whichever: all sets of a size are equally likely."""
+        num_steps = np.arange(length + 1)
+        is_empty = self._empty_law(length)[num_steps[:, None] - num_steps]
+        # laws[j][n]: probability that, of the types so far, given ones are open and the other j are not after n steps.
+        laws = [1 - is_empty[:, 0], is_empty[:, 0]]
+        for num_types in range(2, self.num_types + 1):
+            # One type has a random share of the steps and the others, of which the laws are, have the rest.
+            rest = _shares(length, 1 - 1 / num_types)
+            laws = [rest * (1 - is_empty) @ law for law in laws] + [rest * is_empty @ laws[-1]]
+        chances: Float[np.ndarray, " length"] = np.max(laws, axis=0)[1:]
+        return chances
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The types whose latest bracket is an opening, as if brackets closed all of their type."""
+        positions = np.arange(inputs.shape[1])
+        sets = np.zeros_like(inputs)
+        for kind in range(self.num_types):
+            opened, closed = (
+                np.maximum.accumulate(np.where(inputs == bracket, positions, -1), axis=1)
+                for bracket in (kind, self.num_types + kind)
+            )
+            sets += (opened > closed) * 2**kind
+        return {"latest bracket": sets}
+
+    def _empty_law(self, longest: int) -> Float[np.ndarray, " steps"]:
+        """Probability that a type is not open after 0, 1, ... brackets of its own."""
+        law = np.zeros(longest + 2)
+        law[0] = 1
+        chances = [1.0]
+        for _ in range(longest):
+            opened = self.open_rate * law
+            opened[0] = law[0]
+            law = np.append(0, opened[:-1]) + np.append((law - opened)[1:], 0)
+            chances.append(law[0])
+        return np.array(chances)
+
+
+def _shares(longest: int, probability: float) -> Float[np.ndarray, "draws successes"]:
+    """Probability of each number of successes among 0..longest draws."""
+    shares = np.zeros((longest + 1, longest + 1))
+    shares[0, 0] = 1
+    for num_draws in range(longest):
+        shares[num_draws + 1] = (1 - probability) * shares[num_draws]
+        shares[num_draws + 1, 1:] += probability * shares[num_draws, :-1]
+    return shares

@@ -1,0 +1,82 @@
+"""The task solve_equation."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import task
+from synthbench.tasks.nesting._brackets import Grammar, write_expressions
+from synthbench.tasks.nesting._evaluation import Evaluation
+
+
+@task
+@dataclass(frozen=True)
+class SolveEquation(Evaluation):
+    """At the end, name the digit for which a fully bracketed expression with + and - has the given value.
+
+    + - are 5 6, the brackets 7 and 8, the unknown x is 9, = is 10, the end 11 and the padding 12; (1 - (x - 2)) = 4
+    holds modulo 5 for x = 4. With ``modulus=5``::
+
+        inputs    7 1 6 7 9 6 2 8 8 10 4 11 12
+        targets   . . . . . . . . . .  . 4  .
+
+    Tests nesting as modular_brackets does, but what is asked stands inside: its sign depends on all brackets around it,
+    and all other digits have to be subtracted. The digit is unique because there are no products.
+
+    Source: Delétang et al. (2023), solve equation. Theirs marks no end of the equation; we ask at an end token.
+    """
+
+    name: ClassVar = "solve_equation"
+    source: ClassVar = "deletang2023chomsky"
+    length: ClassVar = 41
+    sizes: ClassVar = {"tiny": {"length": 17, "modulus": 3}, "small": {"length": length}, "hard": {"length": 129}}
+    shortest: int = knob(3, "symbols in the shortest equation", low=3, high=65536)
+    # Modulo 2 there are no signs, and brackets do not matter.
+    modulus: int = knob(5, "number of digits, and of values", low=3, high=64)
+
+    @property
+    def num_symbols(self) -> int:
+        """The digits, two operators, the brackets, the unknown and the =."""
+        return self._unknown + 2
+
+    def write(
+        self, rng: np.random.Generator, inputs: Int[np.ndarray, "batch length"], lengths: Int[np.ndarray, " batch"]
+    ) -> Int[np.ndarray, " batch"]:
+        """Draw an expression, replace one of its digits and write its value after it."""
+        rows, starts = np.arange(len(inputs)), np.arange(len(inputs)) * inputs.shape[1]
+        values = write_expressions(rng, self._grammar, inputs.reshape(-1), starts, lengths - 2)
+        hidden = np.where(inputs < self.modulus, rng.random(inputs.shape), -1.0).argmax(axis=1)
+        digits: Int[np.ndarray, " batch"] = inputs[rows, hidden]
+        inputs[rows, hidden] = self._unknown
+        inputs[rows, lengths - 2] = self._unknown + 1
+        inputs[rows, lengths - 1] = values
+        return digits
+
+    def best_guess(self, lengths: Int[np.ndarray, " lengths"]) -> Float[np.ndarray, " lengths"]:
+        """Every digit is as likely as any other."""
+        return np.full(len(lengths), 1 / self.modulus)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """Solve the equation as if there were no brackets, or name the value that is given."""
+        is_digit, is_unknown = inputs < self.modulus, inputs == self._unknown
+        is_given = np.zeros_like(is_digit)
+        is_given[:, 1:] = inputs[:, :-1] == self._unknown + 1
+        # The sign of a digit: how many times minus stands between the digit before it and itself.
+        num_minus = np.cumsum(inputs == self._grammar.minus, axis=1)
+        latest = np.maximum.accumulate(np.where(is_digit | is_unknown, num_minus, 0), axis=1)
+        signs = 1 - 2 * ((num_minus - np.pad(latest, ((0, 0), (1, 0)))[:, :-1]) % 2)
+        sums = np.cumsum(np.where(is_digit & ~is_given, signs * inputs, 0), axis=1)
+        given = np.maximum.accumulate(np.where(is_given, inputs, 0), axis=1)
+        sign = np.where(is_unknown, signs, 0).cumsum(axis=1)
+        return {"without brackets": sign * (given - sums) % self.modulus, "value": given}
+
+    @property
+    def _grammar(self) -> Grammar:
+        return Grammar(self.modulus, num_operators=2)
+
+    @property
+    def _unknown(self) -> int:
+        return self._grammar.closing + 1

@@ -1,0 +1,109 @@
+"""The task stack_manipulation."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import knob
+from synthbench.tasks._transduction import Transduction
+from synthbench.tasks.base import Batch, Bound, task
+
+
+@task
+@dataclass(frozen=True)
+class StackManipulation(Transduction):
+    """Read a stack, its top last, then PUSH and POP actions; write the stack they leave, its top first, and an end.
+
+    PUSH of 0 and 1 are 2 and 3, POP is 4, the end is 5, the separator 6, the blank 7 and the padding 8. The stack 0 1
+    is popped once, and 1 and 0 are pushed. With ``num_symbols=2``::
+
+        inputs    0 1 4 3 2 6 7 7 7 7 8
+        targets   . . . . . . 0 1 0 5 .
+
+    Tests a stack: what POP took away must be forgotten, and what is below comes back. POP leaves an empty stack as it
+    is. Where the stack is as large as the string there is no room for the end.
+
+    Source: Delétang et al. (2023), stack manipulation. The separator is ours.
+    """
+
+    name: ClassVar = "stack_manipulation"
+    source: ClassVar = "deletang2023chomsky"
+    length: ClassVar = 81
+    sizes: ClassVar = {
+        "tiny": {"length": 25},
+        "small": {"length": length},
+        "hard": {"length": 257, "num_symbols": 8, "pop_rate": 0.5},
+    }
+    shortest: int = knob(2, "symbols and actions in the shortest string", low=2, high=65536)
+    num_symbols: int = knob(2, "number of different symbols on the stack", low=2, high=4096)
+    pop_rate: float = knob(1 / 3, "probability that an action is a POP; symbols to push are uniform", low=0, high=1)
+
+    @property
+    def vocab_size(self) -> int:
+        """The symbols, as many ways to push, POP, the end, the separator, the blank and the padding."""
+        return 2 * self.num_symbols + 5
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Split each string at a uniform place into a stack and actions, at least one of each."""
+        self.check_length(length)
+        longest = self.longest(length)
+        lengths = self.draw_lengths(rng, batch_size, length)
+        positions = np.arange(longest)
+        is_action = positions >= rng.integers(1, lengths)
+        is_pop = is_action & (rng.random((batch_size, longest)) < self.pop_rate)
+        symbols = rng.integers(self.num_symbols, size=is_pop.shape)
+        strings = np.where(is_pop, 2 * self.num_symbols, symbols + self.num_symbols * is_action)
+        # A walk that does not fall below 0: the sum of its steps, lifted by its lowest value so far.
+        steps = np.where(is_pop, -1, 1) * (positions < lengths)
+        walk = steps.cumsum(axis=1)
+        depths = walk - np.minimum.accumulate(walk, axis=1).clip(max=0)
+        # A symbol stays if the stack never again has fewer symbols than with it on top.
+        lowest_later = np.minimum.accumulate(depths[:, ::-1], axis=1)[:, ::-1]
+        is_left = (steps == 1) & (depths == lowest_later)
+        num_left = depths[:, -1:]
+        answers = np.full_like(strings, 2 * self.num_symbols + 1)
+        rows, pushed = np.nonzero(is_left)
+        answers[rows, num_left[rows, 0] - depths[rows, pushed]] = symbols[rows, pushed]
+        return self.lay_out(strings, lengths, answers, np.minimum(num_left + 1, lengths), length)
+
+    def floor(self, length: int) -> Bound:
+        """One of the symbols, or the end where that is more frequent."""
+        self.check_length(length)
+        return Bound(_floor(self.shortest, self.longest(length), self.num_symbols, self.pop_rate))
+
+    def ceiling(self, length: int) -> Bound:
+        """All actions have been read."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """What was put on the stack latest, whatever was popped, or what it was to begin with."""
+        slots = (np.arange(inputs.shape[1]) - self.string_lengths(inputs) - 1).clip(0)
+        guesses = {}
+        for name, num_ids in {"without pops": 2 * self.num_symbols, "without actions": self.num_symbols}.items():
+            is_pushed = inputs < num_ids
+            order = np.argsort(~is_pushed, axis=1, stable=True)
+            ranks = (is_pushed.sum(axis=1, keepdims=True) - 1 - slots).clip(0)
+            guesses[name] = np.take_along_axis(inputs, np.take_along_axis(order, ranks, axis=1), axis=1)
+            guesses[name] %= self.num_symbols
+        return guesses
+
+
+@cache
+def _floor(shortest: int, longest: int, num_symbols: int, pop_rate: float) -> float:
+    # law[d]: expected number of splits of a string that leave d symbols. A longer string has one action more.
+    law = np.zeros(longest + 1)
+    # By position: the frequency of symbols and that of ends.
+    symbols, ends = np.zeros((2, 2 * longest + 1))
+    for length in range(2, longest + 1):
+        law[length - 1] += 1
+        law = (1 - pop_rate) * np.append(0, law[:-1]) + pop_rate * np.append(law[:1] + law[1:2], np.append(law[2:], 0))
+        if length < shortest:
+            continue
+        chances = law[: length + 1] / (length - 1)
+        symbols[length + 1 : 2 * length + 1] += 1 - chances.cumsum()[:-1]
+        ends[length + 1 : 2 * length + 1] += chances[:-1]
+    return float(np.maximum(symbols / num_symbols, ends).sum() / (symbols + ends).sum())

@@ -1,0 +1,83 @@
+"""The task tree_compose."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import Task, task
+from synthbench.tasks.nesting._templates import Expansion, Spans, alternate
+
+
+@task
+@dataclass(frozen=True)
+class TreeCompose(Expansion):
+    """As tree_copy, but there is one name in each tree: the main tree has a copy of one that has a copy of another.
+
+    With A for (1) and B for (2 A (3)), (0 B) is (0 (2 (1) (3))). The brackets are 4 and 5, A is 6, B is 7, = is 8, the
+    blank 9 and the padding 10. With ``num_labels=4``, ``num_templates=2`` and ``num_names=2``::
+
+        inputs    6 4 1 5 7 4 2 6 4 3 5 5 4 0 7 5 8 4 0 4 2 9 9 9 9 9 9 9 9 10
+        targets   . . . . . . . . . . . . . . . . . . . . . 4 1 5 4 3 5 5 5  .
+
+    Tests recall of trees within trees: each copy is interrupted by the next, and all have to be gone on with, the last
+    one first. Definitions stand in any order. Each level is a hop from a name to its definition, so that depth should
+    bound the number of levels, and a stack is needed on the way back.
+
+    Source: ours; symbolic expressions as in McCarthy (1960).
+    """
+
+    name: ClassVar = "tree_compose"
+    source: ClassVar = "mccarthy1960recursive"
+    length: ClassVar = 151
+    sizes: ClassVar = {
+        "tiny": {"length": 41, "num_templates": 2, "num_labels": 4, "num_names": 8},
+        "small": {"length": length},
+        "hard": {"length": 249, "fewest": 2, "depth": 6, "num_templates": 4},
+    }
+    num_templates: int = knob(3, "number of definitions, each but the last one with a name in it", low=2, high=256)
+
+    def lay_out(
+        self,
+        rng: np.random.Generator,
+        trees: Int[np.ndarray, "batch trees width"],
+        num_nodes: Int[np.ndarray, "batch trees"],
+        wholes: Int[np.ndarray, "batch trees 2"],
+        names: Int[np.ndarray, "batch names 2"],
+    ) -> tuple[Spans, Spans]:
+        """Put the name of each template into the tree before it, and shuffle the definitions."""
+        places = self.draw_gaps(rng, trees.reshape(-1, trees.shape[2]), num_nodes.ravel(), 1)
+        gaps = wholes[..., 0] + places.reshape(num_nodes.shape)
+        gaps[:, -1] = wholes[:, -1, 1]
+        heads = np.stack([wholes[..., 0], gaps], axis=2)
+        tails = np.stack([gaps, wholes[..., 1]], axis=2)
+        # The last template has no name in it: an empty piece.
+        inner_names = np.append(names, tails[:, -1:], axis=1)
+        definitions = np.stack([names, heads[:, 1:], inner_names[:, 1:], tails[:, 1:]], axis=2)
+        main = alternate(heads[:, :1], inner_names[:, :1], tails[:, :1])
+        order = rng.random(names.shape[:2]).argsort(axis=1)
+        definitions = np.take_along_axis(definitions, order[..., None, None], axis=1)
+        return (
+            np.concatenate([definitions.reshape(len(trees), -1, 2), main], axis=1),
+            np.concatenate([heads, tails[:, ::-1]], axis=1),
+        )
+
+    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
+        """``factor`` times as many templates, of the same sizes, one inside the other."""
+        stretched = dataclasses.replace(self, num_templates=factor * self.num_templates)
+        return stretched, stretched.tokens_per_node * self.most_nodes(length) + stretched.num_marks
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """As for tree_copy, or one level only: the copy that the main tree names, but not those inside it."""
+        definitions = self.definition_index(inputs)
+        is_main = definitions == self.num_templates
+        is_name = (inputs > self.closing) & (inputs < self.equals)
+        place = (is_main & is_name).argmax(axis=1, keepdims=True)
+        is_named = (inputs == np.take_along_axis(inputs, place, axis=1)) & (self.depths(inputs) == 0)
+        named = np.take_along_axis(definitions, is_named.argmax(axis=1, keepdims=True), axis=1)
+        is_after = np.arange(inputs.shape[1]) > place
+        parts = np.select([is_main & ~is_after, definitions == named, is_main], [0, 1, 2], 3)
+        return super().shortcuts(inputs) | {"one level": self.read(inputs, parts)}

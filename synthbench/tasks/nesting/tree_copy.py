@@ -1,0 +1,59 @@
+"""The task tree_copy."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.tasks.base import task
+from synthbench.tasks.nesting._templates import Expansion, Spans, alternate
+
+
+@task
+@dataclass(frozen=True)
+class TreeCopy(Expansion):
+    """After definitions of trees and a tree with their names in it, complete the tree with copies for the names.
+
+    With A for (1) and B for (2 (3)), (0 B (1) A) is (0 (2 (3)) (1) (1)). The brackets are 4 and 5, A is 6, B is 7, = is
+    8, the blank 9 and the padding 10. With ``num_labels=4`` and ``num_names=2``::
+
+        inputs    6 4 1 5 7 4 2 4 3 5 5 4 0 7 4 1 5 6 5 8 4 0 4 2 9 9 9 9 9 9 9 9 9 9 9 10
+        targets   . . . . . . . . . . . . . . . . . . . . . . . . 4 3 5 5 4 1 5 4 1 5 5  .
+
+    Tests recall of a tree by its name, and a way back: where the copy ends, the main tree goes on after the name. Names
+    are drawn with repetition: a tree may be copied twice, or not at all. Recall alone gives labels but not the end of a
+    copy, a stack alone the reverse.
+
+    Source: ours; symbolic expressions as in McCarthy (1960).
+    """
+
+    name: ClassVar = "tree_copy"
+    source: ClassVar = "mccarthy1960recursive"
+    length: ClassVar = 149
+    sizes: ClassVar = {
+        "tiny": {"length": 39, "num_labels": 4, "num_templates": 1, "num_names": 4},
+        "small": {"length": length},
+        "hard": {"length": 249, "fewest": 2, "depth": 6, "num_templates": 4},
+    }
+
+    def lay_out(
+        self,
+        rng: np.random.Generator,
+        trees: Int[np.ndarray, "batch trees width"],
+        num_nodes: Int[np.ndarray, "batch trees"],
+        wholes: Int[np.ndarray, "batch trees 2"],
+        names: Int[np.ndarray, "batch names 2"],
+    ) -> tuple[Spans, Spans]:
+        """Put as many names as there are templates into the main tree, each uniform."""
+        gaps = self.draw_gaps(rng, trees[:, 0], num_nodes[:, 0], self.num_templates)
+        cuts = np.concatenate([wholes[:, 0, :1], gaps, wholes[:, 0, 1:]], axis=1)
+        parts = np.stack([cuts[:, :-1], cuts[:, 1:]], axis=2)
+        templates = wholes[:, 1:]
+        chosen = rng.integers(self.num_templates, size=gaps.shape)[..., None]
+        main = alternate(parts[:, :-1], np.take_along_axis(names, chosen, axis=1))
+        expanded = alternate(parts[:, :-1], np.take_along_axis(templates, chosen, axis=1))
+        return (
+            np.concatenate([alternate(names, templates), main, parts[:, -1:]], axis=1),
+            np.concatenate([expanded, parts[:, -1:]], axis=1),
+        )

@@ -1,0 +1,72 @@
+"""The task tree_mirror."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import task
+from synthbench.tasks.nesting._completion import TreeCompletion
+
+
+@task
+@dataclass(frozen=True)
+class TreeMirror(TreeCompletion):
+    """After a tree, complete its mirror image: all children stand in reversed order.
+
+    The brackets are 4 and 5, = is 6, the blank 7 and the padding 8. The image of (0 (1) (2 (3))) is (0 (2 (3)) (1)).
+    With ``num_labels=4``::
+
+        inputs    4 0 4 1 5 4 2 4 3 5 5 5 6 4 0 4 2 7 7 7 7 7 7 7 7 8
+        targets   . . . . . . . . . . . . . . . . . 4 3 5 5 4 1 5 5 .
+
+    Tests a stack and recall together: which bracket comes next follows from the nesting, which label from the place in
+    the first tree. Neither the string nor the string reversed is the answer, for a label stands after its bracket.
+
+    Source: ours; symbolic expressions as in McCarthy (1960).
+    """
+
+    name: ClassVar = "tree_mirror"
+    source: ClassVar = "mccarthy1960recursive"
+    length: ClassVar = 121
+    sizes: ClassVar = {
+        "tiny": {"length": 37, "fewest": 3, "num_labels": 4, "depth": 3},
+        "small": {"length": length},
+        "hard": {"length": 193, "fewest": 8, "depth": 6},
+    }
+    fewest: int = knob(4, "fewest nodes of a tree", low=1, high=4096)
+
+    @property
+    def tokens_per_node(self) -> int:
+        """Twice the three of a node."""
+        return 6
+
+    @property
+    def num_marks(self) -> int:
+        """The =."""
+        return 1
+
+    def write(
+        self, rng: np.random.Generator, batch_size: int, length: int
+    ) -> tuple[Int[np.ndarray, "batch length"], Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
+        """Write the same nodes twice."""
+        num_nodes = rng.integers(self.fewest, self.most_nodes(length), size=batch_size, endpoint=True)
+        tokens = np.full((batch_size, length), self.vocab_size - 1)
+        nodes = self.draw_nodes(rng, num_nodes)
+        self.spell(tokens, nodes, nodes.openings)
+        tokens[np.arange(batch_size), 3 * num_nodes] = self.equals
+        self.spell(tokens, nodes, (3 * num_nodes + 1)[nodes.trees] + nodes.mirrored)
+        return tokens, 3 * num_nodes + 1, 3 * num_nodes
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The latest label, the first tree as it is, or its string reversed, with closing brackets for opening ones."""
+        size = (inputs == self.equals).argmax(axis=1, keepdims=True)
+        slots = (np.arange(inputs.shape[1]) - size - 1).clip(0, size - 1)
+        backwards = np.take_along_axis(inputs, size - 1 - slots, axis=1)
+        is_bracket = (backwards == self.opening) | (backwards == self.closing)
+        return super().shortcuts(inputs) | {
+            "not mirrored": np.take_along_axis(inputs, slots, axis=1),
+            "reversed string": np.where(is_bracket, self.opening + self.closing - backwards, backwards),
+        }

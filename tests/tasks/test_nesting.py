@@ -1,0 +1,565 @@
+"""The nesting tasks: targets recomputed from the inputs alone, one sequence at a time; the law of random trees."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synthbench.errors import UsageError
+from synthbench.tasks.base import IGNORE, SIZES, TASKS, Task
+from synthbench.tasks.nesting._trees import Law, Nodes, grow
+from synthbench.tasks.nesting.anbncn import LONGEST_GAP, AnBnCn
+from synthbench.tasks.nesting.dyck import Dyck
+from synthbench.tasks.nesting.listops import CLOSE, MAX, MED, MIN, SUM, Listops
+from synthbench.tasks.nesting.modular_brackets import ModularBrackets
+from synthbench.tasks.nesting.shuffle_dyck import ShuffleDyck
+from synthbench.tasks.nesting.solve_equation import SolveEquation
+from synthbench.tasks.nesting.stack_manipulation import StackManipulation
+from synthbench.tasks.nesting.tree_compose import TreeCompose
+from synthbench.tasks.nesting.tree_copy import TreeCopy
+from synthbench.tasks.nesting.tree_mirror import TreeMirror
+
+SEEDS = st.integers(0, 2**32 - 1)
+EXAMPLES = settings(max_examples=40, deadline=None)
+Check = Callable[..., None]
+Tokens = Any  # an array of int64; NumPy types what is indexed or computed from one as Any
+Tree = Any  # a name, or a label and a list of trees
+Answers = Callable[[Any, list[int]], list[int]]
+"""The answers to what stands before a separator."""
+Targets = Callable[[Any, list[int], list[int]], None]
+"""Append the targets of a sequence to a list, from the left, up to an error where it is not well-formed."""
+
+
+def answering(answers_to: Answers, offset: int = 1) -> Targets:
+    """The targets of a task that asks for answers at a separator or after it, the first of which may be shown."""
+
+    def find_targets(task: Any, inputs: list[int], targets: list[int]) -> None:
+        *_, separator, hidden, padding = range(task.vocab_size)
+        begin = inputs.index(separator if offset else hidden) + offset
+        answers = answers_to(task, inputs[: begin - offset])
+        num_shown = inputs[begin:].index(hidden)
+        num_hidden = len(answers) - num_shown
+        targets += [IGNORE] * (begin + num_shown) + answers[num_shown:]
+        num_left = len(inputs) - begin - len(answers)
+        assert num_hidden > 0
+        assert inputs[begin:] == answers[:num_shown] + [hidden] * num_hidden + [padding] * num_left
+        targets += [IGNORE] * num_left
+
+    return find_targets
+
+
+def value_of(tokens: list[int], modulus: int, operators: str) -> int:
+    """Take an expression from the end of reversed tokens."""
+    opening, token = modulus + len(operators), tokens.pop()
+    if token < modulus:
+        return token
+    if token == modulus + 1:
+        digit = tokens.pop()
+        assert digit < modulus
+        return -digit
+    assert token == opening
+    left = value_of(tokens, modulus, operators)
+    token = tokens.pop()
+    if token == opening + 1:
+        return left
+    right = value_of(tokens, modulus, operators)
+    assert tokens.pop() == opening + 1
+    return {"+": left + right, "-": left - right, "*": left * right}[operators[token - modulus]]
+
+
+def value(task: Any, expression: list[int]) -> list[int]:
+    assert len(expression) >= task.shortest
+    tokens = expression[::-1]
+    answer = value_of(tokens, task.modulus, "+-*") % task.modulus
+    assert not tokens
+    return [answer]
+
+
+def unknown(task: Any, equation: list[int]) -> list[int]:
+    *expression, equals, given_value = equation
+    assert len(equation) >= task.shortest
+    assert equals == task.modulus + 5
+    place = expression.index(task.modulus + 4)
+    solutions = []
+    for digit in range(task.modulus):
+        tokens = [*expression[:place], digit, *expression[place + 1 :]][::-1]
+        if value_of(tokens, task.modulus, "+-") % task.modulus == given_value:
+            solutions.append(digit)
+        assert not tokens
+    assert len(solutions) == 1
+    return solutions
+
+
+def list_value(tokens: list[int], depth: int, arguments: int) -> int:
+    """Take a digit or a list from the end of reversed tokens."""
+    token = tokens.pop()
+    if token < MIN:
+        return token
+    assert depth > 0
+    values: list[int] = []
+    while tokens[-1] != CLOSE:
+        values.append(list_value(tokens, depth - 1, arguments))
+    tokens.pop()
+    assert 2 <= len(values) <= arguments
+    values.sort()
+    middle = values[(len(values) - 1) // 2]
+    return {MIN: values[0], MAX: values[-1], MED: middle, SUM: sum(values) % 10}[token]
+
+
+def list_values(task: Any, expression: list[int]) -> list[int]:
+    assert len(expression) >= task.shortest
+    tokens = expression[::-1]
+    answer = list_value(tokens, task.depth, task.arguments)
+    assert not tokens
+    return [answer]
+
+
+def stack_left(task: Any, string: list[int]) -> list[int]:
+    assert len(string) >= task.shortest
+    num_symbols, stack = task.num_symbols, list[int]()
+    is_action = [token >= num_symbols for token in string]
+    assert is_action == sorted(is_action)
+    assert set(is_action) == {False, True}
+    for token in string:
+        if token < 2 * num_symbols:
+            stack.append(token % num_symbols)
+        else:
+            assert token == 2 * num_symbols
+            stack = stack[:-1]
+    return [*reversed(stack), 2 * num_symbols + 1][: len(string)]
+
+
+def innermost_bracket(task: Any, inputs: list[int], targets: list[int]) -> None:
+    stack: list[int] = []
+    for position, token in enumerate(inputs):
+        if token < task.num_types:
+            stack.append(token)
+        else:
+            assert stack.pop() == token - task.num_types
+        assert len(stack) <= task.depth
+        target = 1 + stack[-1] + task.num_types * (len(stack) == task.depth) if stack else 0
+        targets.append(IGNORE if position < task.unscored else target)
+
+
+def open_types(task: Any, inputs: list[int], targets: list[int]) -> None:
+    counts = [0] * task.num_types
+    for position, token in enumerate(inputs):
+        counts[token % task.num_types] += 1 if token < task.num_types else -1
+        assert min(counts) >= 0
+        target = sum(2**kind for kind, count in enumerate(counts) if count)
+        targets.append(IGNORE if position < task.unscored else target)
+
+
+def run_ends(task: Any, inputs: list[int], targets: list[int]) -> None:
+    latest, run, count = 2, 0, 0
+    for token in inputs:
+        if token != latest:
+            assert token == (latest + 1) % 4
+            assert latest in (0, 3) or run == count
+            count = run if latest == 0 else count
+            run = 0
+        latest, run = token, run + 1
+        if token in (0, 3):
+            assert run <= (LONGEST_GAP if token else task.largest)
+            targets.append(IGNORE)
+        else:
+            assert task.smallest <= count
+            assert run <= count
+            targets.append({0: token + 1, 1: token}.get(count - run, IGNORE))
+
+
+def trees_of(task: Any, string: list[int]) -> list[Tree]:
+    """The trees and names of a string."""
+    opening, closing, equals = task.opening, task.closing, task.equals
+    tokens = string[::-1]
+
+    def take() -> Tree:
+        token = tokens.pop()
+        if closing < token < equals:
+            return token
+        assert token == opening
+        label, children = tokens.pop(), []
+        assert label < opening
+        while tokens[-1] != closing:
+            children.append(take())
+        tokens.pop()
+        return label, children
+
+    trees = []
+    while tokens:
+        trees.append(take())
+    return trees
+
+
+def spelled(task: Any, tree: Tree) -> list[int]:
+    opening, closing, tokens = task.opening, task.closing, list[int]()
+
+    def spell(label: int, children: list[Tree]) -> None:
+        tokens.extend((opening, label))
+        for child in children:
+            spell(*child)
+        tokens.append(closing)
+
+    spell(*tree)
+    return tokens
+
+
+def mirrored(tree: Tree) -> Tree:
+    label, children = tree
+    return label, [mirrored(child) for child in reversed(children)]
+
+
+def mirror_image(task: Any, string: list[int]) -> list[int]:
+    (tree,) = trees_of(task, string)
+    return spelled(task, mirrored(tree))
+
+
+def definitions_of(task: Any, string: list[int]) -> tuple[dict[int, Tree], Tree]:
+    """The templates by name, and the main tree."""
+    *definitions, main = trees_of(task, string)
+    names, trees = definitions[::2], definitions[1::2]
+    assert len(names) == len(trees) == len(set(names)) == task.num_templates
+    assert all(isinstance(name, int) for name in names)
+    return dict(zip(names, trees, strict=True)), main
+
+
+def expanded(task: Any, string: list[int]) -> list[int]:
+    definitions, main = definitions_of(task, string)
+
+    def with_copies(tree: Tree) -> Tree:
+        if isinstance(tree, int):
+            return with_copies(definitions[tree])
+        return tree[0], [with_copies(child) for child in tree[1]]
+
+    return spelled(task, with_copies(main))
+
+
+TARGETS: dict[str, Targets] = {
+    "anbncn": run_ends,
+    "dyck": innermost_bracket,
+    "listops": answering(list_values, offset=0),
+    "modular_brackets": answering(value, offset=0),
+    "shuffle_dyck": open_types,
+    "solve_equation": answering(unknown, offset=0),
+    "stack_manipulation": answering(stack_left),
+    "tree_compose": answering(expanded),
+    "tree_copy": answering(expanded),
+    "tree_mirror": answering(mirror_image),
+}
+
+
+def reference(task: Any, inputs: list[int]) -> list[set[int]]:
+    """The targets of a sequence that is well-formed throughout."""
+    targets: list[int] = []
+    TARGETS[task.name](task, inputs, targets)
+    return [{target} for target in targets]
+
+
+def oracle(task: Any, inputs: Tokens) -> Tokens:
+    """The targets up to where a sequence stops making sense."""
+    predictions = np.zeros_like(inputs)
+    for row, sequence in enumerate(inputs.tolist()):
+        targets: list[int] = []
+        with suppress(AssertionError, IndexError, KeyError, TypeError, ValueError):
+            TARGETS[task.name](task, sequence, targets)
+        predictions[row, : len(targets)] = targets[: len(sequence)]
+    return predictions
+
+
+@EXAMPLES
+@given(seed=SEEDS, shortest=st.integers(1, 12), more=st.integers(0, 40), modulus=st.integers(2, 12))
+def test_modular_brackets_asks_the_value(
+    assert_targets_follow: Check, seed: int, shortest: int, more: int, modulus: int
+) -> None:
+    task = ModularBrackets(shortest=shortest, modulus=modulus)
+    assert_targets_follow(task, reference, seed, shortest + 1 + more)
+
+
+@EXAMPLES
+@given(seed=SEEDS, shortest=st.integers(3, 12), more=st.integers(0, 40), modulus=st.integers(3, 12))
+def test_solve_equation_asks_the_only_digit_that_fits(
+    assert_targets_follow: Check, seed: int, shortest: int, more: int, modulus: int
+) -> None:
+    task = SolveEquation(shortest=shortest, modulus=modulus)
+    assert_targets_follow(task, reference, seed, shortest + 1 + more)
+
+
+@EXAMPLES
+@given(
+    seed=SEEDS, shortest=st.integers(4, 12), more=st.integers(0, 24), depth=st.integers(3, 6), args=st.integers(2, 6)
+)
+def test_listops_asks_the_value(
+    assert_targets_follow: Check, seed: int, shortest: int, more: int, depth: int, args: int
+) -> None:
+    task = Listops(shortest=shortest, depth=depth, arguments=args)
+    assert_targets_follow(task, reference, seed, min(task.min_length + more, 23))
+
+
+@EXAMPLES
+@given(
+    seed=SEEDS,
+    shortest=st.integers(2, 12),
+    more=st.integers(0, 60),
+    num_symbols=st.integers(2, 9),
+    pop_rate=st.floats(0, 1),
+)
+def test_stack_manipulation_asks_the_stack_that_is_left(
+    assert_targets_follow: Check, seed: int, shortest: int, more: int, num_symbols: int, pop_rate: float
+) -> None:
+    task = StackManipulation(shortest=shortest, num_symbols=num_symbols, pop_rate=pop_rate)
+    assert_targets_follow(task, reference, seed, 2 * shortest + 1 + more)
+
+
+@EXAMPLES
+@given(
+    seed=SEEDS,
+    unscored=st.integers(0, 9),
+    scored=st.integers(1, 60),
+    num_types=st.integers(1, 9),
+    depth=st.integers(1, 9),
+)
+def test_dyck_asks_the_innermost_bracket_and_whether_the_depth_is_reached(
+    assert_targets_follow: Check, seed: int, unscored: int, scored: int, num_types: int, depth: int
+) -> None:
+    task = Dyck(unscored=unscored, num_types=num_types, depth=depth)
+    assert_targets_follow(task, reference, seed, unscored + scored)
+
+
+@EXAMPLES
+@given(
+    seed=SEEDS,
+    unscored=st.integers(0, 9),
+    scored=st.integers(1, 60),
+    num_types=st.integers(1, 6),
+    open_rate=st.floats(0, 1),
+)
+def test_shuffle_dyck_asks_the_types_that_are_open(
+    assert_targets_follow: Check, seed: int, unscored: int, scored: int, num_types: int, open_rate: float
+) -> None:
+    task = ShuffleDyck(unscored=unscored, num_types=num_types, open_rate=open_rate)
+    assert_targets_follow(task, reference, seed, unscored + scored)
+
+
+@EXAMPLES
+@given(seed=SEEDS, smallest=st.integers(2, 9), wider=st.integers(0, 9), more=st.integers(0, 60))
+def test_anbncn_asks_whether_a_run_ends(
+    assert_targets_follow: Check, seed: int, smallest: int, wider: int, more: int
+) -> None:
+    task = AnBnCn(smallest=smallest, largest=smallest + wider)
+    assert_targets_follow(task, reference, seed, task.min_length + more)
+
+
+@EXAMPLES
+@given(
+    seed=SEEDS,
+    task_class=st.sampled_from([TreeMirror, TreeCopy, TreeCompose]),
+    fewest=st.integers(1, 5),
+    more=st.integers(0, 60),
+    num_labels=st.integers(2, 9),
+    depth=st.integers(4, 6),
+    arity=st.integers(2, 4),
+)
+def test_tree_tasks_ask_what_is_hidden_of_a_tree_that_follows(
+    assert_targets_follow: Check,
+    seed: int,
+    task_class: type[TreeMirror],
+    fewest: int,
+    more: int,
+    num_labels: int,
+    depth: int,
+    arity: int,
+) -> None:
+    task = task_class(fewest=fewest, num_labels=num_labels, depth=depth, arity=arity)
+    assert_targets_follow(task, reference, seed, task.min_length + more)
+
+
+def nodes_of(tree: Tree, level: int = 1) -> Iterator[tuple[int, int]]:
+    """The number of children of each node, and its level."""
+    yield sum(not isinstance(child, int) for child in tree[1]), level
+    for child in tree[1]:
+        if not isinstance(child, int):
+            yield from nodes_of(child, level + 1)
+
+
+def names_in(tree: Tree) -> list[int]:
+    if isinstance(tree, int):
+        return [tree]
+    return [name for child in tree[1] for name in names_in(child)]
+
+
+@EXAMPLES
+@given(seed=SEEDS, task_class=st.sampled_from([TreeCopy, TreeCompose]), num_templates=st.integers(2, 4))
+def test_trees_keep_to_the_knobs_and_names_stand_where_they_should(
+    seed: int, task_class: type[TreeCopy | TreeCompose], num_templates: int
+) -> None:
+    task = task_class(fewest=2, depth=4, arity=2, num_templates=num_templates)
+    inputs, _ = task.sample(np.random.default_rng(seed), 4, 200)
+    for sequence in inputs.tolist():
+        definitions, main = definitions_of(task, sequence[: sequence.index(task.equals)])
+        for tree in (main, *definitions.values()):
+            arities, levels = zip(*nodes_of(tree), strict=True)
+            assert len(levels) >= 2
+            assert max(levels) <= 4
+            assert max(arities) <= 2
+        num_names = [len(names_in(tree)) for tree in (main, *definitions.values())]
+        assert len(definitions) == num_templates
+        if task_class is TreeCopy:
+            assert num_names == [num_templates] + [0] * num_templates
+        else:
+            assert sorted(num_names) == [0] + [1] * num_templates
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_worked_example_of_the_docstring_is_true(assert_example_holds: Check, name: str) -> None:
+    assert_example_holds(name, reference)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", TARGETS)
+def test_bounds_hold_at_every_size(assert_task_holds: Check, name: str, size: str) -> None:
+    assert_task_holds(*TASKS[name].of_size(size), oracle)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_bounds_hold_out_of_range(assert_task_holds: Check, name: str) -> None:
+    task, length = TASKS[name].of_size("tiny")
+    assert_task_holds(*task.stretched(length, 2), oracle)
+
+
+@pytest.mark.parametrize(
+    ("task", "length"),
+    [
+        (AnBnCn(smallest=3, largest=5), 47),
+        (Dyck(unscored=3, num_types=3, depth=2), 9),
+        (Listops(depth=3, arguments=2), 22),
+        (ModularBrackets(shortest=9, modulus=6), 16),
+        (ShuffleDyck(unscored=2, num_types=3, open_rate=0.7), 9),
+        (SolveEquation(shortest=12, modulus=4), 20),
+        (StackManipulation(shortest=4, num_symbols=3, pop_rate=0.9), 24),
+        (TreeCompose(fewest=2, num_labels=2, depth=3, arity=2, num_templates=2, num_names=3), 64),
+        (TreeCopy(fewest=2, num_labels=2, depth=3, arity=2, num_templates=3, num_names=3), 81),
+        (TreeMirror(fewest=5, num_labels=2, depth=3, arity=2), 40),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_bounds_hold_for_other_knobs(assert_task_holds: Check, task: Task, length: int) -> None:
+    assert_task_holds(task, length, oracle)
+
+
+@pytest.mark.parametrize(("symbols", "floor"), [(9, 0.259), (40, 0.292), (100, 0.303)])
+def test_zeros_of_products_lift_the_floor_of_modular_brackets(symbols: int, floor: float) -> None:
+    bound = ModularBrackets(shortest=symbols).floor(symbols + 1)
+
+    assert bound.value == pytest.approx(floor, abs=5e-4)
+
+
+LOADS: dict[str, Callable[[Any, int], tuple[int, int]]] = {
+    "anbncn": lambda task, _length: (task.smallest, task.largest),
+    "dyck": lambda task, length: (task.unscored + 1, length),
+    "listops": lambda task, length: (task.shortest, length - 1),
+    "modular_brackets": lambda task, length: (task.shortest, length - 1),
+    "shuffle_dyck": lambda task, length: (task.unscored + 1, length),
+    "solve_equation": lambda task, length: (task.shortest, length - 1),
+    "stack_manipulation": lambda task, length: (task.shortest, task.longest(length)),
+    "tree_copy": lambda task, length: (task.fewest, task.most_nodes(length)),
+    "tree_mirror": lambda task, length: (task.fewest, task.most_nodes(length)),
+}
+"""The least and the most that a task asks at a length."""
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+@pytest.mark.parametrize("name", LOADS)
+def test_out_of_range_begins_where_half_of_it_ends(name: str, factor: int) -> None:
+    task, length = TASKS[name].of_size("small")
+    _, most = LOADS[name](task, length)
+
+    assert LOADS[name](*task.stretched(length, factor)) == (factor // 2 * most + 1, factor * most)
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+def test_tree_compose_is_stretched_by_more_templates_of_the_same_sizes(factor: int) -> None:
+    task, length = TreeCompose(num_templates=4), 249
+    stretched, longer = task.stretched(length, factor)
+
+    assert stretched == TreeCompose(num_templates=4 * factor)
+    assert TreeCompose(num_templates=4 * factor).most_nodes(longer) == task.most_nodes(length) == 8
+    assert TreeCompose(num_templates=4 * factor).most_nodes(longer - 1) == 7
+
+
+@pytest.mark.parametrize(
+    ("task", "length", "message"),
+    [
+        (AnBnCn(smallest=4, largest=3), 30, "smallest of task 'anbncn' is 4; allowed: 2 to the largest, 3"),
+        (AnBnCn(), 41, "length of task 'anbncn' is 41; allowed: 42 and more"),
+        (Dyck(unscored=8), 8, "allowed: 9 and more"),
+        (
+            Listops(depth=1),
+            9,
+            "allowed: up to 8, for expressions of depth=1 and arguments=5 have no more symbols than 7",
+        ),
+        (Listops(shortest=6, arguments=3), 7, "allowed: 8 and more"),
+        (Listops(shortest=9, depth=1), 20, "allowed: up to 8"),
+        (SolveEquation(), 3, "allowed: 4 and more"),
+        (StackManipulation(), 4, "allowed: 5 and more"),
+        (
+            TreeCopy(num_templates=3, num_names=2),
+            149,
+            "num_templates of task 'tree_copy' is 3; allowed: up to num_names=2",
+        ),
+        (TreeMirror(depth=2), 31, "allowed: 25 to 30, for trees of depth=2 and arity=3 have no more nodes than 4"),
+    ],
+)
+def test_lengths_that_cannot_be_sampled_are_refused(task: Task, length: int, message: str) -> None:
+    for call in (task.floor, task.ceiling, lambda refused: task.sample(np.random.default_rng(0), 1, refused)):
+        with pytest.raises(UsageError, match=message):
+            call(length)
+
+
+def shapes(levels: list[Nodes]) -> list[tuple[Any, ...]]:
+    """The trees of an array of levels, as nested tuples."""
+    below: list[tuple[Any, ...]] = []
+    for nodes in reversed(levels):
+        children = iter(below)
+        below = [tuple(next(children) for _ in range(arity)) for arity in nodes.arities.tolist()]
+    return below
+
+
+def trees_of_size(law: Law, size: int, levels: int) -> Iterator[tuple[tuple[Any, ...], float]]:
+    """Every tree of a size, and its probability in the branching process."""
+    if size == 1:
+        yield (), law.arities[0] if levels > 1 else 1.0
+    elif levels > 1:
+        for arity, probability in enumerate(law.arities[1:], start=1):
+            for trees, chance in forests_of_size(law, arity, size - law.inner, levels - 1):
+                yield trees, probability * chance
+
+
+def forests_of_size(law: Law, num_trees: int, size: int, levels: int) -> Iterator[tuple[tuple[Any, ...], float]]:
+    if num_trees == 0:
+        yield from [((), 1.0)] * (size == 0)
+        return
+    for first in range(1, size + 1):
+        for tree, chance in trees_of_size(law, first, levels):
+            for rest, chance_of_rest in forests_of_size(law, num_trees - 1, size - first, levels):
+                yield (tree, *rest), chance * chance_of_rest
+
+
+@pytest.mark.parametrize(
+    ("law", "size"),
+    [(Law((0.4, 0.3, 0.1, 0.2), inner=1, levels=4), 6), (Law((0.5, 0, 0.3, 0.2), inner=2, levels=4), 12)],
+)
+def test_trees_follow_the_branching_process_given_their_size(law: Law, size: int) -> None:
+    num_samples = 20_000
+    chances = {tree: chance for tree, chance in trees_of_size(law, size, law.levels) if chance}
+    counts = Counter(shapes(grow(np.random.default_rng(0), law, np.full(num_samples, size))))
+
+    assert len(chances) > 10
+    assert set(counts) <= set(chances)
+    for tree, chance in chances.items():
+        expected = num_samples * chance / sum(chances.values())
+        assert abs(counts[tree] - expected) < 5 * np.sqrt(expected) + 1
