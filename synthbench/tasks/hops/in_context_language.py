@@ -1,0 +1,208 @@
+"""The task in_context_language."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.tasks._draws import distinct
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+
+NUM_AUTOMATA = 2**14
+"""Size of the sample from which the ceiling is estimated."""
+
+
+class Automata(NamedTuple):
+    """Automata, one a sequence: state 0 is the start, and of a state's edges the first ``num_edges`` exist."""
+
+    num_edges: Int[np.ndarray, "batch states"]
+    symbols: Int[np.ndarray, "batch states edges"]
+    ends: Int[np.ndarray, "batch states edges"]
+
+
+@task
+@dataclass(frozen=True)
+class InContextLanguage(Task):
+    """Read strings of one random automaton, each after a separator; at each position name the next symbol.
+
+    With ``num_symbols=4``, the separator is 4; that a string ends cannot be known, and is not scored::
+
+        inputs    4 0 1 3 0 4 0 2 4 0 1 3 3 4 0
+        targets   0 1 3 0 . 0 2 . 0 1 3 3 . 0 1
+
+    Tests learning a language from context: the counts of what followed the same tokens earlier, as n-gram heads gather
+    them, and beyond these the state that the string has led to. Attention should beat mechanisms that are passed along,
+    and a short convolution close part of the gap.
+
+    Each sequence has an automaton of its own. Training and test draw from one distribution, which is so large that
+    they share an automaton with a probability near 0. Out of range there are more strings of one automaton.
+
+    Source: Akyürek et al. (2024). Ours fixes the number of states and the number of symbols, has no edge from a state
+    to itself, and scores the symbol that comes next, instead of whether the prediction is one of those allowed.
+    """
+
+    name: ClassVar = "in_context_language"
+    source: ClassVar = "akyurek2024icll"
+    length: ClassVar = 256
+    not_tested: ClassVar = (
+        "The state of the automaton: counting what followed the last two tokens scores nearly as much as knowing it."
+    )
+    sizes: ClassVar = {
+        "tiny": {"length": 48, "num_states": 6, "num_symbols": 4, "most_edges": 2, "longest_string": 12},
+        "small": {"length": length},
+        "hard": {"length": 512, "num_states": 12},
+    }
+    num_states: int = knob(8, "states of an automaton, some of which may be out of reach", low=2, high=64)
+    num_symbols: int = knob(6, "number of symbols, the separator not counted", low=2, high=32)
+    most_edges: int = knob(3, "most edges that leave a state; the fewest are 1", low=1, high=32)
+    longest_string: int = knob(24, "symbols of the longest string; the shortest has 1", low=1, high=256)
+
+    def __post_init__(self) -> None:
+        """Check the knobs, also against each other.
+
+        Raises:
+            UsageError: If a knob lies outside its range.
+        """
+        super().__post_init__()
+        if self.most_edges > self.num_symbols:
+            raise UsageError(
+                f"{self.name}:most_edges is {self.most_edges}; allowed: up to num_symbols={self.num_symbols}, "
+                "for the edges that leave a state have different symbols"
+            )
+
+    @property
+    def vocab_size(self) -> int:
+        """The symbols and the separator."""
+        return self.num_symbols + 1
+
+    @property
+    def min_length(self) -> int:
+        """A separator and the first symbol."""
+        return 2
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw an automaton for each sequence, and walk on it."""
+        self.check_length(length)
+        automata = draw_automata(rng, batch_size, self.num_states, self.num_symbols, self.most_edges)
+        tokens, _ = walk(rng, automata, self.num_symbols, self.longest_string, length + 1)
+        following = tokens[:, 1:]
+        return Batch(tokens[:, :-1].copy(), np.where(following == self.num_symbols, IGNORE, following))
+
+    def floor(self, length: int) -> Bound:
+        """One in all symbols, whatever the length: none is preferred."""
+        self.check_length(length)
+        return Bound(1 / self.num_symbols)
+
+    def ceiling(self, length: int) -> Bound:
+        """Who knows the automaton and its state still guesses among the edges; nobody who reads can do better."""
+        self.check_length(length)
+        value, standard_error = _ceiling(
+            self.num_states, self.num_symbols, self.most_edges, self.longest_string, length
+        )
+        return Bound(value, "bound", standard_error)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """What most often followed the last 0, 1 and 2 tokens; ties, and what was never seen, go by one token less."""
+        (batch_size, length), vocab = inputs.shape, self.vocab_size
+        rows = np.arange(batch_size)
+        # A sequence begins with a separator: let another one stand before it.
+        before = np.concatenate([np.full((batch_size, 1), self.num_symbols), inputs[:, :-1]], axis=1)
+        contexts = {"unigram": np.zeros_like(inputs), "bigram": inputs, "trigram": before * vocab + inputs}
+        counts = {name: np.zeros((batch_size, vocab**order, vocab), np.int32) for order, name in enumerate(contexts)}
+        predictions = {name: np.empty_like(inputs) for name in contexts}
+        for position in range(length):
+            votes = np.zeros((batch_size, self.num_symbols))
+            for order, (name, context) in enumerate(contexts.items()):
+                if position:
+                    counts[name][rows, context[:, position - 1], inputs[:, position]] += 1
+                # A longer context outvotes all shorter ones together.
+                seen = counts[name][rows, context[:, position], : self.num_symbols]
+                votes += seen * float(length + 1) ** order
+                predictions[name][:, position] = votes.argmax(axis=1)
+        return predictions
+
+
+def draw_automata(
+    rng: np.random.Generator, batch_size: int, num_states: int, num_symbols: int, most_edges: int
+) -> Automata:
+    """Draw automata: uniform numbers of edges, distinct symbols on those of a state, and ends at other states."""
+    shape = (batch_size, num_states, most_edges)
+    num_edges = rng.integers(1, most_edges + 1, size=shape[:2])
+    symbols = distinct(rng, batch_size * num_states, most_edges, num_symbols).reshape(shape)
+    ends = rng.integers(num_states - 1, size=shape)
+    ends += ends >= np.arange(num_states)[:, None]
+    return Automata(num_edges, symbols, ends)
+
+
+def walk(
+    rng: np.random.Generator, automata: Automata, separator: int, longest_string: int, num_tokens: int
+) -> tuple[Int[np.ndarray, "batch tokens"], Int[np.ndarray, "batch tokens"]]:
+    """Draw strings with uniform lengths and uniform edges, each after a separator.
+
+    Returns:
+        The tokens, and the state in which each was drawn; that of a separator has no meaning.
+    """
+    batch_size, num_states, most_edges = automata.symbols.shape
+    num_strings = num_tokens // 2 + 1
+    lengths = rng.integers(1, longest_string + 1, size=(batch_size, num_strings))
+    is_separator = np.zeros((batch_size, num_tokens + 1), dtype=bool)
+    is_separator[:, 0] = True
+    np.put_along_axis(is_separator, np.minimum((lengths + 1).cumsum(axis=1), num_tokens), values=True, axis=1)
+    # Positions come first, and states and edges are numbered through: the loop takes all sequences at a time.
+    is_separator = is_separator.T
+    choices = rng.random((num_tokens, batch_size))
+    starts = num_states * np.arange(batch_size)
+    num_edges, symbols = automata.num_edges.ravel(), automata.symbols.ravel()
+    ends = (automata.ends + starts[:, None, None]).ravel()
+    tokens = np.empty((num_tokens, batch_size), dtype=np.int64)
+    states = np.empty_like(tokens)
+    state = starts
+    for position in range(num_tokens):
+        states[position] = state
+        edge = most_edges * state + (choices[position] * num_edges[state]).astype(np.int64)
+        tokens[position] = symbols[edge]
+        state = np.where(is_separator[position], starts, ends[edge])
+    tokens[is_separator[:num_tokens]] = separator
+    return tokens.T.copy(), (states - starts).T
+
+
+@cache
+def _ceiling(
+    num_states: int, num_symbols: int, most_edges: int, longest_string: int, length: int
+) -> tuple[float, float]:
+    """Mean of one in the number of edges over the states in which symbols are drawn, and its standard error.
+
+    Only the automata are sampled: for each of them the chance of being in a state is exact.
+    """
+    rng = np.random.Generator(np.random.Philox(0))
+    automata = draw_automata(rng, NUM_AUTOMATA, num_states, num_symbols, most_edges)
+    guess = 1 / automata.num_edges
+    edge_chance = guess[:, :, None] * (np.arange(most_edges) < automata.num_edges[:, :, None])
+    ends = (automata.ends + num_states * np.arange(NUM_AUTOMATA)[:, None, None]).ravel()
+    state_chance: Float[np.ndarray, "automata states"] = np.zeros(guess.shape)
+    state_chance[:, 0] = 1
+    accuracy = np.zeros(NUM_AUTOMATA)
+    for share in _shares(longest_string, length):
+        accuracy += share * (state_chance * guess).sum(axis=1)
+        moved = (state_chance[:, :, None] * edge_chance).ravel()
+        state_chance = np.bincount(ends, moved, minlength=guess.size).reshape(guess.shape)
+    return float(accuracy.mean()), float(accuracy.std() / np.sqrt(NUM_AUTOMATA))
+
+
+def _shares(longest_string: int, length: int) -> Float[np.ndarray, " symbols"]:
+    """Which share of the scored symbols are the first, second, ... of their string."""
+    # A string follows each separator, and the next separator follows the string.
+    has_separator = np.zeros(length + 1)
+    has_separator[0] = 1
+    for position in range(2, length + 1):
+        has_separator[position] = has_separator[max(0, position - longest_string - 1) : position - 1].sum()
+        has_separator[position] /= longest_string
+    ranks = np.arange(1, min(longest_string, length) + 1)
+    has_rank = 1 - (ranks - 1) / longest_string
+    scored = has_separator.cumsum()[length - ranks] * has_rank
+    shares: Float[np.ndarray, " symbols"] = scored / scored.sum()
+    return shares

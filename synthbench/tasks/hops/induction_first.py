@@ -1,0 +1,28 @@
+"""The task induction_first."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from synthbench.tasks.base import task
+from synthbench.tasks.hops._controlled import ControlledInduction
+
+
+@task
+@dataclass(frozen=True)
+class InductionFirst(ControlledInduction):
+    """The last token is a trigger that has occurred several times; name the token that followed its first occurrence.
+
+    With ``num_symbols=8``, ``num_triggers=2`` and ``repeats=2``, the triggers are 8 and 9::
+
+        inputs    8 3 1 9 0 5 8 6 9 3 2 8
+        targets   . . . . . . . . . . . 3
+
+    Tests induction where what came first must outlive what contradicts it later. The inputs are those of
+    ``induction_latest``: the difference between the two shows a bias towards what is recent, as decay has it and as
+    a state that is overwritten has it. Out of range the background grows, and with it the distances.
+
+    Source: Olsson et al. (2022), who define induction heads; the repeated triggers and the policies are ours.
+    """
+
+    name: ClassVar = "induction_first"
+    policy: ClassVar = "first"

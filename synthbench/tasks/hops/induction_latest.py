@@ -1,0 +1,28 @@
+"""The task induction_latest."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from synthbench.tasks.base import task
+from synthbench.tasks.hops._controlled import ControlledInduction
+
+
+@task
+@dataclass(frozen=True)
+class InductionLatest(ControlledInduction):
+    """The last token is a trigger that has occurred several times; name the token that followed its latest occurrence.
+
+    With ``num_symbols=8``, ``num_triggers=2`` and ``repeats=2``, the triggers are 8 and 9::
+
+        inputs    8 3 1 9 0 5 8 6 9 3 2 8
+        targets   . . . . . . . . . . . 6
+
+    Tests induction where the context contradicts itself: what follows a trigger differs each time. Decay prefers what
+    is recent and should find this easier than ``induction_first``; a plain sum over the past mixes all successors. Out
+    of range the background grows, and with it the distances.
+
+    Source: Olsson et al. (2022), who define induction heads; the repeated triggers and the policies are ours.
+    """
+
+    name: ClassVar = "induction_latest"
+    policy: ClassVar = "latest"

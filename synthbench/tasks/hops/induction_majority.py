@@ -1,0 +1,46 @@
+"""The task induction_majority."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import knob
+from synthbench.tasks._draws import distinct
+from synthbench.tasks.base import task
+from synthbench.tasks.hops._controlled import ControlledInduction
+
+
+@task
+@dataclass(frozen=True)
+class InductionMajority(ControlledInduction):
+    """The last token is a trigger that has been followed by two different tokens; name the one that came more often.
+
+    With ``num_symbols=8``, ``num_triggers=2`` and ``repeats=3``, the triggers are 8 and 9::
+
+        inputs    8 3 1 9 0 5 8 6 9 4 8 6 2 9 4 8
+        targets   . . . . . . . . . . . . . . . 6
+
+    Tests induction that weighs all occurrences alike: a plain sum over the past does so, decay and overwriting do not.
+    Of an odd number of occurrences the winner has one more than its rival. Out of range the background grows, and with
+    it the distances.
+
+    Source: Olsson et al. (2022), who define induction heads; the repeated triggers and the policies are ours.
+    """
+
+    name: ClassVar = "induction_majority"
+    policy: ClassVar = "majority"
+    length: ClassVar = 96
+    sizes: ClassVar = {
+        "tiny": {"length": 16, "num_symbols": 8, "num_triggers": 1, "repeats": 3},
+        "small": {"length": length},
+        "hard": {"length": 256, "num_triggers": 12, "repeats": 7},
+    }
+    repeats: int = knob(5, "how often each trigger occurs before it is asked", low=3, high=16)
+
+    def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
+        """The successors of triggers: more than half of those of one trigger are the same, the others its rival."""
+        candidates = distinct(rng, num_sets, 2, self.num_symbols)
+        is_rival = np.arange(self.repeats) > self.repeats // 2
+        return candidates[:, is_rival.astype(np.int64)]

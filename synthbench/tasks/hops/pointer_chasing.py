@@ -1,0 +1,138 @@
+"""The task pointer_chasing."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.tasks._targets import score_at
+from synthbench.tasks.base import Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class PointerChasing(Task):
+    """Read the edges of a cycle in random order; from a start node, follow as many edges as there are hop marks.
+
+    With ``num_nodes=6`` and ``longest_chain=3``, a hop mark is 6, the query 7 and the padding 8; two hops from 4::
+
+        inputs    0 2 4 1 2 4 1 0 7 6 6 4 8
+        targets   . . . . . . . . . . . 0 .
+
+    Tests composition: each hop looks up what the one before it found. The marks stand before the start, so that all
+    hops fall on one position: attention needs a depth that grows with the logarithm of the chain, and a state that is
+    passed along needs room for all edges.
+
+    The nodes are a random subset of all ids. The chain is shorter than the cycle, so that no smaller number of hops
+    gives the answer. Out of range the chain grows, and the cycle where it must.
+
+    Source: Peng, Narayanan & Papadimitriou (2024), iterated function composition; the layout is ours. The number of
+    hops is written as marks because one token for each number would meet a longer chain with an untrained embedding.
+    """
+
+    name: ClassVar = "pointer_chasing"
+    source: ClassVar = "peng2024limitations"
+    length: ClassVar = 70
+    sizes: ClassVar = {
+        "tiny": {"length": 12, "num_nodes": 9, "longest_chain": 2},
+        "small": {"length": length},
+        "hard": {"length": 138, "num_nodes": 64, "longest_chain": 8},
+    }
+    num_nodes: int = knob(32, "number of node ids; a sequence uses as many as it has edges", low=2, high=4096)
+    shortest_chain: int = knob(1, "fewest hops asked", low=1, high=1024)
+    longest_chain: int = knob(4, "most hops asked", low=1, high=1024)
+
+    def __post_init__(self) -> None:
+        """Check the knobs, also against each other.
+
+        Raises:
+            UsageError: If a knob lies outside its range.
+        """
+        super().__post_init__()
+        if not self.shortest_chain <= self.longest_chain < self.num_nodes:
+            raise UsageError(
+                f"{self.name}:longest_chain is {self.longest_chain}; "
+                f"allowed: from shortest_chain={self.shortest_chain} to below num_nodes={self.num_nodes}"
+            )
+
+    @property
+    def vocab_size(self) -> int:
+        """The nodes, the hop mark, the query and the padding."""
+        return self.num_nodes + 3
+
+    @property
+    def min_length(self) -> int:
+        """A cycle with one edge more than the longest chain."""
+        return _num_tokens(self.longest_chain + 1, self.longest_chain)
+
+    def _num_edges(self, length: int) -> int:
+        return (length - _num_tokens(0, self.longest_chain)) // 2
+
+    def check_length(self, length: int) -> None:
+        """Refuse a length with half an edge, and one with more edges than there are nodes.
+
+        Raises:
+            UsageError: If the task has no sequence of this length.
+        """
+        super().check_length(length)
+        longest = _num_tokens(self.num_nodes, self.longest_chain)
+        if (longest - length) % 2 or length > longest:
+            raise UsageError(
+                f"length of task {self.name!r} is {length}; allowed: {self.min_length} to {longest} in steps of 2, "
+                f"an edge each, with longest_chain={self.longest_chain} and num_nodes={self.num_nodes}"
+            )
+
+    def stretched(self, length: int, factor: int) -> "tuple[Task, int]":
+        """Chains between ``factor / 2`` and ``factor`` times the longest; the cycle grows only to hold them."""
+        longest = factor * self.longest_chain
+        num_edges = max(self._num_edges(length), longest + 1)
+        stretched = replace(self, shortest_chain=longest // 2 + 1, longest_chain=longest)
+        return stretched, _num_tokens(num_edges, longest)
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw a cycle of nodes, list its edges in random order, and ask for a node on it."""
+        self.check_length(length)
+        num_edges, rows = self._num_edges(length), np.arange(batch_size)
+        mark, query, padding = self.num_nodes, self.num_nodes + 1, self.num_nodes + 2
+        cycle = rng.permuted(np.tile(np.arange(self.num_nodes), (batch_size, 1)), axis=1)[:, :num_edges]
+        order = rng.permuted(np.tile(np.arange(num_edges), (batch_size, 1)), axis=1)
+        num_hops = rng.integers(self.shortest_chain, self.longest_chain + 1, size=batch_size)
+        asked = 2 * num_edges + 1 + num_hops
+        inputs = np.full((batch_size, length), padding)
+        inputs[:, 0 : 2 * num_edges : 2] = np.take_along_axis(cycle, order, axis=1)
+        inputs[:, 1 : 2 * num_edges : 2] = np.take_along_axis(cycle, (order + 1) % num_edges, axis=1)
+        inputs[:, 2 * num_edges] = query
+        inputs[:, 2 * num_edges + 1 :][np.arange(self.longest_chain + 1) < num_hops[:, None]] = mark
+        # The cycle is random and its edges are shuffled, so that its first node is as good a start as any.
+        inputs[rows, asked] = cycle[:, 0]
+        return Batch(inputs, score_at(cycle[rows, num_hops, None], asked[:, None], length))
+
+    def floor(self, length: int) -> Bound:
+        """One node in all ids, whatever the length."""
+        self.check_length(length)
+        return Bound(1 / self.num_nodes)
+
+    def ceiling(self, length: int) -> Bound:
+        """All edges have been read."""
+        self.check_length(length)
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """One hop from the token, and one hop less than asked."""
+        num_edges = self._num_edges(inputs.shape[1])
+        num_hops = (inputs == self.num_nodes).sum(axis=1, keepdims=True)
+        # What is no node on the cycle is followed by itself.
+        following = np.tile(np.arange(self.vocab_size), (len(inputs), 1))
+        np.put_along_axis(following, inputs[:, 0 : 2 * num_edges : 2], inputs[:, 1 : 2 * num_edges : 2], axis=1)
+        one_less = inputs
+        for hop in range(1, self.longest_chain):
+            one_less = np.where(hop < num_hops, np.take_along_axis(following, one_less, axis=1), one_less)
+        return {"one_hop": np.take_along_axis(following, inputs, axis=1), "one_hop_less": one_less}
+
+
+def _num_tokens(num_edges: int, longest_chain: int) -> int:
+    """Two tokens an edge, the query, the marks or padding in their place, and the start."""
+    return 2 * num_edges + longest_chain + 2

@@ -1,0 +1,380 @@
+"""The tasks of hops: targets recomputed from the inputs alone, one sequence at a time."""
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synthbench.errors import UsageError
+from synthbench.tasks.base import IGNORE, Task
+from synthbench.tasks.hops.in_context_language import InContextLanguage, draw_automata, walk
+from synthbench.tasks.hops.induction_first import InductionFirst
+from synthbench.tasks.hops.induction_latest import InductionLatest
+from synthbench.tasks.hops.induction_majority import InductionMajority
+from synthbench.tasks.hops.khop_induction import KhopInduction
+from synthbench.tasks.hops.pointer_chasing import PointerChasing
+
+SEEDS = st.integers(0, 2**32 - 1)
+SIZES = ("tiny", "small", "hard")
+Check = Callable[..., None]
+
+
+def last_only(inputs: list[int], *answers: int) -> list[set[int]]:
+    return [{IGNORE}] * (len(inputs) - 1) + [set(answers)]
+
+
+def chased(task: Any, inputs: list[int]) -> list[set[int]]:
+    mark, query, padding = task.num_nodes, task.num_nodes + 1, task.num_nodes + 2
+    edges, asked = inputs[: inputs.index(query)], inputs[inputs.index(query) + 1 :]
+    following = dict(zip(edges[0::2], edges[1::2], strict=True))
+    num_hops = asked.count(mark)
+    assert task.shortest_chain <= num_hops <= task.longest_chain
+    assert asked[:num_hops] == [mark] * num_hops
+    assert asked[num_hops + 1 :] == [padding] * (task.longest_chain - num_hops)
+    path = [asked[num_hops]]
+    while following[path[-1]] != path[0]:
+        path.append(following[path[-1]])
+    assert len(path) == len(following) > num_hops
+    targets = [{IGNORE}] * len(inputs)
+    targets[len(edges) + 1 + num_hops] = {path[num_hops]}
+    return targets
+
+
+def hopped(task: Any, inputs: list[int]) -> list[set[int]]:
+    assert all(token != after for token, after in pairwise(inputs))
+    targets = []
+    for position in range(len(inputs)):
+        here = position
+        for _ in range(task.num_hops):
+            earlier = [other for other in range(here) if inputs[other] == inputs[here]]
+            if not earlier:
+                targets.append({task.num_symbols})
+                break
+            here = earlier[-1] + 1
+        else:
+            targets.append({inputs[here]})
+    return targets
+
+
+def followers(task: Any, inputs: list[int]) -> list[int]:
+    """What followed the trigger that is asked; all triggers occur equally often."""
+    *context, asked = inputs
+    counts = Counter(token for token in context if token >= task.num_symbols)
+    assert dict(counts) == {task.num_symbols + trigger: task.repeats for trigger in range(task.num_triggers)}
+    found = [after for token, after in pairwise(context) if token == asked]
+    assert max(found) < task.num_symbols
+    return found
+
+
+def latest(task: Any, inputs: list[int]) -> list[set[int]]:
+    found = followers(task, inputs)
+    assert len(set(found)) == task.repeats
+    return last_only(inputs, found[-1])
+
+
+def first(task: Any, inputs: list[int]) -> list[set[int]]:
+    found = followers(task, inputs)
+    assert len(set(found)) == task.repeats
+    return last_only(inputs, found[0])
+
+
+def majority(task: Any, inputs: list[int]) -> list[set[int]]:
+    found = followers(task, inputs)
+    (winner, most), _ = Counter(found).most_common()
+    assert most == task.repeats // 2 + 1
+    return last_only(inputs, winner)
+
+
+def spoken(task: Any, inputs: list[int]) -> list[set[int]]:
+    separator = task.num_symbols
+    assert inputs[0] == separator
+    ends = [position for position, token in enumerate([*inputs, separator]) if token == separator]
+    for begin, end in pairwise(ends[:-1]):
+        assert 1 <= end - begin - 1 <= task.longest_string
+    # One edge a symbol leaves the start, and symbols alone are scored.
+    assert len({inputs[begin + 1] for begin in ends[:-1] if begin + 1 < len(inputs)}) <= task.most_edges
+    targets = [{IGNORE} if token == separator else {token} for token in inputs[1:]]
+    return [*targets, set(range(separator)) | ({IGNORE} if inputs[-1] != separator else set())]
+
+
+REFERENCES = {
+    "pointer_chasing": chased,
+    "khop_induction": hopped,
+    "induction_latest": latest,
+    "induction_first": first,
+    "induction_majority": majority,
+    "in_context_language": spoken,
+}
+
+
+@given(
+    seed=SEEDS,
+    shortest=st.integers(1, 4),
+    more=st.integers(0, 3),
+    longer=st.integers(0, 4),
+    spare=st.integers(0, 4),
+)
+def test_pointer_chasing_asks_the_node_after_some_hops_on_a_cycle(
+    assert_targets_follow: Check, seed: int, shortest: int, more: int, longer: int, spare: int
+) -> None:
+    longest = shortest + more
+    task = PointerChasing(num_nodes=longest + 1 + longer + spare, shortest_chain=shortest, longest_chain=longest)
+    assert_targets_follow(task, chased, seed, task.min_length + 2 * longer)
+
+
+@given(seed=SEEDS, num_symbols=st.integers(3, 10), num_hops=st.integers(1, 5), more=st.integers(0, 40))
+def test_khop_induction_asks_what_the_last_hop_finds(
+    assert_targets_follow: Check, seed: int, num_symbols: int, num_hops: int, more: int
+) -> None:
+    task = KhopInduction(num_symbols=num_symbols, num_hops=num_hops)
+    assert_targets_follow(task, hopped, seed, task.min_length + more)
+
+
+@pytest.mark.parametrize("unit", [InductionLatest, InductionFirst, InductionMajority])
+@given(
+    seed=SEEDS,
+    num_symbols=st.integers(8, 20),
+    num_triggers=st.integers(1, 5),
+    repeats=st.integers(3, 8),
+    more=st.integers(0, 30),
+)
+def test_induction_asks_the_successor_that_the_policy_picks(
+    assert_targets_follow: Check,
+    unit: type[Task],
+    seed: int,
+    num_symbols: int,
+    num_triggers: int,
+    repeats: int,
+    more: int,
+) -> None:
+    task = unit(num_symbols=num_symbols, num_triggers=num_triggers, repeats=repeats)  # type: ignore[call-arg]
+    assert_targets_follow(task, REFERENCES[task.name], seed, task.min_length + more)
+
+
+@given(
+    seed=SEEDS,
+    num_states=st.integers(2, 8),
+    most_edges=st.integers(1, 4),
+    spare=st.integers(1, 4),
+    longest_string=st.integers(1, 12),
+    length=st.integers(2, 60),
+)
+def test_in_context_language_asks_the_next_symbol(
+    assert_targets_follow: Check,
+    seed: int,
+    num_states: int,
+    most_edges: int,
+    spare: int,
+    longest_string: int,
+    length: int,
+) -> None:
+    task = InContextLanguage(num_states, most_edges + spare, most_edges, longest_string)
+    assert_targets_follow(task, spoken, seed, length)
+
+
+@pytest.mark.parametrize(("name", "reference"), REFERENCES.items(), ids=REFERENCES)
+def test_worked_example_of_the_docstring_is_true(
+    assert_example_holds: Check, name: str, reference: Callable[..., list[set[int]]]
+) -> None:
+    assert_example_holds(name, reference)
+
+
+def chase(task: Any, inputs: Any) -> Any:
+    """One pass: keep the edges, then count the marks, then follow."""
+    predictions = np.zeros_like(inputs)
+    for row, sequence in enumerate(inputs.tolist()):
+        following: dict[int, int] = {}
+        begin, num_hops, is_asked = None, 0, False
+        for position, token in enumerate(sequence):
+            if token > task.num_nodes:
+                is_asked = True
+            elif token == task.num_nodes:
+                num_hops += 1
+            elif is_asked:
+                predictions[row, position] = token
+                for _ in range(num_hops):
+                    predictions[row, position] = following.get(predictions[row, position], 0)
+            elif begin is None:
+                begin = token
+            else:
+                following[begin], begin = token, None
+    return predictions
+
+
+def hop(task: Any, inputs: Any) -> Any:
+    """One pass: for each symbol, keep what 0, 1, ... hops found at the token after its latest occurrence."""
+    batch_size, length = inputs.shape
+    rows = np.arange(batch_size)
+    kept = np.full((batch_size, task.num_symbols, task.num_hops), task.num_symbols)
+    predictions = np.empty_like(inputs)
+    for position in range(length):
+        found = np.concatenate([inputs[:, position, None], kept[rows, inputs[:, position]]], axis=1)
+        predictions[:, position] = found[:, -1]
+        if position:
+            kept[rows, inputs[:, position - 1]] = found[:, :-1]
+    return predictions
+
+
+def answer_last(task: Any, inputs: Any) -> Any:
+    """Answer at the last position, where all has been read."""
+    predictions = np.zeros_like(inputs)
+    for row, (*context, asked) in enumerate(inputs.tolist()):
+        found = [after for token, after in pairwise(context) if token == asked]
+        if found:
+            picked = {"first": found[0], "latest": found[-1], "majority": Counter(found).most_common(1)[0][0]}
+            predictions[row, -1] = picked[task.policy]
+    return predictions
+
+
+def trigram(task: Any, inputs: Any) -> Any:
+    return task.shortcuts(inputs)["trigram"]
+
+
+ORACLES = {
+    PointerChasing: chase,
+    KhopInduction: hop,
+    InductionLatest: answer_last,
+    InductionFirst: answer_last,
+    InductionMajority: answer_last,
+    InContextLanguage: trigram,
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("unit", ORACLES, ids=lambda unit: unit.name)
+def test_floor_and_ceiling_are_what_constants_and_an_oracle_score(
+    assert_task_holds: Check, unit: type[Task], size: str
+) -> None:
+    assert_task_holds(*unit.of_size(size), ORACLES[unit])
+
+
+@pytest.mark.parametrize(
+    ("task", "length"),
+    [
+        (PointerChasing(num_nodes=9, shortest_chain=2, longest_chain=3), 19),
+        (KhopInduction(num_symbols=3, num_hops=5), 29),
+        (KhopInduction(num_symbols=11, num_hops=1), 17),
+        (InductionLatest(num_symbols=9, num_triggers=1, repeats=8), 17),
+        (InductionFirst(num_symbols=9, num_triggers=3, repeats=4), 26),
+        (InductionMajority(num_symbols=9, num_triggers=3, repeats=4), 26),
+        (InContextLanguage(num_states=3, num_symbols=2, most_edges=2, longest_string=5), 21),
+    ],
+    ids=lambda value: value.name if isinstance(value, Task) else str(value),
+)
+def test_floor_and_ceiling_hold_with_other_knobs(assert_task_holds: Check, task: Task, length: int) -> None:
+    assert_task_holds(task, length, ORACLES[type(task)])
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+@pytest.mark.parametrize("unit", ORACLES, ids=lambda unit: unit.name)
+def test_floor_and_ceiling_hold_out_of_range(assert_task_holds: Check, unit: type[Task], factor: int) -> None:
+    task, length = unit.of_size("tiny")
+    assert_task_holds(*task.stretched(length, factor), ORACLES[unit])
+
+
+@pytest.mark.parametrize(("factor", "shortest", "longest", "length"), [(2, 5, 8, 74), (4, 9, 16, 82)])
+def test_pointer_chasing_stretches_the_chain(factor: int, shortest: int, longest: int, length: int) -> None:
+    expected = PointerChasing(shortest_chain=shortest, longest_chain=longest), length
+
+    assert PointerChasing().stretched(70, factor) == expected
+
+
+def test_pointer_chasing_stretches_the_cycle_where_the_chain_needs_it() -> None:
+    tiny, length = PointerChasing.of_size("tiny")
+    stretched, longer = tiny.stretched(length, 4)
+
+    assert longer == stretched.min_length
+    assert stretched.vocab_size == tiny.vocab_size
+
+
+@pytest.mark.parametrize("length", [71, 72, 14])
+def test_pointer_chasing_refuses_half_edges_and_more_edges_than_nodes(length: int) -> None:
+    for call in (PointerChasing().floor, lambda tokens: PointerChasing().sample(np.random.default_rng(0), 1, tokens)):
+        with pytest.raises(UsageError, match=f"is {length}; allowed: 16"):
+            call(length)
+
+
+@pytest.mark.parametrize("knobs", [{"shortest_chain": 5}, {"longest_chain": 32}])
+def test_pointer_chasing_refuses_chains_that_no_cycle_holds(knobs: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match=r"allowed: from shortest_chain=\d to below num_nodes=32"):
+        PointerChasing(**knobs)
+
+
+def test_in_context_language_refuses_more_edges_than_symbols() -> None:
+    with pytest.raises(UsageError, match="most_edges is 3; allowed: up to num_symbols=2"):
+        InContextLanguage(num_symbols=2)
+
+
+@pytest.mark.parametrize("task", [unit() for unit in ORACLES if unit is not PointerChasing], ids=lambda task: task.name)
+def test_lengths_that_hold_no_question_are_refused(task: Task) -> None:
+    with pytest.raises(UsageError, match=f"is {task.min_length - 1}; allowed: {task.min_length} and more"):
+        task.ceiling(task.min_length - 1)
+
+
+def test_latest_and_first_differ_in_their_targets_only() -> None:
+    recent, early = (unit().sample(np.random.default_rng(0), 200, 64) for unit in (InductionLatest, InductionFirst))
+
+    np.testing.assert_array_equal(recent.inputs, early.inputs)
+    assert (recent.targets[:, -1] != early.targets[:, -1]).all()
+
+
+def test_walks_keep_to_their_automaton() -> None:
+    automata = draw_automata(np.random.default_rng(0), 50, num_states=5, num_symbols=4, most_edges=3)
+    tokens, states = walk(np.random.default_rng(1), automata, 4, longest_string=9, num_tokens=80)
+
+    for num_edges, symbols, ends, sequence, visited in zip(*automata, tokens.tolist(), states.tolist(), strict=True):
+        state = 0
+        for token, seen in zip(sequence, visited, strict=True):
+            if token == 4:
+                state = 0
+                continue
+            assert seen == state
+            allowed = symbols[state, : num_edges[state]].tolist()
+            assert len(set(allowed)) == len(allowed)
+            following = ends[state, allowed.index(token)]
+            assert following != state
+            state = following
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_who_is_told_the_automaton_and_its_state_reaches_the_ceiling(size: str) -> None:
+    task: Any
+    task, length = InContextLanguage.of_size(size)
+    rng = np.random.default_rng(0)
+    automata = draw_automata(rng, 4000, task.num_states, task.num_symbols, task.most_edges)
+    tokens, states = walk(rng, automata, task.num_symbols, task.longest_string, length + 1)
+    is_scored = tokens != task.num_symbols
+    is_right = (np.take_along_axis(automata.symbols[:, :, 0], states, axis=1) == tokens) & is_scored
+    accuracy = is_right.sum() / is_scored.sum()
+    deviations = is_right.sum(axis=1) - accuracy * is_scored.sum(axis=1)
+    standard_error = np.sqrt((deviations**2).sum()) / is_scored.sum()
+
+    ceiling = task.ceiling(length)
+    assert abs(accuracy - ceiling.value) < 4 * np.hypot(standard_error, ceiling.standard_error)
+
+
+@pytest.mark.parametrize(("name", "order"), [("unigram", 0), ("bigram", 1), ("trigram", 2)])
+def test_shortcuts_of_in_context_language_are_the_most_common_followers(name: str, order: int) -> None:
+    task = InContextLanguage(num_states=4, num_symbols=3, most_edges=2)
+    inputs, _ = task.sample(np.random.default_rng(0), 3, 60)
+    predictions = task.shortcuts(inputs)[name]
+
+    for sequence, predicted in zip(inputs.tolist(), predictions.tolist(), strict=True):
+        padded = [3, *sequence]
+        for end in range(1, len(padded)):
+            candidates = {0, 1, 2}
+            for width in range(order, -1, -1):
+                context = padded[end - width + 1 : end + 1]
+                votes = Counter(
+                    padded[place]
+                    for place in range(2, end + 1)
+                    if padded[place - width : place] == context and padded[place] != 3
+                )
+                most = max(votes[symbol] for symbol in candidates)
+                candidates = {symbol for symbol in candidates if votes[symbol] == most}
+            assert predicted[end - 1] == min(candidates)
