@@ -162,7 +162,8 @@ def variance_share(scores: Float[np.ndarray, "mechanisms seeds"]) -> float:
 
 def _ranks(values: Float[np.ndarray, "resamples mechanisms"]) -> Int[np.ndarray, "resamples mechanisms"]:
     """One more than the number of mechanisms with a higher value."""
-    return 1 + (values[:, None, :] > values[:, :, None]).sum(axis=2)
+    found: Int[np.ndarray, "resamples mechanisms"] = 1 + (values[:, None, :] > values[:, :, None]).sum(axis=2)
+    return found
 
 
 def _percentiles(

@@ -429,7 +429,9 @@ def _estimate(cell: Sequence[Row]) -> Estimate:
             math.inf if pd.isna(row["steps_to_threshold"]) else float(row["steps_to_threshold"]) for row in finished
         ),
         steps_planned=max((int(row["steps_planned"]) for row in finished), default=0),
-        stretched={factor: _mean(metrics, lambda one, name=f"x{factor}.skill": one.get(name)) for factor in factors},
+        stretched={
+            factor: _mean([one.get(f"x{factor}.skill") for one in metrics], lambda skill: skill) for factor in factors
+        },
     )
 
 

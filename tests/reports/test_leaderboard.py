@@ -14,7 +14,8 @@ from synthbench.reports.leaderboard import improvement_table, leaderboard, leade
 def frame(make_frame: Any, tasks: Mapping[str, Mapping[str, list[float | None]]], **bounds: float) -> pd.DataFrame:
     """Rows of some tasks with floor 0 and ceiling 1, or the bounds that are given."""
     made = [make_frame(scores, task=task, **bounds) for task, scores in tasks.items()]
-    return pd.concat([rows.assign(run_id=rows["run_id"] + rows["task"]) for rows in made], ignore_index=True)
+    whole: pd.DataFrame = pd.concat(made, ignore_index=True)
+    return whole.assign(run_id=whole["run_id"] + whole["task"])
 
 
 @pytest.fixture

@@ -51,7 +51,8 @@ def test_out_of_range_predictions_are_judged_out_of_range(make_frame: MakeFrame)
     rows = cells(make_frame, ("parity_final", "softmax", [1.0, 1.0], {"metrics": metrics}))
     (one,) = compare(rows)
 
-    assert (one.prediction.factor, one.skill, one.agreement) == (4, pytest.approx(0.1), "agrees")
+    assert (one.prediction.factor, one.agreement) == (4, "agrees")
+    assert one.skill == pytest.approx(0.1)
     without = compare(cells(make_frame, ("parity_final", "softmax", [1.0, 1.0], {})))
     assert [one.verdict for one in without] == [None]
 
