@@ -31,6 +31,7 @@ SMALLEST_GAP = 0.01
 MARGIN = 0.05
 """Skill that still counts as the floor, and that may lack at the ceiling."""
 LOCAL = " Local: best rule that sees its own token and position only, measured; the rest needs mixing of positions."
+SHORTCUT = " Shortcut: the best of the rules, n-grams among them, that get by without what the task tests."
 NOISE = 3.0
 """Standard errors of the evaluation that count as noise."""
 
@@ -115,6 +116,7 @@ def separation_table(rows: pd.DataFrame) -> Table:
     """
     of, judged = grid(rows), separation(rows)
     has_local = not all(math.isnan(task.local_ceiling) for task in of.tasks)
+    has_shortcut = any(task.shortcut for task in of.tasks)
     return Table(
         name="separation",
         title="What separates mechanisms",
@@ -125,11 +127,13 @@ def separation_table(rows: pd.DataFrame) -> Table:
             "per cent. Skill: (accuracy − floor) / (ceiling − floor). At floor or at ceiling: all mechanisms are "
             "within a skill of 0.05 of it, or within 3 standard errors of the evaluation. Gap below noise: floor and "
             f"ceiling differ by less than a point. {BOUNDS}{LOCAL if has_local else ''}"
+            f"{SHORTCUT if has_shortcut else ''}"
         ),
         headings=("Category", "Task"),
         columns=(
             Column("Floor"),
             *([Column("Local")] if has_local else []),
+            *([Column("Shortcut")] if has_shortcut else []),
             Column("Ceiling"),
             Column("Accuracy"),
             Column("Skill"),
@@ -144,6 +148,7 @@ def separation_table(rows: pd.DataFrame) -> Table:
                 (
                     floor_cell(one.task),
                     *([Cell(percent(one.task.local_ceiling))] if has_local else []),
+                    *([_shortcut_cell(one.task)] if has_shortcut else []),
                     ceiling_cell(one.task),
                     Cell(" to ".join(map(percent, one.means)) if one.means else NOTHING),
                     Cell(" to ".join(fixed(skill, 2) for skill in one.skills) if one.skills else NOTHING),
@@ -158,6 +163,10 @@ def separation_table(rows: pd.DataFrame) -> Table:
         ),
         sources=sources_of(of.tasks, of.mechanisms),
     )
+
+
+def _shortcut_cell(task: TaskFacts) -> Cell:
+    return Cell(percent(task.shortcut[1]), remarks=(task.shortcut[0],)) if task.shortcut else Cell()
 
 
 _PHRASES: dict[Place, str] = {

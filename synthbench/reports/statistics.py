@@ -50,6 +50,8 @@ class TaskFacts(NamedTuple):
     ceiling_is_exact: bool
     local_ceiling: float
     """Best score from a token and its position alone; NaN where the rows do not say."""
+    shortcut: tuple[str, float] | None
+    """The best of the rules that get by without what the task tests, and its score; None where the rows name none."""
     source: str
 
     @property
@@ -391,8 +393,14 @@ def _task(key: Key, label: str, row: Row) -> TaskFacts:
         ceiling=_number(row["ceiling"]),
         ceiling_is_exact=row["ceiling_kind"] == "exact",
         local_ceiling=_number(row["local_ceiling"]),
+        shortcut=_best_shortcut(json.loads(row["metrics"])),
         source=row["task_source"],
     )
+
+
+def _best_shortcut(metrics: Mapping[str, float]) -> tuple[str, float] | None:
+    found = [(name.removeprefix("shortcut."), score) for name, score in metrics.items() if name.startswith("shortcut.")]
+    return max(found, key=lambda shortcut: shortcut[1], default=None)
 
 
 def _mechanism(key: Key, label: str, row: Row, rows: Sequence[Row]) -> MechanismFacts:

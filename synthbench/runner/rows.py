@@ -18,7 +18,7 @@ from synthbench.runner.environment import hardware, peak_memory_bytes, software
 from synthbench.runner.seeding import data_seed, init_seed
 from synthbench.runner.train import CellResult, MemberResult
 from synthbench.suites import Suite
-from synthbench.tasks import local_ceiling
+from synthbench.tasks import local_ceiling, shortcut_accuracies
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,9 @@ def _mean_of_stretched(member: MemberResult) -> float | None:
 
 def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:
     metrics: dict[str, float | None] = {**member.metrics}
+    metrics |= {
+        f"shortcut.{name}": reached.value for name, reached in shortcut_accuracies(cell.task, cell.length).items()
+    }
     for factor, score in member.stretched.items():
         task, length = cell.tests[factor]
         floor, ceiling = task.floor(length).value, task.ceiling(length).value

@@ -32,6 +32,7 @@ def local_ceiling(task: Task, length: int) -> Bound:
     return reached if reached.value > floor.value else floor
 
 
+@lru_cache(maxsize=4096)
 def shortcut_accuracies(task: Task, length: int) -> dict[str, Bound]:
     """Accuracy, by name, of the rules that get by without what the task tests, on one fixed sample."""
     inputs, targets = _sample(task, length, 0)

@@ -1,3 +1,4 @@
+import json
 import math
 from collections.abc import Callable, Sequence
 from itertools import combinations
@@ -9,6 +10,7 @@ from scipy import stats
 
 from synthbench.reports.separation import Separation, separation, separation_table, summary
 from synthbench.reports.statistics import holm
+from synthbench.reports.table import Cell
 
 MakeFrame = Callable[..., pd.DataFrame]
 
@@ -139,6 +141,14 @@ def test_the_share_between_mechanisms_is_that_of_common_seeds(make_frame: MakeFr
     assert judged.between == pytest.approx(0.8)
     (alone,) = separation(make_frame({"slay": [0.1, 0.3]}))
     assert math.isnan(alone.between)
+
+
+def test_the_best_shortcut_has_a_column_where_rows_name_some(make_frame: MakeFrame) -> None:
+    metrics = json.dumps({"shortcut.one hop": 0.3, "shortcut.bigram": 0.45, "score_std_over_sequences": 0.1})
+    table = separation_table(make_frame({"slay": [0.5, 0.6]}, metrics=metrics))
+
+    assert [column.label for column in table.columns][:3] == ["Floor", "Shortcut", "Ceiling"]
+    assert table.lines[0].cells[1] == Cell("45.0", remarks=("bigram",))
 
 
 @pytest.mark.parametrize("solved", [0.0, 0.5])

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -158,6 +159,19 @@ def test_stretched_scores_are_in_the_row(circumstances: Circumstances) -> None:
     assert metrics["x2.skill"] == pytest.approx((metrics["x2.score"] - 1 / 3) / (1 - 1 / 3))
     assert (row["lr_first"], row["lr"], row["lr_last"]) == (1e-3, 1e-3, 1e-3)
     assert row["floor"] <= row["local_ceiling"] < row["ceiling"]
+
+
+def test_what_shortcuts_reach_is_in_the_row(circumstances: Circumstances) -> None:
+    cell = cell_of(
+        changed("evaluation").model_copy(update={"tasks": {"parity_running": {"size": "tiny"}}}), "parity_running"
+    )
+    (job,) = plan_of(cell, range(1), circumstances.results).jobs
+    execute(job, circumstances, 1)
+    (row,) = Store.open(circumstances.results, create=False).runs().to_dict("records")
+    shortcuts = {name for name in json.loads(row["metrics"]) if name.startswith("shortcut.")}
+
+    assert shortcuts == {f"shortcut.{name}" for name in cell.task.shortcuts(np.zeros((1, cell.length), dtype=int))}
+    assert row["task_size"] == "tiny"
 
 
 def test_members_stop_once_they_have_solved_it_and_leave_the_others_alone() -> None:
