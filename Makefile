@@ -22,6 +22,7 @@ check:  ## The same in an environment that is ready
 	$(BIN)/lint-imports
 	$(BIN)/pytest -m "not slow and not gpu"
 	$(BIN)/synthbench report --suite paper --check
+	$(BIN)/synthbench report --suite paper --mech all --seeds 42-44 --out reports/paper-all --check
 
 test-slow: $(VENV)/.installed-test  ## Tests that train to a threshold
 	$(BIN)/pytest -m slow
