@@ -398,8 +398,12 @@ def _task(key: Key, label: str, row: Row) -> TaskFacts:
     )
 
 
-def _best_shortcut(metrics: Mapping[str, float]) -> tuple[str, float] | None:
-    found = [(name.removeprefix("shortcut."), score) for name, score in metrics.items() if name.startswith("shortcut.")]
+def _best_shortcut(metrics: Mapping[str, float | None]) -> tuple[str, float] | None:
+    found = [
+        (name.removeprefix("shortcut."), score)
+        for name, score in metrics.items()
+        if name.startswith("shortcut.") and score is not None
+    ]
     return max(found, key=lambda shortcut: shortcut[1], default=None)
 
 
