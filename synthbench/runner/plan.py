@@ -1,7 +1,7 @@
 """What a command asks for, and what of it is missing."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -33,6 +33,14 @@ class Job:
     def untuned(self) -> tuple[Member, ...]:
         """Tuning members of which nothing is known yet."""
         return tuple(member for member in self.cell.tuning_members() if member not in self.tuning_skills)
+
+    def at_rate(self, learning_rate: float) -> "Job":
+        """The same job with a learning rate for its members, which had none."""
+        members, missing = (
+            tuple(replace(member, learning_rate=learning_rate) for member in some)
+            for some in (self.members, self.missing)
+        )
+        return replace(self, members=members, missing=missing)
 
     @property
     def cost(self) -> float:
@@ -151,10 +159,9 @@ def make_plan(
     Raises:
         UsageError: If a seed is one that the suite tunes on.
     """
-    for cell in cells[:1]:
-        _refuse_tuning_seeds(cell.suite, seeds)
     jobs, num_planned, num_missing = [], 0, 0
     for cell in cells:
+        _refuse_tuning_seeds(cell.suite, seeds)
         members = cell.members(seeds)
         num_planned += len(members)
         size = group_size(cell)

@@ -1,7 +1,7 @@
 """What a worker does with a job: train, write the rows, say what became of each. The driver only watches."""
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -72,19 +72,20 @@ def execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome
     if violation is not None:
         return record_failure(job, Failure("contract", "ContractError", violation), attempt, store)
     attempt = replace(attempt, causal_checked=True)
-    members, missing = job.members, {job.cell.run_id(member) for member in job.missing}
     if job.cell.suite.tuning is not None:
-        rate = _tuned_rate(job, attempt, store)
-        members = tuple(replace(member, learning_rate=rate) for member in members)
+        job = job.at_rate(_tuned_rate(job, attempt, store))
+    return _train_groups(job, attempt, store)
+
+
+def _train_groups(job: Job, attempt: Attempt, store: Store) -> list[Outcome]:
+    """Train those groups of a job's members of which a row is missing, each on its own clock."""
     outcomes = []
-    for group in _groups(members, job.group_size):
-        if any(job.cell.run_id(member) in missing for member in group):
-            outcomes += _train(job, group, missing, attempt, store)
+    for start in range(0, len(job.members), job.group_size):
+        group = job.members[start : start + job.group_size]
+        if any(member in job.missing for member in group):
+            begun = replace(attempt, started_at=datetime.now(UTC), began=time.monotonic())
+            outcomes += _train(job, group, begun, store)
     return outcomes
-
-
-def _groups(members: Sequence[Member], size: int) -> list[Sequence[Member]]:
-    return [members[start : start + size] for start in range(0, len(members), size)]
 
 
 def _tuned_rate(job: Job, attempt: Attempt, store: Store) -> float:
@@ -92,10 +93,8 @@ def _tuned_rate(job: Job, attempt: Attempt, store: Store) -> float:
 
     A member without a score counts as one at the floor.
     """
-    skills = dict(job.tuning_skills)
-    for group in _groups(job.untuned, job.group_size):
-        outcomes = _train(job, group, {job.cell.run_id(member) for member in group}, attempt, store)
-        skills |= dict(zip(group, (outcome.skill for outcome in outcomes), strict=True))
+    outcomes = _train_groups(replace(job, members=job.untuned, missing=job.untuned), attempt, store)
+    skills = {**job.tuning_skills, **dict(zip(job.untuned, (outcome.skill for outcome in outcomes), strict=True))}
     by_rate: dict[float, list[float]] = {}
     for member, skill in skills.items():
         by_rate.setdefault(float(member.learning_rate or 0), []).append(0.0 if skill is None else skill)
@@ -104,8 +103,7 @@ def _tuned_rate(job: Job, attempt: Attempt, store: Store) -> float:
 
 def record_failure(job: Job, failure: Failure, attempt: Attempt, store: Store) -> list[Outcome]:
     """Write a row with the failure's status for every missing member of a job."""
-    missing = {job.cell.run_id(member) for member in job.missing}
-    return _fail(job, job.members, missing, failure, attempt, store)
+    return _fail(job, job.members, failure, attempt, store)
 
 
 def driver_attempt(circumstances: Circumstances, number: int) -> Attempt:
@@ -121,10 +119,7 @@ def driver_attempt(circumstances: Circumstances, number: int) -> Attempt:
     )
 
 
-def _train(
-    job: Job, members: Sequence[Member], missing: Collection[str], attempt: Attempt, store: Store
-) -> list[Outcome]:
-    """Train some members as one program; rows are written for the run ids that are missing."""
+def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) -> list[Outcome]:
     cell = job.cell
     try:
         result = train_cell(cell, members, attempt.device)
@@ -132,44 +127,28 @@ def _train(
         status = "oom" if _is_out_of_memory(problem) else "error"
         failure = Failure(status, type(problem).__name__, str(problem))
     else:
-        return _record(job, members, missing, result, attempt, store)
+        return _record(job, members, result, attempt, store)
     # Out here the exception is gone, and with it the tensors that its traceback held.
     if failure.status == "oom" and len(members) > 1:
         half = len(members) // 2
-        return [
-            part for group in (members[:half], members[half:]) for part in _train(job, group, missing, attempt, store)
-        ]
-    return _fail(job, members, missing, failure, attempt, store)
+        return [part for group in (members[:half], members[half:]) for part in _train(job, group, attempt, store)]
+    return _fail(job, members, failure, attempt, store)
 
 
-def _record(
-    job: Job,
-    members: Sequence[Member],
-    missing: Collection[str],
-    result: CellResult,
-    attempt: Attempt,
-    store: Store,
-) -> list[Outcome]:
+def _record(job: Job, members: Sequence[Member], result: CellResult, attempt: Attempt, store: Store) -> list[Outcome]:
     outcomes = []
     for index, trained in enumerate(result.members):
-        if job.cell.run_id(trained.member) in missing:
+        if trained.member in job.missing:
             row = member_row(job.cell, members, result, index, attempt)
             store.write(row, curve_points(job.cell, trained))
             outcomes.append(_outcome(job.cell, trained.member, row))
     return outcomes
 
 
-def _fail(
-    job: Job,
-    members: Sequence[Member],
-    missing: Collection[str],
-    failure: Failure,
-    attempt: Attempt,
-    store: Store,
-) -> list[Outcome]:
+def _fail(job: Job, members: Sequence[Member], failure: Failure, attempt: Attempt, store: Store) -> list[Outcome]:
     outcomes = []
     for index, member in enumerate(members):
-        if job.cell.run_id(member) in missing:
+        if member in job.missing:
             row = failure_row(job.cell, members, index, failure, attempt)
             store.write(row, [])
             outcomes.append(_outcome(job.cell, member, row))
