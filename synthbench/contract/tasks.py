@@ -8,6 +8,7 @@ from jaxtyping import Bool, Int
 
 from synthbench.errors import ContractError, UsageError
 from synthbench.knobs import Knob, Value, knobs_of
+from synthbench.tasks import accuracy
 from synthbench.tasks.base import IGNORE, SIZES, Batch, Task
 
 SMALL_BATCH = 64
@@ -182,21 +183,16 @@ def check_floor(task: Task, length: int) -> None:
     num_sequences = max(256, min(8192, NUM_TOKENS // length))
     constants = best_constants(_sample(task, length, num_sequences, seed=0).targets, task.vocab_size)
     targets = _sample(task, length, num_sequences, seed=1).targets
-    is_scored = targets != IGNORE
-    is_right = (targets == constants) & is_scored
-    accuracy = is_right.sum() / is_scored.sum()
-    # Sequences are independent, their positions are not. The standard error is that of a ratio of two sums.
-    residuals = is_right.sum(axis=1) - accuracy * is_scored.sum(axis=1)
-    standard_error = float(np.sqrt((residuals**2).sum()) / is_scored.sum())
+    reached = accuracy(np.broadcast_to(constants, targets.shape), targets)
     floor = task.floor(length)
     # A sample in which a rare event did not occur has no spread: one event in it is allowed.
-    margin = NUM_STANDARD_ERRORS * (standard_error + floor.standard_error) + 1 / num_sequences
-    if accuracy > floor.value + margin:
+    margin = NUM_STANDARD_ERRORS * (reached.standard_error + floor.standard_error) + 1 / num_sequences
+    if reached.value > floor.value + margin:
         raise _broken(
             task,
             length,
-            f"one constant a position scores {accuracy:.4f} on {num_sequences} sequences, "
-            f"{accuracy - floor.value:.4f} above the floor {floor.value:.4f} (allowed: {margin:.4f})",
+            f"one constant a position scores {reached.value:.4f} on {num_sequences} sequences, "
+            f"{reached.value - floor.value:.4f} above the floor {floor.value:.4f} (allowed: {margin:.4f})",
         )
 
 

@@ -26,10 +26,9 @@ from synthbench.mechanisms import Attention, Mechanism
 from synthbench.positions import POSITIONS
 from synthbench.runner.selection import configured
 from synthbench.suites.config import ModelSettings
+from synthbench.tasks import Readout
 
 Strategy = Literal["fold", "stack", "loop"]
-Readout = Literal["position", "bottleneck"]
-"""Whether the answer at a position is read from its own vector, or all answers from the last one's."""
 M = TypeVar("M", bound=nn.Module)
 
 

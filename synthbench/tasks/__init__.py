@@ -1,6 +1,18 @@
 """The task generators, one a file; the folder is the category. NumPy only."""
 
-from synthbench.tasks._measured import local_ceiling, shortcut_accuracies
-from synthbench.tasks.base import IGNORE, TASKS, Batch, Bound, Task, sized, task
+from synthbench.tasks._measured import accuracy, local_ceiling, shortcut_accuracies
+from synthbench.tasks.base import IGNORE, TASKS, Batch, Bound, Readout, Task, sized, task
 
-__all__ = ["IGNORE", "TASKS", "Batch", "Bound", "Task", "local_ceiling", "shortcut_accuracies", "sized", "task"]
+__all__ = [
+    "IGNORE",
+    "TASKS",
+    "Batch",
+    "Bound",
+    "Readout",
+    "Task",
+    "accuracy",
+    "local_ceiling",
+    "shortcut_accuracies",
+    "sized",
+    "task",
+]

@@ -28,7 +28,7 @@ def local_ceiling(task: Task, length: int) -> Bound:
     pairs = _pairs(task, fresh.inputs)
     # A pair that was never seen is answered by its neighbour's rule: wrong at worst, as a constant would be.
     predictions = learned[np.searchsorted(seen, pairs).clip(max=len(seen) - 1)]
-    reached = _accuracy(predictions, fresh.targets)
+    reached = accuracy(predictions, fresh.targets)
     return reached if reached.value > floor.value else floor
 
 
@@ -36,20 +36,23 @@ def local_ceiling(task: Task, length: int) -> Bound:
 def shortcut_accuracies(task: Task, length: int) -> dict[str, Bound]:
     """Accuracy, by name, of the rules that get by without what the task tests, on one fixed sample."""
     inputs, targets = _sample(task, length, 0)
-    return {name: _accuracy(predictions, targets) for name, predictions in task.shortcuts(inputs).items()}
+    return {name: accuracy(predictions, targets) for name, predictions in task.shortcuts(inputs).items()}
 
 
 def _sample(task: Task, length: int, seed: int) -> Batch:
     return task.sample(np.random.Generator(np.random.Philox(seed)), max(256, NUM_TOKENS // length), length)
 
 
-def _accuracy(predictions: Int[np.ndarray, "batch length"], targets: Int[np.ndarray, "batch length"]) -> Bound:
-    """What a rule reaches: sequences are independent, their positions are not."""
+def accuracy(predictions: Int[np.ndarray, "batch length"], targets: Int[np.ndarray, "batch length"]) -> Bound:
+    """What predictions reach, pooled over the scored positions; the best rule of their kind may reach more.
+
+    Sequences are independent, their positions are not: the standard error is that of a ratio of two sums.
+    """
     is_scored = targets != IGNORE
     is_right = (predictions == targets) & is_scored
-    accuracy = is_right.sum() / is_scored.sum()
-    residuals = is_right.sum(axis=1) - accuracy * is_scored.sum(axis=1)
-    return Bound(float(accuracy), "bound", float(np.sqrt((residuals**2).sum()) / is_scored.sum()))
+    share = is_right.sum() / is_scored.sum()
+    residuals = is_right.sum(axis=1) - share * is_scored.sum(axis=1)
+    return Bound(float(share), "bound", float(np.sqrt((residuals**2).sum()) / is_scored.sum()))
 
 
 def _pairs(task: Task, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:

@@ -18,6 +18,9 @@ T = TypeVar("T")
 IGNORE = -100
 """The target of a position that is neither trained nor scored."""
 
+Readout = Literal["position", "bottleneck"]
+"""Whether an answer is read from its own position's vector, or all of them from the last one's."""
+
 SIZES = ("tiny", "small", "hard")
 """The rungs of a ladder of difficulty."""
 
@@ -62,11 +65,8 @@ class Task(ABC):
 
     Small is the default. A task without a ladder has none.
     """
-    readout: ClassVar[Literal["position", "bottleneck"]] = "position"
-    """Where answers are read: each at its position, or with ``bottleneck`` all of them from the last position's vector.
-
-    With a bottleneck the target at a position may depend on the whole sequence.
-    """
+    readout: ClassVar[Readout] = "position"
+    """Where answers are read; with a bottleneck the target at a position may depend on the whole sequence."""
     not_tested: ClassVar[str] = ""
     """One sentence: what a high score does *not* show."""
 
