@@ -1,10 +1,42 @@
 """Streams of pairs in which a key that comes again repeats its value, with noise among the pairs."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from jaxtyping import Int
 
+from synthbench.knobs import knob
 from synthbench.tasks._draws import previous
 from synthbench.tasks.base import IGNORE, Batch
+from synthbench.tasks.recall._base import Recall
+
+
+@dataclass(frozen=True)
+class Stream(Recall):
+    """A task on such a stream."""
+
+    vocabulary: int = knob(16, "number of tokens without noise: values, and as many keys", low=4, high=4096)
+
+    @property
+    def num_answers(self) -> int:
+        """Half of the vocabulary are values."""
+        return self.vocabulary // 2
+
+    @property
+    def num_keys(self) -> int:
+        """The other half are keys."""
+        return self.vocabulary - self.num_answers
+
+    @property
+    def min_length(self) -> int:
+        """One pair and its key."""
+        return 3
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The latest value, whatever its key."""
+        is_value = (self.num_keys <= inputs) & (inputs < self.vocabulary)
+        latest = np.maximum.accumulate(np.where(is_value, np.arange(inputs.shape[1]), 0), axis=1)
+        return {"latest_value": np.take_along_axis(inputs, latest, axis=1)}
 
 
 def sample_stream(
@@ -51,12 +83,3 @@ def sample_stream(
     targets = np.full((batch_size, 2 * num_slots), IGNORE, dtype=np.int64)
     targets[:, 0::2] = np.where(is_scored, values, IGNORE)
     return Batch(slots.reshape(batch_size, -1)[:, :length], targets[:, :length])
-
-
-def latest_value(
-    inputs: Int[np.ndarray, "batch length"], num_keys: int, num_values: int
-) -> Int[np.ndarray, "batch length"]:
-    """At each position the latest token that is a value; the first token where there is none."""
-    is_value = (num_keys <= inputs) & (inputs < num_keys + num_values)
-    latest = np.maximum.accumulate(np.where(is_value, np.arange(inputs.shape[1]), 0), axis=1)
-    return np.take_along_axis(inputs, latest, axis=1)

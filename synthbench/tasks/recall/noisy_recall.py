@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Int
 
 from synthbench.knobs import Value, knob
 from synthbench.tasks.base import Batch, task
-from synthbench.tasks.recall._base import Recall
-from synthbench.tasks.recall._stream import latest_value, sample_stream
+from synthbench.tasks.recall._stream import Stream, sample_stream
 
 
 @task
 @dataclass(frozen=True)
-class NoisyRecall(Recall):
+class NoisyRecall(Stream):
     """Read keys, each followed by its value, with noise among them; at a key that was there before, name its value.
 
     With ``vocabulary=8`` and ``num_noise=2``::
@@ -41,29 +39,13 @@ class NoisyRecall(Recall):
         "small": {"length": length},
         "hard": {"length": 512, "vocabulary": 128, "noise": 0.6},
     }
-    vocabulary: int = knob(16, "number of tokens without noise: values, and as many keys", low=4, high=4096)
     num_noise: int = knob(16, "number of noise tokens", low=1, high=4096)
     noise: float = knob(0.2, "probability of noise in place of a key and its value", low=0, high=1)
-
-    @property
-    def num_answers(self) -> int:
-        """Half of the vocabulary are values."""
-        return self.vocabulary // 2
-
-    @property
-    def num_keys(self) -> int:
-        """The other half are keys."""
-        return self.vocabulary - self.num_answers
 
     @property
     def vocab_size(self) -> int:
         """Keys, values and noise."""
         return self.vocabulary + self.num_noise
-
-    @property
-    def min_length(self) -> int:
-        """One pair and its key."""
-        return 3
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw a value for each key, then keys or noise; the last key is one of those before it."""
@@ -77,7 +59,3 @@ class NoisyRecall(Recall):
             noise=self.noise,
             num_noise=self.num_noise,
         )
-
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The latest value, whatever its key."""
-        return {"latest_value": latest_value(inputs, self.num_keys, self.num_answers)}
