@@ -32,7 +32,7 @@ class GridNeighbours(Task):
     source: ClassVar = "schenck2025string"
     length: ClassVar = 80
     sizes: ClassVar = {
-        "tiny": {"length": 24, "num_symbols": 4, "width": 4, "num_queries": 2},
+        "tiny": {"length": 16, "num_symbols": 4, "width": 4, "num_queries": 1},
         "small": {"length": length},
         "hard": {"length": 288, "width": 16, "num_queries": 16},
     }

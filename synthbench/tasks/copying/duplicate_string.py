@@ -27,7 +27,7 @@ class DuplicateString(Rearrangement):
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 121
     sizes: ClassVar = {
-        "tiny": {"length": 25, "num_symbols": 4},
+        "tiny": {"length": 16, "num_symbols": 4},
         "small": {"length": length},
         "hard": {"length": 289, "num_symbols": 64},
     }

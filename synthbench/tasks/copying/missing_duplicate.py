@@ -32,7 +32,7 @@ class MissingDuplicate(Transduction):
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
     sizes: ClassVar = {
-        "tiny": {"length": 21},
+        "tiny": {"length": 11},
         "small": {"length": length},
         "hard": {"length": 257},
     }

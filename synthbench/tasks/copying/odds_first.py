@@ -28,7 +28,7 @@ class OddsFirst(Rearrangement):
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
     sizes: ClassVar = {
-        "tiny": {"length": 21, "num_symbols": 4},
+        "tiny": {"length": 13, "num_symbols": 4},
         "small": {"length": length},
         "hard": {"length": 257, "num_symbols": 64},
     }

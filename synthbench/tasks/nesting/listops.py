@@ -46,7 +46,7 @@ class Listops(Evaluation):
     source: ClassVar = "nangia2018listops"
     length: ClassVar = 129
     sizes: ClassVar = {
-        "tiny": {"length": 15, "depth": 2, "arguments": 3},
+        "tiny": {"length": 9, "depth": 2, "arguments": 3},
         "small": {"length": length},
         "hard": {"length": 257, "depth": 6},
     }

@@ -37,7 +37,7 @@ class CompositeRecall(Recall):
     source: ClassVar = "arora2024zoology"
     length: ClassVar = 128
     sizes: ClassVar[Mapping[str, Mapping[str, Value]]] = {
-        "tiny": {"length": 32, "num_pairs": 4, "grid": 4, "num_values": 16},
+        "tiny": {"length": 24, "num_pairs": 4, "grid": 4, "num_values": 4},
         "small": {"length": length},
         "hard": {"length": 512, "num_pairs": 64, "grid": 16, "num_values": 256},
     }
