@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from synthbench.cli import parse_seeds
+from synthbench.cli.options import parse_seeds
 from synthbench.errors import UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.tasks import TASKS

@@ -1,0 +1,50 @@
+"""The command line: parse, call one function, print.
+
+Results go to stdout, progress and messages to stderr. Whatever is slow to import is imported inside a command, so that
+``--help`` answers at once.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from synthbench import __version__
+from synthbench.cli.benches import bench_app
+from synthbench.cli.care import doctor, store_app
+from synthbench.cli.listing import list_app, show
+from synthbench.cli.reporting import report
+from synthbench.cli.running import run, status
+from synthbench.errors import SynthbenchError
+
+app = typer.Typer(
+    name="synthbench",
+    help="Synthetic sequence tasks for attention mechanisms: a benchmark suite and a leaderboard.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=True,
+)
+app.add_typer(list_app, name="list")
+for command in (show, run, status, report, doctor):
+    app.command()(command)
+app.add_typer(bench_app, name="bench")
+app.add_typer(store_app, name="store")
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user is one line on stderr and the documented exit code."""
+    try:
+        app()
+    except SynthbenchError as problem:
+        typer.echo(f"synthbench: {problem}", err=True)
+        sys.exit(problem.exit_code)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    is_asked: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    """Synthetic sequence tasks for attention mechanisms."""
+    if is_asked:
+        typer.echo(__version__)
+        raise typer.Exit

@@ -1,0 +1,48 @@
+"""``synthbench bench``: speed and memory."""
+
+from typing import Annotated
+
+import typer
+
+from synthbench.cli.options import AsJson, Device, MechanismTerms, TaskTerms, parse_lengths
+from synthbench.cli.output import print_facts
+
+bench_app = typer.Typer(help="Measure speed; trains nothing to an end.", no_args_is_help=True)
+
+
+@bench_app.command("suite")
+def bench_suite(
+    mech: MechanismTerms = None,
+    lengths: Annotated[str, typer.Option(help="Sequence lengths, a comma list.")] = "32,64,256",
+    members: Annotated[int, typer.Option(help="Members of the batched program.", min=2)] = 4,
+    steps: Annotated[int, typer.Option(help="Steps of one timing.", min=1)] = 5,
+    repeats: Annotated[int, typer.Option(help="Timings; the median counts.", min=1)] = 5,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Time training steps of each mechanism: a plain loop, the batched program, worker processes."""
+    from synthbench.bench import suite as bench
+
+    facts = bench.measure(
+        mech or [],
+        parse_lengths(lengths),
+        num_members=members,
+        num_steps=steps,
+        num_repeats=repeats,
+        device=device,
+    )
+    print_facts(facts, list(facts[0]), as_json=as_json)
+
+
+@bench_app.command("generators")
+def bench_generators(
+    task: TaskTerms = None,
+    batch_size: Annotated[int, typer.Option(help="Sequences a draw.", min=1)] = 4096,
+    repeats: Annotated[int, typer.Option(help="Draws; the median counts.", min=1)] = 7,
+    as_json: AsJson = False,
+) -> None:
+    """Time every task's generator on one core: tokens per second."""
+    from synthbench.bench import generators as bench
+
+    facts = bench.measure(task or ["all"], batch_size=batch_size, num_repeats=repeats)
+    print_facts(facts, list(facts[0]), as_json=as_json)

@@ -1,0 +1,65 @@
+"""The options that several commands share, and how their values are read."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from synthbench.errors import UsageError
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
+SuiteName = Annotated[str, typer.Option("--suite", help="A suite's name, or a TOML file.")]
+Results = Annotated[Path, typer.Option("--results", envvar="SYNTHBENCH_RESULTS", help="Folder of the results store.")]
+TaskTerms = Annotated[
+    list[str] | None,
+    typer.Option("--task", help="Names, comma lists, globs, @category, all, !name; name:length=64 sets arguments."),
+]
+MechanismTerms = Annotated[
+    list[str] | None,
+    typer.Option("--mech", help="Names, comma lists, globs, @family, all, !name; slay:R=3,P=8 sets arguments."),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+BlockTerm = Annotated[
+    str | None, typer.Option("--block", help="Another block than the suite's; aether:norm=pre sets arguments.")
+]
+PositionsTerm = Annotated[
+    str | None, typer.Option("--positions", help="Another position encoding than the suite's: none, rope, espr, ...")
+]
+Match = Annotated[
+    str | None,
+    typer.Option(
+        "--match",
+        help="params or state: change counts or widths until all mechanisms have as many as the suite's first; "
+        "state=4096 sets the number.",
+    ),
+]
+Seeds = Annotated[str | None, typer.Option(help="Root seeds: 42-51, or 0,3,7; the suite's if left out.")]
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Read ``42-44,50`` as 42, 43, 44, 50.
+
+    Raises:
+        UsageError: If it is malformed, empty, runs backwards or names a seed twice.
+    """
+    seeds: list[int] = []
+    for piece in text.split(","):
+        first, dash, last = piece.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
+            raise UsageError(f"seeds are {text!r}; allowed: ranges and numbers, as in 42-51 or 0,3,7")
+        seeds += range(int(first), int(last or first) + 1)
+    if len(set(seeds)) < len(seeds):
+        raise UsageError(f"seeds are {text!r}; allowed: each seed once")
+    return tuple(seeds)
+
+
+def parse_lengths(text: str) -> list[int]:
+    """Read ``32,64`` as 32, 64.
+
+    Raises:
+        UsageError: If a piece is not a positive whole number.
+    """
+    pieces = [piece.strip() for piece in text.split(",")]
+    if not all(piece.isdecimal() and int(piece) for piece in pieces):
+        raise UsageError(f"lengths are {text!r}; allowed: whole numbers from 1, as in 32,64,256")
+    return [int(piece) for piece in pieces]

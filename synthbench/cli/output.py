@@ -1,0 +1,25 @@
+"""How commands print what they know."""
+
+import json
+from typing import Any
+
+import typer
+
+
+def print_facts(facts: list[dict[str, Any]], columns: list[str], *, as_json: bool) -> None:
+    """Print facts as JSON with all that is known, or as a table of some columns."""
+    if as_json:
+        typer.echo(json.dumps(facts, indent=1))
+        return
+    from tabulate import tabulate
+
+    rows = [[_cell(fact[column]) for column in columns] for fact in facts]
+    typer.echo(tabulate(rows, headers=columns, tablefmt="plain", disable_numparse=True))
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return " ".join(f"{name}={parameter['default']}" for name, parameter in value.items())
+    return "" if value is None else str(value)

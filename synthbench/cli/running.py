@@ -1,0 +1,176 @@
+"""``synthbench run`` and ``synthbench status``."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from synthbench.cli.options import (
+    AsJson,
+    BlockTerm,
+    Device,
+    Match,
+    MechanismTerms,
+    PositionsTerm,
+    Results,
+    Seeds,
+    SuiteName,
+    TaskTerms,
+    parse_seeds,
+)
+from synthbench.cli.output import print_facts
+
+INTERRUPTED = 130
+
+
+def run(
+    task: TaskTerms = None,
+    mech: MechanismTerms = None,
+    suite: SuiteName = "paper",
+    seeds: Seeds = None,
+    block: BlockTerm = None,
+    positions: PositionsTerm = None,
+    match: Match = None,
+    device: Device = "auto",
+    steps: Annotated[int | None, typer.Option(help="Train for fewer steps; marks the rows as not full.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Evaluate on fewer sequences; marks the rows as not full.")] = None,
+    results: Results = Path("results"),
+    executor: Annotated[str, typer.Option(help="auto, inline or pool.")] = "auto",
+    workers: Annotated[int | None, typer.Option(help="Worker processes; one a core if left out.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds after which a job is killed.")] = None,
+    members: Annotated[
+        int | None, typer.Option(help="Members that train as one program; chosen by length and device if left out.")
+    ] = None,
+    rerun: Annotated[str, typer.Option(help="Run again what is there: none, failed or all.")] = "none",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, and run nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run what is missing: every task with every mechanism over the seeds. The same command again resumes."""
+    from synthbench.runner.run import Request
+
+    request = Request(
+        suite=suite,
+        tasks=tuple(task or ["all"]),
+        mechanisms=tuple(mech or ()),
+        seeds=parse_seeds(seeds) if seeds is not None else (),
+        block=block,
+        positions=positions,
+        match=match,
+        device=device,
+        steps=steps,
+        limit=limit,
+        results=results,
+        executor=executor,
+        workers=workers,
+        timeout_s=timeout,
+        group_size=members,
+        rerun=rerun,
+    )
+    if dry_run:
+        _print_plan(request, as_json=as_json)
+    else:
+        _run(request, as_json=as_json)
+
+
+def status(
+    suite: SuiteName = "paper",
+    task: TaskTerms = None,
+    mech: MechanismTerms = None,
+    seeds: Seeds = None,
+    block: BlockTerm = None,
+    positions: PositionsTerm = None,
+    match: Match = None,
+    device: Device = "auto",
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Count what is done, failed and missing, by category."""
+    from synthbench.runner.environment import resolve_device
+    from synthbench.runner.run import Request, progress_of
+
+    request = Request(
+        suite=suite,
+        tasks=tuple(task or ["all"]),
+        mechanisms=tuple(mech or ()),
+        seeds=parse_seeds(seeds) if seeds is not None else (),
+        block=block,
+        positions=positions,
+        match=match,
+        results=results,
+    )
+    facts = progress_of(request, resolve_device(device))
+    print_facts(facts, list(facts[0]), as_json=as_json)
+
+
+def _print_plan(request: Any, *, as_json: bool) -> None:
+    from synthbench.runner.environment import resolve_device
+    from synthbench.runner.run import plan_request
+
+    plan = plan_request(request, resolve_device(request.device))
+    facts = [
+        {
+            "run_id": job.cell.run_id(member),
+            "task": job.cell.task_name,
+            "mechanism": job.cell.mechanism_name,
+            "seed": member.seed,
+            "learning_rate": member.learning_rate,
+        }
+        for job in plan.jobs
+        for member in job.missing
+    ]
+    if as_json:
+        suite = plan.jobs[0].cell.suite.model_dump(mode="json") if plan.jobs else None
+        typer.echo(json.dumps({"planned": plan.num_planned, "done": plan.num_done, "missing": facts, "suite": suite}))
+        return
+    for fact in facts:
+        typer.echo("  ".join("tuned" if value is None else str(value) for value in fact.values()))
+    typer.echo(f"{plan.num_missing} of {plan.num_planned} rows are missing, {plan.num_done} are there", err=True)
+
+
+def _run(request: Any, *, as_json: bool) -> NoReturn:
+    from synthbench.runner.run import run as run_request
+    from synthbench.terminal.progress import Progress
+
+    stop = threading.Event()
+    with _interruptible(stop), Progress() as progress:
+        done = run_request(request, on_plan=progress.begin, on_outcome=progress.advance, stop=stop)
+    if as_json:
+        outcomes = [vars(outcome) for outcome in done.outcomes]
+        typer.echo(json.dumps({"planned": done.num_planned, "done_before": done.num_done_before, "rows": outcomes}))
+    for outcome in done.failed:
+        typer.echo(
+            f"{outcome.status}: {outcome.task} {outcome.mechanism} seed {outcome.seed}: {outcome.message}", err=True
+        )
+    typer.echo(
+        f"{len(done.outcomes)} rows written to {request.results} in {done.wall_s:.1f} s, "
+        f"{done.num_done_before} were there, {len(done.failed)} failed",
+        err=True,
+    )
+    if done.is_interrupted:
+        typer.echo("interrupted; what is done is kept, the same command runs the rest", err=True)
+        sys.exit(INTERRUPTED)
+    sys.exit(1 if done.failed else 0)
+
+
+@contextmanager
+def _interruptible(stop: threading.Event) -> Iterator[None]:
+    """Let the first Ctrl-C finish the jobs that are running; the second stops at once."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        if stop.is_set():
+            os._exit(INTERRUPTED)
+        stop.set()
+        typer.echo("finishing the jobs that are running; Ctrl-C again stops at once", err=True)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
