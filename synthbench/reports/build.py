@@ -15,7 +15,7 @@ from synthbench import sources
 from synthbench.errors import UnknownName
 from synthbench.reports import latex, markdown
 from synthbench.reports.difference import difference, difference_tables
-from synthbench.reports.leaderboard import improvement_table, leaderboard_table, reach_table
+from synthbench.reports.leaderboard import improvement_table, leaderboard, leaderboard_table, reach_table
 from synthbench.reports.predictions import prediction_table
 from synthbench.reports.published import causes
 from synthbench.reports.selection import Selection, select
@@ -151,8 +151,9 @@ def _pages(selection: Selection, of: Grid) -> dict[str, Page]:
             tables = tuple(difference_tables(found, causes()))
             pages["difference"] = Page("Difference from the published table", tables, found.summary())
     if rows["seed"].min() < rows["seed"].max():
-        board, improvement = leaderboard_table(rows), improvement_table(rows)
-        pages[board.name] = Page(board.title, (board, improvement) if improvement else (board,))
+        board = leaderboard(rows)
+        ranking, improvement = leaderboard_table(board), improvement_table(board)
+        pages[ranking.name] = Page(ranking.title, (ranking, improvement) if improvement else (ranking,))
     for extra in (reach_table(rows), prediction_table(rows), steps_table(rows)):
         if extra is not None:
             pages[extra.name] = Page(extra.title, (extra,))

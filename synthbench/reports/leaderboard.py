@@ -31,6 +31,8 @@ class Entry:
 
     mechanism: MechanismFacts
     rank: Rank
+    skills: Float[np.ndarray, "tasks seeds"]
+    """Of every run; 0 where it has no score."""
     skill: float
     """Mean over tasks and seeds."""
     middle: Interval
@@ -51,6 +53,13 @@ class Leaderboard:
     """Best first."""
     partial: dict[MechanismFacts, int]
     """Mechanisms that lack some run, with the number of ranked tasks that they have all runs of; never ranked."""
+    num_left_out: int
+    """Tasks that do not count."""
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Those with a task that counts."""
+        return tuple(dict.fromkeys(task.category for task in self.tasks))
 
 
 def leaderboard(rows: pd.DataFrame) -> Leaderboard:
@@ -71,7 +80,7 @@ def leaderboard(rows: pd.DataFrame) -> Leaderboard:
     ranked = [mechanism for mechanism, count in num_complete.items() if count == len(tasks) > 0]
     partial = {mechanism: count for mechanism, count in num_complete.items() if mechanism not in ranked}
     if not ranked:
-        return Leaderboard(tasks, seeds, (), partial)
+        return Leaderboard(tasks, seeds, (), partial, len(of.tasks) - len(tasks))
     skills = np.array([[_skills(of, task, mechanism, seeds) for task in tasks] for mechanism in ranked])
     categories = tuple(dict.fromkeys(task.category for task in tasks))
     generator = np.random.Generator(np.random.Philox(0))
@@ -79,6 +88,7 @@ def leaderboard(rows: pd.DataFrame) -> Leaderboard:
         Entry(
             mechanism=mechanism,
             rank=rank,
+            skills=own,
             skill=float(average),
             middle=middle,
             categories={category: _category_mean(own, tasks, category) for category in categories},
@@ -93,26 +103,17 @@ def leaderboard(rows: pd.DataFrame) -> Leaderboard:
             strict=True,
         )
     ]
-    return Leaderboard(tasks, seeds, tuple(sorted(found, key=lambda entry: -entry.skill)), partial)
+    entries = tuple(sorted(found, key=lambda entry: -entry.skill))
+    return Leaderboard(tasks, seeds, entries, partial, len(of.tasks) - len(tasks))
 
 
-def leaderboard_table(rows: pd.DataFrame) -> Table:
-    """The ranking, best first; mechanisms that lack a run follow without a rank.
-
-    Args:
-        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
-
-    Raises:
-        ValueError: If there are fewer than two seeds.
-    """
-    board, of = leaderboard(rows), grid(rows)
-    categories = tuple(dict.fromkeys(task.category for task in board.tasks))
+def leaderboard_table(board: Leaderboard) -> Table:
+    """The ranking, best first; mechanisms that lack a run follow without a rank."""
     lines = [Line((entry.mechanism.label,), _entry_cells(entry)) for entry in board.entries]
     for mechanism, count in board.partial.items():
         remark = Cell(f"{count} of {len(board.tasks)} tasks")
-        blanks = (Cell(),) * (3 + len(categories))
+        blanks = (Cell(),) * (3 + len(board.categories))
         lines.append(Line((mechanism.label,), (remark, *blanks, *_costs(mechanism)), len(lines) == len(board.entries)))
-    num_left_out = len(of.tasks) - len(board.tasks)
     return Table(
         name="leaderboard",
         title="Leaderboard",
@@ -122,7 +123,7 @@ def leaderboard_table(rows: pd.DataFrame) -> Table:
             "mean of all runs, with the 95 % interval over resampled seeds. Solved: share of runs with a skill of "
             f"{SOLVED:g}, with Wilson's interval. A run without a score counts as 0. Parameters of the mechanisms of "
             "all layers, state of one, the largest over the tasks. Left out for a gap below "
-            f"{percent(SMALLEST_GAP)} points: {num_left_out} tasks."
+            f"{percent(SMALLEST_GAP)} points: {board.num_left_out} tasks."
         ),
         headings=("Mechanism",),
         columns=(
@@ -130,31 +131,19 @@ def leaderboard_table(rows: pd.DataFrame) -> Table:
             Column("IQM"),
             Column("Skill"),
             Column("Solved"),
-            *(Column(category) for category in categories),
+            *(Column(category) for category in board.categories),
             Column("Parameters"),
             Column("State"),
         ),
         lines=tuple(lines),
-        sources=sources_of(board.tasks, of.mechanisms),
+        sources=sources_of(board.tasks, (*(entry.mechanism for entry in board.entries), *board.partial)),
     )
 
 
-def improvement_table(rows: pd.DataFrame) -> Table | None:
-    """How often a run of one ranked mechanism beats a run of another; None if fewer than two are ranked.
-
-    Args:
-        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
-
-    Raises:
-        ValueError: If there are fewer than two seeds.
-    """
-    board = leaderboard(rows)
+def improvement_table(board: Leaderboard) -> Table | None:
+    """How often a run of one ranked mechanism beats a run of another; None if fewer than two are ranked."""
     if len(board.entries) < 2:
         return None
-    of = grid(rows)
-    skills = [
-        np.array([_skills(of, task, entry.mechanism, board.seeds) for task in board.tasks]) for entry in board.entries
-    ]
     return Table(
         name="improvement",
         title="Probability of improvement",
@@ -168,11 +157,11 @@ def improvement_table(rows: pd.DataFrame) -> Table | None:
             Line(
                 (entry.mechanism.label,),
                 tuple(
-                    Cell() if own is other else Cell(percent(probability_of_improvement(own, other)))
-                    for other in skills
+                    Cell() if entry is other else Cell(percent(probability_of_improvement(entry.skills, other.skills)))
+                    for other in board.entries
                 ),
             )
-            for entry, own in zip(board.entries, skills, strict=True)
+            for entry in board.entries
         ),
         sources=sources_of(board.tasks, (entry.mechanism for entry in board.entries)),
     )

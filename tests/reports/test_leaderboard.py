@@ -60,7 +60,7 @@ def test_a_task_whose_bounds_are_too_close_does_not_count(make_frame: Any, rows:
 
 
 def test_the_table_has_the_partial_ones_last_and_without_a_rank(rows: pd.DataFrame) -> None:
-    table = leaderboard_table(rows)
+    table = leaderboard_table(leaderboard(rows))
     columns = [column.label for column in table.columns]
     lines = {line.labels[0]: dict(zip(columns, line.cells, strict=True)) for line in table.lines}
 
@@ -108,9 +108,9 @@ def test_there_is_no_reach_where_nothing_was_tested_out_of_range(rows: pd.DataFr
 
 
 def test_improvement_is_told_for_every_pair_of_ranked_mechanisms(rows: pd.DataFrame) -> None:
-    table = improvement_table(rows)
+    table = improvement_table(leaderboard(rows))
 
     assert table is not None
     assert [column.label for column in table.columns] == ["Standard", "Linear"]
     assert [[cell.value for cell in line.cells] for line in table.lines] == [["--", "100.0"], ["0.0", "--"]]
-    assert improvement_table(rows[rows["mech"] == "softmax"]) is None
+    assert improvement_table(leaderboard(rows[rows["mech"] == "softmax"])) is None
