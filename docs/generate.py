@@ -1,0 +1,242 @@
+"""Write the pages of this folder that follow from the registries: ``python docs/generate.py``, ``--check`` to compare.
+
+The prose of a unit is its docstring; what can be computed is computed.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tabulate import tabulate
+
+from synthbench.blocks import BLOCKS
+from synthbench.mechanisms import MECHANISMS
+from synthbench.positions import POSITIONS
+from synthbench.reports.markdown import escape
+from synthbench.suites import Suite, load_suite, suite_names
+from synthbench.tasks import TASKS, Bound, Task, local_ceiling, shortcut_accuracies
+from synthbench.terminal.facts import STATE_LENGTHS, block_facts, mechanism_facts, position_facts, task_facts
+from synthbench.terminal.show import draw
+
+FOLDER = Path(__file__).parent
+HEADER = "<!-- Written by docs/generate.py from the code; edit that. -->"
+EXAMPLE_SEED = 0
+
+
+def pages() -> dict[str, str]:
+    """Text by file name."""
+    return {
+        "tasks.md": _join(_tasks()),
+        "mechanisms.md": _join(_mechanisms()),
+        "suites.md": _join(_suites()),
+    }
+
+
+def markdown_of(docstring: str) -> str:
+    """A docstring as Markdown: literal blocks are fenced, formulas stand between dollars."""
+    text = re.sub(r":math:`([^`]+)`", r"$\1$", docstring)
+    text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text)
+    blocks: list[str] = []
+    fence = ""
+    for block in text.split("\n\n"):
+        if block.startswith(".. math::"):
+            formula = inspect.cleandoc(block.removeprefix(".. math::"))
+            blocks.append(f"$$\n{formula}\n$$")
+        elif fence and block.startswith("    "):
+            blocks.append(f"```{fence}\n{inspect.cleandoc(block)}\n```")
+        else:
+            blocks.append(block.removesuffix(":") if block.endswith("::") else block)
+        fence = "text" if block.endswith("::") else ""
+    return "\n\n".join(blocks)
+
+
+def _tasks() -> Iterator[str]:
+    yield "# Tasks"
+    yield HEADER
+    yield (
+        "A task draws sequences of tokens and says at which positions what must be answered. *Floor*: the best "
+        "predictor that sees no input. *Local ceiling*: the best that sees its own token and position only, measured. "
+        "*Ceiling*: the best causal one. *Skill* is (accuracy − floor) / (ceiling − floor). `synthbench show copy` "
+        "prints what stands here of a task, with an example in colour."
+    )
+    by_category: dict[str, list[str]] = {}
+    for name in TASKS:
+        by_category.setdefault(TASKS[name].category(), []).append(name)
+    yield _table(
+        ("category", "tasks"),
+        [
+            (category, ", ".join(f"[{name}](#{name})" for name in names))
+            for category, names in sorted(by_category.items())
+        ],
+    )
+    for category, names in sorted(by_category.items()):
+        yield f"## {category}"
+        for name in names:
+            yield from _task(name)
+
+
+def _task(name: str) -> Iterator[str]:
+    unit, facts = TASKS[name], task_facts(name)
+    yield f"### {name}"
+    yield markdown_of(inspect.getdoc(unit) or "")
+    if facts["not_tested"]:
+        yield f"**Not tested:** {facts['not_tested']}"
+    yield from _parameters(facts)
+    sizes = {size: unit.of_size(size) for size in unit.sizes} or {"default": (unit(), unit.length)}
+    yield _table(
+        ("size", "tokens", "ids", "floor", "local ceiling", "ceiling"),
+        [
+            (
+                size,
+                length,
+                task.vocab_size,
+                _bound(task.floor(length)),
+                f"{local_ceiling(task, length).value:.3f}",
+                _bound(task.ceiling(length)),
+            )
+            for size, (task, length) in sizes.items()
+        ],
+    )
+    reached = {size: shortcut_accuracies(*of) for size, of in sizes.items()}
+    if rules := list(next(iter(reached.values()))):
+        yield "Rules that get by without what it tests, measured:"
+        yield _table(
+            ("shortcut", *reached),
+            [
+                (rule, *(f"{of[rule].value:.3f}" if rule in of else "" for of in reached.values()))
+                for rule in dict.fromkeys([*rules, *(rule for of in reached.values() for rule in of)])
+            ],
+        )
+    size, (task, length) = next(iter(sizes.items()))
+    yield f"Drawn at {'its own length' if size == 'default' else f'size {size}'}, seed {EXAMPLE_SEED}:"
+    yield f"```text\n{_drawn(task, length)}\n```"
+
+
+def _drawn(task: Task, length: int) -> str:
+    lines = draw(task.sample(np.random.default_rng(EXAMPLE_SEED), 1, length)).plain.splitlines()
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _bound(bound: Bound) -> str:
+    if bound.kind != "exact":
+        return f"{bound.value:.3f} (bound)"
+    return f"{bound.value:.3f}" + (f" ± {bound.standard_error:.1g}" if bound.standard_error else "")
+
+
+def _mechanisms() -> Iterator[str]:
+    yield "# Mechanisms, position encodings, blocks"
+    yield HEADER
+    yield (
+        "What mixes positions. State: numbers that a layer of width 64 in 4 heads keeps after so many tokens. "
+        "`name:argument=value` sets arguments: `--mech slay:R=5,P=16`."
+    )
+    by_family: dict[str, list[dict[str, Any]]] = {}
+    for facts in map(mechanism_facts, MECHANISMS):
+        by_family.setdefault(facts["family"], []).append(facts)
+    lengths = [f"state at {length}" for length in STATE_LENGTHS]
+    yield _table(
+        ("mechanism", "family", "cost", *lengths),
+        [
+            (f"[{facts['name']}](#{facts['name']})", family, facts["complexity"], *facts["state"].values())
+            for family, members in by_family.items()
+            for facts in members
+        ],
+    )
+    for family, members in by_family.items():
+        yield f"## Family {family}"
+        for facts in members:
+            yield from _unit(MECHANISMS[facts["name"]], facts)
+    for title, registry, facts_of in (
+        ("Position encodings", POSITIONS, position_facts),
+        ("Blocks", BLOCKS, block_facts),
+    ):
+        yield f"## {title}"
+        for name in registry:
+            yield from _unit(registry[name], facts_of(name))
+
+
+def _unit(unit: type, facts: dict[str, Any]) -> Iterator[str]:
+    yield f"### {facts['name']}"
+    yield markdown_of(inspect.getdoc(unit) or "")
+    yield from _parameters(facts)
+
+
+def _suites() -> Iterator[str]:
+    yield "# Suites"
+    yield HEADER
+    yield (
+        "A suite is a TOML file: tasks with their sizes, and the protocol. Rows of two versions never meet in a "
+        "table. [protocol.md](protocol.md) says why it is as it is."
+    )
+    suites = [load_suite(name) for name in suite_names()]
+    yield _table(
+        ("suite", "version", "tasks", "mechanisms", "seeds", "what it is"),
+        [
+            (f"[{s.name}](#{s.name})", s.version, len(s.tasks), len(s.mechanisms), len(s.seeds), s.description)
+            for s in suites
+        ],
+    )
+    for suite in suites:
+        yield f"## {suite.name}"
+        yield escape(suite.description) + "."
+        yield _table(("setting", "value"), _settings(suite))
+        yield f"Tasks: {', '.join(_with_arguments(suite.tasks))}."
+        yield f"Mechanisms: {', '.join(_with_arguments(suite.mechanisms))}."
+
+
+def _settings(suite: Suite) -> list[tuple[str, str]]:
+    sections = suite.model_dump(mode="json", include={"model", "training", "evaluation", "tuning"}, exclude_none=True)
+    lines = [(f"{section}.{key}", value) for section, of in sections.items() for key, value in of.items()]
+    lines.append(("seeds", list(suite.seeds)))
+    return [(key, " ".join(map(str, value)) if isinstance(value, list) else str(value)) for key, value in lines]
+
+
+def _with_arguments(units: Any) -> list[str]:
+    return [
+        f"`{name}" + (":" if given else "") + ",".join(f"{key}={value}" for key, value in given.items()) + "`"
+        for name, given in units.items()
+    ]
+
+
+def _parameters(facts: dict[str, Any]) -> Iterator[str]:
+    if facts["parameters"]:
+        yield _table(
+            ("parameter", "default", "allowed", "meaning"),
+            [
+                (f"`{name}`", escape(str(of["default"])), escape(of["allowed"]), escape(of["meaning"]))
+                for name, of in facts["parameters"].items()
+            ],
+        )
+
+
+def _table(headings: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
+    return tabulate(list(lines), headers=list(headings), tablefmt="github", disable_numparse=True)
+
+
+def _join(blocks: Iterable[str]) -> str:
+    return "\n\n".join(blocks) + "\n"
+
+
+def main() -> int:
+    """Write the pages, or say which differ; the exit code."""
+    differing = {name: text for name, text in pages().items() if _content(FOLDER / name) != text}
+    if "--check" in sys.argv[1:]:
+        for name in differing:
+            sys.stdout.write(f"stale: docs/{name}\n")
+        return 1 if differing else 0
+    for name, text in differing.items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+        sys.stdout.write(f"docs/{name}\n")
+    return 0
+
+
+def _content(file: Path) -> str:
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
