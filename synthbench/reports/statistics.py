@@ -299,7 +299,9 @@ def not_separable(cells: Sequence[Estimate]) -> list[bool]:
 
 
 def mean_curves(rows: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
-    """Learning curves averaged over seeds.
+    """Learning curves averaged over seeds. A run that stopped early keeps its last value to the end of its cell.
+
+    Without that a mean would fall where the seeds that have learned the task leave it.
 
     Args:
         rows: Rows of a report.
@@ -307,7 +309,7 @@ def mean_curves(rows: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One line for each task, mechanism, split, metric and step (steps), in printed order: mean and sample standard
-        deviation in the metric's own unit, and n, the number of seeds that have the point.
+        deviation in the metric's own unit, and n, the number of seeds that have the point or stopped before it.
     """
     of = grid(rows)
     task_rank = {task.key: rank for rank, task in enumerate(of.tasks)}
@@ -322,9 +324,15 @@ def mean_curves(rows: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         }
     )
     points = curves.merge(owners, on="run_id").astype({"value": "float64"})
-    by = ["task", "mechanism", "split", "metric", "step"]
+    curve = ["task", "mechanism", "split", "metric"]
+    by = [*curve, "step"]
+    points = points[[*by, "seed", "value"]]
+    steps, members = (points[[*curve, one]].drop_duplicates() for one in ("step", "seed"))
+    complete = members.merge(steps, on=curve).merge(points, on=[*by, "seed"], how="left")
+    complete = complete.sort_values([*curve, "seed", "step"], kind="stable")
+    complete["value"] = complete.groupby([*curve, "seed"])["value"].ffill()
     # Sorted by seed before it is summed: the last bits of a mean must not depend on the order of the files.
-    grouped = points.sort_values([*by, "seed"], kind="stable").groupby(by)["value"]
+    grouped = complete.sort_values([*by, "seed"], kind="stable").groupby(by)["value"]
     averages = grouped.agg(["mean", "std", "count"]).reset_index().rename(columns={"count": "n"})
     averages["task"] = [of.tasks[rank].label for rank in averages["task"]]
     averages["mechanism"] = [of.mechanisms[rank].label for rank in averages["mechanism"]]
