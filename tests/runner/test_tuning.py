@@ -14,6 +14,7 @@ from synthbench.results import Store
 from synthbench.runner import worker
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.plan import make_cells, make_plan, shortened
+from synthbench.runner.rows import Failure
 from synthbench.runner.train import Trainer, train_cell
 from synthbench.runner.worker import Circumstances, execute
 from synthbench.suites import Suite, load_suite
@@ -107,6 +108,21 @@ def test_the_smallest_rate_is_taken_where_nothing_was_learned(
 
     assert set(rows[rows.role == "tuning"].status) == {"error"}
     assert list(rows[rows.role.isna()].lr) == [min(RATES)]
+
+
+def test_a_job_that_fails_before_a_rate_is_chosen_makes_rows_without_one(
+    tuned: Cell, circumstances: Circumstances
+) -> None:
+    (job,) = plan_of(tuned, range(2), circumstances.results).jobs
+    store = Store.open(circumstances.results, create=True)
+    failure = Failure("contract", "ContractError", "it leaks")
+    outcomes = worker.record_failure(job, failure, worker.driver_attempt(circumstances, 1), store)
+
+    rows = store.runs()
+    assert [outcome.status for outcome in outcomes] == list(rows.status) == ["contract"] * 2
+    assert rows.lr.isna().all()
+    assert rows.role.isna().all()
+    assert not plan_of(tuned, range(2), circumstances.results).jobs
 
 
 def test_the_rates_to_choose_from_name_the_row_and_the_chosen_one_does_not(tuned: Cell) -> None:
