@@ -223,7 +223,13 @@ RUN_COLUMNS = (
     Column("os", "string", "", "system and release"),
     Column("packages", "json", "", "versions of the plugin's and other relevant distributions"),
     # Trust
-    Column("verified_by", "string", "", "run_id of a confirming re-run; null if none", is_nullable=True),
+    Column(
+        "verified_by",
+        "string",
+        "",
+        "who ran it again and found the same, with what and when; filled on reading, never in a row's file; else null",
+        is_nullable=True,
+    ),
     Column("curve_sha256", "string", "", "over the learning curve; null if the run has none", is_nullable=True),
     Column("row_sha256", "string", "", "over all other columns that are not null"),
 )
@@ -238,6 +244,18 @@ CURVE_COLUMNS = (
     Column("tokens", "int64", "tokens", "trained on so far"),
 )
 
+VERIFICATION_COLUMNS = (
+    Column("run_id", "string", "", "the run that was run again"),
+    Column("row_sha256", "string", "", "checksum of its row as it was then: another row of this run is not verified"),
+    Column("verdict", "string", "", "how near the re-run came", choices=("bitwise", "tolerance")),
+    Column("verified_by", "string", "", "who says so"),
+    Column("verified_at", "timestamp", "UTC", "wall clock; of two verifications of one row the later is shown"),
+    Column("synthbench_version", "string", "", "version that ran it again"),
+    Column("device_name", "string", "", "model name of the device that ran it again"),
+    Column("score", "float64", "fraction", "score of the re-run; null if it has none", is_nullable=True),
+)
+"""Kept beside the rows, so that a verified row keeps its name and checksum."""
+
 FILLED = ("schema_version", "curve_sha256", "row_sha256")
 """Columns that the store fills, whatever a row says."""
 
@@ -248,6 +266,7 @@ def _schema(columns: Sequence[Column]) -> pa.Schema:
 
 RUNS: pa.Schema = _schema(RUN_COLUMNS)
 CURVES: pa.Schema = _schema(CURVE_COLUMNS)
+VERIFICATIONS: pa.Schema = _schema(VERIFICATION_COLUMNS)
 
 
 def canonical_json(value: object) -> str:
@@ -361,9 +380,12 @@ def columns_markdown(columns: Iterable[Column]) -> str:
     return "\n".join(lines) + "\n"
 
 
+_README_TABLES = {"runs": RUN_COLUMNS, "curves": CURVE_COLUMNS, "verified": VERIFICATION_COLUMNS}
+
+
 def with_columns(readme: str) -> str:
-    """The text of ``results/README.md`` with its two tables of columns brought up to date."""
-    for name, columns in (("runs", RUN_COLUMNS), ("curves", CURVE_COLUMNS)):
+    """The text of ``results/README.md`` with its tables of columns brought up to date."""
+    for name, columns in _README_TABLES.items():
         begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->\n"
         before, _, rest = readme.partition(begin)
         _, _, after = rest.partition(end)

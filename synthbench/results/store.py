@@ -6,6 +6,7 @@
     runs/run-<run_id>.parquet         one row; its presence says that the run is finished
     curves/run-<run_id>.parquet       its learning curve, written first
     compact/runs-<hash>.parquet       many rows in one file; curves-<hash>.parquet beside it
+    verified/verified-<hash>.parquet  which rows somebody ran again; a side table, so that no row changes
     _tmp/  quarantine/                files being written; files that could not be trusted
 
 Writers need no lock: the file's name is the run's identity, and a rename is atomic.
@@ -19,7 +20,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
@@ -39,6 +40,8 @@ from synthbench.results.schema import (
     RUN_COLUMNS,
     RUNS,
     SCHEMA_VERSION,
+    VERIFICATION_COLUMNS,
+    VERIFICATIONS,
     Column,
     check_values,
     curve_sha256,
@@ -167,8 +170,7 @@ class Store:
             UsageError: If a key or a value does not fit the schema.
             StoreError: If the disk is full or the store cannot be written.
         """
-        if not self.is_writable:
-            raise StoreError(f"the results store {self.root} was opened for reading")
+        self._require_writable()
         name = row.get("run_id")
         if not isinstance(name, str) or not RUN_ID.fullmatch(name):
             raise UsageError(f"run_id is {name!r}; allowed: 16 hex digits")
@@ -194,10 +196,14 @@ class Store:
     def table(self) -> pa.Table:
         """Every readable row once, in an order that does not depend on files; null and NaN stay apart.
 
+        ``verified_by`` is what the store's own side table says, whatever a row's file says of itself.
+
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.
         """
-        return pa.Table.from_pylist(self._rows(), schema=RUNS)
+        verified = self._verifications()
+        rows = [{**row, "verified_by": verified.get((row["run_id"], row["row_sha256"]))} for row in self._rows()]
+        return pa.Table.from_pylist(rows, schema=RUNS)
 
     def runs(self) -> pd.DataFrame:
         """:meth:`table` for pandas: see :func:`synthbench.results.schema.to_frame`."""
@@ -212,26 +218,75 @@ class Store:
         rows = [row for row in self._rows() if wanted is None or row["run_id"] in wanted]
         return to_frame(_stack(CURVES, [curve.table for curve in self._curves_of(rows)]))
 
+    def verify(self, verifications: Sequence[Mapping[str, Any]]) -> None:
+        """Record that rows were run again and came out the same.
+
+        Args:
+            verifications: Every column of ``VERIFICATIONS``, a row each. Rows that the store has not stay unverified.
+
+        Raises:
+            UsageError: If a key or a value does not fit the schema.
+            StoreError: If the store cannot be written.
+        """
+        self._require_writable()
+        table = table_of(VERIFICATION_COLUMNS, verifications)
+        for verification in verifications:
+            check_values(VERIFICATION_COLUMNS, verification)
+        if verifications:
+            content = _encode("verified", table)
+            name = f"verified-{hashlib.sha256(content).hexdigest()[:16]}.parquet"
+            self._commit(content, self.root / "verified" / name)
+
+    def adopt(self, other: "Store", run_ids: Iterable[str] | None = None) -> int:
+        """Add rows of another store (None: all) with their curves, unchanged; return how many are new to this one.
+
+        What the other store says of verifications stays there: it is its own word.
+
+        Raises:
+            StoreError: If this store cannot be written, or another process is compacting it.
+        """
+        wanted = None if run_ids is None else set(run_ids)
+        with self._alone():
+            known = {row["row_sha256"] for row in self._rows()}
+            rows = [row for row in other._rows() if row["row_sha256"] not in known]  # noqa: SLF001 - the same class
+            rows = [row for row in rows if wanted is None or row["run_id"] in wanted]
+            curves = other._curves_of(rows)  # noqa: SLF001 - the same class
+            self._write_compact("curves", _stack(CURVES, [curve.table for curve in curves]))
+            self._write_compact("runs", pa.Table.from_pylist(rows, schema=RUNS))
+        return len(rows)
+
     def compact(self) -> int:
         """Merge all files into one of runs and one of curves; return how many small files were merged.
 
         Raises:
             StoreError: If the store cannot be written or another process is compacting it.
         """
-        if not self.is_writable:
-            raise StoreError(f"the results store {self.root} was opened for reading")
-        lock = FileLock(self.root / "_tmp" / "compact.lock", timeout=0)
+        with self._alone():
+            return self._compact()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let no other process write or delete compact files meanwhile.
+
+        Raises:
+            StoreError: If the store cannot be written, or another process is at it.
+        """
+        self._require_writable()
         try:
-            with lock:
-                return self._compact()
+            with FileLock(self.root / "_tmp" / "compact.lock", timeout=0):
+                yield
         except Timeout:
             raise StoreError(f"another process is compacting the results store {self.root}") from None
         except OSError as error:
             raise self._refusal(error) from error
 
+    def _require_writable(self) -> None:
+        if not self.is_writable:
+            raise StoreError(f"the results store {self.root} was opened for reading")
+
     def _prepare(self) -> None:
         try:
-            for folder in ("_tmp", "runs", "curves", "compact"):
+            for folder in ("_tmp", "runs", "curves", "compact", "verified"):
                 (self.root / folder).mkdir(parents=True, exist_ok=True)
                 # Permission bits do not bind root and say nothing about a read-only mount: only writing tells.
                 with tempfile.TemporaryFile(dir=self.root / folder) as probe:
@@ -356,6 +411,27 @@ class Store:
 
     def _rows(self) -> list[dict[str, Any]]:
         return _newest(self._row_files())
+
+    def _verifications(self) -> dict[tuple[str, str], str]:
+        """Who says that a row was run again, by its run_id and checksum; the latest word counts."""
+        paths = _parquet_files(self.root / "verified")
+        said: list[dict[str, Any]] = []
+        for file in self._decoded(paths, map(_read, paths)):
+            try:
+                entries = file.table.to_pylist()
+                for entry in entries:
+                    check_values(VERIFICATION_COLUMNS, entry)
+            except (pa.ArrowException, ValueError, OverflowError, UsageError) as fault:
+                self._set_aside(file.path, f"a value cannot be read: {fault}")
+                continue
+            said += entries
+        return {
+            (entry["run_id"], entry["row_sha256"]): (
+                f"{entry['verified_by']} ({entry['verdict']}, synthbench {entry['synthbench_version']}, "
+                f"{entry['verified_at']:%Y-%m-%d})"
+            )
+            for entry in sorted(said, key=lambda entry: (entry["verified_at"], entry["verified_by"]))
+        }
 
     def _curves_of(self, rows: Sequence[Mapping[str, Any]]) -> list[_Curve]:
         """The curve of each row that has one; a row whose curve is lost is reported."""
@@ -498,6 +574,8 @@ def _load(path: Path) -> _File:
     is_runs = path.parent.name == "runs" or path.name.startswith("runs-")
     max_rows = 1 if is_small and is_runs else _MAX_ROWS
     table, footer = _decode(content, max_rows, max_bytes)
+    if path.parent.name == "verified":
+        return _File(path, inode, _aligned(table, VERIFICATION_COLUMNS, VERIFICATIONS))
     if not is_runs:
         return _File(path, inode, _aligned(table, CURVE_COLUMNS, CURVES))
     _refuse_newer(path, table, footer)

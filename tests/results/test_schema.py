@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.results import schema
-from synthbench.results.schema import CURVE_COLUMNS, CURVES, RUN_COLUMNS, RUNS
+from synthbench.results.schema import CURVE_COLUMNS, CURVES, RUN_COLUMNS, RUNS, VERIFICATION_COLUMNS, VERIFICATIONS
 
 MakeRow = Callable[..., dict[str, Any]]
 JSON_VALUES = st.recursive(
@@ -24,7 +24,9 @@ JSON_VALUES = st.recursive(
 )
 
 
-@pytest.mark.parametrize(("columns", "built"), [(RUN_COLUMNS, RUNS), (CURVE_COLUMNS, CURVES)])
+@pytest.mark.parametrize(
+    ("columns", "built"), [(RUN_COLUMNS, RUNS), (CURVE_COLUMNS, CURVES), (VERIFICATION_COLUMNS, VERIFICATIONS)]
+)
 def test_the_arrow_schema_says_what_the_columns_say(columns: tuple[schema.Column, ...], built: pa.Schema) -> None:
     assert built.names == [column.name for column in columns]
     assert len(set(built.names)) == len(built.names)
@@ -51,7 +53,8 @@ def test_the_committed_readme_has_the_present_columns() -> None:
 def test_rewriting_the_readme_replaces_only_what_is_between_the_marks(tmp_path: Path) -> None:
     path = tmp_path / "README.md"
     path.write_text(
-        "a\n<!-- begin runs -->\nstale line\n<!-- end runs -->\nb\n<!-- begin curves -->\n<!-- end curves -->\nc\n"
+        "a\n<!-- begin runs -->\nstale line\n<!-- end runs -->\nb\n<!-- begin curves -->\n<!-- end curves -->\n"
+        "<!-- begin verified -->\n<!-- end verified -->\nc\n"
     )
 
     schema.rewrite_readme(path)
@@ -60,7 +63,8 @@ def test_rewriting_the_readme_replaces_only_what_is_between_the_marks(tmp_path: 
     assert "stale line" not in text
     assert text.startswith("a\n<!-- begin runs -->\n| column |")
     assert "<!-- end runs -->\nb\n<!-- begin curves -->\n| column |" in text
-    assert text.endswith("<!-- end curves -->\nc\n")
+    assert "<!-- end curves -->\n<!-- begin verified -->\n| column |" in text
+    assert text.endswith("<!-- end verified -->\nc\n")
 
 
 def test_an_unknown_column_is_named_with_the_nearest(make_row: MakeRow) -> None:
