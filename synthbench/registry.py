@@ -1,6 +1,7 @@
 """One registry for every kind of unit: tasks, mechanisms, position encodings, blocks.
 
 A built-in unit is registered by adding its file: the room is imported file by file the first time that somebody asks.
+A unit of an installed package is known by its name from the metadata on, and imported when it is asked for.
 """
 
 import ast
@@ -8,21 +9,22 @@ import hashlib
 import importlib
 import inspect
 import pkgutil
-import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
-from synthbench.errors import UnknownName, UsageError
+from synthbench import entry_points
+from synthbench.entry_points import BARE_NAME, NAME, Offer
+from synthbench.errors import ContractError, UnknownName, UsageError
 
 T = TypeVar("T")
 
-_HASHES: WeakKeyDictionary[type[Any], str] = WeakKeyDictionary()
+__all__ = ["NAME", "Registry", "code_hash", "origin_of", "version_of"]
 
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_HASHES: WeakKeyDictionary[type[Any], str] = WeakKeyDictionary()
 
 
 class Registry(Mapping[str, type[T]]):
@@ -30,28 +32,39 @@ class Registry(Mapping[str, type[T]]):
 
     Args:
         kind: What the units are, in the singular, for messages: ``task``.
-        room: The package whose modules register the built-in units when they are imported.
+        room: The package whose modules register the built-in units when they are imported; its last name is that of
+            the group of entry points under which other packages offer theirs.
     """
+
+    all: ClassVar["list[Registry[Any]]"] = []
+    """Those that exist so far."""
 
     def __init__(self, kind: str, room: str) -> None:
         """Begin empty; the room is imported on first use."""
         self.kind = kind
         self._room = room
         self._units: dict[str, type[T]] = {}
+        self._faults: dict[str, str] = {}
         self._is_loaded = False
+        Registry.all.append(self)
 
     def register(self, unit: type[Any]) -> None:
-        """Bind a class to the ``name`` that it declares.
+        """Bind a class to the ``name`` that it declares, or to ``distribution/name`` if a package offers units.
 
         Raises:
             UsageError: If the name is malformed or belongs to another class.
         """
         name = getattr(unit, "name", None)
-        if not isinstance(name, str) or not NAME.fullmatch(name):
+        package = entry_points.package_of(unit.__module__)
+        bare = name.removeprefix(f"{package}/") if isinstance(name, str) else name
+        if not isinstance(bare, str) or not BARE_NAME.fullmatch(bare):
             raise UsageError(
                 f"{self.kind} {unit.__qualname__} has the name {name!r}; "
                 "allowed: lower-case letters, digits, '.', '_' and '-', beginning with a letter or digit"
             )
+        if not unit.__module__.startswith(f"{self._room}."):
+            self._load()  # a built-in unit has its name before any other
+        name = unit.name = f"{package}/{bare}" if package else bare
         known = self._units.setdefault(name, unit)
         if known is not unit and (known.__module__, known.__qualname__) != (unit.__module__, unit.__qualname__):
             raise UsageError(
@@ -67,25 +80,76 @@ class Registry(Mapping[str, type[T]]):
             UnknownName: If there is none; the message names the nearest.
         """
         self._load()
+        if name not in self._units and name in self._offers():
+            self._import(self._offers()[name])
         try:
             return self._units[name]
         except KeyError:
-            raise UnknownName(self.kind, name, self._units) from None
+            raise UnknownName(self.kind, name, self) from None
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names in alphabetical order."""
+        """Iterate over the names in alphabetical order; imports no package."""
         self._load()
-        return iter(sorted(self._units))
+        return iter(sorted({*self._units, *self._offers()}))
 
     def __len__(self) -> int:
-        """Count the registered units."""
-        self._load()
-        return len(self._units)
+        """Count the names."""
+        return len(list(iter(self)))
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether a unit has this name."""
+        """Tell whether a unit has this name; imports no package."""
         self._load()
-        return name in self._units
+        return name in self._units or name in self._offers()
+
+    def broken(self) -> dict[str, str]:
+        """Why a unit of a package cannot be used, by name; imports every package that offers one."""
+        self._load()
+        faults = {}
+        for name, offer in self._offers().items():
+            try:
+                self._import(offer)
+            except ContractError as problem:
+                faults[name] = str(problem)
+        return faults
+
+    def usable(self) -> list[str]:
+        """The names of all units but the broken ones; imports every package that offers one."""
+        faults = self.broken()
+        return [name for name in self if name not in faults]
+
+    def is_built_in(self, name: str) -> bool:
+        """Tell whether a unit comes with synthbench; imports no package."""
+        self._load()
+        return name in self._units and self._units[name].__module__.startswith(f"{self._room}.")
+
+    def registered_by(self, module: str) -> list[str]:
+        """The names of the units that a module or a package registered, in alphabetical order."""
+        return sorted(name for name, unit in self._units.items() if f"{unit.__module__}.".startswith(f"{module}."))
+
+    def _offers(self) -> dict[str, Offer]:
+        return entry_points.offers(self._room.rpartition(".")[2])
+
+    def _import(self, offer: Offer) -> None:
+        """Import the module of an offer, whose decorator registers the unit.
+
+        Raises:
+            ContractError: If it cannot be imported, now or before, or registers no such unit.
+        """
+        if offer.name in self._faults:
+            raise ContractError(self._faults[offer.name])
+        if offer.name in self._units:
+            return
+        try:
+            is_registered = self._units.get(offer.name) is offer.load()
+        except ContractError as problem:
+            self._faults[offer.name] = f"{self.kind} {problem}"
+            raise ContractError(self._faults[offer.name]) from problem
+        if not is_registered:
+            self._faults[offer.name] = (
+                f"{self.kind} {offer.name!r} is broken: {offer.value} is no {self.kind} that is registered under this "
+                "name; the class needs the decorator, and the name that its package declares"
+            )
+            raise ContractError(self._faults[offer.name])
 
     def _load(self) -> None:
         if self._is_loaded:
@@ -98,18 +162,39 @@ class Registry(Mapping[str, type[T]]):
 
 
 def code_hash(unit: type[Any]) -> str:
-    """Hash of a class's code in 12 hex digits; comments, docstrings and layout do not count.
+    """Hash of a unit's code in 12 hex digits; comments, docstrings and layout do not count.
 
-    What the class inherits does not count either: a change in a base that changes numbers bumps the unit's ``version``.
+    Of a built-in unit it is that of the class, and what the class inherits does not count: a change in a base that
+    changes numbers bumps the unit's ``version``. Of any other unit it is that of the whole module.
     """
     if unit in _HASHES:
         return _HASHES[unit]
-    tree = ast.parse(textwrap.dedent(inspect.getsource(unit)))
+    tree = ast.parse(textwrap.dedent(_source(unit)))
     for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False) is not None:
+        is_documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        if is_documented and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     _HASHES[unit] = hashlib.sha256(ast.unparse(tree).encode()).hexdigest()[:12]
     return _HASHES[unit]
+
+
+def _source(unit: type[Any]) -> str:
+    if unit.__module__.partition(".")[0] == "synthbench":
+        return inspect.getsource(unit)
+    try:
+        return inspect.getsource(inspect.getmodule(unit) or unit)
+    except (OSError, TypeError):
+        pass
+    # A notebook is no file, but its cells can be found again from the functions in them.
+    methods = [method for method in vars(unit).values() if inspect.isfunction(method)]
+    written = [method for method in methods if method.__code__.co_filename != "<string>"]  # not those of a dataclass
+    facts = {name: fact for name, fact in vars(unit).items() if isinstance(fact, bool | int | float | str)}
+    try:
+        return "\n".join([*(textwrap.dedent(inspect.getsource(method)) for method in written), repr(facts)])
+    except (OSError, TypeError):
+        raise UsageError(
+            f"the source of {unit.__qualname__} cannot be found; define it in a file or a notebook"
+        ) from None
 
 
 def version_of(unit: type[Any]) -> str:
@@ -118,10 +203,13 @@ def version_of(unit: type[Any]) -> str:
 
 
 def origin_of(unit: type[Any]) -> str:
-    """Where a unit comes from: ``builtin``, ``distribution==version``, or the name of a file."""
+    """Where a unit comes from: ``builtin``, ``distribution==version``, the name of a file, or ``notebook``."""
     top = unit.__module__.partition(".")[0]
     if top == "synthbench":
         return "builtin"
     for distribution in packages_distributions().get(top, []):
         return f"{distribution}=={version(distribution)}"
-    return Path(inspect.getfile(unit)).name
+    try:
+        return Path(inspect.getfile(unit)).name
+    except (OSError, TypeError):
+        return "notebook"

@@ -6,12 +6,14 @@ small constant hides a leak at scale 1; finite noise, since NaN times a masked z
 """
 
 import copy
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from synthbench.contract import leaks
+from synthbench.contract.verdicts import Promise, keep_all
 from synthbench.errors import ContractError, SynthbenchError
 from synthbench.mechanisms import Mechanism
 
@@ -26,6 +28,46 @@ TOLERANCE = 1e-7
 """Largest change, relative to the largest output, that counts as rounding: a padded FFT needs 1e-9."""
 
 
+def promises_of(unit: type[Mechanism], arguments: Mapping[str, Any]) -> list[Promise]:
+    """All that is promised of a mechanism, in the order in which it is checked.
+
+    Args:
+        unit: The class, registered or not.
+        arguments: Its hyper-parameters, and what of the model around it should not be small.
+
+    Raises:
+        UsageError: If an argument is not allowed.
+        ContractError: If the mechanism cannot be built.
+    """
+    mechanism = _build(unit, arguments)
+
+    def promise(name: str, meaning: str, check: Callable[[Mechanism], None], *, is_needed: bool = False) -> Promise:
+        return Promise(name, meaning, lambda: check(mechanism), is_needed)
+
+    return [
+        promise("shape", f"keeps shape and dtype at lengths {_words(LENGTHS)}", _check_shape, is_needed=True),
+        promise("input", "leaves its input as it was", _check_input),
+        promise("gradients", "finite outputs and gradients at scales 1 and 30; all is trained", _check_gradients),
+        promise("determinism", "one input, one output; a call changes nothing", _check_determinism),
+        promise("batch", "the sequences of a batch do not see each other", _check_batch_independence),
+        promise(
+            "causality",
+            "output t depends on inputs 0..t, before as in training",
+            lambda mechanism: _check_future(mechanism, LENGTHS, SCALES),
+        ),
+        promise("prefixes", "the length changes nothing that came before", _check_prefixes),
+        promise("last", "the last position alone is the last of all", _check_last),
+        promise(
+            "copies",
+            "deepcopy and state_dict give the same outputs",
+            lambda one: _check_copies(one, _build(unit, arguments, seed=1)),
+        ),
+        promise(
+            "seed", "the generator decides all that is drawn", lambda one: _check_seed(one, _build(unit, arguments))
+        ),
+    ]
+
+
 def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None:
     """Check all that is promised of a mechanism.
 
@@ -36,15 +78,7 @@ def check_mechanism(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None
     Raises:
         ContractError: At the first promise broken; the message says which, where and by how much.
     """
-    mechanism = _build(unit, arguments)
-    _check_shape(mechanism)
-    _check_gradients(mechanism)
-    _check_determinism(mechanism)
-    _check_batch_independence(mechanism)
-    _check_future(mechanism, LENGTHS, SCALES)
-    _check_prefixes(mechanism)
-    _check_last(mechanism)
-    _check_copies(mechanism, _build(unit, arguments, seed=1))
+    keep_all(promises_of(unit, arguments))
 
 
 def check_causality(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None:
@@ -58,7 +92,14 @@ def check_causality(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None
 
 def _build(unit: type[Mechanism], arguments: Mapping[str, Any], seed: int = 0) -> Mechanism:
     generator = torch.Generator().manual_seed(seed)
-    return unit(generator=generator, **{**SHAPE, **arguments}).double().eval()
+    try:
+        return unit(generator=generator, **{**SHAPE, **arguments}).double().eval()
+    except SynthbenchError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ContractError(
+            f"mechanism {getattr(unit, 'name', unit.__name__)!r} cannot be built: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _noise(mechanism: Mechanism, *shape: int, seed: int) -> Tensor:
@@ -71,10 +112,12 @@ def _forward(mechanism: Mechanism, x: Tensor) -> Tensor:
         out: Tensor = mechanism(x)
     except SynthbenchError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ContractError(
             f"{_name(mechanism)} fails on input of shape {list(x.shape)}, {x.dtype}: {type(error).__name__}: {error}"
         ) from error
+    if not isinstance(out, Tensor):
+        raise ContractError(f"{_name(mechanism)} returns {type(out).__name__}; allowed: a tensor like its input")
     return out
 
 
@@ -85,11 +128,22 @@ def _check_shape(mechanism: Mechanism) -> None:
         for module, dtype in ((mechanism, torch.float64), (single, torch.float32)):
             x = _noise(mechanism, 2, length, seed=length).to(dtype)
             out = _forward(module, x)
-            if out.shape != x.shape or out.dtype != x.dtype:
+            if (out.shape, out.dtype, out.device) != (x.shape, x.dtype, x.device):
                 raise ContractError(
-                    f"{_name(mechanism)} maps {list(x.shape)} {x.dtype} to {list(out.shape)} {out.dtype}; "
-                    "shape and dtype must be kept"
+                    f"{_name(mechanism)} maps {_kind(x)} to {_kind(out)}; shape, dtype and device must be kept"
                 )
+
+
+@torch.no_grad()
+def _check_input(mechanism: Mechanism) -> None:
+    x = _noise(mechanism, 2, _allowed(mechanism, (33,))[0], seed=0)
+    before = x.clone()
+    _forward(mechanism, x)
+    if not torch.equal(x, before):
+        raise ContractError(
+            f"{_name(mechanism)} changes its input in place, by {_change(before, x):.2g} of its size; the residual "
+            "connection around it reads the input too"
+        )
 
 
 @torch.no_grad()
@@ -137,19 +191,20 @@ def _check_future(mechanism: Mechanism, lengths: tuple[int, ...], scales: tuple[
                 for scale in scales:
                     replaced = x.clone()
                     replaced[:, cut:] = scale * _noise(mechanism, 2, length - cut, seed=length + cut)
-                    _compare_past(mechanism, before, _forward(trained, replaced), cut, scale)
+                    after = _forward(trained, replaced)
+                    if not _change(before[:, :cut], after[:, :cut]) <= TOLERANCE:
+                        _refuse_leak(trained, before, after, cut, scale)
     mechanism.eval()
 
 
-def _compare_past(mechanism: Mechanism, before: Tensor, after: Tensor, cut: int, scale: float) -> None:
-    change = _change(before[:, :cut], after[:, :cut])
-    if change <= TOLERANCE:
-        return
+def _refuse_leak(mechanism: Mechanism, before: Tensor, after: Tensor, cut: int, scale: float) -> NoReturn:
     difference = (before - after)[:, :cut].abs().amax((0, 2))
+    cause = leaks.likely_cause(mechanism, TOLERANCE)
     raise ContractError(
         f"{_name(mechanism)} is not causal: with the inputs from position {cut} of {before.shape[1]} on replaced by "
         f"noise of scale {scale:g}, the output at position {int(difference.nan_to_num(torch.inf).argmax())} changes, "
-        f"by {change:.2g} of its size; output t may depend on inputs 0..t only"
+        f"by {_change(before[:, :cut], after[:, :cut]):.2g} of its size; output t may depend on inputs 0..t only"
+        + (f"; {cause}" if cause else "")
     )
 
 
@@ -228,6 +283,17 @@ def _check_copies(mechanism: Mechanism, other: Mechanism) -> None:
             )
 
 
+@torch.no_grad()
+def _check_seed(mechanism: Mechanism, again: Mechanism) -> None:
+    x = _noise(mechanism, 2, _allowed(mechanism, (33,))[0], seed=0)
+    first, second = _forward(mechanism, x), _forward(again, x)
+    if not torch.equal(first, second):
+        raise ContractError(
+            f"{_name(mechanism)} built twice with one seed gives outputs {_change(first, second):.2g} of their size "
+            "apart; draw every parameter and feature from the generator that initialise is given"
+        )
+
+
 def _allowed(mechanism: Mechanism, lengths: tuple[int, ...]) -> list[int]:
     return sorted({min(length, mechanism.max_length) for length in lengths})
 
@@ -240,6 +306,15 @@ def _change(before: Tensor, after: Tensor) -> float:
     """Largest difference relative to the largest value; NaN, which no comparison accepts, if either has one."""
     size = before.abs().max().clamp(min=torch.finfo(before.dtype).tiny)
     return float((before - after).abs().max() / size)
+
+
+def _kind(x: Tensor) -> str:
+    return f"{list(x.shape)} {x.dtype}" + ("" if x.device.type == "cpu" else f" on {x.device}")
+
+
+def _words(numbers: Iterable[int]) -> str:
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} and {last}"
 
 
 def _name(mechanism: Mechanism) -> str:

@@ -1,11 +1,13 @@
 """What every task must satisfy, the built-in ones and those of plugins; NumPy only."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from jaxtyping import Bool, Int
 
+from synthbench.contract.verdicts import Promise, keep_all
 from synthbench.errors import ContractError, UsageError
 from synthbench.knobs import Knob, Value, knobs_of
 from synthbench.tasks import accuracy
@@ -19,6 +21,38 @@ NUM_STANDARD_ERRORS = 5.0
 ROUNDING = 1e-9
 
 
+def promises_of(task: Task, length: int | None = None) -> list[Promise]:
+    """All that is promised of a task at one length, in the order in which it is checked.
+
+    Args:
+        task: An instance; its knobs are varied around their values.
+        length: Tokens in a sequence; the task's published length if not given.
+
+    Raises:
+        UsageError: If the task has no sequence of this length.
+    """
+    tokens = task.length if length is None else length
+    task.check_length(tokens)
+
+    def promise(name: str, check: Callable[..., None], *at: int, is_needed: bool = False) -> Promise:
+        meaning = (check.__doc__ or "").partition("\n")[0].rstrip(".")
+        return Promise(name, meaning, partial(check, task, *at), is_needed)
+
+    return [
+        promise("shapes", check_shapes, tokens, is_needed=True),
+        promise("ids", check_ids, tokens, is_needed=True),
+        promise("scored", check_scored, tokens),
+        promise("aliasing", check_aliasing, tokens),
+        promise("seeding", check_seeding, tokens),
+        promise("global generator", check_global_generator, tokens),
+        promise("lengths", check_lengths),
+        promise("bounds", check_bounds, tokens),
+        promise("floor", check_floor, tokens),
+        promise("knobs", check_knobs, tokens),
+        promise("ladder", check_ladder),
+    ]
+
+
 def check_task(task: Task, length: int | None = None) -> None:
     """Check everything that a task must satisfy, at one length.
 
@@ -30,19 +64,7 @@ def check_task(task: Task, length: int | None = None) -> None:
         ContractError: If the task breaks its contract; the message says what, where and by how much.
         UsageError: If the task has no sequence of this length.
     """
-    tokens = task.length if length is None else length
-    task.check_length(tokens)
-    check_shapes(task, tokens)
-    check_ids(task, tokens)
-    check_scored(task, tokens)
-    check_aliasing(task, tokens)
-    check_seeding(task, tokens)
-    check_global_generator(task, tokens)
-    check_lengths(task)
-    check_bounds(task, tokens)
-    check_floor(task, tokens)
-    check_knobs(task, tokens)
-    check_ladder(task)
+    keep_all(promises_of(task, length))
 
 
 def check_shapes(task: Task, length: int) -> None:
