@@ -62,7 +62,7 @@ def gram(
 ) -> Float[Tensor, "*batch queries value_dim"]:
     """Attend by the masked queries x length matrix of kernel values: quadratic, and fastest where lengths are short."""
     kernel = _kernel(query_factors, key_factors)
-    return normalise(kernel.tril_(kernel.shape[-1] - kernel.shape[-2]) @ _with_ones(v), guard, delta)
+    return normalise(kernel.tril_(kernel.shape[-1] - kernel.shape[-2]) @ with_ones(v), guard, delta)
 
 
 def chunked(
@@ -80,7 +80,7 @@ def chunked(
     """
     query_a, query_b = _two(query_factors)
     key_a, key_b = _two(key_factors)
-    values = _with_ones(v)
+    values = with_ones(v)
     sums = []
     state: Tensor | None = None
     for start in range(0, v.shape[-2], CHUNK):
@@ -88,9 +88,9 @@ def chunked(
         q_a, k_a = _rows(query_a, rows), _rows(key_a, rows)
         q_b, k_b, chunk = query_b[..., rows, :], key_b[..., rows, :], values[..., rows, :]
         within = _kernel(_without_none(q_b, q_a), _without_none(k_b, k_a)).tril_() @ chunk
-        sums.append(within if state is None else within + _contract(q_a, q_b @ state))
+        sums.append(within if state is None else within + contract(q_a, q_b @ state))
         if rows.stop < v.shape[-2]:
-            update = k_b.mT @ _expand(k_a, chunk)
+            update = k_b.mT @ expand(k_a, chunk)
             state = update if state is None else state + update
     return normalise(torch.cat(sums, dim=-2), guard, delta)
 
@@ -130,8 +130,8 @@ def step(
     delta: float,
 ) -> tuple[Float[Tensor, "*batch features columns"], Float[Tensor, "*batch value_dim"]]:
     """Take in one token, whose factors are [..., m_i]; return the state after it and its output."""
-    key, query = reduce(_outer, key_factors), reduce(_outer, query_factors)
-    state = state + key.unsqueeze(-1) * _with_ones(v).unsqueeze(-2)
+    key, query = reduce(outer, key_factors), reduce(outer, query_factors)
+    state = state + key.unsqueeze(-1) * with_ones(v).unsqueeze(-2)
     return state, normalise((query.unsqueeze(-1) * state).sum(-2), guard, delta)
 
 
@@ -146,7 +146,8 @@ def normalise(sums: Float[Tensor, "*batch columns"], guard: Guard, delta: float)
     return numerator / (denominator + delta if guard == "add" else denominator.clamp(min=delta))
 
 
-def _with_ones(v: Tensor) -> Tensor:
+def with_ones(v: Tensor) -> Tensor:
+    """Values with a column of ones, whose weighted sum is the denominator."""
     return pad(v, (0, 1), value=1.0)
 
 
@@ -155,14 +156,15 @@ def _kernel(query_factors: Sequence[Tensor], key_factors: Sequence[Tensor]) -> T
     return reduce(torch.mul, grams)
 
 
-def _outer(a: Tensor, b: Tensor) -> Tensor:
+def outer(a: Tensor, b: Tensor) -> Tensor:
+    """The tensor product of two rows of features, or of features and values."""
     return (a.unsqueeze(-1) * b.unsqueeze(-2)).flatten(-2)
 
 
 def _two(factors: Factors) -> tuple[Tensor | None, Tensor]:
     """Merge all but the widest factor into one, which is None if there is only one factor."""
     *narrow, widest = sorted(factors, key=lambda factor: factor.shape[-1])
-    return (reduce(_outer, narrow) if narrow else None), widest
+    return (reduce(outer, narrow) if narrow else None), widest
 
 
 def _rows(factor: Tensor | None, rows: slice) -> Tensor | None:
@@ -173,13 +175,13 @@ def _without_none(last: Tensor, first: Tensor | None) -> Factors:
     return (last,) if first is None else (last, first)
 
 
-def _expand(scales: Tensor | None, values: Tensor) -> Tensor:
+def expand(scales: Tensor | None, values: Tensor) -> Tensor:
     """Lay copies of the values side by side, each scaled by one feature."""
-    return values if scales is None else _outer(scales, values)
+    return values if scales is None else outer(scales, values)
 
 
-def _contract(scales: Tensor | None, wide: Tensor) -> Tensor:
-    """Undo :func:`_expand` on the query's side: sum the copies, each scaled by one feature."""
+def contract(scales: Tensor | None, wide: Tensor) -> Tensor:
+    """Undo :func:`expand` on the query's side: sum the copies, each scaled by one feature."""
     if scales is None:
         return wide
     copies = wide.reshape(*wide.shape[:-1], scales.shape[-1], -1)

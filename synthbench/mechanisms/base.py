@@ -14,6 +14,7 @@ many members as one program, anything else is run one member at a time.
 """
 
 from abc import abstractmethod
+from copy import copy
 from dataclasses import InitVar, dataclass
 from typing import ClassVar, Literal, TypeVar, dataclass_transform
 
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from synthbench.errors import UsageError
 from synthbench.knobs import check, knob
 from synthbench.layers import FieldModule, Linear, Mixer, Rotation
-from synthbench.mechanisms import _linear, _scores
+from synthbench.mechanisms import _linear, _scores, _streaming
 from synthbench.mechanisms._linear import Guard
 from synthbench.mechanisms._scores import Normaliser
 from synthbench.registry import Registry
@@ -244,9 +245,21 @@ class FeatureAttention(Attention):
         v: Float[Tensor, "*batch heads length value_dim"],
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Attend in the form that is fastest at this length; all forms are the same function."""
+        if q.shape[-2] == k.shape[-2] > _streaming.BLOCK and not self._has_trained_features():
+            return _streaming.streamed(self._bound().factors, q, k, v, guard=self.guard, delta=self.delta)
         query_factors = self.factors(q, "query", first_position=k.shape[-2] - q.shape[-2])
         key_factors = self.factors(k, "key")
         return _linear.attend(query_factors, key_factors, v, guard=self.guard, delta=self.delta)
+
+    def _has_trained_features(self) -> bool:
+        """Whether features read something trained, which must then get its gradient from them."""
+        return any(not name.startswith(("qkv.", "out.")) for name, _ in self.named_parameters())
+
+    def _bound(self) -> "FeatureAttention":
+        """This mechanism with the buffers that it has now, whatever is put in their place before the backward pass."""
+        bound = copy(self)
+        vars(bound)["_buffers"] = dict(vars(self)["_buffers"])
+        return bound
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
         """Features x (values + the denominator) in every head, whatever the length."""
