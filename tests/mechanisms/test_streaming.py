@@ -11,8 +11,8 @@ from synthbench.mechanisms._linear import Factors, Guard
 from synthbench.mechanisms.base import FeatureAttention
 
 WIDTHS = {1: (5,), 2: (3, 4), 3: (4, 2, 3)}
-TRAINED = {"rewa-fourier", "rewa-functional"}
-"""Their features read parameters, which must get their gradient from them."""
+TRAINED = {"rewa-fourier"}
+"""Features that read a parameter, which must get its gradient from them."""
 STREAMED = [name for name, unit in MECHANISMS.items() if getattr(unit, "attend", None) is FeatureAttention.attend]
 
 
