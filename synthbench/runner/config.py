@@ -1,7 +1,7 @@
 """Everything that changes a number: what a cell is, what a member is, and the identity of its row."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -51,6 +51,10 @@ class Cell:
     mechanism_arguments: dict[str, Value]
     device_type: str
     is_full: bool = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel by names: a worker finds the units again, and may first have to load a plugin."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
     def task(self) -> Task:

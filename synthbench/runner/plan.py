@@ -9,7 +9,7 @@ from synthbench.errors import UsageError
 from synthbench.knobs import coerce
 from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.config import Cell, Member
-from synthbench.runner.selection import Selection, select
+from synthbench.runner.selection import Selection, parse_term, select, split_terms
 from synthbench.suites import Suite
 from synthbench.tasks import TASKS, sized
 
@@ -103,10 +103,15 @@ def select_tasks(suite: Suite, expressions: Sequence[str]) -> Selection:
 def select_mechanisms(suite: Suite, expressions: Sequence[str]) -> Selection:
     """The registered mechanisms that some expressions select, the suite's first; ``@family`` selects a family.
 
+    A package is imported only if it is named, or if an expression is open: ``all``, a family, a pattern. An open one
+    passes over what is broken.
+
     Raises:
         UnknownName: If a name or family is not registered.
     """
-    names = [*suite.mechanisms, *(name for name in MECHANISMS if name not in suite.mechanisms)]
+    named = {parse_term(term.removeprefix("!"))[0] for text in expressions for term in split_terms(text)}
+    broken = set() if named <= set(MECHANISMS) else MECHANISMS.broken().keys() - named
+    names = [*suite.mechanisms, *(name for name in MECHANISMS if name not in {*suite.mechanisms, *broken})]
     return select("mechanism", expressions, names, lambda name: MECHANISMS[name].family)
 
 

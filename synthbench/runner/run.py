@@ -4,28 +4,39 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from synthbench.errors import UsageError
+from synthbench import plugins
+from synthbench.blocks import BLOCKS
+from synthbench.contract.verdicts import Verdict, violation
+from synthbench.errors import ContractError, UsageError
+from synthbench.mechanisms import MECHANISMS
+from synthbench.positions import POSITIONS
 from synthbench.results import RowState, Store
 from synthbench.runner.config import Cell
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors import Executor, Inline, Pool
 from synthbench.runner.match import matched, parse_match, reference_of, size_of
 from synthbench.runner.plan import Plan, make_cells, make_plan, select_mechanisms, select_tasks, shortened, surrounded
+from synthbench.runner.selection import Selection, parse_term
 from synthbench.runner.stream import TOKENS_AT_ONCE
+from synthbench.runner.vetting import REGISTRIES, Subject, Trial, record, vet
 from synthbench.runner.worker import Circumstances, Outcome
-from synthbench.suites import load_suite
+from synthbench.suites import Suite, load_suite
+from synthbench.tasks import TASKS
 
 GPU_GROUP_SIZE = 64
 """Members that a GPU trains as one program: its steps are bound by launches, not by work."""
 
 RERUNS = ("none", "failed", "all")
+
+CONTRACT = "contract"
+"""Folder in that of the results, with what the contract says of units that do not come with synthbench."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,8 @@ class Request:
     timeout_s: float | None = None
     group_size: int | None = None
     rerun: str = "none"
+    plugins: Sequence[str] = ()
+    """Files and modules whose units are used besides those of synthbench and of installed packages."""
 
 
 @dataclass
@@ -132,12 +145,13 @@ def progress_of(request: Request, device: torch.device) -> list[dict[str, Any]]:
 
 
 def _requested(request: Request, device: torch.device) -> tuple[list[Cell], Sequence[int]]:
-    suite = surrounded(load_suite(request.suite), block=request.block, positions=request.positions)
+    plugins.load(request.plugins)
+    suite, tasks, mechanisms = _selected(request)
     shorter = shortened(suite, steps=request.steps, limit=request.limit)
     cells = make_cells(
         shorter,
-        select_tasks(suite, request.tasks),
-        select_mechanisms(suite, list(request.mechanisms) or [",".join(suite.mechanisms)]),
+        tasks,
+        mechanisms,
         device_type=device.type,
         is_full=shorter == suite,
     )
@@ -145,6 +159,62 @@ def _requested(request: Request, device: torch.device) -> tuple[list[Cell], Sequ
         quantity, target = parse_match(request.match)
         cells = [matched(cell, quantity, target or size_of(reference_of(cell), quantity)) for cell in cells]
     return cells, list(request.seeds) or suite.seeds
+
+
+def _selected(request: Request) -> tuple[Suite, Selection, Selection]:
+    """The suite, its tasks and the mechanisms that a request names; units of packages are not imported yet."""
+    suite = surrounded(load_suite(request.suite), block=request.block, positions=request.positions)
+    return (
+        suite,
+        select_tasks(suite, request.tasks),
+        select_mechanisms(suite, list(request.mechanisms) or [",".join(suite.mechanisms)]),
+    )
+
+
+def foreign_subjects(request: Request) -> list[Subject]:
+    """The units of a request that do not come with synthbench, with the arguments that they are used with.
+
+    Raises:
+        UsageError: If a name or a suite is not allowed.
+    """
+    suite, tasks, mechanisms = _selected(request)
+    around = [(kind, *parse_term(term)) for kind, term in _around(suite)]
+    used = [
+        *((TASKS.kind, name, {**suite.tasks[name], **given}) for name, given in tasks.items()),
+        *((MECHANISMS.kind, name, {**suite.mechanisms.get(name, {}), **given}) for name, given in mechanisms.items()),
+        *around,
+    ]
+    return [
+        Subject(kind, name, arguments)
+        for kind, name, arguments in used
+        if name in REGISTRIES[kind] and not REGISTRIES[kind].is_built_in(name)
+    ]
+
+
+def _around(suite: Suite) -> list[tuple[str, str]]:
+    """Kind and term of what stands around the mechanisms."""
+    model = suite.model
+    terms = [(BLOCKS.kind, model.block), (POSITIONS.kind, model.positions)]
+    return terms if model.positions_otherwise is None else [*terms, (POSITIONS.kind, model.positions_otherwise)]
+
+
+def _vetted(request: Request) -> dict[Subject, list[Verdict]]:
+    """What the contract says of the units that do not come with synthbench; they are imported there first, then here.
+
+    Raises:
+        ContractError: If one cannot be loaded or built, or if it is no mechanism and breaks its contract: no row can
+            be written without what a task, a block or a position encoding says.
+    """
+    with Trial(request.plugins, request.timeout_s) as trial:
+        for plugin in request.plugins:
+            trial.attempt(f"plugin {plugin!r}", plugins.load, [plugin])
+        plugins.load(request.plugins)
+        findings = vet(foreign_subjects(request), trial, request.results / CONTRACT)
+    for subject, verdicts in findings.items():
+        broken = violation(verdicts)
+        if broken is not None and subject.kind != MECHANISMS.kind:
+            raise ContractError(broken)
+    return findings
 
 
 def run(
@@ -165,16 +235,31 @@ def run(
     Raises:
         UsageError: If a name, argument or value is not allowed.
         StoreError: If the store cannot be written; raised before any training where it can be known.
+        ContractError: If a plugin cannot be loaded, or a unit of one cannot be built.
     """
     began = time.monotonic()
     stop = stop or threading.Event()
     device = resolve_device(request.device)
+    request = replace(request, plugins=[plugins.resolved(plugin) for plugin in request.plugins])
+    findings = _vetted(request)
     plan = plan_request(request, device)
-    executor = make_executor(request, plan, device)
+    executor = make_executor(request, plan, device, is_foreign=bool(findings), is_in_session=_is_in_session(findings))
     Store.open(request.results, create=True)
+    record(findings, request.results / CONTRACT)
     report = RunReport(plan.num_planned, plan.num_done)
     on_plan(plan, executor)
-    circumstances = Circumstances(request.results.absolute(), str(device), executor.name, time.time())
+    circumstances = Circumstances(
+        results=request.results.absolute(),
+        device=str(device),
+        executor=executor.name,
+        planned_at=time.time(),
+        plugins=request.plugins,
+        violations={
+            subject.name: broken
+            for subject, verdicts in findings.items()
+            if subject.kind == MECHANISMS.kind and (broken := violation(verdicts)) is not None
+        },
+    )
     for event in executor.run(plan.jobs, circumstances, stop):
         for outcome in event.outcomes:
             report.outcomes.append(outcome)
@@ -184,8 +269,21 @@ def run(
     return report
 
 
-def make_executor(request: Request, plan: Plan, device: torch.device) -> Executor:
+def _is_in_session(findings: Iterable[Subject]) -> bool:
+    return any(subject.is_in_session for subject in findings)
+
+
+def make_executor(
+    request: Request, plan: Plan, device: torch.device, *, is_foreign: bool = False, is_in_session: bool = False
+) -> Executor:
     """The executor that a request names; ``auto`` is inline for up to two jobs or on a GPU, else a process a core.
+
+    Args:
+        request: What names it, and the number of workers and their time.
+        plan: What there is to do.
+        device: Where.
+        is_foreign: Whether a unit does not come with synthbench: ``auto`` keeps it out of this process.
+        is_in_session: Whether a unit was defined in a notebook or a script, so that no other process has it.
 
     Raises:
         UsageError: If the name or a number is not allowed.
@@ -197,7 +295,12 @@ def make_executor(request: Request, plan: Plan, device: torch.device) -> Executo
     if request.timeout_s is not None and not request.timeout_s > 0:
         raise UsageError(f"timeout is {request.timeout_s}; allowed: more than 0 seconds")
     needs_pool = request.workers is not None or request.timeout_s is not None
-    is_small = len(plan.jobs) <= 2 or device.type == "cuda"
+    if is_in_session and (needs_pool or request.executor == "pool"):
+        raise UsageError(
+            "a unit was defined in this session, where worker processes do not find it; "
+            "save it to a file and name that in plugins, or use the inline executor"
+        )
+    is_small = is_in_session or (not is_foreign and (len(plan.jobs) <= 2 or device.type == "cuda"))
     if request.executor == "inline" or (request.executor == "auto" and is_small and not needs_pool):
         if needs_pool:
             raise UsageError("workers and timeout need the pool executor, not inline")

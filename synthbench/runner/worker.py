@@ -1,8 +1,8 @@
 """What a worker does with a job: train, write the rows, say what became of each. The driver only watches."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 
+from synthbench import plugins
 from synthbench.contract.mechanisms import check_causality
 from synthbench.errors import ContractError
-from synthbench.mechanisms import MECHANISMS
+from synthbench.mechanisms import Mechanism
 from synthbench.results import Store
 from synthbench.runner.config import Cell, Member
+from synthbench.runner.containment import settings_restored
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Attempt, Failure, curve_points, failure_row, member_row
 from synthbench.runner.train import CellResult, train_cell
@@ -29,6 +31,10 @@ class Circumstances:
     executor: str
     planned_at: float
     """``time.time()`` when the plan was made."""
+    plugins: Sequence[str] = ()
+    """What a worker process loads before it looks for a unit."""
+    violations: Mapping[str, str] = field(default_factory=dict)
+    """The promise that a mechanism breaks, by name, of those that do not come with synthbench."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +57,18 @@ def execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome
     """Train the members of a job and write the rows that are missing, those of the tuning first.
 
     Whatever a mechanism raises becomes a row with a status. Out of memory halves the members that train together until
-    one is left.
+    one is left. Settings of the process that a mechanism or a task changes are put back.
 
     Raises:
         StoreError: If a row cannot be written; nothing is left half done.
+        ContractError: If a plugin cannot be loaded in this process.
     """
+    plugins.load(circumstances.plugins)
+    with settings_restored():
+        return _execute(job, circumstances, number)
+
+
+def _execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome]:
     started_at, began = datetime.now(UTC), time.monotonic()
     device = torch.device(circumstances.device)
     attempt = Attempt(
@@ -68,7 +81,7 @@ def execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome
         began=began,
     )
     store = Store.open(circumstances.results, create=True)
-    violation = _causality_violation(job.cell)
+    violation = circumstances.violations.get(job.cell.mechanism_name) or _causality_violation(job.cell)
     if violation is not None:
         return record_failure(job, Failure("contract", "ContractError", violation), attempt, store)
     attempt = replace(attempt, causal_checked=True)
@@ -123,7 +136,7 @@ def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) 
     cell = job.cell
     try:
         result = train_cell(cell, members, attempt.device)
-    except Exception as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
+    except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
         status = "oom" if _is_out_of_memory(problem) else "error"
         failure = Failure(status, type(problem).__name__, str(problem))
     else:
@@ -171,18 +184,18 @@ def _outcome(cell: Cell, member: Member, row: dict[str, Any]) -> Outcome:
 
 def _causality_violation(cell: Cell) -> str | None:
     """What the probe of causality found in the cell's mechanism; once a process and mechanism."""
-    return _probe(cell.mechanism_name, tuple(sorted(cell.mechanism_arguments.items())))
+    return _probe(cell.mechanism, tuple(sorted(cell.mechanism_arguments.items())))
 
 
 @lru_cache(maxsize=256)
-def _probe(name: str, arguments: tuple[tuple[str, object], ...]) -> str | None:
+def _probe(unit: type[Mechanism], arguments: tuple[tuple[str, object], ...]) -> str | None:
     try:
-        check_causality(MECHANISMS[name], dict(arguments))
+        check_causality(unit, dict(arguments))
     except ContractError as problem:
         return str(problem)
     return None
 
 
-def _is_out_of_memory(problem: Exception) -> bool:
+def _is_out_of_memory(problem: BaseException) -> bool:
     # On a CPU a failed allocation is a plain RuntimeError.
     return isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(problem)

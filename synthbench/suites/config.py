@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from synthbench.errors import UnknownName, UsageError
-from synthbench.registry import NAME
+from synthbench.entry_points import NAME, Offer, offers, reason
+from synthbench.errors import ContractError, UnknownName, UsageError
 
 
 def _finite(value: float) -> float:
@@ -131,12 +131,13 @@ class Suite(_Strict):
 
 
 def suite_names() -> list[str]:
-    """The suites that come with the package."""
-    return sorted(
+    """The suites that come with synthbench, and those that installed packages offer."""
+    built_in = (
         entry.name.removesuffix(".toml")
         for entry in files("synthbench.suites").iterdir()
         if entry.name.endswith(".toml")
     )
+    return sorted([*built_in, *offers("suites")])
 
 
 def load_suite(name: str) -> Suite:
@@ -145,7 +146,10 @@ def load_suite(name: str) -> Suite:
     Raises:
         UnknownName: If there is no suite of this name, or a key is not a suite's.
         UsageError: If the file cannot be read, or a value is missing, of the wrong type or out of range.
+        ContractError: If the suite is that of a package that cannot be loaded.
     """
+    if name in offers("suites"):
+        return _of_package(offers("suites")[name])
     if name.endswith(".toml"):
         path = Path(name)
         try:
@@ -157,6 +161,18 @@ def load_suite(name: str) -> Suite:
         raise UnknownName("suite", name, suite_names())
     text = files("synthbench.suites").joinpath(f"{name}.toml").read_text(encoding="utf-8")
     return parse_suite(text, origin=f"{name}.toml", expected_name=name)
+
+
+def _of_package(offer: Offer) -> Suite:
+    """The suite of a package: its entry point names a function that returns the path of a TOML file."""
+    locate = offer.load()
+    try:
+        path = Path(locate())  # type: ignore[operator]  # whatever it is, it is foreign
+        text = path.read_text(encoding="utf-8")
+    except (Exception, SystemExit) as problem:
+        raise ContractError(f"suite {offer.name!r} is broken: {reason(problem)}") from problem
+    suite = parse_suite(text, origin=path.name, expected_name=offer.name.rpartition("/")[2])
+    return suite.model_copy(update={"name": offer.name})
 
 
 def parse_suite(text: str, *, origin: str, expected_name: str) -> Suite:

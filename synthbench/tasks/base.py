@@ -80,8 +80,9 @@ class Task(ABC):
 
     @classmethod
     def category(cls) -> str:
-        """The category: the name of the folder that holds the task's file."""
-        return cls.__module__.split(".")[-2]
+        """The category: the name of the folder that holds the task's file; a plugin's task may name another."""
+        package, _, _ = cls.__module__.rpartition(".")
+        return package.rpartition(".")[2] if package.startswith("synthbench.tasks.") else "plugin"
 
     @property
     @abstractmethod

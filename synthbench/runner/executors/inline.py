@@ -1,5 +1,7 @@
 """Runs jobs one after the other in this process."""
 
+import contextlib
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
@@ -24,6 +26,8 @@ class Inline(Executor):
             for job in jobs:
                 if stop.is_set():
                     return
-                yield JobEvent(job, execute(job, circumstances, number=1))
+                with contextlib.redirect_stdout(sys.stderr):  # what a plugin prints is no result
+                    outcomes = execute(job, circumstances, number=1)
+                yield JobEvent(job, outcomes)
         finally:
             torch.set_num_threads(threads_before)

@@ -8,12 +8,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures import TimeoutError as JobTimeout
 from multiprocessing import get_context
+from pathlib import Path
 from typing import ClassVar
 
 import torch
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
+from synthbench.errors import ContractError
 from synthbench.results import Store
+from synthbench.runner.containment import contained, log_of
 from synthbench.runner.executors.base import Executor, JobEvent
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Failure
@@ -32,6 +35,8 @@ MAX_ATTEMPTS = 3
 
 class Pool(Executor):
     """A process a core, or a few on a GPU. A killed or hung worker costs its own job and no other.
+
+    What a job prints lies in the folder of the results, in ``logs/RUN_ID.log``.
 
     Args:
         num_workers: Processes that run at once.
@@ -58,7 +63,8 @@ class Pool(Executor):
             while (waiting and not stop.is_set()) or running:
                 while waiting and len(running) < 2 * self.num_workers and not stop.is_set():
                     job, number = waiting.popleft()
-                    begun = pool.schedule(execute, args=[job, circumstances, number], timeout=self.timeout_s)
+                    log = log_of(circumstances.results, job.cell.run_id(job.missing[0]))
+                    begun = pool.schedule(_execute, args=[job, circumstances, number, log], timeout=self.timeout_s)
                     running[begun] = job, number
                 if stop.is_set():
                     for future in list(running):
@@ -89,8 +95,15 @@ class Pool(Executor):
             if number < MAX_ATTEMPTS:
                 return None
             failure = Failure("error", "WorkerDied", f"its worker died {number} times, exit code {problem.exitcode}")
+        except ContractError as problem:
+            failure = Failure("contract", "ContractError", str(problem))
         store = Store.open(circumstances.results, create=True)
         return JobEvent(job, record_failure(job, failure, driver_attempt(circumstances, number), store))
+
+
+def _execute(job: Job, circumstances: Circumstances, number: int, log: Path) -> list[Outcome]:
+    with contained(log):
+        return execute(job, circumstances, number)
 
 
 def _initialise_worker() -> None:

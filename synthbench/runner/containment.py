@@ -1,0 +1,80 @@
+"""Keeps what a mechanism or a task does to its process away from the jobs that come after it.
+
+This is no protection from code that means harm: a plugin is arbitrary code and runs with the user's rights.
+"""
+
+import contextlib
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+
+@contextlib.contextmanager
+def settings_restored() -> Iterator[None]:
+    """Put the process-wide settings back that a job may have changed: generators, threads, default type, folder."""
+    folder = Path.cwd()
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    is_deterministic, has_gradients = torch.are_deterministic_algorithms_enabled(), torch.is_grad_enabled()
+    of_torch, of_python, of_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        torch.set_rng_state(of_torch)
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002 - it is put back, not used
+        torch.set_grad_enabled(has_gradients)
+        torch.use_deterministic_algorithms(is_deterministic)
+        torch.set_default_dtype(dtype)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        os.chdir(folder)
+
+
+@contextlib.contextmanager
+def contained(log: Path) -> Iterator[None]:
+    """For a worker process: a folder of its own for the job, and what it prints in a file, if it prints anything.
+
+    Args:
+        log: Where the output goes, of Python and of libraries alike; replaced if there is one from an earlier try.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        settings_restored(),
+        tempfile.TemporaryDirectory(prefix="synthbench-") as scratch,
+        log.open("wb") as output,
+        _sent_to(output.fileno()),
+    ):
+        os.chdir(scratch)
+        try:
+            yield
+        finally:
+            os.chdir(log.parent)  # a folder that somebody stands in cannot be removed everywhere
+    if not log.stat().st_size:
+        log.unlink()
+
+
+def log_of(results: Path, run_id: str) -> Path:
+    """Where the output of the job lies whose first missing row has this id."""
+    return results / "logs" / f"{run_id}.log"
+
+
+@contextlib.contextmanager
+def _sent_to(target: int) -> Iterator[None]:
+    """Send what is written to the descriptors of stdout and stderr elsewhere."""
+    before = [os.dup(number) for number in (1, 2)]
+    try:
+        for number in (1, 2):
+            os.dup2(target, number)
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for number, copy in zip((1, 2), before, strict=True):
+            os.dup2(copy, number)
+            os.close(copy)
