@@ -1,11 +1,14 @@
 """``synthbench bench``: speed and memory."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from synthbench.cli.options import AsJson, Device, MechanismTerms, TaskTerms, parse_lengths
+from synthbench.cli.options import AsJson, Device, MechanismTerms, TaskTerms, parse_lengths, parse_seeds
 from synthbench.cli.output import print_facts
+
+Out = Annotated[Path | None, typer.Option(help="Parquet file for the rows, one a measurement.")]
 
 bench_app = typer.Typer(help="Measure speed; trains nothing to an end.", no_args_is_help=True)
 
@@ -45,4 +48,33 @@ def bench_generators(
     from synthbench.bench import generators as bench
 
     facts = bench.measure(task or ["all"], batch_size=batch_size, num_repeats=repeats)
+    print_facts(facts, list(facts[0]), as_json=as_json)
+
+
+@bench_app.command("fidelity")
+def bench_fidelity(
+    budget: Annotated[str, typer.Option(help="Budgets of the SLAY paper's table 6: small, medium, large.")] = "small",
+    seeds: Annotated[str, typer.Option(help="Each draws inputs, projections and features anew.")] = "0-4",
+    repeats: Annotated[int, typer.Option(help="Timings of an estimator; the median counts.", min=1)] = 5,
+    bias: Annotated[bool, typer.Option(help="Projections with biases, as the paper's.")] = True,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="From the small budget, one change at a time: what beats the running mean.")
+    ] = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how close linear attention comes to the spherical Yat kernel, beside a content-blind running mean."""
+    import torch
+
+    from synthbench.bench import fidelity as bench
+    from synthbench.bench.rows import save
+
+    rows = (
+        bench.sweep(parse_seeds(seeds), num_repeats=repeats, bias=bias)
+        if sweep
+        else bench.measure(budget.split(","), parse_seeds(seeds), num_repeats=repeats, bias=bias)
+    )
+    if out is not None:
+        save(rows, out, torch.device("cpu"))
+    facts = bench.summary(rows)
     print_facts(facts, list(facts[0]), as_json=as_json)

@@ -184,5 +184,5 @@ def contract(scales: Tensor | None, wide: Tensor) -> Tensor:
     """Undo :func:`expand` on the query's side: sum the copies, each scaled by one feature."""
     if scales is None:
         return wide
-    copies = wide.unflatten(-1, (scales.shape[-1], wide.shape[-1] // scales.shape[-1]))
+    copies: Tensor = wide.unflatten(-1, (scales.shape[-1], wide.shape[-1] // scales.shape[-1]))
     return (copies * scales.unsqueeze(-1)).sum(-2)

@@ -168,7 +168,7 @@ def _gradients(
 
 def _inner(wide: Tensor, columns: Tensor) -> Tensor:
     """From [..., width of a x columns] to the inner products with the columns, one for each feature of a."""
-    copies = wide.unflatten(-1, (wide.shape[-1] // columns.shape[-1], columns.shape[-1]))
+    copies: Tensor = wide.unflatten(-1, (wide.shape[-1] // columns.shape[-1], columns.shape[-1]))
     return (copies @ columns.unsqueeze(-1)).squeeze(-1)
 
 

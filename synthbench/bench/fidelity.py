@@ -1,0 +1,241 @@
+"""How close linear attention comes to the kernel that it approximates, beside what comes as close for nothing.
+
+The protocol is that of the SLAY paper's Table 6: random inputs and random projections, tied between all estimators, and
+the error of the layer's outputs. Three things are added that its tables lack: the content-blind running mean, the
+limits of infinitely many features, and the error of each of the three approximations by itself.
+
+The projections of the published protocol have biases. What they add to every output is right in all estimators, the
+running mean included, so that all errors look smaller: without biases the mean is at 0.79 instead of 0.64.
+
+Source: Luna et al. (2026), section 3.2 and table 6.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from synthbench.errors import UnknownName
+from synthbench.knobs import knobs_of
+from synthbench.mechanisms import MECHANISMS, Attention
+from synthbench.mechanisms._feature_maps import unit_vectors
+from synthbench.mechanisms._quadrature import inverse_distance
+from synthbench.mechanisms._scores import weights
+from synthbench.mechanisms.slay.slay import Slay
+from synthbench.mechanisms.yat_spherical import YatSpherical
+
+BATCH_SIZE, MODEL_DIM, NUM_HEADS, EPSILON = 8, 64, 4, 1e-6
+
+Estimator = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""From q, k, v [batch, heads, length, head_dim] to the outputs of the heads."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A length, and how many features an estimator may use."""
+
+    name: str
+    length: int
+    nodes: int
+    features: int
+    """Positive random features a node."""
+    polynomial: int
+    """Width of the polynomial factor."""
+    arguments: tuple[tuple[str, str], ...] = ()
+    """Hyper-parameters of ``slay`` that differ."""
+
+
+BUDGETS = {
+    budget.name: budget
+    for budget in (Budget("small", 128, 2, 8, 8), Budget("medium", 256, 2, 16, 16), Budget("large", 512, 2, 32, 32))
+}
+
+COMPARED = (
+    "slay",
+    "slay-laplace",
+    "slay-hadamard",
+    "slay-exact",
+    "slay-nystrom",
+    "slay-tensorsketch",
+    "slay-maclaurin",
+    "slay-sketch",
+)
+
+
+def measure(names: Sequence[str], seeds: Sequence[int], *, num_repeats: int, bias: bool = True) -> list[dict[str, Any]]:
+    """Error and latency of every estimator at some budgets of the paper, one row a seed.
+
+    Args:
+        names: Budgets: small, medium, large.
+        seeds: Each draws inputs, projections and features anew.
+        num_repeats: Timings of an estimator; the median counts.
+        bias: Whether the projections have biases, as those of the paper have.
+
+    Raises:
+        UnknownName: If there is no budget of a name.
+    """
+    for name in names:
+        if name not in BUDGETS:
+            raise UnknownName("budget", name, BUDGETS)
+    return [
+        row
+        for name in names
+        for seed in seeds
+        for row in _rows(BUDGETS[name], seed, estimators_of, num_repeats=num_repeats, bias=bias)
+    ]
+
+
+def sweep(seeds: Sequence[int], *, num_repeats: int, bias: bool = True) -> list[dict[str, Any]]:
+    """What makes ``slay`` better than the running mean, one change at a time from the smallest budget."""
+    base = BUDGETS["small"]
+    budgets = [
+        base,
+        *(replace(base, name=f"nodes {nodes}", nodes=nodes) for nodes in (1, 3, 5, 8)),
+        *(replace(base, name=f"features {features}", features=features) for features in (16, 32, 64, 128, 256)),
+        *(replace(base, name=f"anchors {anchors}", polynomial=anchors) for anchors in (16, 32, 64, 128, 256)),
+        replace(base, name="orthogonal", arguments=(("omega", "orthogonal"),)),
+        replace(base, name="exponential sum", arguments=(("quadrature", "exponential-sum"),)),
+    ]
+    return [
+        row
+        for budget in budgets
+        for seed in seeds
+        for row in _rows(
+            budget, seed, lambda _budget, _seed: {"mean": running_mean}, num_repeats=num_repeats, bias=bias
+        )
+    ]
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and sample standard deviation over seeds for every budget and estimator, in the order of the rows."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["budget"], row["estimator"]), []).append(row)
+    means = {key: torch.tensor([row["rel_l2"] for row in group]) for key, group in groups.items()}
+    return [
+        {
+            "budget": budget,
+            "estimator": estimator,
+            "seeds": len(group),
+            "rel_l2": float(means[budget, estimator].mean()),
+            "rel_l2_std": float(means[budget, estimator].std()) if len(group) > 1 else None,
+            "cosine": sum(row["cosine"] for row in group) / len(group),
+            "mse": sum(row["mse"] for row in group) / len(group),
+            "latency_ms": median(row["latency_ms"] for row in group),
+            "better_than_mean": bool(means[budget, estimator].mean() < means[budget, "mean"].mean()),
+        }
+        for (budget, estimator), group in groups.items()
+    ]
+
+
+@torch.no_grad()
+def _rows(
+    budget: Budget,
+    seed: int,
+    others: Callable[[Budget, int], Mapping[str, Estimator]],
+    *,
+    num_repeats: int,
+    bias: bool,
+) -> list[dict[str, Any]]:
+    generator = torch.Generator().manual_seed(seed)
+    target = YatSpherical(model_dim=MODEL_DIM, num_heads=NUM_HEADS, epsilon=EPSILON, bias=bias, generator=generator)
+    q, k, v = target.heads(torch.randn(BATCH_SIZE, budget.length, MODEL_DIM, generator=generator))
+    expected = target.merge_heads(target.attend(q, k, v))
+    estimators = {"exact": target.attend, "slay": _mechanism("slay", budget, seed).attend, **others(budget, seed)}
+    outs = {name: target.merge_heads(estimate(q, k, v)) for name, estimate in estimators.items()}
+    seconds = _seconds({name: partial(run, q, k, v) for name, run in estimators.items()}, num_repeats)
+    return [
+        {
+            "bench": "fidelity",
+            "budget": budget.name,
+            "length": budget.length,
+            "R": budget.nodes,
+            "D": budget.features,
+            "P": budget.polynomial,
+            "bias": bias,
+            "estimator": name,
+            "seed": seed,
+            **errors(out, expected),
+            "latency_ms": 1e3 * seconds[name],
+        }
+        for name, out in outs.items()
+    ]
+
+
+def errors(out: Float[Tensor, "*batch dim"], expected: Float[Tensor, "*batch dim"]) -> dict[str, float]:
+    """Relative L2 error, mean cosine of the output vectors, and mean squared error."""
+    difference = out - expected
+    return {
+        "rel_l2": float(difference.norm() / expected.norm()),
+        "cosine": float(torch.cosine_similarity(out, expected, dim=-1).mean()),
+        "mse": float(difference.square().mean()),
+    }
+
+
+def estimators_of(budget: Budget, seed: int) -> dict[str, Estimator]:
+    """What is free, the limits, the parts of the error, and the mechanisms."""
+    slay = cast("Slay", _mechanism("slay", budget, seed))
+
+    def exponentials(x: Tensor) -> Tensor:
+        return inverse_distance("gauss-laguerre", budget.nodes, EPSILON, x)
+
+    def anchors_only(q: Tensor, k: Tensor) -> Tensor:
+        unit_q, unit_k = unit_vectors(q), unit_vectors(k)
+        return slay.polynomial(unit_q) @ slay.polynomial(unit_k).mT * exponentials(unit_q @ unit_k.mT)
+
+    def random_features_only(q: Tensor, k: Tensor) -> Tensor:
+        unit_q, unit_k = unit_vectors(q), unit_vectors(k)
+        return (unit_q @ unit_k.mT).square() * (slay.exponential(unit_q) @ slay.exponential(unit_k).mT)
+
+    return {
+        "mean": running_mean,
+        "square alone": _by_cosine(torch.square),
+        "quadrature": _by_cosine(lambda x: x.square() * exponentials(x)),
+        "quadrature and anchors": _by_kernel(anchors_only),
+        "quadrature and random features": _by_kernel(random_features_only),
+        "anchors, limit": _by_cosine(lambda x: (1 + 2 * x.square()) * exponentials(x)),
+        "Laplace, limit": _by_cosine(exponentials),
+        **{name: _mechanism(name, budget, seed).attend for name in COMPARED[1:]},
+    }
+
+
+def running_mean(_q: Tensor, _k: Tensor, v: Tensor) -> Tensor:
+    """The mean of the values so far, whatever is asked: what a table of errors has to be read against."""
+    return v.cumsum(-2) / torch.arange(1, v.shape[-2] + 1, dtype=v.dtype, device=v.device).unsqueeze(-1)
+
+
+def _mechanism(name: str, budget: Budget, seed: int) -> Attention:
+    """A mechanism of the budget's size; variants without a polynomial factor have its features instead."""
+    unit = MECHANISMS[name]
+    sizes: dict[str, Any] = {"R": budget.nodes, "D": budget.features, "P": budget.polynomial, "epsilon": EPSILON}
+    sizes["M"] = budget.features * budget.polynomial
+    arguments: dict[str, Any] = {
+        key: value for key, value in {**sizes, **dict(budget.arguments)}.items() if key in knobs_of(unit)
+    }
+    generator = torch.Generator().manual_seed(seed + 1)
+    return cast("Attention", unit(model_dim=MODEL_DIM, num_heads=NUM_HEADS, generator=generator, **arguments))
+
+
+def _by_cosine(kernel: Callable[[Tensor], Tensor]) -> Estimator:
+    return _by_kernel(lambda q, k: kernel(unit_vectors(q) @ unit_vectors(k).mT))
+
+
+def _by_kernel(kernel: Callable[[Tensor, Tensor], Tensor]) -> Estimator:
+    return lambda q, k, v: weights(kernel(q, k), "sum") @ v
+
+
+def _seconds(calls: Mapping[str, Callable[[], Tensor]], num_repeats: int) -> dict[str, float]:
+    """Median seconds of each call; they take turns, so that a slow minute slows all of them."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(num_repeats):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            taken[name].append(time.perf_counter() - began)
+    return {name: median(seconds) for name, seconds in taken.items()}

@@ -1,0 +1,33 @@
+"""How long a forward pass of one mechanism takes, next to softmax attention."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils.benchmark import Timer
+
+from synthbench.mechanisms import MECHANISMS, Mechanism
+
+LENGTHS = (64, 512)
+BATCH_SIZE = 8
+
+
+def forward_ms(mechanism: Mechanism, length: int) -> float:
+    """Median milliseconds of a forward pass of 8 sequences in float32, in this process, on its threads."""
+    x = torch.randn(BATCH_SIZE, length, mechanism.model_dim, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        timer = Timer("mechanism(x)", globals={"mechanism": mechanism, "x": x}, num_threads=torch.get_num_threads())
+        return timer.blocked_autorange(min_run_time=0.2).median * 1e3
+
+
+def next_to_softmax(name: str, arguments: Mapping[str, Any]) -> dict[int, dict[str, float]]:
+    """Milliseconds by length, and how many times those of softmax that is."""
+    times: dict[int, dict[str, float]] = {}
+    for length in LENGTHS:
+        unit, softmax = (
+            MECHANISMS[one](**given, max_length=max(LENGTHS), generator=torch.Generator().manual_seed(0)).eval()
+            for one, given in ((name, arguments), ("softmax", {}))
+        )
+        ours, theirs = forward_ms(unit, length), forward_ms(softmax, length)
+        times[length] = {"ms": ours, "times_softmax": ours / theirs}
+    return times

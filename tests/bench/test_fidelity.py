@@ -1,0 +1,81 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from synthbench.bench import fidelity
+from synthbench.bench.rows import load, save
+from synthbench.errors import StoreError, UnknownName
+
+SEEDS = (0, 1)
+
+
+@pytest.fixture(scope="module")
+def small() -> dict[str, dict[str, float]]:
+    return {row["estimator"]: row for row in fidelity.summary(fidelity.measure(["small"], SEEDS, num_repeats=1))}
+
+
+def test_the_audits_errors_are_found_again(small: dict[str, dict[str, float]]) -> None:
+    # Two seeds there as here; the audit's own two differ by up to 0.04 (Laplace-only).
+    for estimator, audited in {
+        "exact": 0.0,
+        "quadrature": 0.027,
+        "square alone": 0.335,
+        "anchors, limit": 0.50,
+        "Laplace, limit": 0.567,
+        "slay-laplace": 0.61,
+        "mean": 0.643,
+        "slay": 0.668,
+        "slay-hadamard": 0.84,
+    }.items():
+        assert small[estimator]["rel_l2"] == pytest.approx(audited, abs=0.04), estimator
+
+
+def test_at_the_smallest_budget_slay_is_no_better_than_the_mean_of_what_was(small: dict[str, dict[str, float]]) -> None:
+    assert not small["slay"]["better_than_mean"]
+    assert small["slay-exact"]["better_than_mean"]
+
+
+def test_each_approximation_adds_its_part_of_the_error(small: dict[str, dict[str, float]]) -> None:
+    parts = [
+        small[name]["rel_l2"] for name in ("quadrature", "quadrature and anchors", "quadrature and random features")
+    ]
+
+    assert parts[0] < min(parts[1:])
+    assert max(parts[1:]) < small["slay"]["rel_l2"]
+
+
+def test_without_biases_all_errors_are_larger(small: dict[str, dict[str, float]]) -> None:
+    plain = fidelity.summary(fidelity.measure(["small"], SEEDS, num_repeats=1, bias=False))
+
+    assert {row["estimator"]: row["rel_l2"] for row in plain}["mean"] > small["mean"]["rel_l2"] + 0.1
+
+
+def test_errors_of_what_is_equal_opposite_and_scaled() -> None:
+    expected = torch.tensor([[3.0, 4.0]])
+
+    assert fidelity.errors(expected, expected) == pytest.approx({"rel_l2": 0, "cosine": 1, "mse": 0}, abs=1e-6)
+    assert fidelity.errors(-expected, expected) == pytest.approx({"rel_l2": 2, "cosine": -1, "mse": 50})
+    assert fidelity.errors(2 * expected, expected) == pytest.approx({"rel_l2": 1, "cosine": 1, "mse": 12.5})
+
+
+def test_the_sweep_changes_one_thing_at_a_time() -> None:
+    rows = fidelity.sweep([0], num_repeats=1)
+
+    small, *changed = (row for row in rows if row["estimator"] == "slay")
+    assert {row["rel_l2"] for row in changed}.isdisjoint({small["rel_l2"]})
+    assert all(sum(row[key] != small[key] for key in "RDP") <= 1 for row in changed)
+
+
+def test_rows_are_kept_with_what_they_were_measured_on(tmp_path: Path) -> None:
+    save([{"bench": "fidelity", "rel_l2": 0.5}], tmp_path / "bench" / "rows.parquet", torch.device("cpu"))
+
+    (row,) = load(tmp_path / "bench" / "rows.parquet").to_dict("records")
+    assert (row["rel_l2"], row["device_type"], row["torch"]) == (0.5, "cpu", str(torch.__version__))
+    with pytest.raises(StoreError, match="cannot be read"):
+        load(tmp_path / "none.parquet")
+
+
+def test_an_unknown_budget_is_named() -> None:
+    with pytest.raises(UnknownName, match="medium"):
+        fidelity.measure(["medum"], [0], num_repeats=1)
