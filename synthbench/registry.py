@@ -171,8 +171,9 @@ def code_hash(unit: type[Any]) -> str:
         return _HASHES[unit]
     tree = ast.parse(textwrap.dedent(_source(unit)))
     for node in ast.walk(tree):
-        is_documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        if is_documented and ast.get_docstring(node, clean=False) is not None:
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (
+            ast.get_docstring(node, clean=False) is not None
+        ):
             node.body = node.body[1:] or [ast.Pass()]
     _HASHES[unit] = hashlib.sha256(ast.unparse(tree).encode()).hexdigest()[:12]
     return _HASHES[unit]

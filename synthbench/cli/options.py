@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from synthbench.errors import UsageError
+from synthbench import plugins
+from synthbench.errors import ContractError, UsageError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 SuiteName = Annotated[str, typer.Option("--suite", help="A suite's name, or a TOML file.")]
@@ -33,7 +34,38 @@ Match = Annotated[
         "state=4096 sets the number.",
     ),
 ]
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        help="A Python file or module that registers further units; repeatable. It is run with your rights.",
+    ),
+]
 Seeds = Annotated[str | None, typer.Option(help="Root seeds: 42-51, or 0,3,7; the suite's if left out.")]
+
+
+def named_plugins(named: list[str] | None) -> list[str]:
+    """The plugins of the current folder, then those that the command line names.
+
+    Raises:
+        UsageError: If a file does not exist, or the folder's settings are malformed.
+    """
+    return [*plugins.of_folder(Path.cwd()), *map(plugins.resolved, named or [])]
+
+
+def load_what_loads(named: list[str] | None) -> dict[str, str]:
+    """Load the plugins; why some cannot be, by name, so that a broken one does not hide the others.
+
+    Raises:
+        UsageError: If a file does not exist, or two units have one name.
+    """
+    faults = {}
+    for plugin in named_plugins(named):
+        try:
+            plugins.load([plugin])
+        except ContractError as problem:
+            faults[plugin] = str(problem)
+    return faults
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

@@ -1,20 +1,30 @@
 """How commands print what they know."""
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import typer
 
 
-def print_facts(facts: list[dict[str, Any]], columns: list[str], *, as_json: bool) -> None:
-    """Print facts as JSON with all that is known, or as a table of some columns."""
+def print_facts(
+    facts: list[dict[str, Any]],
+    columns: list[str],
+    *,
+    as_json: bool,
+    broken: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Print facts as JSON with all that is known, or as a table of some columns; then what is broken, and why."""
     if as_json:
-        typer.echo(json.dumps(facts, indent=1))
+        typer.echo(json.dumps([*facts, *({"name": name, "broken": why} for name, why in broken.items())], indent=1))
         return
     from tabulate import tabulate
 
     rows = [[_cell(fact[column]) for column in columns] for fact in facts]
     typer.echo(tabulate(rows, headers=columns, tablefmt="plain", disable_numparse=True))
+    for name, why in broken.items():
+        typer.echo(f"{name}  broken: {why}")
 
 
 def _cell(value: object) -> str:

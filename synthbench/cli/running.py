@@ -18,11 +18,13 @@ from synthbench.cli.options import (
     Device,
     Match,
     MechanismTerms,
+    Plugins,
     PositionsTerm,
     Results,
     Seeds,
     SuiteName,
     TaskTerms,
+    named_plugins,
     parse_seeds,
 )
 from synthbench.cli.output import print_facts
@@ -49,6 +51,7 @@ def run(
         int | None, typer.Option(help="Members that train as one program; chosen by length and device if left out.")
     ] = None,
     rerun: Annotated[str, typer.Option(help="Run again what is there: none, failed or all.")] = "none",
+    plugin: Plugins = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, and run nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -72,6 +75,7 @@ def run(
         timeout_s=timeout,
         group_size=members,
         rerun=rerun,
+        plugins=named_plugins(plugin),
     )
     if dry_run:
         _print_plan(request, as_json=as_json)
@@ -89,6 +93,7 @@ def status(
     match: Match = None,
     device: Device = "auto",
     results: Results = Path("results"),
+    plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
     """Count what is done, failed and missing, by category."""
@@ -104,6 +109,7 @@ def status(
         positions=positions,
         match=match,
         results=results,
+        plugins=named_plugins(plugin),
     )
     facts = progress_of(request, resolve_device(device))
     print_facts(facts, list(facts[0]), as_json=as_json)

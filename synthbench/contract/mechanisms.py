@@ -52,7 +52,7 @@ def promises_of(unit: type[Mechanism], arguments: Mapping[str, Any]) -> list[Pro
         promise("batch", "the sequences of a batch do not see each other", _check_batch_independence),
         promise(
             "causality",
-            "output t depends on inputs 0..t, before as in training",
+            "output t depends on inputs 0..t, in training too",
             lambda mechanism: _check_future(mechanism, LENGTHS, SCALES),
         ),
         promise("prefixes", "the length changes nothing that came before", _check_prefixes),

@@ -47,7 +47,10 @@ def judge(promises: Iterable[Promise]) -> list[Verdict]:
     verdicts = []
     is_pointless = False
     for promise in promises:
-        state, detail = ("not tried", "") if is_pointless else _state(promise)
+        state: State = "not tried"
+        detail = ""
+        if not is_pointless:
+            state, detail = _state(promise)
         is_pointless = is_pointless or (state == "broken" and promise.is_needed)
         verdicts.append(Verdict(promise.name, promise.meaning, state, detail))
     return verdicts

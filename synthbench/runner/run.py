@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -179,7 +179,7 @@ def foreign_subjects(request: Request) -> list[Subject]:
     """
     suite, tasks, mechanisms = _selected(request)
     around = [(kind, *parse_term(term)) for kind, term in _around(suite)]
-    used = [
+    used: list[tuple[str, str, Mapping[str, Any]]] = [
         *((TASKS.kind, name, {**suite.tasks[name], **given}) for name, given in tasks.items()),
         *((MECHANISMS.kind, name, {**suite.mechanisms.get(name, {}), **given}) for name, given in mechanisms.items()),
         *around,

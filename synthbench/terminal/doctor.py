@@ -4,8 +4,9 @@ import os
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -13,6 +14,7 @@ from synthbench.blocks import BLOCKS
 from synthbench.errors import SynthbenchError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
+from synthbench.registry import Registry
 from synthbench.results import Store
 from synthbench.runner.environment import software
 from synthbench.runner.run import usable_cores
@@ -23,13 +25,19 @@ State = Literal["ok", "note", "broken"]
 Finding = dict[str, str]
 
 
-def examine(results: Path) -> list[Finding]:
-    """Every check with its state: ``ok``, ``note`` (works, but know it) or ``broken``."""
+def examine(results: Path, broken_plugins: Mapping[str, str]) -> list[Finding]:
+    """Every check with its state: ``ok``, ``note`` (works, but know it) or ``broken``.
+
+    Args:
+        results: Folder of the results.
+        broken_plugins: Why plugins that were named cannot be loaded, by name.
+    """
     return [
         *_versions(),
         _devices(),
         _finding("threads", "ok", f"{usable_cores()} usable cores; a worker process of one thread each"),
         *_units(),
+        *(_finding("plugin", "broken", why) for why in broken_plugins.values()),
         *_suites(),
         _folder(results),
         _store(results),
@@ -64,8 +72,18 @@ def _devices() -> Finding:
 
 
 def _units() -> list[Finding]:
-    rooms = (("tasks", TASKS), ("mechanisms", MECHANISMS), ("positions", POSITIONS), ("blocks", BLOCKS))
-    return [_finding(name, "ok", f"{len(registry)} registered") for name, registry in rooms]
+    rooms: tuple[tuple[str, Registry[Any]], ...] = (
+        ("tasks", TASKS),
+        ("mechanisms", MECHANISMS),
+        ("positions", POSITIONS),
+        ("blocks", BLOCKS),
+    )
+    findings = []
+    for name, registry in rooms:
+        broken = registry.broken()
+        findings.append(_finding(name, "ok", f"{len(registry) - len(broken)} registered"))
+        findings += [_finding(f"{registry.kind} {unit}", "broken", why) for unit, why in broken.items()]
+    return findings
 
 
 def _suites() -> list[Finding]:

@@ -1,0 +1,103 @@
+"""Writes a plugin that works: one file with its test, or a package."""
+
+import keyword
+import os
+import re
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.plugins import SETTINGS, of_folder
+from synthbench.tasks import TASKS
+
+GROUPS = {"mech": "mechanisms", "task": "tasks"}
+"""The group of entry points by the word of the command line."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_LOAD = """from synthbench.plugins import load
+
+load([str(Path(__file__).with_name("{name}.py"))])
+"""
+
+
+def write(kind: str, name: str, folder: Path, *, is_package: bool) -> list[Path]:
+    """Write a plugin into a folder and name it in the folder's ``synthbench.toml``, or write a package beside it.
+
+    Args:
+        kind: ``mech`` or ``task``.
+        name: Of the unit and of its module.
+        folder: Where; must exist.
+        is_package: Write a folder with ``pyproject.toml``, to be installed, instead of one file.
+
+    Returns:
+        What was written or changed.
+
+    Raises:
+        UsageError: If the kind or the name is not allowed, the name is taken, or a file is in the way; nothing is
+            written then.
+    """
+    if kind not in GROUPS:
+        raise UnknownName("kind of plugin", kind, GROUPS)
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+        raise UsageError(f"name is {name!r}; allowed: lower-case letters, digits and '_', beginning with a letter")
+    if not is_package and name in _taken(kind):
+        raise UsageError(f"name is {name!r}, which belongs to a built-in {kind}; choose another")
+    contents = _package(kind, name, folder) if is_package else _file(kind, name, folder)
+    for path in contents:
+        if path.exists() and path.name != SETTINGS:
+            raise UsageError(f"{path} exists already; choose another name, or remove it")
+    for path, text in contents.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return list(contents)
+
+
+def _taken(kind: str) -> set[str]:
+    from synthbench.mechanisms import MECHANISMS
+
+    return {name for name in (TASKS if kind == "task" else MECHANISMS) if "/" not in name}
+
+
+def _file(kind: str, name: str, folder: Path) -> dict[Path, str]:
+    given = {"unit": name, "preamble": "from pathlib import Path\n\n", "load": _LOAD.format(name=name)}
+    return {
+        folder / f"{name}.py": _filled(f"{kind}.py", kind, name),
+        folder / f"test_{name}.py": _filled(f"test_{kind}.py", kind, name, **given),
+        folder / SETTINGS: _settings(folder, f"{name}.py"),
+    }
+
+
+def _package(kind: str, name: str, folder: Path) -> dict[Path, str]:
+    distribution = name.replace("_", "-").strip("-")
+    root = folder / distribution
+    given = {"unit": f"{distribution}/{name}", "preamble": "", "load": ""}
+    return {
+        root / "pyproject.toml": _filled("pyproject.toml", kind, name, distribution=distribution),
+        root / f"{name}.py": _filled(f"{kind}.py", kind, name),
+        root / f"test_{name}.py": _filled(f"test_{kind}.py", kind, name, **given),
+    }
+
+
+def _filled(template: str, kind: str, name: str, **given: str) -> str:
+    text = files("synthbench.terminal").joinpath("templates", f"{template}.txt").read_text(encoding="utf-8")
+    class_name = "".join(part.capitalize() for part in name.split("_"))
+    return Template(text).substitute(
+        name=name, class_name=class_name, kind="mechanism" if kind == "mech" else kind, group=GROUPS[kind], **given
+    )
+
+
+def _settings(folder: Path, plugin: str) -> str:
+    """The folder's settings with one plugin more, the rest of the text as it is."""
+    path = folder / SETTINGS
+    if not path.exists():
+        return (
+            f'# Plugins that synthbench loads in this folder. They are run with your rights.\nplugins = ["{plugin}"]\n'
+        )
+    named = of_folder(folder)
+    before = path.read_text(encoding="utf-8")
+    after = re.sub(r"^plugins\s*=\s*\[", f'plugins = ["{plugin}", ', before, count=1, flags=re.MULTILINE)
+    if len(tomllib.loads(after).get("plugins", [])) != len(named) + 1:
+        raise UsageError(f'{os.fspath(path)} has no list of plugins that can be extended; add "{plugin}" to it first')
+    return after
