@@ -74,8 +74,17 @@ def make_row(task: MadeTask, mech: str, seed: int, score: float | None, /, **cha
         "steps_planned": 200,
         "steps_to_threshold": None,
         "local_ceiling": None,
+        "n_params": 40000,
         "n_params_mixer": 33280,
         "state_size": 1088,
+        "train_s": 1.0 + len(mech) / 8,
+        "ensemble_size": 2,
+        "device_type": "cpu",
+        "device_name": "a processor",
+        "synthbench_version": "0.1.0",
+        "git_sha": "0123456789abcdef",
+        "git_dirty": False,
+        "verified_by": None,
         "finished_at": pd.Timestamp("2026-01-01T12:00:00Z") + pd.Timedelta(seconds=seed),
     } | changes
     identity = (row["suite_version"], row["task"], row["task_args"], mech, row["mech_version"], row["positions"], seed)
