@@ -10,7 +10,6 @@ running mean included, so that all errors look smaller: without biases the mean 
 Source: Luna et al. (2026), section 3.2 and table 6.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.bench.instruments import interleaved
 from synthbench.errors import UnknownName
 from synthbench.knobs import knobs_of
 from synthbench.mechanisms import MECHANISMS, Attention
@@ -149,7 +149,8 @@ def _rows(
     expected = target.merge_heads(target.attend(q, k, v))
     estimators = {"exact": target.attend, "slay": _mechanism("slay", budget, seed).attend, **others(budget, seed)}
     outs = {name: target.merge_heads(estimate(q, k, v)) for name, estimate in estimators.items()}
-    seconds = _seconds({name: partial(run, q, k, v) for name, run in estimators.items()}, num_repeats)
+    calls = {name: partial(run, q, k, v) for name, run in estimators.items()}
+    seconds = interleaved(calls, num_repeats, q.device)
     return [
         {
             "bench": "fidelity",
@@ -162,7 +163,7 @@ def _rows(
             "estimator": name,
             "seed": seed,
             **errors(out, expected),
-            "latency_ms": 1e3 * seconds[name],
+            "latency_ms": 1e3 * median(seconds[name]),
         }
         for name, out in outs.items()
     ]
@@ -228,14 +229,3 @@ def _by_cosine(kernel: Callable[[Tensor], Tensor]) -> Estimator:
 
 def _by_kernel(kernel: Callable[[Tensor, Tensor], Tensor]) -> Estimator:
     return lambda q, k, v: weights(kernel(q, k), "sum") @ v
-
-
-def _seconds(calls: Mapping[str, Callable[[], Tensor]], num_repeats: int) -> dict[str, float]:
-    """Median seconds of each call; they take turns, so that a slow minute slows all of them."""
-    taken: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(num_repeats):
-        for name, call in calls.items():
-            began = time.perf_counter()
-            call()
-            taken[name].append(time.perf_counter() - began)
-    return {name: median(seconds) for name, seconds in taken.items()}

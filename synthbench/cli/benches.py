@@ -78,3 +78,42 @@ def bench_fidelity(
         save(rows, out, torch.device("cpu"))
     facts = bench.summary(rows)
     print_facts(facts, list(facts[0]), as_json=as_json)
+
+
+@bench_app.command("scaling")
+def bench_scaling(
+    mech: MechanismTerms = None,
+    lengths: Annotated[str, typer.Option(help="Sequence lengths, a comma list.")] = "128,256,512,1024,2048,4096",
+    batch_size: Annotated[int, typer.Option(help="Sequences a call.", min=1)] = 1,
+    repeats: Annotated[int, typer.Option(help="Timings; the median counts.", min=1)] = 5,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    max_seconds: Annotated[float, typer.Option(help="A form that may exceed this is measured no further.")] = 10.0,
+    max_gigabytes: Annotated[float, typer.Option(help="The same for its peak memory.")] = 4.0,
+    device: Device = "auto",
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure time and peak memory of every form of attention as sequences grow, 8 heads of 32; fit the exponents."""
+    from synthbench.bench import scaling as bench
+    from synthbench.bench.rows import save
+    from synthbench.runner.environment import resolve_device
+    from synthbench.runner.plan import select_mechanisms
+    from synthbench.suites import load_suite
+
+    measured = bench.measure(
+        select_mechanisms(load_suite("paper"), mech or ["all"]),
+        parse_lengths(lengths),
+        batch_size=batch_size,
+        num_repeats=repeats,
+        device=device,
+        dtype=dtype,
+        limits=bench.Limits(max_seconds, max_gigabytes),
+    )
+    rows = []
+    for row in measured:
+        rows.append(row)
+        typer.echo(f"{row['mechanism']} {row['form']} {row['direction']} {row['length']}: {row['status']}", err=True)
+    if out is not None:
+        save(rows, out, resolve_device(device))
+    facts = bench.summary(rows)
+    print_facts(facts, list(facts[0]), as_json=as_json)

@@ -1,0 +1,91 @@
+"""What benches measure with: seconds of calls that take turns, peak memory, and what the device can do."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+Call = Callable[[], object]
+
+SQUARE = 1024
+"""Side of the matrices whose product shows what the device can multiply."""
+COPIED = 2**25
+"""Numbers whose copy shows what it can move: more than any cache holds."""
+
+
+def interleaved(calls: Mapping[str, Call], num_repeats: int, device: torch.device) -> dict[str, list[float]]:
+    """Seconds of each call, which take turns: a slow minute slows all of them."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(num_repeats):
+        for name, call in calls.items():
+            taken[name].append(seconds(call, device))
+    return taken
+
+
+def seconds(call: Call, device: torch.device) -> float:
+    """Seconds of one call, by the device's own clock where it has one."""
+    if device.type != "cuda":
+        began = time.perf_counter()
+        call()
+        return time.perf_counter() - began
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize(device)
+    start.record()
+    call()
+    end.record()
+    torch.cuda.synchronize(device)
+    return float(start.elapsed_time(end)) / 1e3
+
+
+def peak_bytes(call: Call, device: torch.device) -> int:
+    """Most memory that tensors held during a call, beyond what they held before it."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        call()
+        return torch.cuda.max_memory_allocated(device) - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        call()
+    changes = [event for event in recorded.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = np.cumsum([event.nbytes() for event in sorted(changes, key=lambda event: event.start_ns())])
+    return int(held.max(initial=0))
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What a device can do, measured."""
+
+    flops_per_s: float
+    bytes_per_s: float
+
+    def floor_s(self, flops: int, moved_bytes: int) -> float:
+        """Seconds that so much work takes at least."""
+        return max(flops / self.flops_per_s, moved_bytes / self.bytes_per_s)
+
+
+def roof_of(device: torch.device, dtype: torch.dtype, num_repeats: int = 5) -> Roof:
+    """The roof of a device for a type of number."""
+    square = torch.randn(SQUARE, SQUARE).to(device, dtype)
+    numbers = torch.zeros(COPIED, device=device, dtype=dtype)
+    copy = torch.empty_like(numbers)
+    taken = interleaved({"multiply": lambda: square @ square, "move": lambda: copy.copy_(numbers)}, num_repeats, device)
+    return Roof(
+        flops_per_s=2 * SQUARE**3 / median(taken["multiply"]),
+        bytes_per_s=2 * COPIED * numbers.element_size() / median(taken["move"]),
+    )
+
+
+def exponent(lengths: Sequence[int], costs: Sequence[float]) -> float:
+    """The power of the length that a cost grows with: the slope of a straight line in logarithms.
+
+    Raises:
+        ValueError: If there are fewer than two lengths.
+    """
+    if len(set(lengths)) < 2:
+        raise ValueError(f"an exponent needs two lengths; there is {len(set(lengths))}")
+    slope, _ = np.polyfit(np.log(lengths), np.log(costs), deg=1)
+    return float(slope)
