@@ -13,9 +13,12 @@ from synthbench import __version__
 from synthbench.cli.benches import bench_app
 from synthbench.cli.care import doctor, store_app
 from synthbench.cli.listing import list_app, show
-from synthbench.cli.reporting import report
+from synthbench.cli.plugins import check, new
+from synthbench.cli.reporting import export, report
 from synthbench.cli.running import run, status
-from synthbench.errors import SynthbenchError
+from synthbench.cli.sharing import compare, submit, verify
+from synthbench.errors import SynthbenchError, UnknownName
+from synthbench.plugins import hint_for
 
 app = typer.Typer(
     name="synthbench",
@@ -25,7 +28,7 @@ app = typer.Typer(
     add_completion=True,
 )
 app.add_typer(list_app, name="list")
-for command in (show, run, status, report, doctor):
+for command in (show, run, status, report, export, compare, verify, submit, doctor, new, check):
     app.command()(command)
 app.add_typer(bench_app, name="bench")
 app.add_typer(store_app, name="store")
@@ -36,7 +39,8 @@ def main() -> None:
     try:
         app()
     except SynthbenchError as problem:
-        typer.echo(f"synthbench: {problem}", err=True)
+        hint = hint_for(problem.name) if isinstance(problem, UnknownName) else ""
+        typer.echo(f"synthbench: {problem}{hint}", err=True)
         sys.exit(problem.exit_code)
 
 

@@ -63,7 +63,7 @@ class Pool(Executor):
             while (waiting and not stop.is_set()) or running:
                 while waiting and len(running) < 2 * self.num_workers and not stop.is_set():
                     job, number = waiting.popleft()
-                    log = log_of(circumstances.results, job.cell.run_id(job.missing[0]))
+                    log = log_of(circumstances.results, job.cell.run_id((*job.missing, *job.untuned)[0]))
                     begun = pool.schedule(_execute, args=[job, circumstances, number, log], timeout=self.timeout_s)
                     running[begun] = job, number
                 if stop.is_set():

@@ -1,0 +1,160 @@
+"""``synthbench verify``, ``submit`` and ``compare``: rows that others made, or are to believe."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from synthbench.cli.options import AsJson, BlockTerm, Device, MechanismTerms, PositionsTerm, Results, SuiteName
+from synthbench.cli.output import print_facts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def verify(
+    rows: Annotated[Path, typer.Argument(help="A store's folder, a .parquet file of rows or a .tar.gz bundle.")],
+    fraction: Annotated[float, typer.Option(help="Share of the rows to run again; at least one row.")] = 0.05,
+    salt: Annotated[str, typer.Option(help="Draws another sample; choose it after the rows were handed in.")] = "",
+    limit: Annotated[int | None, typer.Option(help="Sample at most so many rows.")] = None,
+    device: Device = "auto",
+    workers: Annotated[int | None, typer.Option(help="Worker processes; one a core if left out.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds after which a re-run is killed.")] = 600.0,
+    plugin: Annotated[
+        list[str] | None, typer.Option("--plugin", help="File or module that has the mechanisms; it is run.")
+    ] = None,
+    run_plugin: Annotated[
+        bool, typer.Option("--run-plugin", help="Run the plugin that the bundle brings: somebody else's code.")
+    ] = False,
+    into: Annotated[
+        Path | None, typer.Option(help="If nothing is wrong, add the rows to this store and record who verified which.")
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="Who verifies; with --into.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check all rows, run a sample of them again and compare; exit 1 unless all that was run again came out the same.
+
+    The rows' own hash chooses the sample. On the same kind of CPU with the same versions every bit must agree.
+    """
+    from synthbench.runner.submission import receive
+    from synthbench.runner.verify import Sampling
+
+    found = receive(
+        rows,
+        Sampling(fraction, salt, limit, device, timeout, workers, tuple(plugin or ())),
+        runs_plugin=run_plugin,
+        into=into,
+        by=by,
+        on_plan=lambda number: typer.echo(f"running {number} rows again", err=True),
+    )
+    facts = [{**dataclasses.asdict(rerun), "difference": rerun.difference} for rerun in found.reruns]
+    if as_json:
+        typer.echo(json.dumps({**dataclasses.asdict(found), "reruns": facts, "ok": found.ok}, indent=1))
+    else:
+        for name, fault in found.faults:
+            typer.echo(f"wrong: {name}: {fault}")
+        for name, reason in found.unverifiable.items():
+            typer.echo(f"cannot be verified: {name}: {reason}")
+        columns = ["run_id", "task", "mechanism", "seed", "recorded", "again", "difference", "verdict", "detail"]
+        print_facts(facts, columns, as_json=False)
+    typer.echo(found.summary(), err=True)
+    raise typer.Exit(0 if found.ok else 1)
+
+
+def submit(
+    mech: MechanismTerms = None,
+    suite: SuiteName = "core-mini",
+    block: BlockTerm = None,
+    positions: PositionsTerm = None,
+    results: Results = Path("results"),
+    out: Annotated[Path, typer.Option(help="Folder or .tar.gz to write.")] = Path("submission.tar.gz"),
+    plugin: Annotated[
+        Path | None, typer.Option("--plugin", help="File that has the mechanisms; it is run, and goes along.")
+    ] = None,
+    package: Annotated[str | None, typer.Option(help="Package that has the mechanisms, pinned: my-idea==1.0.")] = None,
+    device: Annotated[
+        str, typer.Option(help="Rows of which device: cpu or cuda; auto if there are of one only.")
+    ] = "auto",
+) -> None:
+    """Bundle the rows of a suite for some mechanisms, if none is missing; exit 1 and say which if one is."""
+    from synthbench.runner.run import Request
+    from synthbench.runner.submission import submit as submit_rows
+
+    request = Request(
+        suite=suite,
+        mechanisms=tuple(mech or ()),
+        block=block,
+        positions=positions,
+        device=device,
+        results=results,
+        plugins=[str(plugin)] if plugin else [],
+    )
+    submission = submit_rows(request, out, plugin=plugin, package=package)
+    for problem in submission.problems:
+        typer.echo(problem)
+    if submission.manifest is None:
+        typer.echo(f"nothing was written; {len(submission.problems)} problems", err=True)
+        raise typer.Exit(1)
+    typer.echo(out)
+    typer.echo(f"{submission.manifest.num_rows} rows, digest {submission.manifest.digest}", err=True)
+
+
+def compare(
+    first: Annotated[str, typer.Argument(help="A mechanism, the folder of a store or the begin of a commit.")],
+    second: Annotated[str, typer.Argument(help="Another of the same kind.")],
+    suite: Annotated[str, typer.Option("--suite", help="The suite whose rows are compared.")] = "paper",
+    suite_version: Annotated[str | None, typer.Option(help="Its version; the newest if left out.")] = None,
+    mech: Annotated[
+        list[str] | None, typer.Option("--mech", help="Only this mechanism, where stores or commits are compared.")
+    ] = None,
+    results: Results = Path("results"),
+    fail_below: Annotated[
+        float | None,
+        typer.Option(help="Exit 1 if the whole interval of the mean difference, second less first, lies below this."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two sides run by run: differences of skill, second less first, with intervals and paired tests.
+
+    Stores are two folders; mechanisms and commits are looked up in one, --results.
+    """
+    from synthbench.errors import UsageError
+    from synthbench.reports.compare import compare as compare_sides
+    from synthbench.reports.compare import sides
+
+    if fail_below is not None and not math.isfinite(fail_below):
+        raise UsageError(f"--fail-below is {fail_below}; allowed: a number such as -0.02")
+    found = compare_sides(*sides(first, second, results, _rows), suite, suite_version, mechanisms=mech)
+    if as_json:
+        typer.echo(json.dumps(_strict(found.as_facts()), indent=1))
+    else:
+        facts = [dataclasses.asdict(one) for one in found.tasks]
+        same = [name for name in ("mechanism", "block", "positions") if len({fact[name] for fact in facts}) == 1]
+        columns = [name for name in facts[0] if name not in same]
+        print_facts(facts, columns, as_json=False)
+        typer.echo(found.summary())
+    if fail_below is not None and found.is_below(fail_below):
+        typer.echo(f"the mean difference lies below {fail_below:g}", err=True)
+        raise typer.Exit(1)
+
+
+def _rows(results: Path) -> "pd.DataFrame":
+    from synthbench.results import Store
+
+    store = Store.open(results, create=False)
+    rows = store.runs()
+    for file in store.quarantined:
+        typer.echo(f"left out: {file.file}: {file.reason}", err=True)
+    return rows
+
+
+def _strict(value: Any) -> Any:
+    """The same with null for NaN, which JSON has not."""
+    if isinstance(value, dict):
+        return {name: _strict(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(one) for one in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

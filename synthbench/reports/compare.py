@@ -1,0 +1,264 @@
+"""Two mechanisms, two stores or two commits against each other, run by run.
+
+A run of one side is paired with the run of the other that saw the same sequences: same task at the same size and
+version, same seed, and the same mechanism, block and positions as far as these are not what is compared. A difference
+is the second side's skill less the first's; a run without a score counts as one at the floor.
+"""
+
+import math
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.reports.aggregates import Interval, intervals, mean, probability_of_improvement
+from synthbench.reports.selection import TASK_KEY, select
+from synthbench.reports.separation import SMALLEST_GAP
+from synthbench.reports.statistics import NO_ROWS, holm, paired_p
+
+_COMMIT = re.compile(r"[0-9a-f]{7,40}")
+
+Kind = Literal["mechanism", "store", "commit"]
+"""What is compared; stores and commits are compared mechanism by mechanism."""
+
+
+@dataclass(frozen=True)
+class PairedTask:
+    """One task, of one mechanism where both sides have several."""
+
+    task: str
+    length: int
+    mechanism: str
+    """Empty where two mechanisms are compared."""
+    block: str
+    positions: str
+    first: float
+    """Mean skill."""
+    second: float
+    difference: float
+    """Second less first."""
+    low: float
+    """Lower end of the 95 % t-interval of the difference over seeds; NaN below two seeds."""
+    high: float
+    p: float
+    """Of the paired t test over seeds, Holm-adjusted over all tasks of the comparison."""
+    num_seeds: int
+    num_failed: int
+    """Runs without a score, on both sides."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The second side against the first. Skills are fractions, 0 at the floor and 1 at the ceiling."""
+
+    first: str
+    second: str
+    suite: str
+    suite_version: str
+    tasks: tuple[PairedTask, ...]
+    mean_difference: Interval | None
+    """Over all tasks and common seeds, with the 95 % interval over resampled tasks and seeds; None below two seeds."""
+    improvement: float
+    """Chance that a run of the second side beats one of the first on a task drawn at random."""
+    num_seeds: int
+    """Seeds that every task has on both sides: what the mean is taken over."""
+    num_unpaired: int
+    """Rows of either side without a partner."""
+    num_left_out: int
+    """Tasks whose floor and ceiling are too near to each other for a skill."""
+
+    def is_below(self, limit: float) -> bool:
+        """Whether the whole interval of the mean difference lies below a limit.
+
+        So -0.02 asks: is it certain that more than 0.02 was lost? A bad draw of seeds does not suffice.
+
+        Raises:
+            UsageError: If there is no interval.
+        """
+        if self.mean_difference is None:
+            raise UsageError(f"no interval: {self.num_seeds} seeds are common to all tasks; needed: 2 and more")
+        return self.mean_difference.high < limit
+
+    def as_facts(self) -> dict[str, Any]:
+        """Everything by name, for JSON."""
+        interval = None if self.mean_difference is None else self.mean_difference._asdict()
+        return {**asdict(self), "mean_difference": interval}
+
+    def summary(self) -> str:
+        """The whole in one or two sentences."""
+        if self.mean_difference is None:
+            mean_difference = "no interval below two common seeds"
+        else:
+            value, low, high = self.mean_difference
+            mean_difference = f"{value:+.4f} ({low:+.4f} to {high:+.4f})"
+        return (
+            f"{self.second} less {self.first}, suite {self.suite} {self.suite_version}: mean difference of skill "
+            f"{mean_difference} over {len(self.tasks)} tasks and {self.num_seeds} seeds; probability of improvement "
+            f"{self.improvement:.3f}. {self.num_unpaired} rows have no partner; {self.num_left_out} tasks have a gap "
+            "between floor and ceiling too small for a skill."
+        )
+
+
+class Side(NamedTuple):
+    """What one of two names means."""
+
+    name: str
+    kind: Kind
+    rows: pd.DataFrame
+
+
+def sides(first: str, second: str, results: Path, read: Callable[[Path], pd.DataFrame]) -> tuple[Side, Side]:
+    """What two names mean, each looked up as a store, then as a mechanism, then as the begin of a commit.
+
+    Args:
+        first: The folder of a store, or a mechanism or a commit with rows in ``results``.
+        second: Another of the same kind.
+        results: The store of mechanisms and commits.
+        read: Gives the rows of a store.
+
+    Raises:
+        UnknownName: If a name is none of these.
+        UsageError: If the two are of different kinds, or the same.
+        StoreError: If a store cannot be read.
+    """
+    if first == second:
+        raise UsageError(f"both sides are {first!r}; name two")
+    are_stores = [(Path(name) / "store.json").is_file() for name in (first, second)]
+    own = pd.DataFrame() if all(are_stores) else read(results)
+    one, other = (
+        Side(name, "store", read(Path(name))) if is_store else _in_store(name, own)
+        for name, is_store in zip((first, second), are_stores, strict=True)
+    )
+    if one.kind != other.kind:
+        raise UsageError(
+            f"{first!r} is a {one.kind} and {second!r} a {other.kind}; compare two mechanisms, stores or commits"
+        )
+    return one, other
+
+
+def compare(
+    first: Side,
+    second: Side,
+    suite: str,
+    suite_version: str | None = None,
+    *,
+    mechanisms: Collection[str] | None = None,
+) -> Comparison:
+    """Pair the runs of two sides and compare their skills.
+
+    Args:
+        first: The side to start from.
+        second: The other, of the same kind.
+        suite: The suite whose rows are compared.
+        suite_version: Its version; the newest of the first side if None.
+        mechanisms: Only these; all if None.
+
+    Raises:
+        UnknownName: If a side has no full row of the suite or of its version.
+        UsageError: If no run of one side has a partner in the other.
+    """
+    chosen = select(first.rows, suite, suite_version, mechanisms=mechanisms)
+    other = select(second.rows, suite, chosen.suite_version, mechanisms=mechanisms)
+    unit = [*([] if first.kind == "mechanism" else ["mech"]), "block", "positions", *TASK_KEY, "task_version"]
+    by = [*unit, "seed"]
+    columns = [*by, "status", "skill", "floor", "ceiling"]
+    paired = chosen.rows[columns].merge(other.rows[columns], on=by, suffixes=("", "_other"))
+    if paired.empty:
+        raise UsageError(_nothing_pairs(chosen.rows, other.rows, first.name, second.name, by))
+    num_unpaired = len(chosen.rows) + len(other.rows) - 2 * len(paired)
+    has_skill = (paired["ceiling"] - paired["floor"]) >= SMALLEST_GAP
+    measured = [dict(zip(unit, key, strict=True)) | {"runs": runs} for key, runs in _groups(paired[has_skill], unit)]
+    if not measured:
+        raise UsageError("floor and ceiling are too near to each other in every task that both sides have")
+    skills = [(_skills(one["runs"], ""), _skills(one["runs"], "_other")) for one in measured]
+    adjusted = holm(np.array([paired_p(before, after) for before, after in skills]))
+    seeds = sorted(set.intersection(*(set(before) for before, _ in skills)))
+    before, after = (
+        np.array([[side[seed] for seed in seeds] for side in column]).reshape(len(measured), len(seeds))
+        for column in zip(*skills, strict=True)
+    )
+    return Comparison(
+        first=first.name,
+        second=second.name,
+        suite=suite,
+        suite_version=chosen.suite_version,
+        tasks=tuple(
+            _paired_task(one, *of_task, float(p)) for one, of_task, p in zip(measured, skills, adjusted, strict=True)
+        ),
+        mean_difference=_mean_difference(before, after),
+        improvement=probability_of_improvement(after, before) if seeds else math.nan,
+        num_seeds=len(seeds),
+        num_unpaired=num_unpaired,
+        num_left_out=len(_groups(paired[~has_skill], unit)),
+    )
+
+
+def _in_store(name: str, rows: pd.DataFrame) -> Side:
+    of_mechanism = rows[rows["mech"] == name]
+    if len(of_mechanism):
+        return Side(name, "mechanism", of_mechanism)
+    commits = {sha for sha in rows["git_sha"].dropna().unique() if _COMMIT.fullmatch(name) and sha.startswith(name)}
+    if len(commits) > 1:
+        raise UsageError(f"commit {name!r} is the begin of {', '.join(sorted(commits))}; write more of it")
+    if commits:
+        return Side(name, "commit", rows[rows["git_sha"].isin(commits)])
+    raise UnknownName("store, or mechanism or commit with rows", name, {*rows["mech"], *rows["git_sha"].dropna()})
+
+
+def _groups(rows: pd.DataFrame, by: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
+    return list(rows.groupby(by, observed=True))
+
+
+def _skills(runs: pd.DataFrame, suffix: str) -> dict[int, float]:
+    """Skill by seed; a run without a score is one at the floor."""
+    skill = runs[f"skill{suffix}"].where(runs[f"status{suffix}"] == "ok", 0.0).fillna(0.0)
+    return {int(seed): float(value) for seed, value in zip(runs["seed"], skill, strict=True)}
+
+
+def _paired_task(one: dict[str, Any], before: dict[int, float], after: dict[int, float], p: float) -> PairedTask:
+    # An estimate of the differences has the interval that an estimate of scores has.
+    difference = replace(NO_ROWS, scores={seed: after[seed] - before[seed] for seed in before})
+    runs: pd.DataFrame = one["runs"]
+    low, high = difference.interval
+    return PairedTask(
+        task=one["task"],
+        length=one["seq_len"],
+        mechanism=one.get("mech", ""),
+        block=one["block"],
+        positions=one["positions"],
+        first=float(np.mean(list(before.values()))),
+        second=float(np.mean(list(after.values()))),
+        difference=difference.mean,
+        low=low,
+        high=high,
+        p=p,
+        num_seeds=difference.n,
+        num_failed=int((runs["status"] != "ok").sum() + (runs["status_other"] != "ok").sum()),
+    )
+
+
+def _mean_difference(
+    before: Float[np.ndarray, "tasks seeds"], after: Float[np.ndarray, "tasks seeds"]
+) -> Interval | None:
+    if before.shape[1] < 2:
+        return None
+    generator = np.random.Generator(np.random.Philox(0))
+    return intervals((after - before)[None], mean, generator, over_tasks=True)[0]
+
+
+def _nothing_pairs(
+    first: pd.DataFrame, second: pd.DataFrame, first_name: str, second_name: str, by: Sequence[str]
+) -> str:
+    """Name the first column in which the two sides have nothing in common."""
+    for column in by:
+        values, others = set(first[column]), set(second[column])
+        if not values & others:
+            shown = [", ".join(sorted(map(str, some))[:5]) for some in (values, others)]
+            return f"nothing pairs: {column} is {shown[0]} in {first_name!r} and {shown[1]} in {second_name!r}"
+    return f"nothing pairs: no run of {first_name!r} and {second_name!r} agrees in all of {', '.join(by)}"
