@@ -4,12 +4,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 Call = Callable[[], object]
+T = TypeVar("T")
 
 SQUARE = 1024
 """Side of the matrices whose product shows what the device can multiply."""
@@ -53,6 +55,18 @@ def peak_bytes(call: Call, device: torch.device) -> int:
     changes = [event for event in recorded.profiler.kineto_results.events() if event.name() == "[memory]"]
     held = np.cumsum([event.nbytes() for event in sorted(changes, key=lambda event: event.start_ns())])
     return int(held.max(initial=0))
+
+
+def unless_out_of_memory(call: Callable[[], T]) -> T | None:
+    """What a call returns, or None if the memory does not suffice."""
+    try:
+        return call()
+    except (torch.OutOfMemoryError, MemoryError):
+        return None
+    except RuntimeError as problem:
+        if "can't allocate memory" not in str(problem):  # what PyTorch raises on a CPU
+            raise
+        return None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,15 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from synthbench.bench.instruments import Roof, exponent, interleaved, peak_bytes, roof_of
+from synthbench.bench.instruments import (
+    Call,
+    Roof,
+    exponent,
+    interleaved,
+    peak_bytes,
+    roof_of,
+    unless_out_of_memory,
+)
 from synthbench.bench.published import per_node_chunks, prefix_sums
 from synthbench.errors import UsageError
 from synthbench.mechanisms import MECHANISMS, _linear, _scores, _streaming
@@ -55,7 +63,9 @@ class Form:
 
 
 @dataclass(frozen=True)
-class _Setting:
+class Setting:
+    """What a form is called on."""
+
     direction: str
     length: int
     batch_size: int
@@ -81,23 +91,32 @@ def measure(
         UnknownName: If a mechanism or an argument does not exist.
         UsageError: If the device or the type is not allowed.
     """
-    target = resolve_device(device)
-    if dtype not in DTYPES:
-        raise UsageError(f"dtype is {dtype!r}; allowed: {', '.join(DTYPES)}")
+    target, kind = resolve_device(device), dtype_of(dtype)
     threads_before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        roof = roof_of(target, DTYPES[dtype])
+        roof = roof_of(target, kind)
         for name, arguments in mechanisms.items():
             for direction in DIRECTIONS:
                 excluded: dict[str, str] = {}
                 for length in sorted(lengths):
-                    setting = _Setting(direction, length, batch_size, target, DTYPES[dtype])
-                    forms = forms_of(_built(name, arguments, setting))
+                    setting = Setting(direction, length, batch_size, target, kind)
+                    forms = forms_of(built(name, arguments, setting))
                     for row in _rows(forms, setting, num_repeats, limits, roof, excluded):
                         yield {"bench": "scaling", "mechanism": name, **row}
     finally:
         torch.set_num_threads(threads_before)
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """The type of number with a name.
+
+    Raises:
+        UsageError: If it is not allowed.
+    """
+    if name not in DTYPES:
+        raise UsageError(f"dtype is {name!r}; allowed: {', '.join(DTYPES)}")
+    return DTYPES[name]
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -161,7 +180,8 @@ def forms_of(unit: Mechanism) -> list[Form]:
     return forms
 
 
-def _built(name: str, arguments: Mapping[str, Any], setting: _Setting) -> Mechanism:
+def built(name: str, arguments: Mapping[str, Any], setting: Setting) -> Mechanism:
+    """A mechanism of the measured width, for sequences of the setting's length."""
     generator = torch.Generator().manual_seed(0)
     unit = MECHANISMS[name](
         model_dim=MODEL_DIM, num_heads=NUM_HEADS, max_length=setting.length, generator=generator, **arguments
@@ -171,20 +191,15 @@ def _built(name: str, arguments: Mapping[str, Any], setting: _Setting) -> Mechan
 
 def _rows(
     forms: Sequence[Form],
-    setting: _Setting,
+    setting: Setting,
     num_repeats: int,
     limits: Limits,
     roof: Roof,
     excluded: dict[str, str],
 ) -> Iterator[dict[str, Any]]:
     """Measure the forms at one length; ``excluded`` keeps what became of those that are measured no further."""
-    inputs = _inputs(setting)
-    calls = {
-        form.name: partial(_call, form.call, inputs[form.takes], setting.direction)
-        for form in forms
-        if form.name not in excluded
-    }
-    costs = {name: _tried(call, setting.device) for name, call in calls.items()}
+    calls = {form.name: call_of(form, setting) for form in forms if form.name not in excluded}
+    costs = {name: unless_out_of_memory(partial(_cost, call, setting.device)) for name, call in calls.items()}
     fitting = {name: calls[name] for name, cost in costs.items() if cost is not None}
     taken = interleaved(fitting, num_repeats, setting.device)
     for form in forms:
@@ -203,7 +218,7 @@ def _rows(
             "head_dim": MODEL_DIM // NUM_HEADS,
             "dtype": str(setting.dtype).removeprefix("torch."),
             "status": status,
-            **_numbers(taken.get(form.name), costs.get(form.name), inputs[form.takes], setting, roof),
+            **_numbers(taken.get(form.name), costs.get(form.name), form, setting, roof),
         }
         if status != "ok":
             excluded[form.name] = "reported"
@@ -211,7 +226,8 @@ def _rows(
             excluded[form.name] = "over budget"
 
 
-def _inputs(setting: _Setting) -> dict[Takes, tuple[Tensor, ...]]:
+def inputs_of(setting: Setting) -> dict[Takes, tuple[Tensor, ...]]:
+    """Random tokens, and random queries, keys and values."""
     generator = torch.Generator().manual_seed(setting.length)
 
     def draw(*shape: int) -> Tensor:
@@ -221,33 +237,32 @@ def _inputs(setting: _Setting) -> dict[Takes, tuple[Tensor, ...]]:
     return {"layer": (draw(setting.length, MODEL_DIM),), "heads": (draw(*head), draw(*head), draw(*head))}
 
 
-def _call(form: Callable[..., Tensor], inputs: tuple[Tensor, ...], direction: str) -> None:
-    if direction == "forward":
+def call_of(form: Form, setting: Setting) -> Call:
+    """A call of a form on random inputs."""
+    inputs = inputs_of(setting)[form.takes]
+
+    def forward() -> None:
         with torch.no_grad():
-            form(*inputs)
-    else:
-        torch.autograd.backward(form(*(tensor.detach().requires_grad_() for tensor in inputs)).sum())
+            form.call(*inputs)
+
+    def forward_and_backward() -> None:
+        torch.autograd.backward(form.call(*(tensor.detach().requires_grad_() for tensor in inputs)).sum())
+
+    return forward if setting.direction == "forward" else forward_and_backward
 
 
-def _tried(call: Callable[[], None], device: torch.device) -> tuple[int, int] | None:
-    """Peak memory and floating-point operations of a call; None if it runs out of memory."""
-    try:
-        with FlopCounterMode(display=False) as counter:
-            call()
-        return peak_bytes(call, device), counter.get_total_flops()
-    except (torch.OutOfMemoryError, MemoryError):
-        return None
-    except RuntimeError as problem:
-        if "can't allocate memory" not in str(problem):  # what PyTorch raises on a CPU
-            raise
-        return None
+def _cost(call: Call, device: torch.device) -> tuple[int, int]:
+    """Peak memory and floating-point operations of a call."""
+    with FlopCounterMode(display=False) as counter:
+        call()
+    return peak_bytes(call, device), counter.get_total_flops()
 
 
 def _numbers(
     taken: Sequence[float] | None,
     cost: tuple[int, int] | None,
-    inputs: tuple[Tensor, ...],
-    setting: _Setting,
+    form: Form,
+    setting: Setting,
     roof: Roof,
 ) -> dict[str, Any]:
     names = ("median_ms", "spread", "tokens_per_s", "peak_bytes", "flops", "floor_ms", "roofline_share")
@@ -255,8 +270,8 @@ def _numbers(
         return dict.fromkeys(names)
     low, middle, high = (float(value) for value in np.quantile(taken, [0.25, 0.5, 0.75]))
     peak, flops = cost
-    width = setting.batch_size * setting.length * MODEL_DIM * inputs[0].element_size()
-    moved = width * (len(inputs) + 1) * (1 if setting.direction == "forward" else 3)
+    one = setting.batch_size * setting.length * MODEL_DIM * setting.dtype.itemsize
+    moved = one * (2 if form.takes == "layer" else 4) * (1 if setting.direction == "forward" else 3)
     floor = roof.floor_s(flops, moved)
     tokens_per_s = setting.batch_size * setting.length / middle
     numbers = (1e3 * middle, (high - low) / middle, tokens_per_s, peak, flops, 1e3 * floor, floor / middle)

@@ -117,3 +117,38 @@ def bench_scaling(
         save(rows, out, resolve_device(device))
     facts = bench.summary(rows)
     print_facts(facts, list(facts[0]), as_json=as_json)
+
+
+@bench_app.command("context")
+def bench_context(
+    mech: MechanismTerms = None,
+    gigabytes: Annotated[float, typer.Option(help="Memory that tensors may hold, in GiB.")] = 1.0,
+    longest: Annotated[int, typer.Option(help="No length beyond it is tried.", min=128)] = 2**20,
+    max_seconds: Annotated[float, typer.Option(help="No length beyond one whose call takes longer.")] = 20.0,
+    batch_size: Annotated[int, typer.Option(help="Sequences a call.", min=1)] = 1,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    device: Device = "auto",
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the longest sequence that each mechanism can take in so much memory, by trying."""
+    from synthbench.bench import context as bench
+    from synthbench.bench.rows import save
+    from synthbench.runner.environment import resolve_device
+    from synthbench.runner.plan import select_mechanisms
+    from synthbench.suites import load_suite
+
+    facts = list(
+        bench.measure(
+            select_mechanisms(load_suite("paper"), mech or ["all"]),
+            gigabytes=gigabytes,
+            longest=longest,
+            max_seconds=max_seconds,
+            batch_size=batch_size,
+            device=device,
+            dtype=dtype,
+        )
+    )
+    if out is not None:
+        save(facts, out, resolve_device(device))
+    print_facts(facts, list(facts[0]), as_json=as_json)

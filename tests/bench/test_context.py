@@ -1,0 +1,43 @@
+from typing import Any
+
+import pytest
+
+from synthbench.bench import context
+
+
+def found(mechanism: str, gigabytes: float, *, longest: int = 2**20, max_seconds: float = 1e6) -> dict[str, Any]:
+    forward, _ = context.measure(
+        {mechanism: {}},
+        gigabytes=gigabytes,
+        longest=longest,
+        max_seconds=max_seconds,
+        batch_size=1,
+        device="cpu",
+        dtype="float32",
+    )
+    return forward
+
+
+def test_what_was_found_fits_and_a_sixteenth_more_does_not() -> None:
+    budget = 2**-6
+
+    fact = found("mean", budget)
+
+    assert fact["ended"] == "memory"
+    assert 15 / 16 * budget * 2**30 < fact["peak_bytes"] * 17 / 16
+    assert fact["peak_bytes"] <= budget * 2**30
+
+
+def test_more_memory_is_a_longer_context_in_proportion_where_the_cost_is_linear() -> None:
+    small, large = found("mean", 2**-7), found("mean", 2**-5)
+
+    assert large["length"] / small["length"] == pytest.approx(4, rel=0.15)
+
+
+def test_it_says_why_it_ended() -> None:
+    assert found("identity", 1.0, longest=512)["ended"] == "longest"
+    assert found("mean", 1.0, max_seconds=0.0)["ended"] == "time"
+
+
+def test_not_even_one_token_may_fit() -> None:
+    assert found("mean", 1e-9)["length"] is None
