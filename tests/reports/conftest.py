@@ -188,3 +188,39 @@ def make_frame(one_task: MadeTask) -> Callable[..., pd.DataFrame]:
         return frame_of(one_task, scores, **changes)
 
     return make
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "\"'><img src=x onerror=alert(1)>",
+    "</style></script><svg onload=alert(1)>",
+    "javascript:alert(1)",
+    "{{ 7 * 7 }}{% raw %}",
+    "\u202egnp.exe\u2066",
+    "nul\x00 bell\x07",
+    "n" * 10_000,
+    "",
+    "   ",
+)
+
+
+@pytest.fixture(scope="session")
+def hostile_strings() -> tuple[str, ...]:
+    """What a stranger may write where a name is expected."""
+    return HOSTILE
+
+
+@pytest.fixture(scope="session")
+def hostile(make_frame: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+    """Rows in which every string is hostile, a unit or two for each kind of hostility."""
+    parts = []
+    for index, text in enumerate(HOSTILE):
+        frame = make_frame({f"mech-{index}": [0.2, 0.9], f"broken-{index}": [None, 0.3]})
+        replaced = ("mech_label", "mech_family", "mech_source", "mech_origin", "task", "task_category", "task_source")
+        extended = ("mech", "block", "positions", "mech_version", "device_name", "synthbench_version", "git_sha")
+        frame = frame.assign(**dict.fromkeys(replaced, text), **{column: frame[column] + text for column in extended})
+        arguments = {"mech_args": json.dumps({text: text}), "task_args": json.dumps([text])}
+        parts.append(frame.assign(**arguments, metrics=json.dumps({f"shortcut.{text}": 0.1})))
+    rows = pd.concat(parts, ignore_index=True).assign(suite=HOSTILE[0], suite_version=HOSTILE[1])
+    rows["error_type"] = rows["error_type"].mask(rows["status"] != "ok", HOSTILE[2])
+    return rows.assign(run_id=[f"{index:016x}" for index in range(len(rows))])

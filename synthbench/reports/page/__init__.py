@@ -1,0 +1,15 @@
+"""The leaderboard page: one HTML file that works without a network, and without JavaScript.
+
+==========================================  ====================================================================
+:mod:`~synthbench.reports.page.content`     what the page says, from the rows
+:mod:`~synthbench.reports.page.example`     a sequence of a task, drawn
+:mod:`~synthbench.reports.page.commands`    what to type to get rows again
+:mod:`~synthbench.reports.page.charts`      numbers to coordinates
+:mod:`~synthbench.reports.page.untrusted`   strings of strangers, made harmless
+:mod:`~synthbench.reports.page.render`      content and templates to text
+==========================================  ====================================================================
+"""
+
+from synthbench.reports.page.render import page
+
+__all__ = ["page"]

@@ -1,0 +1,161 @@
+"""From numbers to coordinates: what the templates draw. Everything is in units of a chart's own view box."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+BAR_WIDTH, BAR_MARGIN = 120, 8
+"""A skill of 0 is drawn at the margin, one of 1 as far from the other end; what lies beyond is drawn at the end."""
+RANKS_WIDTH = 60
+HEAT_LEVELS = 10
+
+PLOT_WIDTH, PLOT_HEIGHT = 120, 60
+MOST_POINTS = 40
+"""Points of a curve that are drawn; of more, evenly spaced ones, the last among them."""
+
+
+class Bar(NamedTuple):
+    """A number and its interval on a line."""
+
+    x: str
+    left: str
+    """Empty where there is no interval."""
+    right: str
+
+
+class Curve(NamedTuple):
+    """A mean over steps with a band around it."""
+
+    line: str
+    """Path of the mean."""
+    band: str
+    """Path around the band; empty where there is none."""
+    floor: str
+    """Height of the floor's line; empty where there is none, as for a loss."""
+    ceiling: str
+    metric: str
+    last: float
+    """Mean at the last step."""
+    last_step: int
+    num_seeds: int
+
+
+class Lines(NamedTuple):
+    """Skill against the multiple of the training."""
+
+    paths: tuple[str, ...]
+    """One a task."""
+    mean: str
+    """Path of their mean; empty if no task has all multiples."""
+    means: dict[int, float]
+    """By multiple."""
+
+
+def bar(skill: float, low: float, high: float) -> Bar | None:
+    """Draw a skill with its interval; None without a skill."""
+    if math.isnan(skill):
+        return None
+    if math.isnan(low) or math.isnan(high):
+        return Bar(_x(skill), "", "")
+    return Bar(_x(skill), _x(low), _x(high))
+
+
+def rank_bar(rank: int, low: int, high: int, num_ranked: int) -> Bar:
+    """Draw a rank and its interval, each rank with a place of its own, from the first to the last."""
+    place = RANKS_WIDTH / num_ranked
+    return Bar(_short(place * (rank - 0.5)), _short(place * (low - 1)), _short(place * high))
+
+
+def heat(skill: float) -> str:
+    """The level of a skill's colour, 0 at the floor and below; empty without a skill."""
+    return "" if math.isnan(skill) else str(round(HEAT_LEVELS * _inside(skill)))
+
+
+def lines(skills: Sequence[Mapping[int, float]]) -> Lines:
+    """Draw skills at several multiples of the training, one line a task, and their mean.
+
+    Args:
+        skills: By multiple, 1 among them; each line may lack some, the mean is of those that have all.
+    """
+    factors = sorted({factor for one in skills for factor in one})
+    span = math.log2(factors[-1]) or 1.0
+
+    def path(values: Mapping[int, float]) -> str:
+        points = [(factor, value) for factor, value in sorted(values.items()) if not math.isnan(value)]
+        return "M" + "L".join(f"{PLOT_WIDTH * math.log2(f) / span:.0f} {_y(value)}" for f, value in points)
+
+    whole = [one for one in skills if all(not math.isnan(one.get(factor, math.nan)) for factor in factors)]
+    means = {factor: math.fsum(one[factor] for one in whole) / len(whole) for factor in factors} if whole else {}
+    return Lines(tuple(path(one) for one in skills), path(means) if means else "", means)
+
+
+def curve(
+    steps: Sequence[int],
+    means: Sequence[float],
+    deviations: Sequence[float],
+    *,
+    metric: str,
+    num_seeds: int,
+    bounds: tuple[float, float] | None,
+) -> Curve | None:
+    """Draw a learning curve: its mean, and one standard deviation around it.
+
+    Args:
+        steps: Steps of the points, growing.
+        means: Means over seeds.
+        deviations: Standard deviations over seeds; NaN where there is one seed.
+        metric: What the means are of.
+        num_seeds: How many seeds they are of.
+        bounds: Floor and ceiling of an accuracy, which is drawn from 0 to 1; None for what has none, drawn from 0 to
+            its largest.
+
+    Returns:
+        None if there is no finite point.
+    """
+    points = [
+        (step, mean, 0.0 if math.isnan(deviation) else deviation)
+        for step, mean, deviation in zip(steps, means, deviations, strict=True)
+        if math.isfinite(mean)
+    ]
+    if not points:
+        return None
+    shown = _thinned(points)
+    last_step, last, _ = points[-1]
+    top = 1.0 if bounds else max(mean + deviation for _, mean, deviation in points) or 1.0
+    xs = [f"{PLOT_WIDTH * step / max(1, last_step):.0f}" for step, _, _ in shown]
+    upper = [f"{x} {_y((mean + deviation) / top)}" for x, (_, mean, deviation) in zip(xs, shown, strict=True)]
+    lower = [f"{x} {_y((mean - deviation) / top)}" for x, (_, mean, deviation) in zip(xs, shown, strict=True)]
+    line = [f"{x} {_y(mean / top)}" for x, (_, mean, _) in zip(xs, shown, strict=True)]
+    has_band = any(deviation > 0 for _, _, deviation in shown)
+    return Curve(
+        line="M" + "L".join(line),
+        band="M" + "L".join([*upper, *reversed(lower)]) + "Z" if has_band else "",
+        floor=_y(bounds[0]) if bounds else "",
+        ceiling=_y(bounds[1]) if bounds else "",
+        metric=metric,
+        last=last,
+        last_step=last_step,
+        num_seeds=num_seeds,
+    )
+
+
+def _thinned(points: list[tuple[int, float, float]]) -> list[tuple[int, float, float]]:
+    if len(points) <= MOST_POINTS:
+        return points
+    return [points[round(index * (len(points) - 1) / (MOST_POINTS - 1))] for index in range(MOST_POINTS)]
+
+
+def _x(skill: float) -> str:
+    return _short(min(max(BAR_MARGIN + skill * (BAR_WIDTH - 2 * BAR_MARGIN), 0.0), float(BAR_WIDTH)))
+
+
+def _short(coordinate: float) -> str:
+    return f"{coordinate:.1f}".removesuffix(".0")
+
+
+def _y(share: float) -> str:
+    return "" if math.isnan(share) else f"{PLOT_HEIGHT * (1 - _inside(share)):.0f}"
+
+
+def _inside(share: float) -> float:
+    return min(max(share, 0.0), 1.0)

@@ -1,0 +1,74 @@
+"""What to type to get rows again. Names and arguments come from rows, so each is quoted for a shell, or refused."""
+
+import json
+import re
+import shlex
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from synthbench.registry import NAME
+
+_ARGUMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VALUE = re.compile(r"[A-Za-z0-9_.+-]+")
+
+
+def run_command(
+    suite: str,
+    seeds: Collection[int],
+    *,
+    task: str | None = None,
+    mechanism: str | None = None,
+    block: str | None = None,
+    positions: str | None = None,
+) -> str | None:
+    """The command that trains again, into a folder of its own; None if the rows name what no command line takes.
+
+    Args:
+        suite: Name of the suite.
+        seeds: Root seeds.
+        task: Name of a task; all of the suite if None.
+        mechanism: What :func:`mechanism_term` gave; those of the suite if None.
+        block: Name of the block; the suite's if None.
+        positions: Name of the position encoding; the suite's if None.
+    """
+    named = {"suite": suite, "task": task, "block": block, "positions": positions}
+    if any(value is not None and not NAME.fullmatch(value) for value in named.values()):
+        return None
+    options = {**named, "mech": mechanism, "seeds": seed_ranges(seeds), "results": "again"}
+    return _command("run", options)
+
+
+def report_command(suite: str, version: str, seeds: Collection[int], mechanisms: Collection[str]) -> str | None:
+    """The command that makes a report of these rows; None if the rows name what no command line takes."""
+    if not all(NAME.fullmatch(one) for one in (suite, *mechanisms)):
+        return None
+    options = {"suite": suite, "suite-version": version, "mech": ",".join(mechanisms), "seeds": seed_ranges(seeds)}
+    return _command("report", options)
+
+
+def mechanism_term(name: str, arguments: str) -> str | None:
+    """How a command line names a mechanism with the arguments of a row: ``slay:R=2,P=32``; None if it cannot."""
+    given: Any = json.loads(arguments)
+    if not NAME.fullmatch(name) or not isinstance(given, dict):
+        return None
+    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given.items()}
+    if not all(_ARGUMENT.fullmatch(key) and _VALUE.fullmatch(text) for key, text in texts.items()):
+        return None
+    pieces = ",".join(f"{key}={text}" for key, text in texts.items())
+    return f"{name}:{pieces}" if pieces else name
+
+
+def seed_ranges(seeds: Iterable[int]) -> str:
+    """Seeds as the command line reads them: ``42-44,50``."""
+    ranges: list[list[int]] = []
+    for seed in sorted(set(seeds)):
+        if ranges and seed == ranges[-1][1] + 1:
+            ranges[-1][1] = seed
+        else:
+            ranges.append([seed, seed])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def _command(command: str, options: Mapping[str, str | None]) -> str:
+    given = [piece for name, value in options.items() if value is not None for piece in (f"--{name}", value)]
+    return shlex.join(["synthbench", command, *given])

@@ -1,0 +1,88 @@
+"""A sequence of a task, drawn: inputs, and below those that are scored the answers."""
+
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.registry import version_of
+from synthbench.tasks import IGNORE, TASKS, sized
+
+LONGEST = 512
+"""Tokens of a sequence that is drawn; arguments come from rows, and nobody looks at more."""
+_FIRST, _LAST = 40, 100
+"""Of a longer sequence than both together, so many tokens at either end are shown: answers stand late."""
+_SEED = 0
+
+
+class Token(NamedTuple):
+    """A token, and what is to be predicted there."""
+
+    input: int
+    target: int | None
+    """None where nothing is scored."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One sequence in up to two pieces."""
+
+    pieces: tuple[tuple[Token, ...], ...]
+    num_hidden: int
+    """Tokens between the pieces."""
+    length: int
+    vocab_size: int
+    is_bottleneck: bool
+    """Whether all answers are read from the last position."""
+
+
+class Description(NamedTuple):
+    """What the task's own code says, where it is at hand in the version that the rows were made with."""
+
+    summary: str
+    """First sentences of its documentation."""
+    not_tested: str
+    """What a high score does not show; may be empty."""
+    example: Example | None
+
+
+def describe(name: str, version: str, arguments: str) -> Description | None:
+    """What the code of a task says of it, and a sequence at some arguments.
+
+    Args:
+        name: The name in a row.
+        version: The version in the row.
+        arguments: The row's arguments with the length, as JSON.
+
+    Returns:
+        None if no such task is at hand in this version, or it does not take the arguments: rows come from anywhere.
+    """
+    if name not in TASKS or version_of(TASKS[name]) != version:
+        return None
+    given = json.loads(arguments)
+    if not isinstance(given, dict):
+        return None
+    try:
+        at_size = sized(name, given)
+        task = TASKS[name](**at_size.knobs)
+        if at_size.length > LONGEST:
+            return None
+        batch = task.sample(np.random.Generator(np.random.Philox(_SEED)), 1, at_size.length)
+    except (UnknownName, UsageError):
+        return None
+    tokens = tuple(
+        Token(int(token), None if target == IGNORE else int(target))
+        for token, target in zip(batch.inputs[0], batch.targets[0], strict=True)
+    )
+    is_long = len(tokens) > _FIRST + _LAST
+    drawn = Example(
+        pieces=(tokens[:_FIRST], tokens[-_LAST:]) if is_long else (tokens,),
+        num_hidden=len(tokens) - _FIRST - _LAST if is_long else 0,
+        length=at_size.length,
+        vocab_size=task.vocab_size,
+        is_bottleneck=task.readout == "bottleneck",
+    )
+    summary = (TASKS[name].__doc__ or "").split("\n\n")[0]
+    return Description(" ".join(summary.split()), task.not_tested, drawn)

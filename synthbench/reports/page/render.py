@@ -1,0 +1,117 @@
+"""Content and templates to one HTML file."""
+
+import base64
+import hashlib
+import math
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from synthbench.reports.leaderboard import SOLVED
+from synthbench.reports.page import charts, untrusted
+from synthbench.reports.page.content import content
+from synthbench.reports.selection import Selection
+from synthbench.reports.separation import SMALLEST_GAP, Separation, separation
+from synthbench.reports.table import fixed, percent
+
+_NOTHING = "–"
+
+
+def page(selection: Selection, curves: pd.DataFrame | None, judged: Sequence[Separation] | None = None) -> str:
+    """The leaderboard page of a report: a whole HTML file that loads nothing else.
+
+    The text depends on the rows only, and on the code of the tasks that it draws: not on the order of the rows, the
+    time, the time zone, the locale or the machine. Strings of the rows are shown, whatever they hold, and do nothing.
+
+    Args:
+        selection: The rows of the report.
+        curves: Learning curves of any runs, in long form: run_id, step, split, metric, value; None if there are none.
+        judged: What :func:`synthbench.reports.separation.separation` says of the rows, where it is known already;
+            computed if None.
+    """
+    found = content(selection, curves, separation(selection.rows) if judged is None else judged)
+    style, script = (_resource(name) for name in ("page.css", "page.js"))
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            page=found,
+            style=Markup(style),  # noqa: S704 -- a file of ours
+            script=Markup(script),  # noqa: S704 -- the same
+            policy=_policy(style, script),
+            solved=SOLVED,
+            smallest_gap=SMALLEST_GAP,
+            plot=charts,
+            nothing=math.nan,
+        )
+    )
+
+
+def _policy(style: str, script: str) -> str:
+    """A content security policy under which nothing runs, applies or loads but our one script and style."""
+    return (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _resource(name: str) -> str:
+    return files("synthbench.reports").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("synthbench.reports", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_finalize,
+    )
+    environment.filters |= {
+        "name": untrusted.name,
+        "skill": _skill,
+        "per_cent": _per_cent,
+        "count": _count,
+        "whole": _whole,
+        "heat": charts.heat,
+        "sortable": _sortable,
+        "words": lambda text: untrusted.name(text.replace("_", " ")),
+    }
+    environment.tests |= {"nan": math.isnan, "link": untrusted.is_link}
+    return environment
+
+
+def _finalize(value: Any) -> Any:
+    """What every expression of a template passes through: no string of a row gets past it."""
+    return untrusted.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _skill(number: float) -> str:
+    return _NOTHING if math.isnan(number) else fixed(number, 2)
+
+
+def _per_cent(fraction: float) -> str:
+    return _NOTHING if math.isnan(fraction) else percent(fraction)
+
+
+def _count(number: int) -> str:
+    return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def _whole(number: float) -> str:
+    return _count(round(number)) if math.isfinite(number) else _NOTHING
+
+
+def _sortable(number: float) -> str:
+    """A number for the script to sort by; empty where there is none."""
+    return f"{number:.6g}" if math.isfinite(number) else ""

@@ -1,0 +1,62 @@
+"""Strings of strangers, made harmless: what a page prints of a row, and the anchors and links made from it.
+
+The templates escape markup. What is left to do here: characters that change how others read, lengths, schemes of
+addresses, and names that would share an anchor.
+"""
+
+import re
+import unicodedata
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+K = TypeVar("K", bound=Hashable)
+
+LONGEST_NAME = 80
+"""Characters of a name that are printed."""
+LONGEST_TEXT = 4000
+"""Characters of anything else that are printed."""
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+"""Categories of Unicode that show nothing themselves: controls, overrides of the direction, parts of characters."""
+
+
+def plain(text: str, longest: int = LONGEST_TEXT) -> str:
+    """A text without invisible characters, but for line breaks, cut where it is too long."""
+    cut = text if len(text) <= longest else text[: longest - 1] + "…"
+    return "".join(REPLACEMENT if _is_unprintable(character) else character for character in cut)
+
+
+def name(text: str) -> str:
+    """A name on one line, cut where it is too long."""
+    return plain(" ".join(text.split()), LONGEST_NAME) or "(no name)"
+
+
+def is_link(text: str) -> bool:
+    """Whether a text is an address that may be followed: https, with a host, and nothing invisible."""
+    if not re.fullmatch(r"https://[!-~]+", text):
+        return False
+    try:
+        return bool(urlsplit(text).hostname)
+    except ValueError:
+        return False
+
+
+def anchors(prefix: str, names: Iterable[tuple[K, str]]) -> dict[K, str]:
+    """An id for each key: the prefix and what is plain in the name, with a number where others had it before."""
+    taken: dict[K, str] = {}
+    used: set[str] = set()
+    for key, text in names:
+        stem = f"{prefix}-{re.sub(r'[^a-z0-9._]+', '-', text.lower()[:LONGEST_NAME]).strip('-') or 'unnamed'}"
+        number, anchor = 1, stem
+        while anchor in used:
+            number += 1
+            anchor = f"{stem}-{number}"
+        used.add(anchor)
+        taken[key] = anchor
+    return taken
+
+
+def _is_unprintable(character: str) -> bool:
+    return character != "\n" and unicodedata.category(character) in _UNPRINTABLE

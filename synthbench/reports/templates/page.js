@@ -1,0 +1,83 @@
+"use strict";
+// Everything is readable without this file: it sorts, searches, filters, and opens what an address points at.
+(() => {
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const one = (selector, root = document) => root.querySelector(selector);
+
+  // Sorting: each body by itself, so that what has no rank stays below; what has no number stays last.
+  const keyOf = (row, column) => {
+    const cell = row.cells[column];
+    const text = cell.dataset.v ?? cell.textContent.trim();
+    const number = Number(text);
+    return text === "" ? null : Number.isNaN(number) ? text.toLowerCase() : number;
+  };
+  const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a) < String(b) ? -1 : a === b ? 0 : 1);
+  const sort = (table, heading) => {
+    const first = heading.dataset.order;
+    const other = first === "ascending" ? "descending" : "ascending";
+    const order = heading.getAttribute("aria-sort") === first ? other : first;
+    all("th[aria-sort]", table).forEach((sorted) => sorted.removeAttribute("aria-sort"));
+    heading.setAttribute("aria-sort", order);
+    const sign = order === "ascending" ? 1 : -1;
+    for (const body of table.tBodies) {
+      const keyed = [...body.rows].map((row) => [keyOf(row, heading.cellIndex), row]);
+      keyed.sort(([a], [b]) => (a === null || b === null ? (a === null) - (b === null) : sign * compare(a, b)));
+      body.append(...keyed.map(([, row]) => row));
+    }
+  };
+  for (const table of all("table.sortable")) {
+    for (const heading of all("thead th", table)) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...heading.childNodes);
+      button.addEventListener("click", () => sort(table, heading));
+      heading.append(button);
+    }
+  }
+
+  // Filters: a row or section is shown if it has what is chosen, or does not have such a thing at all.
+  const form = one(".filters");
+  const search = one("#search");
+  const selects = all("select", form);
+  const panels = all(".panel");
+  const units = all("#leaderboard tbody tr, .unit");
+  const texts = new Map(units.map((unit) => [unit, one("th, summary", unit).textContent.toLowerCase()]));
+  const apply = () => {
+    const wanted = search.value.trim().toLowerCase();
+    const chosen = selects.map((select) => [select.dataset.facet, select.value]).filter(([, value]) => value);
+    for (const unit of units) {
+      const isChosen = chosen.every(([facet, value]) => !(facet in unit.dataset) || unit.dataset[facet] === value);
+      const isTask = "category" in unit.dataset;
+      // A task has no family: a choice of mechanisms leaves the tasks alone, and words look through both.
+      unit.hidden = !isChosen || !(texts.get(unit).includes(wanted) || (!isTask && unit.matches("tr") && !wanted));
+    }
+    const category = chosen.find(([facet]) => facet === "category")?.[1] ?? "";
+    for (const panel of panels) {
+      panel.hidden = category !== "" && panel.dataset.panel !== category;
+      if (category && !panel.hidden) panel.open = true;
+    }
+    one(".by-category").hidden = category !== "";
+    const count = (selector) => all(selector).filter((unit) => !unit.hidden).length;
+    const num = [count("#mechanisms .unit"), count("#tasks .unit")];
+    one("#found").textContent = wanted || chosen.length ? `${num[0]} mechanisms, ${num[1]} tasks` : "";
+  };
+  form.hidden = false;
+  form.addEventListener("input", apply);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("reset", () => setTimeout(apply));
+
+  // Addresses: open the section, and what holds it.
+  const reveal = () => {
+    let id;
+    try { id = decodeURIComponent(location.hash.slice(1)); } catch { return; }
+    const target = document.getElementById(id);
+    if (!target) return;
+    for (let part = target; part; part = part.parentElement) {
+      if (part.localName === "details") part.open = true;
+      if (part.hidden && part !== form) part.hidden = false;
+    }
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", reveal);
+  reveal();
+})();

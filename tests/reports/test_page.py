@@ -1,0 +1,477 @@
+import base64
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synthbench.registry import version_of
+from synthbench.reports.page import charts, page
+from synthbench.reports.page.commands import mechanism_term, run_command, seed_ranges
+from synthbench.reports.page.example import describe
+from synthbench.reports.page.untrusted import LONGEST_NAME, anchors, is_link, name, plain
+from synthbench.reports.selection import select
+from synthbench.reports.statistics import grid
+from synthbench.tasks import TASKS
+
+MakeFrame = Callable[..., pd.DataFrame]
+
+VOID = {"meta", "input", "br", "link", "img", "hr"}
+IN_ANOTHER_PROCESS = """
+import hashlib, locale, sys
+import pandas as pd
+from synthbench.reports.page import page
+from synthbench.reports.selection import select
+try:
+    locale.setlocale(locale.LC_ALL, "")
+except locale.Error:
+    pass
+rows, curves = pd.read_pickle(sys.argv[1]), pd.read_pickle(sys.argv[2])
+print(hashlib.sha256(page(select(rows, "paper"), curves).encode()).hexdigest())
+"""
+
+
+class Element:
+    """An element of a page: its tag, attributes, and all text below it."""
+
+    def __init__(self, tag: str, attributes: dict[str, str | None], parent: "Element | None") -> None:
+        self.tag, self.attributes, self.parent = tag, attributes, parent
+        self.children: list[Element] = []
+        self.pieces: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.pieces).split())
+
+    def all(self, tag: str, **attributes: str) -> "list[Element]":
+        found = []
+        for child in self.children:
+            wanted = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
+            has = all(value in str(child.attributes.get(key)).split(" ") for key, value in wanted.items())
+            found += [child] * (child.tag == tag and has) + child.all(tag, **attributes)
+        return found
+
+    def one(self, tag: str, **attributes: str) -> "Element":
+        (found,) = self.all(tag, **attributes)
+        return found
+
+
+class Parser(HTMLParser):
+    """Builds a tree, and refuses one that is not well-formed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = self.at = Element("", {}, None)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len(dict(attrs)) == len(attrs), f"<{tag}> repeats an attribute"
+        element = Element(tag, dict(attrs), self.at)
+        self.at.children.append(element)
+        if tag not in VOID:
+            self.at = element
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.at.children.append(Element(tag, dict(attrs), self.at))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.at.tag == tag, f"</{tag}> closes <{self.at.tag}>"
+        assert self.at.parent is not None
+        self.at = self.at.parent
+
+    def handle_data(self, data: str) -> None:
+        element: Element | None = self.at
+        while element is not None:
+            element.pieces.append(data)
+            element = element.parent
+
+
+def parse(text: str) -> Element:
+    parser = Parser()
+    parser.feed(text)
+    parser.close()
+    assert parser.at is parser.root
+    return parser.root
+
+
+def page_of(rows: pd.DataFrame, curves: pd.DataFrame | None = None) -> str:
+    (suite,) = set(rows["suite"])
+    return page(select(rows, suite), curves)
+
+
+def board(root: Element) -> Element:
+    return root.one("div", data_panel="").one("table")
+
+
+def test_the_page_is_well_formed_and_its_anchors_lead_somewhere(
+    paper: pd.DataFrame, paper_curves: pd.DataFrame
+) -> None:
+    root = parse(page_of(paper, paper_curves))
+    ids = [
+        element.attributes["id"]
+        for tag in ("section", "details", "input", "select", "output", "h2")
+        for element in root.all(tag)
+        if "id" in element.attributes
+    ]
+    targets = {str(link.attributes["href"]) for link in root.all("a")}
+
+    assert len(set(ids)) == len(ids)
+    assert {"mech-slay", "task-copy", "leaderboard", "mechanisms", "tasks", "about"} <= set(ids)
+    assert targets <= {f"#{one}" for one in ids}
+
+
+def test_nothing_is_loaded_from_outside(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
+    text = page_of(paper, paper_curves)
+    root = parse(text)
+
+    assert not re.search(r"\b(src|srcset|action|poster|background)=|url\(|@import", text)
+    assert not any(root.all(tag) for tag in ("link", "img", "iframe", "object", "embed", "base"))
+    assert not any(
+        "style" in element.attributes or any(key.startswith("on") for key in element.attributes)
+        for element in everything(root)
+    )
+
+
+def everything(root: Element) -> list[Element]:
+    return [element for child in root.children for element in [child, *everything(child)]]
+
+
+def test_the_policy_allows_the_one_script_and_the_one_style_by_their_hashes(paper: pd.DataFrame) -> None:
+    text = page_of(paper)
+    root = parse(text)
+    policy = str(root.one("meta", http_equiv="Content-Security-Policy").attributes["content"])
+
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    for tag in ("script", "style"):
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, flags=re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+
+
+def test_the_order_of_rows_and_points_changes_nothing(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
+    text = page_of(paper, paper_curves)
+
+    for seed in range(2):
+        rows, curves = (frame.sample(frac=1, random_state=seed) for frame in (paper, paper_curves))
+        assert page_of(rows, curves) == text
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"TZ": "Asia/Kathmandu", "LC_ALL": "de_DE.UTF-8", "PYTHONHASHSEED": "1"},
+        {"TZ": "America/St_Johns", "LC_ALL": "C", "PYTHONHASHSEED": "2"},
+    ],
+)
+def test_time_zone_locale_and_hash_seed_change_nothing(
+    paper: pd.DataFrame, paper_curves: pd.DataFrame, tmp_path: Path, variables: dict[str, str]
+) -> None:
+    files = [tmp_path / "rows", tmp_path / "curves"]
+    for frame, file in zip((paper, paper_curves), files, strict=True):
+        frame.to_pickle(file)
+    command = [sys.executable, "-c", IN_ANOTHER_PROCESS, *map(str, files)]
+    found = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=True)
+
+    assert found.stdout.strip() == hashlib.sha256(page_of(paper, paper_curves).encode()).hexdigest()
+
+
+def test_complete_sweeps_are_ranked_and_the_others_follow_with_a_reason(make_frame: MakeFrame) -> None:
+    rows = make_frame({"good": [0.9, 0.95], "bad": [0.1, 0.2], "partial": [0.99], "failed": [None, 1.0]})
+    ranked, unranked = board(parse(page_of(rows))).all("tbody")
+
+    assert [line.one("a").text for line in ranked.all("tr")] == ["good", "failed", "bad"]
+    assert [line.one("a").text for line in unranked.all("tr")] == ["partial"]
+    assert [line.all("td")[0].attributes["data-v"] for line in ranked.all("tr")] == ["1", "2", "3"]
+    assert "1 ok, 1 diverged" in ranked.all("tr")[1].text
+    assert "1 of 2 runs" in unranked.text
+    assert "1 ok, 1 missing" in unranked.text
+
+
+def test_a_run_without_a_score_counts_as_the_floor(make_frame: MakeFrame) -> None:
+    rows = make_frame({"failed": [None, 1.0], "steady": [0.6, 0.6]})
+    lines = board(parse(page_of(rows))).one("tbody").all("tr")
+
+    assert {line.one("a").text: line.one("td", class_="strong").text for line in lines} == {
+        "failed": "0.50",
+        "steady": "0.60",
+    }
+
+
+def test_one_seed_makes_no_ranking(make_frame: MakeFrame) -> None:
+    root = parse(page_of(make_frame({"good": [0.9], "bad": [0.1]})))
+
+    assert "unranked" in str(board(root).one("tbody").attributes["class"])
+    assert [line.one("a").text for line in board(root).one("tbody").all("tr")] == ["good", "bad"]
+    assert "There is one seed" in root.text
+
+
+def test_a_suite_of_tasks_without_a_gap_says_that_there_is_nothing_to_rank_by(make_frame: MakeFrame) -> None:
+    rows = make_frame({"one": [1.0, 1.0]}, floor=1.0, skill=None)
+
+    assert "there is nothing to rank by" in parse(page_of(rows)).text
+
+
+def test_every_category_has_its_own_ranking(paper: pd.DataFrame) -> None:
+    root = parse(page_of(paper))
+    of_basic = root.one("details", data_panel="category-basic")
+    headings = [one.text for one in of_basic.one("thead").all("th")]
+
+    assert headings[-2:] == ["copy", "reverse"]
+    # Those with every run of the category, though hardly any has all of the suite.
+    assert {line.one("a").text for line in of_basic.all("tbody")[0].all("tr")} == {
+        "Standard",
+        "Performer",
+        "Linear",
+        "SLAY",
+    }
+    assert "nothing to rank by" in root.one("details", data_panel="category-memory").text
+
+
+def test_a_section_shows_what_the_cells_hold(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
+    root = parse(page_of(paper, paper_curves))
+    section = root.one("details", id="mech-slay")
+    of = grid(select(paper, "paper").rows)
+    mechanism = next(one for one in of.mechanisms if one.name == "slay")
+    lines = {line.one("th").text: line.text for line in section.one("tbody").all("tr")}
+
+    assert len(section.all("figure")) == len([task for task in of.tasks if of.cell(task, mechanism).n])
+    for task in of.tasks:
+        cell = of.cell(task, mechanism)
+        if cell.n or cell.num_failed:
+            assert (f"{100 * cell.mean:.1f}" if cell.n else "–") in lines[task.label]
+    assert "1 diverged (FloatingPointError)" in lines["dyck_2"]
+    assert "≤ 90.0" in lines["dyck_2"]
+    assert "synthbench run --suite paper --mech slay --seeds 42-44 --results again" in section.text
+
+
+def test_no_curve_is_drawn_where_there_is_none(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
+    for curves in (None, paper_curves.iloc[:0]):
+        assert not parse(page_of(paper, curves)).all("figure")
+
+
+def test_tests_out_of_range_are_drawn_and_told(make_frame: MakeFrame) -> None:
+    rows = make_frame({"slay": [0.95, 0.97]}, metrics=json.dumps({"x2.skill": 0.92, "x4.skill": 0.1}))
+    section = parse(page_of(rows)).one("details", id="mech-slay")
+
+    assert "0.96 → 0.92 → 0.10" in section.one("figure").text
+    assert section.one("tbody").one("tr").all("td")[-1].text == "2×"
+
+
+def test_verified_rows_are_told_from_the_others(make_frame: MakeFrame) -> None:
+    rows = make_frame({"checked": [0.1, 0.2], "partly": [0.3, 0.4], "not": [0.5, 0.6]})
+    is_checked = (rows["mech"] == "checked") | ((rows["mech"] == "partly") & (rows["seed"] == 42))
+    rows["verified_by"] = rows["run_id"].where(is_checked, None)
+    badges = {
+        one.one("a").text: one.one("span", class_="badge").text
+        for one in board(parse(page_of(rows))).one("tbody").all("tr")
+    }
+
+    assert badges == {"checked": "verified", "partly": "1 of 2 rows verified", "not": "self-reported"}
+    assert not parse(page_of(rows.drop(columns="verified_by"))).all("span", class_="badge")
+
+
+def test_seconds_are_those_of_one_run_on_each_device(make_frame: MakeFrame) -> None:
+    rows = make_frame({"slay": [0.1, 0.2, 0.3]}, train_s=8.0, ensemble_size=4, device_name="x")
+    is_last = rows["seed"] == 44
+    rows = rows.assign(
+        device_type=rows["device_type"].mask(is_last, "cuda"),
+        device_name=rows["device_name"].mask(is_last, "y"),
+        train_s=rows["train_s"].mask(is_last, 2.0),
+    )
+    section = parse(page_of(rows)).one("details", id="mech-slay")
+
+    assert "2 on cpu (x)" in section.text
+    assert "0.5 on cuda (y)" in section.text
+
+
+def test_hostile_strings_are_shown_and_do_nothing(hostile_strings: tuple[str, ...], hostile: pd.DataFrame) -> None:
+    text = page_of(hostile)
+    root = parse(text)
+    shown = "".join(root.pieces)
+
+    assert len(root.all("script")) == len(root.all("style")) == 1
+    assert not root.all("img")
+    assert all(re.fullmatch(r"#[a-z0-9._-]+", str(link.attributes["href"])) for link in root.all("a"))
+    for one in hostile_strings[:5]:
+        assert one in shown
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", text)
+    assert "n" * 200 not in text
+
+
+@given(st.lists(st.text(max_size=12), max_size=8))
+def test_anchors_are_unlike_each_other_and_plain(names: list[str]) -> None:
+    found = list(anchors("mech", enumerate(names)).values())
+
+    assert len(set(found)) == len(names)
+    assert all(re.fullmatch(r"mech-[a-z0-9._-]+", one) for one in found)
+
+
+def test_an_anchor_with_a_number_does_not_meet_a_name_with_one() -> None:
+    assert list(anchors("mech", enumerate(["a", "a", "a-2", "a"])).values()) == [
+        "mech-a",
+        "mech-a-2",
+        "mech-a-2-2",
+        "mech-a-3",
+    ]
+
+
+@given(st.text())
+def test_a_name_is_short_and_printable_on_one_line(text: str) -> None:
+    shown = name(text)
+
+    assert 0 < len(shown) <= LONGEST_NAME
+    assert "\n" not in shown
+    assert plain(shown) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("https://example.org/a?b=c", True),
+        ("http://example.org", False),
+        ("javascript:alert(1)", False),
+        (" https://example.org", False),
+        ("https://", False),
+        ("https://[", False),
+        ("https://example.org/\u202e", False),
+        ("https://example.org/\n", False),
+        ("HTTPS://example.org", False),
+        ("", False),
+    ],
+)
+def test_only_https_addresses_are_links(make_frame: MakeFrame, text: str, expected: bool) -> None:  # noqa: FBT001
+    links = parse(page_of(make_frame({"slay": [0.1, 0.2]}, mech_origin=text))).all("a", rel="noreferrer")
+
+    assert is_link(text) is expected
+    assert [link.attributes["href"] for link in links] == [text] * (2 * expected)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "expected"), [([44, 42, 43, 50], "42-44,50"), ([7], "7"), ([0, 1, 3, 4], "0-1,3-4"), ([], "")]
+)
+def test_seeds_are_written_as_the_command_line_reads_them(seeds: list[int], expected: str) -> None:
+    assert seed_ranges(seeds) == expected
+
+
+@pytest.mark.parametrize(
+    ("unit", "arguments", "expected"),
+    [
+        ("slay", '{"R":2,"guard":"clamp","eps":1e-06,"is":true}', "slay:R=2,guard=clamp,eps=1e-06,is=true"),
+        ("softmax", "{}", "softmax"),
+        ("softmax", "[]", None),
+        ("a; rm -rf ~", "{}", None),
+        ("slay", '{"R":"2;ls"}', None),
+        ("slay", '{"R;ls":2}', None),
+        ("slay", '{"R":{"a":1}}', None),
+    ],
+)
+def test_a_mechanism_is_named_as_the_command_line_reads_it_or_not_at_all(
+    unit: str, arguments: str, expected: str | None
+) -> None:
+    assert mechanism_term(unit, arguments) == expected
+
+
+def test_a_command_names_no_suite_that_is_none() -> None:
+    assert run_command("$(ls)", [1]) is None
+
+
+@pytest.mark.parametrize("unit", ["mqar", "copy", "bottleneck_compression", "tree_mirror"])
+def test_an_example_is_a_sequence_of_the_task(unit: str) -> None:
+    arguments = dict(TASKS[unit].sizes["tiny"]) if TASKS[unit].sizes else {"length": 20}
+    found = describe(unit, version_of(TASKS[unit]), json.dumps(arguments))
+
+    assert found is not None
+    assert found.example is not None
+    (tokens,) = found.example.pieces
+    assert len(tokens) == arguments["length"] == found.example.length
+    assert any(token.target is not None for token in tokens)
+    assert found.summary.endswith((".", "?"))
+
+
+def test_of_a_long_example_both_ends_are_drawn() -> None:
+    found = describe("copy", version_of(TASKS["copy"]), '{"length":200}')
+
+    assert found is not None
+    assert found.example is not None
+    assert sum(map(len, found.example.pieces)) + found.example.num_hidden == 200
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"length":1000000000}',
+        '{"length":"x"}',
+        '{"length":-1}',
+        '{"no":1}',
+        "[]",
+        "null",
+        '{"length":{"a":1}}',
+        '{"size":[]}',
+    ],
+)
+def test_nothing_is_drawn_for_arguments_that_the_task_does_not_take(arguments: str) -> None:
+    assert describe("copy", version_of(TASKS["copy"]), arguments) is None
+
+
+def test_nothing_is_drawn_of_an_unknown_task_or_of_another_version() -> None:
+    assert describe("no-such-task", "1+aa", "{}") is None
+    assert describe("copy", "1+aa", '{"length":8}') is None
+
+
+def test_an_example_stands_in_the_section_of_a_task_at_hand(make_frame: MakeFrame) -> None:
+    version = version_of(TASKS["sort"])
+    of_this = parse(page_of(make_frame({"slay": [0.1, 0.2]}, task_version=version))).one("details", id="task-sort")
+    of_other = parse(page_of(make_frame({"slay": [0.1, 0.2]}))).one("details", id="task-sort")
+
+    assert len(of_this.all("mark")) + len(of_this.one("div", class_="sequence").all("span")) == 32
+    assert not of_other.all("mark")
+    assert "nothing is drawn" in of_other.text
+
+
+@pytest.mark.parametrize("skill", [-5.0, -0.1, 0.0, 0.5, 1.0, 7.0, np.inf, -np.inf])
+def test_what_lies_beyond_a_bar_is_drawn_at_its_end(skill: float) -> None:
+    drawn = charts.bar(skill, skill - 1, skill + 1)
+
+    assert drawn is not None
+    assert all(0 <= float(x) <= charts.BAR_WIDTH for x in drawn)
+    assert charts.heat(skill) in map(str, range(charts.HEAT_LEVELS + 1))
+
+
+def coordinates(path: str) -> Any:
+    return np.array(re.findall(r"(-?[\d.]+) (-?[\d.]+)", path), dtype=float)
+
+
+def test_a_curve_is_thinned_and_keeps_its_ends() -> None:
+    steps = list(range(10, 2010, 10))
+    means = np.linspace(0.1, 0.9, len(steps))
+    drawn = charts.curve(steps, means.tolist(), [0.05] * 200, metric="a", num_seeds=3, bounds=(0.1, 1.0))
+
+    assert drawn is not None
+    points = coordinates(drawn.line)
+    assert len(points) == charts.MOST_POINTS
+    assert points[-1].tolist() == [charts.PLOT_WIDTH, round(0.1 * charts.PLOT_HEIGHT)]
+    assert (np.diff(points[:, 1]) <= 0).all()
+    assert len(coordinates(drawn.band)) == 2 * charts.MOST_POINTS
+    assert drawn.last == pytest.approx(0.9)
+
+
+def test_a_curve_without_a_finite_point_is_not_drawn() -> None:
+    assert charts.curve([1, 2], [np.nan, np.inf], [0.0, 0.0], metric="a", num_seeds=1, bounds=None) is None
+
+
+def test_a_mean_over_tasks_is_of_those_that_have_all_multiples() -> None:
+    drawn = charts.lines([{1: 1.0, 2: 0.5}, {1: 0.0, 2: np.nan}, {1: 0.5, 2: 0.1}])
+
+    assert drawn.means == {1: 0.75, 2: 0.3}
+    assert len(drawn.paths) == 3
