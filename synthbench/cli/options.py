@@ -95,3 +95,8 @@ def parse_lengths(text: str) -> list[int]:
     if not all(piece.isdecimal() and int(piece) for piece in pieces):
         raise UsageError(f"lengths are {text!r}; allowed: whole numbers from 1, as in 32,64,256")
     return [int(piece) for piece in pieces]
+
+
+def parse_names(text: str) -> list[str]:
+    """Read ``md, tex`` as md and tex."""
+    return [name for name in (piece.strip() for piece in text.split(",")) if name]

@@ -1,43 +1,69 @@
-"""``synthbench report``: from rows to tables."""
+"""``synthbench report`` and ``synthbench export``: from rows to tables and figures."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from synthbench.cli.options import MechanismTerms, Results, parse_seeds
+from synthbench.cli.options import MechanismTerms, Results, TaskTerms, parse_names, parse_seeds
+from synthbench.errors import UnknownName
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from synthbench.runner.selection import Selection
+
+
+ReportedSuite = Annotated[str, typer.Option("--suite", help="The suite whose rows are reported.")]
+SuiteVersion = Annotated[str | None, typer.Option(help="Its version; the newest in the store if left out.")]
+ReportedSeeds = Annotated[
+    str | None, typer.Option("--seeds", help="Root seeds to show: 42-44; all that have rows if left out.")
+]
+
 
 def report(
-    suite: Annotated[str, typer.Option("--suite", help="The suite whose rows are reported.")] = "paper",
-    suite_version: Annotated[str | None, typer.Option(help="Its version; the newest in the store if left out.")] = None,
+    suite: ReportedSuite = "paper",
+    suite_version: SuiteVersion = None,
     mech: MechanismTerms = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="Root seeds to show: 42-44; all that have rows if left out.")
-    ] = None,
+    seeds: ReportedSeeds = None,
     results: Results = Path("results"),
     out: Annotated[Path | None, typer.Option(help="Folder of the report; reports/SUITE if left out.")] = None,
+    formats: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="What to write, a comma list: md, tex, csv, json, figures (SVG and PDF, each with its numbers as "
+            "CSV). All but json if left out. What an earlier report wrote in another format is removed.",
+        ),
+    ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; fail if what is there differs from what would be written.")
+        bool,
+        typer.Option(
+            "--check",
+            help="Write nothing; fail if what is there differs from what would be written. A picture is compared by "
+            "the numbers that it was drawn from: its bytes depend on the version of matplotlib.",
+        ),
     ] = False,
 ) -> None:
-    """Regenerate the tables of a suite as Markdown and LaTeX from the rows of a store.
+    """Regenerate the tables and figures of a suite from the rows of a store.
 
     It shows the mechanisms that the suite names, or those that --mech selects: --mech all is everything in the store.
+    A single table on stdout: synthbench export.
     """
-    from synthbench.reports.build import build, stale, write
+    from synthbench.reports import build, stale, write
+    from synthbench.reports.build import DEFAULT_FORMATS
+    from synthbench.reports.export import having
 
     rows, curves = _load(results)
+    shown = _reported(rows, suite, mech)
     files = build(
-        rows,
+        having(rows, "mech", shown) if mech and shown else rows,
         curves,
         suite,
         suite_version,
-        mechanisms=_reported(rows, suite, mech),
+        mechanisms=shown,
         seeds=parse_seeds(seeds) if seeds is not None else None,
+        formats=DEFAULT_FORMATS if formats is None else parse_names(formats),
     )
     folder = out or Path("reports") / suite
     if check:
@@ -53,15 +79,74 @@ def report(
         typer.echo(folder / name)
 
 
-def _reported(rows: "pd.DataFrame", suite: str, terms: list[str] | None) -> list[str] | None:
+def export(
+    suite: ReportedSuite = "paper",
+    suite_version: SuiteVersion = None,
+    task: TaskTerms = None,
+    mech: MechanismTerms = None,
+    seeds: ReportedSeeds = None,
+    columns: Annotated[
+        str,
+        typer.Option(
+            help="A comma list of columns of the store, as results/README.md names them, and of metrics: "
+            "score,skill,n_params,x2.skill."
+        ),
+    ] = "score",
+    across: Annotated[
+        str,
+        typer.Option(
+            help="What stands side by side in md and tex: columns; or tasks or mechanisms, of a single column. csv and "
+            "json have one entry a cell."
+        ),
+    ] = "columns",
+    format_: Annotated[
+        str, typer.Option("--format", help="md, tex (needs booktabs), csv or json; the last two with the runs' ids.")
+    ] = "md",
+    cite: Annotated[
+        bool, typer.Option("--cite", help="Print the BibTeX of the tasks and mechanisms in the table instead.")
+    ] = False,
+    results: Results = Path("results"),
+) -> None:
+    """Print any selection of cells and columns as one table: Markdown, LaTeX, CSV or JSON.
+
+    Numbers are means over the runs of a cell that ended well. --task and --mech select as in synthbench run, from what
+    has rows; all if left out. For a paper: synthbench export --task @memory --across tasks --format tex > memory.tex
+    """
+    from synthbench.reports.export import EXPORTS
+    from synthbench.reports.export import export as make_export
+
+    if format_ not in EXPORTS:
+        raise UnknownName("format of an export", format_, EXPORTS)
+    rows, _curves = _load(results)
+    made = make_export(
+        rows,
+        suite,
+        suite_version,
+        tasks=_selected(rows, "task", task) if task else None,
+        mechanisms=_selected(rows, "mechanism", mech) if mech else None,
+        seeds=parse_seeds(seeds) if seeds is not None else None,
+        columns=parse_names(columns),
+        across=across,
+    )
+    typer.echo(made.bibtex() if cite else EXPORTS[format_](made), nl=False)
+
+
+def _reported(rows: "pd.DataFrame", suite: str, terms: list[str] | None) -> "Selection | None":
     """The mechanisms of a report: those that terms select, or the suite's; None is all, for a suite not at hand."""
-    from synthbench.runner.selection import select
     from synthbench.suites import load_suite, suite_names
 
-    if not terms:
-        return list(load_suite(suite).mechanisms) if suite in suite_names() else None
-    families = dict(zip(rows["mech"], rows["mech_family"], strict=True))
-    return list(select("mechanism", terms, list(families), families.__getitem__))
+    if terms:
+        return _selected(rows, "mechanism", terms)
+    return {name: {} for name in load_suite(suite).mechanisms} if suite in suite_names() else None
+
+
+def _selected(rows: "pd.DataFrame", kind: str, terms: list[str]) -> "Selection":
+    """What terms select of the tasks or mechanisms that have rows, with the arguments that they give."""
+    from synthbench.runner.selection import select
+
+    unit, group = ("task", "task_category") if kind == "task" else ("mech", "mech_family")
+    groups = dict(zip(rows[unit], rows[group], strict=True))
+    return select(kind, terms, list(groups), groups.__getitem__)
 
 
 def _load(results: Path) -> "tuple[pd.DataFrame, pd.DataFrame]":

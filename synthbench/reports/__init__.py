@@ -1,4 +1,4 @@
-"""Reports: rows of the store in, Markdown, LaTeX, CSV and BibTeX out. Everything but ``write`` is pure.
+"""Reports: rows of the store in; Markdown, LaTeX, CSV, JSON, BibTeX and figures out. Everything but ``write`` is pure.
 
 ============================================  ==================================================================
 :mod:`~synthbench.reports.selection`          which rows enter: one suite version, one version of every unit
@@ -7,10 +7,15 @@
 :mod:`~synthbench.reports.difference`         the table against the published one
 :mod:`~synthbench.reports.separation`         which tasks tell mechanisms apart
 :mod:`~synthbench.reports.markdown`, ``latex``  a table as text
+:mod:`~synthbench.reports.figures`            what is drawn, each with its numbers
+:mod:`~synthbench.reports.contents`           what a report is made of
 :mod:`~synthbench.reports.build`              all files of a report
+:mod:`~synthbench.reports.folder`             keeping a folder in step with them
+:mod:`~synthbench.reports.export`             any selection of cells and columns, without a folder
 ============================================  ==================================================================
 """
 
-from synthbench.reports.build import build, stale, write
+from synthbench.reports.build import build
+from synthbench.reports.folder import stale, write
 
 __all__ = ["build", "stale", "write"]

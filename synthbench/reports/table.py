@@ -169,7 +169,9 @@ def category_averages(rows: pd.DataFrame) -> Table:
         tasks = of.tasks_of(category)
         averages = [average_of([of.cell(task, mechanism) for task in tasks]) for mechanism in of.mechanisms]
         complete = [average.num_missing == 0 for average in averages]
-        marks = _marks([a.mean if is_complete else math.nan for a, is_complete in zip(averages, complete, strict=True)])
+        marks = marks_of(
+            [a.mean if is_complete else math.nan for a, is_complete in zip(averages, complete, strict=True)]
+        )
         cells = [
             Cell(percent(average.mean), remarks=_average_remarks(average, len(tasks)), mark=mark)
             for average, mark in zip(averages, marks, strict=True)
@@ -289,7 +291,7 @@ def sources_of(tasks: Iterable[TaskFacts], mechanisms: Iterable[MechanismFacts])
 def _task_cells(of: Grid, task: TaskFacts, common_n: int | None) -> list[Cell]:
     """The cells of one task with their marks, in the order of the mechanisms."""
     estimates = of.cells_of(task)
-    marks: list[Mark] = _marks([estimate.mean for estimate in estimates])
+    marks: list[Mark] = marks_of([estimate.mean for estimate in estimates])
     if abs(task.gap) < TOLERANCE or not any(marks):
         return [mean_cell(estimate, common_n) for estimate in estimates]
     return [
@@ -298,7 +300,7 @@ def _task_cells(of: Grid, task: TaskFacts, common_n: int | None) -> list[Cell]:
     ]
 
 
-def _marks(means: Sequence[float]) -> list[Mark]:
+def marks_of(means: Sequence[float]) -> list[Mark]:
     """Mark the highest mean and the next lower one that prints differently, with all that print alike.
 
     No marks where all print alike.

@@ -1,6 +1,8 @@
 import csv
 import io
+import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -12,14 +14,18 @@ import pytest
 
 from synthbench.errors import UsageError
 from synthbench.reports import build, stale, write
+from synthbench.reports.build import FORMATS
 from synthbench.reports.statistics import grid
 
 MakeFrame = Callable[..., pd.DataFrame]
 
+TABLES = ("md", "tex", "csv")
+"""What takes no time to draw."""
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "reports"
 
 IN_ANOTHER_PROCESS = """
-import json, locale, sys
+import locale, pickle, sys
 import pandas as pd
 from synthbench.reports import build
 try:
@@ -27,8 +33,14 @@ try:
 except locale.Error:
     pass
 rows, curves = pd.read_pickle(sys.argv[1]), pd.read_pickle(sys.argv[2])
-print(json.dumps(build(rows, curves, "paper")))
+pickle.dump(build(rows, curves, "paper"), sys.stdout.buffer)
 """
+
+
+def text(content: str | bytes) -> str:
+    """A file that is text."""
+    assert isinstance(content, str)
+    return content
 
 
 def shuffled(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
@@ -37,12 +49,15 @@ def shuffled(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 
 def test_the_files_are_the_golden_ones(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
-    files = build(paper, paper_curves, "paper")
+    whole = build(paper, paper_curves, "paper", formats=FORMATS)
+    # Pictures are not text that a person compares: test_figures.py has their tests.
+    files = {name: content for name, content in whole.items() if not name.endswith((".svg", ".pdf"))}
     if os.environ.get("SYNTHBENCH_REWRITE_GOLDEN") == "1":
         write(files, GOLDEN)
 
     assert stale(files, GOLDEN) == []
-    assert {path.name for path in GOLDEN.iterdir()} == {*files, ".generated"}
+    found = {path.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("*") if path.is_file()}
+    assert found == {*files, ".generated"}
 
 
 def test_the_files_are_those_that_the_rows_have_something_for(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
@@ -50,20 +65,46 @@ def test_the_files_are_those_that_the_rows_have_something_for(paper: pd.DataFram
     expected = {f"{page}.{kind}" for page in pages for kind in ("md", "tex")} | {
         "README.md",
         "cells.csv",
+        "runs.csv",
         "sources.bib",
     }
     of_paper = {f"{page}.{kind}" for page in ("difference", "steps_to_threshold") for kind in ("md", "tex")}
     without_steps = paper.assign(steps_to_threshold=pd.array([None] * len(paper), dtype="Int64"), suite="core")
 
-    assert set(build(paper, paper_curves, "paper")) == expected | of_paper | {"curves.csv"}
-    assert set(build(without_steps, None, "core")) == expected
+    assert set(build(paper, paper_curves, "paper", formats=TABLES)) == expected | of_paper | {"curves.csv"}
+    assert set(build(without_steps, None, "core", formats=TABLES)) == expected
+
+
+@pytest.mark.parametrize(
+    ("formats", "kinds", "others"),
+    [
+        (["tex"], {".tex"}, {"sources.bib"}),
+        (["csv"], {".csv"}, set()),
+        (["json"], {".json"}, set()),
+        (["json", "md"], {".json", ".md"}, {"sources.bib"}),
+        (["figures"], {".svg", ".pdf", ".csv"}, set()),
+    ],
+)
+def test_a_format_brings_its_own_files_only(
+    paper: pd.DataFrame, paper_curves: pd.DataFrame, formats: list[str], kinds: set[str], others: set[str]
+) -> None:
+    files = build(paper, paper_curves, "paper", formats=formats)
+
+    assert {Path(name).suffix for name in files if name not in others} == kinds
+    assert others <= set(files)
+    assert all(name.startswith("figures/") for name in files) == (formats == ["figures"])
+
+
+def test_an_unknown_format_is_refused(paper: pd.DataFrame) -> None:
+    with pytest.raises(UsageError, match="no format of a report called 'figure'; did you mean 'figures'"):
+        build(paper, None, "paper", formats=["md", "figure"])
 
 
 def test_there_is_no_difference_where_no_published_cell_was_run(make_frame: MakeFrame) -> None:
     rows = make_frame({"my-idea": [0.5, 0.6]})
 
-    assert "difference.md" not in build(rows, None, "paper")
-    assert "published" not in build(rows, None, "paper")["README.md"]
+    assert "difference.md" not in build(rows, None, "paper", formats=TABLES)
+    assert "published" not in build(rows, None, "paper", formats=TABLES)["README.md"]
 
 
 def test_the_order_of_the_rows_changes_nothing(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
@@ -95,17 +136,18 @@ def test_time_zone_locale_and_hash_seed_change_nothing(
     ]
     finished = subprocess.run(command, env=os.environ | variables, capture_output=True, check=True, timeout=120)
 
-    assert pd.read_json(io.BytesIO(finished.stdout), typ="series").to_dict() == build(paper, paper_curves, "paper")
+    assert pickle.loads(finished.stdout) == build(paper, paper_curves, "paper")  # noqa: S301
 
 
 def test_every_link_of_the_readme_leads_to_a_file_and_every_file_is_linked(
     paper: pd.DataFrame, paper_curves: pd.DataFrame
 ) -> None:
-    files = build(paper, paper_curves, "paper")
-    links = re.findall(r"\]\(([^)]+)\)", files["README.md"])
+    for formats in (["md"], ["md", "json"], FORMATS):
+        files = build(paper, paper_curves, "paper", formats=formats)
+        links = re.findall(r"\]\(([^)]+)\)", text(files["README.md"]))
 
-    assert {*links, "README.md"} == set(files)
-    assert len(links) == len(set(links))
+        assert {*links, "README.md"} == set(files)
+        assert len(links) == len(set(links))
 
 
 def test_the_readme_counts_rows_seeds_failures_and_what_was_left_out(paper: pd.DataFrame) -> None:
@@ -114,7 +156,7 @@ def test_the_readme_counts_rows_seeds_failures_and_what_was_left_out(paper: pd.D
         mech_version="0", run_id="old", finished_at=later - pd.Timedelta("900D")
     )
     rerun = paper[(paper["mech"] == "linear") & (paper["task"] == "copy")].assign(run_id="rerun", finished_at=later)
-    readme = build(pd.concat([old, paper, rerun]), None, "paper")["README.md"]
+    readme = text(build(pd.concat([old, paper, rerun]), None, "paper", formats=TABLES)["README.md"])
 
     num_ok = int((paper["status"] == "ok").sum())
     assert f"Rows: {len(paper)}, of which {num_ok} have a score. Failures: 1 diverged." in readme
@@ -122,25 +164,25 @@ def test_the_readme_counts_rows_seeds_failures_and_what_was_left_out(paper: pd.D
     assert f"Left out: {len(rerun)} rows whose seed" in readme
     assert "Seeds in a cell: 3." in readme
     assert re.search(r"\| dyck\\_2 +\| SLAY +\| diverged +\| FloatingPointError \| +1 \|", readme)
-    assert "## Failures" not in build(paper[paper["status"] == "ok"], None, "paper")["README.md"]
+    assert "## Failures" not in build(paper[paper["status"] == "ok"], None, "paper", formats=TABLES)["README.md"]
 
 
 def test_missing_seeds_are_told(make_frame: MakeFrame) -> None:
-    files = build(make_frame({"slay": [0.1, 0.2, 0.3], "linear": [0.1, 0.2]}), None, "paper")
+    files = build(make_frame({"slay": [0.1, 0.2, 0.3], "linear": [0.1, 0.2]}), None, "paper", formats=TABLES)
 
     assert "Seeds in a cell: 2 to 3." in files["README.md"]
     assert "20.0 ± 10.0 (n = 3)" in files["basic.md"]
 
 
 def test_bibtex_holds_what_is_in_the_tables_and_unknown_keys_are_named(make_frame: MakeFrame) -> None:
-    files = build(make_frame({"softmax": [0.5, 0.6]}, task_source="a_stranger"), None, "paper")
+    files = build(make_frame({"softmax": [0.5, 0.6]}, task_source="a_stranger"), None, "paper", formats=TABLES)
 
-    assert re.findall(r"@\w+\{(\w+),", files["sources.bib"]) == ["slay2026", "vaswani2017attention"]
+    assert re.findall(r"@\w+\{(\w+),", text(files["sources.bib"])) == ["slay2026", "vaswani2017attention"]
     assert r"Sources without a BibTeX entry: a\_stranger." in files["README.md"]
 
 
 def test_cells_csv_holds_the_numbers_of_the_grid(paper: pd.DataFrame) -> None:
-    lines = list(csv.DictReader(io.StringIO(build(paper, None, "paper")["cells.csv"])))
+    lines = list(csv.DictReader(io.StringIO(text(build(paper, None, "paper", formats=TABLES)["cells.csv"]))))
     means = paper.groupby(["task", "mech_label"])["score"].mean()
 
     assert len(lines) == len(grid(paper).tasks) * len(grid(paper).mechanisms)
@@ -148,10 +190,28 @@ def test_cells_csv_holds_the_numbers_of_the_grid(paper: pd.DataFrame) -> None:
     assert scored == pytest.approx(means.dropna().to_dict(), rel=1e-5)
 
 
-def test_a_name_that_a_spreadsheet_would_run_is_made_inert(make_frame: MakeFrame) -> None:
-    files = build(make_frame({"slay": [0.5]}, mech_label="=cmd()"), None, "paper")
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t"])
+def test_a_name_that_a_spreadsheet_would_run_is_made_inert(make_frame: MakeFrame, start: str) -> None:
+    rows = make_frame({"slay": [0.5, 0.6], "linear": [0.1, 0.2]}, run_id="+id", status="ok").assign(
+        run_id=[f"+id{number}" for number in range(4)],
+        **dict.fromkeys(("mech_label", "task", "task_category", "mech_family"), f"{start}cmd()"),
+    )
+    curves = pd.DataFrame({"run_id": rows["run_id"], "step": 1, "split": "=x", "metric": "=x", "value": 0.5})
+    files = build(rows, pd.concat([curves, curves.assign(step=2)]), "paper")
+    tables = {name: list(csv.reader(io.StringIO(text(files[name])))) for name in files if name.endswith(".csv")}
 
-    assert "'=cmd()" in files["cells.csv"]
+    assert {"cells.csv", "runs.csv", "curves.csv", "figures/ranks.csv", "figures/heat-map.csv"} <= set(tables)
+    for lines in tables.values():
+        assert any(f"'{start}cmd()" in field for line in lines for field in line)
+        assert not any(re.match(r"[=+@\t\r-]", field) and not is_number(field) for line in lines for field in line)
+
+
+def is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(
@@ -161,15 +221,15 @@ def test_a_name_that_a_spreadsheet_would_run_is_made_inert(make_frame: MakeFrame
 def test_a_category_cannot_choose_a_file_outside_or_one_that_is_taken(
     make_frame: MakeFrame, category: str, name: str
 ) -> None:
-    files = build(make_frame({"slay": [0.5]}, task_category=category), None, "paper")
+    files = build(make_frame({"slay": [0.5]}, task_category=category), None, "paper", formats=TABLES)
 
     assert name in files
-    assert all(re.fullmatch(r"[A-Za-z0-9_-]+\.[a-z]+", file) for file in files)
+    assert all(re.fullmatch(r"(figures/)?[A-Za-z0-9_-]+\.[a-z]+", file) for file in files)
 
 
 def test_two_categories_with_one_file_name_get_two_files(make_frame: MakeFrame) -> None:
     rows = [make_frame({"slay": [0.5]}, task_category=category, run_id=category) for category in ("a b", "a-b", "a.b")]
-    files = build(pd.concat(rows), None, "paper")
+    files = build(pd.concat(rows), None, "paper", formats=TABLES)
 
     assert {"a-b.md", "a-b-2.md", "a-b-3.md"} <= set(files)
 
@@ -198,6 +258,67 @@ def test_a_folder_is_brought_up_to_date_and_nothing_else_is_touched(tmp_path: Pa
     (folder / "a.md").write_text("edited")
     (folder / "c.md").unlink()
     assert stale({"a.md": "1\n", "c.md": "3\n"}, folder) == ["a.md", "c.md"]
+
+
+def test_a_picture_is_stale_if_it_is_missing_or_was_drawn_from_other_numbers(
+    paper: pd.DataFrame, paper_curves: pd.DataFrame, tmp_path: Path
+) -> None:
+    files = build(paper, paper_curves, "paper", formats=["figures"])
+    write(files, tmp_path)
+    for name in ("figures/heat-map.svg", "figures/heat-map.pdf"):
+        drawn = (tmp_path / name).read_bytes()
+        # What another version of matplotlib draws.
+        (tmp_path / name).write_bytes(drawn + b"\n")
+        assert stale(files, tmp_path) == []
+        assert write(files, tmp_path) == [name]
+        (tmp_path / name).write_bytes(re.sub(rb"synthbench-[0-9a-f]+", b"synthbench-0000000000000000", drawn))
+        assert stale(files, tmp_path) == [name]
+        (tmp_path / name).write_bytes(b"by hand")
+        assert stale(files, tmp_path) == [name]
+        (tmp_path / name).unlink()
+        assert stale(files, tmp_path) == [name]
+        write(files, tmp_path)
+
+    (tmp_path / "figures" / "heat-map.csv").write_text("by hand")
+    assert stale(files, tmp_path) == ["figures/heat-map.csv"]
+
+
+def test_a_folder_of_figures_goes_with_the_last_of_them(tmp_path: Path) -> None:
+    write({"a.md": "1\n", "figures/a.svg": b"1"}, tmp_path)
+    (tmp_path / "figures" / "own.svg").write_text("mine")
+    assert write({"a.md": "1\n"}, tmp_path) == [".generated", "figures/a.svg"]
+    assert [path.name for path in (tmp_path / "figures").iterdir()] == ["own.svg"]
+
+    (tmp_path / "figures" / "own.svg").unlink()
+    write({"figures/a.svg": b"1"}, tmp_path)
+    write({}, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".generated"]
+
+
+def test_an_index_does_not_follow_a_folder_that_is_a_link(tmp_path: Path) -> None:
+    folder = tmp_path / "report"
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "a.svg").write_text("mine")
+    write({"a.md": "1\n"}, folder)
+    (folder / "figures").symlink_to(tmp_path / "outside")
+    (folder / ".generated").write_text("figures/a.svg\nfigures/../../outside/a.svg\n/outside/a.svg\na.md\n")
+    write({}, folder)
+
+    assert (tmp_path / "outside" / "a.svg").exists()
+
+
+def test_numbers_trace_back_to_runs(paper: pd.DataFrame) -> None:
+    files = build(paper, None, "paper", formats=["csv", "json"])
+    runs = list(csv.DictReader(io.StringIO(text(files["runs.csv"]))))
+    cells = json.loads(text(files["report.json"]))["cells"]
+
+    assert {run["run_id"] for run in runs} == set(paper["run_id"])
+    assert sorted(run["run_id"] for cell in cells for run in cell["runs"]) == sorted(paper["run_id"])
+    for cell in cells:
+        of_cell = [run for run in runs if (run["task"], run["mechanism"]) == (cell["task"], cell["mechanism"])]
+        assert [run["run_id"] for run in of_cell] == [run["run_id"] for run in cell["runs"]]
+        scores = [run["score"] for run in cell["runs"] if run["status"] == "ok"]
+        assert cell["mean"] == (pytest.approx(sum(scores) / len(scores)) if scores else None)
 
 
 def test_an_index_cannot_remove_what_lies_outside(tmp_path: Path) -> None:

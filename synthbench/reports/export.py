@@ -1,0 +1,400 @@
+"""Any selection of tasks, mechanisms and columns as one table, with the runs that every number comes from."""
+
+import json
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.reports import latex, markdown
+from synthbench.reports.cite import cite
+from synthbench.reports.contents import Report
+from synthbench.reports.selection import Selection, select
+from synthbench.reports.spreadsheet import Value, csv_text, json_text
+from synthbench.reports.statistics import TOLERANCE, MechanismFacts, Row, TaskFacts, not_separable
+from synthbench.reports.table import (
+    DAGGER,
+    MARKS,
+    MINUS,
+    NOTHING,
+    Cell,
+    Column,
+    Line,
+    Table,
+    fixed,
+    marks_of,
+    percent,
+    sources_of,
+)
+from synthbench.results.schema import RUN_COLUMNS
+
+Terms = Mapping[str, Mapping[str, str]]
+"""Names of units, each with the arguments that its rows must have, as text."""
+
+Across = Literal["columns", "tasks", "mechanisms"]
+ACROSS: tuple[Across, ...] = ("columns", "tasks", "mechanisms")
+
+_NUMBERS = ("int32", "int64", "float32", "float64")
+_SPREAD = "Fractions in per cent, skills as they are: mean ± sample standard deviation over the runs that ended well,"
+_BETTER_HIGHER = ("score", "score_ood", "skill")
+
+
+class Measure(NamedTuple):
+    """A column of an export: one of the rows' columns, or one of their metrics."""
+
+    name: str
+    is_number: bool
+    unit: str
+    meaning: str
+    is_metric: bool = False
+
+    @property
+    def is_skill(self) -> bool:
+        """Whether it is printed as a skill, with two decimals."""
+        return self.name == "skill" or self.name.endswith(".skill")
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the best and the second of a task are marked: a higher value is better."""
+        return self.name in _BETTER_HIGHER or (self.is_metric and self.name.endswith((".skill", ".score")))
+
+
+class Summary(NamedTuple):
+    """What the runs of one cell say in one column."""
+
+    mean: float
+    """NaN in a column of words, or without a run that ended well."""
+    std: float
+    """Sample standard deviation; NaN below two runs."""
+    words: str
+    """All that occur, each once; empty in a column of numbers."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """A selection of cells and columns."""
+
+    report: Report
+    tasks: tuple[TaskFacts, ...]
+    measures: tuple[Measure, ...]
+    across: Across = "columns"
+
+    @property
+    def mechanisms(self) -> tuple[MechanismFacts, ...]:
+        """Those with a run of one of the tasks, in printed order."""
+        shown = self.report.of.mechanisms
+        return tuple(one for one in shown if any(self.report.runs_of(task, one) for task in self.tasks))
+
+    def markdown(self) -> str:
+        """The table as GitHub-flavoured Markdown, under its caption."""
+        return f"{markdown.escape(self.table.caption)}\n\n{markdown.table(self.table)}\n"
+
+    def latex(self) -> str:
+        r"""The table as a float that needs only ``\usepackage{booktabs}``."""
+        return latex.document([self.table], self.report.selection.suite)
+
+    def csv(self) -> str:
+        """One line a cell: means and standard deviations as they are, and the ids of the runs."""
+        header = ["category", "task", "mechanism", "n", "failed"]
+        for measure in self.measures:
+            header += [measure.name, f"{measure.name}_std"] if measure.is_number else [measure.name]
+        lines: list[list[Value]] = []
+        for task, mechanism in self._cells:
+            cell = self.report.of.cell(task, mechanism)
+            line: list[Value] = [task.category, task.label, mechanism.label, cell.n, cell.num_failed]
+            for measure in self.measures:
+                mean, std, words = self._summary(measure, task, mechanism)
+                line += [mean, std] if measure.is_number else [words]
+            lines.append([*line, " ".join(str(run["run_id"]) for run in self.report.runs_of(task, mechanism))])
+        return csv_text([*header, "run_ids"], lines)
+
+    def json(self) -> str:
+        """One object a cell: summaries by column, and every run with its own values."""
+        cells = [
+            {
+                "category": task.category,
+                "task": task.label,
+                "mechanism": mechanism.label,
+                "values": {measure.name: self._json_value(measure, task, mechanism) for measure in self.measures},
+                "runs": [
+                    {name: run[name] for name in ("run_id", "seed", "status")}
+                    | {measure.name: _plain(_value(measure, run)) for measure in self.measures}
+                    for run in self.report.runs_of(task, mechanism)
+                ],
+            }
+            for task, mechanism in self._cells
+        ]
+        selection = self.report.selection
+        return json_text({"suite": selection.suite, "suite_version": selection.suite_version, "cells": cells})
+
+    def bibtex(self) -> str:
+        """BibTeX of the tasks and mechanisms in the table; a comment names the sources that have no entry."""
+        entries, unknown = cite(self.table.sources)
+        return entries + "".join(f"% no entry for {' '.join(key.split())}\n" for key in unknown)
+
+    @cached_property
+    def table(self) -> Table:
+        """The table without markup."""
+        build = {"columns": self._by_column, "tasks": self._by_task, "mechanisms": self._by_mechanism}[self.across]
+        headings, columns, lines = build()
+        names = ", ".join(measure.name for measure in self.measures)
+        meanings = [f"{one.name}: {one.meaning.partition(';')[0].replace('`', '')}." for one in self.measures]
+        marked = [one.name for one in self.measures if one.is_marked]
+        notes = [MARKS] * bool(marked) + [DAGGER] * ("score" in marked)
+        selection = self.report.selection
+        return Table(
+            name="export",
+            title=f"{names} of suite {selection.suite}, version {selection.suite_version}",
+            caption=" ".join([_SPREAD, f"{_counts(self)}.", *meanings, *notes]),
+            headings=headings,
+            columns=columns,
+            lines=lines,
+            sources=sources_of(self.tasks, self.mechanisms),
+        )
+
+    def _by_column(self) -> tuple[tuple[str, ...], tuple[Column, ...], tuple[Line, ...]]:
+        printed = {measure: self._printed(measure) for measure in self.measures}
+        lines = []
+        for task in self.tasks:
+            shown = [one for one in self.mechanisms if self.report.runs_of(task, one)]
+            for mechanism in shown:
+                cells = tuple(printed[measure][task, mechanism] for measure in self.measures)
+                lines.append(Line((task.label, mechanism.label), cells, is_first_of_group=mechanism is shown[0]))
+        return ("Task", "Mechanism"), tuple(map(_column, self.measures)), tuple(lines)
+
+    def _by_task(self) -> tuple[tuple[str, ...], tuple[Column, ...], tuple[Line, ...]]:
+        measure, printed = self._only()
+        columns = tuple(_labelled(measure, task.label) for task in self.tasks)
+        lines = tuple(Line((one.label,), tuple(printed[task, one] for task in self.tasks)) for one in self.mechanisms)
+        return ("Mechanism",), columns, lines
+
+    def _by_mechanism(self) -> tuple[tuple[str, ...], tuple[Column, ...], tuple[Line, ...]]:
+        measure, printed = self._only()
+        columns = tuple(_labelled(measure, mechanism.label) for mechanism in self.mechanisms)
+        categories = [task.category for task in self.tasks]
+        lines = tuple(
+            Line(
+                (task.category, task.label),
+                tuple(printed[task, mechanism] for mechanism in self.mechanisms),
+                is_first_of_group=index == 0 or categories[index - 1] != task.category,
+            )
+            for index, task in enumerate(self.tasks)
+        )
+        return ("Category", "Task"), columns, lines
+
+    def _only(self) -> tuple[Measure, dict[tuple[TaskFacts, MechanismFacts], Cell]]:
+        return self.measures[0], self._printed(self.measures[0])
+
+    @property
+    def _cells(self) -> list[tuple[TaskFacts, MechanismFacts]]:
+        """Those that have runs."""
+        return [
+            (task, mechanism)
+            for task in self.tasks
+            for mechanism in self.mechanisms
+            if self.report.runs_of(task, mechanism)
+        ]
+
+    def _printed(self, measure: Measure) -> dict[tuple[TaskFacts, MechanismFacts], Cell]:
+        """All cells of one column; in one whose higher values are better, the best and second of a task are marked."""
+        printed: dict[tuple[TaskFacts, MechanismFacts], Cell] = {}
+        for task in self.tasks:
+            summaries = [self._summary(measure, task, mechanism) for mechanism in self.mechanisms]
+            cells = [_cell(measure, one) for one in summaries]
+            if measure.is_marked and abs(task.gap) >= TOLERANCE:
+                tied = [False] * len(cells)
+                if measure.name == "score":
+                    tied = not_separable([self.report.of.cell(task, mechanism) for mechanism in self.mechanisms])
+                found = marks_of([one.mean for one in summaries])
+                cells = [
+                    replace(cell, mark=mark, is_tied=is_tied and mark != "best" and any(found))
+                    for cell, mark, is_tied in zip(cells, found, tied, strict=True)
+                ]
+            printed |= {(task, mechanism): cell for mechanism, cell in zip(self.mechanisms, cells, strict=True)}
+        return printed
+
+    def _summary(self, measure: Measure, task: TaskFacts, mechanism: MechanismFacts) -> Summary:
+        runs = self.report.runs_of(task, mechanism)
+        if not measure.is_number:
+            words = dict.fromkeys(_words(value) for run in runs if not _is_missing(value := _value(measure, run)))
+            return Summary(math.nan, math.nan, ", ".join(words))
+        values = [_value(measure, run) for run in runs if run["status"] == "ok"]
+        known = [float(value) for value in values if not _is_missing(value)]
+        mean = float(np.mean(known)) if known else math.nan
+        return Summary(mean, float(np.std(known, ddof=1)) if len(known) > 1 else math.nan, "")
+
+    def _json_value(self, measure: Measure, task: TaskFacts, mechanism: MechanismFacts) -> object:
+        mean, std, words = self._summary(measure, task, mechanism)
+        return {"mean": mean, "std": std} if measure.is_number else words
+
+
+EXPORTS: dict[str, Callable[[Export], str]] = {
+    "md": Export.markdown,
+    "tex": Export.latex,
+    "csv": Export.csv,
+    "json": Export.json,
+}
+"""What prints an export in each format."""
+
+
+def export(
+    rows: pd.DataFrame,
+    suite: str,
+    suite_version: str | None = None,
+    *,
+    tasks: Terms | None = None,
+    mechanisms: Terms | None = None,
+    seeds: Collection[int] | None = None,
+    columns: Sequence[str] = ("score",),
+    across: str = "columns",
+) -> Export:
+    """Select cells and columns of one suite version.
+
+    Args:
+        rows: Rows of a store, any suites.
+        suite: Name of the suite.
+        suite_version: Its version; the newest if None.
+        tasks: Those to show; all if None.
+        mechanisms: Those to show; all if None.
+        seeds: Root seeds to take; all if None.
+        columns: Columns of the store, or metrics as in ``x2.skill``.
+        across: What stands side by side: the columns; or the tasks or the mechanisms, of a single column.
+
+    Raises:
+        UnknownName: If the suite, its version, a column or what stands across does not exist.
+        UsageError: If nothing is left, no column is named, or several columns shall stand in single cells.
+    """
+    if across not in ACROSS:
+        raise UnknownName("thing to stand across", across, ACROSS)
+    wanted = rows if mechanisms is None else having(rows, "mech", mechanisms)
+    selection = select(wanted, suite, suite_version, mechanisms=mechanisms, seeds=seeds)
+    if tasks is not None:
+        chosen = having(selection.rows, "task", tasks)
+        selection = replace(selection, rows=chosen.reset_index(drop=True))
+    measures = _measures(selection, columns)
+    if not measures:
+        raise UsageError("no column is named; allowed: one or more, as in score,skill,n_params")
+    if across != "columns" and len(measures) > 1:
+        names = ",".join(measure.name for measure in measures)
+        raise UsageError(f"{across} stand across and the columns are {names!r}; allowed: a single column")
+    report = Report(selection, None)
+    return Export(report, report.of.tasks, measures, ACROSS[ACROSS.index(across)])
+
+
+def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> pd.DataFrame:
+    """The rows of some tasks or mechanisms, of those with arguments only the rows that have them.
+
+    Raises:
+        UsageError: If no row is left of one of them; the message names the arguments that its rows have.
+    """
+    kept = []
+    for name, arguments in terms.items():
+        own = rows[rows[unit] == name]
+        found = {text: json.loads(text) for text in own[f"{unit}_args"].unique()}
+        matching = own[own[f"{unit}_args"].isin([text for text, given in found.items() if _agrees(given, arguments)])]
+        if matching.empty:
+            kind = "task" if unit == "task" else "mechanism"
+            stated = ",".join(f"{key}={value}" for key, value in arguments.items())
+            have = "; ".join(sorted(found)) or "none"
+            raise UsageError(f"no row of {kind} {name!r} with {stated or 'any arguments'}; rows have: {have}")
+        kept.append(matching)
+    return rows.loc[pd.concat(kept).index.sort_values()] if kept else rows
+
+
+def _labelled(measure: Measure, label: str) -> Column:
+    """The column of a measure under another heading."""
+    return _column(measure)._replace(label=label)
+
+
+def _agrees(given: Mapping[str, Any], arguments: Mapping[str, str]) -> bool:
+    return all(name in given and _reads_as(given[name], text) for name, text in arguments.items())
+
+
+def _reads_as(value: object, text: str) -> bool:
+    """Tell whether a value of JSON is what a user wrote: ``1e-3`` is 0.001, ``true`` is True."""
+    if isinstance(value, bool | str) or value is None:
+        return str(value).lower() == text.lower()
+    try:
+        return float(text) == value
+    except ValueError:
+        return False
+
+
+def _measures(selection: Selection, names: Sequence[str]) -> tuple[Measure, ...]:
+    """The columns of these names, each once.
+
+    Raises:
+        UnknownName: If there is neither a column nor a metric of that name.
+    """
+    known = {
+        column.name: Measure(column.name, column.type in _NUMBERS, column.unit, column.meaning)
+        for column in RUN_COLUMNS
+        if column.name in selection.rows
+    }
+    metrics = {name for text in selection.rows["metrics"] for name in json.loads(text)}
+    for name in sorted(metrics - known.keys()):
+        unit = "fraction" if name.endswith((".score", ".floor", ".ceiling")) or "accuracy" in name else ""
+        known[name] = Measure(name, is_number=True, unit=unit, meaning="a metric of the run", is_metric=True)
+    for name in names:
+        if name not in known:
+            raise UnknownName("column or metric of the rows", name, known)
+    return tuple(known[name] for name in dict.fromkeys(names))
+
+
+def _value(measure: Measure, run: Row) -> Any:
+    return json.loads(run["metrics"]).get(measure.name) if measure.is_metric else run[measure.name]
+
+
+def _is_missing(value: Any) -> bool:
+    return bool(pd.isna(value))
+
+
+def _plain(value: Any) -> object:
+    """A value of a row as JSON has it."""
+    if _is_missing(value):
+        return None
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if isinstance(value, bool | int | float | str) else str(value)
+
+
+def _words(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
+
+
+def _column(measure: Measure) -> Column:
+    return Column(measure.name, "number" if measure.is_number else "word")
+
+
+def _cell(measure: Measure, summary: Summary) -> Cell:
+    if not measure.is_number:
+        return Cell(summary.words or NOTHING)
+    if measure.is_skill:
+        printed: Callable[[float], str] = _skill
+    else:
+        printed = percent if measure.unit == "fraction" else _significant
+    # What is the same for all runs is a fact and has no spread: parameters, floors.
+    has_std = not math.isnan(summary.std) and (measure.is_marked or summary.std > 0)
+    return Cell(printed(summary.mean), printed(summary.std) if has_std else "")
+
+
+def _skill(value: float) -> str:
+    return fixed(value, 2)
+
+
+def _significant(value: float) -> str:
+    """A number with four digits or, from a thousand, all before the point."""
+    if math.isnan(value):
+        return NOTHING
+    text = f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return text.replace("-", MINUS)
+
+
+def _counts(of: Export) -> str:
+    counts = {n for task in of.tasks for one in of.mechanisms if (n := of.report.of.cell(task, one).n)}
+    return "n = " + " to ".join(str(count) for count in sorted({min(counts), max(counts)})) if counts else "n = 0"

@@ -1,0 +1,89 @@
+"""Keeping a folder in step with the files of a report."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+
+from synthbench.reports.figures.drawing import PICTURES, mark_in
+
+INDEX = ".generated"
+"""Lists the files that a report wrote, so that the next one can remove those that it no longer has."""
+
+Files = Mapping[str, str | bytes]
+"""Text or bytes by file name; a name may have one folder before it, as in ``figures/ranks.svg``."""
+
+
+def write(files: Files, folder: Path) -> list[str]:
+    """Bring a folder up to date: write what changed, remove what an earlier report wrote and this one does not.
+
+    Files that no report wrote are left alone.
+
+    Args:
+        files: Text or bytes by file name, as :func:`build` returns it.
+        folder: Created where it does not exist.
+
+    Returns:
+        Names of the files that were written or removed, in alphabetical order.
+    """
+    wanted = _with_index(files)
+    changed = _differing(wanted, folder, _is_same)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in changed:
+        path = folder / name
+        if name in wanted:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(wanted[name])
+        else:
+            path.unlink()
+            if path.parent != folder and not any(path.parent.iterdir()):
+                path.parent.rmdir()
+    return changed
+
+
+def stale(files: Files, folder: Path) -> list[str]:
+    """Names of the files that are missing, not what they should be, or left by an earlier report.
+
+    A picture is what it should be if it was drawn from the same numbers and words: another version of matplotlib draws
+    the same figure in other bytes. The numbers lie beside it and are compared like all text.
+    """
+    return _differing(_with_index(files), folder, _is_as_good)
+
+
+def _differing(
+    wanted: Mapping[str, bytes], folder: Path, is_good: Callable[[str, bytes, bytes | None], bool]
+) -> list[str]:
+    different = {name for name, content in wanted.items() if not is_good(name, content, _content(folder / name))}
+    left = {name for name in _indexed(folder) if name not in wanted and (folder / name).is_file()}
+    return sorted(different | left)
+
+
+def _is_same(_name: str, wanted: bytes, found: bytes | None) -> bool:
+    return wanted == found
+
+
+def _is_as_good(name: str, wanted: bytes, found: bytes | None) -> bool:
+    if found is None or Path(name).suffix.removeprefix(".") not in PICTURES:
+        return wanted == found
+    return mark_in(wanted) == mark_in(found) is not None
+
+
+def _with_index(files: Files) -> dict[str, bytes]:
+    contents = {**files, INDEX: "".join(f"{name}\n" for name in sorted(files))}
+    return {name: content.encode() if isinstance(content, str) else content for name, content in contents.items()}
+
+
+def _indexed(folder: Path) -> list[str]:
+    """Names in the folder's index; a line is not followed out of the folder, nor deeper than one folder into it."""
+    content = _content(folder / INDEX)
+    names = content.decode(errors="replace").splitlines() if content else []
+    return [name for name in names if _is_inside(folder, name)]
+
+
+def _is_inside(folder: Path, name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    is_plain = "/".join(parts) == name and "\\" not in name and "\0" not in name and not {"..", "/"}.intersection(parts)
+    # A folder that is a link may lead anywhere.
+    return is_plain and len(parts) in (1, 2) and not (len(parts) == 2 and (folder / parts[0]).is_symlink())
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None

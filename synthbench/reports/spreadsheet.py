@@ -1,0 +1,51 @@
+"""Numbers for other programs: CSV that no spreadsheet takes for more than numbers and words, and strict JSON."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+Value = str | int | float | None
+
+_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""What a formula may begin with; the wide forms do so in some languages."""
+
+
+def csv_text(header: Sequence[str], lines: Iterable[Sequence[Value]]) -> str:
+    """Lines under a header; numbers with six digits, nothing where there is no number.
+
+    Source: OWASP, CSV Injection: text that begins like a formula goes behind an apostrophe.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_inert, header))
+    writer.writerows(map(_field, line) for line in lines)
+    return text.getvalue()
+
+
+def json_text(value: object) -> str:
+    """JSON in ASCII; a number that is missing or not finite is null, and keys stay in their order."""
+    return json.dumps(_strict(value), indent=1, allow_nan=False) + "\n"
+
+
+def _strict(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _strict(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(part) for part in value]
+    # pandas' own sign for what is missing is no float.
+    is_number = isinstance(value, float) and math.isfinite(value)
+    return value if value is None or is_number or isinstance(value, str | int) else None
+
+
+def _field(value: Value) -> str | int:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return _inert(value) if isinstance(value, str) else value
+
+
+def _inert(text: str) -> str:
+    return f"'{text}" if text.startswith(_STARTS) else text
