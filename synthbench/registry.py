@@ -140,11 +140,11 @@ class Registry(Mapping[str, type[T]]):
         if offer.name in self._units:
             return
         try:
-            is_registered = self._units.get(offer.name) is offer.load()
+            found = offer.load()
         except ContractError as problem:
             self._faults[offer.name] = f"{self.kind} {problem}"
             raise ContractError(self._faults[offer.name]) from problem
-        if not is_registered:
+        if self._units.get(offer.name) is not found:
             self._faults[offer.name] = (
                 f"{self.kind} {offer.name!r} is broken: {offer.value} is no {self.kind} that is registered under this "
                 "name; the class needs the decorator, and the name that its package declares"

@@ -31,5 +31,7 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, dict):
-        return " ".join(f"{name}={parameter['default']}" for name, parameter in value.items())
+        # Parameters carry more than their default; other facts are plain.
+        plain = {name: entry["default"] if isinstance(entry, dict) else entry for name, entry in value.items()}
+        return " ".join(f"{name}={entry}" for name, entry in plain.items())
     return "" if value is None else str(value)
