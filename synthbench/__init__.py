@@ -7,15 +7,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from synthbench.api import check, leaderboard, load, plan, run, tables
     from synthbench.mechanisms import MECHANISMS
     from synthbench.results import Store
-    from synthbench.runner.run import Request, RunReport, run
+    from synthbench.runner.run import Request, RunReport
     from synthbench.suites import Suite, load_suite
     from synthbench.tasks import TASKS
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["MECHANISMS", "TASKS", "Request", "RunReport", "Store", "Suite", "__version__", "load_suite", "run"]
+__all__ = [
+    "MECHANISMS",
+    "TASKS",
+    "Request",
+    "RunReport",
+    "Store",
+    "Suite",
+    "__version__",
+    "check",
+    "leaderboard",
+    "load",
+    "load_suite",
+    "plan",
+    "run",
+    "tables",
+]
 
 _HOMES = {
     "MECHANISMS": "synthbench.mechanisms",
@@ -24,8 +40,13 @@ _HOMES = {
     "RunReport": "synthbench.runner.run",
     "Store": "synthbench.results",
     "Suite": "synthbench.suites",
+    "check": "synthbench.api",
+    "leaderboard": "synthbench.api",
+    "load": "synthbench.api",
     "load_suite": "synthbench.suites",
-    "run": "synthbench.runner.run",
+    "plan": "synthbench.api",
+    "run": "synthbench.api",
+    "tables": "synthbench.api",
 }
 
 

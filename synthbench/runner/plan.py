@@ -51,13 +51,18 @@ class Job:
         return num_members * training.steps * training.batch_size * length * (1 + length / 64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """The jobs of a command, long ones first, and how many of the planned rows are there already."""
 
     jobs: tuple[Job, ...]
     num_planned: int
     num_done: int
+    run_ids: tuple[str, ...] = ()
+    """Of all planned rows, those that are there included."""
+
+    def __repr__(self) -> str:
+        return f"Plan({self.num_missing} of {self.num_planned} rows are missing, in {len(self.jobs)} jobs)"
 
     @property
     def num_missing(self) -> int:
@@ -164,11 +169,11 @@ def make_plan(
     Raises:
         UsageError: If a seed is one that the suite tunes on.
     """
-    jobs, num_planned, num_missing = [], 0, 0
+    jobs, run_ids, num_missing = [], [], 0
     for cell in cells:
         _refuse_tuning_seeds(cell.suite, seeds)
         members = cell.members(seeds)
-        num_planned += len(members)
+        run_ids += [cell.run_id(member) for member in members]
         size = group_size(cell)
         ids = {member: cell.run_id(member) for member in cell.tuning_members()}
         skills = {member: done[run_id] for member, run_id in ids.items() if run_id in done}
@@ -181,4 +186,4 @@ def make_plan(
             if missing:
                 jobs.append(Job(cell, of_job, missing, size, skills))
     jobs.sort(key=lambda job: -job.cost)  # stable: equal costs stay in the order of the suite
-    return Plan(tuple(jobs), num_planned, num_planned - num_missing)
+    return Plan(tuple(jobs), len(run_ids), len(run_ids) - num_missing, tuple(run_ids))

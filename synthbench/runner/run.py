@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
 from synthbench import plugins
@@ -68,15 +69,32 @@ class Request:
     """Files and modules whose units are used besides those of synthbench and of installed packages."""
 
 
-@dataclass
+@dataclass(repr=False)
 class RunReport:
     """What became of a request."""
 
-    num_planned: int
+    results: Path
+    run_ids: Sequence[str]
+    """Of all planned rows."""
     num_done_before: int
     outcomes: list[Outcome] = field(default_factory=list)
     wall_s: float = 0.0
     is_interrupted: bool = False
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.outcomes)} rows written, {self.num_done_before} were there, {len(self.failed)} failed"
+        return f"RunReport({self.num_planned} planned: {counts}, {self.wall_s:.1f} s)"
+
+    @property
+    def num_planned(self) -> int:
+        """Rows that there should be."""
+        return len(self.run_ids)
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """The planned rows that are in the store, failed ones too."""
+        rows = Store.open(self.results, create=False).runs()
+        return rows[rows["run_id"].isin(self.run_ids)].reset_index(drop=True)
 
     @property
     def failed(self) -> list[Outcome]:
@@ -246,7 +264,7 @@ def run(
     executor = make_executor(request, plan, device, is_foreign=bool(findings), is_in_session=_is_in_session(findings))
     Store.open(request.results, create=True)
     record(findings, request.results / CONTRACT)
-    report = RunReport(plan.num_planned, plan.num_done)
+    report = RunReport(request.results, plan.run_ids, plan.num_done)
     on_plan(plan, executor)
     circumstances = Circumstances(
         results=request.results.absolute(),

@@ -1,0 +1,164 @@
+"""The Python interface: what the command line does, for a script or a notebook."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.reports.build import build
+from synthbench.reports.leaderboard import leaderboard as leaderboard_of
+from synthbench.reports.selection import select
+from synthbench.results import Store
+from synthbench.runner import run as runner
+from synthbench.runner.environment import resolve_device
+from synthbench.runner.plan import Plan
+from synthbench.runner.run import Request, RunReport
+from synthbench.terminal import check as examination
+
+
+class Markdown(str):
+    """Text that a notebook shows as Markdown."""
+
+    __slots__ = ()
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+
+def run(request: Request | None = None, /, **options: Any) -> RunReport:
+    """Run what is missing and write a row for each member.
+
+    Args:
+        request: What to run; a plain :class:`Request` if left out.
+        options: Its fields that differ: ``suite="smoke"``, ``tasks="@memory"``, ``mechanisms=["slay:R=3", "gla"]``.
+
+    Returns:
+        ``ok``, ``rows`` as a data frame, ``failed``.
+
+    Raises:
+        UnknownName: If an option, or what it names, does not exist.
+        UsageError: If a value is not allowed.
+        StoreError: If the store cannot be written.
+        ContractError: If a plugin cannot be loaded.
+    """
+    return runner.run(_request(request, options))
+
+
+def plan(request: Request | None = None, /, **options: Any) -> Plan:
+    """What the same call of :func:`run` would do.
+
+    Raises:
+        UnknownName: If an option, or what it names, does not exist.
+        UsageError: If a value is not allowed.
+        StoreError: If the store exists and cannot be read.
+    """
+    asked = _request(request, options)
+    return runner.plan_request(asked, resolve_device(asked.device))
+
+
+def load(results: str | Path = "results") -> pd.DataFrame:
+    """All rows of a store, checked, one a run.
+
+    Raises:
+        StoreError: If there is no store, or it cannot be read.
+    """
+    return Store.open(Path(results), create=False).runs()
+
+
+def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
+    """The ranking of the mechanisms that have all runs of a suite, best first.
+
+    Args:
+        rows: Rows, as :func:`load` gives them.
+        suite: Its name; may be left out where the rows have one suite only.
+
+    Returns:
+        One line a mechanism: ``rank`` with its interval, interquartile mean ``iqm`` of the skill with its interval,
+        mean ``skill``, share of ``solved`` runs with its interval, and the mean skill of every category.
+
+    Raises:
+        UnknownName: If the rows have no full run of the suite.
+        UsageError: If the suite must be named.
+        ValueError: If there are fewer than two seeds.
+    """
+    board = leaderboard_of(select(rows, _suite(rows, suite)).rows)
+    return pd.DataFrame(
+        {
+            "mechanism": entry.mechanism.label,
+            "rank": entry.rank.value,
+            "rank_low": entry.rank.low,
+            "rank_high": entry.rank.high,
+            "iqm": entry.middle.value,
+            "iqm_low": entry.middle.low,
+            "iqm_high": entry.middle.high,
+            "skill": entry.skill,
+            "solved": entry.solved.value,
+            "solved_low": entry.solved.low,
+            "solved_high": entry.solved.high,
+            **entry.categories,
+        }
+        for entry in board.entries
+    ).set_index("mechanism")
+
+
+def tables(rows: pd.DataFrame, suite: str | None = None) -> Mapping[str, Markdown]:
+    """The tables of a report as Markdown, by name.
+
+    Raises:
+        UnknownName: If the rows have no full run of the suite.
+        UsageError: If the suite must be named.
+    """
+    files = build(rows, None, _suite(rows, suite), formats=["md"])
+    return {
+        name.removesuffix(".md"): Markdown(text)
+        for name, text in files.items()
+        if name.endswith(".md") and isinstance(text, str)
+    }
+
+
+def check(target: str, *, plugins: str | list[str] | None = None) -> pd.DataFrame:
+    """What the contract says of a unit or of all units of a plugin; :mod:`synthbench.contract` says what it promises.
+
+    Args:
+        target: A unit's name, with arguments as in ``slay:R=3``, or the file of a plugin.
+        plugins: Other plugins that are loaded first.
+
+    Returns:
+        One line a promise: ``unit``, ``promise``, ``meaning``, ``state`` (kept, broken, not tried) and ``detail``.
+
+    Raises:
+        UnknownName: If nothing has this name.
+        UsageError: If an argument is not allowed.
+        ContractError: If a plugin cannot be loaded, or a unit cannot be built.
+    """
+    reports = examination.check(target, _listed(plugins or []))
+    return pd.DataFrame({"unit": report["name"], **verdict} for report in reports for verdict in report["verdicts"])
+
+
+def _request(request: Request | None, options: Mapping[str, Any]) -> Request:
+    allowed = [field.name for field in fields(Request)]
+    for option in options:
+        if option not in allowed:
+            raise UnknownName("option", option, allowed)
+    changes = dict(options)
+    for listed in {"tasks", "mechanisms", "plugins"} & changes.keys():
+        changes[listed] = _listed(changes[listed])
+    if "results" in changes:
+        changes["results"] = Path(changes["results"])
+    return replace(request or Request(), **changes)
+
+
+def _listed(terms: str | list[str]) -> list[str]:
+    return [terms] if isinstance(terms, str) else list(terms)
+
+
+def _suite(rows: pd.DataFrame, suite: str | None) -> str:
+    if suite is not None:
+        return suite
+    found = sorted(rows["suite"].unique())
+    if len(found) != 1:
+        raise UsageError(f"the rows are of the suites {', '.join(map(str, found)) or 'none'}; name one in suite")
+    return str(found[0])

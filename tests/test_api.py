@@ -1,0 +1,88 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import synthbench
+from synthbench.errors import StoreError, UnknownName, UsageError
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> synthbench.RunReport:
+    """Two mechanisms on one short task, with two seeds."""
+    return synthbench.run(
+        suite="smoke",
+        tasks="copy:length=8",
+        mechanisms=["linear", "softmax"],
+        device="cpu",
+        results=str(tmp_path_factory.mktemp("api") / "results"),
+        executor="inline",
+    )
+
+
+def test_a_run_says_what_became_of_it(report: synthbench.RunReport) -> None:
+    assert report.ok
+    assert repr(report).startswith("RunReport(4 planned: 4 rows written, 0 were there, 0 failed, ")
+    assert sorted(report.rows["run_id"]) == sorted(report.run_ids)
+    assert set(report.rows["mech"]) == {"linear", "softmax"}
+
+
+def test_the_same_run_again_has_nothing_to_do(report: synthbench.RunReport) -> None:
+    options = {"suite": "smoke", "tasks": ["copy:length=8"], "mechanisms": "linear", "device": "cpu"}
+
+    plan = synthbench.plan(**options, results=report.results)
+    again = synthbench.run(**options, results=report.results)
+
+    assert repr(plan) == "Plan(0 of 2 rows are missing, in 0 jobs)"
+    assert again.ok
+    assert not again.outcomes
+    assert len(again.rows) == 2
+
+
+def test_a_request_may_be_changed(report: synthbench.RunReport) -> None:
+    request = synthbench.Request(suite="smoke", tasks=["copy:length=8"], device="cpu", results=report.results)
+
+    assert synthbench.plan(request, mechanisms="linear", seeds=[5]).num_missing == 1
+
+
+def test_rows_become_a_ranking_and_tables(report: synthbench.RunReport) -> None:
+    rows = synthbench.load(report.results)
+
+    board = synthbench.leaderboard(rows)
+    tables = synthbench.tables(rows)
+
+    assert set(board.index) == {"Standard", "Linear"}
+    assert (board["rank_low"] <= board["rank"]).all()
+    assert (board["rank"] <= board["rank_high"]).all()
+    assert list(board["skill"]) == sorted(board["skill"], reverse=True)
+    assert board["basic"].to_list() == board["skill"].to_list()
+    assert "Standard" in tables["full"]
+    assert tables["full"]._repr_markdown_() == tables["full"]
+
+
+def test_a_check_is_a_verdict_on_every_promise() -> None:
+    verdicts = synthbench.check("linear")
+
+    assert set(verdicts["unit"]) == {"linear"}
+    assert set(verdicts["state"]) == {"kept"}
+    assert len(verdicts) > 5
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: synthbench.run(task="copy"), UnknownName, "no option called 'task'; did you mean 'tasks'"),
+        (lambda: synthbench.plan(suite="smoke", tasks="coppy"), UnknownName, "did you mean 'copy'"),
+        (lambda: synthbench.check("liner"), UnknownName, "linear"),
+        (lambda: synthbench.load("nowhere"), StoreError, "nowhere"),
+        (lambda: synthbench.tables(pd.DataFrame({"suite": ["paper", "core"]})), UsageError, "core, paper"),
+    ],
+)
+def test_what_is_not_allowed_is_refused(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_a_path_may_be_text_or_a_path(report: synthbench.RunReport) -> None:
+    assert synthbench.load(str(report.results)).equals(synthbench.load(Path(report.results)))
