@@ -1,0 +1,76 @@
+"""Every command and Python block of the documentation is executed, beside a copy of the committed rows."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from synthbench.cli import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+SHORTENED = {
+    "run": ["--dry-run"],  # names, arguments and the plan are what a page can get wrong; `make demo` trains
+    "bench": ["--repeats", "1"],
+}
+"""Options that keep a command from taking minutes, by command."""
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [text for language, text in FENCED.findall(page.read_text(encoding="utf-8")) if language in languages]
+
+
+def commands() -> list[str]:
+    found = []
+    for page in PAGES:
+        for block in blocks(page, "", "sh", "bash", "console"):
+            for line in block.splitlines():
+                parts = line.partition("  #")[0].removeprefix("$ ").split("&&")
+                found += [part.strip() for part in parts if part.strip().startswith("synthbench ")]
+    return list(dict.fromkeys(found))
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a reader has before them: the committed rows and reports."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("results", "reports"):
+        shutil.copytree(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture
+def _inside(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(checkout)
+
+
+@pytest.mark.usefixtures("_inside")
+@pytest.mark.parametrize("command", commands())
+def test_a_command_of_the_documentation_works(command: str) -> None:
+    words = shlex.split(command)[1:]
+    result = CliRunner().invoke(app, [*words, *SHORTENED.get(words[0], [])])
+
+    assert result.exit_code == 0, result.output + repr(result.exception)
+
+
+@pytest.mark.usefixtures("_inside")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_python_of_the_documentation_works(page: Path) -> None:
+    for block in blocks(page, "python"):
+        exec(compile(block, page.name, "exec"), {})  # noqa: S102
+
+
+def test_the_documentation_has_commands() -> None:
+    assert len(commands()) > 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("http://", "https://")):
+            assert (page.parent / target).exists(), target
