@@ -45,6 +45,7 @@ $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --editable ".[test]"
+	$(BIN)/pip install --quiet --no-deps ./tests/plugin
 	touch $@
 
 clean:  ## Remove the environment, what demo wrote and caches

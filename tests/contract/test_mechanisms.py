@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import elu
 
 from synthbench.contract import mechanisms as contract
-from synthbench.contract.mechanisms import check_causality, check_mechanism
+from synthbench.contract.mechanisms import check_causality, check_mechanism, promises_of
+from synthbench.contract.verdicts import judge
 from synthbench.errors import ContractError, UsageError
 from synthbench.mechanisms import MECHANISMS, FeatureAttention, Mechanism, ScoreAttention, _linear, _scores
 from synthbench.mechanisms._linear import Factors
@@ -304,6 +305,61 @@ class WrongLast(MaskedSoftmax):
         return self.forward(x)[..., :1, :]  # the first, where the last is asked for
 
 
+class Integers(Toy):
+    name: ClassVar = "integers"
+
+    def forward(self, x: X) -> Tensor:
+        return x.long()
+
+
+class Elsewhere(Toy):
+    name: ClassVar = "elsewhere"
+
+    def forward(self, x: X) -> Tensor:
+        return x.to("meta")
+
+
+class Pair(Toy):
+    name: ClassVar = "pair"
+
+    def forward(self, x: X) -> Any:
+        return x, x
+
+
+class InPlace(Toy):
+    name: ClassVar = "in-place"
+
+    def forward(self, x: X) -> X:
+        return x.mul_(0.5)
+
+
+class Unseeded(Toy):
+    """Ordinary layers draw from the global generator."""
+
+    name: ClassVar = "unseeded"
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        assert generator is not None
+        self.linear = nn.Linear(self.model_dim, self.model_dim)
+
+    def forward(self, x: X) -> X:
+        return self.linear(x)
+
+
+class Unbuildable(Toy):
+    name: ClassVar = "unbuildable"
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        raise OSError("no weights" if generator else "no generator")
+
+
+class Exiting(Toy):
+    name: ClassVar = "exiting"
+
+    def forward(self, x: X) -> X:
+        raise SystemExit(1 if x.ndim else 0)
+
+
 @pytest.mark.parametrize("unit", [MaskedSoftmax, CumulativeSum, PaddedConvolution])
 def test_correct_toys_pass(unit: type[Mechanism]) -> None:
     check_mechanism(unit, {})
@@ -333,7 +389,14 @@ def test_leaks_are_caught_by_both_checks(unit: type[Mechanism]) -> None:
         (Detached, "gives weight a gradient of 0 everywhere"),
         (Overflow, "values of the output are not finite for inputs of scale 30 in float32"),
         (Shorter, r"maps \[2, 3, 16\] torch.float64 to \[2, 1, 16\]"),
-        (SinglePrecision, "shape and dtype must be kept"),
+        (SinglePrecision, "shape, dtype and device must be kept"),
+        (Integers, r"to \[2, 1, 16\] torch.int64; shape, dtype and device must be kept"),
+        (Elsewhere, "on meta; shape, dtype and device must be kept"),
+        (Pair, "returns tuple; allowed: a tensor like its input"),
+        (InPlace, "changes its input in place, by 0.5 of its size"),
+        (Unseeded, "built twice with one seed gives outputs .* of their size apart"),
+        (Unbuildable, "'unbuildable' cannot be built: OSError: no weights"),
+        (Exiting, "SystemExit: 1"),
         (WrongLast, "computes another last position alone than with the others"),
         (EvenOnly, r"fails on input of shape \[2, 1, 16\], torch.float64: ValueError: length must be even"),
     ],
@@ -347,6 +410,16 @@ def test_a_leak_is_located() -> None:
     """The mask that is off by one shows each position the next: the last before the cut changes."""
     with pytest.raises(ContractError, match=r"from position 1 of 2 on replaced .* output at position 0 changes"):
         check_mechanism(MaskOffByOne, {})
+
+
+def test_every_promise_has_a_verdict() -> None:
+    """A leak hides nothing of what else is wrong, and without a shape there is nothing to say."""
+    leaking = {verdict.promise: verdict.state for verdict in judge(promises_of(SequenceNorm, {}))}
+    shapeless = [verdict.state for verdict in judge(promises_of(Pair, {}))]
+
+    assert {name for name, state in leaking.items() if state == "broken"} == {"causality", "prefixes", "last"}
+    assert set(shapeless[1:]) == {"not tried"}
+    assert shapeless[0] == "broken"
 
 
 def test_arguments_reach_the_mechanism() -> None:

@@ -1,0 +1,40 @@
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def synthbench(tmp_path: Path) -> Command:
+    """Run the command line in an empty folder, with plugins switched on."""
+
+    def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "synthbench", *arguments],
+            capture_output=True, text=True, cwd=tmp_path, check=False,
+            env={**os.environ, "SYNTHBENCH_PLUGINS": "on", **environment},
+        )  # fmt: skip
+
+    return call
+
+
+@pytest.fixture
+def install(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Make a folder that holds installed packages; put it on ``PYTHONPATH``."""
+    site = tmp_path_factory.mktemp("site")
+
+    def add(distribution: str, entry_points: str, **modules: str) -> Path:
+        information = site / f"{distribution.replace('-', '_')}-1.0.dist-info"
+        information.mkdir()
+        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+        (information / "entry_points.txt").write_text(entry_points)
+        for name, text in modules.items():
+            (site / f"{name}.py").write_text(text)
+        return site
+
+    return add

@@ -1,0 +1,175 @@
+"""Units of installed packages: listed from metadata, imported when chosen, broken ones named."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from synthbench import entry_points
+from synthbench.errors import ContractError, UnknownName, UsageError
+from synthbench.registry import Registry
+from synthbench.suites import load_suite, suite_names
+from synthbench.tasks import TASKS
+
+Install = Callable[..., Path]
+
+GOOD = """
+from synthbench.registry import Registry
+from room_of_tests import UNITS
+
+class Good:
+    name = "good"
+
+UNITS.register(Good)
+"""
+
+
+@pytest.fixture
+def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[object]]:
+    """A registry of its own, whose group is that of the blocks."""
+    room = tmp_path / "some_units" / "blocks"
+    room.mkdir(parents=True)
+    (room.parent / "__init__.py").touch()
+    (room / "__init__.py").touch()
+    (tmp_path / "room_of_tests.py").write_text(
+        "from synthbench.registry import Registry\nUNITS = Registry('unit', room='some_units.blocks')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("SYNTHBENCH_PLUGINS", "on")
+    forget()
+    import room_of_tests  # type: ignore[import-not-found]  # noqa: PLC0415 - it was written just now
+
+    yield room_of_tests.UNITS
+    Registry.all[:] = [registry for registry in Registry.all if registry is not room_of_tests.UNITS]
+    for name in [name for name in sys.modules if name.startswith(("room_of_tests", "some_"))]:
+        del sys.modules[name]
+    forget()
+
+
+def forget() -> None:
+    entry_points._offers.cache_clear()
+    entry_points._distributions.cache_clear()
+
+
+def use(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(site))
+    forget()
+
+
+def test_a_unit_is_known_by_its_package_and_imported_when_it_is_chosen(
+    install: Install, units: Registry[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "[synthbench.blocks]\ngood = some_good:Good\nbad = some_bad:Bad\nmissing = some_good:Missing\n"
+    use(install("Some.Package", text, some_good=GOOD, some_bad="raise SystemExit(3)"), monkeypatch)
+
+    assert list(units) == ["some-package/bad", "some-package/good", "some-package/missing"]
+    assert "some-package/bad" in units
+    assert not units.is_built_in("some-package/good")
+    assert units.registered_by("some_good") == []
+    assert units["some-package/good"].__name__ == "Good"
+    assert units.registered_by("some_good") == ["some-package/good"]
+    assert units["some-package/good"].name == "some-package/good"  # type: ignore[attr-defined]
+    assert units.usable() == ["some-package/good"]
+    assert units.broken() == {
+        "some-package/bad": "unit 'some-package/bad' is broken: SystemExit: 3",
+        "some-package/missing": (
+            "unit 'some-package/missing' is broken: AttributeError: module 'some_good' has no attribute 'Missing'"
+        ),
+    }
+    with pytest.raises(ContractError, match="'some-package/bad' is broken: SystemExit: 3"):
+        units["some-package/bad"]
+    with pytest.raises(UnknownName, match="did you mean 'some-package/good'"):
+        units["some-package/goot"]
+
+
+def test_a_class_without_the_decorator_is_broken(
+    install: Install, units: Registry[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = install(
+        "bare", "[synthbench.blocks]\nplain = some_plain:Plain\n", some_plain="class Plain:\n    name = 'plain'"
+    )
+    use(site, monkeypatch)
+
+    with pytest.raises(ContractError, match="some_plain:Plain is no unit that is registered under this name"):
+        units["bare/plain"]
+
+
+@pytest.mark.parametrize(
+    "name", ["../../x", "a/b", "CON", "x" * 300, "\N{PILE OF POO}", "<script>", "\\input{x}", "a|b"]
+)
+def test_a_hostile_name_is_broken_and_printed_as_ascii(
+    name: str, install: Install, units: Registry[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(install("hostile", f"[synthbench.blocks]\n{name} = some_good:Good\n"), monkeypatch)
+
+    (listed,) = units
+    assert listed.isascii()
+    assert "allowed: lower-case letters" in units.broken()[listed]
+    assert units.usable() == []
+
+
+def test_a_name_that_is_declared_twice_names_both(
+    install: Install, units: Registry[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = "[synthbench.blocks]\ngood = one:Good\n"
+    site = install("twice", declared)
+    (site / "twice-1.0.dist-info" / "entry_points.txt").write_text(declared + "good = two:Good\n")
+    use(site, monkeypatch)
+
+    assert "it is declared twice, as one:Good and as two:Good" in units.broken()["twice/good"]
+
+
+def test_plugins_can_be_switched_off(
+    install: Install, units: Registry[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(install("some-package", "[synthbench.blocks]\ngood = some_good:Good\n"), monkeypatch)
+    monkeypatch.setenv("SYNTHBENCH_PLUGINS", "off")
+
+    assert list(units) == []
+    monkeypatch.setenv("SYNTHBENCH_PLUGINS", "of")
+    with pytest.raises(UsageError, match="SYNTHBENCH_PLUGINS is 'of'; allowed: on, off"):
+        list(units)
+
+
+@pytest.mark.usefixtures("units")
+def test_a_suite_of_a_package_is_read_from_the_file_that_it_names(
+    install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = load_suite_text().replace('name = "smoke"', 'name = "mine"')
+    (tmp_path / "mine.toml").write_text(text)
+    module = f"from pathlib import Path\n\n\ndef mine():\n    return Path({str(tmp_path / 'mine.toml')!r})\n"
+    entry = "[synthbench.suites]\nmine = some_suites:mine\nlost = some_suites:lost\nwrong = some_suites:Path\n"
+    use(install("suite-maker", entry, some_suites=module), monkeypatch)
+
+    assert {"smoke", "suite-maker/mine"} <= set(suite_names())
+    assert load_suite("suite-maker/mine").name == "suite-maker/mine"
+    with pytest.raises(ContractError, match="'suite-maker/lost' is broken: AttributeError"):
+        load_suite("suite-maker/lost")
+    with pytest.raises(ContractError, match="suite 'suite-maker/wrong' is broken"):
+        load_suite("suite-maker/wrong")
+
+
+def load_suite_text() -> str:
+    return Path(entry_points.__file__).with_name("suites").joinpath("smoke.toml").read_text(encoding="utf-8")
+
+
+def test_list_and_doctor_name_what_is_broken_and_show_the_rest(
+    install: Install, synthbench: Callable[..., object]
+) -> None:
+    site = install("culprit", "[synthbench.tasks]\nbad = some_bad:Bad\n", some_bad="1 / 0")
+    listed = synthbench("list", "tasks", "--json", PYTHONPATH=str(site))
+    facts = json.loads(listed.stdout)  # type: ignore[attr-defined]
+
+    assert {fact["name"] for fact in facts} == {*TASKS, "culprit/bad"}
+    broken = next(fact for fact in facts if fact["name"] == "culprit/bad")
+    assert broken["broken"] == "task 'culprit/bad' is broken: ZeroDivisionError: division by zero"
+    doctor = synthbench("doctor", PYTHONPATH=str(site))
+    assert doctor.returncode == 1  # type: ignore[attr-defined]
+    assert "ZeroDivisionError: division by zero" in doctor.stdout  # type: ignore[attr-defined]
+    chosen = synthbench("run", "--suite", "smoke", "--task", "culprit/bad", PYTHONPATH=str(site))
+    assert chosen.returncode == 2  # type: ignore[attr-defined]  # it is in no suite
+    checked = synthbench("check", "culprit/bad", PYTHONPATH=str(site))
+    assert checked.returncode == 4  # type: ignore[attr-defined]
+    assert "is broken: ZeroDivisionError" in checked.stderr  # type: ignore[attr-defined]

@@ -1,0 +1,184 @@
+"""What a plugin does wrong costs its own row and nothing else."""
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from synthbench import plugins
+from synthbench.errors import ContractError
+from synthbench.mechanisms import MECHANISMS
+from synthbench.results import Store
+from synthbench.runner.containment import contained, settings_restored
+from synthbench.runner.run import Request, foreign_subjects, run
+from synthbench.runner.vetting import Subject, Trial, record, vet
+
+FAULTS = str(Path(__file__).with_name("faults.py"))
+
+
+@pytest.fixture(autouse=True)
+def _forget_units() -> Iterator[None]:
+    before = dict(MECHANISMS._units) if MECHANISMS else {}
+    yield
+    MECHANISMS._units.clear()
+    MECHANISMS._units.update(before)
+    plugins._loaded.clear()
+
+
+def request(results: Path, *mechanisms: str, **changes: Any) -> Request:
+    return Request(
+        **{
+            "suite": "smoke", "tasks": ("copy:length=8",), "mechanisms": mechanisms, "seeds": (0,), "steps": 3,
+            "limit": 8, "device": "cpu", "results": results, "plugins": (FAULTS,), "workers": 2, **changes,
+        }
+    )  # fmt: skip
+
+
+def rows_of(results: Path) -> pd.DataFrame:
+    return Store.open(results, create=False).runs().set_index("mech")
+
+
+def test_every_fault_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
+    names = ("raises", "raises-backward", "exits", "dies", "leaks", "sound", "softmax")
+    report = run(request(tmp_path, *names))
+    rows = rows_of(tmp_path)
+
+    assert not report.ok
+    assert dict(rows.status) == {
+        "raises": "error",
+        "raises-backward": "error",
+        "exits": "error",
+        "dies": "error",
+        "leaks": "contract",
+        "sound": "ok",
+        "softmax": "ok",
+    }
+    assert dict(rows.error_type.dropna()) == {
+        "raises": "ArithmeticError",
+        "raises-backward": "LookupError",
+        "exits": "SystemExit",
+        "dies": "WorkerDied",
+        "leaks": "ContractError",
+    }
+    assert "is not causal" in rows.error_message["leaks"]
+    assert "exit code 7" in rows.error_message["dies"]
+    assert rows.causal_checked[["sound", "softmax", "raises"]].all()
+    assert not rows.causal_checked["leaks"]
+    assert rows.mech_origin["sound"] == "faults.py"
+    assert len(list((tmp_path / "contract").glob("*.json"))) == 6
+
+
+def test_a_verdict_is_found_out_once_for_a_hash_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugins.load([FAULTS])
+    subject = Subject("mechanism", "sound")
+    tried: list[str] = []
+
+    class Counting(Trial):
+        def attempt(self, what: str, function: Any, *arguments: Any) -> Any:  # noqa: ARG002 - it is that of the base
+            tried.append(function.__name__)
+            return function(*arguments)
+
+    for _ in range(2):
+        with Counting([FAULTS]) as trial:
+            record(vet([subject], trial, tmp_path), tmp_path)
+    assert tried == ["built", "examine", "built"]
+    monkeypatch.setattr(MECHANISMS["sound"], "version", 2)
+    with Counting([FAULTS]) as trial:
+        vet([subject], trial, tmp_path)
+    assert tried[3:] == ["built", "examine"]
+
+
+def test_what_hangs_is_ended_and_costs_only_its_own_job(tmp_path: Path) -> None:
+    run(request(tmp_path, "sleeps", "loops", "sound", timeout_s=25.0))
+
+    assert dict(rows_of(tmp_path).status) == {"sleeps": "timeout", "loops": "timeout", "sound": "ok"}
+
+
+def test_what_hangs_or_dies_while_it_is_examined_breaks_its_contract() -> None:
+    plugins.load([FAULTS])
+    with Trial([FAULTS], timeout_s=10.0) as trial:
+        findings = vet([Subject("mechanism", "hangs-always"), Subject("mechanism", "dies-always")], trial)
+
+    details = [verdicts[0].detail for verdicts in findings.values()]
+    assert details[0] == "mechanism 'hangs-always' hangs: its process was ended after 10 s"
+    assert details[1] == "mechanism 'dies-always' ends the process that it runs in, with exit code 9"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cannot-be-built", "'cannot-be-built' cannot be built: OSError: no weights"),
+        ("dies-when-built", "'dies-when-built' ends the process that it runs in, with exit code 5"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_before_anything_is_written(name: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ContractError, match=message):
+        run(request(tmp_path / "results", name, "sound"))
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_file_that_ends_its_process_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text("import os\nos._exit(6)\n")
+    with pytest.raises(ContractError, match=r"deadly.py' ends the process that it runs in, with exit code 6"):
+        run(request(tmp_path / "results", "softmax", plugins=(str(tmp_path / "deadly.py"),)))
+
+
+def test_a_meddler_changes_nothing_for_the_jobs_after_it(tmp_path: Path) -> None:
+    run(request(tmp_path / "after", "meddles", "softmax", workers=1))
+    run(request(tmp_path / "alone", "softmax", workers=1))
+
+    after, alone = rows_of(tmp_path / "after"), rows_of(tmp_path / "alone")
+    decided = ["run_id", "status", "score", "train_loss", "num_threads"]
+    assert list(after.loc["softmax", decided]) == list(alone.loc["softmax", decided])
+    assert after.status["meddles"] == "ok"
+    log = (tmp_path / "after" / "logs" / f"{after.run_id['meddles']}.log").read_text()
+    assert "printed by python\n" in log
+    assert "written by a library\n" in log
+    assert [path.name for path in (tmp_path / "after" / "logs").iterdir()] == [f"{after.run_id['meddles']}.log"]
+    assert not list(Path.cwd().glob("written by*"))
+    assert not list(tmp_path.rglob("written by*"))
+
+
+def test_settings_are_put_back(tmp_path: Path) -> None:
+    folder, threads = Path.cwd(), torch.get_num_threads()
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+
+    def meddle() -> None:
+        torch.set_default_dtype(torch.float64)
+        torch.set_num_threads(threads + 1)
+        torch.set_grad_enabled(False)
+        torch.rand(1)
+        random.random()  # noqa: S311 - its state is what matters
+        np.random.rand()  # noqa: NPY002
+        os.chdir(tmp_path)
+        raise KeyError
+
+    with pytest.raises(KeyError), settings_restored():
+        meddle()
+
+    assert (Path.cwd(), torch.get_num_threads(), torch.get_default_dtype()) == (folder, threads, torch.float32)
+    assert torch.is_grad_enabled()
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+    assert np.random.get_state()[1].tolist() == states[2]  # noqa: NPY002
+
+
+def test_a_job_that_prints_nothing_leaves_no_log(tmp_path: Path) -> None:
+    with contained(tmp_path / "logs" / "one.log"):
+        Path("a file").touch()
+
+    assert list((tmp_path / "logs").iterdir()) == []
+    assert not (tmp_path / "a file").exists()
+
+
+def test_only_foreign_units_are_examined(tmp_path: Path) -> None:
+    assert foreign_subjects(request(tmp_path, "softmax", "slay")) == []
+    plugins.load([FAULTS])
+    (subject,) = foreign_subjects(request(tmp_path, "softmax", "sound"))
+    assert (subject.kind, subject.name) == ("mechanism", "sound")

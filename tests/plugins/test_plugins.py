@@ -1,0 +1,138 @@
+"""Files and modules that are named: loaded once, found from anywhere, told apart by their content."""
+
+import os
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from synthbench import plugins
+from synthbench.errors import ContractError, UnknownName, UsageError
+from synthbench.registry import origin_of, version_of
+from synthbench.tasks import TASKS
+
+TASK = '''
+from dataclasses import dataclass
+from typing import ClassVar
+from synthbench.tasks import Task, task
+
+FACTOR = 2
+
+@task
+@dataclass(frozen=True)
+class Mine(Task):
+    """A task that says nothing of itself."""
+    name: ClassVar = "mine"
+    source: ClassVar = "unpublished"
+'''
+
+
+@pytest.fixture(autouse=True)
+def _forget_units() -> Iterator[None]:
+    before = dict(TASKS._units)
+    yield
+    TASKS._units.clear()
+    TASKS._units.update(before)
+    plugins._loaded.clear()
+
+
+def test_a_file_is_loaded_under_its_bare_name_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(TASK)
+    monkeypatch.chdir(tmp_path)
+    (name,) = plugins.load(["mine.py"])
+    first = TASKS["mine"]
+    monkeypatch.chdir("/")
+
+    assert name == os.fspath(tmp_path / "mine.py")
+    assert plugins.load([name]) == [name]
+    assert TASKS["mine"] is first
+    assert plugins.units_of(plugins.module_of(name)) == [("task", "mine")]
+    assert origin_of(first) == "mine.py"
+    assert first.category() == "plugin"
+    assert pickle.loads(pickle.dumps(first)) is first  # noqa: S301 - it was made here
+
+
+def test_an_edit_anywhere_in_the_file_is_another_version(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    versions = []
+    for text in (TASK, TASK.replace("FACTOR = 2", "FACTOR = 3"), TASK + "# a comment\n"):
+        path.write_text(text)
+        plugins.load([str(path)])
+        versions.append(version_of(TASKS["mine"]))
+
+    assert versions[0] == versions[2] != versions[1]
+
+
+def test_a_clash_with_a_built_in_unit_names_both(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TASK.replace('"mine"', '"copy"'))
+    with pytest.raises(
+        UsageError, match=r"two tasks are called 'copy': synthbench.tasks.basic.copy.Copy and .*mine.*Mine"
+    ):
+        plugins.load([str(tmp_path / "mine.py")])
+    assert TASKS["copy"].__module__ == "synthbench.tasks.basic.copy"
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "CON", "x" * 300, "\N{PILE OF POO}", "<script>", "a|b", ""])
+def test_a_malformed_name_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TASK.replace('"mine"', repr(name)))
+    with pytest.raises(UsageError, match="allowed: lower-case letters"):
+        plugins.load([str(tmp_path / "mine.py")])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 / 0", r"is broken: ZeroDivisionError: division by zero \(line 1\)"),
+        ("\nimport nobody_has_this", r"is broken: ModuleNotFoundError: .* \(line 2\)"),
+        ("def (", "is broken: SyntaxError"),
+        ("import sys\nsys.exit(0)", r"is broken: SystemExit: 0 \(line 2\)"),
+        ("x = 1", "registers nothing"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(ContractError, match=message):
+        plugins.load([str(tmp_path / "mine.py")])
+
+
+def test_a_missing_file_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "my_idea.py").touch()
+    with pytest.raises(UsageError, match=r"no plugin file .*my_idae.py'; did you mean 'my_idea.py'"):
+        plugins.resolved(str(tmp_path / "my_idae.py"))
+    with pytest.raises(UsageError, match=r"allowed: a file that ends in .py, or the name of a module"):
+        plugins.resolved("a file")
+    with pytest.raises(ContractError, match="'no_such_module' is broken: ModuleNotFoundError"):
+        plugins.load(["no_such_module"])
+
+
+def test_a_folder_names_its_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYNTHBENCH_PLUGINS", "on")
+    (tmp_path / "mine.py").write_text(TASK)
+    settings = tmp_path / "synthbench.toml"
+
+    assert plugins.of_folder(tmp_path) == []
+    settings.write_text('plugins = ["mine.py", "some_module"]')
+    assert plugins.of_folder(tmp_path) == [os.fspath(tmp_path / "mine.py"), "some_module"]
+    monkeypatch.setenv("SYNTHBENCH_PLUGINS", "off")
+    assert plugins.of_folder(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ('plugin = ["mine.py"]', UnknownName, "no key in synthbench.toml called 'plugin'; did you mean 'plugins'"),
+        ('plugins = "mine.py"', UsageError, "allowed: a list of files and modules"),
+        ("plugins = [nan]", UsageError, "allowed: a list of files and modules"),
+        ("plugins = [", UsageError, "cannot be read"),
+        ('plugins = ["a.py"]\nplugins = ["b.py"]', UsageError, "cannot be read"),
+        ('plugins = ["lost.py"]', UsageError, "no plugin file"),
+    ],
+)
+def test_malformed_settings_are_refused(
+    text: str, error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SYNTHBENCH_PLUGINS", "on")
+    (tmp_path / "synthbench.toml").write_text(text)
+    with pytest.raises(error, match=message):
+        plugins.of_folder(tmp_path)
