@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -184,7 +184,7 @@ def _archive(folder: Path, target: Path) -> None:
 class _Capped(io.RawIOBase):
     """A stream that ends with an error after ``MAX_BYTES``: a few kilobytes can unpack to any number of them."""
 
-    def __init__(self, stream: IO[bytes] | gzip.GzipFile) -> None:
+    def __init__(self, stream: gzip.GzipFile) -> None:
         self._stream, self._left = stream, MAX_BYTES
 
     def readable(self) -> bool:

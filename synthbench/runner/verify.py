@@ -334,7 +334,8 @@ class _Groups:
 
     def _cell_key(self, row: Row) -> str:
         config = self._configs[row["run_id"]]
-        return json.dumps({name: config[name] for name in sorted(config) if name not in ("seed", "learning_rate")})
+        of_cell = {name: config[name] for name in sorted(config) if name not in ("seed", "learning_rate")}
+        return json.dumps([of_cell, row["is_full"], row["task_size"]])
 
     def _group_key(self, row: Row) -> tuple[Any, ...]:
         return self._cell_key(row), row["host_hash"], row["started_at"], row["ensemble_size"]
@@ -409,7 +410,9 @@ def _against_the_code(row: Row, groups: _Groups) -> list[str]:
     """What a row says that its configuration and the code that is installed say otherwise; trains nothing."""
     cell = groups.cell(row)
     try:
-        said = failure_row(cell, [_member(row)], 0, Failure("", "", ""), _NOWHERE)
+        config = json.loads(row["config_json"])
+        member = Member(config["seed"], config.get("learning_rate", row["lr"]), is_tuning=row["role"] is not None)
+        said = failure_row(cell, [member], 0, Failure("", "", ""), _NOWHERE)
     except Exception as problem:  # noqa: BLE001 - what a stranger's configuration does to a unit, nobody knows
         raise CannotVerify(f"it cannot be built here: {type(problem).__name__}: {problem}"[:300]) from None
     if said["config_json"] != row["config_json"]:

@@ -1,0 +1,204 @@
+"""Differences of paired runs, and when they are a loss."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.reports.compare import Comparison, Side, compare, sides
+
+MakeFrame = Callable[..., pd.DataFrame]
+
+SCORES = {"softmax": [0.5, 0.6, 0.7], "slay": [0.6, 0.65, 0.9]}
+
+
+def against(rows: pd.DataFrame, first: str = "softmax", second: str = "slay", **more: Any) -> Comparison:
+    return compare(*sides(first, second, Path("results"), lambda _path: rows), "paper", **more)
+
+
+def as_stores(first: pd.DataFrame, second: pd.DataFrame, **more: Any) -> Comparison:
+    return compare(Side("a", "store", first), Side("b", "store", second), "paper", **more)
+
+
+def test_a_difference_is_the_second_less_the_first_with_its_t_interval(make_frame: MakeFrame) -> None:
+    (task,) = against(make_frame(SCORES)).tasks
+    expected = stats.ttest_rel(SCORES["slay"], SCORES["softmax"])
+
+    assert (task.first, task.second) == (pytest.approx(0.6), pytest.approx(2.15 / 3))
+    assert task.difference == pytest.approx(0.35 / 3)
+    assert (task.low, task.high) == pytest.approx(expected.confidence_interval(0.95))
+    assert task.p == pytest.approx(expected.pvalue)
+    assert (task.task, task.mechanism, task.num_seeds, task.num_failed) == ("sort", "", 3, 0)
+
+
+def test_the_other_way_round_everything_has_the_other_sign(make_frame: MakeFrame) -> None:
+    rows = make_frame(SCORES)
+    there, back = against(rows), against(rows, "slay", "softmax")
+
+    assert there.mean_difference is not None
+    assert back.mean_difference is not None
+    assert there.mean_difference.value == pytest.approx(-back.mean_difference.value)
+    assert there.improvement == pytest.approx(1 - back.improvement)
+
+
+def test_p_values_are_adjusted_over_all_tasks(make_frame: MakeFrame) -> None:
+    rows = make_frame(SCORES)
+    two = pd.concat([rows, rows.assign(task="reverse", run_id=rows["run_id"] + "-reverse")])
+
+    assert [task.p for task in against(two).tasks] == pytest.approx([2 * against(rows).tasks[0].p] * 2)
+
+
+def test_the_mean_difference_lies_in_its_interval_and_is_that_of_the_pairs(make_frame: MakeFrame) -> None:
+    found = against(make_frame(SCORES)).mean_difference
+
+    assert found is not None
+    assert found.low < found.value < found.high
+    assert found.value == pytest.approx(0.35 / 3)
+    assert 0.05 <= found.low  # the smallest difference of a pair: seeds stay paired in a resample
+    assert found.high <= 0.2 + 1e-12
+
+
+def test_two_stores_are_paired_mechanism_by_mechanism(make_frame: MakeFrame) -> None:
+    first = make_frame(SCORES)
+    second = make_frame({"softmax": [0.6, 0.7, 0.8], "slay": SCORES["slay"], "linear": [0.1] * 3})
+    found = as_stores(first, second)
+
+    assert {task.mechanism: round(task.difference, 9) for task in found.tasks} == {"slay": 0.0, "softmax": 0.1}
+    assert found.num_unpaired == 3
+    assert [task.mechanism for task in as_stores(first, second, mechanisms=["slay"]).tasks] == ["slay"]
+
+
+def test_equal_stores_differ_by_nothing(make_frame: MakeFrame) -> None:
+    found = as_stores(make_frame(SCORES), make_frame(SCORES))
+
+    assert found.mean_difference == (0.0, 0.0, 0.0)
+    assert {task.p for task in found.tasks} == {1.0}
+    assert not found.is_below(0.0)
+
+
+def test_two_commits_of_one_store_are_compared(make_frame: MakeFrame) -> None:
+    before = make_frame({"slay": [0.5, 0.6]}, git_sha="a" * 40, mech_version="1+aa")
+    after = make_frame({"slay": [0.4, 0.5]}, git_sha="b" * 40, mech_version="1+bb")
+    found = against(pd.concat([before, after]), "a" * 7, "b" * 8)
+
+    assert [task.difference for task in found.tasks] == pytest.approx([-0.1])
+    assert found.is_below(-0.02)
+    assert not found.is_below(-0.11)
+
+
+def test_a_run_without_a_score_counts_as_one_at_the_floor(make_frame: MakeFrame) -> None:
+    (task,) = against(make_frame({"softmax": [0.5, 0.5], "slay": [0.5, None]})).tasks
+
+    assert (task.second, task.difference, task.num_failed) == (0.25, -0.25, 1)
+
+
+def test_only_seeds_that_all_tasks_have_enter_the_mean(make_frame: MakeFrame) -> None:
+    rows = make_frame(SCORES)
+    other = rows.assign(task="reverse", run_id=rows["run_id"] + "-reverse")
+    found = against(pd.concat([rows, other[other["seed"] < 44]]))
+
+    assert (found.num_seeds, [task.num_seeds for task in found.tasks]) == (2, [2, 3])
+    assert found.mean_difference is not None
+    assert found.mean_difference.value == pytest.approx(0.075)
+
+
+def test_one_seed_gives_no_interval_and_nothing_to_fail_on(make_frame: MakeFrame) -> None:
+    found = against(make_frame({"softmax": [0.5], "slay": [0.1]}))
+
+    assert found.mean_difference is None
+    assert math.isnan(found.tasks[0].low)
+    with pytest.raises(UsageError, match="1 seeds are common"):
+        found.is_below(-0.02)
+
+
+def test_a_loss_that_is_not_certain_does_not_fail(make_frame: MakeFrame) -> None:
+    found = against(make_frame({"softmax": [0.5, 0.5, 0.5], "slay": [0.1, 0.6, 0.55]}))
+
+    assert found.mean_difference is not None
+    assert found.mean_difference.value < -0.02
+    assert not found.is_below(-0.02)
+
+
+def test_a_task_without_room_between_floor_and_ceiling_is_left_out(make_frame: MakeFrame) -> None:
+    rows = make_frame(SCORES)
+    flat = rows.assign(task="stack", run_id=rows["run_id"] + "-flat", floor=0.5, ceiling=0.5, skill=np.nan)
+    found = against(pd.concat([rows, flat]))
+
+    assert ([task.task for task in found.tasks], found.num_left_out) == (["sort"], 1)
+    with pytest.raises(UsageError, match="too near to each other"):
+        against(flat)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task_version": "2+cc"}, r"task_version is 1\+aa in 'a' and 2\+cc in 'b'"),
+        ({"positions": "rope"}, "positions is learned in 'a' and rope in 'b'"),
+        ({"mech": "linear"}, "mech is slay in 'a' and linear in 'b'"),
+    ],
+)
+def test_where_nothing_pairs_the_reason_is_named(make_frame: MakeFrame, changes: dict[str, str], message: str) -> None:
+    rows = make_frame({"slay": [0.5, 0.6]})
+
+    with pytest.raises(UsageError, match=message):
+        as_stores(rows, rows.assign(**changes))
+
+
+def test_another_suite_version_on_the_other_side_is_named(make_frame: MakeFrame) -> None:
+    rows = make_frame({"slay": [0.5, 0.6]})
+
+    with pytest.raises(UnknownName, match=r"2026\.1"):
+        as_stores(rows, rows.assign(suite_version="2027.1"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ("softmax", "slai", "did you mean 'slay'"),
+        ("softmax", "softmax", "name two"),
+        ("softmax", "abcdef0", "'softmax' is a mechanism and 'abcdef0' a commit"),
+        ("abcdef", "softmax", "called 'abcdef'"),
+        ("abcdef0", "0000000", "begin of"),
+    ],
+)
+def test_names_that_are_not_two_of_a_kind_are_refused(
+    make_frame: MakeFrame, first: str, second: str, message: str
+) -> None:
+    rows = make_frame(SCORES, git_sha="abcdef0" + "1" * 33)
+    rows = pd.concat([rows, *(rows.assign(git_sha="0" * 39 + end) for end in "12")])
+
+    with pytest.raises(UsageError, match=message):
+        against(rows, first, second)
+
+
+def test_folders_that_are_stores_are_read_and_results_is_not(make_frame: MakeFrame, tmp_path: Path) -> None:
+    rows = make_frame(SCORES)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "store.json").write_text("{}")
+    read: list[Path] = []
+
+    def record(path: Path) -> pd.DataFrame:
+        read.append(path)
+        return rows
+
+    one, two = sides(str(tmp_path / "one"), str(tmp_path / "two"), Path("results"), record)
+
+    assert (one.kind, two.kind, read) == ("store", "store", [tmp_path / "one", tmp_path / "two"])
+
+
+def test_facts_are_all_that_is_known(make_frame: MakeFrame) -> None:
+    found = against(make_frame(SCORES))
+    facts = json.loads(json.dumps(found.as_facts()))
+
+    assert found.mean_difference is not None
+    assert facts["mean_difference"] == found.mean_difference._asdict()
+    assert facts["tasks"][0]["difference"] == found.tasks[0].difference
+    assert "+0.1167" in found.summary()

@@ -1,0 +1,137 @@
+"""Which rows were run again is said beside them, and rows of another store come in unchanged."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from synthbench.errors import StoreError, UsageError
+from synthbench.results import Store
+
+MakeRow = Callable[..., dict[str, Any]]
+
+CURVE = [{"step": 10, "split": "train", "metric": "loss", "value": float("nan"), "wall_s": 1.0, "tokens": 640}]
+AT = datetime(2026, 2, 3, tzinfo=UTC)
+
+
+def word(row: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    said = {
+        "run_id": row["run_id"], "row_sha256": row["row_sha256"], "verdict": "bitwise", "verified_by": "somebody",
+        "verified_at": AT, "synthbench_version": "1.0", "device_name": "a processor", "score": 0.75,
+    }  # fmt: skip
+    return said | changes
+
+
+@pytest.fixture
+def store(tmp_path: Path, make_row: MakeRow) -> Store:
+    made = Store.open(tmp_path / "results", create=True)
+    for seed in (42, 43):
+        made.write(make_row(seed=seed), CURVE)
+    return made
+
+
+def test_a_verified_row_says_who_and_keeps_its_name_and_checksum(store: Store) -> None:
+    before = store.table().to_pylist()
+    store.verify([word(before[0])])
+    after = store.table().to_pylist()
+
+    assert after[0]["verified_by"] == "somebody (bitwise, synthbench 1.0, 2026-02-03)"
+    assert after[1] == before[1]
+    assert after[0] | {"verified_by": None} == before[0]
+    assert store.quarantined == []
+
+
+def test_the_later_word_counts(store: Store) -> None:
+    row = store.table().to_pylist()[0]
+    store.verify([word(row, verified_by="later", verified_at=AT + timedelta(days=1))])
+    store.verify([word(row, verified_by="earlier")])
+
+    assert store.table()["verified_by"].to_pylist()[0].startswith("later")
+
+
+def test_a_word_on_a_row_that_has_changed_since_is_no_word(store: Store, make_row: MakeRow) -> None:
+    store.verify([word(store.table().to_pylist()[0])])
+    store.write(make_row(seed=42, n_params=7), CURVE)
+
+    assert store.table()["verified_by"].to_pylist() == [None, None]
+
+
+def test_what_a_row_says_of_its_own_verification_is_ignored(tmp_path: Path, make_row: MakeRow) -> None:
+    store = Store.open(tmp_path / "results", create=True)
+    store.write(make_row(verified_by="everybody"), [])
+
+    assert store.table()["verified_by"].to_pylist() == [None]
+    assert store.quarantined == []
+
+
+def test_compacting_keeps_verifications(store: Store) -> None:
+    store.verify([word(row) for row in store.table().to_pylist()])
+    before = store.table()
+    store.compact()
+
+    assert store.table().equals(before)
+    assert None not in before["verified_by"].to_pylist()
+
+
+@pytest.mark.parametrize("change", [{"verdict": "trust me"}, {"verified_by": None}, {"verified_at": None}])
+def test_a_verification_that_does_not_fit_is_refused(store: Store, change: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(change))):
+        store.verify([word(store.table().to_pylist()[0], **change)])
+    assert store.table()["verified_by"].to_pylist() == [None, None]
+
+
+def test_a_damaged_file_of_verifications_is_reported_and_verifies_nothing(store: Store) -> None:
+    store.verify([word(store.table().to_pylist()[0])])
+    (path,) = (store.root / "verified").iterdir()
+    path.write_bytes(path.read_bytes()[:-20])
+    reader = Store.open(store.root, create=False)
+
+    assert reader.table()["verified_by"].to_pylist() == [None, None]
+    assert [report.file for report in reader.quarantined] == [f"verified/{path.name}"]
+
+
+def test_a_store_that_was_opened_for_reading_takes_nothing(store: Store, tmp_path: Path) -> None:
+    reader = Store.open(store.root, create=False)
+
+    with pytest.raises(StoreError, match="opened for reading"):
+        reader.verify([word(store.table().to_pylist()[0])])
+    with pytest.raises(StoreError, match="opened for reading"):
+        reader.adopt(Store.open(tmp_path / "other", create=True))
+
+
+def test_adopted_rows_and_curves_are_unchanged_and_unverified(store: Store, tmp_path: Path) -> None:
+    expected = store.table()
+    store.verify([word(row) for row in expected.to_pylist()])
+    target = Store.open(tmp_path / "target", create=True)
+
+    assert target.adopt(store) == 2
+    assert target.table().equals(expected)
+    assert target.curves().equals(store.curves())
+    assert len(target.curves()) == 2
+
+
+def test_adopting_again_adds_nothing(store: Store, tmp_path: Path) -> None:
+    target = Store.open(tmp_path / "target", create=True)
+    target.adopt(store)
+    files = sorted((target.root / "compact").iterdir())
+
+    assert target.adopt(store) == 0
+    assert store.adopt(store) == 0
+    assert sorted((target.root / "compact").iterdir()) == files
+
+
+def test_rows_can_be_adopted_by_name(store: Store, tmp_path: Path) -> None:
+    wanted = sorted(store.ids())[:1]
+    target = Store.open(tmp_path / "target", create=True)
+
+    assert target.adopt(store, wanted) == 1
+    assert target.ids() == set(wanted)
+
+
+def test_nothing_is_adopted_while_another_process_compacts(store: Store, tmp_path: Path) -> None:
+    target = Store.open(tmp_path / "target", create=True)
+    with FileLock(target.root / "_tmp" / "compact.lock"), pytest.raises(StoreError, match="compacting"):
+        target.adopt(store)
