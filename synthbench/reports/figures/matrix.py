@@ -50,8 +50,9 @@ def draw_matrix(
     starts = [index > 0 and groups is not None and groups[index] != groups[index - 1] for index in range(len(lines))]
     depths = np.cumsum([_HEIGHT + _GAP * is_start for is_start in starts]) - _HEIGHT / 2
     inner_width, inner_height = width * len(columns), float(depths[-1]) + _HEIGHT / 2
-    bottom = 0.34
-    figure = Figure(figsize=(left + inner_width + right, bottom + inner_height + top))
+    bottom, strip = 0.34, min(1.6, max(0.8, inner_width + right - width_of(scale) - 0.15))
+    whole_width = left + max(inner_width + right, strip + width_of(scale) + 0.15)
+    figure = Figure(figsize=(whole_width, bottom + inner_height + top))
     axis = place(figure, left, bottom, inner_width, inner_height)
     axis.set_xlim(0, inner_width)
     axis.set_ylim(inner_height, 0)
@@ -89,7 +90,7 @@ def draw_matrix(
     for index, (depth, label) in enumerate(zip(depths, right_labels, strict=False)):
         if index == 0 or starts[index]:
             axis.text(inner_width + _PAD, depth, label, size=SMALL, color=DARK, va="center_baseline")
-    _scale(figure, map_, scale, left, min(1.6, inner_width + right - width_of(scale) - 0.15))
+    _scale(figure, map_, scale, left, strip)
     return figure
 
 

@@ -1,0 +1,211 @@
+"""Export: any selection of cells and columns, and the runs behind every number."""
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.reports.export import EXPORTS, Export, export, having
+from synthbench.reports.spreadsheet import csv_text, json_text
+
+MakeFrame = Callable[..., pd.DataFrame]
+
+
+@pytest.fixture
+def rows(make_frame: MakeFrame) -> pd.DataFrame:
+    """Two tasks, three mechanisms; one run failed, one mechanism has one task only."""
+    sort = make_frame({"softmax": [0.9, 0.8, 1.0], "slay": [0.5, 0.6, None], "linear": [0.1, 0.1, 0.1]})
+    copy = make_frame({"softmax": [1.0, 1.0, 1.0], "slay": [0.9, 0.9, 0.9]}, task="copy", task_category="memory")
+    whole: pd.DataFrame = pd.concat([sort, copy], ignore_index=True)
+    metrics = [json.dumps({} if np.isnan(score) else {"x2.skill": score / 2}) for score in whole["score"]]
+    return whole.assign(metrics=metrics)
+
+
+def lines_of(made: Export) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(made.csv())))
+
+
+def test_csv_holds_means_spreads_and_run_ids(rows: pd.DataFrame) -> None:
+    lines = lines_of(export(rows, "paper", columns=["score", "skill", "n_params", "status", "x2.skill"]))
+
+    assert [(line["task"], line["mechanism"]) for line in lines] == [
+        ("sort", "Standard"), ("sort", "Linear"), ("sort", "SLAY"), ("copy", "Standard"), ("copy", "SLAY"),
+    ]  # fmt: skip
+    slay = lines[2]
+    assert float(slay["score"]) == pytest.approx(0.55)
+    assert float(slay["score_std"]) == pytest.approx(np.std([0.5, 0.6], ddof=1), rel=1e-5)
+    assert float(slay["x2.skill"]) == pytest.approx(0.275)
+    assert (slay["n"], slay["failed"], slay["n_params"], slay["status"]) == ("2", "1", "40000", "ok, diverged")
+    assert slay["run_ids"].split() == list(rows[(rows["mech"] == "slay") & (rows["task"] == "sort")]["run_id"])
+
+
+def test_json_holds_every_run_with_its_own_values(rows: pd.DataFrame) -> None:
+    made = json.loads(export(rows, "paper", tasks={"sort": {}}, columns=["score", "status"]).json())
+
+    slay = next(cell for cell in made["cells"] if cell["mechanism"] == "SLAY")
+    assert slay["values"] == {
+        "score": {"mean": pytest.approx(0.55), "std": pytest.approx(0.0707, abs=1e-4)},
+        "status": "ok, diverged",
+    }
+    assert [(run["seed"], run["status"], run["score"]) for run in slay["runs"]] == [
+        (42, "ok", 0.5), (43, "ok", 0.6), (44, "diverged", None),
+    ]  # fmt: skip
+    assert {run["run_id"] for cell in made["cells"] for run in cell["runs"]} == set(
+        rows[rows["task"] == "sort"]["run_id"]
+    )
+
+
+def test_tasks_mechanisms_and_seeds_choose_the_cells(rows: pd.DataFrame) -> None:
+    made = export(rows, "paper", tasks={"copy": {}}, mechanisms={"softmax": {}, "linear": {}}, seeds=[43, 44])
+
+    (line,) = lines_of(made)
+    assert (line["task"], line["mechanism"], line["n"]) == ("copy", "Standard", "2")
+
+
+def test_the_best_is_bold_and_the_second_underlined(rows: pd.DataFrame) -> None:
+    made = export(rows, "paper")
+
+    assert re.search(r"\| sort +\| Standard +\| +\*\*90.0 ± 10.0\*\* \|", made.markdown())
+    assert re.search(r"\| +\| SLAY +\| +<ins>55.0 ± 7.1 †</ins> \|", made.markdown())
+    assert r"sort & Standard & \textbf{90.0\,{\scriptsize$\pm$10.0}} \\" in made.latex()
+    assert r"& SLAY & \underline{55.0\,{\scriptsize$\pm$7.1}$^\dagger$} \\" in made.latex()
+    assert "n = 2 to 3." in made.markdown()
+
+
+def test_facts_have_no_spread_and_no_marks(rows: pd.DataFrame) -> None:
+    found = export(rows, "paper", columns=["n_params", "floor", "mech_family"]).markdown()
+
+    assert re.search(r"\| sort +\| Standard +\| +40000 \| +0.0 \| a family +\|", found)
+    assert "Bold" not in found
+
+
+@pytest.mark.parametrize(
+    ("across", "headings", "first"),
+    [
+        ("tasks", ["Mechanism", "sort", "copy"], ["Standard", "0.90 ± 0.10", "1.00 ± 0.00"]),
+        ("mechanisms", ["Category", "Task", "Standard", "Linear", "SLAY"], ["basic", "sort", "0.90 ± 0.10"]),
+        ("columns", ["Task", "Mechanism", "skill"], ["sort", "Standard", "0.90 ± 0.10"]),
+    ],
+)
+def test_columns_tasks_or_mechanisms_stand_across(
+    rows: pd.DataFrame, across: str, headings: list[str], first: list[str]
+) -> None:
+    made = export(rows, "paper", columns=["skill"], across=across)
+    table = [
+        [field.strip().strip("*") for field in line.strip("|").split("|")]
+        for line in made.markdown().splitlines()
+        if line.startswith("|")
+    ]
+
+    assert table[0] == headings
+    assert table[2][: len(first)] == first
+
+
+def test_several_columns_cannot_share_a_cell(rows: pd.DataFrame) -> None:
+    with pytest.raises(UsageError, match="tasks stand across and the columns are 'score,skill'; allowed: a single"):
+        export(rows, "paper", columns=["score", "skill"], across="tasks")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"columns": ["skil"]}, "no column or metric of the rows called 'skil'; did you mean 'skill'"),
+        ({"columns": ["x3.skill"]}, "no column or metric of the rows called 'x3.skill'; did you mean 'x2.skill'"),
+        ({"across": "task"}, "no thing to stand across called 'task'; did you mean 'tasks'"),
+    ],
+)
+def test_what_does_not_exist_is_refused_with_the_nearest(
+    rows: pd.DataFrame, arguments: dict[str, list[str] | str], message: str
+) -> None:
+    with pytest.raises(UnknownName, match=message):
+        export(rows, "paper", **arguments)  # type: ignore[arg-type]
+
+
+def test_no_column_is_refused(rows: pd.DataFrame) -> None:
+    with pytest.raises(UsageError, match="no column is named; allowed: one or more"):
+        export(rows, "paper", columns=[])
+
+
+def test_arguments_choose_among_the_rows_of_a_mechanism(make_frame: MakeFrame) -> None:
+    old = make_frame({"slay": [0.2, 0.3]}, mech_args='{"R":3,"guard":"clamp"}', run_id="old")
+    new = make_frame({"slay": [0.6, 0.7]}, mech_args='{"R":2,"guard":"clamp"}', run_id="new")
+    later = new["finished_at"] + pd.Timedelta(days=1)
+    rows = pd.concat([old, new.assign(finished_at=later)], ignore_index=True)
+    rows["run_id"] += rows["seed"].astype(str)
+
+    for arguments, mean in ({"R": "3"}, 0.25), ({"R": "3.0", "guard": "clamp"}, 0.25), ({"R": "2"}, 0.65), ({}, 0.65):
+        (line,) = lines_of(export(rows, "paper", mechanisms={"slay": arguments}))
+        assert float(line["score"]) == pytest.approx(mean), arguments
+    with pytest.raises(UsageError, match=r'no row of mechanism \'slay\' with R=5; rows have: .*"R":2.*; .*"R":3'):
+        having(rows, "mech", {"slay": {"R": "5"}})
+
+
+def test_bibtex_is_that_of_the_tasks_and_mechanisms_in_the_table(rows: pd.DataFrame) -> None:
+    def keys(made: Export) -> list[str]:
+        return re.findall(r"@\w+\{(\w+),", made.bibtex())
+
+    assert keys(export(rows, "paper")) == ["slay2026", "vaswani2017attention"]
+    assert keys(export(rows, "paper", mechanisms={"slay": {}})) == ["slay2026"]
+    assert "% no entry for a stranger" in export(rows.assign(mech_source="a\nstranger"), "paper").bibtex()
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_the_order_of_the_rows_changes_nothing(rows: pd.DataFrame, name: str) -> None:
+    columns = ["score", "status", "train_s"]
+    shuffled = rows.sample(frac=1, random_state=3)
+
+    assert EXPORTS[name](export(shuffled, "paper", columns=columns)) == EXPORTS[name](
+        export(rows, "paper", columns=columns)
+    )
+
+
+def test_latex_compiles_and_bold_is_bold(rows: pd.DataFrame, tmp_path: Path) -> None:
+    if not shutil.which("pdflatex"):
+        pytest.skip("pdflatex is not installed")
+    tables = [
+        export(
+            rows.assign(mech_label=rows["mech_label"] + "_&%$#"), "paper", columns=["score", "n_params", "mech_args"]
+        ),
+        export(rows, "paper", columns=["skill"], across="tasks"),
+        export(rows, "paper", columns=["x2.skill"], across="mechanisms"),
+    ]
+    body = "\n".join(made.latex() for made in tables)
+    (tmp_path / "main.tex").write_text(
+        rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{body}\end{{document}}", encoding="utf-8"
+    )
+    command = ["pdflatex", "-no-shell-escape", "-halt-on-error", "-interaction=nonstopmode", "main.tex"]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=120)
+
+    assert finished.returncode == 0, finished.stdout.decode(errors="replace")[-2000:]
+    assert b"cmbx" in finished.stdout.replace(b"\n", b"")
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "＝"])
+def test_what_a_spreadsheet_would_run_is_made_inert(rows: pd.DataFrame, start: str) -> None:
+    hostile = rows.assign(mech_label=f"{start}cmd()", mech_family=f"{start}cmd()")
+
+    for line in lines_of(export(hostile, "paper", columns=["mech_family", "score"])):
+        assert line["mechanism"].startswith(f"'{start}cmd()")
+        assert line["mech_family"] == f"'{start}cmd()"
+
+
+def test_numbers_of_csv_stay_numbers_and_what_is_missing_is_empty() -> None:
+    text = csv_text(["-a", "b"], [(-0.5, 3), (float("nan"), None), (float("-inf"), "-1")])
+
+    assert list(csv.reader(io.StringIO(text))) == [["'-a", "b"], ["-0.5", "3"], ["", ""], ["-inf", "'-1"]]
+
+
+def test_json_is_strict() -> None:
+    assert json.loads(json_text({"a": float("nan"), "b": (float("inf"), 1, True, pd.NA), 3: "é"})) == {
+        "a": None, "b": [None, 1, True, None], "3": "é",
+    }  # fmt: skip
+    assert json_text("é\x1b").isascii()

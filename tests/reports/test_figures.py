@@ -1,0 +1,351 @@
+"""Figures: their numbers, what is left out, that they are readable, and that the same rows give the same bytes."""
+
+import csv
+import io
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from itertools import combinations, product
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+from synthbench.reports.figures import Drawing, Facts, drawings, render
+from synthbench.reports.figures.drawing import COLOURS, LONGEST, _style, shown
+from synthbench.reports.figures.scatter import spread
+from synthbench.reports.leaderboard import leaderboard
+from synthbench.reports.statistics import grid, mean_curves
+
+MakeFrame = Callable[..., pd.DataFrame]
+
+TASKS = {"sort": "basic", "copy": "basic", "parity": "arithmetic", "long_division": "arithmetic", "stack": "memory"}
+STATES = (64, 1088, 4352, 16384, 69632)
+HOSTILE = [
+    "$x^2$",
+    "\x1b[31m",
+    "名前",
+    "_hidden",
+    "<script>",
+    "&amp;",
+    "x" * 300,
+    "two\n\nlines",
+    r"\input{x}",
+    "",
+    "%s {0}",
+]
+
+IN_ANOTHER_PROCESS = """
+import locale, pickle, sys
+import pandas as pd
+from synthbench.reports import build
+try:
+    locale.setlocale(locale.LC_ALL, "")
+except locale.Error:
+    pass
+rows, curves = pickle.load(open(sys.argv[1], "rb"))
+pickle.dump(build(rows, curves, "paper", formats=["figures"]), sys.stdout.buffer)
+"""
+
+
+def sweep(make_frame: MakeFrame, mechanisms: Sequence[str], num_seeds: int = 3) -> pd.DataFrame:
+    """A complete sweep: better mechanisms first, costs and families that differ, tests at 2 and 4 times the length."""
+    rng = np.random.default_rng(0)
+    frames = []
+    for task, category in TASKS.items():
+        scores = {
+            mech: list(np.clip(0.95 - 0.9 * place / len(mechanisms) + 0.03 * rng.standard_normal(num_seeds), 0, 1))
+            for place, mech in enumerate(mechanisms)
+        }
+        frames.append(make_frame(scores, task=task, task_category=category))
+    rows: pd.DataFrame = pd.concat(frames, ignore_index=True)
+    place_of = rows["mech"].map({mech: place for place, mech in enumerate(mechanisms)})
+    return rows.assign(
+        run_id=[f"{row.task}-{row.mech}-{row.seed}" for row in rows.itertuples()],
+        mech_family=[f"family {place % 9}" for place in place_of],
+        state_size=[STATES[place % 5] for place in place_of],
+        n_params_mixer=33280 + 1000 * (place_of % 4),
+        train_s=2.0 + place_of / 10,
+        metrics=[json.dumps({"x2.skill": score / 2, "x4.skill": score / 4}) for score in rows["score"]],
+    )
+
+
+def curves_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Validation accuracy that grows to the score in four steps."""
+    parts = [
+        pd.DataFrame({"run_id": rows["run_id"], "step": 50 * part, "value": rows["score"] * part / 4})
+        for part in (1, 2, 3, 4)
+    ]
+    return pd.concat(parts, ignore_index=True).assign(split="validation", metric="accuracy")
+
+
+def drawn(rows: pd.DataFrame, curves: pd.DataFrame | None = None) -> dict[str, Drawing]:
+    """All drawings of some rows by name."""
+    board = leaderboard(rows) if len(set(rows["seed"])) > 1 else None
+    averages = None if curves is None else mean_curves(rows, curves)
+    return {one.name: one for one in drawings(Facts(rows, grid(rows), averages, board))}
+
+
+def numbers(drawing: Drawing) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(drawing.numbers)))
+
+
+@pytest.fixture(scope="module")
+def rows(make_frame: MakeFrame) -> pd.DataFrame:
+    return sweep(make_frame, ["softmax", "slay", "linear", "performer"])
+
+
+@pytest.fixture(scope="module")
+def all_drawn(rows: pd.DataFrame) -> dict[str, Drawing]:
+    return drawn(rows, curves_of(rows))
+
+
+CURVES = {f"learning-curves-{category}" for category in ("basic", "arithmetic", "memory")}
+RANKED = {"ranks", "skill-state", "cost", "improvement"}
+
+
+def test_a_complete_sweep_has_every_figure(all_drawn: dict[str, Drawing]) -> None:
+    assert set(all_drawn) == CURVES | RANKED | {"heat-map", "generalisation"}
+
+
+def test_what_the_rows_say_nothing_about_is_left_out(rows: pd.DataFrame) -> None:
+    without = {
+        "one seed": (drawn(rows[rows["seed"] == 42], curves_of(rows)), RANKED),
+        "no curves": (drawn(rows), CURVES),
+        "one point a curve": (drawn(rows, curves_of(rows).query("step == 50")), CURVES),
+        "nothing stretched": (drawn(rows.assign(metrics="{}"), curves_of(rows)), {"generalisation"}),
+        "one state": (drawn(rows.assign(state_size=64), curves_of(rows)), {"skill-state"}),
+        "one cost": (drawn(rows.assign(train_s=1.0, n_params_mixer=64), curves_of(rows)), {"cost"}),
+        "one mechanism": (drawn(rows[rows["mech"] == "slay"], curves_of(rows)), RANKED),
+        "no gap": (
+            drawn(rows.assign(floor=1.0, skill=np.nan, metrics="{}"), curves_of(rows)),
+            RANKED | {"heat-map", "generalisation"},
+        ),
+    }
+    everything = CURVES | RANKED | {"heat-map", "generalisation"}
+
+    for case, (found, missing) in without.items():
+        assert set(found) == everything - missing, case
+
+
+def test_a_cost_that_is_the_same_for_all_has_no_panel(rows: pd.DataFrame) -> None:
+    found = drawn(rows.assign(n_params_mixer=64))["cost"]
+
+    assert "seconds" in found.header
+    assert "parameters" not in found.header
+
+
+def test_the_heat_map_holds_the_skills_of_the_grid(rows: pd.DataFrame, all_drawn: dict[str, Drawing]) -> None:
+    of = grid(rows)
+    skills = {(task.label, one.label): of.cell(task, one).skill for task in of.tasks for one in of.mechanisms}
+
+    found = {(line["task"], line["mechanism"]): float(line["skill"]) for line in numbers(all_drawn["heat-map"])}
+    assert found == pytest.approx(skills, rel=1e-5)
+
+
+def test_ranks_costs_and_improvement_are_those_of_the_leaderboard(
+    rows: pd.DataFrame, all_drawn: dict[str, Drawing]
+) -> None:
+    entries = leaderboard(rows).entries
+
+    assert [line["mechanism"] for line in numbers(all_drawn["ranks"])] == [entry.mechanism.label for entry in entries]
+    for entry, rank, state, cost in zip(
+        entries, *(numbers(all_drawn[name]) for name in ("ranks", "skill-state", "cost")), strict=True
+    ):
+        assert [int(rank[name]) for name in ("rank", "low", "high")] == list(entry.rank[:3])
+        assert float(state["state"]) == entry.mechanism.state
+        assert float(state["skill"]) == pytest.approx(entry.middle.value, rel=1e-5)
+        own = rows[rows["mech"] == entry.mechanism.name]
+        assert float(cost["seconds"]) == pytest.approx(float((own["train_s"] / own["ensemble_size"]).mean()), rel=1e-5)
+    chances = {
+        (line["mechanism"], line["other"]): float(line["probability"]) for line in numbers(all_drawn["improvement"])
+    }
+    for one, other in combinations([entry.mechanism.label for entry in entries], 2):
+        assert chances[one, other] + chances[other, one] == pytest.approx(1, abs=1e-5)
+
+
+def test_generalisation_is_the_mean_over_the_tasks_of_a_category(
+    rows: pd.DataFrame, all_drawn: dict[str, Drawing]
+) -> None:
+    for line in numbers(all_drawn["generalisation"]):
+        own = rows[(rows["task_category"] == line["category"]) & (rows["mech_label"] == line["mechanism"])]
+        by_seed = own.groupby("seed")["score"].mean() / int(line["multiple"])
+        assert int(line["n"]) == 3
+        assert float(line["mean"]) == pytest.approx(by_seed.mean(), rel=1e-5)
+        assert float(line["standard_error"]) == pytest.approx(by_seed.std() / np.sqrt(3), rel=1e-5)
+
+
+def test_generalisation_leaves_out_a_mechanism_that_lacks_a_task(rows: pd.DataFrame) -> None:
+    found = drawn(rows[(rows["mech"] != "slay") | (rows["task"] != "sort")])["generalisation"]
+
+    shown_in = {(line["category"], line["mechanism"]) for line in numbers(found)}
+    assert ("arithmetic", "SLAY") in shown_in
+    assert ("basic", "SLAY") not in shown_in
+
+
+def test_learning_curves_hold_the_mean_and_its_error(rows: pd.DataFrame, all_drawn: dict[str, Drawing]) -> None:
+    scores = rows[(rows["task"] == "sort") & (rows["mech"] == "slay")]["score"]
+    line = next(
+        line
+        for line in numbers(all_drawn["learning-curves-basic"])
+        if (line["task"], line["mechanism"], line["step"]) == ("sort", "SLAY", "200")
+    )
+
+    assert float(line["mean"]) == pytest.approx(scores.mean(), rel=1e-5)
+    assert float(line["standard_error"]) == pytest.approx(scores.std() / np.sqrt(3), rel=1e-4)
+
+
+def test_the_numbers_of_a_figure_are_marked_in_its_pictures(rows: pd.DataFrame, all_drawn: dict[str, Drawing]) -> None:
+    other = drawn(rows.assign(state_size=rows["state_size"] + 1))
+
+    assert other["skill-state"].mark != all_drawn["skill-state"].mark
+    assert other["ranks"].mark == all_drawn["ranks"].mark
+    for picture in render(all_drawn["ranks"]).values():
+        assert all_drawn["ranks"].mark.encode() in picture
+
+
+def test_pictures_hold_letters_as_outlines_or_embedded_fonts_and_no_time(all_drawn: dict[str, Drawing]) -> None:
+    for drawing in all_drawn.values():
+        pictures = render(drawing)
+        names = {element.tag.rpartition("}")[2] for element in ET.fromstring(pictures["svg"]).iter()}  # noqa: S314
+        assert "path" in names
+        assert names.isdisjoint({"text", "image", "script", "date"}), drawing.name
+        assert pictures["pdf"].startswith(b"%PDF-")
+        assert b"FontFile2" in pictures["pdf"]
+        assert not re.search(rb"CreationDate|ModDate|matplotlib", pictures["pdf"], re.IGNORECASE)
+        assert b"atplotlib v" not in pictures["svg"]
+
+
+def test_the_settings_of_the_user_change_nothing_and_stay(all_drawn: dict[str, Drawing]) -> None:
+    before = render(all_drawn["skill-state"])
+    with mpl.rc_context({"axes.facecolor": "red", "font.size": 20, "svg.fonttype": "none", "pdf.fonttype": 3}):
+        assert render(all_drawn["skill-state"]) == before
+        assert mpl.rcParams["font.size"] == 20
+
+
+def test_time_locale_hash_seed_settings_and_row_order_change_no_byte(
+    rows: pd.DataFrame, all_drawn: dict[str, Drawing], tmp_path: Path
+) -> None:
+    rows_and_curves = (rows.sample(frac=1, random_state=1), curves_of(rows).sample(frac=1, random_state=2))
+    (tmp_path / "rows").write_bytes(pickle.dumps(rows_and_curves))
+    (tmp_path / "matplotlibrc").write_text("font.size: 20\naxes.facecolor: red\n")
+    variables = {
+        "TZ": "Asia/Kathmandu",
+        "LC_ALL": "de_DE.UTF-8",
+        "PYTHONHASHSEED": "3",
+        "SOURCE_DATE_EPOCH": "1",
+        "MATPLOTLIBRC": str(tmp_path / "matplotlibrc"),
+    }
+    command = [sys.executable, "-W", "error", "-c", IN_ANOTHER_PROCESS, str(tmp_path / "rows")]
+    finished = subprocess.run(command, env=os.environ | variables, capture_output=True, check=True, timeout=120)
+    found = pickle.loads(finished.stdout)  # noqa: S301
+
+    for drawing in all_drawn.values():
+        for kind, picture in render(drawing).items():
+            assert found[f"figures/{drawing.name}.{kind}"] == picture, drawing.name
+
+
+def _undrawn(figure: Figure) -> set[Text]:
+    """Labels of ticks beyond the ends of their axis, which matplotlib keeps and does not draw."""
+    undrawn = set()
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            for tick in axis.get_major_ticks():
+                if not low <= tick.get_loc() <= high:
+                    undrawn |= {tick.label1, tick.label2}
+    return undrawn
+
+
+def texts(drawing: Drawing) -> list[tuple[str, Bbox]]:
+    """The visible texts of a figure with their boxes in pixels, a figure of one inch being 100 pixels wide."""
+    with _style():
+        figure = drawing.draw()
+        figure.set_dpi(100)
+        canvas = FigureCanvasAgg(figure)
+        renderer = canvas.get_renderer()  # type: ignore[no-untyped-call]
+        figure.draw(renderer)
+        found = [one for one in figure.findobj(Text) if isinstance(one, Text) and one.get_text()]
+        found = [one for one in found if one.get_visible() and one not in _undrawn(figure)]
+        boxes = [(one.get_text(), one.get_window_extent(renderer)) for one in found]
+        outside = [text for text, box in boxes if not figure.bbox.padded(1).contains(box.x0, box.y0)]
+        outside += [text for text, box in boxes if not figure.bbox.padded(1).contains(box.x1, box.y1)]
+        assert not outside, f"{drawing.name}: outside of the figure: {outside}"
+    return boxes
+
+
+@pytest.mark.parametrize("num_mechanisms", [2, 7, 13, 41])
+def test_no_label_lies_on_another_or_outside(make_frame: MakeFrame, num_mechanisms: int) -> None:
+    rows = sweep(make_frame, [f"mechanism-{number}" for number in range(num_mechanisms)])
+    for drawing in drawn(rows, curves_of(rows)).values():
+        for (one, box), (other, other_box) in combinations(texts(drawing), 2):
+            # A pixel of overlap is the space above a letter.
+            common = Bbox.intersection(box, other_box)
+            is_clear = common is None or min(common.width, common.height) <= 1
+            assert is_clear, f"{drawing.name}: {one!r} lies on {other!r}"
+
+
+def test_more_mechanisms_than_colours_are_pale_but_the_best(make_frame: MakeFrame) -> None:
+    rows = sweep(make_frame, [f"mechanism-{number:02}" for number in range(12)])
+    facts = Facts(rows, grid(rows), None, leaderboard(rows))
+
+    assert set(facts.looks) == {f"mechanism-{number:02}" for number in range(len(COLOURS))}
+    assert "In colour: the 7 with the best mean skill; pale: the other 5." in drawn(rows)["generalisation"].caption
+    assert "pale" not in drawn(rows[rows["mech"] < "mechanism-03"])["generalisation"].caption
+
+
+def test_hostile_names_are_drawn_as_they_are(make_frame: MakeFrame) -> None:
+    rows = sweep(make_frame, [f"m{number}" for number in range(len(HOSTILE))])
+    labels = dict(zip(sorted(set(rows["mech"])), HOSTILE, strict=True))
+    hostile = rows["mech"].map(labels)
+    rows = rows.assign(mech_label=hostile, mech_family=hostile, task=rows["task"] + hostile.iloc[0], device_name="$$")
+
+    found = drawn(rows, curves_of(rows))
+    assert set(found) >= {"skill-state", "learning-curves-basic", "generalisation"}
+    for drawing in found.values():
+        ET.fromstring(render(drawing)["svg"])  # noqa: S314
+
+
+@pytest.mark.parametrize(
+    ("label", "printed"),
+    [
+        ("Exact vec(uuᵀ)", "Exact vec(uuᵀ)"),
+        ("two\n\nlines", "two lines"),
+        ("\x1b[31m", "U+001B[31m"),
+        ("名", "U+540D"),
+        ("_x", " _x"),
+        ("x" * 300, "x" * (LONGEST - 1) + "…"),
+    ],
+)
+def test_a_label_is_one_line_of_signs_that_the_font_has(label: str, printed: str) -> None:
+    assert shown(label) == printed
+
+
+@given(st.lists(st.floats(-10, 10), min_size=1, max_size=41), st.floats(0.01, 1))
+def test_labels_are_spread_in_order_and_no_further_than_needed(wanted: list[float], pitch: float) -> None:
+    ordered = np.sort(np.array(wanted))
+    places = spread(ordered, pitch, -100.0, 100.0)
+
+    assert (np.diff(places) >= pitch - 1e-9).all()
+    if (np.diff(ordered) >= pitch).all():
+        np.testing.assert_allclose(places, ordered, atol=1e-9)
+
+
+def test_labels_stay_between_the_ends_where_there_is_room() -> None:
+    for low, high in product((0.0, 0.5), (1.0, 2.0)):
+        places = spread(np.full(5, 0.9), 0.1, low, high)
+        assert places[0] >= low
+        assert places[-1] <= high + 1e-9

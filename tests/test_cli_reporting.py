@@ -1,0 +1,116 @@
+"""``synthbench report`` and ``synthbench export`` as a user types them."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synthbench.results import Store
+
+MakeRow = Callable[..., dict[str, Any]]
+
+
+def synthbench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "synthbench", *arguments],
+        capture_output=True, text=True, cwd=cwd, env=os.environ, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path, make_row: MakeRow) -> Path:
+    """A folder with a store of two mechanisms, two tasks and two seeds."""
+    rows = [
+        make_row(
+            task=task, mech=mech, mech_family=family, seed=seed, suite="custom", state_size=state,
+            score=score + 0.01 * (seed - 42), mech_args='{"R":3}' if mech == "slay" else "{}",
+        )
+        for task in ("copy", "sort")
+        for mech, family, state, score in (("softmax", "softmax", 8192, 0.9), ("slay", "slay", 512, 0.7))
+        for seed in (42, 43)
+    ]  # fmt: skip
+    results = Store.open(tmp_path / "results", create=True)
+    for row in rows:
+        results.write(row, [])
+    return tmp_path
+
+
+def test_a_report_has_the_formats_that_are_asked_for(store: Path) -> None:
+    done = synthbench("report", "--suite", "custom", "--format", "csv, figures", cwd=store)
+    folder = store / "reports" / "custom"
+
+    assert done.returncode == 0, done.stderr
+    assert {line.rpartition("/")[2] for line in done.stdout.splitlines()} >= {
+        "cells.csv",
+        "runs.csv",
+        "ranks.svg",
+        "ranks.pdf",
+    }
+    assert not list(folder.glob("*.md"))
+    assert (folder / "figures" / "ranks.pdf").read_bytes().startswith(b"%PDF")
+
+    assert synthbench("report", "--suite", "custom", "--format", "csv,figures", "--check", cwd=store).returncode == 0
+    (folder / "figures" / "ranks.pdf").unlink()
+    stale = synthbench("report", "--suite", "custom", "--format", "csv,figures", "--check", cwd=store)
+    assert (stale.returncode, stale.stdout) == (1, "stale: reports/custom/figures/ranks.pdf\n")
+
+
+def test_an_export_is_one_table_on_stdout(store: Path) -> None:
+    arguments = [
+        "export",
+        "--suite",
+        "custom",
+        "--task",
+        "@basic,!sort",
+        "--mech",
+        "s*",
+        "--columns",
+        "score,state_size",
+    ]
+    table = synthbench(*arguments, "--format", "csv", cwd=store)
+    cells = json.loads(synthbench(*arguments, "--format", "json", "--seeds", "42", cwd=store).stdout)["cells"]
+
+    assert table.returncode == 0, table.stderr
+    lines = list(csv.DictReader(io.StringIO(table.stdout)))
+    assert [(line["task"], line["score"], line["state_size"]) for line in lines] == [
+        ("copy", "0.905", "8192"),
+        ("copy", "0.705", "512"),
+    ]
+    assert [[run["seed"] for run in cell["runs"]] for cell in cells] == [[42], [42]]
+    assert r"\toprule" in synthbench(*arguments, "--format", "tex", cwd=store).stdout
+    assert "@inproceedings{vaswani2017attention" in synthbench(*arguments, "--cite", cwd=store).stdout
+    assert not (store / "reports").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["report", "--format", "figure"], "no format of a report called 'figure'; did you mean 'figures'?"),
+        (["report", "--mech", "slay:R=2"], "no row of mechanism 'slay' with R=2; rows have: {\"R\":3}"),
+        (["export", "--format", "txe"], "no format of an export called 'txe'; did you mean 'tex'?"),
+        (
+            ["export", "--columns", "n_param"],
+            "no column or metric of the rows called 'n_param'; did you mean 'n_params'",
+        ),
+        (["export", "--task", "coppy"], "no task called 'coppy'; did you mean 'copy'?"),
+        (["export", "--mech", "slay:R=2"], "no row of mechanism 'slay' with R=2; rows have: {\"R\":3}"),
+        (["export", "--across", "task"], "no thing to stand across called 'task'; did you mean 'tasks'?"),
+        (["export", "--suite", "custon"], "did you mean 'custom'?"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(store: Path, arguments: list[str], message: str) -> None:
+    if "--suite" not in arguments:
+        arguments = [*arguments, "--suite", "custom"]
+    done = synthbench(*arguments, cwd=store)
+
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
