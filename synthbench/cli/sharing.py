@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from synthbench.cli.options import AsJson, BlockTerm, Device, MechanismTerms, PositionsTerm, Results, SuiteName
+from synthbench.cli.options import (
+    AsJson,
+    BlockTerm,
+    Device,
+    MechanismTerms,
+    Plugins,
+    PositionsTerm,
+    Results,
+    SuiteName,
+    named_plugins,
+)
 from synthbench.cli.output import print_facts
 
 if TYPE_CHECKING:
@@ -23,11 +33,9 @@ def verify(
     device: Device = "auto",
     workers: Annotated[int | None, typer.Option(help="Worker processes; one a core if left out.")] = None,
     timeout: Annotated[float, typer.Option(help="Seconds after which a re-run is killed.")] = 600.0,
-    plugin: Annotated[
-        list[str] | None, typer.Option("--plugin", help="File or module that has the mechanisms; it is run.")
-    ] = None,
+    plugin: Plugins = None,
     run_plugin: Annotated[
-        bool, typer.Option("--run-plugin", help="Run the plugin that the bundle brings: somebody else's code.")
+        bool, typer.Option("--run-plugin", help="Run the plugin of a bundle that brings one: somebody else's code.")
     ] = False,
     into: Annotated[
         Path | None, typer.Option(help="If nothing is wrong, add the rows to this store and record who verified which.")
@@ -44,7 +52,7 @@ def verify(
 
     found = receive(
         rows,
-        Sampling(fraction, salt, limit, device, timeout, workers, tuple(plugin or ())),
+        Sampling(fraction, salt, limit, device, timeout, workers, named_plugins(plugin)),
         runs_plugin=run_plugin,
         into=into,
         by=by,
@@ -90,7 +98,7 @@ def submit(
         positions=positions,
         device=device,
         results=results,
-        plugins=[str(plugin)] if plugin else [],
+        plugins=named_plugins([str(plugin)] if plugin else None),
     )
     submission = submit_rows(request, out, plugin=plugin, package=package)
     for problem in submission.problems:

@@ -216,7 +216,7 @@ def _around(suite: Suite) -> list[tuple[str, str]]:
     return terms if model.positions_otherwise is None else [*terms, (POSITIONS.kind, model.positions_otherwise)]
 
 
-def _vetted(request: Request) -> dict[Subject, list[Verdict]]:
+def vetted(request: Request) -> dict[Subject, list[Verdict]]:
     """What the contract says of the units that do not come with synthbench; they are imported there first, then here.
 
     Raises:
@@ -259,7 +259,7 @@ def run(
     stop = stop or threading.Event()
     device = resolve_device(request.device)
     request = replace(request, plugins=[plugins.resolved(plugin) for plugin in request.plugins])
-    findings = _vetted(request)
+    findings = vetted(request)
     plan = plan_request(request, device)
     executor = make_executor(request, plan, device, is_foreign=bool(findings), is_in_session=_is_in_session(findings))
     Store.open(request.results, create=True)

@@ -1,6 +1,7 @@
 """What somebody hands in: all rows that a suite asks of some mechanisms, and what is needed to run them again."""
 
 import hashlib
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 from synthbench import plugins
+from synthbench.contract.verdicts import violation
 from synthbench.errors import UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import origin_of
@@ -16,7 +18,7 @@ from synthbench.results import Store
 from synthbench.results.audit import digest
 from synthbench.results.bundle import Manifest, environment_of, faults_of_bundle, is_plugin_name, opened, pack
 from synthbench.runner.plan import Plan
-from synthbench.runner.run import Request, plan_request
+from synthbench.runner.run import Request, plan_request, vetted
 from synthbench.runner.verify import Sampling, Verification, verify
 from synthbench.suites import load_suite, suite_names
 
@@ -77,32 +79,6 @@ def submit(request: Request, target: Path, *, plugin: Path | None = None, packag
     return Submission(manifest, ())
 
 
-def faults_of_submission(store: Store, manifest: Manifest) -> list[str]:
-    """What keeps a bundle from being what its manifest says: complete, and nothing but that.
-
-    The plugin must have been loaded before, if there is one.
-
-    Raises:
-        UsageError: If the manifest names what is not registered here, or a suite or version that is not installed.
-    """
-    suite = load_suite(_installed(manifest.suite))
-    if suite.version != manifest.suite_version:
-        raise UsageError(f"suite {suite.name!r} is {manifest.suite_version} in the manifest and {suite.version} here")
-    request = Request(
-        suite=manifest.suite,
-        mechanisms=manifest.mechanisms,
-        block=manifest.block,
-        positions=manifest.positions,
-        results=store.root,
-    )
-    wanted = _wanted(_whole(request, manifest.device_type))
-    rows = {row["run_id"]: row for row in store.table().to_pylist()}
-    extra = [
-        f"{_described(row)} ({name}) is no row of this submission" for name, row in rows.items() if name not in wanted
-    ]
-    return [*faults_of_bundle(store, manifest), *_incomplete(wanted, rows), *extra]
-
-
 def receive(
     path: Path,
     sampling: Sampling,
@@ -117,26 +93,23 @@ def receive(
     Args:
         path: A store's folder, a Parquet file of rows or a bundle.
         sampling: Which of them are run again.
-        runs_plugin: Run the plugin that a bundle brings: it is somebody else's code.
+        runs_plugin: Run the plugin of a bundle that brings one: it is somebody else's code.
         into: The store that takes them; may be the one at ``path``. None: none does.
         by: Who says that they were verified; with ``into``.
         on_plan: Called with the number of rows to be run again.
 
     Raises:
-        UsageError: If a value is not allowed, a manifest names what is not installed, or there is no plugin to run.
+        UsageError: If a value is not allowed, or a manifest names what is not installed.
         StoreError: If the rows cannot be read or the store cannot be written.
         ContractError: If a plugin cannot be loaded.
     """
     if (into is None) != (by is None):
         raise UsageError("a store that takes the rows and who verifies them need each other")
     with opened(path) as (store, manifest):
-        if runs_plugin:
-            if manifest is None or manifest.plugin is None:
-                raise UsageError(f"{path} brings no plugin to run")
-            brought = str(store.root / "plugin" / manifest.plugin)
+        if runs_plugin and manifest is not None and manifest.plugin is not None:
+            brought = plugins.resolved(str(store.root / "plugin" / manifest.plugin))
             sampling = replace(sampling, plugins=[*sampling.plugins, brought])
-        plugins.load(sampling.plugins)
-        wrong = [] if manifest is None else faults_of_submission(store, manifest)
+        wrong = [] if manifest is None else _faults_of_bundle(store, manifest, sampling)
         found = verify(store, sampling, on_plan=on_plan)
         found.faults = [*(("bundle", fault) for fault in wrong), *found.faults]
         if found.ok and into is not None and by is not None:
@@ -144,6 +117,32 @@ def receive(
             target.adopt(store)
             target.verify(found.confirmed(by))
     return found
+
+
+def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> list[str]:
+    """What keeps a bundle from being what its manifest says: complete, nothing but that, and true to the contract."""
+    suite = load_suite(_installed(manifest.suite))
+    if suite.version != manifest.suite_version:
+        raise UsageError(f"suite {suite.name!r} is {manifest.suite_version} in the manifest and {suite.version} here")
+    request = Request(
+        suite=manifest.suite,
+        mechanisms=manifest.mechanisms,
+        block=manifest.block,
+        positions=manifest.positions,
+        timeout_s=sampling.timeout_s,
+        plugins=sampling.plugins,
+    )
+    with tempfile.TemporaryDirectory() as empty:  # what the bundle says of the contract is not asked
+        findings = vetted(replace(request, results=Path(empty)))
+    broken = [f"contract: {promise}" for verdicts in findings.values() if (promise := violation(verdicts))]
+    wanted = _wanted(_whole(request, manifest.device_type))
+    rows = {row["run_id"]: row for row in store.table().to_pylist()}
+    extra = [
+        f"{row['task']} / {row['mech']} / seed {row['seed']} ({name}) is no row of this submission"
+        for name, row in rows.items()
+        if name not in wanted
+    ]
+    return [*broken, *faults_of_bundle(store, manifest), *_incomplete(wanted, rows), *extra]
 
 
 def _installed(suite: str) -> str:
@@ -191,10 +190,6 @@ def _without_code(plan: Plan, plugin: Path | None, package: str | None) -> list[
         for name in names
         if (origin := origin_of(MECHANISMS[name])) != "builtin"
     ]
-
-
-def _described(row: Row) -> str:
-    return f"{row['task']} / {row['mech']} / seed {row['seed']}"
 
 
 def _device_type(request: Request, rows: Sequence[Row]) -> str:

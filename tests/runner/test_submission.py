@@ -237,11 +237,23 @@ def test_a_plugin_travels_and_runs_only_if_asked(
     assert (found.ok, found.num_rows) == (True, 8), (found.faults, found.unverifiable, found.reruns)
 
 
-def test_there_must_be_a_plugin_to_run(complete: Request, tmp_path: Path) -> None:
-    handed_in(complete, tmp_path / "linear.tar.gz")
+def test_a_plugin_that_leaks_is_named_before_anything_is_run_again(
+    tmp_path: Path, complete: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list(MECHANISMS)
+    monkeypatch.setattr(MECHANISMS, "_units", dict(MECHANISMS._units))
+    path = tmp_path / "leaking.py"
+    path.write_text(PLUGIN.replace("self.out(x)", "self.out(x) + x.mean(-2, keepdim=True)"))
+    submission = submit(complete, tmp_path / "linear.tar.gz")
+    assert submission.manifest is not None
+    said = {"mechanisms": ("my-idea",), "plugin": path.name, "plugin_sha256": "0" * 64}
+    store = Store.open(complete.results, create=False)
+    pack(store, sorted(store.ids()), submission.manifest.model_copy(update=said), path, tmp_path / "idea.tar.gz")
 
-    with pytest.raises(UsageError, match="brings no plugin"):
-        receive(tmp_path / "linear.tar.gz", SAMPLING, runs_plugin=True)
+    found = receive(tmp_path / "idea.tar.gz", SAMPLING, runs_plugin=True)
+
+    assert any(fault.startswith("contract:") and "my-idea" in fault for _, fault in found.faults), found.faults
+    assert not found.ok
 
 
 def test_without_its_plugin_a_bundle_is_not_passed(complete: Request, tmp_path: Path) -> None:
