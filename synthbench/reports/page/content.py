@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from synthbench import sources
-from synthbench.errors import UnknownName
+from synthbench.reports.cite import cite
 from synthbench.reports.leaderboard import Entry, Leaderboard, leaderboard, reach
 from synthbench.reports.page import charts
 from synthbench.reports.page.commands import mechanism_term, report_command, run_command, seed_ranges
@@ -481,10 +480,8 @@ def _task_sections(
 
 
 def _source(key: str) -> Source:
-    try:
-        return Source(key, sources.bibtex([key]))
-    except UnknownName:
-        return Source(key, "")
+    bibtex, unknown = cite([key])
+    return Source(key, "" if unknown else bibtex)
 
 
 def _arguments(text: str) -> dict[str, Any]:

@@ -83,6 +83,7 @@ def _environment() -> Environment:
         "per_cent": _per_cent,
         "count": _count,
         "whole": _whole,
+        "seconds": _seconds,
         "heat": charts.heat,
         "sortable": _sortable,
         "words": lambda text: untrusted.name(text.replace("_", " ")),
@@ -110,6 +111,11 @@ def _count(number: int) -> str:
 
 def _whole(number: float) -> str:
     return _count(round(number)) if math.isfinite(number) else _NOTHING
+
+
+def _seconds(seconds: float) -> str:
+    """Two figures or more: ``0.25``, ``2.0``, ``12.5``, ``250``."""
+    return fixed(seconds, 2) if seconds < 1 else fixed(seconds, 1) if seconds < 100 else _whole(seconds)
 
 
 def _sortable(number: float) -> str:

@@ -7,7 +7,7 @@
   // Sorting: each body by itself, so that what has no rank stays below; what has no number stays last.
   const keyOf = (row, column) => {
     const cell = row.cells[column];
-    const text = cell.dataset.v ?? cell.textContent.trim();
+    const text = cell.dataset.v ?? (one("a", cell) ?? cell).textContent.trim();
     const number = Number(text);
     return text === "" ? null : Number.isNaN(number) ? text.toLowerCase() : number;
   };

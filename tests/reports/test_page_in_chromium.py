@@ -1,0 +1,306 @@
+"""The leaderboard page in a real browser without a network; screenshots go to ``$SYNTHBENCH_SCREENSHOTS``."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Dialog, Locator, Page, Request, expect, sync_playwright
+
+from synthbench.registry import version_of
+from synthbench.reports.page import page
+from synthbench.reports.selection import select
+from synthbench.tasks import TASKS
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the path: install the package chromium"),
+]
+
+DESKTOP, PHONE = (1280, 900), (360, 740)
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def files(
+    paper: pd.DataFrame, paper_curves: pd.DataFrame, hostile: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """Pages by name: of the made-up paper suite, some of its rows under other blocks, and of hostile rows."""
+    folder = tmp_path_factory.mktemp("pages")
+    drawn = paper["task"].isin(["copy", "reverse", "parity"])
+    versions = {task: version_of(TASKS[task]) for task in ("copy", "reverse", "parity")}
+    known = paper.assign(task_version=paper["task"].map(versions).where(drawn, paper["task_version"]))
+    other = known[known["mech"] == "slay"].assign(block="transformer", mech_label="SLAY in a block")
+    other["run_id"] += "-block"
+    rows = {"paper": pd.concat([known, other], ignore_index=True), "hostile": hostile}
+    for name, frame in rows.items():
+        (suite,) = set(frame["suite"])
+        (folder / f"{name}.html").write_text(page(select(frame, suite), paper_curves), encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in rows}
+
+
+@pytest.fixture
+def open_page(browser: Browser, files: dict[str, Path]) -> Iterator[Open]:
+    """Opens a page by name; fails if it writes to the console, raises, asks for anything or opens a dialog."""
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    def dismiss(dialog: Dialog) -> None:
+        complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def refuse_others(request: Request) -> None:
+        if not request.url.startswith(tuple(file.as_uri() for file in files.values())):
+            complaints.append(f"request: {request.url}")
+
+    def open_it(name: str = "paper", size: tuple[int, int] = DESKTOP, fragment: str = "", **options: Any) -> Page:
+        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, offline=True, **options)
+        contexts.append(context)
+        opened = context.new_page()
+        opened.on("console", lambda message: complaints.append(f"console: {message.text}"))
+        opened.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+        opened.on("dialog", dismiss)
+        opened.on("request", refuse_others)
+        opened.goto(files[name].as_uri() + fragment)
+        return opened
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def lines(opened: Page, panel: str = "") -> Locator:
+    """The lines of a ranking that are shown."""
+    return opened.locator(f"[data-panel='{panel}'] tbody tr:visible")
+
+
+def names(opened: Page, panel: str = "") -> list[str]:
+    return [line.locator("th a").inner_text() for line in lines(opened, panel).all()]
+
+
+def values(opened: Page, column: int) -> list[float]:
+    """What the ranked mechanisms are sorted by in a column."""
+    cells = opened.locator("[data-panel=''] tbody:not(.unranked) tr").all()
+    return [float(str(row.locator("> *").nth(column).get_attribute("data-v"))) for row in cells]
+
+
+def test_the_page_opens_without_a_network(open_page: Open) -> None:
+    opened = open_page()
+
+    expect(opened.locator("h1")).to_contain_text("Suite paper")
+    expect(opened.locator("#search")).to_be_visible()
+    assert names(opened)[0] in {"Standard", "SLAY"}
+
+
+def test_a_heading_sorts_and_says_so(open_page: Open) -> None:
+    opened = open_page()
+    heading = opened.locator("[data-panel=''] th", has_text="Mean skill")
+    unranked = names(opened)[len(values(opened, 3)) :]
+
+    heading.get_by_role("button").click()
+    expect(heading).to_have_attribute("aria-sort", "descending")
+    assert values(opened, 3) == sorted(values(opened, 3), reverse=True)
+    heading.get_by_role("button").click()
+    expect(heading).to_have_attribute("aria-sort", "ascending")
+    assert values(opened, 3) == sorted(values(opened, 3))
+    assert opened.locator("[data-panel=''] th[aria-sort]").count() == 1
+    # What has no rank stays below whatever it is sorted by.
+    assert set(names(opened)[len(values(opened, 3)) :]) == set(unranked)
+
+
+def test_names_are_sorted_like_words(open_page: Open) -> None:
+    opened = open_page(fragment="#task-copy")
+    section = opened.locator("#task-copy")
+
+    section.get_by_role("button", name="Mechanism").click()
+    found = [cell.inner_text().lower() for cell in section.locator("tbody th a").all()]
+    assert len(found) > 3
+    assert found == sorted(found)
+
+
+def test_the_keyboard_sorts_opens_and_skips(open_page: Open) -> None:
+    opened = open_page()
+
+    opened.keyboard.press("Tab")
+    expect(opened.locator(".skip")).to_be_focused()
+    opened.keyboard.press("Enter")
+    assert opened.url.endswith("#leaderboard")
+    opened.locator("[data-panel=''] th button", has_text="Solved").focus()
+    opened.keyboard.press("Enter")
+    expect(opened.locator("[data-panel=''] th", has_text="Solved")).to_have_attribute("aria-sort", "descending")
+    summary = opened.locator("#mech-slay > summary")
+    summary.focus()
+    opened.keyboard.press("Space")
+    expect(opened.locator("#mech-slay dl").first).to_be_visible()
+    outline = summary.evaluate("element => getComputedStyle(element).outlineStyle")
+    assert outline == "solid"
+
+
+def test_words_are_searched_in_mechanisms_and_tasks(open_page: Open) -> None:
+    opened = open_page()
+
+    opened.get_by_role("searchbox").fill("SLAY")
+    assert set(names(opened)) == {"SLAY", "SLAY in a block"}
+    assert opened.locator("#mechanisms .unit:visible").count() == 2
+    expect(opened.locator("#found")).to_contain_text("2 mechanisms")
+    opened.get_by_role("searchbox").fill("parity")
+    assert opened.locator("#tasks .unit:visible").count() == 1
+    opened.get_by_role("button", name="Clear").click()
+    expect(opened.locator("#found")).to_be_empty()
+    assert len(names(opened)) == opened.locator("#mechanisms .unit:visible").count() > 2
+
+
+def test_a_category_shows_its_own_ranking_and_its_tasks(open_page: Open) -> None:
+    opened = open_page()
+
+    opened.locator("#by-category").select_option("basic")
+    assert names(opened) == []
+    assert "SLAY" in names(opened, "category-basic")
+    assert opened.locator("#tasks .unit:visible .title").all_inner_texts() == ["copy", "reverse"]
+    opened.locator("#by-category").select_option("all")
+    assert "SLAY" in names(opened)
+
+
+def test_blocks_and_families_are_filtered(open_page: Open) -> None:
+    opened = open_page()
+
+    opened.locator("#by-block").select_option("transformer")
+    assert names(opened) == ["SLAY in a block"]
+    assert opened.locator("#mechanisms .unit:visible").count() == 1
+    assert opened.locator("#tasks .unit:visible").count() == opened.locator("#tasks .unit").count()
+
+
+def test_an_address_opens_its_section(open_page: Open) -> None:
+    opened = open_page(fragment="#mech-slay")
+
+    expect(opened.locator("#mech-slay")).to_have_attribute("open", "")
+    expect(opened.locator("#mech-slay > summary")).to_be_in_viewport()
+    opened.locator("#mech-slay tbody a", has_text="reverse").click()
+    expect(opened.locator("#task-reverse")).to_have_attribute("open", "")
+    expect(opened.locator("#task-reverse > summary")).to_be_in_viewport()
+
+
+def test_what_a_filter_hides_is_shown_to_whoever_follows_its_address(open_page: Open) -> None:
+    opened = open_page()
+
+    opened.locator("#by-category").select_option("basic")
+    opened.evaluate("location.hash = 'task-parity'")
+    expect(opened.locator("#task-parity dl").first).to_be_visible()
+
+
+def test_without_script_everything_is_there(open_page: Open) -> None:
+    opened = open_page(java_script_enabled=False)
+
+    assert len(names(opened)) == opened.locator("#mechanisms .unit").count()
+    expect(opened.locator(".filters")).to_be_hidden()
+    opened.locator("#mech-slay > summary").click()
+    expect(opened.locator("#mech-slay table")).to_be_visible()
+    opened.locator("#category-basic > summary").click()
+    assert "SLAY" in names(opened, "category-basic")
+
+
+@pytest.mark.parametrize("name", ["paper", "hostile"])
+def test_a_phone_scrolls_tables_but_not_the_page(open_page: Open, name: str) -> None:
+    opened = open_page(name, PHONE)
+    opened.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+
+    assert opened.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+    assert opened.locator("#search").bounding_box()["width"] <= PHONE[0]  # type: ignore[index]
+
+
+def test_hostile_rows_open_no_dialog_and_run_nothing(open_page: Open, hostile_strings: tuple[str, ...]) -> None:
+    opened = open_page("hostile")
+
+    opened.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+    for heading in opened.locator("thead button").all():
+        heading.click()
+    for select_box in opened.locator("select").all():
+        for index in range(select_box.locator("option").count()):
+            select_box.select_option(index=index)
+    opened.get_by_role("button", name="Clear").click()
+    for text in hostile_strings[:5]:
+        opened.get_by_role("searchbox").fill(text)
+    assert opened.locator("script").count() == 1
+    assert opened.locator("img, body svg[onload]").count() == 0
+
+
+def test_the_policy_stops_a_script_and_a_style_that_are_not_ours(
+    browser: Browser, files: dict[str, Path], tmp_path: Path
+) -> None:
+    text = files["paper"].read_text(encoding="utf-8")
+    run = "document.title = 'ran'"
+    foreign = f'<script>{run}</script><p id=probe style="color: red">probe</p><img src=x onerror="{run}">'
+    changed = tmp_path / "changed.html"
+    changed.write_text(text.replace("<main>", f"<main>{foreign}", 1), encoding="utf-8")
+    opened = browser.new_page()
+    opened.goto(changed.as_uri())
+
+    assert opened.title() != "ran"
+    assert opened.locator("#probe").evaluate("one => getComputedStyle(one).color") != "rgb(255, 0, 0)"
+    opened.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_on_every_level_of_the_heat_strip(open_page: Open, scheme: str) -> None:
+    opened = open_page(color_scheme=scheme)
+
+    ratios = opened.evaluate(
+        """() => {
+          const context = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+          const luminance = (color) => {
+            context.fillStyle = color;
+            context.fillRect(0, 0, 1, 1);
+            const [r, g, b] = [...context.getImageData(0, 0, 1, 1).data].slice(0, 3).map((byte) => byte / 255)
+              .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+          };
+          const cells = [document.querySelector("td.heat"), document.querySelector(".unranked td.heat")];
+          return cells.flatMap((cell) => [...Array(11).keys()].map((level) => {
+            cell.className = `heat h${level}`;
+            const style = getComputedStyle(cell);
+            const [low, high] = [luminance(style.color), luminance(style.backgroundColor)].sort((a, b) => a - b);
+            return (high + 0.05) / (low + 0.05);
+          }));
+        }"""
+    )
+    assert min(ratios) >= 4.5
+    assert len(set(ratios[:11])) == len(set(ratios[11:])) == 11
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "scheme"), [("desktop", DESKTOP, "light"), ("desktop", DESKTOP, "dark"), ("phone", PHONE, "light")]
+)
+def test_screenshots_are_taken(open_page: Open, tmp_path: Path, name: str, size: tuple[int, int], scheme: str) -> None:
+    folder = Path(os.environ.get("SYNTHBENCH_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    opened = open_page(size=size, color_scheme=scheme)
+    for part in ("leaderboard", "mech-slay", "task-copy", "about"):
+        opened.evaluate("id => { location.hash = id }", part)
+        file = folder / f"{name}-{scheme}-{part}.png"
+        opened.screenshot(path=file)
+        assert file.stat().st_size > 5000
+    lightness = opened.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    assert (min(lightness) > 128) is (scheme == "light")
