@@ -29,12 +29,13 @@ def readme(report: Report, files: Iterable[str]) -> str:
         f"Cells: {len(of.tasks)} tasks × {len(of.mechanisms)} mechanisms, {num_empty} without a score.",
         f"Seeds in a cell: {_span([count for count in counts if count])}.",
     ]
-    if selection.num_outdated:
-        facts.append(f"Left out: {_rows(selection.num_outdated)} of older versions or of other arguments.")
-    if selection.num_repeated:
-        facts.append(f"Left out: {_rows(selection.num_repeated)} whose seed has a newer or a successful row.")
-    if selection.num_other_rates:
-        facts.append(f"Left out: {_rows(selection.num_other_rates)} of learning rates that did worse in validation.")
+    left_out = (
+        (selection.num_outdated, "of older versions or of other arguments"),
+        (selection.num_unchecked, "of mechanisms that did not pass the check of causality"),
+        (selection.num_repeated, "whose seed has a newer or a successful row"),
+        (selection.num_other_rates, "of learning rates that did worse in validation"),
+    )
+    facts += [f"Left out: {_rows(number)} {which}." for number, which in left_out if number]
     if report.cited[1]:
         facts.append(f"Sources without a BibTeX entry: {', '.join(report.cited[1])}.")
     blocks = [

@@ -4,6 +4,7 @@ A report shows one version of one suite. In it, a column is a mechanism under on
 every cell holds rows of one version. Where the store has several versions of a task, or several versions, arguments
 or widths of a mechanism, the one with the newest row is shown and the rows of the others are counted, never mixed in.
 Where a suite tries several learning rates, a cell shows the one that did best on the validation stream.
+A score without a passed check of causality is no score: such a row is left out.
 """
 
 import json
@@ -33,6 +34,8 @@ class Selection:
     """Rows of other versions of a task, or of other versions, arguments or widths of a mechanism."""
     num_repeated: int
     """Rows whose seed has a newer row, or one that ended well, in the same cell."""
+    num_unchecked: int
+    """Rows with a score whose mechanism did not pass the check of causality."""
     num_other_rates: int
     """Rows of learning rates that did worse on the validation stream of their cell."""
 
@@ -81,8 +84,13 @@ def select(
     if of_version.empty:
         raise UsageError(f"the store has no full row of suite {suite!r} with these mechanisms and seeds")
 
+    is_unchecked = (of_version["status"] == "ok") & ~of_version["causal_checked"].astype(bool)
+    checked = of_version[~is_unchecked]
+    if checked.empty:
+        raise UsageError(f"no row of suite {suite!r} is of a mechanism that passed the check of causality")
+
     current = _newest_only(
-        _newest_only(of_version, ["task"], ["task_version"]), MECHANISM_KEY, ["mech_version", "mech_args", "d_model"]
+        _newest_only(checked, ["task"], ["task_version"]), MECHANISM_KEY, ["mech_version", "mech_args", "d_model"]
     )
     best = _best_rate_only(current)
     is_ok = (best["status"] == "ok").rename("is_ok")
@@ -92,7 +100,8 @@ def select(
         suite=suite,
         suite_version=suite_version,
         rows=chosen.drop(columns="is_ok").sort_values(["finished_at", "run_id"]).reset_index(drop=True),
-        num_outdated=len(of_version) - len(current),
+        num_outdated=len(checked) - len(current),
+        num_unchecked=len(of_version) - len(checked),
         num_repeated=len(best) - len(chosen),
         num_other_rates=len(current) - len(best),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.plugins import SETTINGS, of_folder
+from synthbench.plugins import SETTINGS
 from synthbench.tasks import TASKS
 
 GROUPS = {"mech": "mechanisms", "task": "tasks"}
@@ -95,9 +95,9 @@ def _settings(folder: Path, plugin: str) -> str:
         return (
             f'# Plugins that synthbench loads in this folder. They are run with your rights.\nplugins = ["{plugin}"]\n'
         )
-    named = of_folder(folder)
     before = path.read_text(encoding="utf-8")
+    named = tomllib.loads(before).get("plugins", [])
     after = re.sub(r"^plugins\s*=\s*\[", f'plugins = ["{plugin}", ', before, count=1, flags=re.MULTILINE)
-    if len(tomllib.loads(after).get("plugins", [])) != len(named) + 1:
+    if tomllib.loads(after).get("plugins") != [plugin, *named]:
         raise UsageError(f'{os.fspath(path)} has no list of plugins that can be extended; add "{plugin}" to it first')
     return after

@@ -65,7 +65,7 @@ class RaisesBackward(Late):
 
     def forward(self, x: Tensor) -> Tensor:
         out = super().forward(x)
-        return Refusal.apply(out) if self.model_dim == 64 else out
+        return Refusal.apply(out) if self.model_dim == 64 else out  # type: ignore[no-untyped-call]
 
 
 @mechanism

@@ -147,7 +147,7 @@ def test_a_meddler_changes_nothing_for_the_jobs_after_it(tmp_path: Path) -> None
 
 def test_settings_are_put_back(tmp_path: Path) -> None:
     folder, threads = Path.cwd(), torch.get_num_threads()
-    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=False)["state"]["key"].tolist()  # noqa: NPY002
 
     def meddle() -> None:
         torch.set_default_dtype(torch.float64)

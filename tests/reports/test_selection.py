@@ -19,6 +19,17 @@ def test_rows_that_are_not_full_never_enter(make_frame: MakeFrame) -> None:
     assert set(select(rows, "paper").rows["mech"]) == {"slay"}
 
 
+def test_a_score_without_a_passed_check_of_causality_never_enters(make_frame: MakeFrame) -> None:
+    unchecked = make_frame({"slay": [0.9, 0.9]}, causal_checked=False)
+    refused = make_frame({"linear": [None]}, causal_checked=False, status="contract")
+    chosen = select(pd.concat([make_frame({"softmax": [0.5]}), unchecked, refused]), "paper")
+
+    assert set(chosen.rows["mech"]) == {"softmax", "linear"}
+    assert (chosen.num_unchecked, chosen.num_outdated) == (2, 0)
+    with pytest.raises(UsageError, match="no row of suite 'paper' is of a mechanism that passed"):
+        select(unchecked, "paper")
+
+
 def test_the_newest_suite_version_is_the_highest_number_not_the_last_run(make_frame: MakeFrame) -> None:
     rows = pd.concat(
         [

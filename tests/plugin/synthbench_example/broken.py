@@ -1,5 +1,5 @@
 """A mechanism whose dependency nobody has."""
 
-from a_module_that_nobody_has import Broken
+from importlib import import_module
 
-__all__ = ["Broken"]
+Broken = import_module("a_module_that_nobody_has").Broken

@@ -25,4 +25,5 @@ class Decay(ScoreAttention):
         """Score the queries, which are the last ones where there are fewer, against the keys."""
         keys = torch.arange(k.shape[-2], dtype=q.dtype, device=q.device)
         age = keys[-q.shape[-2] :, None] - keys
-        return q @ k.mT / q.shape[-1] ** 0.5 - self.rate * age
+        scores: Tensor = q @ k.mT / q.shape[-1] ** 0.5 - self.rate * age
+        return scores

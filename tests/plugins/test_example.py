@@ -1,0 +1,62 @@
+"""The example package, installed, reaches the leaderboard through its entry points."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+
+from synthbench.results import Store
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+try:
+    version("synthbench-example")
+except PackageNotFoundError:
+    pytest.skip("tests/plugin is not installed: pip install --no-deps ./tests/plugin", allow_module_level=True)
+
+
+def test_its_units_are_listed_with_what_is_broken(synthbench: Command) -> None:
+    listed = {fact["name"]: fact for fact in json.loads(synthbench("list", "mechanisms", "--json").stdout)}
+
+    assert listed["synthbench-example/decay"]["origin"] == "synthbench-example==1.0"
+    assert "No module named 'a_module_that_nobody_has'" in listed["synthbench-example/broken"]["broken"]
+    assert "softmax" in listed
+    assert "synthbench-example/tiny" in synthbench("list", "suites").stdout
+    off = json.loads(synthbench("list", "mechanisms", "--json", SYNTHBENCH_PLUGINS="off").stdout)
+    assert {fact["name"] for fact in off} == {name for name in listed if "/" not in name}
+
+
+def test_a_broken_unit_is_refused_where_it_is_chosen_and_passed_over_where_it_is_not(synthbench: Command) -> None:
+    refused = synthbench("run", "--suite", "smoke", "--mech", "synthbench-example/broken")
+    planned = synthbench(
+        "run", "--suite", "smoke", "--mech", "all", "--task", "copy", "--seeds", "0", "--dry-run", "--json"
+    )
+
+    assert refused.returncode == 4
+    assert "No module named 'a_module_that_nobody_has'" in refused.stderr
+    names = {row["mechanism"] for row in json.loads(planned.stdout)["missing"]}
+    assert "synthbench-example/decay" in names
+    assert "synthbench-example/broken" not in names
+
+
+def test_it_reaches_the_leaderboard(synthbench: Command, tmp_path: Path) -> None:
+    suite = "synthbench-example/tiny"
+    for unit in ("synthbench-example/decay:rate=0.5", "synthbench-example/lagged"):
+        assert "promises kept: passed" in synthbench("check", unit).stdout
+    ran = synthbench("run", "--suite", suite, "--device", "cpu")
+    reported = synthbench("report", "--suite", suite)
+
+    assert ran.returncode == reported.returncode == 0, ran.stderr + reported.stderr
+    rows = Store.open(tmp_path / "results", create=False).runs()
+    assert set(rows.mech) == {"softmax", "synthbench-example/decay"}
+    assert set(rows.task) == {"copy", "synthbench-example/lagged"}
+    assert set(rows.suite) == {suite}
+    assert set(rows.mech_origin) == {"builtin", "synthbench-example==1.0"}
+    assert rows.causal_checked.all()
+    page = (tmp_path / "reports" / suite / "leaderboard.md").read_text()
+    assert "| Decay" in page
+    again = synthbench("run", "--suite", suite, "--device", "cpu")
+    assert "0 rows written" in again.stderr

@@ -1,0 +1,119 @@
+"""What ``new`` writes works as it is, and nothing is overwritten."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.terminal.scaffold import write
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def pytest_in(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
+        capture_output=True, text=True, cwd=folder, check=False, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["mech", "task"])
+def test_a_new_file_passes_its_own_tests_and_the_check(kind: str, synthbench: Command, tmp_path: Path) -> None:
+    written = synthbench("new", kind, "my_idea")
+    checked = synthbench("check", "my_idea", "--json")
+    tested = pytest_in(tmp_path)
+
+    assert written.stdout.split() == ["my_idea.py", "test_my_idea.py", "synthbench.toml"]
+    assert checked.returncode == 0, checked.stderr
+    (report,) = json.loads(checked.stdout)
+    assert (report["name"], report["passed"], report["origin"]) == ("my_idea", True, "my_idea.py")
+    assert {verdict["state"] for verdict in report["verdicts"]} == {"kept"}
+    assert "2 passed" in tested.stdout, tested.stdout
+
+
+@pytest.mark.parametrize("kind", ["mech", "task"])
+def test_a_new_package_passes_its_own_tests_once_it_is_installed(kind: str, tmp_path: Path) -> None:
+    write(kind, "my_idea", tmp_path, is_package=True)
+    site = tmp_path / "site"
+    subprocess.run(
+        [
+            sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index",
+            "--target", str(site), str(tmp_path / "my-idea"),
+        ],
+        check=True,
+    )  # fmt: skip
+    tested = pytest_in(tmp_path / "my-idea", PYTHONPATH=str(site), SYNTHBENCH_PLUGINS="on")
+
+    assert "2 passed" in tested.stdout, tested.stdout
+
+
+def test_from_an_empty_folder_to_a_ranking(synthbench: Command, tmp_path: Path) -> None:
+    assert synthbench("new", "mech", "my_idea").returncode == 0
+    short = ["--suite", "mine.toml", "--results", "rows", "--device", "cpu"]
+    suite = Path(__file__).parents[2] / "synthbench" / "suites" / "smoke.toml"
+    text = suite.read_text().replace('name = "smoke"', 'name = "mine"').replace("steps = 200", "steps = 10")
+    (tmp_path / "mine.toml").write_text(text.replace("test_sequences = 1024", "test_sequences = 16"))
+    ran = synthbench("run", *short, "--task", "copy", "--mech", "my_idea,softmax")
+    reported = synthbench("report", "--suite", "mine", "--results", "rows", "--mech", "all")
+
+    assert ran.returncode == 0, ran.stderr
+    assert reported.returncode == 0, reported.stderr
+    assert "my\\_idea" in (tmp_path / "reports" / "mine" / "leaderboard.md").read_text()
+
+
+def test_a_second_plugin_joins_the_first_and_comments_stay(tmp_path: Path) -> None:
+    write("mech", "one", tmp_path, is_package=False)
+    settings = tmp_path / "synthbench.toml"
+    settings.write_text("# mine\n" + settings.read_text())
+    write("task", "two", tmp_path, is_package=False)
+
+    assert settings.read_text().startswith("# mine\n")
+    assert 'plugins = ["two.py", "one.py"]' in settings.read_text()
+
+
+@pytest.mark.parametrize("name", ["My_Idea", "1st", "my-idea", "../x", "class", "", "a" * 64, "my idea", "softmax"])
+def test_bad_names_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="name is "):
+        write("mech", name, tmp_path, is_package=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "test_one.py").write_text("precious")
+    with pytest.raises(UsageError, match=r"test_one.py exists already"):
+        write("mech", "one", tmp_path, is_package=False)
+    with pytest.raises(UnknownName, match="no kind of plugin called 'mehc'; did you mean 'mech'"):
+        write("mehc", "one", tmp_path, is_package=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["test_one.py"]
+
+
+def test_settings_that_cannot_be_extended_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "synthbench.toml").write_text("# nothing yet\n")
+    with pytest.raises(UsageError, match=r'add "one.py" to it first'):
+        write("mech", "one", tmp_path, is_package=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["synthbench.toml"]
+
+
+def test_an_unknown_name_points_to_the_file_of_that_name(synthbench: Command, tmp_path: Path) -> None:
+    (tmp_path / "my_idea.py").touch()
+    refused = synthbench("run", "--mech", "my_idea")
+
+    assert refused.returncode == 2
+    assert "there is a file my_idea.py: --plugin my_idea.py loads it" in refused.stderr
+
+
+def test_a_leak_is_told_by_the_check(synthbench: Command, tmp_path: Path) -> None:
+    assert synthbench("new", "mech", "my_idea").returncode == 0
+    path = tmp_path / "my_idea.py"
+    path.write_text(path.read_text().replace("= q @ k.mT", "= (q - k.amax(-2, keepdim=True)) @ k.mT"))
+    checked = synthbench("check", "my_idea")
+
+    assert checked.returncode == 4
+    assert "BROKEN    causality" in checked.stdout
+    assert "looks like a maximum over all positions" in checked.stdout
+    assert "refused, it is not trained and not ranked" in checked.stdout
