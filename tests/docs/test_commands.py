@@ -5,9 +5,12 @@ import shlex
 import shutil
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 from typer.testing import CliRunner
 
+import synthbench
 from synthbench.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -37,10 +40,11 @@ def commands() -> list[str]:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a reader has before them: the committed rows and reports."""
+    """What a reader has before them: the committed rows and reports, and rows of suite ``smoke``."""
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("results", "reports"):
         shutil.copytree(ROOT / name, folder / name)
+    synthbench.run(suite="smoke", tasks="copy:length=8", mechanisms="linear", results=folder / "results", device="cpu")
     return folder
 
 
@@ -74,3 +78,15 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if not target.startswith(("http://", "https://")):
             assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("notebook", sorted((ROOT / "docs").glob("*.ipynb")), ids=lambda notebook: notebook.name)
+def test_the_notebooks_run(notebook: Path, checkout: Path) -> None:
+    content = nbformat.read(notebook, as_version=4)
+    assert all(
+        cell.outputs
+        for cell in content.cells
+        if cell.cell_type == "code" and not cell.source.startswith("import torch")
+    )
+
+    NotebookClient(content, timeout=240, resources={"metadata": {"path": str(checkout)}}).execute()
