@@ -1,0 +1,240 @@
+"""``synthbench verify``, ``submit`` and ``compare`` as a user types them."""
+
+import json
+import os
+import shutil
+import subprocess
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from synthbench.cli import app
+from synthbench.errors import SynthbenchError
+from synthbench.results import Store
+
+MakeRow = Callable[..., dict[str, Any]]
+
+TINY = "run --suite smoke --task copy:length=8 --mech linear,identity --steps 10 --limit 16 --device cpu"
+
+
+def synthbench(line: str) -> Result:
+    return CliRunner().invoke(app, line.split())
+
+
+def refusal(line: str) -> SynthbenchError:
+    """The error that ends a command; ``main`` makes one line and an exit code of it."""
+    problem = synthbench(line).exception
+    assert isinstance(problem, SynthbenchError), problem
+    return problem
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four rows of two mechanisms."""
+    root = tmp_path_factory.mktemp("made") / "results"
+    assert synthbench(f"{TINY} --executor inline --results {root}").exit_code == 0
+    return root
+
+
+@pytest.fixture
+def results(made: Path, tmp_path: Path) -> Path:
+    """A copy of them."""
+    return shutil.copytree(made, tmp_path / "results")
+
+
+@pytest.fixture
+def full(tmp_path: Path, make_row: MakeRow) -> Path:
+    """Full rows of two mechanisms over two tasks and three seeds; slay is worse by 0.1."""
+    store = Store.open(tmp_path / "full", create=True)
+    for task in ("copy", "reverse"):
+        for seed in (42, 43, 44):
+            for mech, loss in (("softmax", 0.0), ("slay", 0.1)):
+                store.write(make_row(task=task, mech=mech, seed=seed, score=0.7 + seed / 1000 - loss), [])
+    return tmp_path / "full"
+
+
+def test_verify_prints_a_line_a_row_and_says_that_all_is_well(results: Path) -> None:
+    result = synthbench(f"verify {results} --limit 1 --workers 1")
+
+    assert result.exit_code == 0, result.output
+    header, *lines = result.stdout.splitlines()
+    assert header.split()[:4] == ["run_id", "task", "mechanism", "seed"]
+    assert ["bitwise" in line for line in lines] == [True, True]  # both seeds were trained together
+    assert "4 rows checked, 0 faults, 0 cannot be verified; run again: 2 bitwise" in result.stderr
+
+
+def test_verify_prints_json_alone_on_stdout(results: Path) -> None:
+    facts = json.loads(synthbench(f"verify {results} --limit 1 --workers 1 --json").stdout)
+
+    assert (facts["ok"], facts["num_rows"], facts["faults"], facts["unverifiable"]) == (True, 4, [], {})
+    assert facts["reruns"][0]["verdict"] == "bitwise"
+    assert facts["reruns"][0]["difference"] == 0
+
+
+def test_verify_names_a_row_that_was_edited_and_fails(results: Path) -> None:
+    store = Store.open(results, create=True)
+    row = store.table().to_pylist()[0]
+    store.write(row | {"n_correct": 0}, [])
+    result = synthbench(f"verify {results} --limit 1 --workers 1")
+
+    assert result.exit_code == 1
+    assert f"wrong: {row['run_id']}: score is" in result.stdout
+    assert "n_correct" not in result.stderr
+
+
+def test_verify_records_who_verified_what(results: Path) -> None:
+    assert synthbench(f"verify {results} --limit 2 --workers 1 --into {results} --by somebody").exit_code == 0
+
+    said = Store.open(results, create=False).table()["verified_by"].to_pylist()
+    assert sum(word is not None and word.startswith("somebody (bitwise") for word in said) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "message"),
+    [
+        ("--fraction 0", 2, "fraction is 0.0"),
+        ("--limit 0", 2, "limit is 0"),
+        ("--device tpu", 2, "device is 'tpu'"),
+        ("--timeout 0", 2, "timeout is 0.0"),
+        ("--workers 0", 2, "workers is 0"),
+        ("--by somebody", 2, "need each other"),
+        ("--plugin gone.py", 2, "gone.py"),
+    ],
+)
+def test_options_of_verify_that_cannot_be_meant_are_refused(
+    results: Path, arguments: str, exit_code: int, message: str
+) -> None:
+    problem = refusal(f"verify {results} {arguments}")
+
+    assert (problem.exit_code, message in str(problem)) == (exit_code, True), problem
+
+
+@pytest.mark.parametrize("name", ["nowhere", "rows.parquet", "bundle.tar.gz", "."])
+def test_what_holds_no_rows_is_exit_code_3(tmp_path: Path, name: str) -> None:
+    assert refusal(f"verify {tmp_path / name}").exit_code == 3
+
+
+def test_submit_says_what_is_missing(results: Path, tmp_path: Path) -> None:
+    result = synthbench(f"submit --suite smoke --mech linear --results {results} --out {tmp_path / 'b.tar.gz'}")
+
+    assert result.exit_code == 1
+    assert "missing: copy / linear / seed 42" in result.stdout.splitlines()
+    assert "8 problems" in result.stderr
+    assert not (tmp_path / "b.tar.gz").exists()
+
+
+def test_submit_and_verify_carry_rows_of_the_committed_store(tmp_path: Path) -> None:
+    committed = Path(__file__).parents[1] / "results"
+    bundle = tmp_path / "softmax.tar.gz"
+    submitted = synthbench(f"submit --suite paper --mech softmax --results {committed} --out {bundle}")
+    assert (submitted.exit_code, submitted.stdout.strip()) == (0, str(bundle)), submitted.output
+
+    result = synthbench(f"verify {bundle} --limit 1 --json")
+
+    facts = json.loads(result.stdout)
+    assert (facts["num_rows"], facts["faults"], facts["unverifiable"]) == (220, [], {})
+    # Whether the last bits agree is a matter of this machine's processor.
+    assert facts["reruns"][0]["verdict"] in ("bitwise", "tolerance"), facts["reruns"]
+
+
+def test_compare_prints_a_line_a_task_and_a_summary(full: Path) -> None:
+    result = synthbench(f"compare softmax slay --results {full}")
+
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["task", "copy", "reverse"]
+    assert lines[-1].startswith("slay less softmax, suite paper 2026.1: mean difference of skill -0.1333 (")
+
+
+@pytest.mark.parametrize(
+    ("sides", "limit", "exit_code"),
+    [("softmax slay", "-0.02", 1), ("slay softmax", "-0.02", 0), ("softmax slay", "-0.2", 0)],
+)
+def test_compare_fails_where_the_whole_interval_lies_below(full: Path, sides: str, limit: str, exit_code: int) -> None:
+    result = synthbench(f"compare {sides} --results {full} --fail-below {limit}")
+
+    assert result.exit_code == exit_code
+    assert ("lies below -0.02" in result.stderr) == (exit_code == 1)
+
+
+def test_compare_two_stores_as_json(full: Path, tmp_path: Path) -> None:
+    shutil.copytree(full, tmp_path / "other")
+    result = synthbench(f"compare {full} {tmp_path / 'other'} --mech slay --json")
+    facts = json.loads(result.stdout)
+
+    assert {task["mechanism"] for task in facts["tasks"]} == {"slay"}
+    assert facts["mean_difference"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("softmax slai", "did you mean 'slay'"),
+        ("softmax softmax", "name two"),
+        ("softmax slay --suite core", "no suite with full rows"),
+        ("softmax slay --fail-below nan", "--fail-below is nan"),
+    ],
+)
+def test_what_cannot_be_compared_is_exit_code_2(full: Path, arguments: str, message: str) -> None:
+    problem = refusal(f"compare {arguments} --results {full}")
+
+    assert (problem.exit_code, message in str(problem)) == (2, True), problem
+
+
+@pytest.fixture
+def guard() -> str:
+    """The part of the job for pull requests that looks at what a submission changes."""
+    workflow = (Path(__file__).parents[1] / ".github/workflows/submission.yml").read_text(encoding="utf-8")
+    after = workflow.partition("- name: Nothing but bundles is added")[2].partition("run: |\n")[2]
+    return textwrap.dedent(after.partition("\n\n")[0])
+
+
+@pytest.mark.parametrize(
+    ("added", "is_passed"),
+    [
+        (["submissions/my-idea.tar.gz"], True),
+        (["submissions/a.tar.gz", "submissions/b-2.tar.gz"], True),
+        (["submissions/my-idea.tar.gz", "synthbench/evil.py"], False),
+        (["submissions/$(reboot).tar.gz"], False),
+        (["submissions/a b.tar.gz"], False),
+        (["submissions/x/a.tar.gz"], False),
+        (["submissions/a.tar.gz\nb"], False),
+        (["submissions/-a.tar.gz"], False),
+        (["README.md"], False),
+    ],
+)
+def test_a_submission_only_adds_bundles(guard: str, tmp_path: Path, added: list[str], *, is_passed: bool) -> None:
+    def git(*arguments: str) -> str:
+        name = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        return subprocess.run(
+            ["git", *name, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+
+    git("init", "--quiet")
+    (tmp_path / "README.md").write_text("before")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "base")
+    base = git("rev-parse", "HEAD").strip()
+    for name in added:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("after")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "submission")
+
+    done = subprocess.run(["bash", "-e", "-c", guard], cwd=tmp_path, env={**os.environ, "BASE": base}, check=False)
+
+    assert (done.returncode == 0) == is_passed
+
+
+def test_the_job_verifies_with_options_that_there_are() -> None:
+    workflow = (Path(__file__).parents[1] / ".github/workflows/submission.yml").read_text(encoding="utf-8")
+    (line,) = (line for line in workflow.splitlines() if "synthbench verify" in line)
+    helped = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["verify", "--help"]).output
+
+    options = [word for word in line.split() if word.startswith("--")]
+    assert options
+    assert [option for option in options if option not in helped] == []
