@@ -3,7 +3,9 @@
 import re
 import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -11,7 +13,13 @@ from nbclient import NotebookClient
 from typer.testing import CliRunner
 
 import synthbench
+from synthbench import plugins
+from synthbench.blocks import BLOCKS
 from synthbench.cli import app
+from synthbench.mechanisms import MECHANISMS
+from synthbench.positions import POSITIONS
+from synthbench.registry import Registry
+from synthbench.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -49,8 +57,15 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def _inside(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _inside(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(checkout)
+    monkeypatch.setenv("SYNTHBENCH_PLUGINS", "on")
+    registries: list[Registry[Any]] = [BLOCKS, MECHANISMS, POSITIONS, TASKS]
+    before = [(registry, dict(registry._units)) for registry in registries if list(registry)]
+    yield
+    for registry, units in before:  # what a page registers is no part of other tests
+        registry._units = units
+    plugins._loaded.clear()
 
 
 @pytest.mark.usefixtures("_inside")

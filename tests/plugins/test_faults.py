@@ -166,7 +166,7 @@ def test_settings_are_put_back(tmp_path: Path) -> None:
     assert torch.is_grad_enabled()
     assert torch.equal(torch.get_rng_state(), states[0])
     assert random.getstate() == states[1]
-    assert np.random.get_state()[1].tolist() == states[2]  # noqa: NPY002
+    assert np.random.get_state(legacy=False)["state"]["key"].tolist() == states[2]  # noqa: NPY002
 
 
 def test_a_job_that_prints_nothing_leaves_no_log(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def make_row(task: MadeTask, mech: str, seed: int, score: float | None, /, **cha
         "suite_version": "2026.1",
         "role": None,
         "is_full": True,
+        "causal_checked": True,
         "status": "diverged" if score is None else "ok",
         "error_type": "FloatingPointError" if score is None else None,
         "task": task.name,
