@@ -455,7 +455,7 @@ def coordinates(path: str) -> Any:
 def test_a_curve_is_thinned_and_keeps_its_ends() -> None:
     steps = list(range(10, 2010, 10))
     means = np.linspace(0.1, 0.9, len(steps))
-    drawn = charts.curve(steps, means.tolist(), [0.05] * 200, metric="a", num_seeds=3, bounds=(0.1, 1.0))
+    drawn = charts.curve(steps, means.tolist(), [0.05] * 200, metric="a", bounds=(0.1, 1.0))
 
     assert drawn is not None
     points = coordinates(drawn.line)
@@ -467,7 +467,7 @@ def test_a_curve_is_thinned_and_keeps_its_ends() -> None:
 
 
 def test_a_curve_without_a_finite_point_is_not_drawn() -> None:
-    assert charts.curve([1, 2], [np.nan, np.inf], [0.0, 0.0], metric="a", num_seeds=1, bounds=None) is None
+    assert charts.curve([1, 2], [np.nan, np.inf], [0.0, 0.0], metric="a", bounds=None) is None
 
 
 def test_a_mean_over_tasks_is_of_those_that_have_all_multiples() -> None:

@@ -165,7 +165,7 @@ def test_words_are_searched_in_mechanisms_and_tasks(open_page: Open) -> None:
     opened.get_by_role("searchbox").fill("SLAY")
     assert set(names(opened)) == {"SLAY", "SLAY in a block"}
     assert opened.locator("#mechanisms .unit:visible").count() == 2
-    expect(opened.locator("#found")).to_contain_text("2 mechanisms")
+    expect(opened.locator("#found")).to_contain_text("mechanisms: 2,")
     opened.get_by_role("searchbox").fill("parity")
     assert opened.locator("#tasks .unit:visible").count() == 1
     opened.get_by_role("button", name="Clear").click()

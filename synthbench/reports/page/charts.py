@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-BAR_WIDTH, BAR_MARGIN = 120, 8
+BAR_WIDTH, BAR_MARGIN = 96, 6
 """A skill of 0 is drawn at the margin, one of 1 as far from the other end; what lies beyond is drawn at the end."""
-RANKS_WIDTH = 60
+RANKS_WIDTH = 48
 HEAT_LEVELS = 10
 
 PLOT_WIDTH, PLOT_HEIGHT = 120, 60
@@ -37,7 +37,6 @@ class Curve(NamedTuple):
     last: float
     """Mean at the last step."""
     last_step: int
-    num_seeds: int
 
 
 class Lines(NamedTuple):
@@ -95,7 +94,6 @@ def curve(
     deviations: Sequence[float],
     *,
     metric: str,
-    num_seeds: int,
     bounds: tuple[float, float] | None,
 ) -> Curve | None:
     """Draw a learning curve: its mean, and one standard deviation around it.
@@ -105,7 +103,6 @@ def curve(
         means: Means over seeds.
         deviations: Standard deviations over seeds; NaN where there is one seed.
         metric: What the means are of.
-        num_seeds: How many seeds they are of.
         bounds: Floor and ceiling of an accuracy, which is drawn from 0 to 1; None for what has none, drawn from 0 to
             its largest.
 
@@ -135,7 +132,6 @@ def curve(
         metric=metric,
         last=last,
         last_step=last_step,
-        num_seeds=num_seeds,
     )
 
 

@@ -35,7 +35,7 @@
     }
   }
 
-  // Filters: a row or section is shown if it has what is chosen, or does not have such a thing at all.
+  // Filters: a row or section is shown if it has the words, and what is chosen; a task has no family, so it stays.
   const form = one(".filters");
   const search = one("#search");
   const selects = all("select", form);
@@ -47,9 +47,7 @@
     const chosen = selects.map((select) => [select.dataset.facet, select.value]).filter(([, value]) => value);
     for (const unit of units) {
       const isChosen = chosen.every(([facet, value]) => !(facet in unit.dataset) || unit.dataset[facet] === value);
-      const isTask = "category" in unit.dataset;
-      // A task has no family: a choice of mechanisms leaves the tasks alone, and words look through both.
-      unit.hidden = !isChosen || !(texts.get(unit).includes(wanted) || (!isTask && unit.matches("tr") && !wanted));
+      unit.hidden = !isChosen || !texts.get(unit).includes(wanted);
     }
     const category = chosen.find(([facet]) => facet === "category")?.[1] ?? "";
     for (const panel of panels) {
@@ -58,8 +56,8 @@
     }
     one(".by-category").hidden = category !== "";
     const count = (selector) => all(selector).filter((unit) => !unit.hidden).length;
-    const num = [count("#mechanisms .unit"), count("#tasks .unit")];
-    one("#found").textContent = wanted || chosen.length ? `${num[0]} mechanisms, ${num[1]} tasks` : "";
+    const found = `mechanisms: ${count("#mechanisms .unit")}, tasks: ${count("#tasks .unit")}`;
+    one("#found").textContent = wanted || chosen.length ? found : "";
   };
   form.hidden = false;
   form.addEventListener("input", apply);

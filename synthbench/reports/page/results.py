@@ -1,0 +1,112 @@
+"""The cells of a page: a mechanism on a task, with what is drawn of it."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+import pandas as pd
+
+from synthbench.reports.leaderboard import reach
+from synthbench.reports.page import charts
+from synthbench.reports.page.rows import is_known
+from synthbench.reports.statistics import (
+    Estimate,
+    Grid,
+    Key,
+    MechanismFacts,
+    Row,
+    TaskFacts,
+    mean_curves,
+    mechanism_key,
+    not_separable,
+    task_key,
+)
+
+_METRICS = (("validation", "accuracy"), ("validation", "loss"), ("train", "loss"))
+"""Splits and metrics of a learning curve; the first that a cell has is drawn."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One cell: a mechanism on a task."""
+
+    task: TaskFacts
+    mechanism: MechanismFacts
+    estimate: Estimate
+    interval: tuple[float, float]
+    """Ends of the interval of the mean skill; NaN below two seeds."""
+    bar: charts.Bar | None
+    failures: str
+    """Statuses of the runs without a score, with their numbers; empty if there are none."""
+    is_tied: bool
+    """Not separable from the best mechanism of the task."""
+    reach: int
+    """Largest multiple of the training up to which the task is solved; 0 if it is not even in range."""
+    curve: charts.Curve | None
+
+
+def results(of: Grid, rows: pd.DataFrame, curves: pd.DataFrame | None) -> dict[tuple[Key, Key], Result]:
+    """Every cell that has rows, by the keys of its task and mechanism.
+
+    Args:
+        of: The cells.
+        rows: Their rows.
+        curves: Learning curves of any runs; None if there are none.
+    """
+    drawn = _drawn_curves(of, rows, curves)
+    failures: dict[tuple[Key, Key], Counter[str]] = {}
+    for row in rows.to_dict("records"):
+        if row["status"] != "ok":
+            failures.setdefault((task_key(row), mechanism_key(row)), Counter())[_failure(row)] += 1
+    found = {}
+    for task in of.tasks:
+        for mechanism, is_tied in zip(of.mechanisms, not_separable(of.cells_of(task)), strict=True):
+            keys = (task.key, mechanism.key)
+            if keys not in of.cells:
+                continue
+            estimate = of.cells[keys]
+            low, high = ((end - task.floor) / task.gap if task.gap else math.nan for end in estimate.interval)
+            counts = failures.get(keys, Counter())
+            found[keys] = Result(
+                task=task,
+                mechanism=mechanism,
+                estimate=estimate,
+                interval=(low, high),
+                bar=charts.bar(estimate.skill, low, high),
+                failures=", ".join(f"{count} {status}" for status, count in sorted(counts.items())),
+                is_tied=is_tied,
+                reach=reach(estimate),
+                curve=drawn.get(keys),
+            )
+    return found
+
+
+def _failure(row: Row) -> str:
+    error = row["error_type"]
+    return f"{row['status']} ({error})" if is_known(error) else str(row["status"])
+
+
+def _drawn_curves(of: Grid, rows: pd.DataFrame, curves: pd.DataFrame | None) -> dict[tuple[Key, Key], charts.Curve]:
+    if curves is None or curves.empty:
+        return {}
+    tasks = {task.label: task for task in of.tasks}
+    mechanisms = {mechanism.label: mechanism for mechanism in of.mechanisms}
+    averages = mean_curves(rows, curves)
+    found: dict[tuple[Key, Key], charts.Curve] = {}
+    for split, metric in _METRICS:
+        of_metric = averages[(averages["split"] == split) & (averages["metric"] == metric)]
+        for (task_label, mechanism_label), points in of_metric.groupby(["task", "mechanism"], sort=False):
+            task = tasks[str(task_label)]
+            keys = (task.key, mechanisms[str(mechanism_label)].key)
+            if keys in found:
+                continue
+            drawn = charts.curve(
+                points["step"].tolist(),
+                points["mean"].tolist(),
+                points["std"].tolist(),
+                metric=f"{split} {metric}",
+                bounds=(task.floor, task.ceiling) if metric == "accuracy" else None,
+            )
+            if drawn is not None:
+                found[keys] = drawn
+    return found

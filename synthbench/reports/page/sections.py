@@ -1,0 +1,226 @@
+"""The sections of a page: all that is said of a mechanism, and all that is said of a task."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from synthbench.reports.cite import cite
+from synthbench.reports.page import charts, facets
+from synthbench.reports.page.boards import Board, BoardLine
+from synthbench.reports.page.commands import mechanism_term, run_command
+from synthbench.reports.page.example import Description, describe
+from synthbench.reports.page.facets import Facet
+from synthbench.reports.page.results import Result
+from synthbench.reports.page.rows import device_of, is_known, is_verified, statuses
+from synthbench.reports.page.untrusted import anchors
+from synthbench.reports.separation import Separation
+from synthbench.reports.statistics import Grid, Key, MechanismFacts, Row, TaskFacts, mechanism_key, task_key
+
+
+@dataclass(frozen=True)
+class Source:
+    """A paper by its key."""
+
+    key: str
+    bibtex: str
+    """Empty where the key has no entry."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of training of one run on one device."""
+
+    device: str
+    seconds: float
+    """Median over the rows; NaN where no row says."""
+
+
+@dataclass(frozen=True)
+class MechanismSection:
+    """All that is said of a mechanism."""
+
+    facts: MechanismFacts
+    anchor: str
+    family: Facet
+    block: Facet
+    positions: Facet
+    board: BoardLine
+    arguments: dict[str, Any]
+    statuses: dict[str, int]
+    """Rows by status, ``ok`` first; ``missing`` are runs that others have."""
+    badge: str
+    """Whether rows were confirmed by another run; empty where no row of the report was."""
+    costs: tuple[Cost, ...]
+    source: Source
+    command: str | None
+    results: tuple[Result, ...]
+    """Of the tasks that it has rows of."""
+    factors: tuple[int, ...]
+    """Multiples of the training that it was tested at."""
+    out_of_range: tuple[tuple[Facet, charts.Lines], ...]
+    """By category, of the tasks that were tested out of range."""
+
+    @property
+    def drawn(self) -> tuple[Result, ...]:
+        """The results that have a learning curve."""
+        return tuple(result for result in self.results if result.curve)
+
+
+@dataclass(frozen=True)
+class TaskSection:
+    """All that is said of a task."""
+
+    facts: TaskFacts
+    anchor: str
+    category: Facet
+    arguments: dict[str, Any]
+    description: Description | None
+    separation: Separation
+    source: Source
+    command: str | None
+    results: tuple[Result, ...]
+    """Best mean first."""
+
+
+def mechanism_sections(
+    suite: str, of: Grid, records: Sequence[Row], board: Board, results: Mapping[tuple[Key, Key], Result]
+) -> tuple[MechanismSection, ...]:
+    """One section for each mechanism, in the order of the ranking.
+
+    Args:
+        suite: Name of the suite.
+        of: The cells.
+        records: Their rows.
+        board: The ranking of the suite.
+        results: What is shown of the cells.
+    """
+    lines = [*board.ranked, *board.unranked]
+    ids = anchors("mech", [(line.mechanism.key, line.mechanism.name) for line in lines])
+    by_mechanism: dict[Key, list[Row]] = {}
+    for row in records:
+        by_mechanism.setdefault(mechanism_key(row), []).append(row)
+    num_runs = len(of.tasks) * len({row["seed"] for row in records})
+    has_verified = any(is_verified(row) for row in records)
+    families, blocks, positions = facets.families(of), facets.blocks(of), facets.positions(of)
+    around = Counter(mechanism.name for mechanism in of.mechanisms)
+    sections = []
+    for line in lines:
+        facts = line.mechanism
+        own = by_mechanism[facts.key]
+        shown = tuple(results[task.key, facts.key] for task in of.tasks if (task.key, facts.key) in results)
+        term = mechanism_term(facts.name, facts.arguments)
+        is_one_of_several = around[facts.name] > 1
+        command = term and run_command(
+            suite,
+            {int(row["seed"]) for row in own},
+            mechanism=term,
+            block=facets.block_of(facts) if is_one_of_several else None,
+            positions=facets.positions_of(facts) if is_one_of_several else None,
+        )
+        sections.append(
+            MechanismSection(
+                facts=facts,
+                anchor=ids[facts.key],
+                family=families[facts.family],
+                block=blocks[facets.block_of(facts)],
+                positions=positions[facets.positions_of(facts)],
+                board=line,
+                arguments=_arguments(facts.arguments),
+                statuses=_with_missing(statuses(own), num_runs),
+                badge=_badge(own) if has_verified else "",
+                costs=_costs(own),
+                source=_source(facts.source),
+                command=command,
+                results=shown,
+                factors=tuple(sorted({factor for result in shown for factor in result.estimate.stretched})),
+                out_of_range=_out_of_range(of, shown),
+            )
+        )
+    return tuple(sections)
+
+
+def _out_of_range(of: Grid, results: Sequence[Result]) -> tuple[tuple[Facet, charts.Lines], ...]:
+    found = []
+    for facet in facets.categories(of).values():
+        estimates = [one.estimate for one in results if one.task.category == facet.label and one.estimate.stretched]
+        if estimates:
+            found.append((facet, charts.lines([{1: estimate.skill, **estimate.stretched} for estimate in estimates])))
+    return tuple(found)
+
+
+def task_sections(
+    suite: str,
+    of: Grid,
+    records: Sequence[Row],
+    judged: Sequence[Separation],
+    results: Mapping[tuple[Key, Key], Result],
+) -> tuple[TaskSection, ...]:
+    """One section for each task, in printed order.
+
+    Args:
+        suite: Name of the suite.
+        of: The cells.
+        records: Their rows.
+        judged: What :func:`synthbench.reports.separation.separation` says of them.
+        results: What is shown of the cells.
+    """
+    ids = anchors("task", [(task.key, task.name) for task in of.tasks])
+    categories = facets.categories(of)
+    newest = {task_key(row): row for row in sorted(records, key=lambda row: (row["finished_at"], row["run_id"]))}
+    by_task = {one.task.key: one for one in judged}
+    seeds = {int(row["seed"]) for row in records}
+    sections = []
+    for task in of.tasks:
+        row = newest[task.key]
+        found = [results[task.key, one.key] for one in of.mechanisms if (task.key, one.key) in results]
+        sections.append(
+            TaskSection(
+                facts=task,
+                anchor=ids[task.key],
+                category=categories[task.category],
+                arguments=_arguments(str(row["task_args"])),
+                description=describe(task.name, str(row["task_version"]), str(row["task_args"])),
+                separation=by_task[task.key],
+                source=_source(task.source),
+                command=run_command(suite, seeds, task=task.name),
+                results=tuple(sorted(found, key=lambda one: -one.estimate.mean if one.estimate.n else math.inf)),
+            )
+        )
+    return tuple(sections)
+
+
+def _source(key: str) -> Source:
+    bibtex, unknown = cite([key])
+    return Source(key, "" if unknown else bibtex)
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    """Arguments by name; what is no object, as a stranger may write, is shown under one name."""
+    given = json.loads(text)
+    return given if isinstance(given, dict) else {"arguments": given}
+
+
+def _costs(rows: Sequence[Row]) -> tuple[Cost, ...]:
+    """Seconds of one run by device: those of a job are shared by the members that it trained as one."""
+    seconds: dict[str, list[float]] = {}
+    for row in rows:
+        if is_known(row["train_s"]):
+            seconds.setdefault(device_of(row), []).append(float(row["train_s"]) / int(row["ensemble_size"]))
+    return tuple(Cost(device, float(np.median(seconds[device]))) for device in sorted(seconds))
+
+
+def _badge(rows: Sequence[Row]) -> str:
+    num_verified = sum(is_verified(row) for row in rows)
+    if not num_verified:
+        return "self-reported"
+    return "verified" if num_verified == len(rows) else f"{num_verified} of {len(rows)} rows verified"
+
+
+def _with_missing(counts: Mapping[str, int], num_runs: int) -> dict[str, int]:
+    num_missing = num_runs - sum(counts.values())
+    return dict(counts) | ({"missing": num_missing} if num_missing else {})
