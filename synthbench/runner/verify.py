@@ -62,24 +62,22 @@ SAME_NUMBERS = (
 )
 """Columns that, where they are equal on a CPU, make a re-run equal to the last bit."""
 
-CIRCUMSTANCES = (
-    *("run_id", "schema_version", "status", "error_type", "error_message", "n_train", "member_strategy"),
-    *("n_params", "n_params_mixer", "state_size", "causal_checked", "ensemble_size", "ensemble_index"),
-    *("score", "skill", "score_ood", "metrics", "n_eval_examples", "n_correct", "train_loss", "eval_loss"),
-    *("best_eval_loss", "steps", "steps_to_threshold", "lr_first", "lr_last", "device_name", "num_threads"),
-    *("amp", "compiled", "deterministic", "tf32", "n_visible_devices", "wall_s", "queue_s", "train_s", "eval_s"),
-    *("data_s", "step_ms_median", "tokens_per_s", "peak_mem_bytes", "flops_estimate", "started_at", "finished_at"),
-    *("host_hash", "executor", "attempt", "synthbench_version", "git_sha", "git_dirty", "python", "torch", "numpy"),
-    *("cuda", "os", "packages", "verified_by", "curve_sha256", "row_sha256", "device_type", "mech_origin"),
-)
-"""Columns that the code and the configuration do not decide without training."""
-
 RESULTS = (
-    *("status", "error_type", "member_strategy", "n_params", "n_params_mixer", "state_size", "n_train", "lr"),
-    *("score", "skill", "score_ood", "n_eval_examples", "n_correct", "train_loss", "eval_loss", "best_eval_loss"),
+    *("status", "error_type", "member_strategy", "n_params", "n_params_mixer", "state_size", "n_train", "score"),
+    *("skill", "score_ood", "n_eval_examples", "n_correct", "train_loss", "eval_loss", "best_eval_loss"),
     *("steps", "steps_to_threshold", "lr_first", "lr_last"),
 )
-"""Columns that a re-run decides; beside them the metrics and the learning curve."""
+"""Columns that a training decides; beside them the metrics and the learning curve."""
+
+CIRCUMSTANCES = (
+    *("run_id", "schema_version", "error_message", "causal_checked", "ensemble_size", "ensemble_index", "metrics"),
+    *("mech_origin", "device_name", "num_threads", "amp", "compiled", "deterministic", "tf32", "n_visible_devices"),
+    *("wall_s", "queue_s", "train_s", "eval_s", "data_s", "step_ms_median", "tokens_per_s", "peak_mem_bytes"),
+    *("flops_estimate", "started_at", "finished_at", "host_hash", "executor", "attempt", "synthbench_version"),
+    *("git_sha", "git_dirty", "python", "torch", "numpy", "cuda", "os", "packages", "verified_by", "curve_sha256"),
+    "row_sha256",
+)
+"""Columns that neither the configuration and the code nor the training decide. All others are checked in every row."""
 
 ADDED_LATER = ("lr_first", "lr_last")
 """Those of them that are null in rows that were written before there were such columns."""
@@ -137,8 +135,9 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong, every row could have been run again, and every one that was came out the same."""
-        return not self.faults and not self.unverifiable and all(rerun.is_confirmed for rerun in self.reruns)
+        """Whether nothing is wrong, all rows could be run again, some were, and all of these came out the same."""
+        is_sound = bool(self.reruns) and not self.faults and not self.unverifiable
+        return is_sound and all(rerun.is_confirmed for rerun in self.reruns)
 
     def summary(self) -> str:
         """The whole in one line."""
@@ -412,12 +411,12 @@ def _against_the_code(row: Row, groups: _Groups) -> list[str]:
     try:
         config = json.loads(row["config_json"])
         member = Member(config["seed"], config.get("learning_rate", row["lr"]), is_tuning=row["role"] is not None)
-        said = failure_row(cell, [member], 0, Failure("", "", ""), _NOWHERE)
+        said = failure_row(cell, [member], 0, Failure("", "", ""), _NOWHERE) | {"device_type": cell.device_type}
     except Exception as problem:  # noqa: BLE001 - what a stranger's configuration does to a unit, nobody knows
         raise CannotVerify(f"it cannot be built here: {type(problem).__name__}: {problem}"[:300]) from None
     if said["config_json"] != row["config_json"]:
         raise CannotVerify("other version: this one writes another configuration for the same run")
-    skipped = {*CIRCUMSTANCES, *(("tuning_trials", "tuning_rule") if row["role"] else ())}
+    skipped = {*CIRCUMSTANCES, *RESULTS, *(("tuning_trials", "tuning_rule") if row["role"] else ())}
     wrong = [
         f"{column.name} is {row[column.name]!r}; the code says {said[column.name]!r}"
         for column in RUN_COLUMNS
@@ -565,7 +564,7 @@ def _changed(row: Row, again: Row) -> list[str]:
     """Columns of results that are not the same."""
     changed = [
         name
-        for name in RESULTS
+        for name in (*RESULTS, "lr")  # chosen in training where the suite tunes
         if not (row[name] is None and name in ADDED_LATER) and not _equal(row[name], again[name])
     ]
     metrics, metrics_again = json.loads(row["metrics"]), json.loads(again["metrics"])

@@ -84,6 +84,10 @@ def test_honest_rows_come_out_the_same_to_the_last_bit(made: Store) -> None:
     assert all(rerun.difference == 0 for rerun in found.reruns)
 
 
+def test_where_there_is_nothing_nothing_is_passed(tmp_path: Path) -> None:
+    assert not verify(Store.open(tmp_path, create=True), ALL).ok
+
+
 def test_the_rows_decide_the_sample(made: Store) -> None:
     one, again = (verify(made, Sampling(fraction=0.01, device="cpu")) for _ in range(2))
     salted = {verify(made, Sampling(fraction=0.01, device="cpu", salt=salt)).reruns[0].run_id for salt in "abcdefgh"}
@@ -153,6 +157,7 @@ def test_an_edited_row_with_a_new_checksum_is_found_by_the_re_run(altered: Calla
         ("floor", 0.0), ("ceiling", 0.99), ("floor_kind", "bound"), ("mech_label", "Best ever"), ("n_eval", 64),
         ("data_seed", 7), ("batch_size", 32), ("lr", 0.5), ("task_category", "memory"), ("vocab_size", 4),
         ("mech_code_hash", "0" * 12), ("suite_version", "2026.2"), ("seed", 99), ("tuning_trials", 9),
+        ("device_type", "cuda"),
     ],
 )  # fmt: skip
 def test_a_column_that_the_code_decides_is_checked_in_every_row(
