@@ -208,13 +208,16 @@ def test_learning_curves_hold_the_mean_and_its_error(rows: pd.DataFrame, all_dra
     assert float(line["standard_error"]) == pytest.approx(scores.std() / np.sqrt(3), rel=1e-4)
 
 
-def test_a_learning_curve_ends_where_the_first_of_its_runs_stopped(rows: pd.DataFrame) -> None:
+def test_a_run_that_stopped_early_keeps_its_last_value(rows: pd.DataFrame) -> None:
     curves = curves_of(rows)
     has_stopped = (curves["run_id"] == "sort-slay-43") & (curves["step"] > 100)
     found = numbers(drawn(rows, curves[~has_stopped])["learning-curves-basic"])
-    last = {(line["task"], line["mechanism"]): line["step"] for line in found}
+    scores = rows[(rows["task"] == "sort") & (rows["mech"] == "slay")].set_index("seed")["score"]
 
-    assert (last["sort", "SLAY"], last["copy", "SLAY"], last["sort", "Linear"]) == ("100", "200", "200")
+    last = [line for line in found if (line["task"], line["mechanism"]) == ("sort", "SLAY")][-1]
+    expected = (scores[42] + scores[43] / 2 + scores[44]) / 3
+    assert (last["step"], last["n"]) == ("200", "3")
+    assert float(last["mean"]) == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_numbers_of_a_figure_are_marked_in_its_pictures(rows: pd.DataFrame, all_drawn: dict[str, Drawing]) -> None:

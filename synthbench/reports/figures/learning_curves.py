@@ -20,7 +20,7 @@ def learning_curves(facts: Facts) -> list[Drawing]:
         return []
     validation = facts.averages[facts.averages["split"] == "validation"]
     metric = "accuracy" if (validation["metric"] == "accuracy").any() else "loss"
-    curves = _with_errors(_of_all_runs(validation[validation["metric"] == metric]))
+    curves = _with_errors(validation[validation["metric"] == metric])
     drawings: list[Drawing] = []
     taken: set[str] = set()
     for category in facts.of.categories:
@@ -32,11 +32,6 @@ def learning_curves(facts: Facts) -> list[Drawing]:
             taken.add(stem)
             drawings.append(_drawing(facts, stem, category, drawn, own, metric))
     return drawings
-
-
-def _of_all_runs(curves: pd.DataFrame) -> pd.DataFrame:
-    """The points that all runs of a cell have: runs stop when they have solved a task, and the others are worse."""
-    return curves[curves["n"] == curves.groupby(["task", "mechanism"])["n"].transform("max")]
 
 
 def _with_errors(curves: pd.DataFrame) -> pd.DataFrame:
@@ -55,7 +50,7 @@ def _drawing(
         title=f"Learning curves, {category.replace('_', ' ')}",
         caption=(
             f"Validation {word} by training step: mean over seeds; band: one standard error to both sides, from two "
-            f"seeds. A line ends where the first of its runs stopped.{bounds}{facts.pale_words}"
+            f"seeds. A run that stopped early keeps its last value.{bounds}{facts.pale_words}"
         ),
         header=tuple(columns),
         lines=tuple(
