@@ -83,8 +83,14 @@ def _report(subject: Subject, verdicts: list[Verdict], trial: Trial) -> Report:
         "origin": origin_of(subject.unit),
         "passed": has_passed,
         "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts],
-        "facts": trial.attempt(f"{subject.kind} {subject.name!r}", facts_of, subject) if has_passed else {},
+        "facts": _facts(subject, trial) if has_passed else {},
     }
+
+
+def _facts(subject: Subject, trial: Trial) -> dict[str, str]:
+    if subject.is_in_session:
+        return facts_of(subject)
+    return trial.attempt(f"{subject.kind} {subject.name!r}", facts_of, subject)
 
 
 def facts_of(subject: Subject) -> dict[str, str]:
