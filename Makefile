@@ -11,6 +11,7 @@ demo: $(VENV)/.installed  ## Run the smoke suite and print its tables
 	$(BIN)/synthbench report --suite smoke --results demo/results --out demo/reports
 	@cat demo/reports/full.md
 	@echo "Tables: demo/reports (start at demo/reports/README.md), rows: demo/results"
+	@echo "Page: $(CURDIR)/demo/reports/index.html"
 
 test: $(VENV)/.installed-test  ## Every check that every push must pass
 	$(MAKE) check BIN=$(BIN)
@@ -21,6 +22,7 @@ check:  ## The same in an environment that is ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -m "not slow and not gpu"
+	$(BIN)/python docs/generate.py --check
 	$(BIN)/synthbench report --suite paper --check
 	$(BIN)/synthbench report --suite paper --mech all --seeds 42-44 --out reports/paper-all --check
 

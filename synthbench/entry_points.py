@@ -8,7 +8,6 @@ user names, and to notebooks. Whoever chooses a unit of a package runs that pack
 import importlib.metadata
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -84,8 +83,8 @@ def reason(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {text}"[:300] if text else type(problem).__name__
 
 
-def _entry_points(group: str) -> Iterable[importlib.metadata.EntryPoint]:
-    return importlib.metadata.entry_points(group=f"synthbench.{group}")
+def _entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
+    return tuple(importlib.metadata.entry_points(group=f"synthbench.{group}"))
 
 
 def _distribution_name(point: importlib.metadata.EntryPoint) -> str:

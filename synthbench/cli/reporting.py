@@ -32,8 +32,8 @@ def report(
         str | None,
         typer.Option(
             "--format",
-            help="What to write, a comma list: md, tex, csv, json, figures (SVG and PDF, each with its numbers as "
-            "CSV). All but json if left out. What an earlier report wrote in another format is removed.",
+            help="What to write, a comma list: md, tex, csv, json, html (a page), figures (SVG and PDF, each with its "
+            "numbers as CSV). All but json if left out. What an earlier report wrote in another format is removed.",
         ),
     ] = None,
     check: Annotated[

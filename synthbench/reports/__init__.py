@@ -1,4 +1,4 @@
-"""Reports: rows of the store in; Markdown, LaTeX, CSV, JSON, BibTeX and figures out. Everything but ``write`` is pure.
+"""Reports: rows of the store in; Markdown, LaTeX, CSV, JSON, BibTeX, figures and a page out. All but ``write`` is pure.
 
 ============================================  ==================================================================
 :mod:`~synthbench.reports.selection`          which rows enter: one suite version, one version of every unit
@@ -8,6 +8,7 @@
 :mod:`~synthbench.reports.separation`         which tasks tell mechanisms apart
 :mod:`~synthbench.reports.markdown`, ``latex``  a table as text
 :mod:`~synthbench.reports.figures`            what is drawn, each with its numbers
+:mod:`~synthbench.reports.page`               one HTML file that works without a network
 :mod:`~synthbench.reports.contents`           what a report is made of
 :mod:`~synthbench.reports.build`              all files of a report
 :mod:`~synthbench.reports.folder`             keeping a folder in step with them

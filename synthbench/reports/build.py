@@ -9,11 +9,12 @@ from synthbench.reports import latex, markdown
 from synthbench.reports.contents import Report
 from synthbench.reports.figures import render
 from synthbench.reports.folder import Files
+from synthbench.reports.page import page
 from synthbench.reports.readme import readme
 from synthbench.reports.selection import select
 from synthbench.reports.spreadsheet import csv_text, json_text
 
-DEFAULT_FORMATS = ("md", "tex", "csv", "figures")
+DEFAULT_FORMATS = ("md", "tex", "csv", "figures", "html")
 
 
 def build(
@@ -146,11 +147,16 @@ def _figure_files(report: Report) -> Files:
     return files
 
 
+def _html_files(report: Report) -> Files:
+    return {"index.html": page(report.selection, report.curves, report.judged)}
+
+
 FORMATS: dict[str, Callable[[Report], Files]] = {
     "md": _markdown_files,
     "tex": _latex_files,
     "csv": _csv_files,
     "json": _json_files,
     "figures": _figure_files,
+    "html": _html_files,
 }
 """What makes the files of each format."""

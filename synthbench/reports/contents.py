@@ -14,7 +14,7 @@ from synthbench.reports.leaderboard import Leaderboard, improvement_table, leade
 from synthbench.reports.predictions import prediction_table
 from synthbench.reports.published import causes
 from synthbench.reports.selection import Selection
-from synthbench.reports.separation import separation, separation_table, summary
+from synthbench.reports.separation import Separation, separation, separation_table, summary
 from synthbench.reports.statistics import (
     Estimate,
     Grid,
@@ -101,6 +101,11 @@ class Report:
         return leaderboard(self.rows) if self.rows["seed"].min() < self.rows["seed"].max() else None
 
     @cached_property
+    def judged(self) -> list[Separation]:
+        """What every task says about the mechanisms."""
+        return separation(self.rows)
+
+    @cached_property
     def pages(self) -> dict[str, Page]:
         """The pages by the stem of their files."""
         return _pages(self)
@@ -118,14 +123,15 @@ class Report:
 
 def _pages(report: Report) -> dict[str, Page]:
     rows = report.rows
-    judged = separation(rows)
     pages: dict[str, Page] = {}
     for category in report.of.categories:
         one = category_table(rows, category)
         pages[stem_of(category, pages, _RESERVED)] = Page(one.title, (one,))
     for one in (full_table(rows), category_averages(rows)):
         pages[one.name] = Page(one.title, (one,))
-    pages["separation"] = Page("What separates mechanisms", (separation_table(rows),), summary(judged))
+    pages["separation"] = Page(
+        "What separates mechanisms", (separation_table(report.of, report.judged),), summary(report.judged)
+    )
     if report.selection.suite.startswith("paper"):
         found = difference(rows)
         if any(one.ours for one in found.comparisons):

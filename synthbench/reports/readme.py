@@ -68,6 +68,7 @@ def readme(report: Report, files: Iterable[str]) -> str:
 
 
 _CONTENT = {
+    "index.html": "All of it on one page, for a browser",
     "cells.csv": "Every cell with its 95 % t-interval, as fractions",
     "runs.csv": "The runs of every cell",
     "curves.csv": "Learning curves, averaged over seeds",

@@ -108,13 +108,13 @@ def summary(judged: list[Separation]) -> str:
     )
 
 
-def separation_table(rows: pd.DataFrame) -> Table:
+def separation_table(of: Grid, judged: Sequence[Separation]) -> Table:
     """One line a task: the range of the mechanisms' means and skills, the pairs that differ, and a verdict.
 
     Args:
-        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+        of: The cells of a report.
+        judged: What :func:`separation` says of its rows.
     """
-    of, judged = grid(rows), separation(rows)
     has_local = not all(math.isnan(task.local_ceiling) for task in of.tasks)
     has_shortcut = any(task.shortcut for task in of.tasks)
     return Table(

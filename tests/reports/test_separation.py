@@ -9,10 +9,14 @@ import pytest
 from scipy import stats
 
 from synthbench.reports.separation import Separation, separation, separation_table, summary
-from synthbench.reports.statistics import holm
-from synthbench.reports.table import Cell
+from synthbench.reports.statistics import grid, holm
+from synthbench.reports.table import Cell, Table
 
 MakeFrame = Callable[..., pd.DataFrame]
+
+
+def table_of(rows: pd.DataFrame) -> Table:
+    return separation_table(grid(rows), separation(rows))
 
 
 def place(rows: pd.DataFrame) -> str:
@@ -103,7 +107,7 @@ def test_one_mechanism_leaves_nothing_to_compare(make_frame: MakeFrame) -> None:
     (judged,) = separation(make_frame({"slay": [0.5, 0.6]}))
 
     assert judged.verdict == "nothing to compare; between"
-    assert separation_table(make_frame({"slay": [0.5, 0.6]})).lines[0].cells[5].value == "--"
+    assert table_of(make_frame({"slay": [0.5, 0.6]})).lines[0].cells[5].value == "--"
 
 
 def test_a_task_on_which_all_failed_has_no_score(make_frame: MakeFrame) -> None:
@@ -115,7 +119,7 @@ def test_a_task_on_which_all_failed_has_no_score(make_frame: MakeFrame) -> None:
 
 def test_the_summary_counts_what_the_table_says(paper: pd.DataFrame) -> None:
     judged = separation(paper)
-    verdicts = [line.cells[-1].value for line in separation_table(paper).lines]
+    verdicts = [line.cells[-1].value for line in table_of(paper).lines]
 
     separating = sum(verdict.startswith("separates") for verdict in verdicts)
     assert summary(judged).startswith(
@@ -127,7 +131,7 @@ def test_the_summary_counts_what_the_table_says(paper: pd.DataFrame) -> None:
 
 def test_what_can_be_had_without_mixing_has_a_column_where_it_is_known(make_frame: MakeFrame) -> None:
     scores = {"slay": [0.5, 0.6], "linear": [0.1, 0.2]}
-    plain, local = (separation_table(make_frame(scores, **known)) for known in ({}, {"local_ceiling": 0.4}))
+    plain, local = (table_of(make_frame(scores, **known)) for known in ({}, {"local_ceiling": 0.4}))
 
     assert [column.label for column in local.columns][:3] == ["Floor", "Local", "Ceiling"]
     assert "Local" not in {column.label for column in plain.columns}
@@ -145,7 +149,7 @@ def test_the_share_between_mechanisms_is_that_of_common_seeds(make_frame: MakeFr
 
 def test_the_best_shortcut_has_a_column_where_rows_name_some(make_frame: MakeFrame) -> None:
     metrics = json.dumps({"shortcut.one hop": 0.3, "shortcut.bigram": 0.45, "score_std_over_sequences": 0.1})
-    table = separation_table(make_frame({"slay": [0.5, 0.6]}, metrics=metrics))
+    table = table_of(make_frame({"slay": [0.5, 0.6]}, metrics=metrics))
 
     assert [column.label for column in table.columns][:3] == ["Floor", "Shortcut", "Ceiling"]
     assert table.lines[0].cells[1] == Cell("45.0", remarks=("bigram",))
