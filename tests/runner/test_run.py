@@ -179,3 +179,13 @@ def test_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path: Pa
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError):
         run(tiny(tmp_path / "file" / "results"), on_plan=lambda _plan, _executor: pytest.fail("it began"))
+
+
+def test_a_block_and_positions_with_arguments_are_stored_as_they_were_asked_for(tmp_path: Path) -> None:
+    around = {"block": "aether:norm=pre", "positions": "rope:base=500"}
+    report = run(tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,), steps=1, **around))
+
+    assert report.ok
+    assert report.rows[["block", "positions"]].to_dict("records") == [
+        {"block": "aether:norm=pre", "positions": "rope:base=500.0"}
+    ]
