@@ -284,7 +284,8 @@ def _check_tokens(mechanism: str, arguments: Mapping[str, Any], block: str, posi
             if not change <= of_mechanisms.TOLERANCE:
                 raise ContractError(
                     f"a model of {mechanism!r} in block {block!r} with positions {positions!r} is not causal: other "
-                    f"tokens from position {cut} of {length} on change the logits before it by {change:.2g} of their size"
+                    f"tokens from position {cut} of {length} on change the logits before it by {change:.2g} of their "
+                    "size"
                 )
 
 
