@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from synthbench.bench.instruments import Call, peak_bytes, seconds, unless_out_of_memory
+from synthbench.bench.instruments import Call, one_thread, peak_bytes, seconds, unless_out_of_memory
 from synthbench.bench.scaling import DIRECTIONS, Setting, built, call_of, dtype_of, forms_of
 from synthbench.runner.environment import resolve_device
 
@@ -39,9 +39,7 @@ def measure(
         UsageError: If the device or the type is not allowed.
     """
     target, kind = resolve_device(device), dtype_of(dtype)
-    threads_before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         for name in mechanisms:
             for direction in DIRECTIONS:
 
@@ -59,8 +57,6 @@ def measure(
                     "dtype": dtype,
                     **_longest(attempt, target, int(gigabytes * 2**30), longest, max_seconds),
                 }
-    finally:
-        torch.set_num_threads(threads_before)
 
 
 def _longest(

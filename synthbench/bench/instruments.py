@@ -1,7 +1,8 @@
 """What benches measure with: seconds of calls that take turns, peak memory, and what the device can do."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
@@ -17,6 +18,17 @@ SQUARE = 1024
 """Side of the matrices whose product shows what the device can multiply."""
 COPIED = 2**25
 """Numbers whose copy shows what it can move: more than any cache holds."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for what is measured: with other work on the machine, more of them wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def interleaved(calls: Mapping[str, Call], num_repeats: int, device: torch.device) -> dict[str, list[float]]:

@@ -20,6 +20,7 @@ from synthbench.bench.instruments import (
     Roof,
     exponent,
     interleaved,
+    one_thread,
     peak_bytes,
     roof_of,
     unless_out_of_memory,
@@ -92,9 +93,7 @@ def measure(
         UsageError: If the device or the type is not allowed.
     """
     target, kind = resolve_device(device), dtype_of(dtype)
-    threads_before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         roof = roof_of(target, kind)
         for name, arguments in mechanisms.items():
             for direction in DIRECTIONS:
@@ -104,8 +103,6 @@ def measure(
                     forms = forms_of(built(name, arguments, setting))
                     for row in _rows(forms, setting, num_repeats, limits, roof, excluded):
                         yield {"bench": "scaling", "mechanism": name, **row}
-    finally:
-        torch.set_num_threads(threads_before)
 
 
 def dtype_of(name: str) -> torch.dtype:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from synthbench.bench.instruments import one_thread
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors.pool import WORKER_ENVIRONMENT
@@ -49,11 +50,9 @@ def measure(
     target = resolve_device(device)
     suite = load_suite(SUITE)
     mechanisms = select_mechanisms(suite, expressions or [",".join(suite.mechanisms)])
-    threads_before = torch.get_num_threads()
-    torch.set_num_threads(1)
     num_workers = usable_cores() if target.type == "cpu" else 0
     facts = []
-    try:
+    with one_thread():
         for length in lengths:
             for name in mechanisms:
                 cell = _cell(suite, name, length, target.type)
@@ -74,8 +73,6 @@ def measure(
                         "processes/loop": processes / loop if processes else None,
                     }
                 )
-    finally:
-        torch.set_num_threads(threads_before)
     return facts
 
 
