@@ -4,15 +4,44 @@ Source: the code of Luna et al. (2026) for :func:`per_node_chunks`; that of Kath
 baselines of the former, for :func:`prefix_sums`. Written anew from their description.
 """
 
+from functools import partial, reduce
+
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
+from synthbench.mechanisms import _scores
 from synthbench.mechanisms._feature_maps import unit_vectors
 from synthbench.mechanisms._linear import Guard, normalise, outer, with_ones
+from synthbench.mechanisms.base import FeatureAttention
 from synthbench.mechanisms.slay._base import ProductAttention
+from synthbench.mechanisms.softmax import Softmax
 
 CHUNK = 128
+
+
+def publish(model: nn.Module) -> bool:
+    """Make the attention of a model compute in its published form from now on; whether it has one.
+
+    That is prefix sums or a loop over nodes for features, and scores that are all written out for the softmax.
+    """
+    has_published = False
+    for module in model.modules():
+        if isinstance(module, FeatureAttention | Softmax):
+            module.attend = partial(published, module)  # type: ignore[method-assign]
+            module.takes_last_queries = False  # type: ignore[misc]
+            has_published = True
+    return has_published
+
+
+def published(unit: FeatureAttention | Softmax, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """What a mechanism computes, in its published form."""
+    if isinstance(unit, Softmax):
+        return _scores.dense(unit.scores, unit.normaliser, q, k, v)
+    if isinstance(unit, ProductAttention):
+        return per_node_chunks(unit, q, k, v)
+    query, key = reduce(outer, unit.factors(q, "query")), reduce(outer, unit.factors(k, "key"))
+    return prefix_sums(query, key, v, guard=unit.guard, delta=unit.delta)
 
 
 def per_node_chunks(

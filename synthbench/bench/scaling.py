@@ -7,7 +7,7 @@ of what tensors held beyond the inputs.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -25,11 +25,10 @@ from synthbench.bench.instruments import (
     roof_of,
     unless_out_of_memory,
 )
-from synthbench.bench.published import per_node_chunks, prefix_sums
+from synthbench.bench.published import published
 from synthbench.errors import UsageError
 from synthbench.mechanisms import MECHANISMS, _linear, _scores, _streaming
 from synthbench.mechanisms.base import FeatureAttention, Mechanism, ScoreAttention
-from synthbench.mechanisms.slay._base import ProductAttention
 from synthbench.runner.environment import resolve_device
 
 MODEL_DIM, NUM_HEADS = 256, 8
@@ -155,19 +154,11 @@ def forms_of(unit: Mechanism) -> list[Form]:
         def by_factors(form: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             return form(unit.factors(q, "query"), unit.factors(k, "key"), v, **guard)
 
-        def by_prefix_sums(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            query, key = reduce(_linear.outer, unit.factors(q, "query")), reduce(_linear.outer, unit.factors(k, "key"))
-            return prefix_sums(query, key, v, **guard)
-
         forms += [
             Form("gram", "heads", partial(by_factors, _linear.gram)),
             Form("chunked", "heads", partial(by_factors, _linear.chunked)),
             Form("streamed", "heads", partial(_streaming.streamed, unit.factors, **guard)),
-            Form(
-                "published",
-                "heads",
-                partial(per_node_chunks, unit) if isinstance(unit, ProductAttention) else by_prefix_sums,
-            ),
+            Form("published", "heads", partial(published, unit)),
         ]
     elif isinstance(unit, ScoreAttention):
         forms += [

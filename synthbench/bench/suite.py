@@ -1,4 +1,4 @@
-"""How fast members train: in a plain loop, as one batched program, and in worker processes.
+"""How fast members train: in a plain loop, as one batched program, in worker processes, and as it was published.
 
 All rates are member-steps a second: one gradient step of one member at the suite's batch size. Ratios are taken within
 one run.
@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from statistics import median
 from threading import Barrier
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 
 from synthbench.bench.instruments import one_thread
+from synthbench.bench.published import publish
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors.pool import WORKER_ENVIRONMENT
@@ -57,8 +59,10 @@ def measure(
             for name in mechanisms:
                 cell = _cell(suite, name, length, target.type)
                 members = [Member(seed, suite.training.learning_rates[0]) for seed in range(num_members)]
-                loop = _rate([[member] for member in members], cell, num_steps, num_repeats, target)
-                batched = _rate([members], cell, num_steps, num_repeats, target)
+                program = partial(_Program, cell, num_steps=num_steps, device=target)
+                loop = _rate([program([member]) for member in members], num_repeats)
+                as_published = _published_rate([program([member]) for member in members], num_repeats)
+                batched = _rate([program(members)], num_repeats)
                 processes = _process_rate(name, length, num_steps, num_repeats, num_workers) if num_workers else None
                 facts.append(
                     {
@@ -69,6 +73,8 @@ def measure(
                         "loop": loop,
                         "batched": batched,
                         "processes": processes,
+                        "published": as_published,
+                        "loop/published": loop / as_published if as_published else None,
                         "batched/loop": batched / loop,
                         "processes/loop": processes / loop if processes else None,
                     }
@@ -83,11 +89,8 @@ def _cell(suite: Suite, mechanism: str, length: int, device_type: str) -> Cell:
     return cell
 
 
-def _rate(
-    groups: Sequence[Sequence[Member]], cell: Cell, num_steps: int, num_repeats: int, device: torch.device
-) -> float:
-    """Member-steps a second when each group is one program and the groups take turns."""
-    programs = [_Program(cell, group, num_steps, device) for group in groups]
+def _rate(programs: Sequence["_Program"], num_repeats: int) -> float:
+    """Member-steps a second when the programs take turns."""
     seconds = []
     for repeat in range(num_repeats + 1):
         began = time.perf_counter()
@@ -95,7 +98,13 @@ def _rate(
             program.run()
         if repeat:  # the first warms up
             seconds.append(time.perf_counter() - began)
-    return sum(map(len, groups)) * num_steps / median(seconds)
+    return sum(program.num_member_steps for program in programs) / median(seconds)
+
+
+def _published_rate(programs: Sequence["_Program"], num_repeats: int) -> float | None:
+    """The same with every mechanism in its published form; None if it has none."""
+    is_published = [publish(program.trainer.model) for program in programs]
+    return _rate(programs, num_repeats) if all(is_published) else None
 
 
 class _Program:
@@ -107,6 +116,7 @@ class _Program:
         blocks = device_blocks(cell, members, "train", num_batches=num_steps, batch_size=batch_size, device=device)
         self.blocks = list(blocks)
         self.device = device
+        self.num_member_steps = len(members) * num_steps
 
     def run(self) -> None:
         """Take all steps and wait until the device is done."""
@@ -143,4 +153,4 @@ def _worker_rate(mechanism: str, length: int, num_steps: int, num_repeats: int) 
     members = [Member(0, suite.training.learning_rates[0])]
     if _start is not None:
         _start.wait()  # so that all are timed beside each other
-    return _rate([members], cell, num_steps, num_repeats, torch.device("cpu"))
+    return _rate([_Program(cell, members, num_steps, torch.device("cpu"))], num_repeats)

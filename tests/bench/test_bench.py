@@ -1,8 +1,10 @@
 import pytest
 import torch
 
-from synthbench.bench import generators, suite
+from synthbench.bench import generators, published, suite
 from synthbench.errors import UnknownName
+from synthbench.runner.config import Member
+from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 
 
@@ -21,8 +23,32 @@ def test_the_three_ways_are_timed_side_by_side() -> None:
 
     assert fact["loop"] > 0
     assert fact["batched/loop"] == fact["batched"] / fact["loop"]
+    assert fact["loop/published"] == fact["loop"] / fact["published"]
     assert fact["processes/loop"] == fact["processes"] / fact["loop"]
     assert torch.get_num_threads() == threads
+
+
+def test_what_has_no_published_form_of_its_own_is_not_compared_with_one() -> None:
+    (fact,) = suite.measure(["mean"], [8], num_members=2, num_steps=1, num_repeats=1, device="cpu")
+
+    assert (fact["published"], fact["loop/published"]) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["softmax", "linear", "performer", "slay"])
+def test_a_model_trains_the_same_in_its_published_form(name: str) -> None:
+    cell = suite._cell(load_suite(suite.SUITE), name, 12, "cpu")
+    ours, theirs = (suite._Program(cell, [Member(0, 1e-3)], 3, torch.device("cpu")) for _ in range(2))
+    assert published.publish(theirs.trainer.model)
+
+    losses = [
+        [
+            program.trainer.step(batch, labels, columns)
+            for inputs, targets, columns in program.blocks
+            for batch, labels in zip(inputs, targets, strict=True)
+        ]
+        for program in (ours, theirs)
+    ]
+    torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
 
 
 def test_an_unknown_mechanism_is_named() -> None:
