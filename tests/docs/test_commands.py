@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 from typer.testing import CliRunner
 
 import synthbench
-from synthbench import plugins
+from synthbench import entry_points, plugins
 from synthbench.blocks import BLOCKS
 from synthbench.cli import app
 from synthbench.mechanisms import MECHANISMS
@@ -60,6 +60,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _inside(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(checkout)
     monkeypatch.setenv("SYNTHBENCH_PLUGINS", "on")
+    monkeypatch.setattr(entry_points, "offers", lambda _group: {})  # what else is installed is not on the pages
     registries: list[Registry[Any]] = [BLOCKS, MECHANISMS, POSITIONS, TASKS]
     before = [(registry, dict(registry._units)) for registry in registries if list(registry)]
     yield

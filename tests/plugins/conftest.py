@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+collect_ignore = ["faults.py"]
+"""A plugin: looking for doctests in it would register its units for all other tests."""
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
