@@ -60,13 +60,15 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _inside(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(checkout)
     monkeypatch.setenv("SYNTHBENCH_PLUGINS", "on")
-    monkeypatch.setattr(entry_points, "offers", lambda _group: {})  # what else is installed is not on the pages
+    monkeypatch.setattr(entry_points, "_entry_points", lambda _group: ())  # what else is installed is on no page
+    entry_points._offers.cache_clear()
     registries: list[Registry[Any]] = [BLOCKS, MECHANISMS, POSITIONS, TASKS]
     before = [(registry, dict(registry._units)) for registry in registries if list(registry)]
     yield
     for registry, units in before:  # what a page registers is no part of other tests
         registry._units = units
     plugins._loaded.clear()
+    entry_points._offers.cache_clear()
 
 
 @pytest.mark.usefixtures("_inside")
