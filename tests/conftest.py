@@ -3,6 +3,7 @@
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: on small tensors more threads are slower
+os.environ.setdefault("TRITON_INTERPRET", "1")  # before triton is imported: kernels run in Python, on a CPU
 os.environ["SYNTHBENCH_PLUGINS"] = "off"  # what else is installed is no matter of ours; tests of plugins switch them on
 
 from collections.abc import Callable

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from synthbench.errors import UsageError
 from synthbench.knobs import check, knob
 from synthbench.layers import FieldModule, Linear, Mixer, Rotation
-from synthbench.mechanisms import _linear, _scores, _streaming
+from synthbench.mechanisms import _linear, _scores, _streaming, kernels
 from synthbench.mechanisms._linear import Guard
 from synthbench.mechanisms._scores import Normaliser
 from synthbench.registry import Registry
@@ -190,7 +190,9 @@ class ScoreAttention(Attention):
         k: Float[Tensor, "*batch heads length key_dim"],
         v: Float[Tensor, "*batch heads length value_dim"],
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
-        """Attend in one piece, or in blocks of queries where length x length would be large."""
+        """Attend in one piece, or in blocks of queries where length x length would be large, or by a GPU's kernel."""
+        if (kernel := kernels.of_scores(self, q, k, v)) is not None:
+            return kernel(q, k, v)
         return _scores.attend(self.scores, self.normaliser, q, k, v, power=self.softermax_power)
 
     def attention_map(
@@ -244,7 +246,19 @@ class FeatureAttention(Attention):
         k: Float[Tensor, "*batch heads length key_dim"],
         v: Float[Tensor, "*batch heads length value_dim"],
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
-        """Attend in the form that is fastest at this length; all forms are the same function."""
+        """Attend in the form that is fastest at this length and device; all forms are the same function."""
+        kernel = kernels.of_features(self, q, k, v)
+        if kernel is None or self._has_trained_features():
+            return self.attend_by_torch(q, k, v)
+        return kernels.differentiable(kernel, self._bound().attend_by_torch, q, k, v)
+
+    def attend_by_torch(
+        self,
+        q: Float[Tensor, "*batch heads queries key_dim"],
+        k: Float[Tensor, "*batch heads length key_dim"],
+        v: Float[Tensor, "*batch heads length value_dim"],
+    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+        """Attend by PyTorch's own operations, whatever the device."""
         if q.shape[-2] == k.shape[-2] > _streaming.BLOCK and not self._has_trained_features():
             return _streaming.streamed(self._bound().factors, q, k, v, guard=self.guard, delta=self.delta)
         query_factors = self.factors(q, "query", first_position=k.shape[-2] - q.shape[-2])

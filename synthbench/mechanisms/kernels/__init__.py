@@ -1,0 +1,127 @@
+"""Triton kernels: fast paths on a CUDA device that compute what the PyTorch forms compute.
+
+=================  =======================================  ================================================
+mechanism          forward                                  backward
+=================  =======================================  ================================================
+``slay``           features made on chip, never in memory   the PyTorch form's, which is run again for it
+one factor of      given features                           the same
+features
+``yat-spherical``  tiles of the exact kernel (``sum``)      tiles too
+=================  =======================================  ================================================
+
+A mechanism takes its kernel by itself where Triton is installed, a CUDA device has the shared memory for it (an H100
+does), q, k and v are float32, of one length and not empty, and sizes are within the limits below. Everything else runs
+the PyTorch form, as does everything with ``SYNTHBENCH_KERNELS=off`` in the environment. Products round as PyTorch's
+own do: to TF32 only where ``torch.backends.cuda.matmul.allow_tf32`` says so.
+
+Tested: values and gradients under Triton's interpreter on a CPU against float64, and that everything compiles for
+compute capability 9.0. No kernel has run or been timed on a GPU yet, so nothing here is known to be faster there.
+"""
+
+import os
+from collections.abc import Callable
+from functools import lru_cache, partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+Form = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""From q, k and v, each [..., length, width], to the outputs."""
+
+MAX_HEAD_DIM = 64
+"""Largest width of a query, key or value."""
+MAX_FEATURES = 128
+"""Largest number of given features, and of exponential features."""
+MAX_ANCHORS = 64
+MAX_SHARED_BYTES = 196_608
+"""Shared memory of the largest tile within these limits, as compiled for compute capability 9.0."""
+
+SLAY = "synthbench.mechanisms.slay.slay.Slay"
+YAT_SPHERICAL = "synthbench.mechanisms.yat_spherical.YatSpherical"
+
+
+def of_features(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
+    """The kernel that attends as this ``FeatureAttention`` does, without gradients; None if there is none."""
+    if not serves(q, k, v):
+        return None
+    guard = {"guard": unit.guard, "delta": unit.delta}
+    if _name(unit) == SLAY:
+        if unit.P > MAX_ANCHORS or unit.directions.shape[-1] > MAX_FEATURES:
+            return None
+        slay = import_module(f"{__name__}._slay")
+        constants = slay.Constants(unit.anchors, unit.directions, unit.shift, unit.log_scale)
+        return partial(slay.forward, constants, **guard)
+    with torch.no_grad():
+        factors = unit.factors(k[..., :1, :], "key")
+    if len(factors) > 1 or factors[0].shape[-1] > MAX_FEATURES:
+        return None
+    linear = import_module(f"{__name__}._linear")
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out: Tensor = linear.forward(unit.factors(q, "query"), unit.factors(k, "key"), v, **guard)
+        return out
+
+    return attend
+
+
+def of_scores(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
+    """The kernel that attends as this ``ScoreAttention`` does, gradients and all; None if there is none."""
+    if not serves(q, k, v) or _name(unit) != YAT_SPHERICAL or unit.normaliser != "sum":
+        return None
+    return partial(import_module(f"{__name__}._yat_spherical").attend, unit.epsilon)
+
+
+def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether kernels take tensors like these, whatever the mechanism."""
+    return (
+        runs_on(q.device)
+        and os.environ.get("SYNTHBENCH_KERNELS") != "off"
+        and q.shape == k.shape
+        and q.shape[:-1] == v.shape[:-1]
+        and q.numel() > 0
+        and v.numel() > 0
+        and max(q.shape[-1], v.shape[-1]) <= MAX_HEAD_DIM
+        and all(x.dtype == torch.float32 and x.device == q.device for x in (q, k, v))
+    )
+
+
+@lru_cache
+def runs_on(device: torch.device) -> bool:
+    """Whether Triton is installed and every tile fits the device's shared memory."""
+    if device.type != "cuda" or torch.version.cuda is None or find_spec("triton") is None:
+        return False
+    properties = torch.cuda.get_device_properties(device)
+    return int(getattr(properties, "shared_memory_per_block_optin", 0)) >= MAX_SHARED_BYTES
+
+
+def differentiable(kernel: Form, plain: Form, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """What ``kernel`` computes, with the gradients of ``plain``, which runs in the backward pass.
+
+    Gradients reach q, k and v, not what else ``plain`` reads, and are of the first order.
+    """
+    out: Tensor = _Differentiable.apply(kernel, plain, q, k, v)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Differentiable(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, kernel: Form, plain: Form, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        ctx.plain = plain
+        ctx.save_for_backward(q, k, v)
+        return kernel(q, k, v)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[None, None, Tensor, Tensor, Tensor]:
+        with torch.enable_grad():
+            inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors]
+            d_q, d_k, d_v = torch.autograd.grad(ctx.plain(*inputs), inputs, d_out, materialize_grads=True)
+        return None, None, d_q, d_k, d_v
+
+
+def _name(unit: Any) -> str:
+    return f"{type(unit).__module__}.{type(unit).__qualname__}"

@@ -1,0 +1,80 @@
+"""What the kernels share: tiles of rows, unit vectors, the guarded division, and how PyTorch launches them.
+
+A kernel sees tensors as [heads, length, width], contiguous; a tile is padded to powers of two, with zeros beyond the
+tensor's edge. Functions under ``triton.jit`` are not checked by types: Triton compiles their source.
+"""
+
+import math
+from typing import no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+ROWS = 64
+"""Queries or keys a tile: the smallest that fills a warp group's matrix instruction."""
+
+
+@triton.jit
+@no_type_check
+def load_tile(start_ptr, first, length, width, num_rows: tl.constexpr, num_columns: tl.constexpr):
+    """Rows ``first`` and on of a [length, width] matrix."""
+    rows, columns = first + tl.arange(0, num_rows), tl.arange(0, num_columns)
+    is_inside = (rows[:, None] < length) & (columns[None, :] < width)
+    return tl.load(start_ptr + rows[:, None] * width + columns[None, :], mask=is_inside, other=0.0)
+
+
+@triton.jit
+@no_type_check
+def store_tile(start_ptr, tile, first, length, width, num_rows: tl.constexpr, num_columns: tl.constexpr):
+    """Write what :func:`load_tile` would read."""
+    rows, columns = first + tl.arange(0, num_rows), tl.arange(0, num_columns)
+    is_inside = (rows[:, None] < length) & (columns[None, :] < width)
+    tl.store(start_ptr + rows[:, None] * width + columns[None, :], tile, mask=is_inside)
+
+
+@triton.jit
+@no_type_check
+def norms_of(tile):
+    """Lengths of the rows, at least 1e-12."""
+    return tl.maximum(tl.sqrt(tl.sum(tile * tile, axis=1)), 1e-12)
+
+
+@triton.jit
+@no_type_check
+def guarded(totals, delta, is_clamped: tl.constexpr):
+    """The denominators that :func:`synthbench.mechanisms._linear.normalise` divides by."""
+    if is_clamped:
+        return tl.maximum(totals, delta)
+    return totals + delta
+
+
+def padded(width: int) -> int:
+    """The power of two that a tile has for this width; a matrix instruction takes 16 at least."""
+    return max(16, int(triton.next_power_of_2(width)))
+
+
+def num_tiles(length: int) -> int:
+    """Tiles of :data:`ROWS` rows that cover the length."""
+    return -(-length // ROWS)
+
+
+def precision() -> str:
+    """How a product of float32 matrices rounds its operands: as PyTorch's own products are told to."""
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+
+
+def by_head(x: Tensor) -> Tensor:
+    """[..., length, width] as contiguous [heads, length, width]."""
+    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]).contiguous()
+
+
+def segment_length(features: int, value_dim: int, gram_width: int) -> int:
+    """Tokens up to which scores are cheaper than a state, in whole tiles and at least four of them.
+
+    By arithmetic, not measured: half of L rows of scores, L (gram_width + value_dim + 1) flops a token, cost as much
+    as reading and updating a state of features x (value_dim + 1) from here on.
+    """
+    crossing = 4 * (value_dim + 1) * features / (gram_width + value_dim + 1)
+    return ROWS * max(4, math.ceil(crossing / ROWS))

@@ -1,0 +1,72 @@
+"""Compile every kernel for compute capability 9.0, which needs no GPU, and print what each takes as JSON lines."""
+
+import json
+import sys
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from synthbench.mechanisms.kernels import _linear, _slay, _yat_spherical
+from synthbench.mechanisms.kernels._tiles import ROWS, padded
+
+TYPES = {"which_ptr": "*i64", "constant": "fp32", "delta": "fp32"}
+
+
+def compile_kernel(kernel: triton.JITFunction, **constants: object) -> dict[str, object]:
+    """Compile for those of the constants that the kernel has; an error of the compiler ends the script."""
+    constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
+    signature = {
+        name: "constexpr" if name in constants else TYPES.get(name, "*fp32" if name.endswith("_ptr") else "i32")
+        for name in kernel.arg_names
+    }
+    # What a launch finds out about its arguments: it changes how loads are pipelined, and so the shared memory.
+    multiples_of_16 = {
+        (position,): [["tt.divisibility", 16]]
+        for position, name in enumerate(kernel.arg_names)
+        if signature[name].startswith("*") or signature[name] == "i32"
+    }
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=multiples_of_16)
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+    return {
+        "kernel": f"{kernel.fn.__module__.rpartition('.')[2]}.{kernel.fn.__name__}",
+        **constants,
+        "shared_bytes": compiled.metadata.shared,
+        "has_machine_code": bool(compiled.asm["cubin"]),
+    }
+
+
+def main(length: int, key_dim: int, value_dim: int, num_anchors: int, num_features: int) -> None:
+    """Compile all kernels for one size, in both precisions."""
+    sizes = {
+        "length": length,
+        "key_dim": key_dim,
+        "value_dim": value_dim,
+        "num_anchors": num_anchors,
+        "num_features": num_features,
+    }
+    ones = {name: 1 for name, size in sizes.items() if size == 1}  # a launch makes constants of them
+    widths = {
+        "rows": ROWS,
+        "dims": padded(key_dim),
+        "columns": padded(value_dim),
+        "features": padded(num_features),
+        "anchor_columns": padded(num_anchors),
+        "is_clamped": False,
+    }
+    for precision in ("ieee", "tf32"):
+        for kernel in (
+            _linear.state_kernel,
+            _linear.output_kernel,
+            _slay.state_kernel,
+            _slay.output_kernel,
+            _yat_spherical.output_kernel,
+            _yat_spherical.query_gradient_kernel,
+            _yat_spherical.key_gradient_kernel,
+        ):
+            facts = compile_kernel(kernel, **ones, **widths, precision=precision)
+            print(json.dumps(facts), flush=True)  # noqa: T201 - its output
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,200 @@
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.mechanisms import MECHANISMS, kernels
+from synthbench.mechanisms.base import Attention, FeatureAttention, ScoreAttention
+from synthbench.mechanisms.slay.slay import Slay
+from synthbench.mechanisms.yat_spherical import YatSpherical
+
+pytest.importorskip("triton", reason="Triton is not installed: pip install 'synthbench[triton]'")
+
+from synthbench.mechanisms.kernels import _linear, _slay, _yat_spherical
+
+Draw = Callable[..., tuple[Tensor, Tensor, Tensor]]
+
+ONE_FACTOR = ["linear", "performer", "performer-exp", "rewa-functional", "rff", "slay-hadamard", "slay-laplace"]
+WITH_KERNEL = ["slay", "yat-spherical", *ONE_FACTOR]
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let kernels run on the CPU, which Triton's interpreter makes possible, and list those that ran."""
+    found: list[str] = []
+    monkeypatch.setattr(kernels, "runs_on", lambda _device: True)
+
+    def recorded(kernel: str, form: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def record(*inputs: object, **guard: object) -> Tensor:
+            found.append(kernel)
+            return form(*inputs, **guard)
+
+        return record
+
+    monkeypatch.setattr(_slay, "forward", recorded("slay", _slay.forward))
+    monkeypatch.setattr(_linear, "forward", recorded("linear", _linear.forward))
+    monkeypatch.setattr(_yat_spherical, "attend", recorded("yat-spherical", _yat_spherical.attend))
+    return found
+
+
+def make(name: str, **knobs: Any) -> Attention:
+    unit = MECHANISMS[name](model_dim=32, num_heads=2, generator=torch.Generator().manual_seed(0), **knobs)
+    assert isinstance(unit, Attention)
+    return unit
+
+
+def with_gradients(form: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    inputs = tuple(x.detach().requires_grad_() for x in inputs)
+    out = form(*inputs)
+    return [out.detach(), *torch.autograd.grad(out.sin().sum(), inputs)]
+
+
+def test_kernels_are_known_by_the_names_of_their_classes() -> None:
+    assert f"{Slay.__module__}.{Slay.__qualname__}" == kernels.SLAY
+    assert f"{YatSpherical.__module__}.{YatSpherical.__qualname__}" == kernels.YAT_SPHERICAL
+
+
+def test_these_mechanisms_have_a_kernel(draw: Draw, runs: list[str]) -> None:
+    case, found = draw(5), []
+    for name in MECHANISMS:
+        runs.clear()
+        unit = MECHANISMS[name](model_dim=32, num_heads=2)
+        if isinstance(unit, FeatureAttention | ScoreAttention):
+            unit.attend(*case)
+            found += [name] * bool(runs)
+
+    assert sorted(found) == sorted(WITH_KERNEL)
+
+
+@pytest.mark.parametrize("name", WITH_KERNEL)
+def test_a_mechanism_with_a_kernel_computes_what_it_did_and_so_do_its_gradients(
+    draw: Draw, runs: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit, case = make(name), draw(70)
+    monkeypatch.setattr("synthbench.mechanisms._streaming.BLOCK", 32)  # so that the backward pass is streamed
+
+    found = with_gradients(unit.attend, case)
+
+    assert runs
+    monkeypatch.setenv("SYNTHBENCH_KERNELS", "off")
+    runs.clear()
+    by_torch = with_gradients(unit.attend, case)
+    expected = with_gradients(unit.double().attend, tuple(x.double() for x in case))
+    assert not runs
+    for own, torchs, true in zip(found, by_torch, expected, strict=True):
+        # Signed features have denominators near 0, where PyTorch's float32 form is as far off.
+        allowed = max(1e-5 * float(true.abs().max().clamp(min=1)), 3 * float((torchs - true).abs().max()))
+        assert (own - true).abs().max() <= allowed
+
+
+def test_long_sequences_have_states(draw: Draw, runs: list[str]) -> None:
+    unit, (q, k, v) = make("linear"), draw(200)
+    q, k, v = (x.repeat(1, 1, 2, 1) for x in (q, k, v))
+
+    out = unit.attend(q, k, v)
+
+    assert runs == ["linear"]
+    expected = unit.double().attend(q.double(), k.double(), v.double())
+    torch.testing.assert_close(out, expected.float(), rtol=1e-5, atol=1e-5)
+
+
+def test_features_that_are_trained_get_their_gradients(draw: Draw, runs: list[str]) -> None:
+    unit = make("rewa-fourier")
+
+    unit.attend(*draw(20)).sum().backward()
+
+    own = [parameter for name, parameter in unit.named_parameters() if not name.startswith(("qkv.", "out."))]
+    assert not runs
+    assert own
+    assert all(parameter.grad is not None for parameter in own)
+
+
+def test_buffers_may_be_replaced_before_the_backward_pass(draw: Draw, runs: list[str]) -> None:
+    unit, other, case = make("slay"), make("slay", epsilon=0.5), tuple(x.requires_grad_() for x in draw(20))
+    expected = torch.autograd.grad(unit.attend(*case).sin().sum(), case)
+
+    loss = unit.attend(*case).sin().sum()
+    for name, value in other.named_buffers():
+        setattr(unit, name, value + 1)
+
+    torch.testing.assert_close(torch.autograd.grad(loss, case), expected)
+    assert runs == ["slay"] * 2
+
+
+@pytest.mark.parametrize("name", ["slay", "linear", "yat-spherical"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda q, k, v: (q.double(), k.double(), v.double()),
+        lambda q, k, v: (q.half(), k.half(), v.half()),
+        lambda q, k, v: (q.bfloat16(), k.bfloat16(), v.bfloat16()),
+        lambda q, k, v: (q[:0], k[:0], v[:0]),
+        lambda q, k, v: (q[..., -1:, :], k, v),
+        lambda q, k, v: (q[..., -3:, :], k, v),
+    ],
+    ids=["float64", "float16", "bfloat16", "empty", "one query", "few queries"],
+)
+def test_what_a_kernel_does_not_take_runs_the_form_of_pytorch(
+    draw: Draw,
+    runs: list[str],
+    name: str,
+    change: Callable[..., tuple[Tensor, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = change(*draw(20))
+    unit = make(name).to(case[0].dtype)
+
+    out = unit.attend(*case)
+
+    assert not runs
+    monkeypatch.setenv("SYNTHBENCH_KERNELS", "off")
+    assert out.dtype == case[0].dtype
+    assert torch.equal(out, unit.attend(*case))
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs", "width"),
+    [
+        ("slay", {"P": 65}, 16),
+        ("slay", {"R": 9}, 16),
+        ("performer", {"M": 129}, 16),
+        ("yat-spherical", {"normaliser": "softmax"}, 16),
+        ("yat-spherical", {}, 65),
+    ],
+)
+def test_sizes_and_variants_without_a_kernel_run_the_form_of_pytorch(
+    draw: Draw, runs: list[str], name: str, knobs: dict[str, int | str], width: int
+) -> None:
+    out = make(name, **knobs).attend(*draw(5, width, width))
+
+    assert out.isfinite().all()
+    assert not runs
+
+
+@pytest.mark.parametrize("name", ["slay", "linear", "yat-spherical"])
+def test_a_cpu_runs_no_kernel(draw: Draw, name: str) -> None:
+    unit, case = make(name), draw(5)
+    of = kernels.of_features if isinstance(unit, FeatureAttention) else kernels.of_scores
+
+    assert not kernels.runs_on(torch.device("cpu"))
+    assert of(unit, *case) is None
+
+
+@pytest.mark.parametrize(
+    ("triton", "shared_bytes", "runs"), [(True, 232_448, True), (True, 101_376, False), (False, 232_448, False)]
+)
+def test_a_device_runs_kernels_if_triton_is_there_and_tiles_fit(
+    triton: bool,  # noqa: FBT001 - a case, not a switch
+    shared_bytes: int,
+    runs: bool,  # noqa: FBT001 - the same
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    properties = SimpleNamespace(shared_memory_per_block_optin=shared_bytes)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: properties)
+    monkeypatch.setattr(kernels, "find_spec", lambda _name: object() if triton else None)
+
+    assert kernels.runs_on.__wrapped__(torch.device("cuda:0")) == runs
