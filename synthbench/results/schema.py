@@ -5,6 +5,7 @@ Only nullable columns are ever added, so every version of this schema reads the 
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,12 +27,16 @@ STATUSES: tuple[Status, ...] = ("ok", "diverged", "oom", "timeout", "error", "co
 MAX_STRING_BYTES = 2**20
 """Longest string of a row, in bytes: a store may come from a stranger."""
 
-ColumnType = Literal["string", "name", "json", "bool", "int32", "int64", "float32", "float64", "timestamp"]
-"""``name`` is a string like ``string-copy``, ``json`` a string that holds strict JSON."""
+ColumnType = Literal["string", "name", "term", "json", "bool", "int32", "int64", "float32", "float64", "timestamp"]
+"""``name`` is like ``string-copy``, ``term`` may have arguments too, ``json`` is a string that holds strict JSON."""
+
+TERM = re.compile(rf"{NAME.pattern}(:\w+=[\w.+-]+(,\w+=[\w.+-]+)*)?", re.ASCII)
+"""A name, or ``aether:norm=pre``."""
 
 _ARROW: dict[ColumnType, pa.DataType] = {
     "string": pa.string(),
     "name": pa.string(),
+    "term": pa.string(),
     "json": pa.string(),
     "bool": pa.bool_(),
     "int32": pa.int32(),
@@ -107,8 +112,8 @@ RUN_COLUMNS = (
     Column("mech_args", "json", "", "hyper-parameters"),
     Column("mech_code_hash", "string", "", "hash of the class's code"),
     Column("causal_checked", "bool", "", "the contract's causality check passed at this code hash"),
-    Column("block", "string", "", "the layer around the mechanism: `aether:norm=pre`"),
-    Column("positions", "string", "", "how the order of tokens reaches the mechanism: `rope:base=500`"),
+    Column("block", "term", "", "the layer around the mechanism: `aether:norm=pre`"),
+    Column("positions", "term", "", "how the order of tokens reaches the mechanism: `rope:base=500`"),
     Column("d_model", "int32", "", "width"),
     Column("n_layers", "int32", "count", "blocks"),
     Column("n_heads", "int32", "count", "heads"),
@@ -348,6 +353,8 @@ def check_values(columns: Iterable[Column], row: Mapping[str, Any]) -> None:
             if column.choices and value not in column.choices:
                 _refuse(column, value)
             if column.type == "name" and not NAME.fullmatch(value):
+                _refuse(column, value)
+            if column.type == "term" and not TERM.fullmatch(value):
                 _refuse(column, value)
             if column.type == "json" and not _is_json(value):
                 _refuse(column, value)
