@@ -91,7 +91,7 @@ class _Streamed(torch.autograd.Function):
                     *_features(ctx.factors_of, k_rows, "key", rows),
                 )
             q_a, q_b, k_a, k_b = (x.detach() for x in made)
-            g = _gradient_of_sums(
+            g = gradient_of_sums(
                 ctx.guard, ctx.delta, d_out[..., rows, :], out[..., rows, :], denominators[..., rows, :]
             )
             # A copy: saved tensors may be read by a second backward pass.
@@ -106,7 +106,7 @@ class _Streamed(torch.autograd.Function):
         return None, None, None, d_q, d_k, d_v
 
 
-def _gradient_of_sums(guard: Guard, delta: float, d_out: Tensor, out: Tensor, denominators: Tensor) -> Tensor:
+def gradient_of_sums(guard: Guard, delta: float, d_out: Tensor, out: Tensor, denominators: Tensor) -> Tensor:
     """From the gradient of the outputs to that of [numerator, denominator]."""
     divisors = denominators + delta if guard == "add" else denominators.clamp(min=delta)
     d_denominators = -(d_out * out).sum(-1, keepdim=True) / divisors

@@ -250,7 +250,7 @@ class FeatureAttention(Attention):
         kernel = kernels.of_features(self, q, k, v)
         if kernel is None or self._has_trained_features():
             return self.attend_by_torch(q, k, v)
-        return kernels.differentiable(kernel, self._bound().attend_by_torch, q, k, v)
+        return kernel(q, k, v)
 
     def attend_by_torch(
         self,

@@ -3,8 +3,8 @@
 =================  =======================================  ================================================
 mechanism          forward                                  backward
 =================  =======================================  ================================================
-``slay``           features made on chip, never in memory   the PyTorch form's, which is run again for it
-one factor of      given features                           the same
+``slay``           features made on chip, never in memory   made again on chip
+one factor of      given features                           the PyTorch form's, which is run again for it
 features
 ``yat-spherical``  tiles of the exact kernel (``sum``)      tiles too
 =================  =======================================  ================================================
@@ -45,7 +45,7 @@ YAT_SPHERICAL = "synthbench.mechanisms.yat_spherical.YatSpherical"
 
 
 def of_features(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
-    """The kernel that attends as this ``FeatureAttention`` does, without gradients; None if there is none."""
+    """The kernel that attends as this ``FeatureAttention`` does, whose features are frozen; None if there is none."""
     if not serves(q, k, v):
         return None
     guard = {"guard": unit.guard, "delta": unit.delta}
@@ -54,22 +54,22 @@ def of_features(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
             return None
         slay = import_module(f"{__name__}._slay")
         constants = slay.Constants(unit.anchors, unit.directions, unit.shift, unit.log_scale)
-        return partial(slay.forward, constants, **guard)
+        return partial(slay.attend, constants, **guard)
     with torch.no_grad():
         factors = unit.factors(k[..., :1, :], "key")
     if len(factors) > 1 or factors[0].shape[-1] > MAX_FEATURES:
         return None
     linear = import_module(f"{__name__}._linear")
 
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out: Tensor = linear.forward(unit.factors(q, "query"), unit.factors(k, "key"), v, **guard)
         return out
 
-    return attend
+    return partial(differentiable, forward, unit._bound().attend_by_torch)  # noqa: SLF001 - the mechanisms' own affair
 
 
 def of_scores(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
-    """The kernel that attends as this ``ScoreAttention`` does, gradients and all; None if there is none."""
+    """The kernel that attends as this ``ScoreAttention`` does; None if there is none."""
     if not serves(q, k, v) or _name(unit) != YAT_SPHERICAL or unit.normaliser != "sum":
         return None
     return partial(import_module(f"{__name__}._yat_spherical").attend, unit.epsilon)

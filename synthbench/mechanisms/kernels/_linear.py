@@ -18,6 +18,7 @@ from synthbench.mechanisms.kernels._tiles import (
     ROWS,
     by_head,
     guarded,
+    is_past,
     load_tile,
     num_tiles,
     padded,
@@ -75,8 +76,7 @@ def output_kernel(
     for start in range(index * segment, first + rows, rows):
         k = load_tile(k_ptr + head * length * num_features, start, length, num_features, rows, features)
         v = load_tile(v_ptr + head * length * value_dim, start, length, value_dim, rows, columns)
-        is_past = (first + tl.arange(0, rows))[:, None] >= (start + tl.arange(0, rows))[None, :]
-        scores = tl.where(is_past, tl.dot(q, tl.trans(k), input_precision=precision), 0.0)
+        scores = tl.where(is_past(first, start, rows), tl.dot(q, tl.trans(k), input_precision=precision), 0.0)
         sums += tl.dot(scores, v, input_precision=precision)
         totals += tl.sum(scores, axis=1)
     out = sums / guarded(totals, delta, is_clamped)[:, None]
@@ -98,7 +98,7 @@ def forward(
     q, k, values = (by_head(x.expand(*v.shape[:-1], -1)) for x in (query, key, v))
     heads, out = len(q), torch.empty_like(values)
     segment = segment or segment_length(num_features, value_dim, num_features)
-    num_states = -(-length // segment) - 1
+    num_states = num_tiles(length, segment) - 1
     states, totals = (q.new_empty(heads, num_states, num_features, *of) for of in ((value_dim,), ()))
     widths = {"rows": ROWS, "features": padded(num_features), "columns": padded(value_dim), "precision": precision()}
     with torch.cuda.device_of(q):

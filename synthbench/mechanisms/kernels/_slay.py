@@ -5,21 +5,29 @@ log_scale), and a score is ⟨a, a'⟩⟨b, b'⟩: two small products a tile, ne
 length there are only tiles of scores. Beyond it one launch makes the states of segments, an own matrix b aₚ vᵀ for
 every anchor p, so that nothing as wide as a ⊗ v is formed either; a cumulative sum carries them on, and the output
 kernel starts a query from the state before its segment.
+
+Backward, g = [d_out, -(d_out · out)] / N(den) is to a query what [v, 1] is to a key: the gradient of a score is the
+inner product of the two. One kernel serves both sides, with the others before a query or after a key; the states of
+what comes after are sums of b aₚ gᵀ.
 """
 
-from typing import NamedTuple, no_type_check
+import math
+from typing import Any, NamedTuple, no_type_check
 
 import torch
 import triton
 import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from synthbench.mechanisms._linear import Guard
+from synthbench.mechanisms._streaming import gradient_of_sums
 from synthbench.mechanisms.kernels._tiles import (
     ROWS,
     by_head,
     guarded,
+    is_past,
     load_tile,
     norms_of,
     num_tiles,
@@ -27,7 +35,11 @@ from synthbench.mechanisms.kernels._tiles import (
     precision,
     segment_length,
     store_tile,
+    through_norm,
 )
+
+GRADIENT_ROWS = ROWS // 2
+"""Queries or keys a tile of the backward pass, which holds more of them at once: with 64 the largest would not fit."""
 
 
 class Constants(NamedTuple):
@@ -41,6 +53,16 @@ class Constants(NamedTuple):
     """[features], or [..., 1, features]."""
     log_scale: Tensor
     """Of the same shapes."""
+
+
+class MadeBy(NamedTuple):
+    """Constants as kernels read them: contiguous sets one after the other, and which of them each head has."""
+
+    anchors: Tensor
+    directions: Tensor
+    shift: Tensor
+    log_scale: Tensor
+    which: Tensor
 
 
 @triton.jit
@@ -71,43 +93,73 @@ def one_of_polynomial(unit, anchors_ptr, anchor, key_dim, num_anchors, dims: tl.
 
 @triton.jit
 @no_type_check
+def load_exponential(
+    directions_ptr, shift_ptr, log_scale_ptr, which, key_dim, num_features, dims: tl.constexpr, features: tl.constexpr
+):
+    """The directions, shifts and scales of one set."""
+    feature = tl.arange(0, features)
+    is_inside = feature < num_features
+    shift = tl.load(shift_ptr + which * num_features + feature, mask=is_inside, other=0.0)
+    log_scale = tl.load(log_scale_ptr + which * num_features + feature, mask=is_inside, other=-float("inf"))
+    directions = load_tile(directions_ptr + which * key_dim * num_features, 0, key_dim, num_features, dims, features)
+    return directions, shift, log_scale
+
+
+@triton.jit
+@no_type_check
+def load_state(
+    state_ptr, total_ptr, place, num_features, value_dim, features: tl.constexpr, columns: tl.constexpr
+):  # fmt: skip
+    """One anchor's state, and the column of it that belongs to the denominators."""
+    feature = tl.arange(0, features)
+    total = tl.load(total_ptr + place * num_features + feature, mask=feature < num_features, other=0.0)
+    state_ptr += place * num_features * value_dim
+    return load_tile(state_ptr, 0, num_features, value_dim, features, columns), total
+
+
+@triton.jit
+@no_type_check
+def load_column(start_ptr, first, length, rows: tl.constexpr):
+    """One number a row, 0 beyond the length."""
+    row = first + tl.arange(0, rows)
+    return tl.load(start_ptr + row, mask=row < length, other=0.0)
+
+
+@triton.jit
+@no_type_check
 def state_kernel(
-    k_ptr, v_ptr, anchors_ptr, directions_ptr, shift_ptr, log_scale_ptr, which_ptr, state_ptr, total_ptr,
-    length, key_dim, value_dim, num_anchors, num_features, segment,
+    x_ptr, values_ptr, weight_ptr, anchors_ptr, directions_ptr, shift_ptr, log_scale_ptr, which_ptr,
+    state_ptr, total_ptr, length, key_dim, value_dim, num_anchors, num_features, segment, offset,
     rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, features: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Sum one anchor's b aₚ vᵀ and b aₚ over a segment; every segment that comes here is full."""
+    """Sum one anchor's b aₚ valuesᵀ and b aₚ weight over a segment; a row beyond the length has aₚ = 0."""
     head, index, anchor = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     which = tl.load(which_ptr + head)
-    feature = tl.arange(0, features)
-    shift = tl.load(shift_ptr + which * num_features + feature, mask=feature < num_features, other=0.0)
-    log_scale = tl.load(
-        log_scale_ptr + which * num_features + feature, mask=feature < num_features, other=-float("inf")
-    )  # fmt: skip
-    directions = load_tile(
-        directions_ptr + which * key_dim * num_features, 0, key_dim, num_features, dims, features
-    )  # fmt: skip
+    directions, shift, log_scale = load_exponential(
+        directions_ptr, shift_ptr, log_scale_ptr, which, key_dim, num_features, dims, features
+    )
     state = tl.zeros((features, columns), dtype=tl.float32)
     total = tl.zeros((features,), dtype=tl.float32)
-    for first in range(index * segment, (index + 1) * segment, rows):
-        k = load_tile(k_ptr + head * length * key_dim, first, length, key_dim, rows, dims)
-        v = load_tile(v_ptr + head * length * value_dim, first, length, value_dim, rows, columns)
-        unit = k / norms_of(k)[:, None]
-        k_a = one_of_polynomial(unit, anchors_ptr + which * key_dim * num_anchors, anchor, key_dim, num_anchors, dims)
-        weighted = exponential(unit, directions, shift, log_scale, precision) * k_a[:, None]
-        state += tl.dot(tl.trans(weighted), v, input_precision=precision)
-        total += tl.sum(weighted, axis=0)
+    for first in range((index + offset) * segment, (index + offset + 1) * segment, rows):
+        x = load_tile(x_ptr + head * length * key_dim, first, length, key_dim, rows, dims)
+        values = load_tile(values_ptr + head * length * value_dim, first, length, value_dim, rows, columns)
+        weight = load_column(weight_ptr + head * length, first, length, rows)
+        unit = x / norms_of(x)[:, None]
+        a = one_of_polynomial(unit, anchors_ptr + which * key_dim * num_anchors, anchor, key_dim, num_anchors, dims)
+        scaled = exponential(unit, directions, shift, log_scale, precision) * a[:, None]
+        state += tl.dot(tl.trans(scaled), values, input_precision=precision)
+        total += tl.sum(scaled * weight[:, None], axis=0)
     place = (head * tl.num_programs(1) + index) * num_anchors + anchor
-    store_tile(
-        state_ptr + place * num_features * value_dim, state, 0, num_features, value_dim, features, columns
-    )  # fmt: skip
+    state_ptr += place * num_features * value_dim
+    store_tile(state_ptr, state, 0, num_features, value_dim, features, columns)
+    feature = tl.arange(0, features)
     tl.store(total_ptr + place * num_features + feature, total, mask=feature < num_features)
 
 
 @triton.jit
 @no_type_check
 def output_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, anchors_ptr, directions_ptr, shift_ptr, log_scale_ptr, which_ptr,
+    q_ptr, k_ptr, v_ptr, out_ptr, denominator_ptr, anchors_ptr, directions_ptr, shift_ptr, log_scale_ptr, which_ptr,
     state_ptr, total_ptr, length, key_dim, value_dim, num_anchors, num_features, segment, num_states, delta,
     is_clamped: tl.constexpr, rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, features: tl.constexpr,
     anchor_columns: tl.constexpr, precision: tl.constexpr,
@@ -117,14 +169,9 @@ def output_kernel(
     index = first // segment
     which = tl.load(which_ptr + head)
     anchors_ptr += which * key_dim * num_anchors
-    feature = tl.arange(0, features)
-    shift = tl.load(shift_ptr + which * num_features + feature, mask=feature < num_features, other=0.0)
-    log_scale = tl.load(
-        log_scale_ptr + which * num_features + feature, mask=feature < num_features, other=-float("inf")
-    )  # fmt: skip
-    directions = load_tile(
-        directions_ptr + which * key_dim * num_features, 0, key_dim, num_features, dims, features
-    )  # fmt: skip
+    directions, shift, log_scale = load_exponential(
+        directions_ptr, shift_ptr, log_scale_ptr, which, key_dim, num_features, dims, features
+    )
     anchors = load_tile(anchors_ptr, 0, key_dim, num_anchors, dims, anchor_columns)
     q = load_tile(q_ptr + head * length * key_dim, first, length, key_dim, rows, dims)
     unit = q / norms_of(q)[:, None]
@@ -135,13 +182,10 @@ def output_kernel(
     if index > 0:
         for anchor in range(num_anchors):
             place = (head * num_states + index - 1) * num_anchors + anchor
-            state = load_tile(
-                state_ptr + place * num_features * value_dim, 0, num_features, value_dim, features, columns
-            )  # fmt: skip
-            total = tl.load(total_ptr + place * num_features + feature, mask=feature < num_features, other=0.0)
-            weight = one_of_polynomial(unit, anchors_ptr, anchor, key_dim, num_anchors, dims)
-            sums += weight[:, None] * tl.dot(q_b, state, input_precision=precision)
-            totals += weight * tl.sum(q_b * total[None, :], axis=1)
+            state, total = load_state(state_ptr, total_ptr, place, num_features, value_dim, features, columns)
+            a = one_of_polynomial(unit, anchors_ptr, anchor, key_dim, num_anchors, dims)
+            sums += a[:, None] * tl.dot(q_b, state, input_precision=precision)
+            totals += a * tl.sum(q_b * total[None, :], axis=1)
     for start in range(index * segment, first + rows, rows):
         k = load_tile(k_ptr + head * length * key_dim, start, length, key_dim, rows, dims)
         v = load_tile(v_ptr + head * length * value_dim, start, length, value_dim, rows, columns)
@@ -149,15 +193,94 @@ def output_kernel(
         scores = tl.dot(q_a, tl.trans(polynomial(unit_k, anchors, precision)), input_precision=precision)
         k_b = exponential(unit_k, directions, shift, log_scale, precision)
         scores *= tl.dot(q_b, tl.trans(k_b), input_precision=precision)
-        is_past = (first + tl.arange(0, rows))[:, None] >= (start + tl.arange(0, rows))[None, :]
-        scores = tl.where(is_past, scores, 0.0)
+        scores = tl.where(is_past(first, start, rows), scores, 0.0)
         sums += tl.dot(scores, v, input_precision=precision)
         totals += tl.sum(scores, axis=1)
     out = sums / guarded(totals, delta, is_clamped)[:, None]
     store_tile(out_ptr + head * length * value_dim, out, first, length, value_dim, rows, columns)
+    row = first + tl.arange(0, rows)
+    tl.store(denominator_ptr + head * length + row, totals, mask=row < length)
 
 
-def forward(
+@triton.jit
+@no_type_check
+def gradient_kernel(  # noqa: PLR0915 - a kernel is one function
+    x_ptr, values_ptr, weight_ptr, other_ptr, other_values_ptr, other_weight_ptr, d_x_ptr, d_values_ptr,
+    anchors_ptr, directions_ptr, shift_ptr, log_scale_ptr, which_ptr, state_ptr, total_ptr,
+    length, key_dim, value_dim, num_anchors, num_features, segment, num_states,
+    is_key: tl.constexpr, rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, features: tl.constexpr,
+    anchor_columns: tl.constexpr, precision: tl.constexpr,
+):  # fmt: skip
+    """Gradients of a tile of queries, over the keys before them; or of keys and values, over the queries after them.
+
+    Values and weights are [v, 1] of keys and g of queries; the states are sums over the others in other segments.
+    """
+    head, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * rows
+    index = first // segment
+    which = tl.load(which_ptr + head)
+    anchors_ptr += which * key_dim * num_anchors
+    directions, shift, log_scale = load_exponential(
+        directions_ptr, shift_ptr, log_scale_ptr, which, key_dim, num_features, dims, features
+    )
+    anchors = load_tile(anchors_ptr, 0, key_dim, num_anchors, dims, anchor_columns)
+    x = load_tile(x_ptr + head * length * key_dim, first, length, key_dim, rows, dims)
+    values = load_tile(values_ptr + head * length * value_dim, first, length, value_dim, rows, columns)
+    weight = load_column(weight_ptr + head * length, first, length, rows)
+    norms = norms_of(x)
+    unit = x / norms[:, None]
+    x_a = polynomial(unit, anchors, precision)
+    x_b = exponential(unit, directions, shift, log_scale, precision)
+    d_a = tl.zeros((rows, anchor_columns), dtype=tl.float32)
+    d_b = tl.zeros((rows, features), dtype=tl.float32)
+    d_values = tl.zeros((rows, columns), dtype=tl.float32)
+    if is_key:
+        slot = index
+        begin, end = first, tl.minimum((index + 1) * segment, length)
+    else:
+        slot = index - 1
+        begin, end = index * segment, first + rows
+    if (slot >= 0) & (slot < num_states):
+        for anchor in range(num_anchors):
+            place = (head * num_states + slot) * num_anchors + anchor
+            state, total = load_state(state_ptr, total_ptr, place, num_features, value_dim, features, columns)
+            a = one_of_polynomial(unit, anchors_ptr, anchor, key_dim, num_anchors, dims)
+            read = tl.dot(x_b, state, input_precision=precision)
+            d_one = tl.sum(read * values, axis=1) + weight * tl.sum(x_b * total[None, :], axis=1)
+            d_a += tl.where(tl.arange(0, anchor_columns)[None, :] == anchor, d_one[:, None], 0.0)
+            d_product = tl.dot(values, tl.trans(state), input_precision=precision) + weight[:, None] * total[None, :]
+            d_b += a[:, None] * d_product
+            d_values += a[:, None] * read
+    for start in range(begin, end, rows):
+        other = load_tile(other_ptr + head * length * key_dim, start, length, key_dim, rows, dims)
+        other_values = load_tile(
+            other_values_ptr + head * length * value_dim, start, length, value_dim, rows, columns
+        )  # fmt: skip
+        other_weight = load_column(other_weight_ptr + head * length, start, length, rows)
+        other_unit = other / norms_of(other)[:, None]
+        other_a = polynomial(other_unit, anchors, precision)
+        other_b = exponential(other_unit, directions, shift, log_scale, precision)
+        may_attend = tl.trans(is_past(start, first, rows)) if is_key else is_past(first, start, rows)
+        d_scores = tl.dot(values, tl.trans(other_values), input_precision=precision)
+        d_scores = tl.where(may_attend, d_scores + weight[:, None] * other_weight[None, :], 0.0)
+        gram_a = tl.dot(x_a, tl.trans(other_a), input_precision=precision)
+        gram_b = tl.dot(x_b, tl.trans(other_b), input_precision=precision)
+        d_a += tl.dot(d_scores * gram_b, other_a, input_precision=precision)
+        d_b += tl.dot(d_scores * gram_a, other_b, input_precision=precision)
+        if is_key:
+            scores = tl.where(may_attend, gram_a * gram_b, 0.0)
+            d_values += tl.dot(scores, other_values, input_precision=precision)
+    d_cosines = 2 * d_a * tl.dot(unit, anchors, input_precision=precision)
+    exponents = tl.dot(unit, directions, input_precision=precision) - shift[None, :]
+    d_exponents = tl.where(tl.abs(exponents) < 20.0, d_b * x_b, 0.0)
+    d_unit = tl.dot(d_cosines, tl.trans(anchors), input_precision=precision)
+    d_unit += tl.dot(d_exponents, tl.trans(directions), input_precision=precision)
+    d_x = through_norm(d_unit, unit, norms)
+    store_tile(d_x_ptr + head * length * key_dim, d_x, first, length, key_dim, rows, dims)
+    if is_key:
+        store_tile(d_values_ptr + head * length * value_dim, d_values, first, length, value_dim, rows, columns)
+
+
+def attend(
     constants: Constants,
     q: Float[Tensor, "*batch length key_dim"],
     k: Float[Tensor, "*batch length key_dim"],
@@ -167,39 +290,96 @@ def forward(
     delta: float,
     segment: int | None = None,
 ) -> Float[Tensor, "*batch length value_dim"]:
-    """Attend in float32; no gradient passes. A segment of fewer tokens than the length is whole tiles."""
-    (length, key_dim), value_dim = q.shape[-2:], v.shape[-1]
+    """Attend in float32; gradients of the first order reach q, k and v.
+
+    ``segment`` replaces the crossing length, up to which there is no state; it is a multiple of the tiles' rows.
+    """
     num_anchors, num_features = constants.anchors.shape[-1], constants.directions.shape[-1]
-    anchors, directions, shift, log_scale, which = _spread(constants, q)
-    queries, keys, values = by_head(q), by_head(k), by_head(v)
-    heads, out = len(queries), torch.empty_like(values)
-    segment = segment or segment_length(num_anchors * num_features, value_dim, num_anchors + num_features)
-    num_states = -(-length // segment) - 1
-    states, totals = (
-        queries.new_empty(heads, num_states, num_anchors, num_features, *of) for of in ((value_dim,), ())
-    )  # fmt: skip
-    made_by = anchors, directions, shift, log_scale, which
-    sizes = length, key_dim, value_dim, num_anchors, num_features, segment
-    widths = {
+    segment = segment or segment_length(num_anchors * num_features, v.shape[-1], num_anchors + num_features)
+    out: Tensor = _Attend.apply(_spread(constants, q), segment, guard, delta, q, k, v)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, made_by: MadeBy, segment: int, guard: Guard, delta: float, q: Tensor, k: Tensor, v: Tensor
+    ) -> Tensor:
+        queries, keys, values = by_head(q), by_head(k), by_head(v)
+        out, denominators = torch.empty_like(values), values.new_empty(values.shape[:-1])
+        num_states = num_tiles(q.shape[-2], segment) - 1
+        ones = torch.ones_like(denominators)
+        before = [sums.cumsum(1) for sums in _states(keys, values, ones, made_by, segment, offset=0)]
+        with torch.cuda.device_of(q):
+            output_kernel[len(queries), num_tiles(q.shape[-2])](
+                queries, keys, values, out, denominators, *made_by, *before, *_sizes(queries, values, made_by),
+                segment, num_states, delta,
+                is_clamped=guard == "clamp", anchor_columns=padded(made_by.anchors.shape[-1]),
+                **_widths(queries, values, made_by),
+            )  # fmt: skip
+        ctx.made_by, ctx.segment, ctx.guard, ctx.delta = made_by, segment, guard, delta
+        ctx.save_for_backward(q, k, v, out, denominators)
+        return out.view(v.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, out, denominators = ctx.saved_tensors
+        made_by, segment = ctx.made_by, ctx.segment
+        queries, keys, values = by_head(q), by_head(k), by_head(v)
+        g_and_weight = gradient_of_sums(ctx.guard, ctx.delta, by_head(d_out), out, denominators.unsqueeze(-1))
+        g, g_weight = g_and_weight[..., :-1].contiguous(), g_and_weight[..., -1].contiguous()
+        ones = torch.ones_like(denominators)
+        before = [sums.cumsum(1) for sums in _states(keys, values, ones, made_by, segment, offset=0)]
+        after = [sums.flip(1).cumsum(1).flip(1) for sums in _states(queries, g, g_weight, made_by, segment, offset=1)]
+        d_q, d_k, d_v = torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
+        query, key = (queries, g, g_weight), (keys, values, ones)
+        sizes = *_sizes(queries, values, made_by), segment, num_tiles(q.shape[-2], segment) - 1
+        widths = {
+            **_widths(queries, values, made_by),
+            "rows": GRADIENT_ROWS,
+            "anchor_columns": padded(made_by.anchors.shape[-1]),
+        }
+        grid = len(queries), num_tiles(q.shape[-2], GRADIENT_ROWS)
+        with torch.cuda.device_of(q):
+            gradient_kernel[grid](*query, *key, d_q, d_v, *made_by, *before, *sizes, is_key=False, **widths)
+            gradient_kernel[grid](*key, *query, d_k, d_v, *made_by, *after, *sizes, is_key=True, **widths)
+        return None, None, None, None, d_q.view(q.shape), d_k.view(k.shape), d_v.view(v.shape)
+
+
+def _states(
+    x: Tensor, values: Tensor, weights: Tensor, made_by: MadeBy, segment: int, *, offset: int
+) -> tuple[Tensor, Tensor]:
+    """Sums of all segments but one: the last, or with ``offset`` 1 the first."""
+    num_states = num_tiles(x.shape[-2], segment) - 1
+    num_anchors, num_features = made_by.anchors.shape[-1], made_by.directions.shape[-1]
+    totals = x.new_empty(len(x), num_states, num_anchors, num_features)
+    states = x.new_empty(*totals.shape, values.shape[-1])
+    if num_states:
+        with torch.cuda.device_of(x):
+            state_kernel[len(x), num_states, num_anchors](
+                x, values, weights, *made_by, states, totals, *_sizes(x, values, made_by), segment, offset,
+                **_widths(x, values, made_by),
+            )  # fmt: skip
+    return states, totals
+
+
+def _sizes(x: Tensor, values: Tensor, made_by: MadeBy) -> tuple[int, int, int, int, int]:
+    return *x.shape[-2:], values.shape[-1], made_by.anchors.shape[-1], made_by.directions.shape[-1]
+
+
+def _widths(x: Tensor, values: Tensor, made_by: MadeBy) -> dict[str, Any]:
+    return {
         "rows": ROWS,
-        "dims": padded(key_dim),
-        "columns": padded(value_dim),
-        "features": padded(num_features),
+        "dims": padded(x.shape[-1]),
+        "columns": padded(values.shape[-1]),
+        "features": padded(made_by.directions.shape[-1]),
         "precision": precision(),
     }
-    with torch.cuda.device_of(q):
-        if num_states:
-            state_kernel[heads, num_states, num_anchors](keys, values, *made_by, states, totals, *sizes, **widths)
-            states, totals = states.cumsum(1), totals.cumsum(1)
-        output_kernel[heads, num_tiles(length)](
-            queries, keys, values, out, *made_by, states, totals, *sizes, num_states, delta,
-            is_clamped=guard == "clamp", anchor_columns=padded(num_anchors), **widths,
-        )  # fmt: skip
-    return out.view(v.shape)
 
 
-def _spread(constants: Constants, q: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """One set of constants after the other, contiguous, and which of them each head of ``q`` has.
+def _spread(constants: Constants, q: Tensor) -> MadeBy:
+    """Lay the sets of constants one after the other.
 
     The factor P^(-1/2) of a squared cosine becomes P^(-1/4) of the anchor.
     """
@@ -207,5 +387,5 @@ def _spread(constants: Constants, q: Tensor) -> tuple[Tensor, Tensor, Tensor, Te
     tensors = anchors, constants.directions, torch.atleast_2d(constants.shift), torch.atleast_2d(constants.log_scale)
     leading = torch.broadcast_shapes(*(x.shape[:-2] for x in tensors))
     anchors, directions, shift, log_scale = (by_head(x.expand(*leading, *x.shape[-2:])) for x in tensors)
-    which = torch.arange(len(anchors), device=q.device).view(leading).expand(q.shape[:-2])
-    return anchors, directions, shift, log_scale, which.reshape(-1)
+    sets = torch.arange(math.prod(leading), device=q.device).view(leading)
+    return MadeBy(anchors, directions, shift, log_scale, sets.expand(q.shape[:-2]).reshape(-1))

@@ -43,6 +43,21 @@ def norms_of(tile):
 
 @triton.jit
 @no_type_check
+def is_past(first, start, rows: tl.constexpr):
+    """Which keys of the tile at ``start`` the queries of the tile at ``first`` may attend."""
+    return (first + tl.arange(0, rows))[:, None] >= (start + tl.arange(0, rows))[None, :]
+
+
+@triton.jit
+@no_type_check
+def through_norm(d_unit, unit, norms):
+    """From the gradient of unit vectors to that of the vectors; one of length 1e-12 at most is only divided by it."""
+    along = tl.where(norms > 1e-12, tl.sum(d_unit * unit, axis=1), 0.0)
+    return (d_unit - along[:, None] * unit) / norms[:, None]
+
+
+@triton.jit
+@no_type_check
 def guarded(totals, delta, is_clamped: tl.constexpr):
     """The denominators that :func:`synthbench.mechanisms._linear.normalise` divides by."""
     if is_clamped:
@@ -55,9 +70,9 @@ def padded(width: int) -> int:
     return max(16, int(triton.next_power_of_2(width)))
 
 
-def num_tiles(length: int) -> int:
-    """Tiles of :data:`ROWS` rows that cover the length."""
-    return -(-length // ROWS)
+def num_tiles(length: int, rows: int = ROWS) -> int:
+    """Tiles, or segments, of so many rows that cover the length."""
+    return -(-length // rows)
 
 
 def precision() -> str:

@@ -18,12 +18,14 @@ from synthbench.mechanisms._scores import SUM_DELTA
 from synthbench.mechanisms.kernels._tiles import (
     ROWS,
     by_head,
+    is_past,
     load_tile,
     norms_of,
     num_tiles,
     padded,
     precision,
     store_tile,
+    through_norm,
 )
 
 
@@ -45,21 +47,6 @@ def slopes_of(cosines, constant):
 
 @triton.jit
 @no_type_check
-def past(first, start, rows: tl.constexpr):
-    """Which keys of the tile at ``start`` the queries of the tile at ``first`` may attend."""
-    return (first + tl.arange(0, rows))[:, None] >= (start + tl.arange(0, rows))[None, :]
-
-
-@triton.jit
-@no_type_check
-def through_norm(d_unit, unit, norms):
-    """From the gradient of unit vectors to that of the vectors; one of length 1e-12 at most is only divided by it."""
-    along = tl.where(norms > 1e-12, tl.sum(d_unit * unit, axis=1), 0.0)
-    return (d_unit - along[:, None] * unit) / norms[:, None]
-
-
-@triton.jit
-@no_type_check
 def output_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, total_ptr, length, key_dim, value_dim, constant, delta,
     rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
@@ -74,7 +61,7 @@ def output_kernel(
         k = load_tile(k_ptr + head * length * key_dim, start, length, key_dim, rows, dims)
         v = load_tile(v_ptr + head * length * value_dim, start, length, value_dim, rows, columns)
         cosines = tl.dot(unit, tl.trans(k / norms_of(k)[:, None]), input_precision=precision)
-        kernel = tl.where(past(first, start, rows), cosines * cosines / gaps_of(cosines, constant), 0.0)
+        kernel = tl.where(is_past(first, start, rows), cosines * cosines / gaps_of(cosines, constant), 0.0)
         sums += tl.dot(kernel, v, input_precision=precision)
         totals += tl.sum(kernel, axis=1)
     totals += delta
@@ -106,7 +93,7 @@ def query_gradient_kernel(
         unit_k = k / norms_of(k)[:, None]
         cosines = tl.dot(unit, tl.trans(unit_k), input_precision=precision)
         d_kernel = tl.dot(g, tl.trans(v), input_precision=precision) + g_total[:, None]
-        d_cosines = tl.where(past(first, start, rows), d_kernel * slopes_of(cosines, constant), 0.0)
+        d_cosines = tl.where(is_past(first, start, rows), d_kernel * slopes_of(cosines, constant), 0.0)
         d_unit += tl.dot(d_cosines, unit_k, input_precision=precision)
     d_q = through_norm(d_unit, unit, norms)
     store_tile(d_q_ptr + head * length * key_dim, d_q, first, length, key_dim, rows, dims)
@@ -132,12 +119,12 @@ def key_gradient_kernel(
         row = start + tl.arange(0, rows)
         g_total = tl.load(g_total_ptr + head * length + row, mask=row < length, other=0.0)
         unit_q = q / norms_of(q)[:, None]
-        is_past = past(start, first, rows)
+        may_attend = is_past(start, first, rows)
         cosines = tl.dot(unit_q, tl.trans(unit), input_precision=precision)
-        kernel = tl.where(is_past, cosines * cosines / gaps_of(cosines, constant), 0.0)
+        kernel = tl.where(may_attend, cosines * cosines / gaps_of(cosines, constant), 0.0)
         d_v += tl.dot(tl.trans(kernel), g, input_precision=precision)
         d_kernel = tl.dot(g, tl.trans(v), input_precision=precision) + g_total[:, None]
-        d_cosines = tl.where(is_past, d_kernel * slopes_of(cosines, constant), 0.0)
+        d_cosines = tl.where(may_attend, d_kernel * slopes_of(cosines, constant), 0.0)
         d_unit += tl.dot(tl.trans(d_cosines), unit_q, input_precision=precision)
     d_k = through_norm(d_unit, unit, norms)
     store_tile(d_k_ptr + head * length * key_dim, d_k, first, length, key_dim, rows, dims)

@@ -47,12 +47,12 @@ def main(length: int, key_dim: int, value_dim: int, num_anchors: int, num_featur
     }
     ones = {name: 1 for name, size in sizes.items() if size == 1}  # a launch makes constants of them
     widths = {
-        "rows": ROWS,
         "dims": padded(key_dim),
         "columns": padded(value_dim),
         "features": padded(num_features),
         "anchor_columns": padded(num_anchors),
         "is_clamped": False,
+        "is_key": True,  # the larger half
     }
     for precision in ("ieee", "tf32"):
         for kernel in (
@@ -60,11 +60,13 @@ def main(length: int, key_dim: int, value_dim: int, num_anchors: int, num_featur
             _linear.output_kernel,
             _slay.state_kernel,
             _slay.output_kernel,
+            _slay.gradient_kernel,
             _yat_spherical.output_kernel,
             _yat_spherical.query_gradient_kernel,
             _yat_spherical.key_gradient_kernel,
         ):
-            facts = compile_kernel(kernel, **ones, **widths, precision=precision)
+            rows = _slay.GRADIENT_ROWS if kernel is _slay.gradient_kernel else ROWS
+            facts = compile_kernel(kernel, **ones, **widths, rows=rows, precision=precision)
             print(json.dumps(facts), flush=True)  # noqa: T201 - its output
 
 

@@ -12,6 +12,7 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install 'synt
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("sizes", ["4096 32 32 8 48", "4096 64 64 64 128", "1 1 1 1 1"])
 def test_every_kernel_compiles_for_compute_capability_9_and_fits_its_shared_memory(sizes: str, tmp_path: Path) -> None:
     """The second sizes are the largest that are allowed."""
@@ -25,6 +26,6 @@ def test_every_kernel_compiles_for_compute_capability_9_and_fits_its_shared_memo
 
     assert done.returncode == 0, done.stderr
     compiled = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len({each["kernel"] for each in compiled}) == 7
+    assert len({each["kernel"] for each in compiled}) == 8
     assert all(each["has_machine_code"] for each in compiled)
     assert max(each["shared_bytes"] for each in compiled) <= kernels.MAX_SHARED_BYTES

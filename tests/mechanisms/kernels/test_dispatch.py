@@ -34,7 +34,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return record
 
-    monkeypatch.setattr(_slay, "forward", recorded("slay", _slay.forward))
+    monkeypatch.setattr(_slay, "attend", recorded("slay", _slay.attend))
     monkeypatch.setattr(_linear, "forward", recorded("linear", _linear.forward))
     monkeypatch.setattr(_yat_spherical, "attend", recorded("yat-spherical", _yat_spherical.attend))
     return found
