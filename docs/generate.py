@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
+from synthbench.bench.anatomy import FIGURES
 from synthbench.blocks import BLOCKS
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
@@ -33,6 +34,7 @@ def pages() -> dict[str, str]:
         "tasks.md": _join(_tasks()),
         "mechanisms.md": _join(_mechanisms()),
         "suites.md": _join(_suites()),
+        "anatomy.md": _join(_anatomy()),
     }
 
 
@@ -211,6 +213,30 @@ def _parameters(facts: dict[str, Any]) -> Iterator[str]:
                 for name, of in facts["parameters"].items()
             ],
         )
+
+
+def _anatomy() -> Iterator[str]:
+    yield "# Anatomy"
+    yield HEADER
+    yield (
+        "The figures of two papers, drawn from the units of this package: every number is computed. Captions of "
+        "the papers name no seeds and few arguments; what was chosen here stands below each figure, and so does what "
+        "is seen that the paper does not say, or says otherwise. As SVG and PDF with the numbers as CSV, the same "
+        "bytes on every call:"
+    )
+    yield "```\nsynthbench bench anatomy --figure 'nmn-10*' --out anatomy\n```"
+    yield (
+        "Without `--figure` it draws all of them, in a minute. The pictures of this page: `synthbench bench anatomy "
+        "--format svg --out docs/anatomy`. Figures 2, 3 and 21 of the SLAY paper are not here: they are measurements "
+        "(`bench scaling`) and the training of a language model."
+    )
+    for paper, prefix in (("SLAY", "slay-"), ("Neural Matter Networks", "nmn-")):
+        yield f"## {paper}"
+        for name in sorted(name for name in FIGURES if name.startswith(prefix)):
+            figure = FIGURES[name]
+            yield f"### {figure.title}"
+            yield f"![{figure.title}](anatomy/{name}.svg)"
+            yield figure.caption
 
 
 def _table(headings: Sequence[str], lines: Iterable[Sequence[object]]) -> str:

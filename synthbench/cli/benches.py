@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from synthbench.cli.options import AsJson, Device, MechanismTerms, TaskTerms, parse_lengths, parse_seeds
+from synthbench.cli.options import AsJson, Device, MechanismTerms, TaskTerms, parse_lengths, parse_names, parse_seeds
 from synthbench.cli.output import print_facts
 
 Out = Annotated[Path | None, typer.Option(help="Parquet file for the rows, one a measurement.")]
@@ -152,3 +152,19 @@ def bench_context(
     if out is not None:
         save(facts, out, resolve_device(device))
     print_facts(facts, list(facts[0]), as_json=as_json)
+
+
+@bench_app.command("anatomy")
+def bench_anatomy(
+    figure: Annotated[
+        list[str] | None, typer.Option(help="Names or globs, as in 'slay-0*'; repeatable. All if left out.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the pictures, each with its numbers as CSV.")] = Path("anatomy"),
+    formats: Annotated[str, typer.Option("--format", help="Pictures to write, a comma list: svg, pdf.")] = "svg,pdf",
+) -> None:
+    """Draw the figures of the SLAY and Neural Matter Networks papers from the units themselves; print the files."""
+    from synthbench.bench import anatomy as bench
+
+    for chosen in bench.select(figure or []):
+        for name in bench.save(chosen, out, parse_names(formats)):
+            typer.echo(str(out / name))
