@@ -1,6 +1,6 @@
 """What a figure is here: its words, and a function that computes its numbers from our own units."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol
@@ -67,13 +67,8 @@ def select(patterns: Sequence[str]) -> list[Figure]:
     """
     chosen: set[str] = set()
     for pattern in patterns or ["*"]:
-        found = matching(pattern, FIGURES)
+        found = {name for name in FIGURES if fnmatchcase(name, pattern)}
         if not found:
             raise UnknownName("figure", pattern, FIGURES)
         chosen |= found
     return [FIGURES[name] for name in sorted(chosen)]
-
-
-def matching(pattern: str, names: Iterable[str]) -> set[str]:
-    """Those of some names that a glob matches."""
-    return {name for name in names if fnmatchcase(name, pattern)}

@@ -45,9 +45,13 @@ def answers(unit: nn.Module, places: Float[np.ndarray, "*places dim"]) -> Float[
 
 
 def _map(
-    title: str, values: Float[np.ndarray, " places"], words: str, limits: tuple[float, float], **marks: np.ndarray
+    title: str,
+    values: Float[np.ndarray, " places"],
+    words: str,
+    limits: tuple[float, float],
+    marks: Float[np.ndarray, "marks 2"],
 ) -> Map:
-    return Map(title, values.reshape(NUM_PLACES, NUM_PLACES), marks.get("marks"), words, limits)
+    return Map(title, values.reshape(NUM_PLACES, NUM_PLACES), marks, words, limits)
 
 
 @figure(
