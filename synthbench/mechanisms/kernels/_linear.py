@@ -106,7 +106,7 @@ def forward(
             state_kernel[heads, num_states](
                 k, values, states, totals, length, num_features, value_dim, segment, **widths
             )
-            states, totals = states.cumsum(1), totals.cumsum(1)
+            states, totals = states.cumsum_(1), totals.cumsum_(1)
         output_kernel[heads, num_tiles(length)](
             q, k, values, out, states, totals, length, num_features, value_dim, segment, num_states, delta,
             is_clamped=guard == "clamp", **widths,

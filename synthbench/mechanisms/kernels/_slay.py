@@ -309,7 +309,7 @@ class _Attend(torch.autograd.Function):
         out, denominators = torch.empty_like(values), values.new_empty(values.shape[:-1])
         num_states = num_tiles(q.shape[-2], segment) - 1
         ones = torch.ones_like(denominators)
-        before = [sums.cumsum(1) for sums in _states(keys, values, ones, made_by, segment, offset=0)]
+        before = [sums.cumsum_(1) for sums in _states(keys, values, ones, made_by, segment, offset=0)]
         with torch.cuda.device_of(q):
             output_kernel[len(queries), num_tiles(q.shape[-2])](
                 queries, keys, values, out, denominators, *made_by, *before, *_sizes(queries, values, made_by),
@@ -330,8 +330,8 @@ class _Attend(torch.autograd.Function):
         g_and_weight = gradient_of_sums(ctx.guard, ctx.delta, by_head(d_out), out, denominators.unsqueeze(-1))
         g, g_weight = g_and_weight[..., :-1].contiguous(), g_and_weight[..., -1].contiguous()
         ones = torch.ones_like(denominators)
-        before = [sums.cumsum(1) for sums in _states(keys, values, ones, made_by, segment, offset=0)]
-        after = [sums.flip(1).cumsum(1).flip(1) for sums in _states(queries, g, g_weight, made_by, segment, offset=1)]
+        before = [sums.cumsum_(1) for sums in _states(keys, values, ones, made_by, segment, offset=0)]
+        after = [sums.flip(1).cumsum_(1).flip(1) for sums in _states(queries, g, g_weight, made_by, segment, offset=1)]
         d_q, d_k, d_v = torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
         query, key = (queries, g, g_weight), (keys, values, ones)
         sizes = *_sizes(queries, values, made_by), segment, num_tiles(q.shape[-2], segment) - 1
