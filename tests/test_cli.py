@@ -65,6 +65,22 @@ def test_what_needs_no_training_never_imports_torch(arguments: list[str], tmp_pa
     assert done.returncode == 0
 
 
+def test_names_may_follow_each_other(tmp_path: Path) -> None:
+    planned = synthbench(
+        "run", "--suite", "smoke", "--mech", "slay", "linear", "--task", "copy", "reverse", "--dry-run", "--json",
+        cwd=tmp_path,
+    )  # fmt: skip
+
+    missing = json.loads(planned.stdout)["missing"]
+    assert {(fact["mechanism"], fact["task"]) for fact in missing} == {
+        (mechanism, task) for mechanism in ("slay", "linear") for task in ("copy", "reverse")
+    }
+
+
+def test_a_word_that_follows_no_name_is_refused(tmp_path: Path) -> None:
+    assert synthbench("run", "--dry-run", "slay", cwd=tmp_path).returncode == 2
+
+
 def test_table_1_of_slay_is_listed(tmp_path: Path) -> None:
     listed = json.loads(synthbench("list", "polynomials", "--json", cwd=tmp_path).stdout)
 

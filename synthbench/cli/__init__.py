@@ -13,6 +13,7 @@ from synthbench import __version__
 from synthbench.cli.benches import bench_app
 from synthbench.cli.care import doctor, store_app
 from synthbench.cli.listing import list_app, show
+from synthbench.cli.options import spread
 from synthbench.cli.plugins import check, new
 from synthbench.cli.reporting import export, report
 from synthbench.cli.running import run, status
@@ -37,7 +38,7 @@ app.add_typer(store_app, name="store")
 def main() -> None:
     """Run the command line; a mistake of the user is one line on stderr and the documented exit code."""
     try:
-        app()
+        app(args=spread(sys.argv[1:]))
     except SynthbenchError as problem:
         hint = hint_for(problem.name) if isinstance(problem, UnknownName) else ""
         typer.echo(f"synthbench: {problem}{hint}", err=True)

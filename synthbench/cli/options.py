@@ -1,5 +1,6 @@
 """The options that several commands share, and how their values are read."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,10 @@ import typer
 
 from synthbench import plugins
 from synthbench.errors import ContractError, UsageError
+
+WITHOUT_ARGUMENTS = ("run", "status", "report", "export")
+"""Commands that have options only: what follows an option's value can only be another value."""
+REPEATABLE = ("--mech", "--task", "--plugin")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 SuiteName = Annotated[str, typer.Option("--suite", help="A suite's name, or a TOML file.")]
@@ -66,6 +71,27 @@ def load_what_loads(named: list[str] | None) -> dict[str, str]:
         except ContractError as problem:
             faults[plugin] = str(problem)
     return faults
+
+
+def spread(arguments: Sequence[str]) -> list[str]:
+    """Give every name of ``--mech a b`` its own option, ``--mech a --mech b``, in commands without plain arguments.
+
+    >>> spread(["run", "--mech", "slay", "gla", "--seeds", "1"])
+    ['run', '--mech', 'slay', '--mech', 'gla', '--seeds', '1']
+    """
+    if not arguments or arguments[0] not in WITHOUT_ARGUMENTS:
+        return list(arguments)
+    spelled: list[str] = []
+    option, num_values = "", 0
+    for argument in arguments:
+        if argument.startswith("-"):
+            option, num_values = argument, 0
+        elif option in REPEATABLE:
+            num_values += 1
+            if num_values > 1:
+                spelled.append(option)
+        spelled.append(argument)
+    return spelled
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
