@@ -14,14 +14,14 @@ demo: $(VENV)/.installed  ## Run the smoke suite and print its tables
 	@echo "Page: $(CURDIR)/demo/reports/index.html"
 
 test: $(VENV)/.installed-test  ## Every check that every push must pass
-	$(MAKE) check BIN=$(BIN)
+	SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example" $(MAKE) check BIN=$(BIN)
 
 check:  ## The same in an environment that is ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "not slow and not gpu"
+	$(BIN)/pytest -m "not slow and not gpu" -rs
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/synthbench report --suite paper --check
 	$(BIN)/synthbench report --suite paper --mech all --seeds 42-44 --out reports/paper-all --check

@@ -113,6 +113,20 @@ IDENTITY = ("suite", "suite_version", "task", "task_args", "mech", "mech_args", 
 
 
 @pytest.fixture(scope="session")
+def need() -> Callable[[str, bool, str], None]:
+    """Skip a test whose tool is not here; fail it where ``SYNTHBENCH_REQUIRE``, a comma list, names the tool."""
+
+    def check(tool: str, is_here: bool, how: str) -> None:  # noqa: FBT001 - it reads like a sentence
+        if is_here:
+            return
+        if tool in os.environ.get("SYNTHBENCH_REQUIRE", "").split(","):
+            pytest.fail(f"{tool} is required and not here: {how}")
+        pytest.skip(f"{tool} is not here: {how}")
+
+    return check
+
+
+@pytest.fixture(scope="session")
 def make_row() -> Callable[..., dict[str, Any]]:
     """Make a complete row: task copy, mechanism softmax, seed 42, status ok, with any column changed.
 

@@ -3,7 +3,7 @@
 import json
 import subprocess
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,11 @@ from synthbench.results import Store
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
-try:
-    version("synthbench-example")
-except PackageNotFoundError:
-    pytest.skip("tests/plugin is not installed: pip install --no-deps ./tests/plugin", allow_module_level=True)
+
+@pytest.fixture(autouse=True)
+def _is_installed(need: Callable[[str, bool, str], None]) -> None:
+    names = {distribution.name for distribution in distributions()}
+    need("example", "synthbench-example" in names, "pip install --no-deps ./tests/plugin")
 
 
 def test_its_units_are_listed_with_what_is_broken(synthbench: Command) -> None:

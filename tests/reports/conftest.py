@@ -1,8 +1,11 @@
 """Rows as a store gives them, made up for the tests of the reports."""
 
 import json
+import shutil
+import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -225,3 +228,24 @@ def hostile(make_frame: Callable[..., pd.DataFrame]) -> pd.DataFrame:
     rows = pd.concat(parts, ignore_index=True).assign(suite=HOSTILE[0], suite_version=HOSTILE[1])
     rows["error_type"] = rows["error_type"].mask(rows["status"] != "ok", HOSTILE[2])
     return rows.assign(run_id=[f"{index:016x}" for index in range(len(rows))])
+
+
+@pytest.fixture
+def compile_latex(need: Callable[[str, bool, str], None], tmp_path: Path) -> Callable[[Mapping[str, str]], None]:
+    """Include files in one document and run pdflatex without a shell escape; bold must be set in a bold font."""
+    need("pdflatex", shutil.which("pdflatex") is not None, "install texlive-latex-recommended")
+
+    def run(files: Mapping[str, str]) -> None:
+        for name, text in files.items():
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        inputs = "\n".join(rf"\input{{{name}}}\clearpage" for name in sorted(files))
+        document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{inputs}\end{{document}}"
+        (tmp_path / "main.tex").write_text(document, encoding="utf-8")
+        command = ["pdflatex", "-no-shell-escape", "-halt-on-error", "-interaction=nonstopmode", "main.tex"]
+        finished = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=120)
+        assert finished.returncode == 0, finished.stdout.decode(errors="replace")[-2000:]
+        if any(r"\textbf" in text for text in files.values()):
+            # The log names the fonts of the document and is broken into lines anywhere.
+            assert b"cmbx" in finished.stdout.replace(b"\n", b""), "nothing was set in bold"
+
+    return run

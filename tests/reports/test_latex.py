@@ -1,8 +1,5 @@
 import re
-import shutil
-import subprocess
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,6 +10,7 @@ from synthbench.reports import build, latex
 from synthbench.reports.table import Cell, Column, Line, Table
 
 MakeFrame = Callable[..., pd.DataFrame]
+Compile = Callable[[Mapping[str, str]], None]
 
 HOSTILE = [
     "a|b", "<script>", r"\input{x}", "A&B", "slay_anchor", "50%", "$x$", "#1", "{", "}", "~", "x^2", "[x]", "*",
@@ -60,29 +58,12 @@ def check_structure(text: str) -> None:
                 assert line[0] not in "[*"
 
 
-def compile_all(files: Mapping[str, str], folder: Path) -> None:
-    """Include every file in one document and run pdflatex without a shell escape."""
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    inputs = "\n".join(rf"\input{{{name}}}\clearpage" for name in sorted(files))
-    document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{inputs}\end{{document}}"
-    (folder / "main.tex").write_text(document, encoding="utf-8")
-    command = ["pdflatex", "-no-shell-escape", "-halt-on-error", "-interaction=nonstopmode", "main.tex"]
-    finished = subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=120)
-    assert finished.returncode == 0, finished.stdout.decode(errors="replace")[-2000:]
-    if any(r"\textbf" in text for text in files.values()):
-        # The log names the fonts of the document and is broken into lines anywhere.
-        assert b"cmbx" in finished.stdout.replace(b"\n", b""), "nothing was set in bold"
-
-
-def check(files: Mapping[str, str | bytes], folder: Path) -> None:
-    """Parse all LaTeX files, and compile them where pdflatex is installed."""
+def tables_of(rows: pd.DataFrame) -> dict[str, str]:
+    """The LaTeX files of a report by name."""
+    files = build(rows, None, "paper", formats=["tex"])
     documents = {name: text for name, text in files.items() if name.endswith(".tex") and isinstance(text, str)}
     assert documents
-    for text in documents.values():
-        check_structure(text)
-    if shutil.which("pdflatex"):
-        compile_all(documents, folder)
+    return documents
 
 
 def body_of(cells: tuple[Cell, ...], labels: tuple[str, ...] = ("mine",)) -> str:
@@ -100,12 +81,10 @@ def body_of(cells: tuple[Cell, ...], labels: tuple[str, ...] = ("mine",)) -> str
     return text.splitlines()[-4]
 
 
-def test_the_tables_of_a_report_parse_and_compile(paper: pd.DataFrame, tmp_path: Path) -> None:
-    check(build(paper, None, "paper", formats=["tex"]), tmp_path)
-
-
-def test_hostile_names_parse_and_compile_and_run_nothing(make_frame: MakeFrame, tmp_path: Path) -> None:
-    rows = pd.concat(
+@pytest.fixture
+def hostile_names(make_frame: MakeFrame) -> pd.DataFrame:
+    """Rows in which every name means something to LaTeX."""
+    return pd.concat(
         [
             make_frame(
                 {f"m{number}": [0.5, 0.5 + number / 100]},
@@ -114,7 +93,24 @@ def test_hostile_names_parse_and_compile_and_run_nothing(make_frame: MakeFrame, 
             for number, name in enumerate(HOSTILE)
         ]
     )  # fmt: skip
-    check(build(rows, None, "paper", formats=["tex"]), tmp_path)
+
+
+def test_the_tables_of_a_report_parse(paper: pd.DataFrame) -> None:
+    for text in tables_of(paper).values():
+        check_structure(text)
+
+
+def test_the_tables_of_a_report_compile(paper: pd.DataFrame, compile_latex: Compile) -> None:
+    compile_latex(tables_of(paper))
+
+
+def test_hostile_names_parse(hostile_names: pd.DataFrame) -> None:
+    for text in tables_of(hostile_names).values():
+        check_structure(text)
+
+
+def test_hostile_names_compile_and_run_nothing(hostile_names: pd.DataFrame, compile_latex: Compile) -> None:
+    compile_latex(tables_of(hostile_names))
 
 
 def test_best_is_bold_in_text_mode_and_second_underlined() -> None:

@@ -17,10 +17,7 @@ from synthbench.tasks import TASKS
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the path: install the package chromium"),
-]
+pytestmark = pytest.mark.browser
 
 DESKTOP, PHONE = (1280, 900), (360, 740)
 ARGUMENTS = (
@@ -36,7 +33,8 @@ Open = Callable[..., Page]
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser(need: Callable[[str, bool, str], None]) -> Iterator[Browser]:
+    need("chromium", CHROMIUM is not None, "install the package chromium")
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
         yield launched
