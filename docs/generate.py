@@ -4,6 +4,7 @@ The prose of a unit is its docstring; what can be computed is computed.
 """
 
 import inspect
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from tabulate import tabulate
 
 from synthbench.bench.anatomy import FIGURES
 from synthbench.blocks import BLOCKS
+from synthbench.entry_points import SWITCH
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.reports.markdown import escape
@@ -249,6 +251,7 @@ def _join(blocks: Iterable[str]) -> str:
 
 def main() -> int:
     """Write the pages, or say which differ; the exit code."""
+    os.environ[SWITCH] = "off"  # the pages are of what comes with synthbench, whatever else is installed
     differing = {name: text for name, text in pages().items() if _content(FOLDER / name) != text}
     if "--check" in sys.argv[1:]:
         for name in differing:

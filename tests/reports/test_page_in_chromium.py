@@ -157,6 +157,16 @@ def test_the_keyboard_sorts_opens_and_skips(open_page: Open) -> None:
     assert outline == "solid"
 
 
+def test_what_was_found_is_one_click_away(open_page: Open) -> None:
+    opened = open_page("paper")
+    opened.get_by_role("searchbox").fill("parity")
+
+    opened.get_by_role("link", name="tasks: 1").click()
+
+    expect(opened.locator("#tasks .unit[open]")).to_have_count(1)
+    expect(opened.locator("#tasks .unit[open] > summary")).to_be_in_viewport()
+
+
 def test_words_are_searched_in_mechanisms_and_tasks(open_page: Open) -> None:
     opened = open_page()
 

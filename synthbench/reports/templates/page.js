@@ -55,9 +55,15 @@
       if (category && !panel.hidden) panel.open = true;
     }
     one(".by-category").hidden = category !== "";
-    const count = (selector) => all(selector).filter((unit) => !unit.hidden).length;
-    const found = `mechanisms: ${count("#mechanisms .unit")}, tasks: ${count("#tasks .unit")}`;
-    one("#found").textContent = wanted || chosen.length ? found : "";
+    // What was found stands further down, out of sight: each count leads there, to the section itself if it is one.
+    const countOf = (id) => {
+      const shown = all(`#${id} .unit`).filter((unit) => !unit.hidden);
+      const link = document.createElement("a");
+      link.href = `#${shown.length === 1 ? shown[0].id : id}`;
+      link.textContent = `${id}: ${shown.length}`;
+      return link;
+    };
+    one("#found").replaceChildren(...(wanted || chosen.length ? [countOf("mechanisms"), ", ", countOf("tasks")] : []));
   };
   form.hidden = false;
   form.addEventListener("input", apply);
