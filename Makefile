@@ -21,7 +21,7 @@ check:  ## The same in an environment that is ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "not slow and not gpu" -rs
+	$(BIN)/pytest -m "not slow and not gpu" -rs --numprocesses auto --maxprocesses 8 --dist worksteal
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/synthbench report --suite paper --check
 	$(BIN)/synthbench report --suite paper --mech all --seeds 42-44 --out reports/paper-all --check
