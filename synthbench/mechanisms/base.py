@@ -191,9 +191,13 @@ class ScoreAttention(Attention):
         v: Float[Tensor, "*batch heads length value_dim"],
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Attend in one piece, or in blocks of queries where length x length would be large, or by a GPU's kernel."""
-        if (kernel := kernels.of_scores(self, q, k, v)) is not None:
+        if (kernel := self.gpu_kernel(q, k, v)) is not None:
             return kernel(q, k, v)
         return _scores.attend(self.scores, self.normaliser, q, k, v, power=self.softermax_power)
+
+    def gpu_kernel(self, q: Tensor, k: Tensor, v: Tensor) -> kernels.Form | None:
+        """The kernel that attends to tensors like these on a GPU; None if there is none, or not for them."""
+        return kernels.of_scores(self, q, k, v)
 
     def attention_map(
         self, q: Float[Tensor, "*batch heads length key_dim"], k: Float[Tensor, "*batch heads length key_dim"]
@@ -247,10 +251,12 @@ class FeatureAttention(Attention):
         v: Float[Tensor, "*batch heads length value_dim"],
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Attend in the form that is fastest at this length and device; all forms are the same function."""
-        kernel = kernels.of_features(self, q, k, v)
-        if kernel is None or self._has_trained_features():
-            return self.attend_by_torch(q, k, v)
-        return kernel(q, k, v)
+        kernel = self.gpu_kernel(q, k, v)
+        return self.attend_by_torch(q, k, v) if kernel is None else kernel(q, k, v)
+
+    def gpu_kernel(self, q: Tensor, k: Tensor, v: Tensor) -> kernels.Form | None:
+        """The kernel that attends to tensors like these on a GPU; None if there is none, or not for them."""
+        return None if self._has_trained_features() else kernels.of_features(self, q, k, v)
 
     def attend_by_torch(
         self,
