@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -34,6 +34,8 @@ LOCAL = " Local: best rule that sees its own token and position only, measured; 
 SHORTCUT = " Shortcut: the best of the rules, n-grams among them, that get by without what the task tests."
 NOISE = 3.0
 """Standard errors of the evaluation that count as noise."""
+CONTROL = "control"
+"""Family of the mechanisms that show what a task gives away for nothing: being better than one is no separation."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Separation:
 def separation(rows: pd.DataFrame) -> list[Separation]:
     """Judge every task; the p values are adjusted over all pairs of mechanisms of all tasks together.
 
+    Controls are left out: most tasks tell them from any mechanism.
+
     Args:
         rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
 
@@ -76,6 +80,7 @@ def separation(rows: pd.DataFrame) -> list[Separation]:
         One judgement for each task, in printed order.
     """
     of = grid(rows)
+    of = replace(of, mechanisms=tuple(one for one in of.mechanisms if one.family != CONTROL))
     tested = pairs(of)
     adjusted = holm(np.array([pair.p for pair in tested], dtype=float))
     judged = []
@@ -121,8 +126,8 @@ def separation_table(of: Grid, judged: Sequence[Separation]) -> Table:
         name="separation",
         title="What separates mechanisms",
         caption=(
-            "Lowest and highest mean accuracy in per cent and mean skill over the mechanisms; pairs of mechanisms that "
-            "differ by a paired t test over common seeds, Holm-adjusted over all pairs of all tasks, 5 %; smallest "
+            "Lowest and highest mean accuracy in per cent and mean skill over the mechanisms, controls left out; pairs "
+            "of them that differ by a paired t test over common seeds, Holm-adjusted over all pairs of all tasks, 5 %; smallest "
             "adjusted p. Between: share of the scores' variance that lies between mechanisms, not between seeds, in "
             "per cent. Skill: (accuracy − floor) / (ceiling − floor). At floor or at ceiling: all mechanisms are "
             "within a skill of 0.05 of it, or within 3 standard errors of the evaluation. Gap below noise: floor and "

@@ -110,6 +110,16 @@ def test_one_mechanism_leaves_nothing_to_compare(make_frame: MakeFrame) -> None:
     assert table_of(make_frame({"slay": [0.5, 0.6]})).lines[0].cells[5].value == "--"
 
 
+def test_what_beats_a_control_is_not_separated_by_that(make_frame: MakeFrame) -> None:
+    mechanisms = {"slay": [0.5, 0.6, 0.5], "linear": [0.6, 0.5, 0.5]}
+    controlled = make_frame({**mechanisms, "mean": [0.01, 0.02, 0.01]})
+    controlled["mech_family"] = controlled["mech_family"].mask(controlled["mech"] == "mean", "control")
+
+    assert separation(controlled) == separation(make_frame(mechanisms))
+    assert not separation(controlled)[0].separates
+    assert separation(make_frame({**mechanisms, "mean": [0.01, 0.02, 0.01]}))[0].separates
+
+
 def test_a_task_on_which_all_failed_has_no_score(make_frame: MakeFrame) -> None:
     (judged,) = separation(make_frame({"slay": [None], "linear": [None]}))
 
