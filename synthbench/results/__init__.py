@@ -1,6 +1,7 @@
 """The results store: what a row says, and how rows are appended and read. Never imports torch."""
 
+from synthbench.results.folder import Quarantined
 from synthbench.results.schema import CURVES, RUNS, SCHEMA_VERSION, STATUSES, run_id, skill
-from synthbench.results.store import Quarantined, RowState, Store
+from synthbench.results.store import RowState, Store
 
 __all__ = ["CURVES", "RUNS", "SCHEMA_VERSION", "STATUSES", "Quarantined", "RowState", "Store", "run_id", "skill"]

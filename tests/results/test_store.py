@@ -20,7 +20,7 @@ import pytest
 from filelock import FileLock
 
 from synthbench.errors import StoreError, UnknownName, UsageError
-from synthbench.results import RUNS, SCHEMA_VERSION, Store, store
+from synthbench.results import RUNS, SCHEMA_VERSION, Store, files
 from synthbench.results.schema import RUN_COLUMNS, row_sha256, run_id, table_of
 
 MakeRow = Callable[..., dict[str, Any]]
@@ -643,7 +643,7 @@ def test_a_file_that_claims_more_than_its_place_allows_is_not_read(
     assert made.quarantined[-1].reason.startswith("it claims 2 rows")
 
     forge(run_file(root, row), [row | {"error_message": "x" * 2**18}])
-    monkeypatch.setattr(store, "_MAX_SMALL_BYTES", 2**17)
+    monkeypatch.setattr(files, "MAX_SMALL_BYTES", 2**17)
     assert len(made.runs()) == 0
     assert made.quarantined[-1].reason.startswith("it claims 1 rows")
 
@@ -838,7 +838,7 @@ def test_a_compact_file_that_vanishes_between_listing_and_reading_loses_no_row(
     root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(root, [make_row(seed=0)], CURVE).compact()
-    genuine = store._read
+    genuine = files.read
     is_first = True
 
     def compact_then_read(path: Path) -> object:
@@ -848,7 +848,7 @@ def test_a_compact_file_that_vanishes_between_listing_and_reading_loses_no_row(
             filled(root, [make_row(seed=1)], CURVE).compact()
         return genuine(path)
 
-    monkeypatch.setattr(store, "_read", compact_then_read)
+    monkeypatch.setattr(files, "read", compact_then_read)
 
     assert reader(root).runs()["seed"].tolist() == [0, 1]
     assert not is_first
@@ -860,13 +860,13 @@ def test_a_row_that_is_replaced_during_compaction_stays(
     old = make_row(status="error")
     new = make_row(finished_at=old["finished_at"] + timedelta(seconds=1))
     made = filled(root, [old, make_row(seed=1)])
-    genuine = store._same
+    genuine = files.same
 
     def replace_then_compare(one: pa.Table, other: pa.Table) -> bool:
         made.write(new, [])
         return genuine(one, other)
 
-    monkeypatch.setattr(store, "_same", replace_then_compare)
+    monkeypatch.setattr(files, "same", replace_then_compare)
 
     assert made.compact() == 1
     assert made.statuses()[old["run_id"]] == "ok"
@@ -877,8 +877,8 @@ def test_a_compact_file_that_reads_back_differently_deletes_nothing(
 ) -> None:
     made = filled(root, [make_row(seed=seed) for seed in range(2)], CURVE)
     before = listing(root)
-    genuine = store._encode
-    monkeypatch.setattr(store, "_encode", lambda kind, table: genuine(kind, table.slice(0, table.num_rows - 1)))
+    genuine = files.encode
+    monkeypatch.setattr(files, "encode", lambda kind, table: genuine(kind, table.slice(0, table.num_rows - 1)))
 
     with pytest.raises(StoreError, match="did not read back as it was written; nothing was deleted"):
         made.compact()

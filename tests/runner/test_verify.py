@@ -123,7 +123,7 @@ def test_a_row_edited_by_hand_is_named(made: Store, tmp_path: Path) -> None:
     rows = made.table().to_pylist()
     rows[0]["score"] = 0.999
     store = Store.open(tmp_path, create=True)
-    store._write_compact("runs", pa.Table.from_pylist(rows, schema=RUNS))
+    store.folder.commit_compact("runs", pa.Table.from_pylist(rows, schema=RUNS))
     found = verify(Store.open(tmp_path, create=False), ALL)
 
     assert not found.ok

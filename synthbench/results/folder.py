@@ -1,0 +1,253 @@
+"""The folder of a store: what lies where in it, how a file gets there whole, and where a bad one goes.
+
+::
+
+    store.json                        {"format": 1, ...}
+    runs/run-<run_id>.parquet         one row; its presence says that the run is finished
+    curves/run-<run_id>.parquet       its learning curve, written first
+    compact/runs-<hash>.parquet       many rows in one file; curves-<hash>.parquet beside it
+    verified/verified-<hash>.parquet  which rows somebody ran again; a side table, so that no row changes
+    _tmp/  quarantine/                files being written; files that could not be trusted
+
+Writers need no lock: the file's name is the run's identity, and a rename is atomic.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+from filelock import FileLock, Timeout
+
+from synthbench import __version__
+from synthbench.errors import StoreError
+from synthbench.results import files
+from synthbench.results.files import Damaged, File, parquet_files
+
+FORMAT = 1
+"""Version of the folder's layout, in ``store.json``."""
+
+RUN_ID = re.compile(r"[0-9a-f]{16}")
+_SMALL = re.compile(r"run-([0-9a-f]{16})\.parquet")
+_COMPACT = re.compile(r"(runs|curves)-[0-9a-f]{16}\.parquet")
+
+STALE_S = 3600.0
+"""A writer is done with its partial file within seconds; one this old, in seconds, was killed."""
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A file, or a row in it, that a reader left out."""
+
+    file: str
+    """Relative to the store."""
+    reason: str
+    is_moved: bool
+    """Now in ``quarantine/``; otherwise it still lies where it was."""
+
+
+class Folder:
+    """Files of a store by kind; knows nothing of what the rows in them say."""
+
+    def __init__(self, root: Path, *, is_writable: bool) -> None:
+        self.root = root
+        self.is_writable = is_writable
+        self.quarantined: list[Quarantined] = []
+
+    def check_format(self) -> None:
+        """Look at ``store.json``.
+
+        Raises:
+            StoreError: If there is none, or a newer synthbench wrote it.
+        """
+        path = self.root / "store.json"
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))["format"]
+        except FileNotFoundError:
+            raise StoreError(f"no results store at {self.root}: it has no store.json") from None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise StoreError(f"{path} cannot be read: {error!r}") from error
+        if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+            raise StoreError(f"{path} has the format {found!r}; allowed: {FORMAT}")
+        if found > FORMAT:
+            raise StoreError(f"{path} was written by a newer synthbench: format {found}, this one reads {FORMAT}")
+
+    def prepare(self) -> None:
+        """Make what is missing for writing.
+
+        Raises:
+            StoreError: If that cannot be done.
+        """
+        try:
+            for folder in ("_tmp", "runs", "curves", "compact", "verified"):
+                (self.root / folder).mkdir(parents=True, exist_ok=True)
+                # Permission bits do not bind root and say nothing about a read-only mount: only writing tells.
+                with tempfile.TemporaryFile(dir=self.root / folder) as probe:
+                    probe.write(b"probe")
+        except OSError as error:
+            raise self._refusal(error) from error
+        if not (self.root / "store.json").exists():
+            text = json.dumps({"format": FORMAT, "writer": f"synthbench {__version__}"}) + "\n"
+            self.commit(text.encode(), self.root / "store.json")
+
+    def require_writable(self) -> None:
+        """Raise a StoreError if the store was opened for reading."""
+        if not self.is_writable:
+            raise StoreError(f"the results store {self.root} was opened for reading")
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let no other process write or delete compact files meanwhile.
+
+        Raises:
+            StoreError: If the store cannot be written, or another process is at it.
+        """
+        self.require_writable()
+        try:
+            with FileLock(self.root / "_tmp" / "compact.lock", timeout=0):
+                yield
+        except Timeout:
+            raise StoreError(f"another process is compacting the results store {self.root}") from None
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def commit(self, content: bytes, target: Path) -> None:
+        """Make ``content`` appear under ``target`` as a whole or not at all.
+
+        Raises:
+            StoreError: If the disk is full or the store cannot be written.
+        """
+        # The suffix keeps half-written files away from every *.parquet pattern of other readers.
+        partial = self.root / "_tmp" / f"{target.stem}.{uuid4().hex}.partial"
+        try:
+            with partial.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, target)  # noqa: PTH105 -- the call that tests interrupt
+            _sync_folder(target.parent)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                partial.unlink()
+            raise self._refusal(error) from error
+
+    def commit_compact(self, kind: str, table: pa.Table) -> Path | None:
+        """Write one compact file and read it back; None if there is nothing to write.
+
+        Raises:
+            StoreError: If it cannot be written, or does not read back as it was.
+        """
+        if table.num_rows == 0:
+            return None
+        content = files.encode(kind, table)
+        path = self.root / "compact" / f"{kind}-{hashlib.sha256(content).hexdigest()[:16]}.parquet"
+        if path.exists() and path.read_bytes() == content:
+            return path
+        self.commit(content, path)
+        outcome = files.read(path)
+        if not isinstance(outcome, File) or not files.same(outcome.table, table):
+            path.unlink(missing_ok=True)
+            raise StoreError(f"{path} did not read back as it was written; nothing was deleted")
+        return path
+
+    def small(self, kind: str) -> dict[str, Path]:
+        """The one-run files of a kind, ``runs`` or ``curves``, by run_id."""
+        found = {}
+        for path in parquet_files(self.root / kind):
+            if name := _SMALL.fullmatch(path.name):
+                found[name[1]] = path
+            else:
+                self.set_aside(path, "its name is not run-<run_id>.parquet")
+        return found
+
+    def small_files(self, kind: str) -> list[File]:
+        """What the one-run files of a kind hold; those that cannot be decoded are set aside."""
+        # One after the other: Arrow holds the interpreter's lock while it decodes, threads were measured slower.
+        return self._decoded(self.small(kind).values())
+
+    def compact_paths(self, *kinds: str) -> list[Path]:
+        """The files of many runs of some kinds."""
+        found = []
+        for path in parquet_files(self.root / "compact"):
+            if not (name := _COMPACT.fullmatch(path.name)):
+                self.set_aside(path, "its name is not runs-<hash>.parquet or curves-<hash>.parquet")
+            elif name[1] in kinds:
+                found.append(path)
+        return found
+
+    def compact_files(self, kind: str) -> list[File]:
+        """What the files of many runs hold; those that cannot be decoded are set aside."""
+        while True:
+            paths = self.compact_paths(kind)
+            outcomes = [files.read(path) for path in paths]
+            # A compaction that ended meanwhile has put the rows of a vanished file into a new one.
+            if None not in outcomes:
+                return self._kept(paths, outcomes)
+
+    def verified_files(self) -> list[File]:
+        """What the side table of verifications holds; files that cannot be decoded are set aside."""
+        return self._decoded(parquet_files(self.root / "verified"))
+
+    def set_aside(self, path: Path, reason: str) -> None:
+        """Move a bad file to ``quarantine/`` if the store is open for writing, and report it."""
+        is_moved = False
+        if self.is_writable:
+            shelf = self.root / "quarantine"
+            with contextlib.suppress(OSError):
+                shelf.mkdir(exist_ok=True)
+                # The time at the end keeps earlier exhibits, and keeps *.parquet patterns away.
+                path.replace(shelf / f"{path.parent.name}-{path.name}.{time.time_ns()}")
+                is_moved = True
+        self.report(path, reason, is_moved=is_moved)
+
+    def report(self, path: Path, reason: str, *, is_moved: bool) -> None:
+        """Note once that a file or something in it was left out."""
+        report = Quarantined(path.relative_to(self.root).as_posix(), reason, is_moved)
+        if report not in self.quarantined:
+            self.quarantined.append(report)
+
+    def remove_stale_partials(self) -> None:
+        """Delete what killed writers left half written."""
+        for path in (self.root / "_tmp").glob("*.partial"):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > STALE_S:
+                    path.unlink()
+
+    def _decoded(self, paths: Iterable[Path]) -> list[File]:
+        paths = list(paths)
+        return self._kept(paths, map(files.read, paths))
+
+    def _kept(self, paths: Iterable[Path], outcomes: Iterable[File | Damaged | None]) -> list[File]:
+        kept = []
+        for path, outcome in zip(paths, outcomes, strict=True):
+            if isinstance(outcome, Damaged):
+                self.set_aside(path, str(outcome))
+            elif outcome is not None:
+                kept.append(outcome)
+        return kept
+
+    def _refusal(self, error: OSError) -> StoreError:
+        reason = error.strerror or str(error)
+        try:
+            free = f"; {shutil.disk_usage(self.root).free / 1e6:.0f} MB free"
+        except OSError:
+            free = ""
+        return StoreError(f"cannot write to the results store {self.root}: {reason}{free}")
+
+
+def _sync_folder(folder: Path) -> None:
+    # Without this the rename itself may be lost in a power failure.
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
