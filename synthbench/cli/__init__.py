@@ -4,6 +4,7 @@ Results go to stdout, progress and messages to stderr. Whatever is slow to impor
 ``--help`` answers at once.
 """
 
+import io
 import sys
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from synthbench.cli.plugins import check, new
 from synthbench.cli.reporting import export, report
 from synthbench.cli.running import run, status
 from synthbench.cli.sharing import compare, submit, verify
-from synthbench.errors import SynthbenchError, UnknownName
+from synthbench.errors import StoreError, SynthbenchError, UnknownName
 from synthbench.plugins import hint_for
 
 app = typer.Typer(
@@ -36,13 +37,19 @@ app.add_typer(store_app, name="store")
 
 
 def main() -> None:
-    """Run the command line; a mistake of the user is one line on stderr and the documented exit code."""
+    """Run the command line; a mistake of the user or a full disk is one line on stderr and the documented exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a sign shows its code
     try:
         app(args=spread(sys.argv[1:]))
     except SynthbenchError as problem:
         hint = hint_for(problem.name) if isinstance(problem, UnknownName) else ""
         typer.echo(f"synthbench: {problem}{hint}", err=True)
         sys.exit(problem.exit_code)
+    except OSError as problem:
+        typer.echo(f"synthbench: {problem}", err=True)
+        sys.exit(StoreError.exit_code)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,6 +1,7 @@
 """``synthbench run`` and ``synthbench status``."""
 
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -171,6 +172,8 @@ def _interruptible(stop: threading.Event) -> Iterator[None]:
 
     def interrupt(_number: int, _frame: object) -> None:
         if stop.is_set():
+            for worker in multiprocessing.active_children():
+                worker.kill()  # they would finish their jobs first
             os._exit(INTERRUPTED)
         stop.set()
         typer.echo("finishing the jobs that are running; Ctrl-C again stops at once", err=True)
