@@ -6,7 +6,10 @@ one prints it, and one reads ``slay:R=3,P=8`` into it.
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from synthbench.errors import UnknownName, UsageError
@@ -42,8 +45,13 @@ def knob(default: Value, meaning: str, *, low: Number | None = None, high: Numbe
     return dataclasses.field(default=default, metadata={"meaning": meaning, "low": low, "high": high})
 
 
-def knobs_of(unit: type) -> dict[str, Knob]:
+def knobs_of(unit: type) -> Mapping[str, Knob]:
     """The knobs that a unit declares, by name, in the order of declaration."""
+    return _knobs_of(unit)
+
+
+@cache  # a plan asks several times for every cell, and reading annotations is slow
+def _knobs_of(unit: type) -> Mapping[str, Knob]:
     hints = get_type_hints(unit)
     knobs = {}
     for field in dataclasses.fields(unit):
@@ -60,7 +68,7 @@ def knobs_of(unit: type) -> dict[str, Knob]:
             choices=choices,
             meaning=field.metadata["meaning"],
         )
-    return knobs
+    return MappingProxyType(knobs)
 
 
 def arguments_of(unit: object) -> dict[str, Value]:

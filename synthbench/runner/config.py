@@ -12,7 +12,7 @@ from synthbench.knobs import Value, arguments_of, with_defaults
 from synthbench.mechanisms import MECHANISMS, Attention, Mechanism
 from synthbench.positions import POSITIONS, PositionEncoding
 from synthbench.registry import version_of
-from synthbench.results.schema import run_id
+from synthbench.results.schema import json_entries, run_id_of
 from synthbench.runner.ensemble import SequenceModel
 from synthbench.runner.selection import configured
 from synthbench.suites import Suite
@@ -191,14 +191,21 @@ class Cell:
 
         Of a tuned member the rate is no part: the rates to choose from and the seeds of the choice decide it.
         """
+        return {**self.identity, **self._own_identity(member)}
+
+    def _own_identity(self, member: Member) -> dict[str, Any]:
         tuning = self.suite.tuning
         if tuning is None:
-            return {**self.identity, "seed": member.seed, "learning_rate": member.learning_rate}
+            return {"seed": member.seed, "learning_rate": member.learning_rate}
         if member.is_tuning:
-            return {**self.identity, "seed": member.seed, "learning_rate": member.learning_rate, "role": "tuning"}
+            return {"seed": member.seed, "learning_rate": member.learning_rate, "role": "tuning"}
         choice = {"learning_rates": list(self.suite.training.learning_rates), "seeds": list(tuning.seeds)}
-        return {**self.identity, "seed": member.seed, "tuning": choice}
+        return {"seed": member.seed, "tuning": choice}
+
+    @cached_property
+    def _common_entries(self) -> dict[str, str]:
+        return json_entries(self.identity)
 
     def run_id(self, member: Member) -> str:
-        """The name of the member's row: 16 hex digits."""
-        return run_id(self.member_identity(member))
+        """The name of the member's row, 16 hex digits: the hash of :meth:`member_identity`."""
+        return run_id_of({**self._common_entries, **json_entries(self._own_identity(member))})

@@ -9,6 +9,7 @@ from synthbench.errors import UsageError
 from synthbench.knobs import coerce
 from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.config import Cell, Member
+from synthbench.runner.estimates import Estimates
 from synthbench.runner.selection import Selection, parse_term, select, split_terms
 from synthbench.suites import Suite
 from synthbench.tasks import TASKS, sized
@@ -43,12 +44,17 @@ class Job:
         return replace(self, members=members, missing=missing)
 
     @property
-    def cost(self) -> float:
-        """Rough cost for ordering: tokens times what a token costs, with attention growing with the length."""
-        training = self.cell.suite.training
-        length = self.cell.length
-        num_members = len(self.members) + len(self.untuned)
-        return num_members * training.steps * training.batch_size * length * (1 + length / 64)
+    def groups(self) -> list[tuple[Member, ...]]:
+        """The members that train as one program each, of those programs of which a row is missing."""
+        missing = set(self.missing)
+        starts = range(0, len(self.members), self.group_size)
+        groups = [self.members[start : start + self.group_size] for start in starts]
+        return [group for group in groups if not missing.isdisjoint(group)]
+
+    @property
+    def num_trained(self) -> int:
+        """Members that train before the job is done."""
+        return sum(map(len, self.groups)) + len(self.untuned)
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,6 +66,8 @@ class Plan:
     num_done: int
     run_ids: tuple[str, ...] = ()
     """Of all planned rows, those that are there included."""
+    estimates: Estimates = field(default_factory=Estimates)
+    """How long the jobs may take."""
 
     def __repr__(self) -> str:
         return f"Plan({self.num_missing} of {self.num_planned} rows are missing, in {len(self.jobs)} jobs)"
@@ -156,34 +164,48 @@ def _refuse_tuning_seeds(suite: Suite, seeds: Sequence[int]) -> None:
 
 
 def make_plan(
-    cells: Sequence[Cell], seeds: Sequence[int], done: Mapping[str, float | None], group_size: Callable[[Cell], int]
+    cells: Sequence[Cell],
+    seeds: Sequence[int],
+    done: Mapping[str, float | None],
+    group_size: Callable[[Cell], int],
+    estimates: Estimates | None = None,
 ) -> Plan:
     """Group every cell's members into jobs and keep the jobs of which a row is missing.
+
+    Those that will take longest come first, so that none begins when the workers are about to run out of jobs.
 
     Args:
         cells: What to train.
         seeds: Root seeds; a cell has a member for each seed, and for each learning rate unless it chooses one.
         done: Skill by run id of the rows that need no run.
         group_size: Members of a cell that train as one program.
+        estimates: How long members take; None: what their work says.
 
     Raises:
         UsageError: If a seed is one that the suite tunes on.
     """
-    jobs, run_ids, num_missing = [], [], 0
+    estimates = estimates or Estimates()
+    costs: list[tuple[float, Job]] = []
+    run_ids: list[str] = []
+    num_missing = 0
     for cell in cells:
         _refuse_tuning_seeds(cell.suite, seeds)
-        members = cell.members(seeds)
-        run_ids += [cell.run_id(member) for member in members]
+        ids = {member: cell.run_id(member) for member in cell.members(seeds)}
+        run_ids += ids.values()
         size = group_size(cell)
-        ids = {member: cell.run_id(member) for member in cell.tuning_members()}
-        skills = {member: done[run_id] for member, run_id in ids.items() if run_id in done}
+        tuning_ids = {member: cell.run_id(member) for member in cell.tuning_members()}
+        skills = {member: done[run_id] for member, run_id in tuning_ids.items() if run_id in done}
         # A job a cell where a rate is chosen: it is chosen once.
-        in_job = len(members) if cell.suite.tuning is not None else size
+        in_job = len(ids) if cell.suite.tuning is not None else size
+        members = tuple(ids)
+        cost = estimates.cost(cell)
         for start in range(0, len(members), in_job):
-            of_job = tuple(members[start : start + in_job])
-            missing = tuple(member for member in of_job if cell.run_id(member) not in done)
+            of_job = members[start : start + in_job]
+            missing = tuple(member for member in of_job if ids[member] not in done)
             num_missing += len(missing)
             if missing:
-                jobs.append(Job(cell, of_job, missing, size, skills))
-    jobs.sort(key=lambda job: -job.cost)  # stable: equal costs stay in the order of the suite
-    return Plan(tuple(jobs), len(run_ids), len(run_ids) - num_missing, tuple(run_ids))
+                job = Job(cell, of_job, missing, size, skills)
+                costs.append((job.num_trained * cost, job))
+    costs.sort(key=lambda entry: -entry[0])  # stable: equal costs stay in the order of the suite
+    jobs = tuple(job for _, job in costs)
+    return Plan(jobs, len(run_ids), len(run_ids) - num_missing, tuple(run_ids), estimates)

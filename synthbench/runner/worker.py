@@ -93,11 +93,9 @@ def _execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcom
 def _train_groups(job: Job, attempt: Attempt, store: Store) -> list[Outcome]:
     """Train those groups of a job's members of which a row is missing, each on its own clock."""
     outcomes = []
-    for start in range(0, len(job.members), job.group_size):
-        group = job.members[start : start + job.group_size]
-        if any(member in job.missing for member in group):
-            begun = replace(attempt, started_at=datetime.now(UTC), began=time.monotonic())
-            outcomes += _train(job, group, begun, store)
+    for group in job.groups:
+        begun = replace(attempt, started_at=datetime.now(UTC), began=time.monotonic())
+        outcomes += _train(job, group, begun, store)
     return outcomes
 
 

@@ -3,6 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from synthbench.errors import UnknownName, UsageError
+from synthbench.results.schema import run_id
 from synthbench.runner.config import Cell
 from synthbench.runner.plan import make_cells, make_plan, select_mechanisms, select_tasks, shortened
 from synthbench.suites import load_suite
@@ -78,6 +79,14 @@ def test_what_decides_a_result_decides_the_run_id(make_cell: Callable[..., Cell]
     assert make_cell().run_id(member) == base.run_id(member)
 
 
+@pytest.mark.parametrize(("suite", "task"), [("paper", "copy"), ("core-mini", "mqar")])
+def test_a_run_id_is_the_hash_of_the_members_identity(suite: str, task: str) -> None:
+    (cell,) = make_cells(load_suite(suite), {task: {}}, {"slay": {}}, device_type="cpu", is_full=True)
+    members = [*cell.members([3]), *cell.tuning_members()]
+
+    assert [cell.run_id(member) for member in members] == [run_id(cell.member_identity(member)) for member in members]
+
+
 def test_writing_out_a_default_changes_no_run_id() -> None:
     (plain,) = cells_of({"copy": {}}, {"yat": {}})
     (explicit,) = cells_of({"copy": {"vocabulary": "32", "length": "32"}}, {"yat": {"epsilon": "0.001"}})
@@ -105,6 +114,7 @@ def test_a_plan_holds_what_is_missing_in_groups_that_do_not_depend_on_it(make_ce
         ("first_token", (4,)): [4],
     }
     assert plan.jobs[0].cell.task_name == "first_token"  # longer, so first
+    assert {(job.members[0].seed, job.num_trained) for job in plan.jobs} == {(0, 2), (2, 2), (4, 1)}
 
 
 def test_learning_rates_make_members(make_cell: Callable[..., Cell]) -> None:
