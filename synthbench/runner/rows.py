@@ -33,6 +33,9 @@ class Attempt:
     started_at: datetime
     began: float
     """``time.monotonic()`` at the start."""
+    is_deterministic: bool = False
+    is_alone: bool = True
+    """Whether no other worker uses the memory of the device."""
 
 
 @dataclass(frozen=True)
@@ -215,4 +218,5 @@ def _common(cell: Cell, members: Sequence[Member], index: int, attempt: Attempt)
         "verified_by": None,
         **software(),
         **hardware(attempt.device),
+        "deterministic": attempt.is_deterministic,
     }

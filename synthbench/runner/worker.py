@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -17,6 +18,7 @@ from synthbench.mechanisms import Mechanism
 from synthbench.results import Store
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.containment import settings_restored
+from synthbench.runner.determinism import deterministic_algorithms, is_refused
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Attempt, Failure, curve_points, failure_row, member_row
 from synthbench.runner.train import CellResult, train_cell
@@ -35,6 +37,14 @@ class Circumstances:
     """What a worker process loads before it looks for a unit."""
     violations: Mapping[str, str] = field(default_factory=dict)
     """The promise that a mechanism breaks, by name, of those that do not come with synthbench."""
+    is_deterministic: bool = False
+    """Whether nothing may be computed in a way that can give other bits the next time."""
+    is_alone: bool = True
+    """Whether no other worker uses the memory of the device at the same time."""
+
+
+class Crowded(Exception):  # noqa: N818 - not an error: the job is tried again without the others
+    """Memory ran out for a single member, while other workers had some of it."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,8 @@ def execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome
     Raises:
         StoreError: If a row cannot be written; nothing is left half done.
         ContractError: If a plugin cannot be loaded in this process.
+        UsageError: If the numbers are to be the same every time, and this process cannot promise it any more.
+        Crowded: If the memory does not suffice for a single member beside the other workers.
     """
     plugins.load(circumstances.plugins)
     with settings_restored():
@@ -69,25 +81,21 @@ def execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome
 
 
 def _execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome]:
-    started_at, began = datetime.now(UTC), time.monotonic()
-    device = torch.device(circumstances.device)
-    attempt = Attempt(
-        device=device,
-        executor=circumstances.executor,
-        number=number,
+    attempt = replace(
+        driver_attempt(circumstances, number),
         queue_s=max(0.0, time.time() - circumstances.planned_at),
-        causal_checked=False,
-        started_at=started_at,
-        began=began,
+        # A notebook may have asked for it by itself.
+        is_deterministic=circumstances.is_deterministic or torch.are_deterministic_algorithms_enabled(),
     )
     store = Store.open(circumstances.results, create=True)
     violation = circumstances.violations.get(job.cell.mechanism_name) or _causality_violation(job.cell)
     if violation is not None:
         return record_failure(job, Failure("contract", "ContractError", violation), attempt, store)
     attempt = replace(attempt, causal_checked=True)
-    if job.cell.suite.tuning is not None:
-        job = job.at_rate(_tuned_rate(job, attempt, store))
-    return _train_groups(job, attempt, store)
+    with deterministic_algorithms(attempt.device) if circumstances.is_deterministic else nullcontext():
+        if job.cell.suite.tuning is not None:
+            job = job.at_rate(_tuned_rate(job, attempt, store))
+        return _train_groups(job, attempt, store)
 
 
 def _train_groups(job: Job, attempt: Attempt, store: Store) -> list[Outcome]:
@@ -127,6 +135,8 @@ def driver_attempt(circumstances: Circumstances, number: int) -> Attempt:
         causal_checked=False,
         started_at=datetime.now(UTC),
         began=time.monotonic(),
+        is_deterministic=circumstances.is_deterministic,
+        is_alone=circumstances.is_alone,
     )
 
 
@@ -135,14 +145,18 @@ def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) 
     try:
         result = train_cell(cell, members, attempt.device)
     except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
-        status = "oom" if _is_out_of_memory(problem) else "error"
-        failure = Failure(status, type(problem).__name__, str(problem))
+        failure = Failure(_status_of(problem), type(problem).__name__, str(problem))
     else:
         return _record(job, members, result, attempt, store)
     # Out here the exception is gone, and with it the tensors that its traceback held.
-    if failure.status == "oom" and len(members) > 1:
-        half = len(members) // 2
-        return [part for group in (members[:half], members[half:]) for part in _train(job, group, attempt, store)]
+    if failure.status == "oom":
+        if attempt.device.type == "cuda":
+            torch.cuda.empty_cache()  # pieces that were cut for the larger try
+        if len(members) > 1:
+            half = len(members) // 2
+            return [part for group in (members[:half], members[half:]) for part in _train(job, group, attempt, store)]
+        if not attempt.is_alone:
+            raise Crowded(failure.message)
     return _fail(job, members, failure, attempt, store)
 
 
@@ -192,6 +206,12 @@ def _probe(unit: type[Mechanism], arguments: tuple[tuple[str, object], ...]) -> 
     except ContractError as problem:
         return str(problem)
     return None
+
+
+def _status_of(problem: BaseException) -> Literal["oom", "unsupported", "error"]:
+    if _is_out_of_memory(problem):
+        return "oom"
+    return "unsupported" if is_refused(problem) else "error"
 
 
 def _is_out_of_memory(problem: BaseException) -> bool:

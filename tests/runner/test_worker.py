@@ -1,5 +1,6 @@
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from synthbench.runner import worker
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.plan import Job
 from synthbench.runner.train import CellResult, train_cell
-from synthbench.runner.worker import Circumstances, execute
+from synthbench.runner.worker import Circumstances, Crowded, execute
 
 MEMBERS = tuple(Member(seed, 1e-3) for seed in range(3))
 
@@ -106,6 +107,44 @@ def test_out_of_memory_for_a_single_member_is_a_row(
     monkeypatch.setattr(worker, "train_cell", failing(MemoryError()))
 
     assert [outcome.status for outcome in execute(job_of(make_cell()), circumstances, 1)] == ["oom"] * 3
+
+
+def test_out_of_memory_beside_other_workers_is_no_row_yet(
+    make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "train_cell", failing(MemoryError("2 GiB more")))
+    with pytest.raises(Crowded, match="2 GiB more"):
+        execute(job_of(make_cell()), replace(circumstances, is_alone=False), 1)
+
+    assert not Store.open(circumstances.results, create=False).ids()
+
+
+def test_a_row_says_whether_only_deterministic_algorithms_were_allowed(
+    make_cell: Callable[..., Cell], circumstances: Circumstances
+) -> None:
+    for asked in (True, False):
+        execute(job_of(make_cell(length=4)), replace(circumstances, is_deterministic=asked), 1)
+
+        assert set(Store.open(circumstances.results, create=False).runs().deterministic) == {asked}
+        assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_what_has_no_deterministic_algorithm_is_unsupported_only_if_one_is_asked_for(
+    make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(cell: Cell, members: Sequence[Member], device: torch.device) -> CellResult:
+        torch.zeros(2).put_(torch.tensor([0]), torch.ones(1))  # PyTorch has no deterministic form of it
+        return train_cell(cell, members, device)
+
+    monkeypatch.setattr(worker, "train_cell", train)
+    cell = make_cell(length=4)
+
+    (asked, *_) = execute(job_of(cell), replace(circumstances, is_deterministic=True), 1)
+    (not_asked, *_) = execute(job_of(cell), circumstances, 1)
+
+    assert (asked.status, not_asked.status) == ("unsupported", "ok")
+    assert asked.message is not None
+    assert asked.message.startswith("put_ does not have a deterministic implementation")
 
 
 def test_a_mechanism_that_breaks_its_contract_is_not_trained(
