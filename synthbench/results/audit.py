@@ -140,8 +140,8 @@ def _of_outcome(row: Mapping[str, Any]) -> Iterator[str]:
     expected = skill(row["score"], row["floor"], row["ceiling"])
     if not _close(row["skill"], expected):
         yield f"skill is {row['skill']}; score, floor and ceiling make it {expected}"
-    if row["score"] is not None and row["n_eval_examples"]:
-        share = (row["n_correct"] or 0) / row["n_eval_examples"]
+    if row["score"] is not None and row["n_eval_examples"] is not None:
+        share = (row["n_correct"] or 0) / row["n_eval_examples"] if row["n_eval_examples"] else math.nan
         if not _close(row["score"], share):
             yield f"score is {row['score']}, but {row['n_correct']} of {row['n_eval_examples']} are correct: {share}"
     for name in _MEASURED:

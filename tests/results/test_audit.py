@@ -53,6 +53,7 @@ def test_an_honest_failure_has_no_fault(make_honest: MakeRow) -> None:
         ({"config_hash": "0" * 16}, "config_hash"),
         ({"score": 1.25, "n_correct": 32_000}, "score is 1.25; allowed: 0 to 1"),
         ({"score": 0.875}, "24000 of 32000 are correct"),
+        ({"n_correct": 0, "n_eval_examples": 0}, "0 of 0 are correct"),
         ({"score": float("nan")}, "score is nan"),
         ({"skill": 0.99}, "score, floor and ceiling make it"),
         ({"floor": 1.0, "ceiling": 0.5, "skill": skill(0.75, 1.0, 0.5)}, "floor 1.0 is above ceiling 0.5"),

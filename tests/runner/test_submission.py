@@ -10,9 +10,9 @@ from synthbench.errors import ContractError, StoreError, UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
 from synthbench.results.bundle import opened, pack
+from synthbench.runner import rebuild
 from synthbench.runner import run as run_module
 from synthbench.runner import submission as submission_module
-from synthbench.runner import verify as verify_module
 from synthbench.runner.run import Request, run
 from synthbench.runner.submission import receive, submit
 from synthbench.runner.verify import Sampling
@@ -57,7 +57,7 @@ def suite(monkeypatch: pytest.MonkeyPatch) -> Suite:
             "tuning": TuningSettings(seeds=(7,)),
         }
     )
-    for module in (run_module, submission_module, verify_module):
+    for module in (run_module, submission_module, rebuild):
         monkeypatch.setattr(module, "load_suite", lambda _name: small)
     return small
 

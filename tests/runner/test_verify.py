@@ -14,8 +14,10 @@ from synthbench import registry
 from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.results.schema import RUN_COLUMNS, RUNS, canonical_json, row_sha256, run_id, skill
+from synthbench.runner import agreement, rebuild
 from synthbench.runner import run as run_module
 from synthbench.runner import verify as verify_module
+from synthbench.runner.config import Cell
 from synthbench.runner.run import Request, run
 from synthbench.runner.verify import Sampling, Verification, verify
 from synthbench.suites import Suite, load_suite
@@ -193,7 +195,7 @@ def test_an_edited_curve_is_found(made: Store, tmp_path: Path) -> None:
 def test_rows_of_another_version_are_never_passed(made: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     genuine = registry.version_of
     monkeypatch.setattr(
-        verify_module,
+        rebuild,
         "version_of",
         lambda unit: "2+aaaaaaaaaaaa" if getattr(unit, "name", "") == "copy" else genuine(unit),
     )
@@ -233,7 +235,7 @@ def configured(change: Callable[[dict[str, Any]], Any]) -> Callable[[Row], Row]:
         (lambda config: config["model"].update(colour="red"), "not one of this version"),
         (lambda config: config.update(extra=1), "another configuration"),
         (lambda config: config.update(seed=-1), "greater than or equal to 0"),
-        (lambda config: config["task_args"].update(length=-4), "copy"),
+        (lambda config: config["task_args"].update(length=-4), "task_args is"),
     ],
 )
 def test_a_configuration_that_this_code_does_not_have_is_named(
@@ -244,6 +246,36 @@ def test_a_configuration_that_this_code_does_not_have_is_named(
     said = [*found.unverifiable.values(), *(fault for _, fault in found.faults)]
     assert any(reason in one for one in said), said
     assert not found.ok
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "size", "reason"),
+    [
+        ("task_args", "length", 10**9, "seq_len is 8 and 1000000000 in config_json"),
+        ("model", "model_dim", 10**6, "d_model is 64 and 1000000 in config_json"),
+        ("training", "batch_size", 10**9, "batch_size is 16 and 1000000000 in config_json"),
+        ("evaluation", "curve_sequences", 10**9, "evaluates with 1000000000 as n_eval"),
+        ("evaluation", "stretches", [10**9], "evaluates with 8000000000 as seq_len"),
+    ],
+)
+def test_a_size_that_only_the_configuration_says_is_never_computed_with(
+    altered: Callable[..., Store],
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+    name: str,
+    size: object,
+    reason: str,
+) -> None:
+    def compute(cell: Cell, *_: object) -> Row:
+        assert cell.length == 8
+        assert cell.suite.model.model_dim == 64
+        return {"config_json": ""}
+
+    monkeypatch.setattr(rebuild, "failure_row", compute)
+    store = altered(configured(lambda config: config[part].update({name: size})))
+    found = verify(store, Sampling(fraction=0.01, device="cpu"))
+
+    assert any(reason in fault for _, fault in found.faults), found.faults
 
 
 def test_a_shortened_run_that_calls_itself_full_is_found(altered: Callable[..., Store]) -> None:
@@ -260,7 +292,7 @@ def test_what_runs_again_is_the_configuration_and_not_the_suites_file(
     def gone(_name: str) -> Suite:
         raise UsageError("the file is gone")
 
-    monkeypatch.setattr(verify_module, "load_suite", gone)
+    monkeypatch.setattr(rebuild, "load_suite", gone)
     monkeypatch.setattr(run_module, "load_suite", gone)
 
     assert verify(made, dataclasses.replace(ALL, limit=1)).ok
@@ -311,7 +343,7 @@ def test_the_pool_runs_tuning_rows_too(tuned: Store, monkeypatch: pytest.MonkeyP
 
 def judged(made: Store, **again: Any) -> tuple[str, str]:
     row = made.table().to_pylist()[0]
-    return verify_module._judged(row, {**row, **again}, (None, None), tolerance=0.02)
+    return agreement.judged(row, {**row, **again}, (None, None), tolerance=0.02)
 
 
 def test_verdicts_where_the_device_is_another(made: Store) -> None:
@@ -332,16 +364,16 @@ def test_a_cell_that_scatters_much_confirms_nothing_from_afar(made: Store) -> No
     row = made.table().to_pylist()[0]
     again = {**row, "device_name": "another processor", "score": row["score"] + 0.2}
 
-    assert verify_module._judged(row, again, (None, None), tolerance=0.5)[0] == "undecided"
+    assert agreement.judged(row, again, (None, None), tolerance=0.5)[0] == "undecided"
 
 
 def test_the_tolerance_follows_the_test_set_and_the_seeds(made: Store) -> None:
     row = made.table().to_pylist()[0]
     small, large = ({**row, "score": 0.5, "n_eval_examples": count} for count in (100, 10_000))
 
-    assert verify_module._tolerance(small, 0.0) == pytest.approx(10 * verify_module._tolerance(large, 0.0))
-    assert verify_module._tolerance(large, 0.1) == pytest.approx(0.3)
-    assert verify_module._tolerance({**row, "score": 1.0}, 0.0) > 0
+    assert agreement.tolerance_of(small, 0.0) == pytest.approx(10 * agreement.tolerance_of(large, 0.0))
+    assert agreement.tolerance_of(large, 0.1) == pytest.approx(0.3)
+    assert agreement.tolerance_of({**row, "score": 1.0}, 0.0) > 0
 
 
 @pytest.mark.parametrize("fraction", [0.0, -0.1, 1.5, float("nan")])
@@ -352,6 +384,6 @@ def test_a_fraction_that_is_none_is_refused(fraction: float) -> None:
 
 def test_the_lists_of_columns_name_columns() -> None:
     names = {column.name for column in RUN_COLUMNS}
-    listed = {*verify_module.CIRCUMSTANCES, *verify_module.RESULTS, *verify_module.SAME_NUMBERS}
+    listed = {*rebuild.CIRCUMSTANCES, *agreement.RESULTS, *agreement.SAME_NUMBERS}
 
     assert listed <= names

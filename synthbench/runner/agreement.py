@@ -1,0 +1,126 @@
+"""Whether a run that was made again came out the same, and how near it has to be where not every bit can agree."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from synthbench.results import Store
+
+Row = Mapping[str, Any]
+Points = list[tuple[Any, ...]]
+"""A learning curve."""
+
+STANDARD_ERRORS = 4.0
+"""How far a score may be off elsewhere, in standard errors of a difference of two scores on test sets of this size."""
+SEED_DEVIATIONS = 3.0
+"""The same in standard deviations over the seeds of the row's cell; whichever is more is allowed.
+
+Measured with every gradient of every step off by 3e-7 of itself, a few units in the last place, as on another device:
+most trainings of the paper suite end with the very same score, and those that follow another path end up to 2.7
+deviations away, three seeds giving the deviation. In standard errors of the test set the same are up to 72 away.
+"""
+LARGEST_TOLERANCE = 0.1
+"""Where a re-run elsewhere is further off than this it confirms nothing, however much the seeds of a cell scatter."""
+
+SAME_NUMBERS = (
+    *("device_type", "device_name", "num_threads", "dtype", "amp", "compiled", "tf32", "deterministic"),
+    *("synthbench_version", "torch", "numpy", "cuda", "ensemble_size", "ensemble_index"),
+)
+"""Columns that, where they are equal on a CPU, make a re-run equal to the last bit."""
+
+RESULTS = (
+    *("status", "error_type", "member_strategy", "n_params", "n_params_mixer", "state_size", "n_train", "score"),
+    *("skill", "score_ood", "n_eval_examples", "n_correct", "train_loss", "eval_loss", "best_eval_loss"),
+    *("steps", "steps_to_threshold", "lr_first", "lr_last"),
+)
+"""Columns that a training decides; beside them the metrics and the learning curve."""
+
+ADDED_LATER = ("lr_first", "lr_last")
+"""Those of them that are null in rows that were written before there were such columns."""
+
+EVERYWHERE = ("status", "n_params", "n_params_mixer", "state_size", "n_eval_examples")
+"""Those of them that are equal on every device."""
+
+Verdict = Literal["bitwise", "tolerance", "undecided", "differs", "not run"]
+"""``undecided``: on another device or with other versions, and the seeds of its cell scatter too much to tell."""
+
+
+def curves_of(store: Store, run_ids: Iterable[str]) -> dict[str, Points]:
+    """The points of each run, without the seconds."""
+    frame = store.curves(run_ids)
+    return {
+        str(name): list(points[["step", "split", "metric", "value", "tokens"]].itertuples(index=False, name=None))
+        for name, points in frame.groupby("run_id", sort=False)
+    }
+
+
+def tolerance_of(row: Row, deviation: float) -> float:
+    """How far a score may be off on another device or with other versions; a fraction like the score.
+
+    Other rounding sends a training along another path, and a path is a draw from what the seeds draw from. So the
+    re-run may be off by what two seeds of the cell differ by, and by what two test sets of this size differ by.
+    """
+    if row["score"] is None:
+        return 0.0
+    # A score of exactly 0 or 1 has an error too: that of one target more or less.
+    count = row["n_eval_examples"]
+    share = min(max(row["score"], 1 / count), 1 - 1 / count) if count > 1 else 0.5
+    standard_error = math.sqrt(2 * share * (1 - share) / count)
+    return max(STANDARD_ERRORS * standard_error, SEED_DEVIATIONS * deviation)
+
+
+def judged(
+    row: Row, again: Row | None, curves: tuple[Points | None, Points | None], tolerance: float
+) -> tuple[Verdict, str]:
+    """What became of a row, and in what it is the same or not."""
+    if again is None:
+        return "not run", "it made no row"
+    if limited := [one["status"] for one in (row, again) if one["status"] in ("timeout", "oom")]:
+        return "not run", f"{limited[0]}: a limit of one machine says nothing of another"
+    changed = _changed(row, again)
+    curve, curve_again = curves
+    if curve is not None and not _equal_points(curve, curve_again or []):
+        changed.append("curve")
+    if not changed:
+        without = "" if curve is not None or row["curve_sha256"] is None else "; its learning curve is not here"
+        return "bitwise", f"every number{without}"
+    other = [name for name in SAME_NUMBERS if row[name] != again[name]]
+    if not other and (again["device_type"] == "cpu" or again["deterministic"]):
+        return "differs", f"same device and versions, other {', '.join(changed)}"
+    return _judged_elsewhere(row, again, changed, f"other {', '.join(other) or 'order of sums'}", tolerance)
+
+
+def _judged_elsewhere(row: Row, again: Row, changed: list[str], reason: str, tolerance: float) -> tuple[Verdict, str]:
+    """The same where not every bit can be expected to agree, for a reason."""
+    if certain := [name for name in changed if name in EVERYWHERE]:
+        return "differs", ", ".join(f"{name} is {row[name]} and now {again[name]}" for name in certain)
+    distance = 0.0 if row["score"] is None else abs(row["score"] - again["score"])
+    if distance > tolerance:
+        return "differs", f"{reason}, which explains {tolerance:.4f}"
+    return "tolerance" if distance <= LARGEST_TOLERANCE else "undecided", reason
+
+
+def _changed(row: Row, again: Row) -> list[str]:
+    """Columns of results that are not the same."""
+    changed = [
+        name
+        for name in (*RESULTS, "lr")  # chosen in training where the suite tunes
+        if not (row[name] is None and name in ADDED_LATER) and not equal(row[name], again[name])
+    ]
+    metrics, metrics_again = json.loads(row["metrics"]), json.loads(again["metrics"])
+    changed += [f"metrics.{name}" for name, value in metrics.items() if not equal(value, metrics_again.get(name))]
+    return changed
+
+
+def equal(one: Any, other: Any, tolerance: float = 0.0) -> bool:
+    """Equality in which NaN equals NaN."""
+    if isinstance(one, float) and isinstance(other, int | float):
+        return (math.isnan(one) and math.isnan(other)) or abs(one - other) <= tolerance or one == other
+    return bool(one == other)
+
+
+def _equal_points(one: Points, other: Points) -> bool:
+    return len(one) == len(other) and all(
+        equal(a, b) for first, second in zip(one, other, strict=True) for a, b in zip(first, second, strict=True)
+    )
