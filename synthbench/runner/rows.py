@@ -63,6 +63,7 @@ def member_row(
         "error_type": None if score else "Diverged",
         "error_message": None if score else f"the loss was not finite at step {member.diverged_at}",
         "member_strategy": result.strategy,
+        "compiled": result.is_captured,
         "n_params": result.num_parameters,
         "n_params_mixer": result.num_parameters_mixer,
         "state_size": result.state_elements,

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 
@@ -13,6 +13,9 @@ from synthbench.suites.config import TrainingSettings
 
 class Schedule(ABC):
     """Called before every step."""
+
+    keeps_program: ClassVar[bool] = True
+    """Whether only numbers in tensors change from step to step, so that a step can be recorded and replayed."""
 
     @abstractmethod
     def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> float:
@@ -68,6 +71,8 @@ class GeometricCurriculum(Schedule):
     that tenth in the third and anneals it to 0 in the fourth. Its Riemannian optimiser is not needed: hyperbolic points
     are images of Euclidean parameters under the exponential map.
     """
+
+    keeps_program = False
 
     PHASES = (Phase(1.0, 1.0), Phase(0.1, 0.1), Phase(0.1, 0.1), Phase(0.1, 0.0))
 

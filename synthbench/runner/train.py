@@ -1,6 +1,7 @@
 """Trains all members of a cell as one program."""
 
 import math
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,10 +12,11 @@ import torch
 
 from synthbench.layers import Mixer
 from synthbench.mechanisms import Mechanism, num_parameters
+from synthbench.runner.capture import CapturedStep
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.ensemble import SequenceModel, Strategy, inherit, stack_models, strategy_of
 from synthbench.runner.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
-from synthbench.runner.optimiser import MemberAdamW, make_optimiser
+from synthbench.runner.optimiser import MemberAdamW, advance, make_optimiser, update
 from synthbench.runner.schedule import make_schedule
 from synthbench.runner.seeding import Split, init_generator
 from synthbench.runner.stream import DeviceBlock, device_blocks, in_pieces
@@ -69,6 +71,8 @@ class CellResult:
     num_parameters: int
     num_parameters_mixer: int
     state_elements: int
+    is_captured: bool = False
+    """Whether steps were replayed from a CUDA graph."""
     steps: int = 0
     train_s: float = 0.0
     eval_s: float = 0.0
@@ -84,8 +88,18 @@ def build_models(cell: Cell, members: Sequence[Member], factor: int = 1) -> list
 class Trainer:
     """The program of one cell: model, optimiser and streams of all its members."""
 
-    def __init__(self, cell: Cell, members: Sequence[Member], device: torch.device) -> None:
-        """Build the members' models and stack them."""
+    def __init__(
+        self, cell: Cell, members: Sequence[Member], device: torch.device, *, is_captured: bool = True
+    ) -> None:
+        """Build the members' models and stack them.
+
+        Args:
+            cell: What to train.
+            members: Each with a learning rate.
+            device: Where.
+            is_captured: Whether a CUDA device may replay steps from a graph. It does not where a curriculum changes
+                what is computed, or ``SYNTHBENCH_GRAPHS=off`` is in the environment.
+        """
         self.cell, self.members, self.device = cell, list(members), device
         models = build_models(cell, members)
         self.num_parameters = num_parameters(models[0])
@@ -95,8 +109,17 @@ class Trainer:
         self.strategy = strategy_of(cell.mechanism, cell.mechanism_fields())
         self.model = stack_models(models, self.strategy).to(device)
         self.rates = [member.learning_rate for member in members if member.learning_rate is not None]
-        self.optimiser = make_optimiser(self.model.parameters(), self.rates, cell.suite.training)
         self.schedule = make_schedule(cell.suite.training)
+        is_captured = (
+            is_captured
+            and device.type == "cuda"
+            and self.schedule.keeps_program
+            and os.environ.get("SYNTHBENCH_GRAPHS") != "off"
+        )
+        self.optimiser = make_optimiser(
+            self.model.parameters(), self.rates, cell.suite.training, is_capturable=is_captured
+        )
+        self.captured = CapturedStep(self._step, device) if is_captured else None
 
     def step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
         """One gradient step of every member; returns their losses [members], in nats.
@@ -104,6 +127,12 @@ class Trainer:
         The losses are summed, so no gradient crosses from one member to another and one that diverges harms none. The
         gradient is that of the whole batch, summed over the pieces in which it passes through the model.
         """
+        advance(self.optimiser)
+        take = self.captured or self._step
+        return take(inputs, targets, columns)
+
+    def _step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """What of a step is done on the device."""
         num_scored = (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
         total = torch.zeros(len(targets), device=targets.device)
         self.optimiser.zero_grad()
@@ -111,7 +140,7 @@ class Trainer:
             losses = summed_losses(self.model(piece, columns), labels) / num_scored
             torch.autograd.backward(losses.sum())
             total += losses.detach()
-        self.optimiser.step()
+        update(self.optimiser)
         return total
 
     def stretched(self, factor: int) -> SequenceModel:
@@ -138,6 +167,7 @@ def train_cell(cell: Cell, members: Sequence[Member], device: torch.device) -> C
         state_elements=trainer.state_elements,
     )
     _train(trainer, result)
+    result.is_captured = trainer.captured is not None and trainer.captured.is_replaying
     if members[0].is_tuning:
         _validate(result)
     else:

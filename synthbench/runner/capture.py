@@ -1,0 +1,105 @@
+"""Training steps as CUDA graphs: recorded once for every shape of batch, then replayed as one launch.
+
+A step of a small model is hundreds of launches of a few microseconds of work each. A graph replays them all at once, on
+tensors that keep their place: batches are copied into the ones that were recorded, and what else changes from step to
+step lies in tensors that are written in place.
+"""
+
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Step = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""From inputs, targets and columns of a batch to the losses of the members."""
+
+WARM_UP_STEPS = 3
+"""Steps of a shape that are taken as they are: they compile kernels and allocate what stays."""
+MAX_GRAPHS = 8
+"""Shapes that are recorded; batches of further ones are computed as they are."""
+
+Shapes = tuple[torch.Size, ...]
+
+
+@dataclass(frozen=True)
+class _Recording:
+    graph: torch.cuda.CUDAGraph
+    batch: tuple[Tensor, ...]
+    losses: Tensor
+
+    def replay(self, batch: tuple[Tensor, ...]) -> Tensor:
+        for place, values in zip(self.batch, batch, strict=True):
+            place.copy_(values)
+        self.graph.replay()
+        return self.losses.clone()
+
+
+class CapturedStep:
+    """A step that is replayed where it can be; every call is one step, whichever way it is taken.
+
+    The step must do the same whenever shapes are the same, on the device alone.
+    """
+
+    def __init__(self, step: Step, device: torch.device) -> None:
+        """Record nothing yet."""
+        self.failure: str | None = None
+        """Why nothing is recorded any more; None if nothing failed."""
+        self._step = step
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._num_warmed: Counter[Shapes] = Counter()
+        self._recordings: dict[Shapes, _Recording] = {}
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether any shape was recorded."""
+        return bool(self._recordings)
+
+    def __call__(self, inputs: Tensor, targets: Tensor, columns: Tensor) -> Tensor:
+        """Take the step."""
+        batch = inputs, targets, columns
+        shapes = tuple(x.shape for x in batch)
+        if shapes not in self._recordings and not self._is_recorded_now(shapes, batch):
+            self._num_warmed[shapes] += 1
+            return self._beside(batch)
+        return self._recordings[shapes].replay(batch)
+
+    def _is_recorded_now(self, shapes: Shapes, batch: tuple[Tensor, ...]) -> bool:
+        is_warm = self._num_warmed[shapes] >= WARM_UP_STEPS
+        if not is_warm or self.failure is not None or len(self._recordings) == MAX_GRAPHS:
+            return False
+        try:
+            self._recordings[shapes] = self._record(batch)
+        except RuntimeError as problem:
+            # Where the step itself failed, the end of the capture fails after it.
+            cause = problem.__context__ or problem
+            self.failure = f"{type(cause).__name__}: {str(cause).partition(chr(10))[0]}"
+            warnings.warn(f"steps are not replayed from a CUDA graph: {self.failure}", RuntimeWarning, stacklevel=4)
+            return False
+        return True
+
+    def _record(self, batch: tuple[Tensor, ...]) -> _Recording:
+        """Record the step; nothing is computed yet."""
+        places = tuple(x.clone() for x in batch)
+        graph = torch.cuda.CUDAGraph()
+        # The outer context gives the stream back even if the end of the capture fails. Other threads, which move the
+        # next batches, go on meanwhile.
+        with (
+            torch.cuda.device(self._device),
+            torch.cuda.stream(self._stream),
+            torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"),
+        ):
+            losses = self._step(*places)
+        return _Recording(graph, places, losses)
+
+    def _beside(self, batch: tuple[Tensor, ...]) -> Tensor:
+        """Take the step as it is, on the stream that captures."""
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            losses = self._step(*batch)
+        current.wait_stream(self._stream)
+        return losses
