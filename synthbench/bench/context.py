@@ -1,62 +1,87 @@
 """The longest sequence that fits into so much memory, found by trying and not by a formula."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
 from synthbench.bench.instruments import Call, one_thread, peak_bytes, seconds, unless_out_of_memory
-from synthbench.bench.scaling import DIRECTIONS, Setting, built, call_of, dtype_of, forms_of
-from synthbench.runner.environment import resolve_device
+from synthbench.bench.rows import Row, Table
+from synthbench.bench.scaling import DIRECTIONS, Form, Setting, built, call_of, dtype_of
+from synthbench.knobs import coerce, term_of
+from synthbench.mechanisms import MECHANISMS
+from synthbench.registry import version_of
 
 SHORTEST = 128
 
+IDENTITY = ("mechanism", "direction", "gigabytes", "batch_size", "dtype", "tried_to", "max_seconds")
+"""What tells rows of one device apart."""
+
+SHOWN = (
+    *("mechanism", "direction", "gigabytes", "batch_size", "dtype"),
+    *("length", "peak_bytes", "seconds", "ended"),
+)
+"""What of a row is printed."""
+
 
 def measure(
-    mechanisms: Mapping[str, Mapping[str, str]],
+    mechanisms: Mapping[str, Mapping[str, Any]],
+    table: Table,
     *,
     gigabytes: float,
     longest: int,
     max_seconds: float,
     batch_size: int,
-    device: str,
     dtype: str,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """The longest length of every mechanism as a layer, in both directions, to within a 16th.
+
+    A row that the table has, of the same version of the mechanism, is not measured again.
 
     Args:
         mechanisms: Arguments by name.
+        table: Takes the rows; its device is the one that is measured.
         gigabytes: What tensors may hold beyond parameters and inputs, in GiB.
         longest: No length beyond it is tried.
         max_seconds: A length at which one call takes longer is not exceeded.
         batch_size: Sequences a call.
-        device: Where.
         dtype: Type of number.
 
     Raises:
         UnknownName: If a mechanism or an argument does not exist.
-        UsageError: If the device or the type is not allowed.
+        UsageError: If the type is not allowed.
+        StoreError: If the table cannot be written.
     """
-    target, kind = resolve_device(device), dtype_of(dtype)
+    device, kind = table.device, dtype_of(dtype)
     with one_thread():
-        for name in mechanisms:
+        for name, arguments in mechanisms.items():
+            unit = MECHANISMS[name]
             for direction in DIRECTIONS:
-
-                def attempt(length: int, direction: str = direction, name: str = name) -> Call:
-                    setting = Setting(direction, length, batch_size, target, kind)
-                    layer, *_ = forms_of(built(name, mechanisms[name], setting))
-                    return call_of(layer, setting)
-
-                yield {
+                about = {
                     "bench": "context",
-                    "mechanism": name,
+                    "mechanism": term_of(unit, coerce("mechanism", unit, dict(arguments))),
+                    "mech_version": version_of(unit),
                     "direction": direction,
                     "gigabytes": gigabytes,
                     "batch_size": batch_size,
                     "dtype": dtype,
-                    **_longest(attempt, target, int(gigabytes * 2**30), longest, max_seconds),
+                    "tried_to": longest,
+                    "max_seconds": max_seconds,
                 }
+                known = table.find(about)
+                if known is None or known["mech_version"] != about["mech_version"]:
+                    first = Setting(direction, SHORTEST, batch_size, device, kind)
+                    attempt = partial(_attempt, name, arguments, first)
+                    row = {**about, **_longest(attempt, device, int(gigabytes * 2**30), longest, max_seconds)}
+                    table.add(row)
+                    yield row
+
+
+def _attempt(name: str, arguments: Mapping[str, Any], setting: Setting, length: int) -> Call:
+    setting = replace(setting, length=length)
+    return call_of(Form("layer", "layer", built(name, arguments, setting).forward), setting)
 
 
 def _longest(

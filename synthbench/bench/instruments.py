@@ -14,9 +14,9 @@ from torch.profiler import ProfilerActivity, profile
 Call = Callable[[], object]
 T = TypeVar("T")
 
-SQUARE = 1024
+SQUARE = {"cpu": 1024, "cuda": 8192}
 """Side of the matrices whose product shows what the device can multiply."""
-COPIED = 2**25
+COPIED = {"cpu": 2**25, "cuda": 2**28}
 """Numbers whose copy shows what it can move: more than any cache holds."""
 
 
@@ -95,13 +95,14 @@ class Roof:
 
 def roof_of(device: torch.device, dtype: torch.dtype, num_repeats: int = 5) -> Roof:
     """The roof of a device for a type of number."""
-    square = torch.randn(SQUARE, SQUARE).to(device, dtype)
-    numbers = torch.zeros(COPIED, device=device, dtype=dtype)
+    side, count = SQUARE[device.type], COPIED[device.type]
+    square = torch.randn(side, side).to(device, dtype)
+    numbers = torch.zeros(count, device=device, dtype=dtype)
     copy = torch.empty_like(numbers)
     taken = interleaved({"multiply": lambda: square @ square, "move": lambda: copy.copy_(numbers)}, num_repeats, device)
     return Roof(
-        flops_per_s=2 * SQUARE**3 / median(taken["multiply"]),
-        bytes_per_s=2 * COPIED * numbers.element_size() / median(taken["move"]),
+        flops_per_s=2 * side**3 / median(taken["multiply"]),
+        bytes_per_s=2 * count * numbers.element_size() / median(taken["move"]),
     )
 
 

@@ -1,38 +1,111 @@
 """Rows of measurements: Parquet tables of their own, since nothing in them was trained."""
 
+import os
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 from synthbench.errors import StoreError
 from synthbench.runner.environment import hardware, software
 
+Row = Mapping[str, Any]
 
-def save(rows: Sequence[Mapping[str, Any]], file: Path, device: torch.device) -> None:
-    """Write rows with what they were measured on; what the file held before is replaced.
+SAVE_EVERY_S = 2.0
+"""Rows that were measured within so many seconds may be lost when a process is killed."""
 
-    Raises:
-        StoreError: If the file cannot be written.
+
+class Table:
+    """Rows of one kind, known by their identity, with what they were measured on; a new row replaces an equal one.
+
+    With a file they outlast the process: what it holds is there from the beginning, and what is added is written soon,
+    at the latest when the ``with`` block ends.
     """
-    about = {**hardware(device), **software(), "measured_at": datetime.now(UTC).isoformat(timespec="seconds")}
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pd.DataFrame([{**row, **about} for row in rows]).to_parquet(file, compression="zstd", index=False)
-    except OSError as problem:
-        raise StoreError(f"rows cannot be written to {str(file)!r}: {problem}") from None
+
+    def __init__(self, identity: Sequence[str], device: torch.device, file: Path | None = None) -> None:
+        """Read the file, if there is one.
+
+        Raises:
+            StoreError: If it is not Parquet, or has no columns of that identity.
+        """
+        self.identity = (*identity, "device_name")
+        self.device = device
+        self.file = file
+        self._rows = {self._key(row): row for row in (load(file) if file is not None and file.exists() else [])}
+        self._saved_at = 0.0
+        self._is_saved = True
+
+    # Not `Self`, which beartype cannot check under jaxtyping's import hook.
+    def __enter__(self) -> "Table":  # noqa: PYI034
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _problem: BaseException | None, _where: TracebackType | None
+    ) -> None:
+        self.save()
+
+    @property
+    def rows(self) -> list[Row]:
+        """What was measured on this device, the oldest row first."""
+        own = hardware(self.device)["device_name"]
+        return [row for row in self._rows.values() if row["device_name"] == own]
+
+    def find(self, row: Row) -> Row | None:
+        """The row with the identity of this one, measured on this device."""
+        return self._rows.get(self._key({**row, **hardware(self.device)}))
+
+    def add(self, row: Row) -> None:
+        """Take in a row that was measured just now.
+
+        Raises:
+            StoreError: If the file cannot be written.
+        """
+        measured_at = datetime.now(UTC).isoformat(timespec="seconds")
+        whole = {**row, **hardware(self.device), **software(), "measured_at": measured_at}
+        self._rows[self._key(whole)] = whole
+        self._is_saved = False
+        if time.monotonic() - self._saved_at > SAVE_EVERY_S:
+            self.save()
+
+    def save(self) -> None:
+        """Write the file, if there is one and anything was added.
+
+        Raises:
+            StoreError: If it cannot be written; what it held before is still there.
+        """
+        if self.file is None or self._is_saved:
+            return
+        draft = self.file.with_name(f"{self.file.name}.{os.getpid()}.tmp")
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            pd.DataFrame(list(self._rows.values())).to_parquet(draft, compression="zstd", index=False)
+            draft.replace(self.file)
+        except OSError as problem:
+            raise StoreError(f"rows cannot be written to {str(self.file)!r}: {problem}") from None
+        self._saved_at, self._is_saved = time.monotonic(), True
+
+    def _key(self, row: Row) -> tuple[Any, ...]:
+        try:
+            return tuple(row[name] for name in self.identity)
+        except KeyError as missing:
+            raise StoreError(f"{str(self.file)!r} has rows without {missing}: not those of this bench") from None
 
 
-def load(file: Path) -> pd.DataFrame:
-    """Rows that :func:`save` wrote.
+def load(file: Path) -> list[Row]:
+    """The rows of a file, in the order in which they were first measured; what is missing is None.
 
     Raises:
         StoreError: If there is no such file, or it is not Parquet.
     """
     try:
-        return pd.read_parquet(file)
-    except (OSError, ValueError) as problem:
+        rows: list[Row] = pq.read_table(file).to_pylist()
+    except (OSError, pa.ArrowException) as problem:
         raise StoreError(f"{str(file)!r} cannot be read: {problem}") from None
+    return rows

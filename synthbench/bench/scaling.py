@@ -1,12 +1,29 @@
 """What attention costs as sequences grow: time, memory, and how near it comes to the floor of its arithmetic.
 
-A *core* form goes from q, k, v to the outputs of the heads; *layer* is the whole mechanism with its projections, in the
-form that it chooses itself. Time is the median of repeats in which all forms of a length take turns. Memory is the peak
-of what tensors held beyond the inputs.
+``layer`` is the whole mechanism with its projections, ``attend`` what it does between them from q, k, v to the outputs
+of the heads, both in the form that it chooses itself. The other forms compute the same as ``attend``:
+
+===============  =====================================================================================================
+form             of features
+===============  =====================================================================================================
+``gram``         naive: the masked matrix of kernel values
+``recurrent``    one token at a time, as a decoder goes
+``chunked``      linear in the length, features of all tokens in memory
+``streamed``     the same with features made block by block, and again in the backward pass
+``kernel``       Triton, on a GPU
+``published``    as the papers' code has it: prefix sums, or a loop over nodes and chunks
+===============  =====================================================================================================
+
+Of scores there are ``dense``, ``blocked`` and ``kernel``. Time is the median of repeats in which all forms of a length
+take turns. Memory is the peak of what tensors held beyond the inputs. The floor is what the form's arithmetic, or its
+inputs and outputs, would take at the rates that the device reaches in a large product and a large copy; Triton's
+arithmetic is not counted, so a kernel is taken to do that of the PyTorch form in its place.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -26,18 +43,24 @@ from synthbench.bench.instruments import (
     unless_out_of_memory,
 )
 from synthbench.bench.published import published
-from synthbench.errors import UsageError
+from synthbench.bench.rows import Row, Table
+from synthbench.errors import UnknownName, UsageError
+from synthbench.knobs import coerce, term_of
 from synthbench.mechanisms import MECHANISMS, _linear, _scores, _streaming
-from synthbench.mechanisms.base import FeatureAttention, Mechanism, ScoreAttention
-from synthbench.runner.environment import resolve_device
+from synthbench.mechanisms.base import Attention, FeatureAttention, Mechanism, ScoreAttention
+from synthbench.registry import version_of
 
 MODEL_DIM, NUM_HEADS = 256, 8
 
 DIRECTIONS = ("forward", "forward+backward")
+FORMS = ("layer", "attend", "gram", "recurrent", "chunked", "streamed", "dense", "blocked", "kernel", "published")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 FITTED_SPAN = 16
 """Exponents are fitted over the lengths from the longest down to this part of it."""
+
+IDENTITY = ("mechanism", "form", "direction", "length", "batch_size", "dtype")
+"""What tells rows of one device apart."""
 
 Takes = Literal["layer", "heads"]
 
@@ -60,6 +83,8 @@ class Form:
     takes: Takes
     """Whether it is called with the tokens [batch, length, width], or with q, k and v of all heads."""
     call: Callable[..., Tensor]
+    counted: Callable[..., Tensor] | None = None
+    """What does the same arithmetic by PyTorch's operations, which can be counted."""
 
 
 @dataclass(frozen=True)
@@ -74,34 +99,54 @@ class Setting:
 
 
 def measure(
-    mechanisms: Mapping[str, Mapping[str, str]],
+    mechanisms: Mapping[str, Mapping[str, Any]],
     lengths: Sequence[int],
+    table: Table,
     *,
+    forms: Sequence[str] = FORMS,
     batch_size: int,
     num_repeats: int,
-    device: str,
     dtype: str,
     limits: Limits,
-) -> Iterator[dict[str, Any]]:
-    """Rows for every mechanism, form, direction and length, as they are measured.
+) -> Iterator[Row]:
+    """Rows for every mechanism, form, direction and length, as they are measured; what the table has is not measured.
 
-    A form that would exceed a limit, as it grew so far, has a row that says so and none at longer lengths.
+    A form that would exceed a limit, as it grew so far, has a row that says so and none at longer lengths. A row of an
+    older version of a mechanism is measured again.
+
+    Args:
+        mechanisms: Arguments by name.
+        lengths: In any order.
+        table: Takes the rows; its device is the one that is measured.
+        forms: Those to measure, of those that a mechanism has.
+        batch_size: Sequences a call.
+        num_repeats: Timings; the median counts.
+        dtype: Type of number.
+        limits: Beyond what a form is not measured.
 
     Raises:
-        UnknownName: If a mechanism or an argument does not exist.
-        UsageError: If the device or the type is not allowed.
+        UnknownName: If a mechanism, an argument or a form does not exist.
+        UsageError: If the type is not allowed.
+        StoreError: If the table cannot be written.
     """
-    target, kind = resolve_device(device), dtype_of(dtype)
+    for form in forms:
+        if form not in FORMS:
+            raise UnknownName("form", form, FORMS)
+    kind = dtype_of(dtype)
     with one_thread():
-        roof = roof_of(target, kind)
+        roof = roof_of(table.device, kind)
         for name, arguments in mechanisms.items():
+            term = term_of(MECHANISMS[name], coerce("mechanism", MECHANISMS[name], dict(arguments)))
             for direction in DIRECTIONS:
-                excluded: dict[str, str] = {}
+                course = _Course(table, limits)
                 for length in sorted(lengths):
-                    setting = Setting(direction, length, batch_size, target, kind)
-                    forms = forms_of(built(name, arguments, setting))
-                    for row in _rows(forms, setting, num_repeats, limits, roof, excluded):
-                        yield {"bench": "scaling", "mechanism": name, **row}
+                    setting = Setting(direction, length, batch_size, table.device, kind)
+                    unit = built(name, arguments, setting)
+                    found = [form for form in forms_of(unit, setting) if form.name in forms]
+                    about = {"bench": "scaling", "mechanism": term, "mech_version": version_of(type(unit))}
+                    for row in _rows(found, setting, num_repeats, roof, about, course):
+                        table.add(row)
+                        yield row
 
 
 def dtype_of(name: str) -> torch.dtype:
@@ -116,13 +161,17 @@ def dtype_of(name: str) -> torch.dtype:
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For every mechanism, form and direction the longest length, its cost, and the exponents of time and memory."""
+    """For every mechanism, form and direction the longest length, its cost, and the exponents of time and memory.
+
+    Rows are of one device, batch size and type of number.
+    """
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["mechanism"], row["form"], row["direction"]), []).append(row)
     facts = []
     for (mechanism, form, direction), group in groups.items():
-        measured = [row for row in group if row["status"] == "ok"]
+        by_length = sorted(group, key=lambda row: row["length"])
+        measured = [row for row in by_length if row["status"] == "ok"]
         if not measured:
             continue
         longest = measured[-1]
@@ -139,15 +188,18 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "roofline_share": longest["roofline_share"],
                 "time_exponent": _fitted(fitted, "median_ms"),
                 "memory_exponent": _fitted(fitted, "peak_bytes"),
-                "ended": group[-1]["status"],
+                "ended": by_length[-1]["status"],
             }
         )
     return facts
 
 
-def forms_of(unit: Mechanism) -> list[Form]:
-    """The forms of a mechanism; those of its heads all compute the same."""
+def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:
+    """The forms of a mechanism that the device of the setting can run; those of its heads all compute the same."""
     forms = [Form("layer", "layer", unit.forward)]
+    if not isinstance(unit, Attention):
+        return forms
+    forms.append(Form("attend", "heads", unit.attend))
     if isinstance(unit, FeatureAttention):
         guard: dict[str, Any] = {"guard": unit.guard, "delta": unit.delta}
 
@@ -156,6 +208,7 @@ def forms_of(unit: Mechanism) -> list[Form]:
 
         forms += [
             Form("gram", "heads", partial(by_factors, _linear.gram)),
+            Form("recurrent", "heads", partial(by_factors, _linear.recurrent)),
             Form("chunked", "heads", partial(by_factors, _linear.chunked)),
             Form("streamed", "heads", partial(_streaming.streamed, unit.factors, **guard)),
             Form("published", "heads", partial(published, unit)),
@@ -165,53 +218,94 @@ def forms_of(unit: Mechanism) -> list[Form]:
             Form(name, "heads", partial(form, unit.scores, unit.normaliser, power=unit.softermax_power))
             for name, form in (("dense", _scores.dense), ("blocked", _scores.blocked))
         ]
+    if isinstance(unit, FeatureAttention | ScoreAttention):
+        sample = torch.zeros(1, NUM_HEADS, 1, unit.head_dim, device=setting.device, dtype=setting.dtype)
+        kernel = unit.gpu_kernel(sample, sample, sample)
+        if kernel is not None:
+            by_torch = next(form.call for form in forms if form.name in {"streamed", "blocked"})
+            forms.append(Form("kernel", "heads", kernel, counted=by_torch))
     return forms
 
 
 def built(name: str, arguments: Mapping[str, Any], setting: Setting) -> Mechanism:
     """A mechanism of the measured width, for sequences of the setting's length."""
-    generator = torch.Generator().manual_seed(0)
-    unit = MECHANISMS[name](
-        model_dim=MODEL_DIM, num_heads=NUM_HEADS, max_length=setting.length, generator=generator, **arguments
+    unit = MECHANISMS[name]
+    given: dict[str, Any] = coerce("mechanism", unit, dict(arguments))
+    mechanism = unit(
+        model_dim=MODEL_DIM,
+        num_heads=NUM_HEADS,
+        max_length=setting.length,
+        generator=torch.Generator().manual_seed(0),
+        **given,
     )
-    return unit.to(setting.device, setting.dtype)
+    return mechanism.to(setting.device, setting.dtype)
+
+
+class _Course:
+    """One mechanism in one direction over growing lengths: what its forms may still be measured at."""
+
+    def __init__(self, table: Table, limits: Limits) -> None:
+        self.table, self.limits = table, limits
+        self.latest: dict[str, Row] = {}
+
+    def status(self, form: str) -> str | None:
+        """``ok`` if a form may be measured, ``over budget`` if not, None if there is nothing more to say."""
+        latest = self.latest.get(form)
+        if latest is None:
+            return "ok"
+        if latest["status"] != "ok":
+            return None
+        # As if the cost grew with the square, should the length double.
+        is_too_slow = 4 * latest["median_ms"] > 1e3 * self.limits.seconds
+        return "over budget" if is_too_slow or 4 * latest["peak_bytes"] > self.limits.gigabytes * 2**30 else "ok"
+
+    def has(self, row: Row) -> bool:
+        """Whether the table has such a row, measured at this version of the mechanism, which is then the latest."""
+        known = self.table.find(row)
+        if known is None or known["mech_version"] != row["mech_version"]:
+            return False
+        is_measured = known["status"] != "over budget"  # what limits said they may say no more
+        if is_measured or row.get("status") == known["status"]:
+            self.latest[row["form"]] = known
+            return True
+        return False
 
 
 def _rows(
-    forms: Sequence[Form],
-    setting: Setting,
-    num_repeats: int,
-    limits: Limits,
-    roof: Roof,
-    excluded: dict[str, str],
-) -> Iterator[dict[str, Any]]:
-    """Measure the forms at one length; ``excluded`` keeps what became of those that are measured no further."""
-    calls = {form.name: call_of(form, setting) for form in forms if form.name not in excluded}
-    costs = {name: unless_out_of_memory(partial(_cost, call, setting.device)) for name, call in calls.items()}
-    fitting = {name: calls[name] for name, cost in costs.items() if cost is not None}
-    taken = interleaved(fitting, num_repeats, setting.device)
+    forms: Sequence[Form], setting: Setting, num_repeats: int, roof: Roof, about: Row, course: _Course
+) -> Iterator[Row]:
+    """Measure at one length the forms that may and need be measured."""
+    wanted = {}
     for form in forms:
-        status = excluded.get(form.name, "ok")
-        if status == "reported":
-            continue
-        if form.name in costs and costs[form.name] is None:
-            status = "oom"
-        yield {
-            "form": form.name,
-            "takes": form.takes,
-            "direction": setting.direction,
-            "length": setting.length,
-            "batch_size": setting.batch_size,
-            "heads": NUM_HEADS,
-            "head_dim": MODEL_DIM // NUM_HEADS,
-            "dtype": str(setting.dtype).removeprefix("torch."),
-            "status": status,
-            **_numbers(taken.get(form.name), costs.get(form.name), form, setting, roof),
+        status = course.status(form.name)
+        begun = {**about, **_identity(form, setting), "status": status}
+        if status is not None and not course.has(begun):
+            wanted[form.name] = (form, begun)
+    calls = {name: call_of(form, setting) for name, (form, begun) in wanted.items() if begun["status"] == "ok"}
+    costs = {name: unless_out_of_memory(partial(_cost, call, wanted[name][0], setting)) for name, call in calls.items()}
+    taken = interleaved({name: calls[name] for name in calls if costs[name] is not None}, num_repeats, setting.device)
+    for name, (form, begun) in wanted.items():
+        is_out_of_memory = name in calls and costs[name] is None
+        row = {
+            **begun,
+            **({"status": "oom"} if is_out_of_memory else {}),
+            **_numbers(taken.get(name), costs.get(name), form, setting, roof),
         }
-        if status != "ok":
-            excluded[form.name] = "reported"
-        elif _exceeds(taken[form.name], costs[form.name], limits):
-            excluded[form.name] = "over budget"
+        course.latest[name] = row
+        yield row
+
+
+def _identity(form: Form, setting: Setting) -> dict[str, Any]:
+    return {
+        "form": form.name,
+        "takes": form.takes,
+        "direction": setting.direction,
+        "length": setting.length,
+        "batch_size": setting.batch_size,
+        "heads": NUM_HEADS,
+        "head_dim": MODEL_DIM // NUM_HEADS,
+        "dtype": str(setting.dtype).removeprefix("torch."),
+    }
 
 
 def inputs_of(setting: Setting) -> dict[Takes, tuple[Tensor, ...]]:
@@ -239,11 +333,27 @@ def call_of(form: Form, setting: Setting) -> Call:
     return forward if setting.direction == "forward" else forward_and_backward
 
 
-def _cost(call: Call, device: torch.device) -> tuple[int, int]:
-    """Peak memory and floating-point operations of a call."""
-    with FlopCounterMode(display=False) as counter:
-        call()
-    return peak_bytes(call, device), counter.get_total_flops()
+def _cost(call: Call, form: Form, setting: Setting) -> tuple[int, int]:
+    """Peak memory and floating-point operations of a call of a form."""
+    counted = call if form.counted is None else call_of(replace(form, call=form.counted), setting)
+    with _without_kernels(), FlopCounterMode(display=False) as counter:
+        counted()
+    call()  # compiles a kernel
+    return peak_bytes(call, setting.device), counter.get_total_flops()
+
+
+@contextmanager
+def _without_kernels() -> Iterator[None]:
+    """Let mechanisms keep to PyTorch's operations, which can be counted."""
+    before = os.environ.get("SYNTHBENCH_KERNELS")
+    os.environ["SYNTHBENCH_KERNELS"] = "off"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["SYNTHBENCH_KERNELS"]
+        else:
+            os.environ["SYNTHBENCH_KERNELS"] = before
 
 
 def _numbers(
@@ -264,12 +374,6 @@ def _numbers(
     tokens_per_s = setting.batch_size * setting.length / middle
     numbers = (1e3 * middle, (high - low) / middle, tokens_per_s, peak, flops, 1e3 * floor, floor / middle)
     return dict(zip(names, numbers, strict=True))
-
-
-def _exceeds(taken: Sequence[float], cost: tuple[int, int] | None, limits: Limits) -> bool:
-    """Whether a doubled length would exceed a limit, should the cost grow with the square."""
-    peak = 0 if cost is None else cost[0]
-    return 4 * float(np.median(taken)) > limits.seconds or 4 * peak > limits.gigabytes * 2**30
 
 
 def _fitted(rows: Sequence[Mapping[str, Any]], cost: str) -> float | None:

@@ -1,4 +1,4 @@
-"""How fast members train: in a plain loop, as one batched program, in worker processes, and as it was published.
+"""How fast members train: in a plain loop, as one batched program, replayed, in processes, and as it was published.
 
 All rates are member-steps a second: one gradient step of one member at the suite's batch size. Ratios are taken within
 one run.
@@ -6,7 +6,7 @@ one run.
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -18,8 +18,11 @@ import torch
 
 from synthbench.bench.instruments import one_thread
 from synthbench.bench.published import publish
+from synthbench.bench.rows import Row, Table
+from synthbench.errors import UsageError
+from synthbench.registry import version_of
+from synthbench.runner.capture import WARM_UP_STEPS
 from synthbench.runner.config import Cell, Member
-from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors.pool import WORKER_ENVIRONMENT
 from synthbench.runner.plan import make_cells, select_mechanisms
 from synthbench.runner.run import usable_cores
@@ -31,55 +34,117 @@ SUITE = "paper"
 TASK = "reverse"
 """Scored at every position, so nothing of the model is left out; and defined at every length."""
 
+IDENTITY = ("mechanism", "length", "members", "rates", "num_steps")
+"""What tells rows of one device apart."""
+
+SHOWN = (
+    *("mechanism", "length", "members", "rates", "workers", "loop", "batched", "captured", "processes", "published"),
+    *("loop/published", "batched/loop", "captured/loop", "processes/loop", "not_captured"),
+)
+"""What of a row is printed."""
+
+LOOPED = 4
+"""Members of a plain loop, whose rate does not depend on their number, unless fewer are asked for."""
+
 
 def measure(
     expressions: Sequence[str],
     lengths: Sequence[int],
+    table: Table,
     *,
-    num_members: int,
+    num_members: Sequence[int],
+    num_rates: int = 1,
     num_steps: int,
     num_repeats: int,
-    device: str,
-) -> list[dict[str, Any]]:
+) -> Iterator[Row]:
     """Rates of every selected mechanism (those of the suite if none is) at every length, medians of some repeats.
 
-    Worker processes are not timed on a GPU, whose memory they would share.
+    Worker processes are not timed on a GPU, whose memory they would share; steps are replayed on a GPU only. What the
+    table has, of the same version of a mechanism, is not measured again.
+
+    Args:
+        expressions: Select mechanisms.
+        lengths: Of the sequences.
+        table: Takes the rows; its device is the one that is measured.
+        num_members: Sizes of the batched program, a row each.
+        num_rates: Learning rates of the members; a seed has a member for each.
+        num_steps: Steps of one timing.
+        num_repeats: Timings.
 
     Raises:
         UnknownName: If an expression names no mechanism.
-        UsageError: If the device or a length is not allowed.
+        UsageError: If a length is not allowed, or the rates do not divide a number of members.
+        StoreError: If the table cannot be written.
     """
-    target = resolve_device(device)
-    suite = load_suite(SUITE)
+    for count in num_members:
+        if count % num_rates:
+            raise UsageError(f"members are {count}; allowed with {num_rates} learning rates: a multiple of them")
+    suite, device = load_suite(SUITE), table.device
     mechanisms = select_mechanisms(suite, expressions or [",".join(suite.mechanisms)])
-    num_workers = usable_cores() if target.type == "cpu" else 0
-    facts = []
+    num_workers = usable_cores() if device.type == "cpu" else 0
     with one_thread():
         for length in lengths:
             for name in mechanisms:
-                cell = _cell(suite, name, length, target.type)
-                members = [Member(seed, suite.training.learning_rates[0]) for seed in range(num_members)]
-                program = partial(_Program, cell, num_steps=num_steps, device=target)
-                loop = _rate([program([member]) for member in members], num_repeats)
-                as_published = _published_rate([program([member]) for member in members], num_repeats)
-                batched = _rate([program(members)], num_repeats)
-                processes = _process_rate(name, length, num_steps, num_repeats, num_workers) if num_workers else None
-                facts.append(
-                    {
+                cell = _cell(suite, name, length, device.type)
+                for count in num_members:
+                    about = {
+                        "bench": "suite",
                         "mechanism": name,
+                        "mech_version": version_of(cell.mechanism),
                         "length": length,
-                        "members": num_members,
+                        "members": count,
+                        "rates": num_rates,
+                        "num_steps": num_steps,
                         "workers": num_workers,
-                        "loop": loop,
-                        "batched": batched,
-                        "processes": processes,
-                        "published": as_published,
-                        "loop/published": loop / as_published if as_published else None,
-                        "batched/loop": batched / loop,
-                        "processes/loop": processes / loop if processes else None,
                     }
-                )
-    return facts
+                    known = table.find(about)
+                    if known is not None and known["mech_version"] == about["mech_version"]:
+                        continue
+                    members = _members(suite, count, num_rates)
+                    rates = _rates(cell, members, num_steps, num_repeats, device)
+                    rates["processes"] = (
+                        _process_rate(name, length, num_steps, num_repeats, num_workers) if num_workers else None
+                    )
+                    row = {**about, **rates, **_ratios(rates)}
+                    table.add(row)
+                    yield row
+
+
+def _members(suite: Suite, count: int, num_rates: int) -> list[Member]:
+    """Members of as many seeds as it takes, each seed with the suite's rate, a half of it, a quarter, ..."""
+    rate = suite.training.learning_rates[0]
+    return [Member(index // num_rates, rate / 2 ** (index % num_rates)) for index in range(count)]
+
+
+def _rates(
+    cell: Cell, members: Sequence[Member], num_steps: int, num_repeats: int, device: torch.device
+) -> dict[str, Any]:
+    """The rate of every way to train in one process; None of a way that there is not."""
+    program = partial(_Program, cell, num_steps=num_steps, device=device)
+    looped = members[:LOOPED]
+    rates: dict[str, Any] = {
+        "loop": _rate([program([member]) for member in looped], num_repeats),
+        "published": _published_rate([program([member]) for member in looped], num_repeats),
+        "batched": _rate([program(members)], num_repeats),
+        "captured": None,
+        "not_captured": None,
+    }
+    if device.type == "cuda":
+        captured = program(members, is_captured=True)
+        rate = _rate([captured], num_repeats)
+        step = captured.trainer.captured
+        if step is not None and step.is_replaying:
+            rates["captured"] = rate
+        else:
+            rates["not_captured"] = "switched off" if step is None else step.failure
+    return rates
+
+
+def _ratios(rates: dict[str, Any]) -> dict[str, float | None]:
+    pairs = (("loop", "published"), ("batched", "loop"), ("captured", "loop"), ("processes", "loop"))
+    return {
+        f"{way}/{other}": rates[way] / rates[other] if rates[way] and rates[other] else None for way, other in pairs
+    }
 
 
 def _cell(suite: Suite, mechanism: str, length: int, device_type: str) -> Cell:
@@ -92,11 +157,11 @@ def _cell(suite: Suite, mechanism: str, length: int, device_type: str) -> Cell:
 def _rate(programs: Sequence["_Program"], num_repeats: int) -> float:
     """Member-steps a second when the programs take turns."""
     seconds = []
-    for repeat in range(num_repeats + 1):
+    for repeat in range(-programs[0].num_warm_ups, num_repeats):
         began = time.perf_counter()
         for program in programs:
             program.run()
-        if repeat:  # the first warms up
+        if repeat >= 0:
             seconds.append(time.perf_counter() - began)
     return sum(program.num_member_steps for program in programs) / median(seconds)
 
@@ -110,8 +175,18 @@ def _published_rate(programs: Sequence["_Program"], num_repeats: int) -> float |
 class _Program:
     """A trainer with the batches that it is timed on."""
 
-    def __init__(self, cell: Cell, members: Sequence[Member], num_steps: int, device: torch.device) -> None:
-        self.trainer = Trainer(cell, members, device)
+    def __init__(
+        self,
+        cell: Cell,
+        members: Sequence[Member],
+        num_steps: int,
+        device: torch.device,
+        *,
+        is_captured: bool = False,
+    ) -> None:
+        self.trainer = Trainer(cell, members, device, is_captured=is_captured)
+        # The step that is recorded comes after those that are taken as they are.
+        self.num_warm_ups = 1 + (WARM_UP_STEPS // num_steps if is_captured else 0)
         batch_size = cell.suite.training.batch_size
         blocks = device_blocks(cell, members, "train", num_batches=num_steps, batch_size=batch_size, device=device)
         self.blocks = list(blocks)

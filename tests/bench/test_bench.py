@@ -1,8 +1,11 @@
+from collections.abc import Sequence
+
 import pytest
 import torch
 
 from synthbench.bench import generators, published, suite
-from synthbench.errors import UnknownName
+from synthbench.bench.rows import Row, Table
+from synthbench.errors import UnknownName, UsageError
 from synthbench.runner.config import Member
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
@@ -17,9 +20,24 @@ def test_generators_are_timed_at_their_published_length() -> None:
         assert fact["million_tokens_per_s"] == pytest.approx(tokens / fact["draw_ms"] / 1e3)
 
 
-def test_the_three_ways_are_timed_side_by_side() -> None:
+def timed(mechanism: str, *, num_members: Sequence[int] = (2,), num_rates: int = 1, num_steps: int = 1) -> list[Row]:
+    table = Table(suite.IDENTITY, torch.device("cpu"))
+    return list(
+        suite.measure(
+            [mechanism],
+            [8],
+            table,
+            num_members=num_members,
+            num_rates=num_rates,
+            num_steps=num_steps,
+            num_repeats=1,
+        )
+    )
+
+
+def test_the_ways_to_train_are_timed_side_by_side() -> None:
     threads = torch.get_num_threads()
-    (fact,) = suite.measure(["linear"], [8], num_members=2, num_steps=2, num_repeats=1, device="cpu")
+    (fact,) = timed("linear", num_steps=2)
 
     assert fact["loop"] > 0
     assert fact["batched/loop"] == fact["batched"] / fact["loop"]
@@ -28,10 +46,30 @@ def test_the_three_ways_are_timed_side_by_side() -> None:
     assert torch.get_num_threads() == threads
 
 
-def test_what_has_no_published_form_of_its_own_is_not_compared_with_one() -> None:
-    (fact,) = suite.measure(["mean"], [8], num_members=2, num_steps=1, num_repeats=1, device="cpu")
+def test_what_has_no_published_form_of_its_own_is_not_compared_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "usable_cores", lambda: 0)
+    (fact,) = timed("mean")
 
     assert (fact["published"], fact["loop/published"]) == (None, None)
+    assert (fact["captured"], fact["captured/loop"]) == (None, None)  # there is no graph on a CPU
+
+
+def test_members_are_seeds_times_learning_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[list[Member]] = []
+
+    def rates(_cell: object, members: list[Member], *_: object) -> dict[str, float]:
+        trained.append(members)
+        return dict.fromkeys(("loop", "published", "batched", "captured"), 1.0)
+
+    monkeypatch.setattr(suite, "_rates", rates)
+    monkeypatch.setattr(suite, "usable_cores", lambda: 0)
+    rows = timed("linear", num_members=[2, 6], num_rates=2)
+
+    assert [(row["members"], row["rates"]) for row in rows] == [(2, 2), (6, 2)]
+    assert {member.seed for member in trained[1]} == {0, 1, 2}
+    assert len({member.learning_rate for member in trained[1]}) == 2
+    with pytest.raises(UsageError, match="members are 3"):
+        timed("linear", num_members=[3], num_rates=2)
 
 
 @pytest.mark.parametrize("name", ["softmax", "linear", "performer", "slay"])
@@ -53,4 +91,4 @@ def test_a_model_trains_the_same_in_its_published_form(name: str) -> None:
 
 def test_an_unknown_mechanism_is_named() -> None:
     with pytest.raises(UnknownName, match="linear"):
-        suite.measure(["liner"], [8], num_members=2, num_steps=1, num_repeats=1, device="cpu")
+        timed("liner")

@@ -1,18 +1,27 @@
-from typing import Any
-
 import pytest
+import torch
 
 from synthbench.bench import context
+from synthbench.bench.rows import Row, Table
+
+CPU = torch.device("cpu")
 
 
-def found(mechanism: str, gigabytes: float, *, longest: int = 2**20, max_seconds: float = 1e6) -> dict[str, Any]:
+def found(
+    mechanism: str,
+    gigabytes: float,
+    *,
+    longest: int = 2**20,
+    max_seconds: float = 1e6,
+    table: Table | None = None,
+) -> Row:
     forward, _ = context.measure(
         {mechanism: {}},
+        table or Table(context.IDENTITY, CPU),
         gigabytes=gigabytes,
         longest=longest,
         max_seconds=max_seconds,
         batch_size=1,
-        device="cpu",
         dtype="float32",
     )
     return forward
@@ -41,3 +50,15 @@ def test_it_says_why_it_ended() -> None:
 
 def test_not_even_one_token_may_fit() -> None:
     assert found("mean", 1e-9)["length"] is None
+
+
+def test_what_is_known_is_not_tried_again() -> None:
+    table = Table(context.IDENTITY, CPU)
+    found("identity", 1.0, longest=256, table=table)
+
+    again = context.measure(
+        {"identity": {}}, table, gigabytes=1.0, longest=256, max_seconds=1e6, batch_size=1, dtype="float32"
+    )
+
+    assert list(again) == []
+    assert found("identity", 1.0, longest=512, table=table)["length"] == 512

@@ -1,18 +1,27 @@
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
 from synthbench.bench import fidelity
-from synthbench.bench.rows import load, save
+from synthbench.bench.rows import Row, Table, load
 from synthbench.errors import StoreError, UnknownName
 
 SEEDS = (0, 1)
 
 
+def fresh() -> Table:
+    return Table(fidelity.IDENTITY, fidelity.CPU)
+
+
+def measured(seeds: Sequence[int], *, bias: bool = True) -> list[Row]:
+    return list(fidelity.measure(["small"], seeds, fresh(), num_repeats=1, bias=bias))
+
+
 @pytest.fixture(scope="module")
 def small() -> dict[str, dict[str, float]]:
-    return {row["estimator"]: row for row in fidelity.summary(fidelity.measure(["small"], SEEDS, num_repeats=1))}
+    return {row["estimator"]: row for row in fidelity.summary(measured(SEEDS))}
 
 
 def test_the_audits_errors_are_found_again(small: dict[str, dict[str, float]]) -> None:
@@ -46,7 +55,7 @@ def test_each_approximation_adds_its_part_of_the_error(small: dict[str, dict[str
 
 
 def test_without_biases_all_errors_are_larger(small: dict[str, dict[str, float]]) -> None:
-    plain = fidelity.summary(fidelity.measure(["small"], SEEDS, num_repeats=1, bias=False))
+    plain = fidelity.summary(measured(SEEDS, bias=False))
 
     assert {row["estimator"]: row["rel_l2"] for row in plain}["mean"] > small["mean"]["rel_l2"] + 0.1
 
@@ -60,7 +69,7 @@ def test_errors_of_what_is_equal_opposite_and_scaled() -> None:
 
 
 def test_the_sweep_changes_one_thing_at_a_time() -> None:
-    rows = fidelity.sweep([0], num_repeats=1)
+    rows = list(fidelity.sweep([0], fresh(), num_repeats=1))
 
     small, *changed = (row for row in rows if row["estimator"] == "slay")
     assert {row["rel_l2"] for row in changed}.isdisjoint({small["rel_l2"]})
@@ -68,9 +77,11 @@ def test_the_sweep_changes_one_thing_at_a_time() -> None:
 
 
 def test_rows_are_kept_with_what_they_were_measured_on(tmp_path: Path) -> None:
-    save([{"bench": "fidelity", "rel_l2": 0.5}], tmp_path / "bench" / "rows.parquet", torch.device("cpu"))
+    file = tmp_path / "bench" / "rows.parquet"
+    with Table(["estimator"], torch.device("cpu"), file) as table:
+        table.add({"estimator": "mean", "rel_l2": 0.5})
 
-    (row,) = load(tmp_path / "bench" / "rows.parquet").to_dict("records")
+    (row,) = load(file)
     assert (row["rel_l2"], row["device_type"], row["torch"]) == (0.5, "cpu", str(torch.__version__))
     with pytest.raises(StoreError, match="cannot be read"):
         load(tmp_path / "none.parquet")
@@ -78,4 +89,14 @@ def test_rows_are_kept_with_what_they_were_measured_on(tmp_path: Path) -> None:
 
 def test_an_unknown_budget_is_named() -> None:
     with pytest.raises(UnknownName, match="medium"):
-        fidelity.measure(["medum"], [0], num_repeats=1)
+        fidelity.measure(["medum"], [0], fresh(), num_repeats=1)
+
+
+def test_seeds_that_are_there_are_not_drawn_again() -> None:
+    table = fresh()
+    first = list(fidelity.measure(["small"], [0], table, num_repeats=1))
+
+    more = list(fidelity.measure(["small"], [0, 1], table, num_repeats=1))
+
+    assert {row["seed"] for row in more} == {1}
+    assert len(table.rows) == 2 * len(first)

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -5,8 +7,9 @@ import torch
 
 from synthbench.bench import instruments, scaling
 from synthbench.bench.published import per_node_chunks, prefix_sums
-from synthbench.errors import UsageError
-from synthbench.mechanisms import MECHANISMS, _linear
+from synthbench.bench.rows import Row, Table, load
+from synthbench.errors import StoreError, UnknownName, UsageError
+from synthbench.mechanisms import MECHANISMS, _linear, kernels
 from synthbench.mechanisms.base import FeatureAttention
 from synthbench.mechanisms.slay._base import ProductAttention
 
@@ -14,12 +17,31 @@ CPU = torch.device("cpu")
 GENEROUS = scaling.Limits(seconds=1e6, gigabytes=1e6)
 
 
-def measured(mechanism: str, lengths: list[int], limits: scaling.Limits = GENEROUS) -> list[dict[str, Any]]:
+def measured(
+    mechanism: str,
+    lengths: list[int],
+    limits: scaling.Limits = GENEROUS,
+    *,
+    table: Table | None = None,
+    arguments: dict[str, Any] | None = None,
+    forms: Sequence[str] = scaling.FORMS,
+) -> list[Row]:
     return list(
         scaling.measure(
-            {mechanism: {}}, lengths, batch_size=2, num_repeats=2, device="cpu", dtype="float32", limits=limits
+            {mechanism: arguments or {}},
+            lengths,
+            table or Table(scaling.IDENTITY, CPU),
+            forms=forms,
+            batch_size=2,
+            num_repeats=1,
+            dtype="float32",
+            limits=limits,
         )
     )
+
+
+def setting_of(length: int, dtype: torch.dtype = torch.float32) -> scaling.Setting:
+    return scaling.Setting("forward", length, 1, CPU, dtype)
 
 
 def test_every_form_is_measured_in_both_directions_at_every_length() -> None:
@@ -27,7 +49,7 @@ def test_every_form_is_measured_in_both_directions_at_every_length() -> None:
 
     assert {(row["form"], row["direction"], row["length"]) for row in rows} == {
         (form, direction, length)
-        for form in ("layer", "gram", "chunked", "streamed", "published")
+        for form in ("layer", "attend", "gram", "recurrent", "chunked", "streamed", "published")
         for direction in scaling.DIRECTIONS
         for length in (16, 32)
     }
@@ -43,7 +65,8 @@ def test_forms_of_the_heads_are_one_function(name: str) -> None:
     unit = unit.double()
     q, k, v = (torch.randn(1, 2, 40, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) for _ in "qkv")
 
-    first, *others = (form.call(q, k, v) for form in scaling.forms_of(unit) if form.takes == "heads")
+    forms = scaling.forms_of(unit, setting_of(40, torch.float64))
+    first, *others = (form.call(q, k, v) for form in forms if form.takes == "heads")
 
     for other in others:
         torch.testing.assert_close(other, first)
@@ -76,7 +99,7 @@ def test_running_out_of_memory_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(_linear, "gram", fail)
-    rows = [row for row in measured("linear", [16, 32]) if row["form"] not in ("layer", "published", "chunked")]
+    rows = measured("linear", [16, 32], forms=["gram", "streamed"])
 
     assert {row["form"]: row["status"] for row in rows if row["length"] == 16} == {"gram": "oom", "streamed": "ok"}
     assert {row["form"] for row in rows if row["length"] == 32} == {"streamed"}
@@ -103,7 +126,7 @@ def test_peak_memory_is_what_was_held_at_once() -> None:
 def test_memory_of_the_streamed_form_grows_with_the_length_and_that_of_the_dense_form_with_its_square() -> None:
     slay = MECHANISMS["slay"](model_dim=16, num_heads=2, generator=torch.Generator().manual_seed(0))
     assert isinstance(slay, FeatureAttention)
-    calls = {form.name: form.call for form in scaling.forms_of(slay)}
+    calls = {form.name: form.call for form in scaling.forms_of(slay, setting_of(8192))}
     peaks = {
         name: [
             instruments.peak_bytes(lambda: calls[name](*(torch.ones(1, 2, length, 8) for _ in "qkv")), CPU)  # noqa: B023
@@ -117,5 +140,81 @@ def test_memory_of_the_streamed_form_grows_with_the_length_and_that_of_the_dense
 
 
 def test_what_is_not_allowed_is_refused() -> None:
+    table = Table(scaling.IDENTITY, CPU)
+
     with pytest.raises(UsageError, match="float8"):
-        next(scaling.measure({}, [8], batch_size=1, num_repeats=1, device="cpu", dtype="float8", limits=GENEROUS))
+        next(scaling.measure({}, [8], table, batch_size=1, num_repeats=1, dtype="float8", limits=GENEROUS))
+    with pytest.raises(UnknownName, match="'streamed'"):
+        measured("linear", [8], forms=["steamed"])
+    with pytest.raises(UsageError, match="slay:P is"):
+        measured("slay", [8], arguments={"P": "0"})
+
+
+def test_the_same_call_again_measures_what_is_missing(tmp_path: Path) -> None:
+    file = tmp_path / "bench" / "scaling.parquet"
+    forms = ["layer", "streamed"]
+    with Table(scaling.IDENTITY, CPU, file) as table:
+        measured("linear", [16, 32], table=table, forms=forms)
+    before = load(file)
+
+    with Table(scaling.IDENTITY, CPU, file) as table:
+        new = measured("linear", [64, 16, 32], table=table, forms=[*forms, "gram"])
+
+    lengths = {form: sorted({row["length"] for row in new if row["form"] == form}) for form in [*forms, "gram"]}
+    assert lengths == {"layer": [64], "streamed": [64], "gram": [16, 32, 64]}
+    assert load(file)[: len(before)] == before
+    assert len(load(file)) == 2 * 3 * 3
+
+
+def test_what_was_over_budget_is_measured_under_a_larger_one() -> None:
+    small, table = scaling.Limits(seconds=1e6, gigabytes=0.9 / 1024), Table(scaling.IDENTITY, CPU)
+    stopped = measured("softmax", [64, 128, 256], small, table=table, forms=["dense"])
+    assert [(row["length"], row["status"]) for row in stopped] == [(64, "ok"), (128, "over budget")] * 2
+    assert measured("softmax", [64, 128, 256], small, table=table, forms=["dense"]) == []
+
+    again = measured("softmax", [64, 128, 256], table=table, forms=["dense"])
+
+    assert [(row["length"], row["status"]) for row in again] == [(128, "ok"), (256, "ok")] * 2
+    assert {row["status"] for row in table.rows} == {"ok"}
+
+
+def test_a_row_of_an_older_version_is_measured_again_and_replaced() -> None:
+    table = Table(scaling.IDENTITY, CPU)
+    measured("linear", [16], table=table, forms=["layer"])
+    for row in table.rows:
+        table.add({**row, "mech_version": "0+older"})
+
+    assert len(measured("linear", [16], table=table, forms=["layer"])) == 2
+    assert {row["mech_version"] for row in table.rows} != {"0+older"}
+    assert len(table.rows) == 2
+
+
+def test_arguments_are_part_of_a_mechanisms_name() -> None:
+    (row, *_) = measured("slay", [16], arguments={"P": "16"}, forms=["layer"])
+
+    assert row["mechanism"] == "slay:P=16"
+
+
+def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "rows.parquet"
+    with Table(["estimator"], CPU, file) as table:
+        table.add({"estimator": "mean"})
+
+    with pytest.raises(StoreError, match="without 'mechanism'"):
+        Table(scaling.IDENTITY, CPU, file)
+
+
+@pytest.mark.parametrize("name", ["slay", "linear", "yat-spherical"])
+def test_kernels_are_measured_where_they_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed: pip install 'synthbench[triton]'")
+    assert measured(name, [8], forms=["kernel"]) == []
+    monkeypatch.setattr(kernels, "runs_on", lambda _device: True)  # in Triton's interpreter, on a CPU
+    monkeypatch.setattr(scaling, "MODEL_DIM", 32)
+    monkeypatch.setattr(scaling, "NUM_HEADS", 2)
+
+    rows = measured(name, [8], forms=["kernel"])
+
+    assert {(row["form"], row["direction"], row["status"]) for row in rows} == {
+        ("kernel", direction, "ok") for direction in scaling.DIRECTIONS
+    }
+    assert all(row["flops"] > 0 for row in rows)  # of the PyTorch form: Triton's are not counted

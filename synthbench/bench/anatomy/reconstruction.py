@@ -9,6 +9,7 @@ from synthbench.bench import fidelity
 from synthbench.bench.anatomy.curves import Curve, Curves, Panel, spread
 from synthbench.bench.anatomy.figure import figure
 from synthbench.bench.anatomy.kernels import DIM, head, normal, responses
+from synthbench.bench.rows import Table
 
 VARIANTS = (
     "slay",
@@ -63,7 +64,7 @@ def reconstruction() -> Curves:
 )
 def error_against_features() -> Curves:
     """The sweep of ``bench fidelity``, one size at a time."""
-    rows = fidelity.sweep(SWEEP_SEEDS, num_repeats=1)
+    rows = list(fidelity.sweep(SWEEP_SEEDS, Table(fidelity.IDENTITY, fidelity.CPU), num_repeats=1))
     panels = []
     for word, size in (("features", "D"), ("anchors", "P"), ("nodes", "R")):
         swept = [row for row in rows if row["budget"] == "small" or row["budget"].startswith(f"{word} ")]

@@ -1,0 +1,120 @@
+"""``synthbench bench fidelity``, ``scaling`` and ``context``: what attention costs, and how close it comes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from synthbench.cli.options import AsJson, Device, MechanismTerms, parse_lengths, parse_names, parse_seeds
+from synthbench.cli.output import print_facts
+
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Parquet file for the rows, one a measurement; what it holds is not measured again."),
+]
+Dtype = Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")]
+BatchSize = Annotated[int, typer.Option(help="Sequences a call.", min=1)]
+
+
+def fidelity(
+    budget: Annotated[str, typer.Option(help="Budgets of the SLAY paper's table 6: small, medium, large.")] = "small",
+    seeds: Annotated[str, typer.Option(help="Each draws inputs, projections and features anew.")] = "0-4",
+    repeats: Annotated[int, typer.Option(help="Timings of an estimator; the median counts.", min=1)] = 5,
+    bias: Annotated[bool, typer.Option(help="Projections with biases, as the paper's.")] = True,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="From the small budget, one change at a time: what beats the running mean.")
+    ] = False,
+    device: Device = "cpu",
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how close linear attention comes to the spherical Yat kernel, beside a content-blind running mean."""
+    from synthbench.bench import fidelity as bench
+    from synthbench.bench.rows import Table
+    from synthbench.runner.environment import resolve_device
+
+    with Table(bench.IDENTITY, resolve_device(device), out) as table:
+        measured = (
+            bench.sweep(parse_seeds(seeds), table, num_repeats=repeats, bias=bias)
+            if sweep
+            else bench.measure(parse_names(budget), parse_seeds(seeds), table, num_repeats=repeats, bias=bias)
+        )
+        for row in measured:
+            typer.echo(f"{row['budget']} seed {row['seed']} {row['estimator']}: {row['rel_l2']:.3f}", err=True)
+    facts = bench.summary([row for row in table.rows if row["bias"] == bias])
+    print_facts(facts, list(facts[0]), as_json=as_json)
+
+
+def scaling(
+    mech: MechanismTerms = None,
+    lengths: Annotated[str, typer.Option(help="Sequence lengths, a comma list.")] = "128,256,512,1024,2048,4096",
+    forms: Annotated[str, typer.Option(help="Ways to compute each, a comma list: layer,streamed,kernel.")] = "all",
+    batch_size: BatchSize = 1,
+    repeats: Annotated[int, typer.Option(help="Timings; the median counts.", min=1)] = 5,
+    dtype: Dtype = "float32",
+    max_seconds: Annotated[float, typer.Option(help="A form that may exceed this is measured no further.")] = 10.0,
+    max_gigabytes: Annotated[float, typer.Option(help="The same for its peak memory.")] = 4.0,
+    device: Device = "auto",
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure time and peak memory of every form of attention as sequences grow, 8 heads of 32; fit the exponents."""
+    from synthbench.bench import scaling as bench
+    from synthbench.bench.rows import Table
+    from synthbench.mechanisms import kernels
+    from synthbench.runner.environment import resolve_device
+    from synthbench.runner.plan import select_mechanisms
+    from synthbench.suites import load_suite
+
+    target = resolve_device(device)
+    if not kernels.runs_on(target):
+        typer.echo(f"Triton kernels are left out: {target} does not run them", err=True)
+    with Table(bench.IDENTITY, target, out) as table:
+        for row in bench.measure(
+            select_mechanisms(load_suite("paper"), mech or ["all"]),
+            parse_lengths(lengths),
+            table,
+            forms=bench.FORMS if forms == "all" else parse_names(forms),
+            batch_size=batch_size,
+            num_repeats=repeats,
+            dtype=dtype,
+            limits=bench.Limits(max_seconds, max_gigabytes),
+        ):
+            typer.echo(
+                f"{row['mechanism']} {row['form']} {row['direction']} {row['length']}: {row['status']}", err=True
+            )
+    facts = bench.summary([row for row in table.rows if (row["batch_size"], row["dtype"]) == (batch_size, dtype)])
+    print_facts(facts, list(facts[0]) if facts else [], as_json=as_json)
+
+
+def context(
+    mech: MechanismTerms = None,
+    gigabytes: Annotated[float, typer.Option(help="Memory that tensors may hold, in GiB.")] = 1.0,
+    longest: Annotated[int, typer.Option(help="No length beyond it is tried.", min=128)] = 2**20,
+    max_seconds: Annotated[float, typer.Option(help="No length beyond one whose call takes longer.")] = 20.0,
+    batch_size: BatchSize = 1,
+    dtype: Dtype = "float32",
+    device: Device = "auto",
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the longest sequence that each mechanism can take in so much memory, by trying."""
+    from synthbench.bench import context as bench
+    from synthbench.bench.rows import Table
+    from synthbench.runner.environment import resolve_device
+    from synthbench.runner.plan import select_mechanisms
+    from synthbench.suites import load_suite
+
+    with Table(bench.IDENTITY, resolve_device(device), out) as table:
+        for row in bench.measure(
+            select_mechanisms(load_suite("paper"), mech or ["all"]),
+            table,
+            gigabytes=gigabytes,
+            longest=longest,
+            max_seconds=max_seconds,
+            batch_size=batch_size,
+            dtype=dtype,
+        ):
+            typer.echo(f"{row['mechanism']} {row['direction']}: {row['length']}", err=True)
+    facts = [{name: row[name] for name in bench.SHOWN} for row in table.rows]
+    print_facts(facts, list(bench.SHOWN), as_json=as_json)
