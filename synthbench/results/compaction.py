@@ -1,11 +1,8 @@
 """Many files of one run become one of many: nothing is deleted before what replaces it was read back."""
 
-import pyarrow as pa
-
-from synthbench.results.files import remove, stack
+from synthbench.results.files import remove
 from synthbench.results.folder import Folder
 from synthbench.results.reading import curves_of, newest, row_files
-from synthbench.results.schema import CURVES, RUNS
 
 
 def compact(folder: Folder) -> int:
@@ -17,21 +14,18 @@ def compact(folder: Folder) -> int:
     with folder.alone():
         folder.remove_stale_partials()
         sources = row_files(folder)
-        rows = newest(sources)
+        rows = newest(sources.table)
         curves = curves_of(folder, rows)
         old = folder.compact_paths("runs", "curves")
         # Curves first, as in write: a crash in between leaves rows that still find theirs.
         kept = {
-            folder.commit_compact("curves", stack(CURVES, [curve.table for curve in curves])),
-            folder.commit_compact("runs", pa.Table.from_pylist(rows, schema=RUNS)),
+            folder.commit_compact("curves", curves.table),
+            folder.commit_compact("runs", rows),
         }
-        used = [source.file for source in sources] + [curve.file for curve in curves]
-        merged = {file.path: file for file in used}
-        num_merged = sum(remove(file) for file in merged.values() if file.path not in old)
-        faulty = {source.file.path: source.faults[0] for source in sources if source.faults}
+        num_merged = sum(remove(file) for file in sources.files + curves.files if file.path not in old)
         for path in old:
-            if path in faulty:
-                folder.set_aside(path, faulty[path])
+            if path in sources.faults:
+                folder.set_aside(path, sources.faults[path])
             elif path not in kept:
                 path.unlink(missing_ok=True)
     return num_merged

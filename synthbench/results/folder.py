@@ -61,7 +61,12 @@ class Folder:
     def __init__(self, root: Path, *, is_writable: bool) -> None:
         self.root = root
         self.is_writable = is_writable
-        self.quarantined: list[Quarantined] = []
+        self._left_out: dict[Quarantined, None] = {}
+
+    @property
+    def quarantined(self) -> list[Quarantined]:
+        """What readers left out so far, each thing once."""
+        return list(self._left_out)
 
     def check_format(self) -> None:
         """Look at ``store.json``.
@@ -211,9 +216,7 @@ class Folder:
 
     def report(self, path: Path, reason: str, *, is_moved: bool) -> None:
         """Note once that a file or something in it was left out."""
-        report = Quarantined(path.relative_to(self.root).as_posix(), reason, is_moved)
-        if report not in self.quarantined:
-            self.quarantined.append(report)
+        self._left_out[Quarantined(path.relative_to(self.root).as_posix(), reason, is_moved)] = None
 
     def remove_stale_partials(self) -> None:
         """Delete what killed writers left half written."""

@@ -1,100 +1,132 @@
 """What counts of the files in a store: the rows that hold, each run once; the curve of each; who ran a row again."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from jaxtyping import Bool, Int64
 
 from synthbench.errors import UsageError
+from synthbench.results.checks import curve_checksums, curve_starts, is_readable, row_checksums, suspects
 from synthbench.results.files import File, stack
 from synthbench.results.folder import RUN_ID, Folder
 from synthbench.results.schema import (
+    CURVE_COLUMNS,
+    CURVES,
     RUN_COLUMNS,
     RUNS,
     VERIFICATION_COLUMNS,
     check_values,
-    curve_sha256,
     row_sha256,
 )
 
+_FEW = 16
+"""So many rows are looked at one by one sooner than a column at a time."""
+_AGE = ("run_id", "finished_at", "row_sha256")
 _ORDER = ("suite", "task", "mech", "seed", "run_id")
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a file that hold, and why others do not."""
+    """The rows of some files that hold."""
 
-    file: File
-    rows: list[dict[str, Any]]
-    faults: list[str]
+    table: pa.Table
+    files: list[File]
+    """Those that were not set aside."""
+    faults: dict[Path, str]
+    """What is wrong with a row of some of these files, whose other rows hold."""
 
 
 @dataclass(frozen=True)
-class Curve:
-    """The points of one run."""
+class Curves:
+    """The points of some runs, run after run."""
 
-    file: File
     table: pa.Table
-    sha256: str
+    files: list[File]
+    """Where they were found."""
 
 
-def rows_of(folder: Folder) -> list[dict[str, Any]]:
-    """Each run of a store once."""
-    return newest(row_files(folder))
+@dataclass(frozen=True)
+class _Points:
+    """The points of some files, those that could be a curve's."""
+
+    table: pa.Table
+    starts: Int64[np.ndarray, " curves"]
+    lengths: Int64[np.ndarray, " curves"]
+    origins: Int64[np.ndarray, " curves"]
+    """Which of the files each curve is from."""
 
 
-def row_files(folder: Folder) -> list[Rows]:
+def rows_of(folder: Folder) -> pa.Table:
+    """Each run of a store once, in the order of a report."""
+    return newest(row_files(folder).table)
+
+
+def row_files(folder: Folder) -> Rows:
     """The rows of every file; what does not hold is set aside or reported."""
     return verified(folder, folder.small_files("runs") + folder.compact_files("runs"))
 
 
-def verified(folder: Folder, files: Sequence[File]) -> list[Rows]:
-    """The rows of some files that hold."""
+def verified(folder: Folder, files: Sequence[File]) -> Rows:
+    """The rows of some files that hold; what does not hold is set aside or reported."""
+    # One look at all of them: thousands of tables of one row are slow to look at one by one.
+    are_readable = is_readable(stack(RUNS, [file.table for file in files]))
     kept = []
-    for file, rows in zip(files, _listed([file.table for file in files]), strict=True):
-        faults = [_fault_of(row, file.path) for row in rows] if rows else ["it holds no readable row"]
-        found = [fault for fault in faults if fault is not None]
-        if found and (file.path.parent.name == "runs" or not rows):
-            folder.set_aside(file.path, found[0])
-            continue
-        for fault in found:
-            folder.report(file.path, fault, is_moved=False)
-        good = [row for row, fault in zip(rows, faults, strict=True) if fault is None]
-        kept.append(Rows(file, good, found))
-    return kept
-
-
-def newest(files: Iterable[Rows]) -> list[dict[str, Any]]:
-    """Each run once: the row that finished last, by the hash where two finished together."""
-    found: dict[str, dict[str, Any]] = {}
     for file in files:
-        for row in file.rows:
-            rival = found.setdefault(row["run_id"], row)
-            if (row["finished_at"], row["row_sha256"]) > (rival["finished_at"], rival["row_sha256"]):
-                found[row["run_id"]] = row
-    return sorted(found.values(), key=lambda row: tuple(row[name] for name in _ORDER))
-
-
-def curves_of(folder: Folder, rows: Sequence[Mapping[str, Any]]) -> list[Curve]:
-    """The curve of each row that has one; a row whose curve is lost is reported."""
-    found: dict[tuple[str, str], Curve] = {}
-    for file in folder.small_files("curves") + folder.compact_files("curves"):
-        for name, curve in _split(file):
-            found.setdefault((name, curve.sha256), curve)
-    curves = []
-    for row in rows:
-        if row["curve_sha256"] is None:
-            continue
-        match = found.get((row["run_id"], row["curve_sha256"]))
-        if match is None:
-            path = folder.root / "curves" / f"run-{row['run_id']}.parquet"
-            folder.report(path, "the curve of this run is missing or does not belong to its row", is_moved=False)
+        if file.table.num_rows and (are_readable or is_readable(file.table)):
+            kept.append(file)
         else:
-            curves.append(match)
-    return curves
+            folder.set_aside(file.path, "it holds no readable row")
+    table = stack(RUNS, [file.table for file in kept])
+    paths = [file.path for file in kept for _ in range(file.table.num_rows)]
+    is_good = np.ones(table.num_rows, dtype=bool)
+    faults: dict[Path, str] = {}
+    for index, fault in _faults(table, paths).items():
+        is_good[index] = False
+        path = paths[index]
+        if path.parent.name == "runs":
+            folder.set_aside(path, fault)
+        else:
+            folder.report(path, fault, is_moved=False)
+        faults.setdefault(path, fault)
+    left = [file for file in kept if file.path.parent.name != "runs" or file.path not in faults]
+    return Rows(table.filter(pa.array(is_good)), left, faults)
+
+
+def newest(table: pa.Table) -> pa.Table:
+    """Each run once, in the order of a report: the row that finished last, by the hash where two finished together."""
+    by_age = table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in _AGE]))
+    names = by_age["run_id"].to_pylist()
+    is_last = [name != after for name, after in zip_longest(names, names[1:])]
+    rows = by_age.filter(pa.array(is_last, pa.bool_()))
+    return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in _ORDER])).combine_chunks()
+
+
+def curves_of(folder: Folder, rows: pa.Table) -> Curves:
+    """The curve of each row that has one; a row whose curve is lost is reported."""
+    files = [file for file in folder.small_files("curves") + folder.compact_files("curves") if is_readable(file.table)]
+    points = _points(files)
+    names = points.table["run_id"].take(pa.array(points.starts)).to_pylist()
+    found: dict[tuple[str, str], int] = {}
+    for number, key in enumerate(zip(names, curve_checksums(points.table, points.starts), strict=True)):
+        found.setdefault(key, number)
+    chosen = []
+    for name, checksum in zip(rows["run_id"].to_pylist(), rows["curve_sha256"].to_pylist(), strict=True):
+        index = found.get((name, checksum))
+        if index is not None:
+            chosen.append(index)
+        elif checksum is not None:
+            path = folder.root / "curves" / f"run-{name}.parquet"
+            folder.report(path, "the curve of this run is missing or does not belong to its row", is_moved=False)
+    return Curves(
+        points.table.take(pa.array(_spans(points.starts[chosen], points.lengths[chosen]))).combine_chunks(),
+        [files[index] for index in np.unique(points.origins[chosen])],
+    )
 
 
 def verifications_of(folder: Folder) -> dict[tuple[str, str], str]:
@@ -118,14 +150,56 @@ def verifications_of(folder: Folder) -> dict[tuple[str, str], str]:
     }
 
 
-def _listed(tables: Sequence[pa.Table]) -> list[list[dict[str, Any]]]:
-    """The rows of each table; none where a value cannot be read."""
-    try:
-        # One call for all: a call a table takes ten times as long for tables of one row.
-        rows = iter(stack(RUNS, tables).to_pylist())
-    except (pa.ArrowException, ValueError, OverflowError):
-        return [[]] if len(tables) == 1 else [_listed([table])[0] for table in tables]
-    return [list(islice(rows, table.num_rows)) for table in tables]
+def _points(files: Sequence[File]) -> _Points:
+    table = stack(CURVES, [file.table for file in files])
+    bounds = np.cumsum([0, *(file.table.num_rows for file in files)])
+    # A run's points lie together, and those of two files are two curves.
+    starts = np.union1d(curve_starts(table), bounds[:-1][np.diff(bounds) > 0])
+    lengths = np.diff(starts, append=table.num_rows)
+    origins = np.searchsorted(bounds, starts, side="right") - 1
+    owners = np.repeat(np.arange(len(starts)), lengths)
+    is_whole = np.ones(len(starts), dtype=bool)
+    is_whole[owners[suspects(CURVE_COLUMNS, table)]] = False
+    if not is_whole.all():
+        table = table.filter(pa.array(is_whole[owners]))
+    lengths, origins = lengths[is_whole], origins[is_whole]
+    return _Points(table, np.cumsum(lengths) - lengths, lengths, origins)
+
+
+def _spans(starts: Int64[np.ndarray, " spans"], lengths: Int64[np.ndarray, " spans"]) -> Int64[np.ndarray, " points"]:
+    """The numbers from each start, so many as its length says, span after span."""
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
+
+
+def _faults(table: pa.Table, paths: Sequence[Path]) -> dict[int, str]:
+    """Why some rows of a readable table cannot be trusted, by their number.
+
+    Args:
+        table: Rows of many files.
+        paths: The file of each.
+    """
+    is_doubtful = _doubtful(table, paths) if table.num_rows > _FEW else np.ones(table.num_rows, dtype=bool)
+    # What is doubtful is looked at again, a row at a time, and this look decides.
+    doubtful = table.filter(pa.array(is_doubtful)).to_pylist()
+    numbers = np.flatnonzero(is_doubtful).tolist()
+    faults = {number: _fault_of(row, paths[number]) for number, row in zip(numbers, doubtful, strict=True)}
+    return {number: fault for number, fault in faults.items() if fault is not None}
+
+
+def _doubtful(table: pa.Table, paths: Sequence[Path]) -> Bool[np.ndarray, " rows"]:
+    """Which rows of a readable table may have a fault; all that have one are among them."""
+    is_doubtful = suspects(RUN_COLUMNS, table)
+    rest = np.flatnonzero(~is_doubtful)
+    others = table.filter(pa.array(~is_doubtful))
+    is_doubtful[rest] = np.array(row_checksums(others), dtype=object) != others["row_sha256"].to_numpy()
+    are_in_place = [_is_in_place(*row) for row in zip(table["run_id"].to_pylist(), paths, strict=True)]
+    return np.asarray(is_doubtful | np.logical_not(are_in_place))
+
+
+def _is_in_place(name: str | None, path: Path) -> bool:
+    is_name = name is not None and RUN_ID.fullmatch(name) is not None
+    return is_name and (path.parent.name != "runs" or path.name == f"run-{name}.parquet")
 
 
 def _fault_of(row: Mapping[str, Any], path: Path) -> str | None:
@@ -142,18 +216,3 @@ def _fault_of(row: Mapping[str, Any], path: Path) -> str | None:
     if path.parent.name == "runs" and path.name != f"run-{name}.parquet":
         return f"it holds run {name}"
     return None
-
-
-def _split(file: File) -> Iterable[tuple[str, Curve]]:
-    """The curves in a file; a run's points lie together."""
-    try:
-        columns = file.table.to_pydict()
-    except (pa.ArrowException, ValueError, OverflowError):
-        # Text that is not UTF-8: no hash can match, and the row reports that its curve is lost.
-        return
-    start = 0
-    for name, points in groupby(columns["run_id"]):
-        stop = start + sum(1 for _ in points)
-        part = {column: values[start:stop] for column, values in columns.items()}
-        yield name, Curve(file, file.table.slice(start, stop - start), curve_sha256(part))
-        start = stop

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from synthbench.errors import StoreError, UsageError
 from synthbench.results.compaction import compact
-from synthbench.results.files import encode, stack
+from synthbench.results.files import encode
 from synthbench.results.folder import RUN_ID, Folder, Quarantined
-from synthbench.results.reading import curves_of, newest, rows_of, verifications_of, verified
+from synthbench.results.reading import curves_of, rows_of, verifications_of, verified
 from synthbench.results.schema import (
     CURVE_COLUMNS,
-    CURVES,
     RUN_COLUMNS,
     RUNS,
     SCHEMA_VERSION,
@@ -79,12 +79,13 @@ class Store:
         """
         # Small files first: compaction writes before it deletes, so no row is missed between the two listings.
         finished = set(self.folder.small("runs"))
-        compacted = newest(verified(self.folder, self.folder.compact_files("runs")))
-        return finished.union(row["run_id"] for row in compacted)
+        return finished.union(verified(self.folder, self.folder.compact_files("runs")).table["run_id"].to_pylist())
 
     def states(self) -> dict[str, RowState]:
         """How every readable row ended, by run_id."""
-        return {row["run_id"]: RowState(row["status"], row["skill"]) for row in rows_of(self.folder)}
+        rows = rows_of(self.folder)
+        columns = (rows[name].to_pylist() for name in ("run_id", "status", "skill"))
+        return {run_id: RowState(status, skill) for run_id, status, skill in zip(*columns, strict=True)}
 
     def statuses(self) -> dict[str, str]:
         """The status of every readable row, by run_id."""
@@ -133,9 +134,7 @@ class Store:
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.
         """
-        said = verifications_of(self.folder)
-        rows = [{**row, "verified_by": said.get((row["run_id"], row["row_sha256"]))} for row in rows_of(self.folder)]
-        return pa.Table.from_pylist(rows, schema=RUNS)
+        return self._with_verifications(rows_of(self.folder))
 
     def runs(self) -> pd.DataFrame:
         """:meth:`table` for pandas: see :func:`synthbench.results.schema.to_frame`."""
@@ -146,9 +145,12 @@ class Store:
 
         A curve counts only if it is the one that its row was written with.
         """
-        wanted = None if run_ids is None else set(run_ids)
-        rows = [row for row in rows_of(self.folder) if wanted is None or row["run_id"] in wanted]
-        return to_frame(stack(CURVES, [curve.table for curve in curves_of(self.folder, rows)]))
+        return to_frame(curves_of(self.folder, _of(rows_of(self.folder), run_ids)).table)
+
+    def read(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """:meth:`runs` and :meth:`curves` of one moment; the rows are read and checked once."""
+        rows = rows_of(self.folder)
+        return to_frame(self._with_verifications(rows)), to_frame(curves_of(self.folder, rows).table)
 
     def verify(self, verifications: Sequence[Mapping[str, Any]]) -> None:
         """Record that rows were run again and came out the same.
@@ -177,15 +179,13 @@ class Store:
         Raises:
             StoreError: If this store cannot be written, or another process is compacting it.
         """
-        wanted = None if run_ids is None else set(run_ids)
         with self.folder.alone():
-            known = {row["row_sha256"] for row in rows_of(self.folder)}
-            rows = [row for row in rows_of(other.folder) if row["row_sha256"] not in known]
-            rows = [row for row in rows if wanted is None or row["run_id"] in wanted]
-            curves = curves_of(other.folder, rows)
-            self.folder.commit_compact("curves", stack(CURVES, [curve.table for curve in curves]))
-            self.folder.commit_compact("runs", pa.Table.from_pylist(rows, schema=RUNS))
-        return len(rows)
+            known = rows_of(self.folder)["row_sha256"]
+            rows = _of(rows_of(other.folder), run_ids)
+            rows = rows.filter(pc.invert(pc.is_in(rows["row_sha256"], known.combine_chunks())))
+            self.folder.commit_compact("curves", curves_of(other.folder, rows).table)
+            self.folder.commit_compact("runs", rows)
+        return int(rows.num_rows)
 
     def compact(self) -> int:
         """Merge all files into one of runs and one of curves; return how many small files were merged.
@@ -194,3 +194,14 @@ class Store:
             StoreError: If the store cannot be written or another process is compacting it.
         """
         return compact(self.folder)
+
+    def _with_verifications(self, rows: pa.Table) -> pa.Table:
+        said = verifications_of(self.folder)
+        keys = zip(rows["run_id"].to_pylist(), rows["row_sha256"].to_pylist(), strict=True)
+        place = RUNS.get_field_index("verified_by")
+        return rows.set_column(place, RUNS.field(place), pa.array(map(said.get, keys), pa.string()))
+
+
+def _of(rows: pa.Table, run_ids: Iterable[str] | None) -> pa.Table:
+    """The rows of some runs; None: all."""
+    return rows if run_ids is None else rows.filter(pc.is_in(rows["run_id"], pa.array(set(run_ids), pa.string())))

@@ -1,0 +1,162 @@
+"""The checks of :mod:`synthbench.results.schema` for many rows at once, a column at a time.
+
+A row at a time they take the greater part of a millisecond a row. Nothing is checked less: :func:`suspects` may name a
+row too many, never one too few, and a checksum here is that of ``row_sha256`` and ``curve_sha256``, letter by letter.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from json.encoder import encode_basestring_ascii
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from jaxtyping import Bool, Int64
+
+from synthbench.errors import UsageError
+from synthbench.results.schema import CURVE_COLUMNS, Column, _utc, check_values
+
+MAX_TEXT_BYTES = 2**16
+"""A row with more text than this is looked at by itself: what is joined here must stay below 2 GiB."""
+_ROWS_AT_ONCE = 2**12
+_POINTS_AT_ONCE = 2**19
+
+# The years 1 to 9999 in microseconds: what lies outside, Python cannot name.
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+# Between these Arrow writes the digits that Python writes, save for whole numbers.
+_PLAIN_FROM, _PLAIN_TO = 1e-4, 1e9
+
+
+def is_readable(table: pa.Table) -> bool:
+    """Whether every value of a table can be had in Python: text in UTF-8, times in years of four digits."""
+    try:
+        table.validate(full=True)
+    except pa.ArrowException:
+        return False
+    return all(
+        pc.all(_is_within(column.cast(pa.int64()), _FIRST_US, _LAST_US), min_count=0).as_py()
+        for column in table.columns
+        if pa.types.is_timestamp(column.type)
+    )
+
+
+def suspects(columns: Iterable[Column], table: pa.Table) -> Bool[np.ndarray, " rows"]:
+    """Which rows of a readable table ``check_values`` might refuse; those with very much text are among them."""
+    found = np.zeros(table.num_rows, dtype=bool)
+    text_bytes = np.zeros(table.num_rows, dtype=np.int64)
+    for column in columns:
+        values = table[column.name].combine_chunks()
+        if not column.is_nullable and values.null_count:
+            found |= _as_numpy(values.is_null())
+        if pa.types.is_string(values.type):
+            text_bytes += _as_numpy(pc.binary_length(values).fill_null(0))
+            if column.type == "string" and not column.choices:
+                continue  # only its length counts
+            distinct = values.dictionary_encode()
+            refused = [index for index, word in enumerate(distinct.dictionary.to_pylist()) if _is_refused(column, word)]
+            if refused:
+                found |= np.isin(_as_numpy(distinct.indices.fill_null(-1)), refused)
+    return found | (text_bytes > MAX_TEXT_BYTES)
+
+
+def row_checksums(table: pa.Table) -> list[str]:
+    """``row_sha256`` of each row of a readable table without :func:`suspects`."""
+    names = sorted(set(table.column_names) - {"row_sha256"})
+    sums = []
+    for start in range(0, table.num_rows, _ROWS_AT_ONCE):
+        part = table.slice(start, _ROWS_AT_ONCE)
+        entries = [_after(f"{json.dumps(name)}:", _json_texts(part[name])) for name in names]
+        stated = pc.binary_join_element_wise(*entries, ",", null_handling="skip")
+        sums += [_sha256("{" + text + "}") for text in stated.to_pylist()]
+    return sums
+
+
+def curve_starts(table: pa.Table) -> Int64[np.ndarray, " curves"]:
+    """Where the points of another run begin, in a table of points."""
+    if not table.num_rows:
+        return np.zeros(0, dtype=np.int64)
+    ends = pc.run_end_encode(table["run_id"].combine_chunks()).run_ends.to_numpy()
+    return np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1].astype(np.int64)])
+
+
+def curve_checksums(table: pa.Table, starts: Int64[np.ndarray, " curves"]) -> list[str]:
+    """``curve_sha256`` of each curve of a readable table without :func:`suspects`.
+
+    Args:
+        table: Points of many runs, those of a run together.
+        starts: Where each curve begins, the first at 0.
+    """
+    sums = []
+    for first, last in _stretches(starts, table.num_rows):
+        part = table.slice(first, last - first)
+        texts = [_json_texts(part[column.name]).fill_null("null") for column in CURVE_COLUMNS[1:]]
+        points = _after("[", pc.binary_join_element_wise(*texts, ","))
+        own = starts[(starts >= first) & (starts < last)] - first
+        offsets = pa.array(np.append(own, last - first), pa.int32())
+        curves = pc.binary_join(pa.ListArray.from_arrays(offsets, points), "],")
+        sums += [_sha256(f"[{text}]]") for text in curves.to_pylist()]
+    return sums
+
+
+def _stretches(starts: Int64[np.ndarray, " curves"], stop: int) -> Iterator[tuple[int, int]]:
+    """Parts of a table of points that hold whole curves."""
+    first = 0
+    for start in [*starts[1:].tolist(), stop]:
+        if start - first >= _POINTS_AT_ONCE or start == stop:
+            yield first, start
+            first = start
+
+
+def _json_texts(values: pa.ChunkedArray) -> pa.Array:
+    """What ``json.dumps`` writes for each value; null for null."""
+    array = values.combine_chunks()
+    if pa.types.is_string(array.type):
+        return _by_word(array, encode_basestring_ascii)
+    if pa.types.is_timestamp(array.type):
+        return _by_word(array, lambda moment: json.dumps(_utc(moment)))
+    if pa.types.is_floating(array.type):
+        return _float_texts(array.cast(pa.float64()))
+    return array.cast(pa.string())
+
+
+def _by_word(array: pa.Array, write: Callable[[Any], str]) -> pa.Array:
+    words = array.dictionary_encode()
+    return pa.array(map(write, words.dictionary.to_pylist()), pa.string()).take(words.indices)
+
+
+def _float_texts(array: pa.Array) -> pa.Array:
+    numbers = array.fill_null(0.5).to_numpy()
+    size = np.abs(numbers)
+    is_plain = (size >= _PLAIN_FROM) & (size < _PLAIN_TO) & (numbers != np.floor(numbers))
+    texts = array.cast(pa.string())
+    if is_plain.all():
+        return texts
+    others = pa.array(map(json.dumps, numbers[~is_plain].tolist()), pa.string())
+    return pc.replace_with_mask(texts, pa.array(~is_plain), others)
+
+
+def _after(prefix: str, texts: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(pa.scalar(prefix), texts, "", null_handling="emit_null")
+
+
+def _is_refused(column: Column, value: str) -> bool:
+    try:
+        check_values((column,), {column.name: value})
+    except UsageError:
+        return True
+    return False
+
+
+def _is_within(values: pa.ChunkedArray, least: int, most: int) -> pa.ChunkedArray:
+    return pc.and_(pc.greater_equal(values, least), pc.less_equal(values, most))
+
+
+def _as_numpy(array: pa.Array) -> np.ndarray:
+    return np.asarray(array.to_numpy(zero_copy_only=False))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
