@@ -46,6 +46,10 @@ Plugins = Annotated[
         help="A Python file or module that registers further units; repeatable. It is run with your rights.",
     ),
 ]
+Shard = Annotated[
+    str | None,
+    typer.Option("--shard", help="2/3: of three parts of the plan the second, so that three machines share it."),
+]
 Seeds = Annotated[str | None, typer.Option(help="Root seeds: 42-51, or 0,3,7; the suite's if left out.")]
 
 

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -23,6 +23,7 @@ from synthbench.cli.options import (
     PositionsTerm,
     Results,
     Seeds,
+    Shard,
     SuiteName,
     TaskTerms,
     named_plugins,
@@ -45,13 +46,25 @@ def run(
     steps: Annotated[int | None, typer.Option(help="Train for fewer steps; marks the rows as not full.")] = None,
     limit: Annotated[int | None, typer.Option(help="Evaluate on fewer sequences; marks the rows as not full.")] = None,
     results: Results = Path("results"),
-    executor: Annotated[str, typer.Option(help="auto, inline or pool.")] = "auto",
-    workers: Annotated[int | None, typer.Option(help="Worker processes; one a core if left out.")] = None,
+    executor: Annotated[
+        str, typer.Option(help="auto, inline, pool, or beyond this machine: ray or slurm. auto stays on this machine.")
+    ] = "auto",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="With ray: host:port of a running cluster, or auto; one is started here if left out. "
+            "With slurm: local tries it out on this machine."
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Worker processes, or elements of a SLURM array; one a core if left out, or 8.")
+    ] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds after which a job is killed.")] = None,
     members: Annotated[
         int | None, typer.Option(help="Members that train as one program; chosen by length and device if left out.")
     ] = None,
     rerun: Annotated[str, typer.Option(help="Run again what is there: none, failed or all.")] = "none",
+    shard: Shard = None,
     plugin: Plugins = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, and run nothing.")] = False,
     as_json: AsJson = False,
@@ -72,10 +85,12 @@ def run(
         limit=limit,
         results=results,
         executor=executor,
+        address=address,
         workers=workers,
         timeout_s=timeout,
         group_size=members,
         rerun=rerun,
+        shard=shard,
         plugins=named_plugins(plugin),
     )
     if dry_run:
@@ -94,6 +109,7 @@ def status(
     match: Match = None,
     device: Device = "auto",
     results: Results = Path("results"),
+    shard: Shard = None,
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
@@ -110,6 +126,7 @@ def status(
         positions=positions,
         match=match,
         results=results,
+        shard=shard,
         plugins=named_plugins(plugin),
     )
     facts = progress_of(request, resolve_device(device))
@@ -146,7 +163,8 @@ def _run(request: Any, *, as_json: bool) -> NoReturn:
     from synthbench.terminal.progress import Progress
 
     stop = threading.Event()
-    with _interruptible(stop), Progress() as progress:
+    # Ray prints what happens to workers on stdout, which is for results.
+    with _interruptible(stop), Progress() as progress, redirect_stdout(sys.stderr):
         done = run_request(request, on_plan=progress.begin, on_outcome=progress.advance, stop=stop)
     if as_json:
         outcomes = [vars(outcome) for outcome in done.outcomes]

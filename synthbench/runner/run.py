@@ -36,6 +36,10 @@ GPU_GROUP_SIZE = 64
 
 RERUNS = ("none", "failed", "all")
 
+BEYOND = ("ray", "slurm")
+"""Executors that run jobs on other machines."""
+EXECUTORS = ("auto", "inline", "pool", *BEYOND)
+
 CONTRACT = "contract"
 """Folder in that of the results, with what the contract says of units that do not come with synthbench."""
 
@@ -61,10 +65,14 @@ class Request:
     limit: int | None = None
     results: Path = Path("results")
     executor: str = "auto"
+    address: str | None = None
+    """Of a Ray cluster that is running, or ``local`` to try the slurm executor out."""
     workers: int | None = None
     timeout_s: float | None = None
     group_size: int | None = None
     rerun: str = "none"
+    shard: str | None = None
+    """``2/3``: of three parts of the plan the second."""
     plugins: Sequence[str] = ()
     """Files and modules whose units are used besides those of synthbench and of installed packages."""
 
@@ -176,7 +184,30 @@ def _requested(request: Request, device: torch.device) -> tuple[list[Cell], Sequ
     if request.match is not None:
         quantity, target = parse_match(request.match)
         cells = [matched(cell, quantity, target or size_of(reference_of(cell), quantity)) for cell in cells]
+    if request.shard is not None:
+        cells = in_shard(cells, *parse_shard(request.shard))
     return cells, list(request.seeds) or suite.seeds
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Read ``2/3`` as 2 and 3.
+
+    Raises:
+        UsageError: If it is malformed, or there is no such part.
+    """
+    part, slash, parts = text.partition("/")
+    if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise UsageError(f"shard is {text!r}; allowed: i/n with i from 1 to n, as in 2/3")
+    return int(part), int(parts)
+
+
+def in_shard(cells: Sequence[Cell], part: int, parts: int) -> list[Cell]:
+    """The cells of one of several parts, that of ``part`` = 1 to ``parts``; every cell is in exactly one.
+
+    A cell stays whole: its members choose a learning rate together, or train as one program. Where it goes depends on
+    nothing but its identity, so neither on what is done nor on the seeds.
+    """
+    return [cell for cell in cells if int(cell.run_id(cell.members([0])[0]), 16) % parts == part - 1]
 
 
 def _selected(request: Request) -> tuple[Suite, Selection, Selection]:
@@ -296,6 +327,8 @@ def make_executor(
 ) -> Executor:
     """The executor that a request names; ``auto`` is inline for up to two jobs or on a GPU, else a process a core.
 
+    It is never a cluster, whatever the environment says of one: that must be asked for.
+
     Args:
         request: What names it, and the number of workers and their time.
         plan: What there is to do.
@@ -306,14 +339,16 @@ def make_executor(
     Raises:
         UsageError: If the name or a number is not allowed.
     """
-    if request.executor not in ("auto", "inline", "pool"):
-        raise UsageError(f"executor is {request.executor!r}; allowed: auto, inline, pool")
+    if request.executor not in EXECUTORS:
+        raise UsageError(f"executor is {request.executor!r}; allowed: {', '.join(EXECUTORS)}")
     if request.workers is not None and request.workers < 1:
         raise UsageError(f"workers is {request.workers}; allowed: 1 and more")
     if request.timeout_s is not None and not request.timeout_s > 0:
         raise UsageError(f"timeout is {request.timeout_s}; allowed: more than 0 seconds")
+    if request.address is not None and request.executor not in BEYOND:
+        raise UsageError(f"address is {request.address!r}; allowed with the executors {' and '.join(BEYOND)} only")
     needs_pool = request.workers is not None or request.timeout_s is not None
-    if is_in_session and (needs_pool or request.executor == "pool"):
+    if is_in_session and (needs_pool or request.executor in ("pool", *BEYOND)):
         raise UsageError(
             "a unit was defined in this session, where worker processes do not find it; "
             "save it to a file and name that in plugins, or use the inline executor"
@@ -321,9 +356,33 @@ def make_executor(
     is_small = is_in_session or (not is_foreign and (len(plan.jobs) <= 2 or device.type == "cuda"))
     if request.executor == "inline" or (request.executor == "auto" and is_small and not needs_pool):
         if needs_pool:
-            raise UsageError("workers and timeout need the pool executor, not inline")
+            raise UsageError("workers and timeout need worker processes, which the inline executor has not")
         return Inline()
+    if request.executor in BEYOND:
+        return _beyond_this_machine(request)
     return Pool(request.workers or usable_cores(), request.timeout_s)
+
+
+def _beyond_this_machine(request: Request) -> Executor:
+    """The executor of a cluster; its package is an extra.
+
+    Raises:
+        UsageError: If the package is not installed, or the address is not allowed.
+    """
+    try:
+        if request.executor == "ray":
+            from synthbench.runner.executors.ray import Ray  # noqa: PLC0415 - may be missing
+
+            here = usable_cores() if request.address is None else None
+            return Ray(request.workers or here, request.timeout_s, request.address)
+        from synthbench.runner.executors.slurm import Slurm  # noqa: PLC0415 - may be missing
+
+        return Slurm(request.workers, request.timeout_s, request.address or "slurm")
+    except ModuleNotFoundError as problem:
+        raise UsageError(
+            f"executor {request.executor!r} needs the package {problem.name}, which is not installed; in a checkout: "
+            f"pip install -e '.[{request.executor}]'"
+        ) from None
 
 
 def usable_cores() -> int:

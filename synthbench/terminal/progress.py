@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from synthbench.runner.executors import Executor, Pool
+from synthbench.runner.executors import Executor, Inline
 from synthbench.runner.plan import Plan
 from synthbench.runner.worker import Outcome
 
@@ -32,7 +32,7 @@ class Progress:
         self._remaining: dict[tuple[str, str], int] = {}
         self._seconds: dict[tuple[str, ...], list[float]] = defaultdict(list)
         self._num_done = self._num_failed = self._num_rows = 0
-        self._num_workers = 1
+        self._executor: Executor = Inline()
         self._last_line = time.monotonic()
 
     def __enter__(self) -> "Progress":  # noqa: PYI034 - the shape checker of the tests cannot resolve Self
@@ -48,12 +48,12 @@ class Progress:
     def begin(self, plan: Plan, executor: Executor) -> None:
         """Take note of what will come."""
         self._num_rows = plan.num_missing
-        self._num_workers = executor.num_workers if isinstance(executor, Pool) else 1
+        self._executor = executor
         remaining: dict[tuple[str, str], int] = defaultdict(int)
         for job in plan.jobs:
             remaining[job.cell.mechanism_name, job.cell.task_name] += len(job.missing)
         self._remaining = remaining
-        where = f"{executor.name}, {self._num_workers} at a time"
+        where = f"{executor.name}, {executor.num_workers} at a time" if executor.num_workers else executor.name
         self._console.print(f"{plan.num_missing} rows to run ({where}), {plan.num_done} are there", highlight=False)
         if self._console.is_terminal and plan.num_missing:
             self._bar = Bar(
@@ -93,7 +93,7 @@ class Progress:
                 known = next((k for k in ((mechanism, task), (mechanism,), ()) if self._seconds[k]), None)
                 if known is not None:
                     total += count * median(self._seconds[known])
-        return total / self._num_workers
+        return total / (self._executor.num_workers or 1)
 
     def _line(self, text: str) -> None:
         self._last_line = time.monotonic()

@@ -1,4 +1,7 @@
-"""Ways to run jobs: in this process, or in a pool of worker processes."""
+"""Ways to run jobs: in this process, in a pool of worker processes, and beyond one machine.
+
+``ray`` and ``slurm`` are not imported here: their packages are extras.
+"""
 
 from synthbench.runner.executors.base import Executor, JobEvent
 from synthbench.runner.executors.inline import Inline

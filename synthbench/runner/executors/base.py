@@ -1,13 +1,47 @@
-"""What an executor is."""
+"""What an executor is, and the one set of rules by which a job is tried again.
+
+============================  =====================================================================================
+a worker or its machine dies  the job is tried again, ``MAX_ATTEMPTS`` times in all; then rows with status ``error``
+a mechanism raises            the worker writes rows with status ``error``; not tried again
+memory runs out               the worker halves the members that train together, down to one; then status ``oom``
+the time is up                rows with status ``timeout``; not tried again
+a loss is not finite          the worker writes rows with status ``diverged``; not tried again
+a plugin cannot be loaded     rows with status ``contract``; not tried again
+rows cannot be written        the command ends
+============================  =====================================================================================
+"""
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Generic, TypeVar
 
+from synthbench.errors import StoreError, SynthbenchError
+from synthbench.results import Store
+from synthbench.runner.containment import contained, log_of
 from synthbench.runner.plan import Job
-from synthbench.runner.worker import Circumstances, Outcome
+from synthbench.runner.rows import Failure
+from synthbench.runner.worker import Circumstances, Outcome, driver_attempt, execute, record_failure
+
+Handle = TypeVar("Handle")
+
+WORKER_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",  # read when torch is imported
+    # Activations of a step come and go; giving them back to the system and faulting them in again took 8 to 13 % of a
+    # step at length 64. Read by glibc when the process starts.
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
+}
+MAX_ATTEMPTS = 3
+"""Tries at a job whose worker was killed."""
+
+POLL_S = 0.5
+"""Longest wait for a job to end before the driver looks whether it is to stop."""
 
 
 @dataclass(frozen=True)
@@ -18,11 +52,135 @@ class JobEvent:
     outcomes: list[Outcome]
 
 
+@dataclass(frozen=True)
+class Try:
+    """One go at a job; ``number`` counts from 1."""
+
+    job: Job
+    number: int
+
+
+class WorkerLost(Exception):  # noqa: N818 - not an error: the job is tried again
+    """The process that had a job is gone, or its machine is; the message says how, ``status`` what that makes of it."""
+
+    def __init__(self, how: str, status: str = "error") -> None:
+        super().__init__(how)
+        self.status = status
+
+
 class Executor(ABC):
     """Runs jobs; the workers write the rows."""
 
     name: ClassVar[str]
+    num_workers: int | None = 1
+    """Jobs that run at once; None as long as it is not known."""
 
     @abstractmethod
     def run(self, jobs: Sequence[Job], circumstances: Circumstances, stop: threading.Event) -> Iterator[JobEvent]:
         """Run the jobs, begun in the order given, and yield each as it ends; begin no more once ``stop`` is set."""
+
+
+class Workers(ABC, Generic[Handle]):
+    """Processes that take jobs, each of which may end at any time; a handle stands for a job that one was given."""
+
+    @abstractmethod
+    def capacity(self) -> int:
+        """Jobs that can run at once, now."""
+
+    @abstractmethod
+    def begin(self, attempt: Try) -> Handle:
+        """Give a job to a worker, at once or as soon as one is free."""
+
+    @abstractmethod
+    def withdraw(self, handle: Handle) -> bool:
+        """Take a job back that no worker has begun; whether that was so."""
+
+    @abstractmethod
+    def ended(self, handles: Iterable[Handle]) -> list[Handle]:
+        """Those that have ended, one way or another; wait ``POLL_S`` at most for there to be one."""
+
+    @abstractmethod
+    def result(self, handle: Handle) -> list[Outcome]:
+        """What became of a job that has ended.
+
+        Raises:
+            TimeoutError: If its time was up.
+            WorkerLost: If its worker died.
+            SynthbenchError: As the worker raised it.
+        """
+
+
+class Crew(Executor, Generic[Handle]):
+    """An executor whose jobs run beside each other, in processes that may die."""
+
+    first_number: int = 1
+    """What the first try at a job counts as: more where somebody has tried before."""
+
+    @abstractmethod
+    def _workers(self, circumstances: Circumstances) -> AbstractContextManager[Workers[Handle]]:
+        """The workers, from before the first job until after the last."""
+
+    def run(self, jobs: Sequence[Job], circumstances: Circumstances, stop: threading.Event) -> Iterator[JobEvent]:
+        """Keep every worker busy and one job waiting for each."""
+        if not jobs:
+            return  # nor is there a need for workers
+        waiting = deque(Try(job, self.first_number) for job in jobs)
+        running: dict[Handle, Try] = {}
+        with self._workers(circumstances) as workers:
+            while (waiting and not stop.is_set()) or running:
+                while waiting and len(running) < 2 * workers.capacity() and not stop.is_set():
+                    attempt = waiting.popleft()
+                    running[workers.begin(attempt)] = attempt
+                if stop.is_set():
+                    running = {handle: attempt for handle, attempt in running.items() if not workers.withdraw(handle)}
+                for handle in workers.ended(running):
+                    attempt = running.pop(handle)
+                    end = end_of(attempt, partial(workers.result, handle), circumstances)
+                    if isinstance(end, Try):
+                        waiting.appendleft(end)
+                    else:
+                        yield end
+
+
+def end_of(attempt: Try, result: Callable[[], list[Outcome]], circumstances: Circumstances) -> JobEvent | Try:
+    """What became of a job, or how it is tried again; rows are written for what no worker can write.
+
+    Args:
+        attempt: The job that has ended.
+        result: See :meth:`Workers.result`.
+        circumstances: Of the command.
+
+    Raises:
+        StoreError: If the worker could not write a row, or the driver cannot.
+    """
+    try:
+        return JobEvent(attempt.job, result())
+    except TimeoutError as problem:
+        failure = Failure("timeout", "JobTimeout", str(problem))
+    except WorkerLost as problem:
+        if attempt.number < MAX_ATTEMPTS:
+            return replace(attempt, number=attempt.number + 1)
+        failure = Failure(problem.status, "WorkerDied", f"its worker died {attempt.number} times, {problem}")
+    except StoreError:
+        raise
+    except SynthbenchError as problem:
+        failure = Failure("contract", type(problem).__name__, str(problem))
+    store = Store.open(circumstances.results, create=True)
+    outcomes = record_failure(attempt.job, failure, driver_attempt(circumstances, attempt.number), store)
+    return JobEvent(attempt.job, outcomes)
+
+
+def log_of_job(job: Job, circumstances: Circumstances) -> Path:
+    """Where the output of a job goes; found out by the driver, since a worker has no plugin loaded yet."""
+    return log_of(circumstances.results, job.cell.run_id((*job.missing, *job.untuned)[0]))
+
+
+def work(attempt: Try, circumstances: Circumstances, log: Path) -> list[Outcome]:
+    """What a worker process does with a job; its output goes to a file.
+
+    Raises:
+        StoreError: If a row cannot be written.
+        SynthbenchError: If what the job names cannot be loaded in this process.
+    """
+    with contained(log):
+        return execute(attempt.job, circumstances, attempt.number)

@@ -1,0 +1,241 @@
+"""Runs jobs as tasks of Ray: on a cluster of its own on this machine, or on one that is named.
+
+Nothing of Ray is used but tasks. A task that fails is not tried again by Ray: the rules are ours, in ``base``.
+"""
+
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, no_type_check
+
+import ray
+import torch
+from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
+
+from synthbench.errors import StoreError, SynthbenchError, UsageError
+from synthbench.results import Store
+from synthbench.runner.executors.base import (
+    POLL_S,
+    WORKER_ENVIRONMENT,
+    Crew,
+    Try,
+    WorkerLost,
+    Workers,
+    log_of_job,
+    work,
+)
+from synthbench.runner.worker import Circumstances, Outcome
+
+OBJECT_STORE_BYTES = 80 * 2**20
+"""Shared memory of a cluster of our own: jobs and what becomes of them are kilobytes. Ray takes 75 MiB at least."""
+
+CONNECT_S = 10.0
+"""Longest wait for a cluster that is named."""
+
+
+@dataclass(eq=False)
+class Task:
+    """A job that Ray was given.
+
+    It answers twice: once a worker has begun, so that waiting in line does not count as time, and at the end.
+    """
+
+    answers: ray.ObjectRefGenerator
+    begun_at: float | None = None
+    """``time.monotonic()``"""
+    is_late: bool = False
+    end: list["ray.ObjectRef[Any]"] = field(default_factory=list)
+    """The last answer, as soon as there is one."""
+
+
+class Ray(Crew[Task]):
+    """A task a job, on as many cores, or shares of GPUs, as the cluster has.
+
+    Without an address a cluster is started here that only this process can use, whatever ``RAY_ADDRESS`` says, and
+    ends with it. All machines of a cluster must see the folder of the results under the same path, and have the same
+    synthbench. A process that is connected to Ray already, as a notebook may be, uses that connection.
+
+    Args:
+        num_workers: Tasks that run at once; None for all that a cluster has room for.
+        timeout_s: Seconds after which a job is killed; None for no limit.
+        address: ``host:port`` of a running cluster, or ``auto`` for the one that ``RAY_ADDRESS`` or Ray itself finds.
+        gpu_fraction: What of a GPU a job gets where the device is one; its share of the memory is enforced.
+
+    Raises:
+        UsageError: If the address is that of a Ray client.
+    """
+
+    name: ClassVar = "ray"
+
+    def __init__(
+        self,
+        num_workers: int | None,
+        timeout_s: float | None = None,
+        address: str | None = None,
+        gpu_fraction: float = 1.0,
+    ) -> None:
+        if address is not None and "://" in address:
+            raise UsageError(f"address is {address!r}; allowed: host:port, or auto; run the command on the cluster")
+        self.limit = self.num_workers = num_workers
+        self.timeout_s = timeout_s
+        self.address = address
+        self.gpu_fraction = gpu_fraction
+
+    @contextmanager
+    def _workers(self, circumstances: Circumstances) -> Iterator[Workers[Task]]:
+        # A worker sees only the GPU that it was given, as its first.
+        circumstances = replace(circumstances, device=torch.device(circumstances.device).type)
+        is_ours = not ray.is_initialized()
+        if is_ours:
+            os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # no telemetry
+            if self.address is None:
+                self._start(circumstances)
+            else:
+                self._connect(self.address)
+        try:
+            yield _Tasks(self, circumstances)
+        finally:
+            if is_ours:
+                ray.shutdown()
+
+    def _start(self, circumstances: Circumstances) -> None:
+        """Start a cluster on this machine that nobody else can use."""
+        if not os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}:
+            # Else Ray writes one to the home folder, which may be read-only.
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        ray.init(
+            address="local",
+            num_cpus=self.limit,
+            num_gpus=torch.cuda.device_count() if circumstances.device == "cuda" else 0,
+            object_store_memory=OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _node_ip_address="127.0.0.1",
+        )
+
+    def _connect(self, address: str) -> None:
+        """Connect to a cluster that is named.
+
+        Raises:
+            UsageError: If there is none, or it does not let us in.
+        """
+        try:
+            if address != "auto":  # Ray itself takes a minute to say that nobody answers
+                host, _, port = address.rpartition(":")
+                socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (OSError, ValueError, OverflowError, RuntimeError, RayError) as problem:
+            raise UsageError(f"no Ray cluster at {address!r}: {problem}; allowed: host:port, or auto") from None
+
+
+class _Tasks(Workers[Task]):
+    def __init__(self, executor: Ray, circumstances: Circumstances) -> None:
+        self._executor, self._circumstances = executor, circumstances
+        needs: dict[str, float] = {"num_cpus": 1}
+        if circumstances.device == "cuda":
+            needs["num_gpus"] = executor.gpu_fraction
+        self._needs = needs
+        ours = {name: value for name, value in os.environ.items() if name.startswith("SYNTHBENCH_")}
+        self._work = ray.remote(_work).options(
+            **needs,
+            num_returns="streaming",
+            max_retries=0,
+            runtime_env={"env_vars": {**ours, **WORKER_ENVIRONMENT}},
+        )
+
+    def capacity(self) -> int:
+        """As many as the cluster has room for now: machines come and go."""
+        has = ray.cluster_resources()
+        room = min(int(has.get(_RESOURCES[name], 0) / amount) for name, amount in self._needs.items())
+        self._executor.num_workers = max(1, min(room, self._executor.limit or room))
+        return self._executor.num_workers
+
+    def begin(self, attempt: Try) -> Task:
+        log = log_of_job(attempt.job, self._circumstances)
+        return Task(self._work.remote(attempt, self._circumstances, log, self._executor.gpu_fraction))
+
+    def withdraw(self, handle: Task) -> bool:
+        if handle.begun_at is not None:
+            return False
+        ray.cancel(handle.answers)
+        return True
+
+    def ended(self, handles: Iterable[Task]) -> list[Task]:
+        tasks = {task.answers: task for task in handles}
+        if not tasks:
+            return []
+        ready, _ = ray.wait(list(tasks), num_returns=len(tasks), timeout=0)
+        if not ready:
+            ready, _ = ray.wait(list(tasks), timeout=POLL_S)
+        for answers in ready:
+            self._hear(tasks[answers])
+        for task in tasks.values():
+            self._end_late(task)
+        return [task for task in tasks.values() if task.end]
+
+    def _hear(self, task: Task) -> None:
+        """Take the next answer of a task."""
+        answer = next(task.answers)
+        if task.begun_at is None:
+            with contextlib.suppress(RayError):
+                ray.get(answer)
+                task.begun_at = time.monotonic()
+                return
+        task.end.append(answer)
+
+    def _end_late(self, task: Task) -> None:
+        limit = self._executor.timeout_s
+        if limit is None or task.begun_at is None or task.is_late:
+            return
+        if time.monotonic() - task.begun_at > limit:
+            task.is_late = True
+            ray.cancel(task.answers, force=True)  # its end is waited for, so that it writes no row after ours
+
+    def result(self, handle: Task) -> list[Outcome]:
+        try:
+            answer: list[Outcome] | SynthbenchError = ray.get(handle.end[0])
+        except RayTaskError:
+            raise  # a mistake of ours: whatever a mechanism raises is a row
+        except RayError as problem:
+            if handle.is_late:
+                raise TimeoutError(f"killed after {self._executor.timeout_s} s") from None
+            status = "oom" if isinstance(problem, OutOfMemoryError) else "error"
+            raise WorkerLost(f"{type(problem).__name__}: {problem}", status) from None
+        if isinstance(answer, SynthbenchError):
+            raise answer
+        return answer
+
+
+_RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU"}
+
+
+@no_type_check  # a checker wraps it, and Ray must see that it yields
+def _work(
+    attempt: Try, circumstances: Circumstances, log: Path, gpu_fraction: float
+) -> Iterator[list[Outcome] | SynthbenchError | None]:
+    """Say that a worker has begun, then what became of the job; an error of ours is an answer, so that it stays one."""
+    yield None
+    torch.set_num_threads(1)
+    if circumstances.device == "cuda" and gpu_fraction < 1:
+        torch.cuda.set_per_process_memory_fraction(gpu_fraction)
+    try:
+        _require_shared(circumstances)
+        yield work(attempt, circumstances, log)
+    except SynthbenchError as problem:
+        yield problem
+
+
+def _require_shared(circumstances: Circumstances) -> None:
+    """Refuse to make a store of its own on a machine that does not see that of the driver."""
+    try:
+        Store.open(circumstances.results, create=False)
+    except StoreError as problem:
+        raise StoreError(f"on worker {socket.gethostname()}: {problem}; all machines must see this folder") from None

@@ -1,0 +1,245 @@
+"""Runs jobs as an array of a SLURM cluster, through submitit: every element of the array is a pool with its own jobs.
+
+The driver and the elements talk through a private folder beside the rows: an element notes there what became of each
+job, a line of JSON each; the driver puts a file there when no further job is to begin. The elements outlive a driver
+that is killed, and go on writing rows.
+"""
+
+import json
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from subprocess import CalledProcessError
+from typing import ClassVar
+from uuid import uuid4
+
+import submitit
+import torch
+from submitit.core.utils import FailedSubmissionError
+
+from synthbench.errors import UsageError
+from synthbench.results import Store
+from synthbench.runner.executors.base import POLL_S, Executor, JobEvent, Try, WorkerLost, end_of
+from synthbench.runner.executors.pool import Pool
+from synthbench.runner.plan import Job
+from synthbench.runner.worker import Circumstances, Outcome
+
+FOLDER = "slurm"
+"""In that of the results: what the arrays of a command exchange with its driver."""
+
+CLUSTERS = ("slurm", "local")
+
+NUM_ELEMENTS = 8
+"""Of an array on a cluster, unless the number of workers is given."""
+
+LONGEST_MIN = 24 * 60
+"""Minutes that an element asks for; ``SBATCH_TIMELIMIT`` says otherwise. What is left then goes into another array."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one element of an array does."""
+
+    jobs: tuple[Job, ...]
+    circumstances: Circumstances
+    timeout_s: float | None
+    number: int
+    """What the first try at its jobs counts as."""
+    notes: Path
+    """Where it says what became of them."""
+    stop: Path
+    """A file that is there as soon as no further job is to begin."""
+
+
+@dataclass(eq=False)
+class Element:
+    """An element that was submitted, as its driver sees it."""
+
+    share: Share
+    process: submitit.Job[None]
+    num_read: int = 0
+    """Bytes of its notes."""
+    ended: dict[int, JobEvent] = field(default_factory=dict)
+    """By the job's place in the share."""
+
+    def news(self) -> list[JobEvent]:
+        """What became of jobs since the last call."""
+        if not self.share.notes.exists():
+            return []
+        with self.share.notes.open("rb") as file:
+            file.seek(self.num_read)
+            complete, end, _ = file.read().rpartition(b"\n")  # the last line may be half written
+        self.num_read += len(complete + end)
+        notes = [json.loads(line) for line in complete.splitlines()]
+        news = {
+            note["place"]: JobEvent(
+                self.share.jobs[note["place"]], [Outcome(**outcome) for outcome in note["outcomes"]]
+            )
+            for note in notes
+        }
+        self.ended |= news
+        return list(news.values())
+
+    def left(self) -> tuple[Job, ...]:
+        """The jobs of which it has said nothing."""
+        return tuple(job for place, job in enumerate(self.share.jobs) if place not in self.ended)
+
+
+class Slurm(Executor):
+    """An array of jobs, each element a share of the plan on one core, or on one GPU.
+
+    Partition, account, time and memory are those that ``SBATCH_PARTITION`` and its like name. The folder of the results
+    must be on a file system that all machines see under the same path.
+
+    Args:
+        num_workers: Elements of the array; None for eight.
+        timeout_s: Seconds after which a job is killed; None for no limit.
+        cluster: ``slurm``, or ``local`` for processes on this machine instead, to try it out.
+
+    Raises:
+        UsageError: If the cluster is neither, or this machine has no SLURM.
+    """
+
+    name: ClassVar = "slurm"
+
+    def __init__(self, num_workers: int | None, timeout_s: float | None = None, cluster: str = "slurm") -> None:
+        if cluster not in CLUSTERS:
+            raise UsageError(f"address is {cluster!r}; with executor slurm allowed: {', '.join(CLUSTERS)}")
+        if cluster == "slurm" and not all(map(shutil.which, ("sbatch", "srun"))):
+            raise UsageError("executor 'slurm' needs sbatch and srun, which are not here; --address local does without")
+        self.num_workers: int = num_workers or NUM_ELEMENTS
+        self.timeout_s = timeout_s
+        self.cluster = cluster
+
+    def run(self, jobs: Sequence[Job], circumstances: Circumstances, stop: threading.Event) -> Iterator[JobEvent]:
+        """Submit an array, and another one of what is left if an element is lost."""
+        if not jobs:
+            return
+        # An element sees only the GPU that it was given, as its first.
+        circumstances = replace(circumstances, device=torch.device(circumstances.device).type)
+        folder = circumstances.results / FOLDER / uuid4().hex
+        folder.parent.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o700)  # whoever can write here can have his code run
+        is_stop_asked = folder / "stop"
+        try:
+            elements = self._submit(jobs, circumstances, 1, folder)
+            while elements:
+                if stop.is_set() and not is_stop_asked.exists():
+                    is_stop_asked.touch()
+                    _cancel_pending(elements)
+                time.sleep(POLL_S)
+                for element in list(elements):
+                    is_over = element.process.done()
+                    yield from element.news()
+                    if is_over:
+                        elements.remove(element)
+                        events, again = self._lost(element, folder, stop)
+                        yield from events
+                        elements += again
+        finally:
+            with suppress(OSError):
+                is_stop_asked.touch()
+        shutil.rmtree(folder, ignore_errors=True)  # what is left of a command that failed says why
+
+    def _submit(self, jobs: Sequence[Job], circumstances: Circumstances, number: int, folder: Path) -> list[Element]:
+        """Deal jobs to the elements of a new array.
+
+        Raises:
+            UsageError: If SLURM does not take it.
+        """
+        num_elements = min(self.num_workers, len(jobs))
+        shares = [
+            Share(
+                jobs=tuple(jobs[start::num_elements]),  # long jobs come first: each gets some
+                circumstances=circumstances,
+                timeout_s=self.timeout_s,
+                number=number,
+                notes=folder / f"{uuid4().hex}.jsonl",
+                stop=folder / "stop",
+            )
+            for start in range(num_elements)
+        ]
+        executor = submitit.AutoExecutor(folder, cluster=self.cluster)
+        executor.update_parameters(
+            name="synthbench",
+            timeout_min=LONGEST_MIN,
+            cpus_per_task=1,
+            gpus_per_node=int(circumstances.device == "cuda"),
+        )
+        if self.cluster == "slurm":
+            executor.update_parameters(slurm_array_parallelism=num_elements)
+        try:
+            with _deaf_to_interrupts():
+                processes = executor.map_array(run_share, shares)
+        except (FailedSubmissionError, CalledProcessError) as problem:
+            raise UsageError(f"SLURM does not take the array: {problem}") from None
+        return [Element(share, process) for share, process in zip(shares, processes, strict=True)]
+
+    def _lost(self, element: Element, folder: Path, stop: threading.Event) -> tuple[list[JobEvent], list[Element]]:
+        """What becomes of the jobs that an element has left: those that end here, and the elements that try again."""
+        left, share = element.left(), element.share
+        if not left or stop.is_set():
+            return [], []
+        if element.ended:  # it came along: its time was up, or its machine died, and not of its first job
+            return [], self._submit(left, share.circumstances, share.number, folder)
+        why = WorkerLost(
+            f"state {element.process.state} of {element.process.job_id}, see {element.process.paths.stderr}"
+        )
+
+        def lost() -> list[Outcome]:
+            raise why
+
+        ends = [end_of(Try(job, share.number), lost, share.circumstances) for job in left]
+        again = [end.job for end in ends if isinstance(end, Try)]
+        return (
+            [end for end in ends if isinstance(end, JobEvent)],
+            self._submit(again, share.circumstances, share.number + 1, folder) if again else [],
+        )
+
+
+def run_share(share: Share) -> None:
+    """What an element does.
+
+    Raises:
+        StoreError: If it does not see the folder of the results, or cannot write there.
+    """
+    Store.open(share.circumstances.results, create=False)
+    pool = Pool(1, share.timeout_s, share.number)
+    with share.notes.open("a", encoding="utf-8") as notes:
+        for event in pool.run(share.jobs, share.circumstances, _Asked(share.stop)):
+            notes.write(
+                json.dumps({"place": share.jobs.index(event.job), "outcomes": list(map(asdict, event.outcomes))}) + "\n"
+            )
+            notes.flush()
+
+
+class _Asked(threading.Event):
+    """Set as soon as a file is there."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+
+    def is_set(self) -> bool:
+        return self._file.exists()
+
+
+def _cancel_pending(elements: Sequence[Element]) -> None:
+    for element in elements:
+        if element.process.state == "PENDING":
+            element.process.cancel(check=False)
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes begun in here do not hear Ctrl-C, which goes to the whole group: their driver decides what it means."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,118 @@
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from synthbench import plugins
+from synthbench.mechanisms import MECHANISMS
+from synthbench.results import Store
+from synthbench.runner.environment import resolve_device
+from synthbench.runner.run import Request, plan_request
+from synthbench.runner.worker import Circumstances
+
+OF_THE_MOMENT = [
+    "executor", "queue_s", "wall_s", "train_s", "eval_s", "data_s", "step_ms_median", "tokens_per_s", "peak_mem_bytes",
+    "started_at", "finished_at", "git_sha", "git_dirty", "row_sha256", "curve_sha256",
+]  # fmt: skip
+"""Columns that say when and how a row was made; the checkout may change while tests run."""
+
+
+@pytest.fixture
+def tiny() -> Callable[..., Request]:
+    """Four jobs of one row each, that take a second in all."""
+
+    def make(results: Path, **changes: Any) -> Request:
+        base: dict[str, Any] = {
+            "suite": "smoke", "tasks": ("copy:length=8,majority:length=8",), "mechanisms": ("linear",), "steps": 10,
+            "limit": 32, "device": "cpu", "results": results, "group_size": 1,
+        }  # fmt: skip
+        return Request(**(base | changes))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def lasting() -> Callable[[Path], tuple[pd.DataFrame, pd.DataFrame]]:
+    """What of the rows and curves of a store must be the same to the last bit, whoever ran the jobs."""
+
+    def read(results: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+        store = Store.open(results, create=False)
+        return store.runs().drop(columns=OF_THE_MOMENT), store.curves().drop(columns="wall_s")
+
+    return read
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Jobs whose workers say that they have begun, and wait."""
+
+    folder: Path
+
+    @property
+    def plugin(self) -> str:
+        return str(self.folder / "gated.py")
+
+    def open(self) -> None:
+        (self.folder / "open").touch()
+
+    def begun(self, num: int = 1, patience_s: float = 120.0) -> list[int]:
+        """Wait until so many processes have begun; their ids."""
+        until = time.monotonic() + patience_s
+        while len(pids := list((self.folder / "begun").iterdir())) < num:
+            assert time.monotonic() < until, f"only {len(pids)} of {num} have begun"
+            time.sleep(0.05)
+        return sorted(int(path.name) for path in pids)
+
+    def request(self, results: Path, **changes: Any) -> Request:
+        base: dict[str, Any] = {
+            "suite": "smoke", "tasks": ("copy:length=8",), "mechanisms": ("gated",), "steps": 2, "limit": 8,
+            "device": "cpu", "results": results, "group_size": 1, "plugins": (self.plugin,),
+        }  # fmt: skip
+        return Request(**(base | changes))
+
+    def jobs(self, request: Request, executor: str) -> tuple[Any, Circumstances]:
+        """What an executor is given; nothing is examined before, which would take a process of its own."""
+        Store.open(request.results, create=True)
+        plan = plan_request(request, resolve_device("cpu"))
+        return plan.jobs, Circumstances(request.results, "cpu", executor, time.time(), request.plugins)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    folder = tmp_path / "gate"
+    (folder / "begun").mkdir(parents=True)
+    shutil.copy(Path(__file__).with_name("gated.py"), folder)
+    list(MECHANISMS)  # so that the built-in units are registered before
+    before = dict(MECHANISMS._units)
+    yield Gate(folder)
+    MECHANISMS._units.clear()
+    MECHANISMS._units.update(before)
+    plugins._loaded.clear()
+
+
+@pytest.fixture(scope="session")
+def _ray(need: Callable[[str, bool, str], None]) -> None:
+    need("ray", find_spec("ray") is not None, "pip install -e '.[ray]'")
+
+
+@pytest.fixture(scope="session")
+def cluster(_ray: None) -> Iterator[Any]:
+    """A Ray cluster of two machines with one CPU each, one of them with a pretended GPU; nobody is connected to it."""
+    from ray.cluster_utils import Cluster  # noqa: PLC0415 - may be missing
+
+    arguments = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
+    running = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1, **arguments})
+    running.add_node(num_cpus=1, object_store_memory=80 * 2**20)
+    yield running
+    running.shutdown()
+
+
+@pytest.fixture(scope="session")
+def _submitit(need: Callable[[str, bool, str], None]) -> None:
+    need("submitit", find_spec("submitit") is not None, "pip install -e '.[slurm]'")

@@ -1,0 +1,185 @@
+"""Ray: two machines in one, workers and machines that die, a driver that dies, and clusters of other people."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from synthbench.errors import UsageError
+from synthbench.results import Store
+from synthbench.runner.executors import Executor
+from synthbench.runner.run import Request, run
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture
+def executor(cluster: Any) -> Iterator[Callable[..., Executor]]:
+    """Ray executors on the cluster of the session."""
+    import ray  # noqa: PLC0415 - may be missing
+
+    from synthbench.runner.executors.ray import Ray  # noqa: PLC0415 - the same
+
+    yield lambda **options: Ray(None, address=cluster.address, **options)
+    assert not ray.is_initialized()
+
+
+def in_background(executor: Executor, request: Request, gate: Any) -> threading.Thread:
+    jobs, circumstances = gate.jobs(request, "ray")
+    driver = threading.Thread(target=lambda: list(executor.run(jobs, circumstances, threading.Event())), daemon=True)
+    driver.start()
+    return driver
+
+
+def rows_of(results: Path) -> pd.DataFrame:
+    return Store.open(results, create=False).runs()
+
+
+def test_rows_are_those_of_the_inline_executor(
+    cluster: Any, tmp_path: Path, tiny: Callable[..., Request], lasting: Callable[..., Any]
+) -> None:
+    report = run(tiny(tmp_path / "ray", executor="ray", address=cluster.address))
+    run(tiny(tmp_path / "inline", executor="inline"))
+
+    assert report.ok
+    assert set(rows_of(tmp_path / "ray").executor) == {"ray"}
+    for there, here in zip(lasting(tmp_path / "ray"), lasting(tmp_path / "inline"), strict=True):
+        pd.testing.assert_frame_equal(there, here, check_exact=True)
+
+
+def test_a_worker_and_then_its_machine_are_lost_and_nothing_changes(
+    cluster: Any, executor: Callable[..., Executor], tmp_path: Path, gate: Any, lasting: Callable[..., Any]
+) -> None:
+    machine = cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
+    driver = in_background(executor(), gate.request(tmp_path / "lost", seeds=range(3)), gate)
+    first = gate.begun(3)
+    os.kill(first[0], signal.SIGKILL)
+    gate.begun(4)
+    cluster.remove_node(machine, allow_graceful=False)
+    gate.begun(5)
+    gate.open()
+    driver.join(timeout=120)
+    run(gate.request(tmp_path / "undisturbed", seeds=range(3), executor="inline"))
+
+    assert not driver.is_alive()
+    lost, undisturbed = lasting(tmp_path / "lost"), lasting(tmp_path / "undisturbed")
+    assert sum(lost[0].attempt - 1) == 2
+    without = ["attempt", "causal_checked"]
+    pd.testing.assert_frame_equal(lost[0].drop(columns=without), undisturbed[0].drop(columns=without), check_exact=True)
+    pd.testing.assert_frame_equal(lost[1], undisturbed[1], check_exact=True)
+
+
+def test_what_hangs_is_ended_and_its_waiting_in_line_does_not_count(
+    executor: Callable[..., Executor], tmp_path: Path, gate: Any
+) -> None:
+    jobs, circumstances = gate.jobs(gate.request(tmp_path, seeds=range(3)), "ray")
+    events = list(executor(timeout_s=1.0).run(jobs, circumstances, threading.Event()))
+
+    assert [outcome.status for event in events for outcome in event.outcomes] == ["timeout"] * 3
+    assert set(rows_of(tmp_path).error_message) == {"killed after 1.0 s"}
+    assert len(gate.begun(3)) == 3
+
+
+def test_a_run_whose_driver_was_killed_completes_only_what_is_missing(
+    cluster: Any, tmp_path: Path, tiny: Callable[..., Request], lasting: Callable[..., Any]
+) -> None:
+    request = tiny(tmp_path / "killed", steps=200, seeds=range(6), executor="ray", address=cluster.address)
+    driver = subprocess.Popen(command(request, "--seeds", "0-5"), stderr=subprocess.DEVNULL)
+    runs = request.results / "runs"
+    while driver.poll() is None and not (runs.exists() and len(list(runs.glob("*.parquet"))) >= 2):
+        time.sleep(0.05)
+    driver.kill()
+    driver.wait()
+    time.sleep(1.0)
+    before = rows_of(request.results)
+    report = run(request)
+    run(tiny(tmp_path / "undisturbed", steps=200, seeds=range(6), executor="inline"))
+
+    assert 2 <= len(before) < 12
+    assert report.ok
+    after = rows_of(request.results).set_index("run_id")
+    assert after.row_sha256[before.run_id].tolist() == before.row_sha256.tolist()
+    for killed, undisturbed in zip(lasting(request.results), lasting(tmp_path / "undisturbed"), strict=True):
+        pd.testing.assert_frame_equal(killed, undisturbed, check_exact=True)
+
+
+@pytest.mark.usefixtures("cluster")  # a foreign one, that must be left alone
+def test_the_command_line_starts_a_cluster_of_its_own_and_ctrl_c_finishes_what_runs(
+    tmp_path: Path, tiny: Callable[..., Request]
+) -> None:
+    request = tiny(tmp_path, tasks=("copy",), mechanisms=("slay",), steps=200, executor="ray")
+    driver = subprocess.Popen(
+        command(request, "--seeds", "0-19", "--json"),
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Nobody listens there, and nothing can be written to that home.
+        env={**os.environ, "RAY_ADDRESS": "127.0.0.1:1", "HOME": "/proc"},
+    )
+    assert driver.stdout is not None
+    assert driver.stderr is not None
+    for line in driver.stderr:
+        if line.startswith("[1/"):
+            break
+    os.killpg(driver.pid, signal.SIGINT)  # as a terminal does
+    output, rest = driver.communicate()
+
+    assert driver.returncode == 130, rest
+    assert "the same command runs the rest" in rest
+    rows = rows_of(tmp_path)
+    assert 1 <= len(rows) < 20
+    assert set(rows.status) == {"ok"}
+    assert sorted(row["run_id"] for row in json.loads(output)["rows"]) == sorted(rows.run_id)
+
+
+def test_a_cluster_has_room_for_as_many_jobs_as_it_has_cores_or_shares_of_gpus(
+    executor: Callable[..., Executor], tmp_path: Path, gate: Any
+) -> None:
+    from synthbench.runner.executors.ray import Ray  # noqa: PLC0415 - may be missing
+
+    _, circumstances = gate.jobs(gate.request(tmp_path), "ray")
+
+    def room(device: str, **options: Any) -> int:
+        one = executor(**options)
+        assert isinstance(one, Ray)
+        with one._workers(type(circumstances)(circumstances.results, device, "ray", 0.0)) as workers:
+            return workers.capacity()
+
+    cores = room("cpu")  # a machine that was lost may still be counted
+    assert cores >= 2
+    assert (room("cuda"), room("cuda:0", gpu_fraction=0.5), room("cuda", gpu_fraction=0.01)) == (1, 2, cores)
+
+
+@pytest.mark.usefixtures("_ray")
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("127.0.0.1:1", "no Ray cluster at"),
+        ("nowhere", "no Ray cluster at"),
+        ("ray://host:10001", "host:port, or auto"),
+    ],
+)
+def test_an_address_where_no_cluster_is_is_refused(
+    address: str, message: str, tmp_path: Path, tiny: Callable[..., Request]
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        run(tiny(tmp_path, executor="ray", address=address))
+
+
+def command(request: Request, *more: str) -> list[str]:
+    words = [
+        sys.executable, "-m", "synthbench", "run", "--suite", request.suite, "--task", ",".join(request.tasks),
+        "--mech", ",".join(request.mechanisms), "--steps", str(request.steps), "--limit", str(request.limit),
+        "--device", "cpu", "--results", str(request.results), "--executor", request.executor, "--members", "1",
+    ]  # fmt: skip
+    return [*words, *(("--address", request.address) if request.address else ()), *more]
