@@ -14,7 +14,7 @@ demo: $(VENV)/.installed  ## Run the smoke suite and print its tables
 	@echo "Page: $(CURDIR)/demo/reports/index.html"
 
 test: $(VENV)/.installed-test  ## Every check that every push must pass
-	SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example" $(MAKE) check BIN=$(BIN)
+	SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,ray,submitit" $(MAKE) check BIN=$(BIN)
 
 check:  ## The same in an environment that is ready
 	$(BIN)/ruff format --check .
@@ -30,15 +30,11 @@ check:  ## The same in an environment that is ready
 test-slow: $(VENV)/.installed-test  ## Tests that train to a threshold
 	$(BIN)/pytest -m slow
 
-# In an environment of your own with a CUDA build of torch: `pip install -e .` there, then `make bench-gpu PYTHON=python3`.
-# A call takes minutes; the same call again keeps the timings that are there and runs only the rows that are missing.
-bench-gpu: results/bench-suite-cuda.json  ## What is to be measured on a GPU
-	$(PYTHON) -m synthbench run --suite paper --device cuda --results results/cuda --timeout 300
-
-results/bench-suite-cuda.json:
-	$(PYTHON) -m synthbench doctor
-	$(PYTHON) -m synthbench bench suite --device cuda --members 64 --json > $@.tmp
-	mv $@.tmp $@
+# In any environment that can import synthbench, installed or from this folder, and has a CUDA build of torch:
+# `make bench-gpu PYTHON=python3`. A call ends within ten minutes and says if there is more to do; the same call again
+# goes on. `python3 -m synthbench bench all --device cuda --dry-run` prints the steps.
+bench-gpu:  ## What is to be measured on a GPU
+	$(PYTHON) -m synthbench bench all --device cuda --budget 540
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)

@@ -15,7 +15,8 @@ form             of features
 ===============  =====================================================================================================
 
 Of scores there are ``dense``, ``blocked`` and ``kernel``. Time is the median of repeats in which all forms of a length
-take turns. Memory is the peak of what tensors held beyond the inputs. The floor is what the form's arithmetic, or its
+take turns, on a CPU the time that the process has a core. Memory is the peak of what tensors held beyond the inputs.
+The floor is what the form's arithmetic, or its
 inputs and outputs, would take at the rates that the device reaches in a large product and a large copy; Triton's
 arithmetic is not counted, so a kernel is taken to do that of the PyTorch form in its place.
 """
@@ -46,7 +47,7 @@ from synthbench.bench.published import published
 from synthbench.bench.rows import Row, Table
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import coerce, term_of
-from synthbench.mechanisms import MECHANISMS, _linear, _scores, _streaming
+from synthbench.mechanisms import MECHANISMS, _linear, _scores, _streaming, _yat_tiles
 from synthbench.mechanisms.base import Attention, FeatureAttention, Mechanism, ScoreAttention
 from synthbench.registry import version_of
 
@@ -218,6 +219,8 @@ def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:
             Form(name, "heads", partial(form, unit.scores, unit.normaliser, power=unit.softermax_power))
             for name, form in (("dense", _scores.dense), ("blocked", _scores.blocked))
         ]
+        if (tiled := _yat_tiles.of(unit)) is not None:
+            forms.append(Form("tiled", "heads", tiled))
     if isinstance(unit, FeatureAttention | ScoreAttention):
         sample = torch.zeros(1, NUM_HEADS, 1, unit.head_dim, device=setting.device, dtype=setting.dtype)
         kernel = unit.gpu_kernel(sample, sample, sample)
