@@ -1,5 +1,6 @@
 """Causal attention by a score for every pair of positions, in one piece or in blocks of queries."""
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -17,7 +18,7 @@ DENSE_MAX_LENGTH = 1024
 """Up to here all scores are held at once: 4 MiB a head in float32."""
 
 BLOCK = 256
-"""Queries a block beyond that."""
+"""Most queries a block beyond that."""
 
 SUM_DELTA = 1e-6
 """Added to a sum of scores, as in the SLAY paper: a query orthogonal to all keys so far scores 0 everywhere."""
@@ -36,9 +37,24 @@ def attend(
 
     ``power`` is the exponent of ``softermax``, which ``softmax`` and ``sum`` do not have.
     """
-    if q.shape[-2] <= BLOCK or k.shape[-2] <= DENSE_MAX_LENGTH:
+    if is_short(q, k):
         return dense(scores, normaliser, q, k, v, power=power)
     return blocked(scores, normaliser, q, k, v, power=power)
+
+
+def is_short(q: Tensor, k: Tensor) -> bool:
+    """Whether all scores fit in memory at once."""
+    return q.shape[-2] <= BLOCK or k.shape[-2] <= DENSE_MAX_LENGTH
+
+
+def block_size(q: Tensor, k: Tensor) -> int:
+    """Queries a block, whose scores stay in the caches of a CPU's core where that leaves enough of them."""
+    if q.device.type != "cpu":
+        return BLOCK
+    # Measured at length 4096, 8 heads of 32, one thread, forward: blocks of 256 took 1.2 (yat-spherical) to 2.1
+    # (rewa-euclidean) times as long as blocks of 64; 32 and 128 took 0.95 to 1.25 times as long.
+    scores_a_query = k.shape[-2] * math.prod(q.shape[:-2])
+    return min(BLOCK, max(32, 2**21 // max(1, scores_a_query)))
 
 
 def dense(
@@ -72,9 +88,9 @@ def blocked(
         return _mix(scores(q, k), normaliser, v, power)
 
     outs = []
-    first = k.shape[-2] - q.shape[-2]
-    for start in range(0, q.shape[-2], BLOCK):
-        block = q[..., start : start + BLOCK, :]
+    first, size = k.shape[-2] - q.shape[-2], block_size(q, k)
+    for start in range(0, q.shape[-2], size):
+        block = q[..., start : start + size, :]
         end = first + start + block.shape[-2]
         arguments = block, k[..., :end, :], v[..., :end, :]
         if torch.is_grad_enabled():

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from synthbench.errors import UsageError
 from synthbench.knobs import check, knob
 from synthbench.layers import FieldModule, Linear, Mixer, Rotation
-from synthbench.mechanisms import _linear, _scores, _streaming, kernels
+from synthbench.mechanisms import _linear, _scores, _streaming, _yat_tiles, kernels
 from synthbench.mechanisms._linear import Guard
 from synthbench.mechanisms._scores import Normaliser
 from synthbench.registry import Registry
@@ -191,8 +191,9 @@ class ScoreAttention(Attention):
         v: Float[Tensor, "*batch heads length value_dim"],
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Attend in one piece, or in blocks of queries where length x length would be large, or by a GPU's kernel."""
-        if (kernel := self.gpu_kernel(q, k, v)) is not None:
-            return kernel(q, k, v)
+        form = self.gpu_kernel(q, k, v) or _yat_tiles.for_length(self, q, k)
+        if form is not None:
+            return form(q, k, v)
         return _scores.attend(self.scores, self.normaliser, q, k, v, power=self.softermax_power)
 
     def gpu_kernel(self, q: Tensor, k: Tensor, v: Tensor) -> kernels.Form | None:
