@@ -1,20 +1,30 @@
 """Many files of one run become one of many: nothing is deleted before what replaces it was read back."""
 
-from synthbench.results.files import remove
+from collections.abc import Collection
+
+from synthbench.results.files import encode, remove
 from synthbench.results.folder import Folder
-from synthbench.results.reading import curves_of, newest, row_files
+from synthbench.results.reading import curves_of, newest, only, row_files
 
 
-def compact(folder: Folder) -> int:
+def compact(folder: Folder, *, without: Collection[str] = ()) -> int:
     """Merge all files into one of runs and one of curves; return how many small files were merged.
+
+    Args:
+        folder: Of the store.
+        without: Runs whose rows go to ``quarantine/`` instead.
 
     Raises:
         StoreError: If the store cannot be written or another process is compacting it.
     """
     with folder.alone():
-        folder.remove_stale_partials()
+        for path in folder.stale_partials():
+            path.unlink(missing_ok=True)
         sources = row_files(folder)
         rows = newest(sources.table)
+        if without:
+            folder.exhibit(encode("runs", only(rows, without)), "rows-without-curve")
+            rows = only(rows, set(rows["run_id"].to_pylist()).difference(without))
         curves = curves_of(folder, rows)
         old = folder.compact_paths("runs", "curves")
         # Curves first, as in write: a crash in between leaves rows that still find theirs.

@@ -13,6 +13,7 @@ Writers need no lock: the file's name is the run's identity, and a rename is ato
 """
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +24,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
 
 import pyarrow as pa
@@ -41,7 +43,7 @@ _SMALL = re.compile(r"run-([0-9a-f]{16})\.parquet")
 _COMPACT = re.compile(r"(runs|curves)-[0-9a-f]{16}\.parquet")
 
 STALE_S = 3600.0
-"""A writer is done with its partial file within seconds; one this old, in seconds, was killed."""
+"""A writer is done with its files within seconds; what it left half done this long ago, in seconds, was killed."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,7 @@ class Folder:
         partial = self.root / "_tmp" / f"{target.stem}.{uuid4().hex}.partial"
         try:
             with partial.open("xb") as file:
+                _mark_in_use(file)
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -214,16 +217,27 @@ class Folder:
                 is_moved = True
         self.report(path, reason, is_moved=is_moved)
 
+    def exhibit(self, content: bytes, name: str) -> None:
+        """Keep something in ``quarantine/``.
+
+        Raises:
+            StoreError: If it cannot be written.
+        """
+        shelf = self.root / "quarantine"
+        shelf.mkdir(exist_ok=True)
+        self.commit(content, shelf / f"{name}.parquet.{time.time_ns()}")
+
     def report(self, path: Path, reason: str, *, is_moved: bool) -> None:
         """Note once that a file or something in it was left out."""
         self._left_out[Quarantined(path.relative_to(self.root).as_posix(), reason, is_moved)] = None
 
-    def remove_stale_partials(self) -> None:
-        """Delete what killed writers left half written."""
-        for path in (self.root / "_tmp").glob("*.partial"):
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > STALE_S:
-                    path.unlink()
+    def partials(self) -> list[Path]:
+        """Files that are being written, or that killed writers left half written."""
+        return sorted((self.root / "_tmp").glob("*.partial"))
+
+    def stale_partials(self) -> list[Path]:
+        """What killed writers left half written: it is old, and no process has it open."""
+        return [path for path in self.partials() if is_old(path) and not _is_in_use(path)]
 
     def _decoded(self, paths: Iterable[Path]) -> list[File]:
         paths = list(paths)
@@ -245,6 +259,32 @@ class Folder:
         except OSError:
             free = ""
         return StoreError(f"cannot write to the results store {self.root}: {reason}{free}")
+
+
+def is_old(path: Path) -> bool:
+    """Whether a file has lain there longer than any writer takes from its first file to its last."""
+    try:
+        return time.time() - path.stat().st_mtime > STALE_S
+    except FileNotFoundError:
+        return False
+
+
+def _mark_in_use(file: BinaryIO) -> None:
+    # The kernel takes the mark away when the process ends, however it ends. Some network disks have no locks: there age
+    # alone tells.
+    with contextlib.suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _is_in_use(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _sync_folder(folder: Path) -> None:

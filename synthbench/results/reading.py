@@ -1,6 +1,6 @@
 """What counts of the files in a store: the rows that hold, each run once; the curve of each; who ran a row again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -36,6 +36,8 @@ class Rows:
     """The rows of some files that hold."""
 
     table: pa.Table
+    paths: list[Path]
+    """The file of each row."""
     files: list[File]
     """Those that were not set aside."""
     faults: dict[Path, str]
@@ -49,6 +51,10 @@ class Curves:
     table: pa.Table
     files: list[File]
     """Where they were found."""
+    unused: list[File]
+    """Files in which no curve of a row is."""
+    lost: set[str]
+    """Runs whose row was written with a curve that is nowhere."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,8 @@ def verified(folder: Folder, files: Sequence[File]) -> Rows:
             folder.report(path, fault, is_moved=False)
         faults.setdefault(path, fault)
     left = [file for file in kept if file.path.parent.name != "runs" or file.path not in faults]
-    return Rows(table.filter(pa.array(is_good)), left, faults)
+    good_paths = [path for path, is_kept in zip(paths, is_good, strict=True) if is_kept]
+    return Rows(table.filter(pa.array(is_good)), good_paths, left, faults)
 
 
 def newest(table: pa.Table) -> pa.Table:
@@ -107,6 +114,11 @@ def newest(table: pa.Table) -> pa.Table:
     return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in _ORDER])).combine_chunks()
 
 
+def only(rows: pa.Table, run_ids: Iterable[str]) -> pa.Table:
+    """The rows of some runs."""
+    return rows.filter(pc.is_in(rows["run_id"], pa.array(set(run_ids), pa.string())))
+
+
 def curves_of(folder: Folder, rows: pa.Table) -> Curves:
     """The curve of each row that has one; a row whose curve is lost is reported."""
     files = [file for file in folder.small_files("curves") + folder.compact_files("curves") if is_readable(file.table)]
@@ -116,16 +128,21 @@ def curves_of(folder: Folder, rows: pa.Table) -> Curves:
     for number, key in enumerate(zip(names, curve_checksums(points.table, points.starts), strict=True)):
         found.setdefault(key, number)
     chosen = []
+    lost = set()
     for name, checksum in zip(rows["run_id"].to_pylist(), rows["curve_sha256"].to_pylist(), strict=True):
         index = found.get((name, checksum))
         if index is not None:
             chosen.append(index)
         elif checksum is not None:
+            lost.add(name)
             path = folder.root / "curves" / f"run-{name}.parquet"
             folder.report(path, "the curve of this run is missing or does not belong to its row", is_moved=False)
+    used = set(points.origins[chosen].tolist())
     return Curves(
         points.table.take(pa.array(_spans(points.starts[chosen], points.lengths[chosen]))).combine_chunks(),
-        [files[index] for index in np.unique(points.origins[chosen])],
+        [file for number, file in enumerate(files) if number in used],
+        [file for number, file in enumerate(files) if number not in used],
+        lost,
     )
 
 

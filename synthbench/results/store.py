@@ -16,7 +16,7 @@ from synthbench.errors import StoreError, UsageError
 from synthbench.results.compaction import compact
 from synthbench.results.files import encode
 from synthbench.results.folder import RUN_ID, Folder, Quarantined
-from synthbench.results.reading import curves_of, rows_of, verifications_of, verified
+from synthbench.results.reading import curves_of, only, rows_of, verifications_of, verified
 from synthbench.results.schema import (
     CURVE_COLUMNS,
     RUN_COLUMNS,
@@ -145,7 +145,8 @@ class Store:
 
         A curve counts only if it is the one that its row was written with.
         """
-        return to_frame(curves_of(self.folder, _of(rows_of(self.folder), run_ids)).table)
+        rows = rows_of(self.folder)
+        return to_frame(curves_of(self.folder, rows if run_ids is None else only(rows, run_ids)).table)
 
     def read(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """:meth:`runs` and :meth:`curves` of one moment; the rows are read and checked once."""
@@ -181,7 +182,7 @@ class Store:
         """
         with self.folder.alone():
             known = rows_of(self.folder)["row_sha256"]
-            rows = _of(rows_of(other.folder), run_ids)
+            rows = rows_of(other.folder) if run_ids is None else only(rows_of(other.folder), run_ids)
             rows = rows.filter(pc.invert(pc.is_in(rows["row_sha256"], known.combine_chunks())))
             self.folder.commit_compact("curves", curves_of(other.folder, rows).table)
             self.folder.commit_compact("runs", rows)
@@ -200,8 +201,3 @@ class Store:
         keys = zip(rows["run_id"].to_pylist(), rows["row_sha256"].to_pylist(), strict=True)
         place = RUNS.get_field_index("verified_by")
         return rows.set_column(place, RUNS.field(place), pa.array(map(said.get, keys), pa.string()))
-
-
-def _of(rows: pa.Table, run_ids: Iterable[str] | None) -> pa.Table:
-    """The rows of some runs; None: all."""
-    return rows if run_ids is None else rows.filter(pc.is_in(rows["run_id"], pa.array(set(run_ids), pa.string())))

@@ -1,0 +1,163 @@
+"""Care of a store: what it holds, what in it is broken, what in it is no longer needed."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from synthbench.results.compaction import compact
+from synthbench.results.files import remove
+from synthbench.results.folder import Quarantined, is_old
+from synthbench.results.reading import curves_of, newest, row_files, rows_of, verifications_of
+from synthbench.results.schema import STATUSES
+from synthbench.results.store import Store
+
+_GROUPS = (
+    ("suite", "suite_version"),
+    ("task", "task_version"),
+    ("mech", "mech_version"),
+    ("device_type", "device_name"),
+    ("synthbench_version", "schema_version"),
+)
+"""Columns by whose values rows are counted, each with the one that tells its versions apart."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that share a value."""
+
+    of: str
+    """The column: ``suite``, ``task``, ``mech``, ..."""
+    name: str
+    version: str
+    rows: int
+    statuses: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What lies in a folder of a store."""
+
+    place: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a store holds."""
+
+    num_rows: int
+    groups: tuple[Group, ...]
+    places: tuple[Place, ...]
+    left_out: tuple[Quarantined, ...]
+    """Files and rows that cannot be trusted and lie among the others."""
+
+
+def contents(store: Store, rows: pa.Table) -> Contents:
+    """Count some rows of a store, and all of its files.
+
+    Args:
+        store: Where the rows were read.
+        rows: Those that are counted.
+    """
+    groups = []
+    for name, version in _GROUPS:
+        keys = list(zip(rows[name].to_pylist(), map(str, rows[version].to_pylist()), strict=True))
+        statuses = Counter(zip(keys, rows["status"].to_pylist(), strict=True))
+        for key, count in sorted(Counter(keys).items()):
+            ended: dict[str, int] = {status: statuses[key, status] for status in STATUSES if statuses[key, status]}
+            groups.append(Group(name, *key, count, ended))
+    return Contents(rows.num_rows, tuple(groups), tuple(_places(store.root)), tuple(store.quarantined))
+
+
+def _places(root: Path) -> list[Place]:
+    places = []
+    for name in ("runs", "curves", "compact", "verified", "_tmp", "quarantine", "logs"):
+        sizes = [path.stat().st_size for path in (root / name).rglob("*") if path.is_file()]
+        if sizes:
+            places.append(Place(name, len(sizes), sum(sizes)))
+    return places
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Something in a store that does not hold."""
+
+    what: str
+    """A file of the store."""
+    why: str
+    is_repaired: bool
+
+
+def examine(store: Store, *, is_repairing: bool) -> list[Broken]:
+    """Read every file of a store and check every row; what is broken in it.
+
+    Args:
+        store: Opened for writing if it is to be repaired.
+        is_repairing: Take out what is damaged, into ``quarantine/``, so that the same ``run`` makes it again. A row
+            that lost its curve is taken out too.
+
+    Raises:
+        StoreError: If a newer synthbench wrote one of the rows, or a repair cannot be written.
+    """
+    rows = rows_of(store.folder)
+    curves = curves_of(store.folder, rows)
+    verifications_of(store.folder)
+    is_in_compact = any(report.file.startswith("compact/") and not report.is_moved for report in store.quarantined)
+    if is_repairing and (curves.lost or is_in_compact):
+        compact(store.folder, without=curves.lost)
+    return [Broken(report.file, report.reason, report.is_moved or is_repairing) for report in store.quarantined]
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A file that nothing needs."""
+
+    file: str
+    why: str
+    bytes: int
+
+
+def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
+    """Delete what no reader needs: what killed writers left, rows that another row replaced, curves without a row.
+
+    A file goes only if no row that counts is in it alone, and curves only if they are older than any writer takes to
+    write the row after its curve. Replaced rows among rows that count stay until the store is compacted.
+
+    Args:
+        store: Opened for writing, unless this is dry.
+        is_dry: Only say what would be deleted.
+
+    Raises:
+        StoreError: If the store cannot be written, or another process is compacting it.
+    """
+    with contextlib.nullcontext() if is_dry else store.folder.alone():
+        partials = store.folder.stale_partials()
+        sources = row_files(store.folder)
+        rows = newest(sources.table)
+        curves = curves_of(store.folder, rows)
+        counting = set(rows["row_sha256"].to_pylist())
+        pairs = zip(sources.table["row_sha256"].to_pylist(), sources.paths, strict=True)
+        # Of two files with one row the later, a compact one, is needed.
+        needed = set({checksum: path for checksum, path in pairs if checksum in counting}.values())
+        replaced = [file for file in sources.files if file.path not in needed and file.path not in sources.faults]
+        orphans = [file for file in curves.unused if is_old(file.path)]
+        found = [
+            *(_leftover(store, path, "half written by a writer that was killed") for path in partials),
+            *(_leftover(store, file.path, "its rows were replaced, or are in another file too") for file in replaced),
+            *(_leftover(store, file.path, "no row belongs to what is in it") for file in orphans),
+        ]
+        if not is_dry:
+            for path in partials:
+                path.unlink(missing_ok=True)
+            for file in replaced + orphans:
+                remove(file)
+    return found
+
+
+def _leftover(store: Store, path: Path, why: str) -> Leftover:
+    return Leftover(path.relative_to(store.root).as_posix(), why, path.stat().st_size)
