@@ -11,6 +11,8 @@ from synthbench.reports.cite import cite
 from synthbench.reports.difference import difference, difference_tables
 from synthbench.reports.figures import Drawing, Facts, drawings
 from synthbench.reports.leaderboard import Leaderboard, improvement_table, leaderboard, leaderboard_table, reach_table
+from synthbench.reports.peers import SUITE as PEERS
+from synthbench.reports.peers import peers_table
 from synthbench.reports.predictions import prediction_table
 from synthbench.reports.published import causes
 from synthbench.reports.selection import Selection
@@ -37,6 +39,7 @@ _RESERVED = (
     "difference",
     "full",
     "leaderboard",
+    "peers",
     "predictions",
     "reach",
     "readme",
@@ -140,7 +143,8 @@ def _pages(report: Report) -> dict[str, Page]:
     if report.board is not None:
         ranking, improvement = leaderboard_table(report.board), improvement_table(report.board)
         pages[ranking.name] = Page(ranking.title, (ranking, improvement) if improvement else (ranking,))
-    for extra in (reach_table(rows), prediction_table(rows), steps_table(rows)):
+    against_peers = peers_table(rows) if report.selection.suite == PEERS else None
+    for extra in (reach_table(rows), prediction_table(rows), against_peers, steps_table(rows)):
         if extra is not None:
             pages[extra.name] = Page(extra.title, (extra,))
     return pages

@@ -1,14 +1,13 @@
 """What the literature predicts of a mechanism's class, beside what was measured."""
 
-import csv
 import json
 import math
 from functools import cache
-from importlib.resources import files
 from typing import Literal, NamedTuple, get_args
 
 import pandas as pd
 
+from synthbench.reports.published import lines_of
 from synthbench.reports.statistics import Estimate, MechanismFacts, grid
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, sources_of
 
@@ -74,12 +73,11 @@ class Comparison(NamedTuple):
 @cache
 def predictions() -> tuple[Prediction, ...]:
     """All predictions, in the order of the data."""
-    text = files("synthbench.reports").joinpath("reference", "predictions.csv").read_text(encoding="utf-8")
     return tuple(
         Prediction(
             line["task"], int(line["test"].removeprefix("x")), of_class, _verdict(line[of_class]), line["source"]
         )
-        for line in csv.DictReader(text.splitlines())
+        for line in lines_of("predictions.csv")
         for of_class in get_args(Class)
         if line[of_class]
     )

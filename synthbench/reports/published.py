@@ -43,7 +43,7 @@ def table8() -> tuple[PublishedCell, ...]:
             _number(line["accuracy_mean"]),
             _number(line["accuracy_std"]),
         )
-        for line in _lines("slay_table8.csv")
+        for line in lines_of("slay_table8.csv")
     )
 
 
@@ -52,14 +52,14 @@ def table3() -> tuple[PublishedAverage, ...]:
     """The cells of Table 3 in the published order."""
     return tuple(
         PublishedAverage(line["category"], line["mechanism"], float(line["accuracy_mean"]))
-        for line in _lines("slay_table3.csv")
+        for line in lines_of("slay_table3.csv")
     )
 
 
 @cache
 def causes() -> dict[tuple[str, str], str]:
     """Why a cell of ours differs from the published one, by task and published name of the mechanism."""
-    return {(line["task"], line["mechanism"]): line["cause"] for line in _lines("causes.csv")}
+    return {(line["task"], line["mechanism"]): line["cause"] for line in lines_of("causes.csv")}
 
 
 def published_name(mech: str) -> str:
@@ -85,14 +85,15 @@ def mechanism_order() -> dict[str, int]:
     return _ranks(tuple(cell.mechanism for cell in table8()))
 
 
+def lines_of(name: str) -> list[dict[str, str]]:
+    """The lines of a table of the package's reference data, by heading."""
+    text = files("synthbench").joinpath("reports", "reference", name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
 def _ranks(names: tuple[str, ...]) -> dict[str, int]:
     return {name: rank for rank, name in enumerate(dict.fromkeys(names))}
 
 
 def _number(text: str) -> float | None:
     return float(text) if text else None
-
-
-def _lines(name: str) -> list[dict[str, str]]:
-    text = files("synthbench").joinpath("reports", "reference", name).read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))

@@ -1,0 +1,174 @@
+"""Suite ``peers`` beside what other suites published of the same tasks at the same lengths of training."""
+
+import json
+from dataclasses import replace
+from functools import cache
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import pandas as pd
+
+from synthbench.reports.published import lines_of
+from synthbench.reports.statistics import (
+    NO_ROWS,
+    Estimate,
+    MechanismFacts,
+    Row,
+    TaskFacts,
+    grid,
+    mechanism_key,
+    task_key,
+)
+from synthbench.reports.table import Cell, Column, Line, Table, fixed, sources_of
+
+SUITE = "peers"
+Measure = Literal["score", "skill"]
+
+
+class PublishedNumber(NamedTuple):
+    """A number that another suite published."""
+
+    task: str
+    mechanism: str
+    arguments: dict[str, object]
+    """Arguments that the mechanism has; others may be anything."""
+    factors: tuple[int, ...]
+    """Multiples of the length of the training, over which our mean is taken; theirs is over lengths in their range."""
+    measure: Measure
+    """Accuracy, or accuracy scaled so that chance is 0 and perfect is 1."""
+    value: float
+    """A fraction, as printed."""
+    source: str
+    setting: str
+    """What the published protocol does otherwise than the suite."""
+
+
+class Comparison(NamedTuple):
+    """A published number and ours."""
+
+    published: PublishedNumber
+    task: TaskFacts
+    mechanism: MechanismFacts
+    ours: Estimate
+    """Scores by seed of the same measure, means over the multiples; nothing else of it is filled."""
+
+
+@cache
+def published_numbers() -> tuple[PublishedNumber, ...]:
+    """All numbers, in the order of the data."""
+    return tuple(
+        PublishedNumber(
+            task=line["task"],
+            mechanism=line["mechanism"],
+            arguments=json.loads(line["mech_args"]),
+            factors=tuple(int(test.removeprefix("x")) for test in line["tests"].split()),
+            measure=_measure(line["measure"]),
+            value=float(line["published"]),
+            source=line["source"],
+            setting=line["setting"],
+        )
+        for line in lines_of("peers.csv")
+    )
+
+
+def compare(rows: pd.DataFrame) -> list[Comparison]:
+    """Every published number of which the rows have the task and the mechanism, tested at all its lengths.
+
+    Args:
+        rows: Rows of suite ``peers``, as :func:`synthbench.reports.selection.select` leaves them.
+    """
+    of = grid(rows)
+    scored = rows[rows["status"] == "ok"].to_dict("records")
+    found = []
+    for number in published_numbers():
+        for task in of.tasks:
+            for mechanism in of.mechanisms:
+                if not _is_of(number, task, mechanism):
+                    continue
+                scores = {
+                    int(row["seed"]): float(np.mean(values))
+                    for row in scored
+                    if (task_key(row), mechanism_key(row)) == (task.key, mechanism.key)
+                    and len(values := _values(number, json.loads(row["metrics"]), row)) == len(number.factors)
+                }
+                if scores:
+                    found.append(Comparison(number, task, mechanism, replace(NO_ROWS, scores=scores)))
+    return found
+
+
+def peers_table(rows: pd.DataFrame) -> Table | None:
+    """Published numbers beside ours, one line each; None if there is nothing to compare.
+
+    Args:
+        rows: As for :func:`compare`.
+    """
+    compared = compare(rows)
+    if not compared:
+        return None
+    return Table(
+        name="peers",
+        title="Against other suites",
+        caption=(
+            "Numbers that other suites published beside ours at the same lengths of training: accuracy, or skill where "
+            "theirs is scaled so that chance is 0. Ours: mean over seeds at the lengths named, a multiple of the "
+            "training's each, with its 95 % t-interval; theirs often the best of many runs. Short trainings explain "
+            "what ours lack, where their protocol is named."
+        ),
+        headings=("Task", "Mechanism"),
+        columns=(
+            Column("Test"),
+            Column("Measure", "word"),
+            Column("Published"),
+            Column("Ours"),
+            Column("Difference"),
+            Column("Their protocol", "text"),
+            Column("Source", "word"),
+        ),
+        lines=tuple(
+            Line(
+                (one.task.label, one.mechanism.label),
+                (
+                    Cell(", ".join(f"{factor}×" for factor in one.published.factors)),
+                    Cell({"score": "accuracy", "skill": "skill"}[one.published.measure]),
+                    Cell(fixed(one.published.value, 3)),
+                    _ours(one.ours),
+                    Cell(fixed(one.ours.mean - one.published.value, 3, is_signed=True)),
+                    Cell(one.published.setting),
+                    Cell(one.published.source),
+                ),
+                is_first_of_group=index == 0 or compared[index - 1].task.key != one.task.key,
+            )
+            for index, one in enumerate(compared)
+        ),
+        sources=tuple(
+            sorted(
+                {one.published.source for one in compared}
+                | set(sources_of((one.task for one in compared), (one.mechanism for one in compared)))
+            )
+        ),
+    )
+
+
+def _is_of(number: PublishedNumber, task: TaskFacts, mechanism: MechanismFacts) -> bool:
+    return (task.name, mechanism.name) == (number.task, number.mechanism) and number.arguments.items() <= json.loads(
+        mechanism.arguments
+    ).items()
+
+
+def _values(number: PublishedNumber, metrics: dict[str, float], row: Row) -> list[float]:
+    """What one run has at the multiples of the number, those that it was not tested at left out."""
+    found = [
+        row[number.measure] if factor == 1 else metrics.get(f"x{factor}.{number.measure}") for factor in number.factors
+    ]
+    return [float(value) for value in found if not pd.isna(value)]
+
+
+def _ours(cell: Estimate) -> Cell:
+    low, high = cell.interval
+    return Cell(fixed(cell.mean, 3), remarks=(f"{fixed(low, 3)} to {fixed(high, 3)}",) if cell.n > 1 else ())
+
+
+def _measure(text: str) -> Measure:
+    if text not in get_args(Measure):
+        raise ValueError(f"measure is {text!r}; allowed: {', '.join(get_args(Measure))}")
+    return "skill" if text == "skill" else "score"
