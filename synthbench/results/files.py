@@ -4,6 +4,7 @@ What is refused here a file says by itself: that it is no Parquet, too large, of
 Whether the rows in it hold is asked in :mod:`synthbench.results.reading`.
 """
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ class File:
     path: Path
     inode: int
     table: pa.Table
+    is_sealed: bool = False
+    """Whether its name is the hash of its bytes, as that of a file of many rows is when it is written."""
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -140,7 +143,8 @@ def _load(path: Path) -> File:
     if not is_runs:
         return File(path, inode, _aligned(table, CURVE_COLUMNS, CURVES))
     _refuse_newer(path, table, footer)
-    return File(path, inode, _aligned(table, RUN_COLUMNS, RUNS))
+    is_sealed = not is_small and path.stem == f"runs-{hashlib.sha256(content).hexdigest()[:16]}"
+    return File(path, inode, _aligned(table, RUN_COLUMNS, RUNS), is_sealed)
 
 
 def _content(path: Path, max_bytes: int) -> tuple[bytes, int]:

@@ -16,7 +16,7 @@ from synthbench.errors import StoreError, UsageError
 from synthbench.results.compaction import compact
 from synthbench.results.files import encode
 from synthbench.results.folder import RUN_ID, Folder, Quarantined
-from synthbench.results.reading import curves_of, only, rows_of, verifications_of, verified
+from synthbench.results.reading import curves_of, only, outline_of, rows_of, verifications_of, verified
 from synthbench.results.schema import (
     CURVE_COLUMNS,
     RUN_COLUMNS,
@@ -83,9 +83,16 @@ class Store:
 
     def states(self) -> dict[str, RowState]:
         """How every readable row ended, by run_id."""
-        rows = rows_of(self.folder)
-        columns = (rows[name].to_pylist() for name in ("run_id", "status", "skill"))
+        columns = (column.to_pylist() for column in self.outline(("run_id", "status", "skill")).itercolumns())
         return {run_id: RowState(status, skill) for run_id, status, skill in zip(*columns, strict=True)}
+
+    def outline(self, columns: Sequence[str]) -> pa.Table:
+        """Some columns of every readable row once, in the order of :meth:`table`; quick where one file has many rows.
+
+        Raises:
+            StoreError: If a newer synthbench wrote one of the rows.
+        """
+        return outline_of(self.folder, columns)
 
     def statuses(self) -> dict[str, str]:
         """The status of every readable row, by run_id."""
