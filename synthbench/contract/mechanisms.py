@@ -182,19 +182,24 @@ def _check_batch_independence(mechanism: Mechanism) -> None:
 
 @torch.no_grad()
 def _check_future(mechanism: Mechanism, lengths: tuple[int, ...], scales: tuple[float, ...]) -> None:
-    for length in _allowed(mechanism, lengths):
-        x = _noise(mechanism, 2, length, seed=length)
-        for mode in (False, True):
-            trained = mechanism.train(mode)
-            before = _forward(trained, x)
-            for cut in sorted({1, length // 4, length // 2, length - 1} - {0, length}):
-                for scale in scales:
-                    replaced = x.clone()
-                    replaced[:, cut:] = scale * _noise(mechanism, 2, length - cut, seed=length + cut)
-                    after = _forward(trained, replaced)
-                    if not _change(before[:, :cut], after[:, :cut]) <= TOLERANCE:
-                        _refuse_leak(trained, before, after, cut, scale)
-    mechanism.eval()
+    try:
+        for length in _allowed(mechanism, lengths):
+            for mode in (False, True):
+                _check_future_at(mechanism.train(mode), length, scales)
+    finally:
+        mechanism.eval()  # the promises after this one are tried as if it had been kept
+
+
+def _check_future_at(mechanism: Mechanism, length: int, scales: tuple[float, ...]) -> None:
+    x = _noise(mechanism, 2, length, seed=length)
+    before = _forward(mechanism, x)
+    for cut in sorted({1, length // 4, length // 2, length - 1} - {0, length}):
+        for scale in scales:
+            replaced = x.clone()
+            replaced[:, cut:] = scale * _noise(mechanism, 2, length - cut, seed=length + cut)
+            after = _forward(mechanism, replaced)
+            if not _change(before[:, :cut], after[:, :cut]) <= TOLERANCE:
+                _refuse_leak(mechanism, before, after, cut, scale)
 
 
 def _refuse_leak(mechanism: Mechanism, before: Tensor, after: Tensor, cut: int, scale: float) -> NoReturn:

@@ -175,6 +175,13 @@ class SequenceNorm(Toy):
         return x / (1 + x.square().mean((-1, -2), keepdim=True)).sqrt()
 
 
+class NormInTraining(SequenceNorm):
+    name: ClassVar = "norm-in-training"
+
+    def forward(self, x: X) -> X:
+        return super().forward(x) if self.training else x
+
+
 class HardGate(Toy):
     """Gradients do not see this leak."""
 
@@ -421,6 +428,10 @@ def test_every_promise_has_a_verdict() -> None:
     assert {name for name, state in leaking.items() if state == "broken"} == {"causality", "prefixes"}
     assert set(shapeless[1:]) == {"not tried"}
     assert shapeless[0] == "broken"
+
+
+def test_a_leak_in_training_alone_breaks_no_other_promise() -> None:
+    assert [one.promise for one in judge(promises_of(NormInTraining, {})) if one.state != "kept"] == ["causality"]
 
 
 def test_arguments_reach_the_mechanism() -> None:
