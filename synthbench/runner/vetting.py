@@ -27,7 +27,7 @@ from synthbench.contract import mechanisms as of_mechanisms
 from synthbench.contract import tasks as of_tasks
 from synthbench.contract.verdicts import Promise, Verdict, judge
 from synthbench.errors import ContractError, SynthbenchError
-from synthbench.knobs import coerce
+from synthbench.knobs import coerce, term_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.registry import Registry, version_of
@@ -229,9 +229,7 @@ def _promises_of_kind(subject: Subject, unit: type[Any]) -> list[Promise]:
                 lambda: _check_tokens(subject.name, arguments, "attention_only", "learned"),
             ),
         ]
-    term = ":".join([subject.name, ",".join(f"{name}={value}" for name, value in subject.arguments.items())]).rstrip(
-        ":"
-    )
+    term = term_of(unit, arguments)
     around = ("attention_only", term) if subject.kind == POSITIONS.kind else (term, "learned")
     _models("softmax", {}, *around, length=LENGTHS[0])
     return [
