@@ -150,7 +150,7 @@ def faults_of_bundle(store: Store, manifest: Manifest) -> list[str]:
     rows = store.table().to_pylist()
     num_curves = store.curves()["run_id"].nunique()
     num_with_curve = sum(row["curve_sha256"] is not None for row in rows)
-    plugin = None if manifest.plugin is None else _sha256_of(store.root / "plugin" / manifest.plugin)
+    plugin = None if manifest.plugin is None else sha256_of(store.root / "plugin" / manifest.plugin)
     compared = {
         "rows": (manifest.num_rows, len(rows)),
         "curves": (manifest.num_curves, num_curves),
@@ -165,6 +165,15 @@ def faults_of_bundle(store: Store, manifest: Manifest) -> list[str]:
 def is_plugin_name(name: str) -> bool:
     """Whether a bundle can hold a plugin under this file name."""
     return _PLUGIN_FILE.fullmatch(name) is not None
+
+
+def sha256_of(path: Path) -> str | None:
+    """Hash of a file's content, 64 hex digits; None if there is no such file.
+
+    Raises:
+        StoreError: If it cannot be read or is larger than a bundle may be.
+    """
+    return hashlib.sha256(_content(path)).hexdigest() if path.is_file() else None
 
 
 def _archive(folder: Path, target: Path) -> None:
@@ -252,7 +261,3 @@ def _content(path: Path) -> bytes:
     if len(content) > MAX_BYTES:
         raise StoreError(f"{path} has more than {MAX_BYTES} bytes")
     return content
-
-
-def _sha256_of(path: Path) -> str | None:
-    return hashlib.sha256(_content(path)).hexdigest() if path.is_file() else None

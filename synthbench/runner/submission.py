@@ -1,6 +1,5 @@
 """What somebody hands in: all rows that a suite asks of some mechanisms, and what is needed to run them again."""
 
-import hashlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,15 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import origin_of
 from synthbench.results import Store
 from synthbench.results.audit import digest
-from synthbench.results.bundle import Manifest, environment_of, faults_of_bundle, is_plugin_name, opened, pack
+from synthbench.results.bundle import (
+    Manifest,
+    environment_of,
+    faults_of_bundle,
+    is_plugin_name,
+    opened,
+    pack,
+    sha256_of,
+)
 from synthbench.runner.plan import Plan
 from synthbench.runner.run import Request, plan_request, vetted
 from synthbench.runner.verify import Sampling, Verification, verify
@@ -68,7 +75,7 @@ def submit(request: Request, target: Path, *, plugin: Path | None = None, packag
         positions=request.positions,
         device_type=device_type,
         plugin=None if plugin is None else plugin.name,
-        plugin_sha256=None if plugin is None else hashlib.sha256(plugin.read_bytes()).hexdigest(),
+        plugin_sha256=None if plugin is None else sha256_of(plugin),
         package=package,
         num_rows=len(chosen),
         num_curves=sum(row["curve_sha256"] is not None for row in chosen),
@@ -176,7 +183,7 @@ def _incomplete(wanted: Mapping[str, str], rows: Mapping[str, Row]) -> list[str]
         if not row["is_full"]:
             problems.append(f"not full: {what}")
         if row["status"] in ("contract", "unsupported"):
-            problems.append(f"{row['status']}: {what}: {row['error_message']}")
+            problems.append(f"{row['status']}: {what}: {row['error_message']!r}")  # a stranger's: it is printed
     return problems
 
 
