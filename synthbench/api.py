@@ -10,7 +10,7 @@ import pandas as pd
 from synthbench.errors import UnknownName, UsageError
 from synthbench.reports.build import build
 from synthbench.reports.leaderboard import leaderboard as leaderboard_of
-from synthbench.reports.selection import select
+from synthbench.reports.selection import only_suite, select
 from synthbench.results import Store
 from synthbench.runner import run as runner
 from synthbench.runner.environment import resolve_device
@@ -158,7 +158,8 @@ def _listed(terms: str | list[str]) -> list[str]:
 def _suite(rows: pd.DataFrame, suite: str | None) -> str:
     if suite is not None:
         return suite
-    found = sorted(rows["suite"].unique())
-    if len(found) != 1:
-        raise UsageError(f"the rows are of the suites {', '.join(map(str, found)) or 'none'}; name one in suite")
-    return str(found[0])
+    found = only_suite(rows)
+    if found is None:
+        of = ", ".join(sorted(set(rows["suite"]))) or "none"
+        raise UsageError(f"the rows are of the suites {of}; name one in suite")
+    return found

@@ -69,6 +69,9 @@ def test_a_check_is_a_verdict_on_every_promise() -> None:
     assert len(verdicts) > 5
 
 
+OF_TWO_SUITES = pd.DataFrame({"suite": ["paper", "core"], "is_full": True})
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -76,7 +79,7 @@ def test_a_check_is_a_verdict_on_every_promise() -> None:
         (lambda: synthbench.plan(suite="smoke", tasks="coppy"), UnknownName, "did you mean 'copy'"),
         (lambda: synthbench.check("liner"), UnknownName, "linear"),
         (lambda: synthbench.load("nowhere"), StoreError, "nowhere"),
-        (lambda: synthbench.tables(pd.DataFrame({"suite": ["paper", "core"]})), UsageError, "core, paper"),
+        (lambda: synthbench.tables(OF_TWO_SUITES), UsageError, "core, paper"),
     ],
 )
 def test_what_is_not_allowed_is_refused(call: Callable[[], object], error: type[Exception], message: str) -> None:

@@ -3,25 +3,42 @@
 import csv
 import io
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from synthbench.cli import main
 from synthbench.results import Store
 
 MakeRow = Callable[..., dict[str, Any]]
 
 
-def synthbench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "synthbench", *arguments],
-        capture_output=True, text=True, cwd=cwd, env=os.environ, check=False,
-    )  # fmt: skip
+class Done(NamedTuple):
+    """What a command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def synthbench(store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command line in the folder of the store, as the installed program does."""
+
+    def run(*arguments: str) -> Done:
+        monkeypatch.chdir(store)
+        monkeypatch.setattr(sys, "argv", ["synthbench", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Done(int(end.value.code or 0), *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture
@@ -42,8 +59,8 @@ def store(tmp_path: Path, make_row: MakeRow) -> Path:
     return tmp_path
 
 
-def test_a_report_has_the_formats_that_are_asked_for(store: Path) -> None:
-    done = synthbench("report", "--suite", "custom", "--format", "csv, figures", cwd=store)
+def test_a_report_has_the_formats_that_are_asked_for(store: Path, synthbench: Command) -> None:
+    done = synthbench("report", "--suite", "custom", "--format", "csv, figures")
     folder = store / "reports" / "custom"
 
     assert done.returncode == 0, done.stderr
@@ -56,13 +73,13 @@ def test_a_report_has_the_formats_that_are_asked_for(store: Path) -> None:
     assert not list(folder.glob("*.md"))
     assert (folder / "figures" / "ranks.pdf").read_bytes().startswith(b"%PDF")
 
-    assert synthbench("report", "--suite", "custom", "--format", "csv,figures", "--check", cwd=store).returncode == 0
+    assert synthbench("report", "--suite", "custom", "--format", "csv,figures", "--check").returncode == 0
     (folder / "figures" / "ranks.pdf").unlink()
-    stale = synthbench("report", "--suite", "custom", "--format", "csv,figures", "--check", cwd=store)
+    stale = synthbench("report", "--suite", "custom", "--format", "csv,figures", "--check")
     assert (stale.returncode, stale.stdout) == (1, "stale: reports/custom/figures/ranks.pdf\n")
 
 
-def test_an_export_is_one_table_on_stdout(store: Path) -> None:
+def test_an_export_is_one_table_on_stdout(store: Path, synthbench: Command) -> None:
     arguments = [
         "export",
         "--suite",
@@ -74,8 +91,8 @@ def test_an_export_is_one_table_on_stdout(store: Path) -> None:
         "--columns",
         "score,state_size",
     ]
-    table = synthbench(*arguments, "--format", "csv", cwd=store)
-    cells = json.loads(synthbench(*arguments, "--format", "json", "--seeds", "42", cwd=store).stdout)["cells"]
+    table = synthbench(*arguments, "--format", "csv")
+    cells = json.loads(synthbench(*arguments, "--format", "json", "--seeds", "42").stdout)["cells"]
 
     assert table.returncode == 0, table.stderr
     lines = list(csv.DictReader(io.StringIO(table.stdout)))
@@ -84,8 +101,8 @@ def test_an_export_is_one_table_on_stdout(store: Path) -> None:
         ("copy", "0.705", "512"),
     ]
     assert [[run["seed"] for run in cell["runs"]] for cell in cells] == [[42], [42]]
-    assert r"\toprule" in synthbench(*arguments, "--format", "tex", cwd=store).stdout
-    assert "@inproceedings{vaswani2017attention" in synthbench(*arguments, "--cite", cwd=store).stdout
+    assert r"\toprule" in synthbench(*arguments, "--format", "tex").stdout
+    assert "@inproceedings{vaswani2017attention" in synthbench(*arguments, "--cite").stdout
     assert not (store / "reports").exists()
 
 
@@ -105,12 +122,48 @@ def test_an_export_is_one_table_on_stdout(store: Path) -> None:
         (["export", "--suite", "custon"], "did you mean 'custom'?"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(store: Path, arguments: list[str], message: str) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(synthbench: Command, arguments: list[str], message: str) -> None:
     if "--suite" not in arguments:
         arguments = [*arguments, "--suite", "custom"]
-    done = synthbench(*arguments, cwd=store)
+    done = synthbench(*arguments)
 
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_suite_may_be_left_out_where_the_store_has_one(synthbench: Command) -> None:
+    named, left_out = (synthbench("export", *more, "--format", "csv") for more in (["--suite", "custom"], []))
+
+    assert (left_out.returncode, left_out.stdout) == (0, named.stdout)
+
+
+def test_of_several_suites_paper_is_the_default(synthbench: Command, store: Path, make_row: MakeRow) -> None:
+    Store.open(store / "results", create=True).write(make_row(suite="paper", mech="linear", seed=42), [])
+    done = synthbench("export", "--format", "json")
+
+    assert json.loads(done.stdout)["suite"] == "paper"
+
+
+def test_a_report_shows_mechanisms_of_the_suite_and_of_plugins(
+    synthbench: Command, store: Path, make_row: MakeRow
+) -> None:
+    results = Store.open(store / "results", create=True)
+    for mech, origin in (("softmax", "builtin"), ("gla", "builtin"), ("my_idea", "my_idea.py")):
+        for seed in (42, 43):
+            results.write(make_row(suite="smoke", mech=mech, mech_label=mech, mech_origin=origin, seed=seed), [])
+
+    assert synthbench("report", "--suite", "smoke", "--format", "csv").returncode == 0
+    lines = csv.DictReader(io.StringIO((store / "reports" / "smoke" / "cells.csv").read_text()))
+    assert {line["mechanism"] for line in lines} == {"softmax", "my_idea"}
+
+
+def test_shortened_rows_are_named_as_the_reason_why_there_is_no_report(
+    synthbench: Command, store: Path, make_row: MakeRow
+) -> None:
+    Store.open(store / "results", create=True).write(make_row(suite="smoke", is_full=False), [])
+    done = synthbench("report", "--suite", "smoke")
+
+    assert done.returncode == 2
+    assert "1 rows of suite 'smoke', all of runs that --steps or --limit shortened" in done.stderr

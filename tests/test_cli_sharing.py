@@ -163,7 +163,7 @@ def test_compare_fails_where_the_whole_interval_lies_below(full: Path, sides: st
 
 def test_compare_two_stores_as_json(full: Path, tmp_path: Path) -> None:
     shutil.copytree(full, tmp_path / "other")
-    result = synthbench(f"compare {full} {tmp_path / 'other'} --mech slay --json")
+    result = synthbench(f"compare {full} {tmp_path / 'other'} --mech s*,!softmax --json")
     facts = json.loads(result.stdout)
 
     assert {task["mechanism"] for task in facts["tasks"]} == {"slay"}
@@ -176,11 +176,14 @@ def test_compare_two_stores_as_json(full: Path, tmp_path: Path) -> None:
         ("softmax slai", "did you mean 'slay'"),
         ("softmax softmax", "name two"),
         ("softmax slay --suite core", "no suite with full rows"),
+        ("softmax slay --mech slay", "two mechanisms are compared"),
+        ("{full} {other} --mech slai", "did you mean 'slay'"),
         ("softmax slay --fail-below nan", "--fail-below is nan"),
     ],
 )
-def test_what_cannot_be_compared_is_exit_code_2(full: Path, arguments: str, message: str) -> None:
-    problem = refusal(f"compare {arguments} --results {full}")
+def test_what_cannot_be_compared_is_exit_code_2(full: Path, tmp_path: Path, arguments: str, message: str) -> None:
+    other = shutil.copytree(full, tmp_path / "other")
+    problem = refusal(f"compare {arguments.format(full=full, other=other)} --results {full}")
 
     assert (problem.exit_code, message in str(problem)) == (2, True), problem
 

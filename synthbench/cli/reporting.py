@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from synthbench.cli.options import MechanismTerms, Results, TaskTerms, parse_names, parse_seeds
+from synthbench.cli.rows import ReportedSuite, SuiteVersion, read_rows, read_rows_and_curves, selected, suite_of
 from synthbench.errors import UnknownName
 
 if TYPE_CHECKING:
@@ -13,16 +14,13 @@ if TYPE_CHECKING:
 
     from synthbench.runner.selection import Selection
 
-
-ReportedSuite = Annotated[str, typer.Option("--suite", help="The suite whose rows are reported.")]
-SuiteVersion = Annotated[str | None, typer.Option(help="Its version; the newest in the store if left out.")]
 ReportedSeeds = Annotated[
     str | None, typer.Option("--seeds", help="Root seeds to show: 42-44; all that have rows if left out.")
 ]
 
 
 def report(
-    suite: ReportedSuite = "paper",
+    suite: ReportedSuite = None,
     suite_version: SuiteVersion = None,
     mech: MechanismTerms = None,
     seeds: ReportedSeeds = None,
@@ -47,14 +45,15 @@ def report(
 ) -> None:
     """Regenerate the tables and figures of a suite from the rows of a store.
 
-    It shows the mechanisms that the suite names, or those that --mech selects: --mech all is everything in the store.
-    A single table on stdout: synthbench export.
+    It shows the mechanisms that the suite names and those that do not come with synthbench, or those that --mech
+    selects: --mech all is everything in the store. A single table on stdout: synthbench export.
     """
     from synthbench.reports import build, stale, write
     from synthbench.reports.build import DEFAULT_FORMATS
-    from synthbench.reports.export import having
+    from synthbench.reports.selection import having
 
-    rows, curves = _load(results)
+    rows, curves = read_rows_and_curves(results)
+    suite = suite_of(rows, suite)
     shown = _reported(rows, suite, mech)
     files = build(
         having(rows, "mech", shown) if mech and shown else rows,
@@ -80,7 +79,7 @@ def report(
 
 
 def export(
-    suite: ReportedSuite = "paper",
+    suite: ReportedSuite = None,
     suite_version: SuiteVersion = None,
     task: TaskTerms = None,
     mech: MechanismTerms = None,
@@ -117,13 +116,13 @@ def export(
 
     if format_ not in EXPORTS:
         raise UnknownName("format of an export", format_, EXPORTS)
-    rows, _curves = _load(results)
+    rows = read_rows(results)
     made = make_export(
         rows,
-        suite,
+        suite_of(rows, suite),
         suite_version,
-        tasks=_selected(rows, "task", task) if task else None,
-        mechanisms=_selected(rows, "mechanism", mech) if mech else None,
+        tasks=selected(rows, "task", task) if task else None,
+        mechanisms=selected(rows, "mechanism", mech) if mech else None,
         seeds=parse_seeds(seeds) if seeds is not None else None,
         columns=parse_names(columns),
         across=across,
@@ -132,28 +131,12 @@ def export(
 
 
 def _reported(rows: "pd.DataFrame", suite: str, terms: list[str] | None) -> "Selection | None":
-    """The mechanisms of a report: those that terms select, or the suite's; None is all, for a suite not at hand."""
+    """The mechanisms of a report: those that terms select, or the suite's and foreign ones; None is all."""
     from synthbench.suites import load_suite, suite_names
 
     if terms:
-        return _selected(rows, "mechanism", terms)
-    return {name: {} for name in load_suite(suite).mechanisms} if suite in suite_names() else None
-
-
-def _selected(rows: "pd.DataFrame", kind: str, terms: list[str]) -> "Selection":
-    """What terms select of the tasks or mechanisms that have rows, with the arguments that they give."""
-    from synthbench.runner.selection import select
-
-    unit, group = ("task", "task_category") if kind == "task" else ("mech", "mech_family")
-    groups = dict(zip(rows[unit], rows[group], strict=True))
-    return select(kind, terms, list(groups), groups.__getitem__)
-
-
-def _load(results: Path) -> "tuple[pd.DataFrame, pd.DataFrame]":
-    from synthbench.results import Store
-
-    store = Store.open(results, create=False)
-    rows, curves = store.runs(), store.curves()
-    for file in store.quarantined:
-        typer.echo(f"left out: {file.file}: {file.reason}", err=True)
-    return rows, curves
+        return selected(rows, "mechanism", terms)
+    if suite not in suite_names():
+        return None
+    foreign = rows.loc[(rows["suite"] == suite) & (rows["mech_origin"] != "builtin"), "mech"]
+    return {name: {} for name in (*load_suite(suite).mechanisms, *foreign.unique())}

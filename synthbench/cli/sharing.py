@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -20,9 +20,7 @@ from synthbench.cli.options import (
     named_plugins,
 )
 from synthbench.cli.output import print_facts
-
-if TYPE_CHECKING:
-    import pandas as pd
+from synthbench.cli.rows import ReportedSuite, SuiteVersion, read_rows, selected, suite_of
 
 
 def verify(
@@ -113,11 +111,9 @@ def submit(
 def compare(
     first: Annotated[str, typer.Argument(help="A mechanism, the folder of a store or the begin of a commit.")],
     second: Annotated[str, typer.Argument(help="Another of the same kind.")],
-    suite: Annotated[str, typer.Option("--suite", help="The suite whose rows are compared.")] = "paper",
-    suite_version: Annotated[str | None, typer.Option(help="Its version; the newest if left out.")] = None,
-    mech: Annotated[
-        list[str] | None, typer.Option("--mech", help="Only this mechanism, where stores or commits are compared.")
-    ] = None,
+    suite: ReportedSuite = None,
+    suite_version: SuiteVersion = None,
+    mech: MechanismTerms = None,
     results: Results = Path("results"),
     fail_below: Annotated[
         float | None,
@@ -127,17 +123,27 @@ def compare(
 ) -> None:
     """Compare two sides run by run: differences of skill, second less first, with intervals and paired tests.
 
-    Stores are two folders; mechanisms and commits are looked up in one, --results.
+    Stores are two folders; mechanisms and commits are looked up in one, --results. Of stores and commits, --mech
+    selects the mechanisms.
     """
+    import pandas as pd
+
     from synthbench.errors import UsageError
     from synthbench.reports.compare import compare as compare_sides
     from synthbench.reports.compare import sides
+    from synthbench.reports.spreadsheet import json_text
 
     if fail_below is not None and not math.isfinite(fail_below):
         raise UsageError(f"--fail-below is {fail_below}; allowed: a number such as -0.02")
-    found = compare_sides(*sides(first, second, results, _rows), suite, suite_version, mechanisms=mech)
+    both = sides(first, second, results, read_rows)
+    if mech and both[0].kind == "mechanism":
+        raise UsageError(f"--mech is {','.join(mech)!r} and two mechanisms are compared; allowed: of stores or commits")
+    rows = pd.concat([side.rows for side in both])
+    suite = suite_of(rows, suite)
+    chosen = selected(rows[rows["suite"] == suite], "mechanism", mech) if mech else None
+    found = compare_sides(*both, suite, suite_version, mechanisms=chosen)
     if as_json:
-        typer.echo(json.dumps(_strict(found.as_facts()), indent=1))
+        typer.echo(json_text(found.as_facts()), nl=False)
     else:
         facts = [dataclasses.asdict(one) for one in found.tasks]
         same = [name for name in ("mechanism", "block", "positions") if len({fact[name] for fact in facts}) == 1]
@@ -147,22 +153,3 @@ def compare(
     if fail_below is not None and found.is_below(fail_below):
         typer.echo(f"the mean difference lies below {fail_below:g}", err=True)
         raise typer.Exit(1)
-
-
-def _rows(results: Path) -> "pd.DataFrame":
-    from synthbench.results import Store
-
-    store = Store.open(results, create=False)
-    rows = store.runs()
-    for file in store.quarantined:
-        typer.echo(f"left out: {file.file}: {file.reason}", err=True)
-    return rows
-
-
-def _strict(value: Any) -> Any:
-    """The same with null for NaN, which JSON has not."""
-    if isinstance(value, dict):
-        return {name: _strict(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(one) for one in value]
-    return None if isinstance(value, float) and math.isnan(value) else value

@@ -148,7 +148,7 @@ def _figure_files(report: Report) -> Files:
 
 
 def _html_files(report: Report) -> Files:
-    return {"index.html": page(report.selection, report.curves, report.judged)}
+    return {"index.html": page(report)}
 
 
 FORMATS: dict[str, Callable[[Report], Files]] = {

@@ -7,7 +7,7 @@ is the second side's skill less the first's; a run without a score counts as one
 
 import math
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.reports.aggregates import Interval, intervals, mean, probability_of_improvement
-from synthbench.reports.selection import TASK_KEY, select
+from synthbench.reports.selection import TASK_KEY, Terms, having, select
 from synthbench.reports.separation import SMALLEST_GAP
 from synthbench.reports.statistics import NO_ROWS, holm, paired_p
 
@@ -148,7 +148,7 @@ def compare(
     suite: str,
     suite_version: str | None = None,
     *,
-    mechanisms: Collection[str] | None = None,
+    mechanisms: Terms | None = None,
 ) -> Comparison:
     """Pair the runs of two sides and compare their skills.
 
@@ -161,10 +161,12 @@ def compare(
 
     Raises:
         UnknownName: If a side has no full row of the suite or of its version.
-        UsageError: If no run of one side has a partner in the other.
+        UsageError: If a side has no row of a mechanism, or no run of one side has a partner in the other.
     """
-    chosen = select(first.rows, suite, suite_version, mechanisms=mechanisms)
-    other = select(second.rows, suite, chosen.suite_version, mechanisms=mechanisms)
+    if mechanisms is not None:
+        first, second = (side._replace(rows=having(side.rows, "mech", mechanisms)) for side in (first, second))
+    chosen = select(first.rows, suite, suite_version)
+    other = select(second.rows, suite, chosen.suite_version)
     unit = [*([] if first.kind == "mechanism" else ["mech"]), "block", "positions", *TASK_KEY, "task_version"]
     by = [*unit, "seed"]
     columns = [*by, "status", "skill", "floor", "ceiling"]

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -14,7 +14,7 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.reports import latex, markdown
 from synthbench.reports.cite import cite
 from synthbench.reports.contents import Report
-from synthbench.reports.selection import Selection, select
+from synthbench.reports.selection import Selection, Terms, having, select
 from synthbench.reports.spreadsheet import Value, csv_text, json_text
 from synthbench.reports.statistics import TOLERANCE, MechanismFacts, Row, TaskFacts, not_separable
 from synthbench.reports.table import (
@@ -32,9 +32,6 @@ from synthbench.reports.table import (
     sources_of,
 )
 from synthbench.results.schema import RUN_COLUMNS
-
-Terms = Mapping[str, Mapping[str, str]]
-"""Names of units, each with the arguments that its rows must have, as text."""
 
 Across = Literal["columns", "tasks", "mechanisms"]
 ACROSS: tuple[Across, ...] = ("columns", "tasks", "mechanisms")
@@ -286,43 +283,9 @@ def export(
     return Export(report, report.of.tasks, measures, ACROSS[ACROSS.index(across)])
 
 
-def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> pd.DataFrame:
-    """The rows of some tasks or mechanisms, of those with arguments only the rows that have them.
-
-    Raises:
-        UsageError: If no row is left of one of them; the message names the arguments that its rows have.
-    """
-    kept = []
-    for name, arguments in terms.items():
-        own = rows[rows[unit] == name]
-        found = {text: json.loads(text) for text in own[f"{unit}_args"].unique()}
-        matching = own[own[f"{unit}_args"].isin([text for text, given in found.items() if _agrees(given, arguments)])]
-        if matching.empty:
-            kind = "task" if unit == "task" else "mechanism"
-            stated = ",".join(f"{key}={value}" for key, value in arguments.items())
-            have = "; ".join(sorted(found)) or "none"
-            raise UsageError(f"no row of {kind} {name!r} with {stated or 'any arguments'}; rows have: {have}")
-        kept.append(matching)
-    return rows.loc[pd.concat(kept).index.sort_values()] if kept else rows
-
-
 def _labelled(measure: Measure, label: str) -> Column:
     """The column of a measure under another heading."""
     return _column(measure)._replace(label=label)
-
-
-def _agrees(given: Mapping[str, Any], arguments: Mapping[str, str]) -> bool:
-    return all(name in given and _reads_as(given[name], text) for name, text in arguments.items())
-
-
-def _reads_as(value: object, text: str) -> bool:
-    """Tell whether a value of JSON is what a user wrote: ``1e-3`` is 0.001, ``true`` is True."""
-    if isinstance(value, bool | str) or value is None:
-        return str(value).lower() == text.lower()
-    try:
-        return float(text) == value
-    except ValueError:
-        return False
 
 
 def _measures(selection: Selection, names: Sequence[str]) -> tuple[Measure, ...]:

@@ -29,13 +29,7 @@ def readme(report: Report, files: Iterable[str]) -> str:
         f"Cells: {len(of.tasks)} tasks × {len(of.mechanisms)} mechanisms, {num_empty} without a score.",
         f"Seeds in a cell: {_span([count for count in counts if count])}.",
     ]
-    left_out = (
-        (selection.num_outdated, "of older versions or of other arguments"),
-        (selection.num_unchecked, "of mechanisms that did not pass the check of causality"),
-        (selection.num_repeated, "whose seed has a newer or a successful row"),
-        (selection.num_other_rates, "of learning rates that did worse in validation"),
-    )
-    facts += [f"Left out: {_rows(number)} {which}." for number, which in left_out if number]
+    facts += [f"Left out: {_rows(number)} {reason}." for reason, number in selection.left_out.items()]
     if report.cited[1]:
         facts.append(f"Sources without a BibTeX entry: {', '.join(report.cited[1])}.")
     blocks = [

@@ -9,8 +9,9 @@ A score without a passed check of causality is no score: such a row is left out.
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -20,6 +21,9 @@ TASK_KEY = ["task_category", "task", "task_args", "seq_len"]
 """Columns that make a task at one size."""
 MECHANISM_KEY = ["mech", "block", "positions"]
 """Columns that make a column of a table."""
+
+Terms = Mapping[str, Mapping[str, str]]
+"""Names of units, each with the arguments that its rows must have, as text."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,17 @@ class Selection:
     """Rows with a score whose mechanism did not pass the check of causality."""
     num_other_rates: int
     """Rows of learning rates that did worse on the validation stream of their cell."""
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many rows no cell shows, by the reason in words; reasons without a row are not named."""
+        counts = {
+            "of older versions or of other arguments": self.num_outdated,
+            "of mechanisms that did not pass the check of causality": self.num_unchecked,
+            "whose seed has a newer or a successful row": self.num_repeated,
+            "of learning rates that did worse in validation": self.num_other_rates,
+        }
+        return {reason: count for reason, count in counts.items() if count}
 
 
 def select(
@@ -64,11 +79,16 @@ def select(
 
     Raises:
         UnknownName: If the store has no full row of the suite or of its version; the message names what it has.
-        UsageError: If it has none of the mechanisms and seeds.
+        UsageError: If no row of the suite is full, or none is of the mechanisms and seeds.
     """
     full = rows[rows["is_full"].astype(bool) & rows["role"].isna()]
     of_suite = full[full["suite"] == suite]
     if of_suite.empty:
+        if num_others := int((rows["suite"] == suite).sum()):
+            raise UsageError(
+                f"the store has {num_others} rows of suite {suite!r}, all of runs that --steps or --limit shortened or "
+                "that chose learning rates; a report shows full runs only"
+            )
         raise UnknownName("suite with full rows in the store", suite, set(full["suite"]))
     newest = {
         str(version): group["finished_at"].max() for version, group in of_suite.groupby("suite_version", observed=True)
@@ -107,6 +127,36 @@ def select(
     )
 
 
+def only_suite(rows: pd.DataFrame) -> str | None:
+    """The one suite that some rows are of, where any is full that of the full ones; None if there are several or none.
+
+    Args:
+        rows: Rows of a store.
+    """
+    suites = set(rows.loc[rows["is_full"].astype(bool), "suite"]) or set(rows["suite"])
+    return str(suites.pop()) if len(suites) == 1 else None
+
+
+def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> pd.DataFrame:
+    """The rows of some tasks or mechanisms, of those with arguments only the rows that have them.
+
+    Raises:
+        UsageError: If no row is left of one of them; the message names the arguments that its rows have.
+    """
+    kept = []
+    for name, arguments in terms.items():
+        own = rows[rows[unit] == name]
+        found = {text: json.loads(text) for text in own[f"{unit}_args"].unique()}
+        matching = own[own[f"{unit}_args"].isin([text for text, given in found.items() if _agrees(given, arguments)])]
+        if matching.empty:
+            kind = "task" if unit == "task" else "mechanism"
+            stated = ",".join(f"{key}={value}" for key, value in arguments.items())
+            have = "; ".join(sorted(found)) or "none"
+            raise UsageError(f"no row of {kind} {name!r} with {stated or 'any arguments'}; rows have: {have}")
+        kept.append(matching)
+    return rows.loc[pd.concat(kept).index.sort_values()] if kept else rows
+
+
 def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]) -> pd.DataFrame:
     """Of every unit keep the rows whose version is that of the unit's last row."""
     last = rows.groupby(list(unit), sort=False, observed=True)[list(version)].transform("last")
@@ -133,3 +183,17 @@ def _version_order(version: str) -> list[tuple[int, int, str]]:
     """Order ``2026.10`` after ``2026.9``; a hash after ``+`` has no order."""
     parts = re.findall(r"[0-9]+|[^0-9]+", version.partition("+")[0])
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
+
+
+def _agrees(given: Mapping[str, Any], arguments: Mapping[str, str]) -> bool:
+    return all(name in given and _reads_as(given[name], text) for name, text in arguments.items())
+
+
+def _reads_as(value: object, text: str) -> bool:
+    """Tell whether a value of JSON is what a user wrote: ``1e-3`` is 0.001, ``true`` is True."""
+    if isinstance(value, bool | str) or value is None:
+        return str(value).lower() == text.lower()
+    try:
+        return float(text) == value
+    except ValueError:
+        return False

@@ -127,11 +127,11 @@ def separation_table(of: Grid, judged: Sequence[Separation]) -> Table:
         title="What separates mechanisms",
         caption=(
             "Lowest and highest mean accuracy in per cent and mean skill over the mechanisms, controls left out; pairs "
-            "of them that differ by a paired t test over common seeds, Holm-adjusted over all pairs of all tasks, 5 %; smallest "
-            "adjusted p. Between: share of the scores' variance that lies between mechanisms, not between seeds, in "
-            "per cent. Skill: (accuracy − floor) / (ceiling − floor). At floor or at ceiling: all mechanisms are "
-            "within a skill of 0.05 of it, or within 3 standard errors of the evaluation. Gap below noise: floor and "
-            f"ceiling differ by less than a point. {BOUNDS}{LOCAL if has_local else ''}"
+            "of them that differ by a paired t test over common seeds, Holm-adjusted over all pairs of all tasks, 5 %; "
+            "smallest adjusted p. Between: share of the scores' variance that lies between mechanisms, not between "
+            "seeds, in per cent. Skill: (accuracy − floor) / (ceiling − floor). At floor or at ceiling: all mechanisms "
+            "are within a skill of 0.05 of it, or within 3 standard errors of the evaluation. Gap below noise: floor "
+            f"and ceiling differ by less than a point. {BOUNDS}{LOCAL if has_local else ''}"
             f"{SHORTCUT if has_shortcut else ''}"
         ),
         headings=("Category", "Task"),

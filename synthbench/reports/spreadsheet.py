@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 Value = str | int | float | None
 
-_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_STARTS = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")
 """What a formula may begin with; the wide forms do so in some languages."""
 
 
@@ -48,4 +48,6 @@ def _field(value: Value) -> str | int:
 
 
 def _inert(text: str) -> str:
-    return f"'{text}" if text.startswith(_STARTS) else text
+    # A table may be read in a terminal, which obeys control characters: those but of layout are code points.
+    visible = "".join(sign if sign.isprintable() or sign in "\t\n" else f"U+{ord(sign):04X}" for sign in text)
+    return f"'{visible}" if visible.startswith(_STARTS) else visible

@@ -29,6 +29,7 @@ SHORTENED = {
     "run": ["--dry-run"],  # names, arguments and the plan are what a page can get wrong; `make demo` trains
     "bench": ["--repeats", "1"],
     "bench anatomy": [],  # draws and times nothing
+    "report": ["--format", "md"],  # pictures take most of the time, and `make demo` draws them
 }
 """Options that keep a command from taking minutes, by command; a subcommand's own before those of its group."""
 
@@ -76,7 +77,7 @@ def _inside(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("command", commands())
 def test_a_command_of_the_documentation_works(command: str) -> None:
     words = shlex.split(command)[1:]
-    shortened = SHORTENED.get(" ".join(words[:2]), SHORTENED.get(words[0], []))
+    shortened = SHORTENED.get(" ".join(words[:2]), SHORTENED.get(words[0], [])) if "--check" not in words else []
     result = CliRunner().invoke(app, [*words, *shortened])
 
     assert result.exit_code == 0, result.output + repr(result.exception)

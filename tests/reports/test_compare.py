@@ -73,7 +73,7 @@ def test_two_stores_are_paired_mechanism_by_mechanism(make_frame: MakeFrame) -> 
 
     assert {task.mechanism: round(task.difference, 9) for task in found.tasks} == {"slay": 0.0, "softmax": 0.1}
     assert found.num_unpaired == 3
-    assert [task.mechanism for task in as_stores(first, second, mechanisms=["slay"]).tasks] == ["slay"]
+    assert [task.mechanism for task in as_stores(first, second, mechanisms={"slay": {}}).tasks] == ["slay"]
 
 
 def test_equal_stores_differ_by_nothing(make_frame: MakeFrame) -> None:

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.reports.export import EXPORTS, Export, export, having
+from synthbench.reports.export import EXPORTS, Export, export
+from synthbench.reports.selection import having
 from synthbench.reports.spreadsheet import csv_text, json_text
 
 MakeFrame = Callable[..., pd.DataFrame]

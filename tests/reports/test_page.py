@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synthbench.registry import version_of
+from synthbench.reports.contents import Report
 from synthbench.reports.page import charts, page
 from synthbench.reports.page.commands import mechanism_term, run_command, seed_ranges
 from synthbench.reports.page.example import describe
@@ -31,6 +32,7 @@ VOID = {"meta", "input", "br", "link", "img", "hr"}
 IN_ANOTHER_PROCESS = """
 import hashlib, locale, sys
 import pandas as pd
+from synthbench.reports.contents import Report
 from synthbench.reports.page import page
 from synthbench.reports.selection import select
 try:
@@ -38,7 +40,7 @@ try:
 except locale.Error:
     pass
 rows, curves = pd.read_pickle(sys.argv[1]), pd.read_pickle(sys.argv[2])
-print(hashlib.sha256(page(select(rows, "paper"), curves).encode()).hexdigest())
+print(hashlib.sha256(page(Report(select(rows, "paper"), curves)).encode()).hexdigest())
 """
 
 
@@ -106,7 +108,7 @@ def parse(text: str) -> Element:
 
 def page_of(rows: pd.DataFrame, curves: pd.DataFrame | None = None) -> str:
     (suite,) = set(rows["suite"])
-    return page(select(rows, suite), curves)
+    return page(Report(select(rows, suite), curves))
 
 
 def board(root: Element) -> Element:
@@ -205,6 +207,13 @@ def test_a_run_without_a_score_counts_as_the_floor(make_frame: MakeFrame) -> Non
         "failed": "0.50",
         "steady": "0.60",
     }
+
+
+def test_rows_that_no_cell_shows_are_counted_with_the_reason(make_frame: MakeFrame) -> None:
+    rows = make_frame({"good": [0.9, 0.8], "unchecked": [1.0, 1.0]})
+    rows["causal_checked"] = rows["mech"] == "good"
+
+    assert "2 of mechanisms that did not pass the check of causality" in parse(page_of(rows)).text
 
 
 def test_one_seed_makes_no_ranking(make_frame: MakeFrame) -> None:

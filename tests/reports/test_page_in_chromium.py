@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, Locator, Page, Request, expect, sync_playwright
 
 from synthbench.registry import version_of
+from synthbench.reports.contents import Report
 from synthbench.reports.page import page
 from synthbench.reports.selection import select
 from synthbench.tasks import TASKS
@@ -55,7 +56,7 @@ def files(
     rows = {"paper": pd.concat([known, other], ignore_index=True), "hostile": hostile}
     for name, frame in rows.items():
         (suite,) = set(frame["suite"])
-        (folder / f"{name}.html").write_text(page(select(frame, suite), paper_curves), encoding="utf-8")
+        (folder / f"{name}.html").write_text(page(Report(select(frame, suite), paper_curves)), encoding="utf-8")
     return {name: folder / f"{name}.html" for name in rows}
 
 

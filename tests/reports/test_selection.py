@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.reports.selection import select
+from synthbench.reports.selection import only_suite, select
 
 MakeFrame = Callable[..., pd.DataFrame]
 
@@ -104,8 +104,18 @@ def test_an_unknown_suite_is_refused_with_the_nearest_one(make_frame: MakeFrame)
 
 
 def test_a_suite_with_limited_rows_only_is_refused(make_frame: MakeFrame) -> None:
-    with pytest.raises(UsageError, match="'paper'; there is none"):
+    with pytest.raises(UsageError, match="1 rows of suite 'paper', all of runs that --steps or --limit shortened"):
         select(make_frame({"slay": [0.1]}, is_full=False), "paper")
+
+
+def test_the_only_suite_is_that_of_the_full_rows(make_frame: MakeFrame) -> None:
+    shortened = make_frame({"slay": [0.1]}, is_full=False, suite="smoke")
+    full = make_frame({"slay": [0.1]}, suite="core")
+
+    assert only_suite(shortened) == "smoke"
+    assert only_suite(pd.concat([shortened, full])) == "core"
+    assert only_suite(pd.concat([full, full.assign(suite="paper")])) is None
+    assert only_suite(full.iloc[:0]) is None
 
 
 def test_of_several_learning_rates_the_best_in_validation_is_shown(make_frame: MakeFrame) -> None:

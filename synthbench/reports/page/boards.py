@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
+from synthbench.reports.contents import Report
 from synthbench.reports.leaderboard import Entry, Leaderboard, leaderboard
 from synthbench.reports.page import charts
 from synthbench.reports.page.facets import Facet, categories
@@ -46,34 +46,34 @@ class Board:
     unranked: tuple[BoardLine, ...]
 
 
-def boards(rows: pd.DataFrame, of: Grid) -> tuple[Board, ...]:
-    """The ranking of the suite, then one of each category.
+def boards(report: Report) -> tuple[Board, ...]:
+    """The ranking of the suite, then one of each category."""
+    of = report.of
+    parts = [(category, of.tasks_of(category)) for category in of.categories]
+    return (
+        _board(of, report.board, None, parts, num_seeds=len(set(report.rows["seed"]))),
+        *(_of_category(report, facet) for facet in categories(of).values()),
+    )
 
-    Args:
-        rows: Rows of one report.
-        of: Their cells.
-    """
-    suite = _board(rows, of, None, [(category, of.tasks_of(category)) for category in of.categories])
-    of_categories = [
-        _board(
-            rows[rows["task_category"] == facet.label],
-            of,
-            facet,
-            [(task.label, (task,)) for task in of.tasks_of(facet.label)],
-        )
-        for facet in categories(of).values()
-    ]
-    return (suite, *of_categories)
+
+def _of_category(report: Report, facet: Facet) -> Board:
+    rows = report.rows[report.rows["task_category"] == facet.label]
+    num_seeds = len(set(rows["seed"]))
+    parts = [(task.label, (task,)) for task in report.of.tasks_of(facet.label)]
+    return _board(report.of, leaderboard(rows) if num_seeds > 1 else None, facet, parts, num_seeds=num_seeds)
 
 
 def _board(
-    rows: pd.DataFrame, of: Grid, facet: Facet | None, parts: Sequence[tuple[str, tuple[TaskFacts, ...]]]
+    of: Grid,
+    found: Leaderboard | None,
+    facet: Facet | None,
+    parts: Sequence[tuple[str, tuple[TaskFacts, ...]]],
+    *,
+    num_seeds: int,
 ) -> Board:
     counting = {name: [task for task in tasks if task.gap >= SMALLEST_GAP] for name, tasks in parts}
     shown = {name: tasks for name, tasks in counting.items() if tasks}
     tasks = [task for part in shown.values() for task in part]
-    num_seeds = len(set(rows["seed"]))
-    found = leaderboard(rows) if num_seeds > 1 else None
     entries = {entry.mechanism.key: entry for entry in found.entries} if found else {}
 
     def line(mechanism: MechanismFacts) -> BoardLine:

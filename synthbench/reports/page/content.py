@@ -1,11 +1,9 @@
 """What the leaderboard page says, from the rows: numbers and names, no markup."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
+from synthbench.reports.contents import Report
 from synthbench.reports.page import facets
 from synthbench.reports.page.boards import Board, boards
 from synthbench.reports.page.commands import report_command, run_command, seed_ranges
@@ -13,9 +11,7 @@ from synthbench.reports.page.facets import Facet
 from synthbench.reports.page.results import results
 from synthbench.reports.page.rows import code_version, device_of, statuses
 from synthbench.reports.page.sections import MechanismSection, TaskSection, mechanism_sections, task_sections
-from synthbench.reports.selection import Selection
-from synthbench.reports.separation import Separation
-from synthbench.reports.statistics import Key, Row, grid
+from synthbench.reports.statistics import Key, Row
 
 
 @dataclass(frozen=True)
@@ -67,38 +63,23 @@ class Content:
         return {section.facts.key: section for section in self.mechanisms}
 
 
-def content(selection: Selection, curves: pd.DataFrame | None, judged: Sequence[Separation]) -> Content:
-    """All that a page says of some rows.
-
-    Args:
-        selection: The rows of the report.
-        curves: Learning curves of any runs; None if there are none.
-        judged: What :func:`synthbench.reports.separation.separation` says of the rows.
-    """
-    rows = selection.rows.sort_values("run_id", kind="stable")
-    of = grid(rows)
-    records: list[Row] = rows.to_dict("records")
-    ranked = boards(rows, of)
-    cells = results(of, rows, curves)
+def content(report: Report) -> Content:
+    """All that a page says of a report."""
+    selection, of = report.selection, report.of
+    records: list[Row] = report.rows.to_dict("records")
+    ranked = boards(report)
+    cells = results(report)
     seeds = sorted({int(row["seed"]) for row in records})
     mechanisms = mechanism_sections(selection.suite, of, records, ranked[0], cells)
     names = list(dict.fromkeys(mechanism.name for mechanism in of.mechanisms))
     return Content(
         suite=selection.suite,
         suite_version=selection.suite_version,
-        num_rows=len(rows),
+        num_rows=len(records),
         num_mechanisms=len(of.mechanisms),
         num_tasks=len(of.tasks),
         statuses=statuses(records),
-        left_out={
-            reason: count
-            for reason, count in (
-                ("of older versions or other arguments", selection.num_outdated),
-                ("whose seed has a newer or a successful row", selection.num_repeated),
-                ("of learning rates that did worse in validation", selection.num_other_rates),
-            )
-            if count
-        },
+        left_out=selection.left_out,
         seeds=seed_ranges(seeds),
         devices=tuple(sorted({device_of(row) for row in records})),
         versions=tuple(sorted({code_version(row) for row in records})),
@@ -106,7 +87,7 @@ def content(selection: Selection, curves: pd.DataFrame | None, judged: Sequence[
         report_command=report_command(selection.suite, selection.suite_version, seeds, names),
         boards=ranked,
         mechanisms=mechanisms,
-        tasks=task_sections(selection.suite, of, records, judged, cells),
+        tasks=task_sections(selection.suite, of, records, report.judged, cells),
         families=tuple(facets.families(of).values()),
         categories=tuple(facets.categories(of).values()),
         blocks=tuple(facets.blocks(of).values()),

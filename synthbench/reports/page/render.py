@@ -3,37 +3,29 @@
 import base64
 import hashlib
 import math
-from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from synthbench.reports.contents import Report
 from synthbench.reports.leaderboard import SOLVED
 from synthbench.reports.page import charts, untrusted
 from synthbench.reports.page.content import content
-from synthbench.reports.selection import Selection
-from synthbench.reports.separation import SMALLEST_GAP, Separation, separation
+from synthbench.reports.separation import SMALLEST_GAP
 from synthbench.reports.table import fixed, percent
 
 _NOTHING = "–"
 
 
-def page(selection: Selection, curves: pd.DataFrame | None, judged: Sequence[Separation] | None = None) -> str:
+def page(report: Report) -> str:
     """The leaderboard page of a report: a whole HTML file that loads nothing else.
 
     The text depends on the rows only, and on the code of the tasks that it draws: not on the order of the rows, the
     time, the time zone, the locale or the machine. Strings of the rows are shown, whatever they hold, and do nothing.
-
-    Args:
-        selection: The rows of the report.
-        curves: Learning curves of any runs, in long form: run_id, step, split, metric, value; None if there are none.
-        judged: What :func:`synthbench.reports.separation.separation` says of the rows, where it is known already;
-            computed if None.
     """
-    found = content(selection, curves, separation(selection.rows) if judged is None else judged)
+    found = content(report)
     style, script = (_resource(name) for name in ("page.css", "page.js"))
     return (
         _environment()

@@ -4,19 +4,16 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-import pandas as pd
-
+from synthbench.reports.contents import Report
 from synthbench.reports.leaderboard import reach
 from synthbench.reports.page import charts
 from synthbench.reports.page.rows import is_known
 from synthbench.reports.statistics import (
     Estimate,
-    Grid,
     Key,
     MechanismFacts,
     Row,
     TaskFacts,
-    mean_curves,
     mechanism_key,
     not_separable,
     task_key,
@@ -45,17 +42,12 @@ class Result:
     curve: charts.Curve | None
 
 
-def results(of: Grid, rows: pd.DataFrame, curves: pd.DataFrame | None) -> dict[tuple[Key, Key], Result]:
-    """Every cell that has rows, by the keys of its task and mechanism.
-
-    Args:
-        of: The cells.
-        rows: Their rows.
-        curves: Learning curves of any runs; None if there are none.
-    """
-    drawn = _drawn_curves(of, rows, curves)
+def results(report: Report) -> dict[tuple[Key, Key], Result]:
+    """Every cell that has rows, by the keys of its task and mechanism."""
+    of = report.of
+    drawn = _drawn_curves(report)
     failures: dict[tuple[Key, Key], Counter[str]] = {}
-    for row in rows.to_dict("records"):
+    for row in report.rows.to_dict("records"):
         if row["status"] != "ok":
             failures.setdefault((task_key(row), mechanism_key(row)), Counter())[_failure(row)] += 1
     found = {}
@@ -86,12 +78,12 @@ def _failure(row: Row) -> str:
     return f"{row['status']} ({error})" if is_known(error) else str(row["status"])
 
 
-def _drawn_curves(of: Grid, rows: pd.DataFrame, curves: pd.DataFrame | None) -> dict[tuple[Key, Key], charts.Curve]:
-    if curves is None or curves.empty:
+def _drawn_curves(report: Report) -> dict[tuple[Key, Key], charts.Curve]:
+    averages = report.averages
+    if averages is None:
         return {}
-    tasks = {task.label: task for task in of.tasks}
-    mechanisms = {mechanism.label: mechanism for mechanism in of.mechanisms}
-    averages = mean_curves(rows, curves)
+    tasks = {task.label: task for task in report.of.tasks}
+    mechanisms = {mechanism.label: mechanism for mechanism in report.of.mechanisms}
     found: dict[tuple[Key, Key], charts.Curve] = {}
     for split, metric in _METRICS:
         of_metric = averages[(averages["split"] == split) & (averages["metric"] == metric)]
