@@ -1,0 +1,105 @@
+"""Stores of every version that ever wrote one are read as they were meant; a newer one is refused."""
+
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from synthbench.cli import app
+from synthbench.errors import StoreError
+from synthbench.results import RUNS, SCHEMA_VERSION, Store
+from synthbench.results.care import examine
+from synthbench.results.merge import merge
+from synthbench.results.schema import RUN_COLUMNS
+
+STORES = Path(__file__).parents[1] / "golden" / "stores"
+OLDER = sorted(path.name for path in STORES.iterdir() if path.is_dir() and path.name != "99")
+"""``<schema>-<commit>``: written with the code of that commit by ``tests/golden/stores/write.py``, in their order."""
+LATEST = f"{SCHEMA_VERSION}-2fdfcd0"
+
+
+@pytest.fixture(params=OLDER)
+def older(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    shutil.copytree(STORES / request.param, tmp_path / "store")
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def newer(tmp_path: Path) -> Path:
+    shutil.copytree(STORES / "99", tmp_path / "store")
+    return tmp_path / "store"
+
+
+def columns_of(root: Path) -> dict[str, object]:
+    """The columns that the writer of a store knew, with their types, from the file of its single row."""
+    (path,) = (root / "runs").iterdir()
+    return {field.name: field.type for field in pq.read_schema(path)}
+
+
+def test_an_older_store_reads_with_nulls_for_what_its_writer_did_not_know(older: Path) -> None:
+    store = Store.open(older, create=False)
+    unknown = [name for name in RUNS.names if name not in columns_of(older)]
+
+    rows = store.table()
+
+    assert store.quarantined == []
+    assert rows["status"].to_pylist() == ["ok", "error", "ok"]
+    assert rows["score"].to_pylist() == [0.75, None, 0.75]
+    assert rows["error_message"].to_pylist() == [None, "é | <b> =1+1", None]
+    assert all(rows[name].null_count == 3 for name in unknown)
+    assert store.curves()["run_id"].nunique() == 2
+    assert examine(store, is_repairing=False) == []
+
+
+def test_the_stores_differ_as_the_history_does() -> None:
+    known = {name: columns_of(STORES / name) for name in OLDER}
+
+    added = set(known["1-94a8f8f"]) - set(known["1-743f58e"])
+    assert added == {"role", "task_size", "local_ceiling", "lr_first", "lr_last"}
+    verified = Store.open(STORES / "1-2fdfcd0", create=False).table()["verified_by"].to_pylist()
+    assert verified[0] is not None
+    assert verified[0].startswith("a colleague (bitwise")
+
+
+def test_there_is_a_store_of_the_present_columns() -> None:
+    # A column that is added needs a higher SCHEMA_VERSION, so that an older program says what it meets, and a store
+    # here that was written with it.
+    assert columns_of(STORES / LATEST) == {column.name: column.arrow_type for column in RUN_COLUMNS}
+
+
+def test_an_older_store_is_upgraded_by_compaction_and_by_merging(older: Path, tmp_path: Path) -> None:
+    before = Store.open(older, create=False).table()
+    store = Store.open(older, create=True)
+
+    store.compact()
+    merged = merge(Store.open(tmp_path / "ours", create=True), older)
+
+    assert store.table().equals(before)
+    (path,) = (older / "compact").glob("runs-*")
+    assert pq.read_schema(path).names == RUNS.names
+    assert (merged.num_new, merged.left_out) == (3, {})
+
+
+def test_a_newer_store_is_refused_whole_and_left_as_it_is(newer: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in newer.rglob("*.parquet")}
+    for create in (False, True):
+        store = Store.open(newer, create=create)
+        for read in (store.table, store.curves, store.states, partial(examine, store, is_repairing=create)):
+            with pytest.raises(StoreError, match="written by a newer synthbench: schema 99") as refusal:
+                read()
+            assert refusal.value.exit_code == 3
+    with pytest.raises(StoreError, match="schema 99"):
+        merge(Store.open(tmp_path / "ours", create=True), newer)
+
+    assert {path: path.read_bytes() for path in newer.rglob("*.parquet")} == before
+
+
+@pytest.mark.parametrize("command", [["report"], ["store", "ls"], ["store", "doctor"], ["store", "gc", "--dry-run"]])
+def test_a_command_on_a_newer_store_says_so(newer: Path, command: list[str]) -> None:
+    done = CliRunner().invoke(app, [*command, "--results", str(newer)])
+
+    assert isinstance(done.exception, StoreError)
+    assert "written by a newer synthbench" in str(done.exception)
