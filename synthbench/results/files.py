@@ -198,19 +198,23 @@ def _aligned(table: pa.Table, columns: Sequence[Column], schema: pa.Schema) -> p
 def _refuse_newer(path: Path, table: pa.Table, footer: Mapping[bytes, bytes]) -> None:
     """Stop at a newer file: to leave its rows out would be a wrong answer, not a careful one.
 
+    A file of many rows has the footer of who merged them, so old rows may lie under a newer one; then a column that is
+    unknown here tells.
+
     Raises:
-        StoreError: If footer and rows agree that a newer synthbench wrote them.
+        StoreError: If footer and rows, or footer and columns, agree that a newer synthbench wrote them.
     """
     try:
         in_footer = int(footer[b"synthbench.schema_version"])
         in_rows = max(table["schema_version"].to_pylist(), default=in_footer)
-        is_newer = in_rows > SCHEMA_VERSION
+        are_rows_newer = in_rows > SCHEMA_VERSION
     except (ValueError, KeyError, TypeError):
         raise Damaged("it does not say which schema it has") from None
-    # One of the two alone is a flipped bit.
-    if (in_footer > SCHEMA_VERSION) != is_newer:
-        raise Damaged("footer and rows disagree about the schema")
-    if is_newer:
+    is_footer_newer = in_footer > SCHEMA_VERSION
+    if is_footer_newer and (are_rows_newer or not set(table.column_names) <= set(RUNS.names)):
         raise StoreError(
-            f"{path} was written by a newer synthbench: schema {in_rows}, this one reads up to {SCHEMA_VERSION}"
+            f"{path} was written by a newer synthbench: schema {in_footer}, this one reads up to {SCHEMA_VERSION}"
         )
+    # One of the two alone is a flipped bit.
+    if is_footer_newer or are_rows_newer:
+        raise Damaged("footer and rows disagree about the schema")

@@ -708,6 +708,16 @@ def test_a_version_that_only_footer_or_row_claims_is_damage(
     assert made.quarantined[0].reason == "footer and rows disagree about the schema"
 
 
+def test_old_rows_in_a_file_that_a_newer_version_merged_stop_the_reader(root: Path, make_row: MakeRow) -> None:
+    made = Store.open(root, create=True)
+    path = root / "compact" / f"runs-{'0' * 16}.parquet"
+    forge(path, [make_row()], schema=RUNS.append(pa.field("invented_later", pa.string())), version=99)
+
+    with pytest.raises(StoreError, match="written by a newer synthbench: schema 99"):
+        made.runs()
+    assert path.exists()
+
+
 # One run, one row
 
 

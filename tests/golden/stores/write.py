@@ -83,7 +83,7 @@ def write_the_future(root: Path) -> None:
     for module in (schema, files, store):
         module.SCHEMA_VERSION = 99  # type: ignore[attr-defined]
     made = Store.open(root, create=True)
-    store.RUN_COLUMNS = columns  # type: ignore[attr-defined]
+    store.RUN_COLUMNS = columns  # type: ignore[attr-defined, assignment]
     made.write(well(1) | {"invented_later": "yes"}, CURVE)
 
 
