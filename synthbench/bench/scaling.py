@@ -16,9 +16,9 @@ form             of features
 
 Of scores there are ``dense``, ``blocked`` and ``kernel``. Time is the median of repeats in which all forms of a length
 take turns, on a CPU the time that the process has a core. Memory is the peak of what tensors held beyond the inputs.
-The floor is what the form's arithmetic, or its
-inputs and outputs, would take at the rates that the device reaches in a large product and a large copy; Triton's
-arithmetic is not counted, so a kernel is taken to do that of the PyTorch form in its place.
+The floor is what the form's arithmetic, or its inputs and outputs, would take at the rates that the device reaches in a
+large product and a large copy; Triton's arithmetic is not counted, so a kernel is taken to do that of the PyTorch form
+in its place.
 """
 
 import os

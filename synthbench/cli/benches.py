@@ -1,21 +1,18 @@
 """``synthbench bench``: speed and memory."""
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from synthbench.cli import measuring
+from synthbench.cli import measuring, whole
 from synthbench.cli.options import AsJson, Device, MechanismTerms, TaskTerms, parse_lengths, parse_names
 from synthbench.cli.output import print_facts
 
-MORE_TO_DO = 75
-"""Exit code of a call whose time was over: what sysexits.h has for a failure that passes when tried again."""
-
 bench_app = typer.Typer(help="Measure speed; trains nothing to an end.", no_args_is_help=True)
-for command in (measuring.fidelity, measuring.scaling, measuring.context):
+for command in (measuring.fidelity, measuring.scaling, measuring.context, whole.report):
     bench_app.command()(command)
+bench_app.command("all")(whole.everything)
 
 
 @bench_app.command("suite")
@@ -62,50 +59,6 @@ def bench_generators(
 
     facts = bench.measure(task or ["all"], batch_size=batch_size, num_repeats=repeats)
     print_facts(facts, list(facts[0]), as_json=as_json)
-
-
-@bench_app.command("all")
-def bench_all(
-    device: Device = "auto",
-    budget: Annotated[float, typer.Option(help="Seconds of this call; the same call again goes on.")] = 540.0,
-    step: Annotated[
-        list[str] | None, typer.Option(help="Names of steps or globs, as in 'scaling*'; repeatable. All if left out.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: proves in minutes that every step runs.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for a folder named after the device.")] = Path("results/bench"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps and commands, and run nothing.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Measure everything on one device, step by step; exit 75 if the budget ended before the steps did."""
-    from synthbench.bench import everything as bench
-    from synthbench.runner.environment import resolve_device
-
-    target = resolve_device(device)
-    folder = bench.folder_of(out, target, is_quick=quick)
-    steps = bench.select(bench.steps_for(target, folder, is_quick=quick), step or [])
-    if dry_run:
-        planned = [
-            {
-                "step": one.name,
-                "state": "there" if bench.is_there(one, folder) else "missing",
-                "command": f"python {shlex.join(one.arguments)}",
-            }
-            for one in steps
-        ]
-        print_facts(planned, list(planned[0]), as_json=as_json)
-        return
-    outcomes = list(
-        bench.perform(steps, folder, budget_s=budget, on_begin=lambda one: typer.echo(f"{one.name}: begins", err=True))
-    )
-    facts = [{"step": done.step.name, "state": done.state, "seconds": done.seconds} for done in outcomes]
-    print_facts(facts, list(facts[0]), as_json=as_json)
-    states = {done.state for done in outcomes}
-    if "missing" in states:
-        typer.echo("there is more to do: the same call again goes on", err=True)
-        raise typer.Exit(MORE_TO_DO)
-    if "failed" in states:
-        typer.echo(f"steps failed; what they printed is in {folder}/*.failed.txt", err=True)
-        raise typer.Exit(1)
 
 
 @bench_app.command("anatomy")

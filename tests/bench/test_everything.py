@@ -12,7 +12,7 @@ from synthbench.bench import everything
 from synthbench.bench.everything import Step
 from synthbench.bench.rows import load
 from synthbench.cli import app
-from synthbench.cli.benches import MORE_TO_DO
+from synthbench.cli.whole import MORE_TO_DO
 from synthbench.errors import UnknownName
 from synthbench.mechanisms import MECHANISMS
 

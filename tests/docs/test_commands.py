@@ -29,6 +29,8 @@ SHORTENED = {
     "run": ["--dry-run"],  # names, arguments and the plan are what a page can get wrong; `make demo` trains
     "bench": ["--repeats", "1"],
     "bench anatomy": [],  # draws and times nothing
+    "bench context": ["--longest", "256"],
+    "bench all": ["--dry-run"],
     "report": ["--format", "md"],  # pictures take most of the time, and `make demo` draws them
 }
 """Options that keep a command from taking minutes, by command; a subcommand's own before those of its group."""

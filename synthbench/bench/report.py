@@ -1,0 +1,252 @@
+"""What was measured on a device, as files: tables in Markdown and CSV, and figures each with its numbers.
+
+All of it comes from the rows: the same rows give the same bytes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tabulate import tabulate
+
+from synthbench.bench import context, fidelity, scaling, suite
+from synthbench.bench.anatomy.curves import Curve, Curves, Panel
+from synthbench.bench.rows import Row, load
+from synthbench.errors import StoreError
+from synthbench.reports.figures.drawing import PICTURES, Drawing, render
+from synthbench.reports.folder import Files
+from synthbench.reports.markdown import escape
+from synthbench.reports.spreadsheet import csv_text
+from synthbench.suites import load_suite
+
+MOST_CURVES = 7
+"""As many as there are colours."""
+NUMBERS = (
+    ("median_ms", "milliseconds", 1.0),
+    ("peak_bytes", "MiB", 2.0**-20),
+    ("tokens_per_s", "tokens per second", 1),
+)
+"""What figures of scaling show: column, label, factor."""
+
+Facts = Sequence[Mapping[str, Any]]
+
+
+def devices(folder: Path) -> list[Path]:
+    """The folders in a folder that have rows, in alphabetical order.
+
+    Raises:
+        StoreError: If there is none.
+    """
+    found = sorted({file.parent for name in _SECTIONS for file in folder.glob(f"*/{name}.parquet")})
+    if not found:
+        raise StoreError(f"no rows in {str(folder)!r}; allowed: a folder with a folder of rows for each device")
+    return found
+
+
+def build(folder: Path) -> dict[str, str | bytes]:
+    """The files of a report of the rows in a folder, ``scaling.parquet`` and so on, by name.
+
+    Raises:
+        StoreError: If rows cannot be read.
+    """
+    tables = {name: load(folder / f"{name}.parquet") for name in _SECTIONS if (folder / f"{name}.parquet").exists()}
+    names = sorted({row["device_name"] for rows in tables.values() for row in rows})
+    blocks = [f"# {escape(', '.join(names))}"]
+    files: dict[str, str | bytes] = {}
+    for name, rows in tables.items():
+        text, drawings = _SECTIONS[name](rows)
+        blocks += [*text, _about(rows, f"{name}.csv")]
+        files[f"{name}.csv"] = csv_text(list(rows[0]), [list(row.values()) for row in rows])
+        for drawing in drawings:
+            blocks += [f"![{escape(drawing.title)}](figures/{drawing.name}.svg)", escape(drawing.caption)]
+            files |= _pictures(drawing)
+    return {"README.md": "\n\n".join(blocks) + "\n", **files}
+
+
+def _pictures(drawing: Drawing) -> Files:
+    pictures = render(drawing)
+    return {
+        **{f"figures/{drawing.name}.{kind}": pictures[kind] for kind in PICTURES},
+        f"figures/{drawing.name}.csv": drawing.numbers,
+    }
+
+
+def _about(rows: Sequence[Row], file: str) -> str:
+    """Where the rows are, and what they were measured with."""
+    versions = sorted({f"torch {row['torch']}, synthbench {row['synthbench_version']}" for row in rows})
+    days = sorted({row["measured_at"][:10] for row in rows})
+    span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return f"Rows: [{file}]({file}), {len(rows)} of them, measured {span} with {escape('; '.join(versions))}."
+
+
+def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
+    blocks, drawings = ["## Scaling"], []
+    for (dtype, batch_size), group in _grouped(rows, "dtype", "batch_size"):
+        facts = scaling.summary(group)
+        if not facts:
+            continue
+        blocks += [
+            f"### {escape(dtype)}, batch {batch_size}",
+            (
+                "8 heads of 32. The longest length that was measured, its cost there, and the powers of the length that "
+                f"time and memory grow with, fitted over the last factor of {scaling.FITTED_SPAN}."
+            ),
+            _markdown(facts),
+        ]
+        for direction in scaling.DIRECTIONS:
+            found = [row for row in group if row["direction"] == direction and row["status"] == "ok"]
+            suffix = f"{direction.replace('+', '-')}-{dtype}-batch-{batch_size}"
+            drawings += [
+                drawing
+                for drawing in (
+                    _of_mechanisms(found, direction, suffix),
+                    *(_of_forms(found, name, direction, suffix) for name in ("slay", "linear", "yat-spherical")),
+                )
+                if drawing is not None
+            ]
+    return blocks, drawings
+
+
+def _of_mechanisms(rows: Sequence[Row], direction: str, suffix: str) -> Drawing | None:
+    """Layers of the mechanisms that the papers compare."""
+    names = [*load_suite("paper").mechanisms][:MOST_CURVES]
+    chosen = {name: [row for row in rows if (row["mechanism"], row["form"]) == (name, "layer")] for name in names}
+    return _drawing(
+        f"layers-{suffix}",
+        f"Cost of a layer against the length, {direction}",
+        "Width 256, 8 heads, with projections; both axes are logarithmic.",
+        chosen,
+    )
+
+
+def _of_forms(rows: Sequence[Row], mechanism: str, direction: str, suffix: str) -> Drawing | None:
+    """Ways to compute the attention of one mechanism."""
+    names = [form for form in scaling.FORMS if form not in ("layer", "attend")][:MOST_CURVES]
+    chosen = {form: [row for row in rows if (row["mechanism"], row["form"]) == (mechanism, form)] for form in names}
+    return _drawing(
+        f"forms-{mechanism}-{suffix}",
+        f"Forms of {mechanism}, {direction}",
+        "8 heads of 32, from queries, keys and values to the outputs of the heads.",
+        chosen,
+    )
+
+
+def _drawing(name: str, title: str, caption: str, curves: Mapping[str, Sequence[Row]]) -> Drawing | None:
+    shown = {label: sorted(rows, key=lambda row: row["length"]) for label, rows in curves.items() if rows}
+    if not shown:
+        return None
+    panels = tuple(
+        Panel(
+            label,
+            tuple(
+                Curve(
+                    curve,
+                    np.array([float(row["length"]) for row in rows]),
+                    np.array([factor * row[column] for row in rows]),
+                    kind="marked",
+                )
+                for curve, rows in shown.items()
+            ),
+            "length",
+            label,
+            "log2",
+            "log",
+        )
+        for column, label, factor in NUMBERS
+    )
+    content = Curves(panels)
+    return Drawing(name, title, caption, content.header, content.lines, content.draw)
+
+
+def _fidelity(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
+    blocks = [
+        "## Fidelity",
+        (
+            "Relative L2 error of a layer's outputs against the exact spherical Yat kernel, mean over seeds. What is not "
+            "better than the running mean knows no more of the queries and keys than nothing."
+        ),
+    ]
+    for (bias,), group in _grouped(rows, "bias"):
+        blocks += [f"### Projections {'with' if bias else 'without'} biases", _markdown(fidelity.summary(group))]
+    return blocks, []
+
+
+def _context(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
+    facts = [{name: row[name] for name in context.SHOWN} for row in rows]
+    about = "The longest sequence that a layer takes in so much memory, found by trying, to within a 16th."
+    return ["## Context", about, _markdown(facts)], []
+
+
+def _suite(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
+    about = "Member-steps a second of the task model, batch as in the suite `paper`; ratios of one run."
+    facts = [{name: row[name] for name in suite.SHOWN} for row in rows]
+    blocks, drawings = ["## Training steps", about, _markdown(facts)], []
+    for (length,), group in _grouped([row for row in rows if row["rates"] == 1], "length"):
+        by_mechanism = {
+            key: sorted(part, key=lambda row: row["members"]) for (key,), part in _grouped(group, "mechanism")
+        }
+        if max(map(len, by_mechanism.values())) < 2:
+            continue
+        panels = tuple(
+            Panel(
+                way,
+                tuple(
+                    Curve(
+                        name,
+                        np.array([float(row["members"]) for row in part if row[way]]),
+                        np.array([row[way] for row in part if row[way]]),
+                        kind="marked",
+                    )
+                    for name, part in [*by_mechanism.items()][:MOST_CURVES]
+                ),
+                "members",
+                "member-steps per second",
+                "log2",
+                "log",
+            )
+            for way in ("batched", "captured")
+            if any(row[way] for row in group)
+        )
+        content = Curves(panels)
+        title = f"Training at length {length} against the members of a program"
+        caption = "Batched: launched step by step. Captured: replayed from a CUDA graph."
+        drawings.append(Drawing(f"members-{length}", title, caption, content.header, content.lines, content.draw))
+    return blocks, drawings
+
+
+_SECTIONS: Mapping[str, Callable[[Sequence[Row]], tuple[list[str], list[Drawing]]]] = {
+    "scaling": _scaling,
+    "fidelity": _fidelity,
+    "context": _context,
+    "suite": _suite,
+}
+
+
+def _grouped(rows: Sequence[Row], *columns: str) -> list[tuple[tuple[Any, ...], list[Row]]]:
+    """Rows by the values of some columns, in alphabetical order."""
+
+    def key(row: Row) -> tuple[Any, ...]:
+        return tuple(row[column] for column in columns)
+
+    return [(values, list(group)) for values, group in groupby(sorted(rows, key=key), key=key)]
+
+
+def _markdown(facts: Facts) -> str:
+    header = list(facts[0])
+    lines = [[_cell(fact[name]) for name in header] for fact in facts]
+    is_number = [isinstance(fact, int | float) for fact in facts[0].values()]
+    return tabulate(
+        lines,
+        headers=[escape(name) for name in header],
+        tablefmt="github",
+        colalign=["right" if number else "left" for number in is_number],
+        disable_numparse=True,
+    )
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else escape(str(value))

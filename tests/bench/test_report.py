@@ -1,0 +1,103 @@
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from synthbench.bench import context, fidelity, report, scaling, suite
+from synthbench.bench.rows import Table
+from synthbench.cli import app
+from synthbench.errors import StoreError
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the rows of one device, some measured and some made up."""
+    folder = tmp_path_factory.mktemp("rows") / "a-device"
+    with Table(scaling.IDENTITY, CPU, folder / "scaling.parquet") as table:
+        limits = scaling.Limits(1e6, 1e6)
+        for name in ("linear", "softmax"):
+            list(
+                scaling.measure(
+                    {name: {}},
+                    [16, 32],
+                    table,
+                    forms=["layer", "gram", "dense"],
+                    batch_size=1,
+                    num_repeats=1,
+                    dtype="float32",
+                    limits=limits,
+                )
+            )
+        table.add({**table.rows[0], "form": "gram", "length": 64, "status": "oom", "median_ms": None})
+    with Table(fidelity.IDENTITY, CPU, folder / "fidelity.parquet") as table:
+        for estimator, error in (("mean", 0.64), ("slay", 0.67)):
+            errors = {"rel_l2": error, "cosine": 0.5, "mse": 0.1, "latency_ms": 1.0}
+            table.add({"budget": "small", "estimator": estimator, "bias": True, "seed": 0, **errors})
+    with Table(context.IDENTITY, CPU, folder / "context.parquet") as table:
+        list(
+            context.measure(
+                {"identity": {}}, table, gigabytes=1.0, longest=256, max_seconds=1e6, batch_size=1, dtype="float32"
+            )
+        )
+    with Table(suite.IDENTITY, CPU, folder / "suite.parquet") as table:
+        for members in (1, 4):
+            rates = dict.fromkeys(suite.SHOWN) | {"mechanism": "linear", "length": 32, "members": members}
+            table.add({**rates, "rates": 1, "num_steps": 5, "loop": 10.0, "batched": 9.0 * members, "captured": 100.0})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def files(rows: Path) -> dict[str, str | bytes]:
+    """The report of the rows."""
+    return report.build(rows)
+
+
+def bench_report(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["bench", "report", "--rows", str(folder), *arguments])
+
+
+def test_tables_and_figures_say_what_the_rows_say(files: dict[str, str | bytes]) -> None:
+    page = str(files["README.md"])
+
+    assert "| linear      | layer  | forward          |        32 |" in page
+    assert "| small    | slay        |" in page
+    assert "| identity    | forward          |" in page
+    assert page.count("oom") == 1  # the form of which the longest length that was tried did not fit
+    stems = {name.partition(".")[0] for name in files if name.startswith("figures/")}
+    assert stems == {
+        *(f"figures/layers-{direction}-float32-batch-1" for direction in ("forward", "forward-backward")),
+        *(f"figures/forms-linear-{direction}-float32-batch-1" for direction in ("forward", "forward-backward")),
+        "figures/members-32",
+    }
+    for stem in stems:
+        assert {f"{stem}.{kind}" for kind in ("svg", "pdf", "csv")} <= set(files)
+        assert f"({stem}.svg)" in page
+    assert "captured,linear,4,100,," in str(files["figures/members-32.csv"]).splitlines()
+
+
+def test_the_same_rows_give_the_same_bytes(rows: Path, files: dict[str, str | bytes]) -> None:
+    assert report.build(rows) == files
+
+
+def test_a_report_is_written_once_and_checked(rows: Path, tmp_path: Path) -> None:
+    device, out = tmp_path / "rows" / "a-device", tmp_path / "reports"
+    device.mkdir(parents=True)
+    shutil.copy(rows / "fidelity.parquet", device)
+    arguments = device.parent, "--out", str(out)
+
+    assert bench_report(*arguments, "--check").exit_code == 1
+    first, again = bench_report(*arguments), bench_report(*arguments)
+    assert str(out / "a-device" / "README.md") in first.stdout.split()
+    assert again.stdout == ""
+    assert bench_report(*arguments, "--check").exit_code == 0
+    (out / "a-device" / "fidelity.csv").write_text("edited")
+    assert bench_report(*arguments, "--check").exit_code == 1
+
+
+def test_a_folder_without_rows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no rows"):
+        report.devices(tmp_path)
