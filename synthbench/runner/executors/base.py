@@ -3,7 +3,8 @@
 ============================  =====================================================================================
 a worker or its machine dies  the job is tried again, ``MAX_ATTEMPTS`` times in all; then rows with status ``error``
 a mechanism raises            the worker writes rows with status ``error``; not tried again
-memory runs out               the worker halves the members that train together, down to one; then status ``oom``
+memory runs out               the worker halves the members that train together, down to one; if that is too much
+                              beside other workers, the job is tried again when no other runs; then status ``oom``
 the time is up                rows with status ``timeout``; not tried again
 a loss is not finite          the worker writes rows with status ``diverged``; not tried again
 a plugin cannot be loaded     rows with status ``contract``; not tried again
@@ -26,7 +27,7 @@ from synthbench.results import Store
 from synthbench.runner.containment import contained, log_of
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Failure
-from synthbench.runner.worker import Circumstances, Outcome, driver_attempt, execute, record_failure
+from synthbench.runner.worker import Circumstances, Crowded, Outcome, driver_attempt, execute, record_failure
 
 Handle = TypeVar("Handle")
 
@@ -58,6 +59,8 @@ class Try:
 
     job: Job
     number: int
+    is_alone: bool = False
+    """Whether no other job is to run meanwhile."""
 
 
 class WorkerLost(Exception):  # noqa: N818 - not an error: the job is tried again
@@ -106,6 +109,7 @@ class Workers(ABC, Generic[Handle]):
         Raises:
             TimeoutError: If its time was up.
             WorkerLost: If its worker died.
+            Crowded: If the memory did not suffice for it beside the other jobs.
             SynthbenchError: As the worker raised it.
         """
 
@@ -124,11 +128,22 @@ class Crew(Executor, Generic[Handle]):
         """Keep every worker busy and one job waiting for each."""
         if not jobs:
             return  # nor is there a need for workers
-        waiting = deque(Try(job, self.first_number) for job in jobs)
+        attempts = deque(Try(job, self.first_number) for job in jobs)
+        crowded: deque[Try] = deque()
+        is_alone = self.num_workers == 1
+        yield from self._run(attempts, crowded, replace(circumstances, is_alone=is_alone), stop)
+        if crowded and not stop.is_set():
+            yield from self._run(crowded, crowded, replace(circumstances, is_alone=True), stop)
+
+    def _run(
+        self, waiting: deque[Try], crowded: deque[Try], circumstances: Circumstances, stop: threading.Event
+    ) -> Iterator[JobEvent]:
+        """Run what waits, one at a time if it is to be alone; what was too crowded is put aside."""
         running: dict[Handle, Try] = {}
         with self._workers(circumstances) as workers:
             while (waiting and not stop.is_set()) or running:
-                while waiting and len(running) < 2 * workers.capacity() and not stop.is_set():
+                most = 1 if circumstances.is_alone else 2 * workers.capacity()
+                while waiting and len(running) < most and not stop.is_set():
                     attempt = waiting.popleft()
                     running[workers.begin(attempt)] = attempt
                 if stop.is_set():
@@ -136,10 +151,10 @@ class Crew(Executor, Generic[Handle]):
                 for handle in workers.ended(running):
                     attempt = running.pop(handle)
                     end = end_of(attempt, partial(workers.result, handle), circumstances)
-                    if isinstance(end, Try):
-                        waiting.appendleft(end)
-                    else:
+                    if isinstance(end, JobEvent):
                         yield end
+                    else:
+                        (crowded if end.is_alone else waiting).appendleft(end)
 
 
 def end_of(attempt: Try, result: Callable[[], list[Outcome]], circumstances: Circumstances) -> JobEvent | Try:
@@ -155,6 +170,8 @@ def end_of(attempt: Try, result: Callable[[], list[Outcome]], circumstances: Cir
     """
     try:
         return JobEvent(attempt.job, result())
+    except Crowded:
+        return replace(attempt, is_alone=True)
     except TimeoutError as problem:
         failure = Failure("timeout", "JobTimeout", str(problem))
     except WorkerLost as problem:
@@ -180,6 +197,7 @@ def work(attempt: Try, circumstances: Circumstances, log: Path) -> list[Outcome]
 
     Raises:
         StoreError: If a row cannot be written.
+        Crowded: If the memory does not suffice beside the other workers.
         SynthbenchError: If what the job names cannot be loaded in this process.
     """
     with contained(log):

@@ -21,6 +21,7 @@ from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
 from synthbench.errors import StoreError, SynthbenchError, UsageError
 from synthbench.results import Store
+from synthbench.runner.determinism import WORKSPACE
 from synthbench.runner.executors.base import (
     POLL_S,
     WORKER_ENVIRONMENT,
@@ -31,7 +32,7 @@ from synthbench.runner.executors.base import (
     log_of_job,
     work,
 )
-from synthbench.runner.worker import Circumstances, Outcome
+from synthbench.runner.worker import Circumstances, Crowded, Outcome
 
 OBJECT_STORE_BYTES = 80 * 2**20
 """Shared memory of a cluster of our own: jobs and what becomes of them are kilobytes. Ray takes 75 MiB at least."""
@@ -110,6 +111,7 @@ class Ray(Crew[Task]):
         if not os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}:
             # Else Ray writes one to the home folder, which may be read-only.
             os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        os.environ.setdefault("RAY_worker_niceness", "0")  # else any other program here goes before the jobs
         ray.init(
             address="local",
             num_cpus=self.limit,
@@ -143,7 +145,7 @@ class _Tasks(Workers[Task]):
         if circumstances.device == "cuda":
             needs["num_gpus"] = executor.gpu_fraction
         self._needs = needs
-        ours = {name: value for name, value in os.environ.items() if name.startswith("SYNTHBENCH_")}
+        ours = {name: value for name, value in os.environ.items() if name.startswith(("SYNTHBENCH_", WORKSPACE))}
         self._work = ray.remote(_work).options(
             **needs,
             num_returns="streaming",
@@ -201,7 +203,7 @@ class _Tasks(Workers[Task]):
 
     def result(self, handle: Task) -> list[Outcome]:
         try:
-            answer: list[Outcome] | SynthbenchError = ray.get(handle.end[0])
+            answer: list[Outcome] | SynthbenchError | Crowded = ray.get(handle.end[0])
         except RayTaskError:
             raise  # a mistake of ours: whatever a mechanism raises is a row
         except RayError as problem:
@@ -209,7 +211,7 @@ class _Tasks(Workers[Task]):
                 raise TimeoutError(f"killed after {self._executor.timeout_s} s") from None
             status = "oom" if isinstance(problem, OutOfMemoryError) else "error"
             raise WorkerLost(f"{type(problem).__name__}: {problem}", status) from None
-        if isinstance(answer, SynthbenchError):
+        if isinstance(answer, SynthbenchError | Crowded):
             raise answer
         return answer
 
@@ -220,8 +222,8 @@ _RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU"}
 @no_type_check  # a checker wraps it, and Ray must see that it yields
 def _work(
     attempt: Try, circumstances: Circumstances, log: Path, gpu_fraction: float
-) -> Iterator[list[Outcome] | SynthbenchError | None]:
-    """Say that a worker has begun, then what became of the job; an error of ours is an answer, so that it stays one."""
+) -> Iterator[list[Outcome] | SynthbenchError | Crowded | None]:
+    """Say that a worker has begun, then what became of the job; what we raise is an answer, so that it stays itself."""
     yield None
     torch.set_num_threads(1)
     if circumstances.device == "cuda" and gpu_fraction < 1:
@@ -229,7 +231,7 @@ def _work(
     try:
         _require_shared(circumstances)
         yield work(attempt, circumstances, log)
-    except SynthbenchError as problem:
+    except (SynthbenchError, Crowded) as problem:
         yield problem
 
 

@@ -1,3 +1,4 @@
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -106,6 +107,7 @@ def cluster(_ray: None) -> Iterator[Any]:
     """A Ray cluster of two machines with one CPU each, one of them with a pretended GPU; nobody is connected to it."""
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - may be missing
 
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - else tests beside these starve the workers
     arguments = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
     running = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1, **arguments})
     running.add_node(num_cpus=1, object_store_memory=80 * 2**20)

@@ -1,7 +1,10 @@
 """One set of rules for what is tried again."""
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +12,9 @@ import pytest
 
 from synthbench.errors import ContractError, StoreError, SynthbenchError, UsageError
 from synthbench.results import Store
-from synthbench.runner.executors.base import MAX_ATTEMPTS, JobEvent, Try, WorkerLost, end_of
+from synthbench.runner.executors.base import MAX_ATTEMPTS, Crew, JobEvent, Try, WorkerLost, Workers, end_of
 from synthbench.runner.plan import Job
-from synthbench.runner.worker import Circumstances, Outcome
+from synthbench.runner.worker import Circumstances, Crowded, Outcome
 
 
 @pytest.fixture
@@ -81,3 +84,82 @@ def test_rows_that_cannot_be_written_end_the_command(job: Job, circumstances: Ci
     problem: SynthbenchError = StoreError("the disk is full")
     with pytest.raises(StoreError, match="the disk is full"):
         end_of(Try(job, 1), raises(problem), circumstances)
+
+
+class Scripted(Crew[int]):
+    """Two workers in this process, whose jobs end as a script says: what is raised for each job, by its group size."""
+
+    num_workers = 2
+
+    def __init__(self, script: dict[int, list[Exception]]) -> None:
+        self.script = script
+        self.seen: list[tuple[int, bool]] = []
+        """How many jobs ran at once, and whether that one was to be alone, at every end."""
+
+    @contextmanager
+    def _workers(self, circumstances: Circumstances) -> Iterator[Workers[int]]:
+        yield ScriptedWorkers(self, circumstances)
+
+
+class ScriptedWorkers(Workers[int]):
+    def __init__(self, crew: Scripted, circumstances: Circumstances) -> None:
+        self.crew, self.circumstances = crew, circumstances
+        self.begun: list[Try] = []
+
+    def capacity(self) -> int:
+        return 2
+
+    def begin(self, attempt: Try) -> int:
+        self.begun.append(attempt)
+        return len(self.begun) - 1
+
+    def withdraw(self, handle: int) -> bool:
+        return handle % 2 == 1
+
+    def ended(self, handles: Iterable[int]) -> list[int]:
+        running = sorted(handles)
+        self.crew.seen.append((len(running), self.circumstances.is_alone))
+        return running[:1]
+
+    def result(self, handle: int) -> list[Outcome]:
+        script = self.crew.script.get(self.begun[handle].job.group_size, [])
+        if script:
+            raise script.pop(0)
+        return []
+
+
+@pytest.fixture
+def jobs(job: Job) -> list[Job]:
+    return [replace(job, group_size=size) for size in range(1, 8)]
+
+
+def test_no_more_jobs_are_begun_than_keep_the_workers_busy_and_all_end(
+    jobs: list[Job], circumstances: Circumstances
+) -> None:
+    crew = Scripted({3: [WorkerLost("exit code -9")]})
+    events = list(crew.run(jobs, circumstances, threading.Event()))
+
+    assert sorted(event.job.group_size for event in events) == [1, 2, 3, 4, 5, 6, 7]
+    assert crew.seen == [(4, False)] * 5 + [(3, False), (2, False), (1, False)]
+
+
+def test_what_is_too_crowded_runs_last_and_alone(jobs: list[Job], circumstances: Circumstances) -> None:
+    crew = Scripted({1: [Crowded("no memory")], 6: [Crowded("no memory")]})
+    events = list(crew.run(jobs, circumstances, threading.Event()))
+
+    assert [event.job.group_size for event in events[:5]] == [2, 3, 4, 5, 7]
+    assert {event.job.group_size for event in events[5:]} == {1, 6}
+    assert crew.seen[-2:] == [(1, True), (1, True)]
+    assert not any(is_alone for _, is_alone in crew.seen[:-2])
+
+
+def test_a_stop_takes_back_what_has_not_begun_and_waits_for_the_rest(
+    jobs: list[Job], circumstances: Circumstances
+) -> None:
+    stop = threading.Event()
+    events = []
+    for event in Scripted({}).run(jobs, circumstances, stop):
+        events.append(event)
+        stop.set()
+
+    assert [event.job.group_size for event in events] == [1, 3]  # nobody had begun 2 and 4

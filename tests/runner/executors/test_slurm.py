@@ -1,0 +1,114 @@
+"""SLURM: with processes on this machine instead of it, and with stand-ins for its commands."""
+
+import os
+import signal
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from synthbench.errors import UsageError
+from synthbench.results import Store
+from synthbench.runner.run import Request, run
+
+pytestmark = pytest.mark.usefixtures("_submitit")
+
+# What submitit calls, as far as it relies on it: an array is submitted, each element runs the command of its script.
+COMMANDS = {
+    "sbatch": """
+        script=$1; last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\).*/\\1/p' "$script")
+        for element in $(seq 0 "$last"); do
+            SLURM_JOB_ID=7$element SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=$element setsid bash "$script" &
+        done
+        echo "Submitted batch job 7"
+    """,
+    "srun": """
+        while [ "${1#-}" != "$1" ]; do
+            case $1 in
+                --output|--error) shift 2 ;;
+                *) shift ;;
+            esac
+        done
+        SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NTASKS=1 exec "$@" > /dev/null 2>&1
+    """,
+    "sacct": "echo 'JobID|State|NodeList'",
+}
+
+
+def test_rows_are_those_of_the_inline_executor_and_nothing_else_is_left(
+    tmp_path: Path, tiny: Callable[..., Request], lasting: Callable[..., Any]
+) -> None:
+    report = run(tiny(tmp_path / "slurm", executor="slurm", address="local", workers=2))
+    run(tiny(tmp_path / "inline", executor="inline"))
+
+    assert report.ok
+    assert set(report.rows.executor) == {"slurm"}
+    for there, here in zip(lasting(tmp_path / "slurm"), lasting(tmp_path / "inline"), strict=True):
+        pd.testing.assert_frame_equal(there, here, check_exact=True)
+    assert list((tmp_path / "slurm" / "slurm").iterdir()) == []
+
+
+def test_the_jobs_of_an_element_that_is_lost_go_into_another_array(tmp_path: Path, gate: Any) -> None:
+    from synthbench.runner.executors.slurm import Slurm  # noqa: PLC0415 - may be missing
+
+    jobs, circumstances = gate.jobs(gate.request(tmp_path, seeds=(0, 1)), "slurm")
+    events: list[Any] = []
+    slurm = Slurm(num_workers=1, cluster="local")
+    driver = threading.Thread(target=lambda: events.extend(slurm.run(jobs, circumstances, threading.Event())))
+    driver.start()
+    (worker,) = gate.begun()
+    (folder,) = (tmp_path / "slurm").iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for process in element_of(worker):
+        os.kill(process, signal.SIGKILL)
+    gate.begun(2)
+    gate.open()
+    driver.join(timeout=120)
+
+    assert not driver.is_alive()
+    assert [outcome.status for event in events for outcome in event.outcomes] == ["ok", "ok"]
+    assert set(Store.open(tmp_path, create=False).runs().attempt) == {2}
+
+
+def element_of(worker: int) -> list[int]:
+    """A process and those that it descends from, up to the one that submitit began."""
+    found = [worker]
+    while found[-1] not in (1, os.getpid()):
+        status = Path(f"/proc/{found[-1]}/status").read_text(encoding="utf-8")
+        found.append(int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:"))))
+    return found[:-1]
+
+
+def test_an_array_goes_through_the_commands_of_slurm_and_a_stop_ends_it(
+    tmp_path: Path, tiny: Callable[..., Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name, script in COMMANDS.items():
+        (commands / name).write_text(f"#!/bin/bash\n{script}")
+        (commands / name).chmod(0o700)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    stop = threading.Event()
+    request = tiny(tmp_path / "results", executor="slurm", workers=2, seeds=range(20))
+    report = run(request, stop=stop, on_outcome=lambda _outcome: stop.set())
+
+    assert report.is_interrupted
+    assert 2 <= len(report.outcomes) < 40
+    assert sorted(outcome.run_id for outcome in report.outcomes) == sorted(report.rows.run_id)
+    assert not report.failed
+
+
+@pytest.mark.parametrize(
+    ("address", "message"), [("loacl", "allowed: slurm, local"), (None, "needs sbatch and srun, which are not here")]
+)
+def test_a_cluster_that_is_not_there_is_refused_before_anything_is_written(
+    address: str | None, message: str, tmp_path: Path, tiny: Callable[..., Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UsageError, match=message):
+        run(tiny(tmp_path / "results", executor="slurm", address=address))
+    assert not (tmp_path / "results").exists()
