@@ -47,6 +47,21 @@ def bench_suite(
     print_facts(facts, list(bench.SHOWN), as_json=as_json)
 
 
+@bench_app.command("executors")
+def bench_executors(
+    executor: Annotated[list[str] | None, typer.Option(help="inline, pool or ray; repeatable.")] = None,
+    jobs: Annotated[int, typer.Option(help="Jobs of one run.", min=3)] = 100,
+    workers: Annotated[int | None, typer.Option(help="Jobs at once; one a core if left out.", min=1)] = None,
+    repeats: Annotated[int, typer.Option(help="Runs with each executor; the median counts.", min=1)] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Time tiny jobs with every executor: until the first begins, jobs a second, and what each costs beyond itself."""
+    from synthbench.bench import executors as bench
+
+    facts = bench.measure(executor or [], num_jobs=jobs, num_workers=workers, num_repeats=repeats)
+    print_facts(facts, list(facts[0]), as_json=as_json)
+
+
 @bench_app.command("generators")
 def bench_generators(
     task: TaskTerms = None,
