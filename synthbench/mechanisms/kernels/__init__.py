@@ -10,9 +10,10 @@ features
 =================  =======================================  ================================================
 
 A mechanism takes its kernel by itself where Triton is installed, a CUDA device has the shared memory for it (an H100
-does), q, k and v are float32, of one length and not empty, and sizes are within the limits below. Everything else runs
-the PyTorch form, as does everything with ``SYNTHBENCH_KERNELS=off`` in the environment. Products round as PyTorch's
-own do: to TF32 only where ``torch.backends.cuda.matmul.allow_tf32`` says so.
+does), q, k and v are of one type, float32 or half as wide, of one length and not empty, and sizes are within the limits
+below. Everything else runs the PyTorch form, as does everything with ``SYNTHBENCH_KERNELS=off`` in the environment.
+Inside, numbers are float32. Products of float32 inputs round as PyTorch's own do, to TF32 only where
+``torch.backends.cuda.matmul.allow_tf32`` says so; those of half-precision inputs round to TF32.
 
 Tested: values and gradients under Triton's interpreter on a CPU against float64, and that everything compiles for
 compute capability 9.0. No kernel has run or been timed on a GPU yet, so nothing here is known to be faster there.
@@ -32,6 +33,7 @@ from torch.autograd.function import once_differentiable
 Form = Callable[[Tensor, Tensor, Tensor], Tensor]
 """From q, k and v, each [..., length, width], to the outputs."""
 
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = 64
 """Largest width of a query, key or value."""
 MAX_FEATURES = 128
@@ -85,7 +87,8 @@ def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
         and q.numel() > 0
         and v.numel() > 0
         and max(q.shape[-1], v.shape[-1]) <= MAX_HEAD_DIM
-        and all(x.dtype == torch.float32 and x.device == q.device for x in (q, k, v))
+        and q.dtype in DTYPES
+        and all(x.dtype == q.dtype and x.device == q.device for x in (q, k, v))
     )
 
 

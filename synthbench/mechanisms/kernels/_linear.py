@@ -92,15 +92,21 @@ def forward(
     delta: float,
     segment: int | None = None,
 ) -> Float[Tensor, "*batch length value_dim"]:
-    """Attend by one float32 factor; no gradient passes. A segment of fewer tokens than the length is whole tiles."""
+    """Attend by one factor; no gradient passes. A segment of fewer tokens than the length is whole tiles."""
     (query,), (key,) = query_factors, key_factors
     length, num_features, value_dim = v.shape[-2], key.shape[-1], v.shape[-1]
     q, k, values = (by_head(x.expand(*v.shape[:-1], -1)) for x in (query, key, v))
     heads, out = len(q), torch.empty_like(values)
     segment = segment or segment_length(num_features, value_dim, num_features)
     num_states = num_tiles(length, segment) - 1
-    states, totals = (q.new_empty(heads, num_states, num_features, *of) for of in ((value_dim,), ()))
-    widths = {"rows": ROWS, "features": padded(num_features), "columns": padded(value_dim), "precision": precision()}
+    shape = heads, num_states, num_features
+    states, totals = (q.new_empty(*shape, *of, dtype=torch.float32) for of in ((value_dim,), ()))
+    widths = {
+        "rows": ROWS,
+        "features": padded(num_features),
+        "columns": padded(value_dim),
+        "precision": precision(v.dtype),
+    }
     with torch.cuda.device_of(q):
         if num_states:
             state_kernel[heads, num_states](

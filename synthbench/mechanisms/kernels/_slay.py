@@ -290,7 +290,7 @@ def attend(
     delta: float,
     segment: int | None = None,
 ) -> Float[Tensor, "*batch length value_dim"]:
-    """Attend in float32; gradients of the first order reach q, k and v.
+    """Attend; gradients of the first order reach q, k and v.
 
     ``segment`` replaces the crossing length, up to which there is no state; it is a multiple of the tiles' rows.
     """
@@ -306,7 +306,7 @@ class _Attend(torch.autograd.Function):
         ctx: Any, made_by: MadeBy, segment: int, guard: Guard, delta: float, q: Tensor, k: Tensor, v: Tensor
     ) -> Tensor:
         queries, keys, values = by_head(q), by_head(k), by_head(v)
-        out, denominators = torch.empty_like(values), values.new_empty(values.shape[:-1])
+        out, denominators = torch.empty_like(values), values.new_empty(values.shape[:-1], dtype=torch.float32)
         num_states = num_tiles(q.shape[-2], segment) - 1
         ones = torch.ones_like(denominators)
         before = [sums.cumsum_(1) for sums in _states(keys, values, ones, made_by, segment, offset=0)]
@@ -327,7 +327,9 @@ class _Attend(torch.autograd.Function):
         q, k, v, out, denominators = ctx.saved_tensors
         made_by, segment = ctx.made_by, ctx.segment
         queries, keys, values = by_head(q), by_head(k), by_head(v)
-        g_and_weight = gradient_of_sums(ctx.guard, ctx.delta, by_head(d_out), out, denominators.unsqueeze(-1))
+        g_and_weight = gradient_of_sums(
+            ctx.guard, ctx.delta, by_head(d_out).float(), out.float(), denominators.unsqueeze(-1)
+        )
         g, g_weight = g_and_weight[..., :-1].contiguous(), g_and_weight[..., -1].contiguous()
         ones = torch.ones_like(denominators)
         before = [sums.cumsum_(1) for sums in _states(keys, values, ones, made_by, segment, offset=0)]
@@ -353,8 +355,8 @@ def _states(
     """Sums of all segments but one: the last, or with ``offset`` 1 the first."""
     num_states = num_tiles(x.shape[-2], segment) - 1
     num_anchors, num_features = made_by.anchors.shape[-1], made_by.directions.shape[-1]
-    totals = x.new_empty(len(x), num_states, num_anchors, num_features)
-    states = x.new_empty(*totals.shape, values.shape[-1])
+    totals = x.new_empty(len(x), num_states, num_anchors, num_features, dtype=torch.float32)
+    states = totals.new_empty(*totals.shape, values.shape[-1])
     if num_states:
         with torch.cuda.device_of(x):
             state_kernel[len(x), num_states, num_anchors](
@@ -374,18 +376,18 @@ def _widths(x: Tensor, values: Tensor, made_by: MadeBy) -> dict[str, Any]:
         "dims": padded(x.shape[-1]),
         "columns": padded(values.shape[-1]),
         "features": padded(made_by.directions.shape[-1]),
-        "precision": precision(),
+        "precision": precision(x.dtype),
     }
 
 
 def _spread(constants: Constants, q: Tensor) -> MadeBy:
-    """Lay the sets of constants one after the other.
+    """Lay the sets of constants one after the other, in float32.
 
     The factor P^(-1/2) of a squared cosine becomes P^(-1/4) of the anchor.
     """
     anchors = constants.anchors / constants.anchors.shape[-1] ** 0.25
     tensors = anchors, constants.directions, torch.atleast_2d(constants.shift), torch.atleast_2d(constants.log_scale)
     leading = torch.broadcast_shapes(*(x.shape[:-2] for x in tensors))
-    anchors, directions, shift, log_scale = (by_head(x.expand(*leading, *x.shape[-2:])) for x in tensors)
+    anchors, directions, shift, log_scale = (by_head(x.expand(*leading, *x.shape[-2:]).float()) for x in tensors)
     sets = torch.arange(math.prod(leading), device=q.device).view(leading)
     return MadeBy(anchors, directions, shift, log_scale, sets.expand(q.shape[:-2]).reshape(-1))

@@ -1,7 +1,8 @@
 """What the kernels share: tiles of rows, unit vectors, the guarded division, and how PyTorch launches them.
 
 A kernel sees tensors as [heads, length, width], contiguous; a tile is padded to powers of two, with zeros beyond the
-tensor's edge. Functions under ``triton.jit`` are not checked by types: Triton compiles their source.
+tensor's edge, and is float32 whatever the tensor. Functions under ``triton.jit`` are not checked by types: Triton
+compiles their source.
 """
 
 import math
@@ -22,13 +23,13 @@ def load_tile(start_ptr, first, length, width, num_rows: tl.constexpr, num_colum
     """Rows ``first`` and on of a [length, width] matrix."""
     rows, columns = first + tl.arange(0, num_rows), tl.arange(0, num_columns)
     is_inside = (rows[:, None] < length) & (columns[None, :] < width)
-    return tl.load(start_ptr + rows[:, None] * width + columns[None, :], mask=is_inside, other=0.0)
+    return tl.load(start_ptr + rows[:, None] * width + columns[None, :], mask=is_inside, other=0.0).to(tl.float32)
 
 
 @triton.jit
 @no_type_check
 def store_tile(start_ptr, tile, first, length, width, num_rows: tl.constexpr, num_columns: tl.constexpr):
-    """Write what :func:`load_tile` would read."""
+    """Write what :func:`load_tile` would read, rounded to the tensor's type."""
     rows, columns = first + tl.arange(0, num_rows), tl.arange(0, num_columns)
     is_inside = (rows[:, None] < length) & (columns[None, :] < width)
     tl.store(start_ptr + rows[:, None] * width + columns[None, :], tile, mask=is_inside)
@@ -75,9 +76,9 @@ def num_tiles(length: int, rows: int = ROWS) -> int:
     return -(-length // rows)
 
 
-def precision() -> str:
-    """How a product of float32 matrices rounds its operands: as PyTorch's own products are told to."""
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+def precision(dtype: torch.dtype) -> str:
+    """How products round their float32 operands: as PyTorch's own are told to, or to TF32 for inputs with no more."""
+    return "tf32" if dtype != torch.float32 or torch.backends.cuda.matmul.allow_tf32 else "ieee"
 
 
 def by_head(x: Tensor) -> Tensor:

@@ -137,7 +137,7 @@ def attend(
     k: Float[Tensor, "*batch length key_dim"],
     v: Float[Tensor, "*batch length value_dim"],
 ) -> Float[Tensor, "*batch length value_dim"]:
-    """Attend in float32; gradients of the first order pass."""
+    """Attend; gradients of the first order pass."""
     out: Tensor = _Attend.apply(epsilon, q, k, v)  # type: ignore[no-untyped-call]
     return out
 
@@ -146,7 +146,7 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, epsilon: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         queries, keys, values = by_head(q), by_head(k), by_head(v)
-        out, totals = torch.empty_like(values), values.new_empty(values.shape[:-1])
+        out, totals = torch.empty_like(values), values.new_empty(values.shape[:-1], dtype=torch.float32)
         with torch.cuda.device_of(q):
             output_kernel[len(queries), num_tiles(q.shape[-2])](
                 queries, keys, values, out, totals, *_sizes(q, v), 2 + epsilon, SUM_DELTA, **_widths(q, v)
@@ -160,7 +160,7 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor) -> tuple[None, Tensor, Tensor, Tensor]:
         q, k, v, out, totals = ctx.saved_tensors
         queries, keys, values, d_out = by_head(q), by_head(k), by_head(v), by_head(d_out)
-        g = d_out / totals.unsqueeze(-1)
+        g = d_out.float() / totals.unsqueeze(-1)
         g_total = -(g * out).sum(-1)
         d_q, d_k, d_v = torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
         arguments = queries, keys, values, g, g_total
@@ -176,4 +176,4 @@ def _sizes(q: Tensor, v: Tensor) -> tuple[int, int, int]:
 
 
 def _widths(q: Tensor, v: Tensor) -> dict[str, Any]:
-    return {"rows": ROWS, "dims": padded(q.shape[-1]), "columns": padded(v.shape[-1]), "precision": precision()}
+    return {"rows": ROWS, "dims": padded(q.shape[-1]), "columns": padded(v.shape[-1]), "precision": precision(q.dtype)}

@@ -11,13 +11,19 @@ from synthbench.mechanisms.kernels import _linear, _slay, _yat_spherical
 from synthbench.mechanisms.kernels._tiles import ROWS, padded
 
 TYPES = {"which_ptr": "*i64", "constant": "fp32", "delta": "fp32"}
+OF_USERS = {
+    *("q_ptr", "k_ptr", "v_ptr", "out_ptr", "d_q_ptr", "d_k_ptr", "d_v_ptr"),
+    *("x_ptr", "values_ptr", "other_ptr", "other_values_ptr", "d_x_ptr", "d_values_ptr"),
+}
+"""Tensors of the type that a user gives; the others are float32."""
 
 
-def compile_kernel(kernel: triton.JITFunction, **constants: object) -> dict[str, object]:
+def compile_kernel(kernel: triton.JITFunction, dtype: str, **constants: object) -> dict[str, object]:
     """Compile for those of the constants that the kernel has; an error of the compiler ends the script."""
+    types = {**TYPES, **dict.fromkeys(OF_USERS, f"*{dtype}")}
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     signature = {
-        name: "constexpr" if name in constants else TYPES.get(name, "*fp32" if name.endswith("_ptr") else "i32")
+        name: "constexpr" if name in constants else types.get(name, "*fp32" if name.endswith("_ptr") else "i32")
         for name in kernel.arg_names
     }
     # What a launch finds out about its arguments: it changes how loads are pipelined, and so the shared memory.
@@ -36,8 +42,8 @@ def compile_kernel(kernel: triton.JITFunction, **constants: object) -> dict[str,
     }
 
 
-def main(length: int, key_dim: int, value_dim: int, num_anchors: int, num_features: int) -> None:
-    """Compile all kernels for one size, in both precisions."""
+def main(dtype: str, length: int, key_dim: int, value_dim: int, num_anchors: int, num_features: int) -> None:
+    """Compile all kernels for one type and size, in the precisions that this type is computed in."""
     sizes = {
         "length": length,
         "key_dim": key_dim,
@@ -54,7 +60,7 @@ def main(length: int, key_dim: int, value_dim: int, num_anchors: int, num_featur
         "is_clamped": False,
         "is_key": True,  # the larger half
     }
-    for precision in ("ieee", "tf32"):
+    for precision in ("ieee", "tf32") if dtype == "fp32" else ("tf32",):
         for kernel in (
             _linear.state_kernel,
             _linear.output_kernel,
@@ -66,9 +72,9 @@ def main(length: int, key_dim: int, value_dim: int, num_anchors: int, num_featur
             _yat_spherical.key_gradient_kernel,
         ):
             rows = _slay.GRADIENT_ROWS if kernel is _slay.gradient_kernel else ROWS
-            facts = compile_kernel(kernel, **ones, **widths, rows=rows, precision=precision)
+            facts = compile_kernel(kernel, dtype, **ones, **widths, rows=rows, precision=precision)
             print(json.dumps(facts), flush=True)  # noqa: T201 - its output
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))
