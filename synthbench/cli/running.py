@@ -59,11 +59,19 @@ def run(
     workers: Annotated[
         int | None, typer.Option(help="Worker processes, or elements of a SLURM array; one a core if left out, or 8.")
     ] = None,
+    per_gpu: Annotated[
+        int | None,
+        typer.Option(help="Worker processes that share each GPU, each with its part of the memory; one if left out."),
+    ] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds after which a job is killed.")] = None,
     members: Annotated[
         int | None, typer.Option(help="Members that train as one program; chosen by length and device if left out.")
     ] = None,
     rerun: Annotated[str, typer.Option(help="Run again what is there: none, failed or all.")] = "none",
+    deterministic: Annotated[
+        bool,
+        typer.Option("--deterministic", help="Deterministic algorithms only; rows that were made without run again."),
+    ] = False,
     shard: Shard = None,
     plugin: Plugins = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, and run nothing.")] = False,
@@ -87,9 +95,11 @@ def run(
         executor=executor,
         address=address,
         workers=workers,
+        per_gpu=per_gpu,
         timeout_s=timeout,
         group_size=members,
         rerun=rerun,
+        deterministic=deterministic,
         shard=shard,
         plugins=named_plugins(plugin),
     )

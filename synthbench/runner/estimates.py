@@ -79,15 +79,10 @@ class Estimates:
                 return rates[kin] * float(work(traits))
         return None
 
-    def cost(self, cell: Cell) -> float:
+    def cost(self, traits: Mapping[str, Any]) -> float:
         """Seconds of one member, or its work if nothing was measured on such a device: comparable on one device."""
-        traits = traits_of(cell)
         share_s = self.share_s(traits)
         return float(work(traits)) if share_s is None else share_s
-
-    def is_known(self, cell: Cell) -> bool:
-        """Whether :meth:`cost` is in seconds."""
-        return self.share_s(traits_of(cell)) is not None
 
 
 def _key(kin: Any) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from synthbench.errors import UsageError
 from synthbench.knobs import coerce
 from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.config import Cell, Member
-from synthbench.runner.estimates import Estimates
+from synthbench.runner.estimates import Estimates, traits_of
 from synthbench.runner.selection import Selection, parse_term, select, split_terms
 from synthbench.suites import Suite
 from synthbench.tasks import TASKS, sized
@@ -198,7 +198,7 @@ def make_plan(
         # A job a cell where a rate is chosen: it is chosen once.
         in_job = len(ids) if cell.suite.tuning is not None else size
         members = tuple(ids)
-        cost = estimates.cost(cell)
+        cost = estimates.cost(traits_of(cell))
         for start in range(0, len(members), in_job):
             of_job = members[start : start + in_job]
             missing = tuple(member for member in of_job if ids[member] not in done)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import torch
 
 from synthbench import plugins
@@ -19,12 +20,16 @@ from synthbench.errors import ContractError, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.results import RowState, Store
+from synthbench.results.schema import RUNS
 from synthbench.runner.config import Cell
+from synthbench.runner.determinism import reserve_workspace
 from synthbench.runner.environment import resolve_device
+from synthbench.runner.estimates import TIMED, Estimates
 from synthbench.runner.executors import Executor, Inline, Pool
 from synthbench.runner.match import matched, parse_match, reference_of, size_of
 from synthbench.runner.plan import Plan, make_cells, make_plan, select_mechanisms, select_tasks, shortened, surrounded
 from synthbench.runner.selection import Selection, parse_term
+from synthbench.runner.slots import VISIBLE, Slot, gpu_slots
 from synthbench.runner.stream import TOKENS_AT_ONCE
 from synthbench.runner.vetting import REGISTRIES, Subject, Trial, record, vet
 from synthbench.runner.worker import Circumstances, Outcome
@@ -68,9 +73,13 @@ class Request:
     address: str | None = None
     """Of a Ray cluster that is running, or ``local`` to try the slurm executor out."""
     workers: int | None = None
+    per_gpu: int | None = None
+    """Processes that share a GPU; None: one."""
     timeout_s: float | None = None
     group_size: int | None = None
     rerun: str = "none"
+    deterministic: bool = False
+    """Deterministic algorithms only; a row that was made without counts as missing."""
     shard: str | None = None
     """``2/3``: of three parts of the plan the second."""
     plugins: Sequence[str] = ()
@@ -127,13 +136,19 @@ def plan_request(request: Request, device: torch.device) -> Plan:
     if request.group_size is not None and request.group_size < 1:
         raise UsageError(f"group size is {request.group_size}; allowed: 1 and more")
     cells, seeds = _requested(request, device)
-    states = {} if request.rerun == "all" else _states(request.results)
-    done = {run_id: state.skill for run_id, state in states.items() if request.rerun == "none" or state.status == "ok"}
+    known = _known(request.results)
+    rows = zip(*(known[name].to_pylist() for name in ("run_id", "skill", "status", "deterministic")), strict=True)
+    done = {
+        run_id: skill
+        for run_id, skill, status, is_deterministic in rows
+        if (request.rerun == "none" or (request.rerun == "failed" and status == "ok"))
+        and (is_deterministic or not request.deterministic)
+    }
 
     def group_size(cell: Cell) -> int:
         return request.group_size or default_group_size(cell)
 
-    return make_plan(cells, seeds, done, group_size)
+    return make_plan(cells, seeds, done, group_size, Estimates(known.select(list(TIMED)).to_pandas()))
 
 
 def default_group_size(cell: Cell) -> int:
@@ -289,6 +304,8 @@ def run(
     began = time.monotonic()
     stop = stop or threading.Event()
     device = resolve_device(request.device)
+    if request.deterministic:
+        reserve_workspace(device)
     request = replace(request, plugins=[plugins.resolved(plugin) for plugin in request.plugins])
     findings = vetted(request)
     plan = plan_request(request, device)
@@ -308,6 +325,7 @@ def run(
             for subject, verdicts in findings.items()
             if subject.kind == MECHANISMS.kind and (broken := violation(verdicts)) is not None
         },
+        is_deterministic=request.deterministic,
     )
     for event in executor.run(plan.jobs, circumstances, stop):
         for outcome in event.outcomes:
@@ -326,6 +344,8 @@ def make_executor(
     request: Request, plan: Plan, device: torch.device, *, is_foreign: bool = False, is_in_session: bool = False
 ) -> Executor:
     """The executor that a request names; ``auto`` is inline for up to two jobs or on a GPU, else a process a core.
+
+    On GPUs it is inline only where there is one, with one process: else a process for each share of each.
 
     It is never a cluster, whatever the environment says of one: that must be asked for.
 
@@ -347,20 +367,43 @@ def make_executor(
         raise UsageError(f"timeout is {request.timeout_s}; allowed: more than 0 seconds")
     if request.address is not None and request.executor not in BEYOND:
         raise UsageError(f"address is {request.address!r}; allowed with the executors {' and '.join(BEYOND)} only")
-    needs_pool = request.workers is not None or request.timeout_s is not None
+    if request.per_gpu is not None and (device.type != "cuda" or request.executor in ("inline", "slurm")):
+        where = f"device {device.type} and executor {request.executor}"
+        raise UsageError(f"processes per GPU are {request.per_gpu} with {where}; allowed: on GPUs, with pool or ray")
+    if request.per_gpu is not None and request.per_gpu < 1:
+        raise UsageError(f"processes per GPU are {request.per_gpu}; allowed: 1 and more")
+    slots = _slots(request, device)
+    needs_pool = any(wish is not None for wish in (request.workers, request.timeout_s, request.per_gpu))
     if is_in_session and (needs_pool or request.executor in ("pool", *BEYOND)):
         raise UsageError(
             "a unit was defined in this session, where worker processes do not find it; "
             "save it to a file and name that in plugins, or use the inline executor"
         )
-    is_small = is_in_session or (not is_foreign and (len(plan.jobs) <= 2 or device.type == "cuda"))
+    is_small = is_in_session or (not is_foreign and (len(plan.jobs) <= 2 or len(slots) == 1))
     if request.executor == "inline" or (request.executor == "auto" and is_small and not needs_pool):
         if needs_pool:
             raise UsageError("workers and timeout need worker processes, which the inline executor has not")
         return Inline()
     if request.executor in BEYOND:
         return _beyond_this_machine(request)
-    return Pool(request.workers or usable_cores(), request.timeout_s)
+    return Pool(len(slots) or request.workers or usable_cores(), request.timeout_s, slots=slots)
+
+
+def _slots(request: Request, device: torch.device) -> list[Slot]:
+    """Where worker processes of this machine run on its GPUs; none on a CPU.
+
+    Raises:
+        UsageError: If a number is not allowed.
+    """
+    if device.type != "cuda" or request.executor in ("inline", *BEYOND):
+        return []
+    return gpu_slots(
+        device,
+        request.per_gpu or 1,
+        num_gpus=torch.cuda.device_count(),
+        visible=os.environ.get(VISIBLE),
+        num_workers=request.workers,
+    )
 
 
 def _beyond_this_machine(request: Request) -> Executor:
@@ -374,7 +417,7 @@ def _beyond_this_machine(request: Request) -> Executor:
             from synthbench.runner.executors.ray import Ray  # noqa: PLC0415 - may be missing
 
             here = usable_cores() if request.address is None else None
-            return Ray(request.workers or here, request.timeout_s, request.address)
+            return Ray(request.workers or here, request.timeout_s, request.address, 1 / (request.per_gpu or 1))
         from synthbench.runner.executors.slurm import Slurm  # noqa: PLC0415 - may be missing
 
         return Slurm(request.workers, request.timeout_s, request.address or "slurm")
@@ -388,6 +431,14 @@ def _beyond_this_machine(request: Request) -> Executor:
 def usable_cores() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _known(results: Path) -> pa.Table:
+    """What a plan must know of the rows that are there."""
+    columns = ("run_id", "skill", "deterministic", *TIMED)
+    if not results.joinpath("store.json").exists():
+        return RUNS.empty_table().select(list(columns))
+    return Store.open(results, create=False).outline(columns)
 
 
 def _states(results: Path) -> dict[str, RowState]:

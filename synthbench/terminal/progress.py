@@ -2,8 +2,6 @@
 
 import threading
 import time
-from collections import defaultdict
-from statistics import median
 from types import TracebackType
 
 from rich.console import Console
@@ -11,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from synthbench.runner.executors import Executor, Inline
+from synthbench.runner.outlook import Outlook
 from synthbench.runner.plan import Plan
 from synthbench.runner.worker import Outcome
 
@@ -18,19 +17,14 @@ HEARTBEAT_S = 30.0
 
 
 class Progress:
-    """Counts rows as they come and says when the rest will be there.
-
-    The estimate takes the median seconds of the rows of the same mechanism and task, else of the same mechanism, else
-    of all rows so far.
-    """
+    """Counts rows as they come and says when the rest will be there, as soon as something is known of that."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
         self._bar: Bar | None = None
         self._stopped = threading.Event()
         self._lock = threading.Lock()
-        self._remaining: dict[tuple[str, str], int] = {}
-        self._seconds: dict[tuple[str, ...], list[float]] = defaultdict(list)
+        self._outlook = Outlook(Plan((), 0, 0))
         self._num_done = self._num_failed = self._num_rows = 0
         self._executor: Executor = Inline()
         self._last_line = time.monotonic()
@@ -49,12 +43,10 @@ class Progress:
         """Take note of what will come."""
         self._num_rows = plan.num_missing
         self._executor = executor
-        remaining: dict[tuple[str, str], int] = defaultdict(int)
-        for job in plan.jobs:
-            remaining[job.cell.mechanism_name, job.cell.task_name] += len(job.missing)
-        self._remaining = remaining
+        self._outlook = Outlook(plan)
         where = f"{executor.name}, {executor.num_workers} at a time" if executor.num_workers else executor.name
-        self._console.print(f"{plan.num_missing} rows to run ({where}), {plan.num_done} are there", highlight=False)
+        there = f"{plan.num_missing} rows to run ({where}), {plan.num_done} are there"
+        self._console.print(there + self._eta(", "), highlight=False)
         if self._console.is_terminal and plan.num_missing:
             self._bar = Bar(
                 TextColumn("{task.description}"),
@@ -65,39 +57,32 @@ class Progress:
                 console=self._console,
             )
             self._bar.start()
-            self._bar.add_task("rows", total=plan.num_missing, note="")
+            self._bar.add_task("rows", total=plan.num_missing, note=self._eta())
         else:
             threading.Thread(target=self._beat, daemon=True).start()
 
     def advance(self, outcome: Outcome) -> None:
         """Count a row."""
-        key = outcome.mechanism, outcome.task
         with self._lock:
             self._num_done += 1
             self._num_failed += outcome.status != "ok"
-            self._remaining[key] -= 1
-            for known in (key, (outcome.mechanism,), ()):
-                self._seconds[known].append(outcome.share_s)
+            self._outlook.see(outcome)
         if self._bar is not None:
             failed = f"{self._num_failed} failed  " if self._num_failed else ""
-            self._bar.update(self._bar.task_ids[0], advance=1, note=f"{failed}ETA {clock(self.remaining_s())}")
+            self._bar.update(self._bar.task_ids[0], advance=1, note=failed + self._eta())
             return
         score = "" if outcome.score is None else f" {outcome.score:.4f}"
         self._line(f"{outcome.task} {outcome.mechanism} seed {outcome.seed} {outcome.status}{score}")
 
-    def remaining_s(self) -> float:
-        """Estimated seconds until the last row."""
+    def _eta(self, before: str = "") -> str:
+        """``ETA 1:02:03``, or nothing where nothing is known."""
         with self._lock:
-            total = 0.0
-            for (mechanism, task), count in self._remaining.items():
-                known = next((k for k in ((mechanism, task), (mechanism,), ()) if self._seconds[k]), None)
-                if known is not None:
-                    total += count * median(self._seconds[known])
-        return total / (self._executor.num_workers or 1)
+            left_s = self._outlook.left_s()
+        return "" if left_s is None else f"{before}ETA {clock(left_s / (self._executor.num_workers or 1))}"
 
     def _line(self, text: str) -> None:
         self._last_line = time.monotonic()
-        head = f"[{self._num_done}/{self._num_rows}, ETA {clock(self.remaining_s())}]"
+        head = f"[{self._num_done}/{self._num_rows}{self._eta(', ')}]"
         self._console.print(f"{head} {text}", highlight=False, markup=False, soft_wrap=True)
 
     def _beat(self) -> None:

@@ -29,8 +29,7 @@ def test_the_median_of_the_same_cell_counts_before_its_family(make_cell: Callabl
     cell, sibling = make_cell("reverse", "slay"), make_cell("copy", "slay")
     found = estimates(timed(cell, 1.0), timed(cell, 2.0), timed(cell, 9.0), *[timed(sibling, 50.0)] * 9)
 
-    assert found.cost(cell) == pytest.approx(2.0)
-    assert found.is_known(cell)
+    assert found.cost(traits_of(cell)) == pytest.approx(2.0)
 
 
 def test_the_nearest_kin_counts(make_cell: Callable[..., Cell]) -> None:
@@ -46,28 +45,28 @@ def test_the_nearest_kin_counts(make_cell: Callable[..., Cell]) -> None:
         kin = {**rows[-1], **changes}
         rows.append({**kin, "wall_s": rate * work(kin) / work(rows[0])})
 
-    assert [estimates(*rows[first:]).cost(cell) for first in range(5)] == pytest.approx([1, 2, 3, 4, 5])
+    assert [estimates(*rows[first:]).cost(traits_of(cell)) for first in range(5)] == pytest.approx([1, 2, 3, 4, 5])
 
 
 def test_members_that_train_together_share_the_time(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell()
 
-    assert estimates(timed(cell, 6.0, ensemble_size=3)).cost(cell) == pytest.approx(2.0)
+    assert estimates(timed(cell, 6.0, ensemble_size=3)).cost(traits_of(cell)) == pytest.approx(2.0)
 
 
 def test_steps_and_length_scale_the_time_of_the_same_family(make_cell: Callable[..., Cell]) -> None:
     short, long = make_cell("reverse", steps=10, length=8), make_cell("reverse", steps=40, length=16)
     found = estimates(timed(short, 1.0))
 
-    assert found.cost(long) == pytest.approx(4 * 2 * (1 + 16 / 64) / (1 + 8 / 64))
+    assert found.cost(traits_of(long)) == pytest.approx(4 * 2 * (1 + 16 / 64) / (1 + 8 / 64))
 
 
 def test_what_was_not_trained_or_elsewhere_says_nothing(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell()
     found = estimates(timed(cell, 0.01, status="error"), timed(cell, 0.02, device_type="cuda"))
 
-    assert not found.is_known(cell)
-    assert found.cost(cell) == work(traits_of(cell)) == Estimates().cost(cell)
+    assert found.share_s(traits_of(cell)) is None
+    assert found.cost(traits_of(cell)) == work(traits_of(cell)) == Estimates().cost(traits_of(cell))
 
 
 def test_a_plan_begins_with_what_was_measured_to_take_longest(make_cell: Callable[..., Cell]) -> None:

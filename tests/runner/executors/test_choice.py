@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from synthbench.errors import UsageError
 from synthbench.runner.environment import resolve_device
+from synthbench.runner.executors import Inline, Pool
 from synthbench.runner.run import Request, make_executor, plan_request, progress_of, run
 
 CPU = resolve_device("cpu")
@@ -87,3 +89,66 @@ def test_nothing_leaves_this_machine_unless_it_is_asked_to(
     for executor in ("auto", "inline", "pool"):
         with pytest.raises(UsageError, match="executors ray and slurm only"):
             run(tiny(tmp_path, executor=executor, address="auto"))
+
+
+@pytest.fixture
+def _two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.usefixtures("_two_gpus")
+@pytest.mark.parametrize(
+    ("device", "changes", "expected"),
+    [
+        ("cuda", {}, ["0", "1"]),
+        ("cuda", {"per_gpu": 2}, ["0", "1", "0", "1"]),
+        ("cuda", {"per_gpu": 2, "workers": 3}, ["0", "1", "0"]),
+        ("cuda:1", {"per_gpu": 2}, ["1", "1"]),
+        ("cuda:1", {"timeout_s": 60.0}, ["1"]),
+        ("cuda:1", {}, None),
+        ("cuda", {"executor": "inline"}, None),
+    ],
+)
+def test_gpus_get_a_process_for_each_share_and_one_is_used_inline(
+    device: str, changes: dict[str, Any], expected: list[str] | None, tmp_path: Path, broad: Callable[..., Request]
+) -> None:
+    request = broad(tmp_path, **changes)
+    executor = make_executor(request, plan_request(request, CPU), torch.device(device))
+
+    if expected is None:
+        assert isinstance(executor, Inline)
+    else:
+        assert isinstance(executor, Pool)
+        assert [slot.gpu for slot in executor.slots] == expected
+        assert executor.num_workers == len(expected)
+
+
+@pytest.mark.usefixtures("_two_gpus")
+@pytest.mark.parametrize(
+    ("device", "changes", "message"),
+    [
+        ("cuda", {"workers": 3}, "workers is 3; allowed: 1 to 2, 1 on each of 2 GPUs; --per-gpu"),
+        ("cuda", {"per_gpu": 0}, "processes per GPU are 0; allowed: 1 and more"),
+        ("cpu", {"per_gpu": 2}, "processes per GPU are 2 with device cpu and executor auto; allowed: on GPUs"),
+        ("cuda", {"per_gpu": 2, "executor": "inline"}, "executor inline; allowed: on GPUs, with pool or ray"),
+    ],
+)
+def test_processes_that_do_not_fit_the_gpus_are_refused(
+    device: str, changes: dict[str, Any], message: str, tmp_path: Path, broad: Callable[..., Request]
+) -> None:
+    request = broad(tmp_path, **changes)
+    with pytest.raises(UsageError, match=message):
+        make_executor(request, plan_request(request, CPU), torch.device(device))
+
+
+def test_rows_that_were_made_without_determinism_are_missing_where_it_is_asked_for(
+    tmp_path: Path, tiny: Callable[..., Request]
+) -> None:
+    run(tiny(tmp_path, steps=1, limit=8, executor="inline"))
+    asked = tiny(tmp_path, steps=1, limit=8, executor="inline", deterministic=True)
+
+    assert plan_request(asked, CPU).num_done == 0
+    assert run(asked).rows["deterministic"].all()
+    assert plan_request(asked, CPU).num_missing == 0
+    assert plan_request(tiny(tmp_path, steps=1, limit=8), CPU).num_missing == 0

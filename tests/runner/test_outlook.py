@@ -1,0 +1,81 @@
+import pytest
+
+from synthbench.runner.config import Member
+from synthbench.runner.estimates import Estimates, traits_of
+from synthbench.runner.outlook import Outlook
+from synthbench.runner.plan import Job, Plan, make_cells
+from synthbench.runner.worker import Outcome
+from synthbench.suites import load_suite
+
+CELLS = make_cells(
+    load_suite("smoke"),
+    {"copy": {}, "reverse": {}},
+    {"softmax": {}, "yat": {}, "yat-sum": {}},
+    device_type="cpu",
+    is_full=True,
+)
+MEMBERS = (Member(0, 1e-3), Member(1, 1e-3))
+
+
+class Costs(Estimates):
+    """What each mechanism is said to take, in seconds or not."""
+
+    def __init__(self, *, is_timed: bool, **costs: float) -> None:
+        super().__init__()
+        self.is_timed, self.costs = is_timed, costs
+
+    def share_s(self, traits: object) -> float | None:
+        return self.cost(traits) if self.is_timed else None
+
+    def cost(self, traits: object) -> float:
+        assert isinstance(traits, dict)
+        return self.costs[traits["mech"].replace("-", "_")]
+
+
+def outlook(estimates: Estimates) -> Outlook:
+    """Of three mechanisms on two tasks, two rows each."""
+    jobs = tuple(Job(cell, MEMBERS, MEMBERS, group_size=2) for cell in CELLS)
+    return Outlook(Plan(jobs, 12, 0, estimates=estimates))
+
+
+def outcome(task: str, mechanism: str, share_s: float, status: str = "ok") -> Outcome:
+    return Outcome("0" * 16, task, mechanism, 0, status, 0.5, 0.4, share_s)
+
+
+def test_nothing_is_said_where_nothing_is_known() -> None:
+    assert outlook(Costs(is_timed=False, softmax=1.0, yat=2.0, yat_sum=3.0)).left_s() is None
+    assert outlook(Estimates()).left_s() is None
+
+
+def test_measured_rows_say_it_from_the_beginning() -> None:
+    assert outlook(Costs(is_timed=True, softmax=1.0, yat=2.0, yat_sum=3.0)).left_s() == 4 * (1 + 2 + 3)
+
+
+@pytest.mark.parametrize("is_timed", [True, False])
+def test_what_has_been_seen_corrects_the_nearest_most(is_timed: bool) -> None:  # noqa: FBT001
+    found = outlook(Costs(is_timed=is_timed, softmax=1.0, yat=2.0, yat_sum=3.0))
+
+    found.see(outcome("copy", "softmax", 5.0))  # five times its cost, so all are
+    assert found.left_s() == pytest.approx(3 * 5 + 5 * 4 * (2 + 3))
+    found.see(outcome("copy", "yat", 4.0))  # the family is only twice as slow
+    assert found.left_s() == pytest.approx(3 * 5 + 3 * 4 + 2 * 4 * 3)
+    found.see(outcome("reverse", "yat", 8.0))  # the task takes longer, or something slowed down
+    assert found.left_s() == pytest.approx(3 * 5 + 1 * 4 + 1 * 8 + 3 * 4 * 3)
+
+
+def test_a_failure_says_nothing_of_other_cells() -> None:
+    found = outlook(Costs(is_timed=True, softmax=1.0, yat=2.0, yat_sum=3.0))
+    found.see(outcome("copy", "softmax", 0.01, "error"))
+
+    assert found.left_s() == pytest.approx(0.01 + 2 * 1 + 4 * (2 + 3))
+
+
+def test_members_that_only_tune_count() -> None:
+    (cell,) = make_cells(load_suite("core-mini"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
+    members = tuple(cell.members([0, 1, 2]))
+    job = Job(cell, members, members, group_size=2)
+    estimates = Costs(is_timed=True, linear=2.0)
+
+    assert len(job.untuned) > 0
+    assert Outlook(Plan((job,), 3, 0, estimates=estimates)).left_s() == 2.0 * (3 + len(job.untuned))
+    assert estimates.cost(traits_of(cell)) == 2.0
