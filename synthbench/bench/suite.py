@@ -23,7 +23,7 @@ from synthbench.errors import UsageError
 from synthbench.registry import version_of
 from synthbench.runner.capture import WARM_UP_STEPS
 from synthbench.runner.config import Cell, Member
-from synthbench.runner.executors.pool import WORKER_ENVIRONMENT
+from synthbench.runner.executors.base import WORKER_ENVIRONMENT
 from synthbench.runner.plan import make_cells, select_mechanisms
 from synthbench.runner.run import usable_cores
 from synthbench.runner.stream import device_blocks
@@ -85,7 +85,7 @@ def measure(
     with one_thread():
         for length in lengths:
             for name in mechanisms:
-                cell = _cell(suite, name, length, device.type)
+                cell = cell_of(suite, name, length, device.type)
                 for count in num_members:
                     about = {
                         "bench": "suite",
@@ -120,7 +120,7 @@ def _rates(
     cell: Cell, members: Sequence[Member], num_steps: int, num_repeats: int, device: torch.device
 ) -> dict[str, Any]:
     """The rate of every way to train in one process; None of a way that there is not."""
-    program = partial(_Program, cell, num_steps=num_steps, device=device)
+    program = partial(Program, cell, num_steps=num_steps, device=device)
     looped = members[:LOOPED]
     rates: dict[str, Any] = {
         "loop": _rate([program([member]) for member in looped], num_repeats),
@@ -147,14 +147,15 @@ def _ratios(rates: dict[str, Any]) -> dict[str, float | None]:
     }
 
 
-def _cell(suite: Suite, mechanism: str, length: int, device_type: str) -> Cell:
+def cell_of(suite: Suite, mechanism: str, length: int, device_type: str) -> Cell:
+    """The cell of a mechanism that is timed."""
     (cell,) = make_cells(
         suite, {TASK: {"length": str(length)}}, {mechanism: {}}, device_type=device_type, is_full=False
     )
     return cell
 
 
-def _rate(programs: Sequence["_Program"], num_repeats: int) -> float:
+def _rate(programs: Sequence["Program"], num_repeats: int) -> float:
     """Member-steps a second when the programs take turns."""
     seconds = []
     for repeat in range(-programs[0].num_warm_ups, num_repeats):
@@ -166,13 +167,13 @@ def _rate(programs: Sequence["_Program"], num_repeats: int) -> float:
     return sum(program.num_member_steps for program in programs) / median(seconds)
 
 
-def _published_rate(programs: Sequence["_Program"], num_repeats: int) -> float | None:
+def _published_rate(programs: Sequence["Program"], num_repeats: int) -> float | None:
     """The same with every mechanism in its published form; None if it has none."""
     is_published = [publish(program.trainer.model) for program in programs]
     return _rate(programs, num_repeats) if all(is_published) else None
 
 
-class _Program:
+class Program:
     """A trainer with the batches that it is timed on."""
 
     def __init__(
@@ -195,11 +196,15 @@ class _Program:
 
     def run(self) -> None:
         """Take all steps and wait until the device is done."""
+        self.take_steps()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def take_steps(self) -> None:
+        """Take all steps; a device that has a queue may not have done them yet."""
         for inputs, targets, columns in self.blocks:
             for batch, labels in zip(inputs, targets, strict=True):
                 self.trainer.step(batch, labels, columns)
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
 
 _start: Barrier | None = None
@@ -224,8 +229,8 @@ def _initialise_worker(barrier: Barrier) -> None:
 
 def _worker_rate(mechanism: str, length: int, num_steps: int, num_repeats: int) -> float:
     suite = load_suite(SUITE)
-    cell = _cell(suite, mechanism, length, "cpu")
+    cell = cell_of(suite, mechanism, length, "cpu")
     members = [Member(0, suite.training.learning_rates[0])]
     if _start is not None:
         _start.wait()  # so that all are timed beside each other
-    return _rate([_Program(cell, members, num_steps, torch.device("cpu"))], num_repeats)
+    return _rate([Program(cell, members, num_steps, torch.device("cpu"))], num_repeats)

@@ -5,12 +5,15 @@ from typing import Annotated
 
 import typer
 
-from synthbench.cli import measuring, whole
+from synthbench.cli import measuring, scheduling, whole
 from synthbench.cli.options import AsJson, Device, MechanismTerms, TaskTerms, parse_lengths, parse_names
 from synthbench.cli.output import print_facts
 
 bench_app = typer.Typer(help="Measure speed; trains nothing to an end.", no_args_is_help=True)
-for command in (measuring.fidelity, measuring.scaling, measuring.context, whole.report):
+for command in (
+    *(measuring.fidelity, measuring.scaling, measuring.context),
+    *(scheduling.plan, scheduling.packing, whole.report),
+):
     bench_app.command()(command)
 bench_app.command("all")(whole.everything)
 

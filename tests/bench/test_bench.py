@@ -74,8 +74,8 @@ def test_members_are_seeds_times_learning_rates(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("name", ["softmax", "linear", "performer", "slay"])
 def test_a_model_trains_the_same_in_its_published_form(name: str) -> None:
-    cell = suite._cell(load_suite(suite.SUITE), name, 12, "cpu")
-    ours, theirs = (suite._Program(cell, [Member(0, 1e-3)], 3, torch.device("cpu")) for _ in range(2))
+    cell = suite.cell_of(load_suite(suite.SUITE), name, 12, "cpu")
+    ours, theirs = (suite.Program(cell, [Member(0, 1e-3)], 3, torch.device("cpu")) for _ in range(2))
     assert published.publish(theirs.trainer.model)
 
     losses = [

@@ -1,0 +1,28 @@
+import pytest
+
+from synthbench.bench import packing
+from synthbench.errors import UsageError
+
+
+def test_a_cpu_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"device is 'cpu', here cpu; allowed: a GPU"):
+        next(packing.measure([], device="cpu", at_once=[2], length=8, num_members=2, num_steps=1, num_repeats=1))
+
+
+def test_every_way_trains_all_cells() -> None:
+    load = packing.Load(("linear", "mean"), length=8, num_members=2, num_steps=2, device="cpu")
+    rows = list(packing.rates(load, {1: [None], 2: [None, None]}, num_repeats=2))
+
+    assert [(row["way"], row["at_once"]) for row in rows] == [("one process", 1), ("streams", 2), ("processes", 2)]
+    assert {row["cells"] for row in rows} == {2}
+    assert rows[0]["ratio"] == 1
+    for row in rows:
+        assert row["member_steps_per_s"] == pytest.approx(rows[0]["member_steps_per_s"] * row["ratio"])
+
+
+def test_cells_are_dealt_so_that_none_is_left_out() -> None:
+    load = packing.Load(("a", "b", "c", "d", "e"), length=8, num_members=2, num_steps=3, device="cpu")
+    parts = [load.part(index, 3).names for index in range(3)]
+
+    assert parts == [("a", "d"), ("b", "e"), ("c",)]
+    assert sum(load.part(index, 3).num_member_steps for index in range(3)) == load.num_member_steps == 5 * 2 * 3
