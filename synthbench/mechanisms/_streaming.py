@@ -9,6 +9,7 @@ features in the order of the sequence, with S, and the keys' features and the va
 of b(q_t) (a(q_t) ⊗ g_t) over what comes later. Inside a chunk both are products of masked Gram matrices.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any, Literal, NamedTuple
@@ -18,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from synthbench.mechanisms._linear import CHUNK, Factors, Guard, contract, expand, normalise, outer, with_ones
+from synthbench.mechanisms._linear import CHUNK, Factors, Guard, normalise, outer, with_ones
 
 BLOCK = 1024
 """Tokens whose features exist at a time: a multiple of the chunk that fits the caches of a CPU core."""
@@ -62,48 +63,50 @@ def streamed(
 class _Streamed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, factors_of: FactorsOf, guard: Guard, delta: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out, denominators, states = torch.empty_like(v), v.new_empty(*v.shape[:-1], 1), []
+        values = _widened(_flat(v))
+        out, denominators = values.new_empty(values.shape), values.new_empty(*values.shape[:-1], 1)
+        states: list[Tensor] = []
         state: Tensor | None = None
         for rows in _blocks(v.shape[-2]):
-            query = _features(factors_of, q[..., rows, :], "query", rows)
-            key = _features(factors_of, k[..., rows, :], "key", rows)
+            query = _features(factors_of, q[..., rows, :], "query", rows.start)
+            key = _features(factors_of, k[..., rows, :], "key", rows.start)
             if state is None:
-                state = _empty_state(key, v)
-            states.append(state.clone())
-            sums = _read(query, key, with_ones(v[..., rows, :]), state)
-            denominators[..., rows, :] = sums[..., -1:]
-            out[..., rows, :] = normalise(sums, guard, delta)
+                state = values.new_zeros(len(values), key.b.shape[-1], key.a.shape[-1] * (v.shape[-1] + 1))
+            if any(ctx.needs_input_grad):
+                states.append(state.clone())
+            sums = _read(query, key, with_ones(values[:, rows]), state)
+            denominators[:, rows] = sums[..., -1:]
+            out[:, rows] = normalise(sums, guard, delta)
         ctx.factors_of, ctx.guard, ctx.delta = factors_of, guard, delta
         ctx.save_for_backward(q, k, v, out, denominators, *states)
-        return out
+        return out.view(v.shape).to(v.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, denominators, *states = ctx.saved_tensors
-        d_q, d_k, d_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        values, d_flat = _widened(_flat(v)), _widened(_flat(d_out))
+        d_q, d_k, d_v = torch.empty_like(q), torch.empty_like(k), values.new_empty(values.shape)
         later = torch.zeros_like(states[0])
         for rows, state in zip(reversed(list(_blocks(v.shape[-2]))), reversed(states), strict=True):
             with torch.enable_grad():
                 q_rows, k_rows = (x[..., rows, :].detach().requires_grad_() for x in (q, k))
                 made = (
-                    *_features(ctx.factors_of, q_rows, "query", rows),
-                    *_features(ctx.factors_of, k_rows, "key", rows),
+                    *_features(ctx.factors_of, q_rows, "query", rows.start),
+                    *_features(ctx.factors_of, k_rows, "key", rows.start),
                 )
             q_a, q_b, k_a, k_b = (x.detach() for x in made)
-            g = gradient_of_sums(
-                ctx.guard, ctx.delta, d_out[..., rows, :], out[..., rows, :], denominators[..., rows, :]
-            )
+            g = gradient_of_sums(ctx.guard, ctx.delta, d_flat[:, rows], out[:, rows], denominators[:, rows])
             # A copy: saved tensors may be read by a second backward pass.
             d_query, d_key, d_values = _gradients(
-                Pair(q_a, q_b), Pair(k_a, k_b), with_ones(v[..., rows, :]), g, state.clone(), later
+                Pair(q_a, q_b), Pair(k_a, k_b), with_ones(values[:, rows]), g, state.clone(), later
             )
             reached = [(x, d) for x, d in zip(made, (*d_query, *d_key), strict=True) if x.requires_grad]
             d_q[..., rows, :], d_k[..., rows, :] = torch.autograd.grad(
                 [x for x, _ in reached], (q_rows, k_rows), [d for _, d in reached], materialize_grads=True
             )
-            d_v[..., rows, :] = d_values[..., :-1]
-        return None, None, None, d_q, d_k, d_v
+            d_v[:, rows] = d_values[..., :-1]
+        return None, None, None, d_q, d_k, d_v.view(v.shape).to(v.dtype)
 
 
 def gradient_of_sums(guard: Guard, delta: float, d_out: Tensor, out: Tensor, denominators: Tensor) -> Tensor:
@@ -117,12 +120,15 @@ def gradient_of_sums(guard: Guard, delta: float, d_out: Tensor, out: Tensor, den
 
 def _read(query: Pair, key: Pair, values: Tensor, state: Tensor) -> Tensor:
     """Weighted sums of the values of a block, chunk by chunk; the state is brought to the block's end in place."""
-    sums = torch.empty(*query.b.shape[:-1], values.shape[-1], dtype=values.dtype, device=values.device)
-    for rows in _chunks(values.shape[-2]):
-        (q_a, q_b), (k_a, k_b), chunk = _rows(query, rows), _rows(key, rows), values[..., rows, :]
-        kernel = ((q_a @ k_a.mT).mul_(q_b @ k_b.mT)).tril_()
-        sums[..., rows, :] = contract(q_a, q_b @ state).add_(kernel @ chunk)
-        state.add_(k_b.mT @ expand(k_a, chunk))
+    sums = torch.empty_like(values)
+    space = _Workspace(query, values)
+    for q_a, q_b, k_a, k_b, chunk, out in _chunks(*query, *key, values, sums):
+        gram_a, gram_b, wide, copies = space.of(chunk)
+        kernel = torch.bmm(q_a, k_a.mT, out=gram_a).mul_(torch.bmm(q_b, k_b.mT, out=gram_b)).tril_()
+        torch.bmm(q_b, state, out=wide)
+        torch.sum(copies.mul_(q_a.unsqueeze(-1)), dim=-2, out=out).baddbmm_(kernel, chunk)
+        torch.mul(k_a.unsqueeze(-1), chunk.unsqueeze(-2), out=copies)
+        state.baddbmm_(k_b.mT, wide)
     return sums
 
 
@@ -135,56 +141,70 @@ def _gradients(
     """
     d_query, d_key = (Pair(*(torch.empty_like(x) for x in pair)) for pair in (query, key))
     d_values = torch.empty_like(values)
-    for rows in _chunks(values.shape[-2]):
-        (q_a, q_b), (k_a, k_b), chunk, g_chunk = (
-            _rows(query, rows),
-            _rows(key, rows),
-            values[..., rows, :],
-            g[..., rows, :],
-        )
-        gram_a, gram_b = q_a @ k_a.mT, q_b @ k_b.mT
-        d_kernel = (g_chunk @ chunk.mT).tril_()
-        d_gram_a, d_gram_b = d_kernel * gram_b, d_kernel * gram_a
-        d_query.a[..., rows, :] = (d_gram_a @ k_a).add_(_inner(q_b @ state, g_chunk))
-        d_query.b[..., rows, :] = (d_gram_b @ k_b).add_(expand(q_a, g_chunk) @ state.mT)
-        d_key.a[..., rows, :] = d_gram_a.mT @ q_a
-        d_key.b[..., rows, :] = d_gram_b.mT @ q_b
-        d_values[..., rows, :] = gram_a.mul_(gram_b).tril_().mT @ g_chunk
-        state.add_(k_b.mT @ expand(k_a, chunk))
-    for rows in reversed(list(_chunks(values.shape[-2]))):
-        (q_a, q_b), (k_a, k_b), chunk, g_chunk = (
-            _rows(query, rows),
-            _rows(key, rows),
-            values[..., rows, :],
-            g[..., rows, :],
-        )
-        wide = k_b @ later
-        d_key.a[..., rows, :] += _inner(wide, chunk)
-        d_key.b[..., rows, :] += expand(k_a, chunk) @ later.mT
-        d_values[..., rows, :] += contract(k_a, wide)
-        later.add_(q_b.mT @ expand(q_a, g_chunk))
+    space = _Workspace(query, values)
+    chunks = list(_chunks(*query, *key, values, g, *d_query, *d_key, d_values))
+    for q_a, q_b, k_a, k_b, chunk, g_chunk, d_q_a, d_q_b, d_k_a, d_k_b, d_chunk in chunks:
+        gram_a, gram_b, wide, copies = space.of(chunk)
+        torch.bmm(q_a, k_a.mT, out=gram_a)
+        torch.bmm(q_b, k_b.mT, out=gram_b)
+        d_kernel = torch.bmm(g_chunk, chunk.mT).tril_()
+        d_gram_a = d_kernel * gram_b
+        d_gram_b = d_kernel.mul_(gram_a)
+        torch.bmm(gram_a.mul_(gram_b).tril_().mT, g_chunk, out=d_chunk)
+        torch.bmm(d_gram_a.mT, q_a, out=d_k_a)
+        torch.bmm(d_gram_b.mT, q_b, out=d_k_b)
+        torch.bmm(q_b, state, out=wide)
+        torch.sum(copies.mul_(g_chunk.unsqueeze(-2)), dim=-1, out=d_q_a).baddbmm_(d_gram_a, k_a)
+        torch.mul(q_a.unsqueeze(-1), g_chunk.unsqueeze(-2), out=copies)
+        torch.bmm(wide, state.mT, out=d_q_b).baddbmm_(d_gram_b, k_b)
+        torch.mul(k_a.unsqueeze(-1), chunk.unsqueeze(-2), out=copies)
+        state.baddbmm_(k_b.mT, wide)
+    for q_a, q_b, k_a, k_b, chunk, g_chunk, _, _, d_k_a, d_k_b, d_chunk in reversed(chunks):
+        *_, wide, copies = space.of(chunk)
+        torch.mul(k_a.unsqueeze(-1), chunk.unsqueeze(-2), out=copies)
+        d_k_b.baddbmm_(wide, later.mT)
+        torch.bmm(k_b, later, out=wide)
+        d_k_a.add_((copies * chunk.unsqueeze(-2)).sum(-1))
+        d_chunk.add_(copies.mul_(k_a.unsqueeze(-1)).sum(-2))
+        torch.mul(q_a.unsqueeze(-1), g_chunk.unsqueeze(-2), out=copies)
+        later.baddbmm_(q_b.mT, wide)
     return d_query, d_key, d_values
 
 
-def _inner(wide: Tensor, columns: Tensor) -> Tensor:
-    """From [..., width of a x columns] to the inner products with the columns, one for each feature of a."""
-    copies: Tensor = wide.unflatten(-1, (wide.shape[-1] // columns.shape[-1], columns.shape[-1]))
-    return (copies @ columns.unsqueeze(-1)).squeeze(-1)
+class _Workspace:
+    """Memory that chunks take turns in: their Gram matrices, and copies of the values that each feature of a scales."""
+
+    def __init__(self, pair: Pair, values: Tensor) -> None:
+        self.a, columns = pair.a.shape[-1], values.shape[-1]
+        size = min(CHUNK, values.shape[1])
+        self.grams = values.new_empty(2, len(values), size, size)
+        self.wide = values.new_empty(len(values), size, self.a * columns)
+
+    def of(self, chunk: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Two Gram matrices of a chunk, its copies [.., length, a x columns], and these as [.., length, a, columns]."""
+        length = chunk.shape[1]
+        gram_a, gram_b = self.grams[:, :, :length, :length]
+        wide = self.wide[:, :length]
+        return gram_a, gram_b, wide, wide.unflatten(-1, (self.a, chunk.shape[-1]))
 
 
-def _features(factors_of: FactorsOf, x: Tensor, side: Side, rows: slice) -> Pair:
-    """Features of the rows of a block; all factors but the widest are merged, one that a batch shares is spread."""
-    *narrow, widest = sorted(factors_of(x, side, rows.start), key=lambda factor: factor.shape[-1])
+def _features(factors_of: FactorsOf, x: Tensor, side: Side, first_position: int) -> Pair:
+    """Features of the rows of a block, their leading axes as one; all factors but the widest are merged."""
+    *narrow, widest = sorted(factors_of(x, side, first_position), key=lambda factor: factor.shape[-1])
     merged = reduce(outer, narrow) if narrow else widest.new_ones(widest.shape[-2], 1)
-    return Pair(*(factor.expand(*x.shape[:-1], -1) for factor in (merged, widest)))
+    # A factor that a batch shares is spread.
+    spread = (factor.expand(*x.shape[:-2], *factor.shape[-2:]) for factor in (merged, widest))
+    return Pair(*(_widened(_flat(factor)) for factor in spread))
 
 
-def _empty_state(key: Pair, v: Tensor) -> Tensor:
-    return v.new_zeros(*v.shape[:-2], key.b.shape[-1], key.a.shape[-1] * (v.shape[-1] + 1))
+def _flat(x: Tensor) -> Tensor:
+    """With the leading axes as one."""
+    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
 
 
-def _rows(pair: Pair, rows: slice) -> Pair:
-    return Pair(pair.a[..., rows, :], pair.b[..., rows, :])
+def _widened(x: Tensor) -> Tensor:
+    """In float32 if it is narrower: in bfloat16 a sum over tokens stops at 256 times its terms."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _blocks(length: int) -> Iterator[slice]:
@@ -192,6 +212,6 @@ def _blocks(length: int) -> Iterator[slice]:
         yield slice(start, min(start + BLOCK, length))
 
 
-def _chunks(length: int) -> Iterator[slice]:
-    for start in range(0, length, CHUNK):
-        yield slice(start, min(start + CHUNK, length))
+def _chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Views of the same rows of all tensors, chunk by chunk."""
+    return zip(*(tensor.split(CHUNK, dim=1) for tensor in tensors), strict=True)

@@ -134,3 +134,18 @@ def test_empty_batches_have_empty_outputs() -> None:
     q, k, v = draw(2, 14, batch=(0, 3))
 
     assert _streaming.streamed(factors_of, q, k, v, guard="add", delta=1e-6).shape == v.shape
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sums_over_tokens_are_float32_at_least(dtype: torch.dtype) -> None:
+    length = 600
+    ones = torch.ones(1, length, 5, dtype=dtype, requires_grad=True)
+    v = torch.linspace(-1, 1, length).view(1, -1, 1).to(dtype)
+
+    out = _streaming.streamed(lambda x, _side, _first: (x,), ones, ones, v, guard="add", delta=1e-6)
+
+    # Alike features make means of what came before; a sum of ones in bfloat16 would stop at 256.
+    expected = v.float().cumsum(1) / torch.arange(1, length + 1).view(1, -1, 1)
+    assert out.dtype == dtype
+    torch.testing.assert_close(out, expected.to(dtype))
+    assert all(x.dtype == dtype for x in torch.autograd.grad(out.sum(), ones))
