@@ -2,7 +2,10 @@
 
 ============================================  ==================================================================
 :mod:`~synthbench.reports.selection`          which rows enter: one suite version, one version of every unit
-:mod:`~synthbench.reports.statistics`         rows to cells: means, intervals, paired tests
+:mod:`~synthbench.reports.grid`               rows to cells: means and intervals over seeds
+:mod:`~synthbench.reports.statistics`         paired tests between cells
+:mod:`~synthbench.reports.aggregates`         one number a mechanism over many tasks, with its interval
+:mod:`~synthbench.reports.curves`             learning curves, averaged over seeds
 :mod:`~synthbench.reports.table`              cells to tables, without markup
 :mod:`~synthbench.reports.difference`         the table against the published one
 :mod:`~synthbench.reports.separation`         which tasks tell mechanisms apart

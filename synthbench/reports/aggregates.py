@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import stats
 
-from synthbench.reports.statistics import CONFIDENCE, TOLERANCE
+from synthbench.reports.grid import CONFIDENCE
+from synthbench.reports.statistics import TOLERANCE
 
 Skills = Float[np.ndarray, "mechanisms tasks seeds"]
 Statistic = Callable[[Float[np.ndarray, "*batch tasks seeds"]], Float[np.ndarray, "*batch"]]

@@ -18,9 +18,10 @@ from jaxtyping import Float
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.reports.aggregates import Interval, intervals, mean, probability_of_improvement
+from synthbench.reports.grid import NO_ROWS
 from synthbench.reports.selection import TASK_KEY, Terms, having, select
 from synthbench.reports.separation import SMALLEST_GAP
-from synthbench.reports.statistics import NO_ROWS, holm, paired_p
+from synthbench.reports.statistics import holm, paired_p
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 

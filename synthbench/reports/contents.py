@@ -8,8 +8,10 @@ from typing import NamedTuple
 import pandas as pd
 
 from synthbench.reports.cite import cite
+from synthbench.reports.curves import mean_curves
 from synthbench.reports.difference import difference, difference_tables
 from synthbench.reports.figures import Drawing, Facts, drawings
+from synthbench.reports.grid import Estimate, Grid, Key, MechanismFacts, Row, TaskFacts, grid, mechanism_key, task_key
 from synthbench.reports.leaderboard import Leaderboard, improvement_table, leaderboard, leaderboard_table, reach_table
 from synthbench.reports.peers import SUITE as PEERS
 from synthbench.reports.peers import peers_table
@@ -17,18 +19,6 @@ from synthbench.reports.predictions import prediction_table
 from synthbench.reports.published import causes
 from synthbench.reports.selection import Selection
 from synthbench.reports.separation import Separation, separation, separation_table, summary
-from synthbench.reports.statistics import (
-    Estimate,
-    Grid,
-    Key,
-    MechanismFacts,
-    Row,
-    TaskFacts,
-    grid,
-    mean_curves,
-    mechanism_key,
-    task_key,
-)
 from synthbench.reports.stems import stem_of
 from synthbench.reports.table import Table, category_averages, category_table, full_table, steps_table
 

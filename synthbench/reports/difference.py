@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from synthbench.reports.grid import Estimate, Grid, grid
 from synthbench.reports.published import (
     NUM_SEEDS,
     NUM_SEQUENCES,
@@ -17,7 +18,7 @@ from synthbench.reports.published import (
     table3,
     table8,
 )
-from synthbench.reports.statistics import Estimate, Grid, combined_error, grid
+from synthbench.reports.statistics import combined_error
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, average_of, fixed, mean_cell, percent
 
 LIMIT = 3.0

@@ -14,9 +14,10 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.reports import latex, markdown
 from synthbench.reports.cite import cite
 from synthbench.reports.contents import Report
+from synthbench.reports.grid import MechanismFacts, Row, TaskFacts
 from synthbench.reports.selection import Selection, Terms, having, select
 from synthbench.reports.spreadsheet import Value, csv_text, json_text
-from synthbench.reports.statistics import TOLERANCE, MechanismFacts, Row, TaskFacts, not_separable
+from synthbench.reports.statistics import TOLERANCE, not_separable
 from synthbench.reports.table import (
     DAGGER,
     MARKS,

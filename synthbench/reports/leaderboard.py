@@ -17,8 +17,8 @@ from synthbench.reports.aggregates import (
     ranks,
     solved_rate,
 )
+from synthbench.reports.grid import Estimate, Grid, MechanismFacts, TaskFacts, grid
 from synthbench.reports.separation import SMALLEST_GAP
-from synthbench.reports.statistics import Estimate, Grid, MechanismFacts, TaskFacts, grid
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, percent, sources_of
 
 SOLVED = 0.9

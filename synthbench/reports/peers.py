@@ -8,17 +8,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 
+from synthbench.reports.grid import NO_ROWS, Estimate, MechanismFacts, Row, TaskFacts, grid, mechanism_key, task_key
 from synthbench.reports.published import lines_of
-from synthbench.reports.statistics import (
-    NO_ROWS,
-    Estimate,
-    MechanismFacts,
-    Row,
-    TaskFacts,
-    grid,
-    mechanism_key,
-    task_key,
-)
 from synthbench.reports.table import Cell, Column, Line, Table, fixed, sources_of
 
 SUITE = "peers"

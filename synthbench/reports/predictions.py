@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple, get_args
 
 import pandas as pd
 
+from synthbench.reports.grid import Estimate, MechanismFacts, grid
 from synthbench.reports.published import lines_of
-from synthbench.reports.statistics import Estimate, MechanismFacts, grid
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, sources_of
 
 Verdict = Literal["fail", "partly", "pass"]

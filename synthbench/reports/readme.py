@@ -7,7 +7,7 @@ import pandas as pd
 
 from synthbench.reports import markdown
 from synthbench.reports.contents import Report
-from synthbench.reports.statistics import Grid, mechanism_key, task_key
+from synthbench.reports.grid import Grid, mechanism_key, task_key
 from synthbench.reports.table import Cell, Column, Line, Table
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from synthbench.reports.aggregates import variance_share
-from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, Estimate, Grid, TaskFacts, grid, holm, pairs
+from synthbench.reports.grid import Estimate, Grid, TaskFacts, grid
+from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, holm, pairs
 from synthbench.reports.table import (
     BOUNDS,
     NOTHING,

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from synthbench.errors import UnknownName
-from synthbench.reports.statistics import TOLERANCE, Estimate, Grid, MechanismFacts, TaskFacts, grid, not_separable
+from synthbench.reports.grid import Estimate, Grid, MechanismFacts, TaskFacts, grid
+from synthbench.reports.statistics import TOLERANCE, not_separable
 
 Mark = Literal["", "best", "second"]
 

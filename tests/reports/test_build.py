@@ -15,7 +15,7 @@ import pytest
 from synthbench.errors import UsageError
 from synthbench.reports import build, stale, write
 from synthbench.reports.build import FORMATS
-from synthbench.reports.statistics import grid
+from synthbench.reports.grid import grid
 
 MakeFrame = Callable[..., pd.DataFrame]
 

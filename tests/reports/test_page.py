@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from synthbench.registry import version_of
 from synthbench.reports.contents import Report
+from synthbench.reports.grid import grid
 from synthbench.reports.page import charts, page
 from synthbench.reports.page.commands import mechanism_term, run_command, seed_ranges
 from synthbench.reports.page.example import describe
 from synthbench.reports.page.untrusted import LONGEST_NAME, anchors, is_link, name, plain
 from synthbench.reports.selection import select
-from synthbench.reports.statistics import grid
 from synthbench.tasks import TASKS
 
 MakeFrame = Callable[..., pd.DataFrame]

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from synthbench.reports.grid import grid
 from synthbench.reports.separation import Separation, separation, separation_table, summary
-from synthbench.reports.statistics import grid, holm
+from synthbench.reports.statistics import holm
 from synthbench.reports.table import Cell, Table
 
 MakeFrame = Callable[..., pd.DataFrame]

@@ -3,13 +3,12 @@
 import math
 from collections.abc import Callable, Mapping
 
-import pandas as pd
-
+from synthbench.reports.devices import run_seconds
 from synthbench.reports.figures.drawing import DOUBLE, SINGLE, Drawing
 from synthbench.reports.figures.facts import Facts
 from synthbench.reports.figures.scatter import Point, draw_scatter
+from synthbench.reports.grid import Key, Row, mechanism_key
 from synthbench.reports.leaderboard import Entry
-from synthbench.reports.statistics import Key, mechanism_key
 
 
 def skill_state(facts: Facts) -> Drawing | None:
@@ -26,19 +25,27 @@ def skill_state(facts: Facts) -> Drawing | None:
 
 def cost(facts: Facts) -> Drawing | None:
     """Skill against training time and parameters; None if the ranked mechanisms do not differ in either."""
-    seconds = _seconds(facts.rows)
-    devices = sorted({f"{row['device_name']} ({row['device_type']})" for row in facts.rows.to_dict("records")})
+    rows_of: dict[Key, list[Row]] = {}
+    for row in facts.rows.to_dict("records"):
+        rows_of.setdefault(mechanism_key(row), []).append(row)
+    by_device = {key: run_seconds(rows) for key, rows in rows_of.items()}
+    devices = sorted({device for seconds in by_device.values() for device in seconds})
+
+    def seconds_of(entry: Entry) -> float:
+        seconds = by_device[entry.mechanism.key]
+        return seconds.get(devices[0], math.nan) if len(devices) == 1 else math.nan
+
     return _drawing(
         facts,
         name="cost",
         title="Skill against cost",
         words=(
-            "Training: wall clock of a job over the runs that it trained together, the mean over tasks and seeds, on "
-            f"{' and '.join(devices)}. Parameters: of the mechanisms of all layers. A cost that is the same for all "
-            "is left out."
+            "Training: wall clock of a job over the runs that it trained together, the median over tasks and seeds, on "
+            f"{' and '.join(devices)}; times on several devices do not compare and are left out, as is a cost that is "
+            "the same for all. Parameters: of the mechanisms of all layers."
         ),
         costs={
-            "seconds": ("training of a run, s", lambda entry: seconds.get(entry.mechanism.key, math.nan)),
+            "seconds": ("training of a run, s", seconds_of),
             "parameters": ("parameters", lambda entry: entry.mechanism.num_parameters),
         },
         width=DOUBLE,
@@ -80,13 +87,3 @@ def _drawing(
         lines=tuple((point.label, point.family, *point.costs, *point.skill) for point in points),
         draw=lambda: draw_scatter(points, axes, width if len(axes) == len(costs) else SINGLE),
     )
-
-
-def _seconds(rows: pd.DataFrame) -> dict[Key, float]:
-    """Mean training seconds of a run by mechanism; of those that ended well."""
-    finished = rows[rows["status"] == "ok"].sort_values("run_id")
-    seconds: dict[Key, list[float]] = {}
-    for row in finished.to_dict("records"):
-        if not pd.isna(row["train_s"]):
-            seconds.setdefault(mechanism_key(row), []).append(row["train_s"] / row["ensemble_size"])
-    return {key: sum(values) / len(values) for key, values in seconds.items()}

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from synthbench.reports.figures.drawing import COLOURS, Look, looks
+from synthbench.reports.grid import Grid, MechanismFacts, TaskFacts
 from synthbench.reports.leaderboard import Leaderboard
 from synthbench.reports.separation import SMALLEST_GAP
-from synthbench.reports.statistics import Grid, MechanismFacts, TaskFacts
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Facts:
     rows: pd.DataFrame
     of: Grid
     averages: pd.DataFrame | None
-    """Learning curves, as :func:`synthbench.reports.statistics.mean_curves` averages them; None without curves."""
+    """Learning curves, as :func:`synthbench.reports.curves.mean_curves` averages them; None without curves."""
     board: Leaderboard | None
     """None below two seeds."""
 

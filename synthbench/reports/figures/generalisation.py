@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from synthbench.reports.figures.drawing import PLAIN, Drawing, panels, width_of_panels
 from synthbench.reports.figures.facts import Facts
 from synthbench.reports.figures.lines import draw_legend, draw_lines, height_of
-from synthbench.reports.statistics import TaskFacts, mechanism_key, task_key
+from synthbench.reports.grid import TaskFacts, mechanism_key, task_key
 
 _LOWEST, _HIGHEST = -0.1, 1.04
 """Skills between which a line is drawn; one outside is drawn at the edge."""

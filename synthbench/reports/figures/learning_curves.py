@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from synthbench.reports.figures.drawing import COMPACT, DARK, PERCENT, Drawing, panels, width_of_panels
 from synthbench.reports.figures.facts import Facts
 from synthbench.reports.figures.lines import draw_legend, draw_lines, height_of
-from synthbench.reports.statistics import TaskFacts
+from synthbench.reports.grid import TaskFacts
 from synthbench.reports.stems import stem_of
 
 

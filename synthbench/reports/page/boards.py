@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from synthbench.reports.contents import Report
+from synthbench.reports.grid import Grid, MechanismFacts, TaskFacts
 from synthbench.reports.leaderboard import Entry, Leaderboard, leaderboard
 from synthbench.reports.page import charts
 from synthbench.reports.page.facets import Facet, categories
 from synthbench.reports.separation import SMALLEST_GAP
-from synthbench.reports.statistics import Grid, MechanismFacts, TaskFacts
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,15 @@ import math
 from dataclasses import dataclass
 
 from synthbench.reports.contents import Report
+from synthbench.reports.devices import device_of
+from synthbench.reports.grid import Key, Row
 from synthbench.reports.page import facets
 from synthbench.reports.page.boards import Board, boards
 from synthbench.reports.page.commands import report_command, run_command, seed_ranges
 from synthbench.reports.page.facets import Facet
 from synthbench.reports.page.results import results
-from synthbench.reports.page.rows import code_version, device_of, statuses
+from synthbench.reports.page.rows import code_version, statuses
 from synthbench.reports.page.sections import MechanismSection, TaskSection, mechanism_sections, task_sections
-from synthbench.reports.statistics import Key, Row
 
 
 @dataclass(frozen=True)

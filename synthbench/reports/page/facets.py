@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from synthbench.reports.grid import Grid, MechanismFacts
 from synthbench.reports.page.untrusted import anchors
-from synthbench.reports.statistics import Grid, MechanismFacts
 
 
 class Facet(NamedTuple):

@@ -5,19 +5,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 from synthbench.reports.contents import Report
+from synthbench.reports.grid import Estimate, Key, MechanismFacts, Row, TaskFacts, mechanism_key, task_key
 from synthbench.reports.leaderboard import reach
 from synthbench.reports.page import charts
 from synthbench.reports.page.rows import is_known
-from synthbench.reports.statistics import (
-    Estimate,
-    Key,
-    MechanismFacts,
-    Row,
-    TaskFacts,
-    mechanism_key,
-    not_separable,
-    task_key,
-)
+from synthbench.reports.statistics import not_separable
 
 _METRICS = (("validation", "accuracy"), ("validation", "loss"), ("train", "loss"))
 """Splits and metrics of a learning curve; the first that a cell has is drawn."""

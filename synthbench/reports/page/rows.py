@@ -6,17 +6,12 @@ from typing import Any
 
 import pandas as pd
 
-from synthbench.reports.statistics import Row
+from synthbench.reports.grid import Row
 
 
 def is_known(value: Any) -> bool:
     """Whether a row says something."""
     return bool(pd.notna(value))
-
-
-def device_of(row: Row) -> str:
-    """Type and model of what it ran on."""
-    return f"{row['device_type']} ({row['device_name']})"
 
 
 def code_version(row: Row) -> str:

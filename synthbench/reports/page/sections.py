@@ -7,19 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from synthbench.reports.cite import cite
+from synthbench.reports.devices import run_seconds
+from synthbench.reports.grid import Grid, Key, MechanismFacts, Row, TaskFacts, mechanism_key, task_key
 from synthbench.reports.page import charts, facets
 from synthbench.reports.page.boards import Board, BoardLine
 from synthbench.reports.page.commands import mechanism_term, run_command
 from synthbench.reports.page.example import Description, describe
 from synthbench.reports.page.facets import Facet
 from synthbench.reports.page.results import Result
-from synthbench.reports.page.rows import device_of, is_known, is_verified, statuses
+from synthbench.reports.page.rows import is_verified, statuses
 from synthbench.reports.page.untrusted import anchors
 from synthbench.reports.separation import Separation
-from synthbench.reports.statistics import Grid, Key, MechanismFacts, Row, TaskFacts, mechanism_key, task_key
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Cost:
 
     device: str
     seconds: float
-    """Median over the rows; NaN where no row says."""
+    """Median over the rows."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ def mechanism_sections(
                 arguments=_arguments(facts.arguments),
                 statuses=_with_missing(statuses(own), num_runs),
                 badge=_badge(own) if has_verified else "",
-                costs=_costs(own),
+                costs=tuple(Cost(*cost) for cost in run_seconds(own).items()),
                 source=_source(facts.source),
                 command=command,
                 results=shown,
@@ -203,15 +202,6 @@ def _arguments(text: str) -> dict[str, Any]:
     """Arguments by name; what is no object, as a stranger may write, is shown under one name."""
     given = json.loads(text)
     return given if isinstance(given, dict) else {"arguments": given}
-
-
-def _costs(rows: Sequence[Row]) -> tuple[Cost, ...]:
-    """Seconds of one run by device: those of a job are shared by the members that it trained as one."""
-    seconds: dict[str, list[float]] = {}
-    for row in rows:
-        if is_known(row["train_s"]):
-            seconds.setdefault(device_of(row), []).append(float(row["train_s"]) / int(row["ensemble_size"]))
-    return tuple(Cost(device, float(np.median(seconds[device]))) for device in sorted(seconds))
 
 
 def _badge(rows: Sequence[Row]) -> str:

@@ -1,0 +1,331 @@
+"""From rows to cells: what they say of a task and of a mechanism, and what the seeds of each cell say."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from synthbench.reports.published import category_order, mechanism_order, published_name, task_order
+from synthbench.reports.selection import MECHANISM_KEY, TASK_KEY
+
+CONFIDENCE = 0.95
+_STRETCHED_SKILL = re.compile(r"x([0-9]+)\.skill")
+
+COLUMNS = (
+    *("run_id", "finished_at", "status", "suite", "suite_version", "seed"),
+    *(*TASK_KEY, "task_version", "task_source", "floor", "floor_kind", "ceiling", "ceiling_kind"),
+    *(*MECHANISM_KEY, "mech_version", "mech_args", "mech_label", "mech_family", "mech_origin", "mech_source"),
+    *("score", "skill", "metrics", "n_eval", "steps_planned", "steps_to_threshold", "local_ceiling"),
+    *("n_params_mixer", "state_size"),
+)
+"""What a grid reads of a row."""
+
+Row = dict[Hashable, Any]
+Key = tuple[Any, ...]
+
+
+class TaskFacts(NamedTuple):
+    """A task at one size, as the rows describe it."""
+
+    key: Key
+    label: str
+    """The name, with the size where one report has several."""
+    name: str
+    category: str
+    floor: float
+    floor_is_exact: bool
+    ceiling: float
+    ceiling_is_exact: bool
+    local_ceiling: float
+    """Best score from a token and its position alone; NaN where the rows do not say."""
+    shortcut: tuple[str, float] | None
+    """The best of the rules that get by without what the task tests, and its score; None where the rows name none."""
+    source: str
+
+    @property
+    def gap(self) -> float:
+        """Ceiling less floor."""
+        return self.ceiling - self.floor
+
+
+class MechanismFacts(NamedTuple):
+    """A mechanism under one block and one position encoding, as the rows describe it."""
+
+    key: Key
+    label: str
+    name: str
+    version: str
+    arguments: str
+    family: str
+    origin: str
+    source: str
+    num_parameters: float
+    """Of the mechanisms of all layers, the largest over the tasks; NaN where no row says."""
+    state: float
+    """Numbers that one layer keeps, the largest over the tasks; NaN where no row says."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the seeds of one cell say. Scores are fractions in [0, 1]."""
+
+    scores: dict[int, float]
+    """Score by seed, of the runs that ended well."""
+    failed_seeds: tuple[int, ...]
+    """Seeds that have a row but no score."""
+    skill: float
+    """Mean over seeds; NaN where floor and ceiling are equal."""
+    evaluation_std: float
+    """Standard deviation of the score of one test sequence, averaged over seeds; NaN where no row says it."""
+    num_sequences: int
+    """Test sequences of all seeds together."""
+    steps_to_threshold: tuple[float, ...]
+    """Steps until the threshold was reached, one value for each seed that ended well; infinite where it never was."""
+    steps_planned: int
+    stretched: dict[int, float]
+    """Mean skill on longer or more loaded tests, by the multiple of the training; empty where there were none."""
+
+    @property
+    def num_failed(self) -> int:
+        """Number of seeds that have a row but no score."""
+        return len(self.failed_seeds)
+
+    @property
+    def n(self) -> int:
+        """Number of seeds with a score."""
+        return len(self.scores)
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds; NaN without a seed."""
+        return float(np.mean(list(self.scores.values()))) if self.scores else math.nan
+
+    @property
+    def std(self) -> float:
+        """Sample standard deviation over seeds (``n - 1``); NaN below two seeds."""
+        return float(np.std(list(self.scores.values()), ddof=1)) if self.n > 1 else math.nan
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean over seeds; NaN below two seeds."""
+        return self.std / math.sqrt(self.n) if self.n > 1 else math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Lower and upper end of the 95 % t-interval of the mean; NaN below two seeds.
+
+        Source: Student (1908). Assumes that seeds are normal; near 0 and 1 an end can leave [0, 1].
+        """
+        if self.n < 2:
+            return math.nan, math.nan
+        half = float(stats.t.ppf((1 + CONFIDENCE) / 2, self.n - 1)) * self.standard_error
+        return self.mean - half, self.mean + half
+
+    @property
+    def evaluation_error(self) -> float:
+        """Standard error of the mean that comes from the finite test set alone; NaN where no row says it."""
+        return self.evaluation_std / math.sqrt(self.num_sequences) if self.num_sequences else math.nan
+
+
+NO_ROWS = Estimate({}, (), math.nan, math.nan, 0, (), 0, {})
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a report: tasks and mechanisms in the order in which tables print them."""
+
+    tasks: tuple[TaskFacts, ...]
+    mechanisms: tuple[MechanismFacts, ...]
+    cells: dict[tuple[Key, Key], Estimate]
+
+    def cell(self, task: TaskFacts, mechanism: MechanismFacts) -> Estimate:
+        """The estimate of one cell; one without seeds where there are no rows."""
+        return self.cells.get((task.key, mechanism.key), NO_ROWS)
+
+    def cells_of(self, task: TaskFacts) -> list[Estimate]:
+        """The estimates of one task, in the order of the mechanisms."""
+        return [self.cell(task, mechanism) for mechanism in self.mechanisms]
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The categories in the order of the published table, then alphabetically."""
+        return tuple(dict.fromkeys(task.category for task in self.tasks))
+
+    def tasks_of(self, category: str) -> tuple[TaskFacts, ...]:
+        """The tasks of one category."""
+        return tuple(task for task in self.tasks if task.category == category)
+
+
+def grid(rows: pd.DataFrame) -> Grid:
+    """The cells of some rows, ordered like the published table; what is not in it follows alphabetically.
+
+    Args:
+        rows: Rows of one suite version with one version of every unit, as
+            :func:`synthbench.reports.selection.select` leaves them; in any order.
+
+    Raises:
+        ValueError: If the rows mix versions, or repeat a seed in a cell.
+    """
+    _refuse_mixtures(rows)
+    records: list[Row] = rows[list(COLUMNS)].sort_values(["finished_at", "run_id"]).to_dict("records")
+    # The newest row describes a unit, hence the later overwrites the earlier.
+    tasks = {task_key(row): row for row in records}
+    mechanisms = {mechanism_key(row): row for row in records}
+    task_labels = _labels(tasks, "task", ["seq_len", "task_args", "task_category"])
+    mechanism_labels = _labels(mechanisms, "mech_label", ["mech", "positions", "block"])
+    members: dict[tuple[Key, Key], list[Row]] = {}
+    for row in sorted(records, key=lambda row: int(row["seed"])):
+        members.setdefault((task_key(row), mechanism_key(row)), []).append(row)
+    return Grid(
+        tasks=tuple(_task(key, task_labels[key], row) for key, row in sorted(tasks.items(), key=_task_rank)),
+        mechanisms=tuple(
+            _mechanism(key, mechanism_labels[key], row, [one for one in records if mechanism_key(one) == key])
+            for key, row in sorted(mechanisms.items(), key=_mechanism_rank)
+        ),
+        cells={keys: _estimate(cell) for keys, cell in members.items()},
+    )
+
+
+def task_key(row: Row) -> Key:
+    """What makes the row's task at its size."""
+    return tuple(row[column] for column in TASK_KEY)
+
+
+def mechanism_key(row: Row) -> Key:
+    """What makes the row's column in a table."""
+    return tuple(row[column] for column in MECHANISM_KEY)
+
+
+def _refuse_mixtures(rows: pd.DataFrame) -> None:
+    if len(rows[["suite", "suite_version"]].drop_duplicates()) > 1:
+        raise ValueError("the rows mix versions of suites; select one first")
+    for unit, version in ((["task"], ["task_version"]), (MECHANISM_KEY, ["mech_version", "mech_args"])):
+        if len(rows[[*unit, *version]].drop_duplicates()) > len(rows[unit].drop_duplicates()):
+            raise ValueError(f"the rows mix versions of {unit[0]}s; select one of each first")
+    if rows.duplicated([*TASK_KEY, *MECHANISM_KEY, "seed"]).any():
+        raise ValueError("the rows repeat a seed in a cell; select one of each first")
+
+
+def _labels(units: Mapping[Key, Row], label: str, parts: Sequence[str]) -> dict[Key, str]:
+    """Label each unit; where several share a label, add the parts that differ until they are distinct."""
+    sharing: dict[str, list[Key]] = {}
+    for key, row in units.items():
+        sharing.setdefault(str(row[label]), []).append(key)
+    labels = {}
+    for shared, keys in sharing.items():
+        shown: list[str] = []
+        for part in parts:
+            if len({tuple(str(units[key][column]) for column in shown) for key in keys}) == len(keys):
+                break
+            if len({str(units[key][part]) for key in keys}) > 1:
+                shown.append(part)
+        for key in keys:
+            details = ", ".join(str(units[key][part]) for part in shown)
+            labels[key] = f"{shared} ({details})" if details else shared
+    return labels
+
+
+def _task_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
+    row = item[1]
+    return (
+        *_rank(category_order(), row["task_category"]),
+        *_rank(task_order(), row["task"]),
+        row["seq_len"],
+        row["task_args"],
+    )
+
+
+def _mechanism_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
+    key, row = item
+    order = mechanism_order()
+    rank = order.get(published_name(row["mech"]), len(order))
+    # Published ones in their order, all others by what is printed, whatever its case.
+    return rank, str(row["mech_label"]).casefold(), key
+
+
+def _rank(order: Mapping[str, int], name: str) -> tuple[int, str]:
+    return order.get(name, len(order)), name
+
+
+def _task(key: Key, label: str, row: Row) -> TaskFacts:
+    return TaskFacts(
+        key=key,
+        label=label,
+        name=row["task"],
+        category=row["task_category"],
+        floor=_number(row["floor"]),
+        floor_is_exact=row["floor_kind"] == "exact",
+        ceiling=_number(row["ceiling"]),
+        ceiling_is_exact=row["ceiling_kind"] == "exact",
+        local_ceiling=_number(row["local_ceiling"]),
+        shortcut=_best_shortcut(json.loads(row["metrics"])),
+        source=row["task_source"],
+    )
+
+
+def _best_shortcut(metrics: Mapping[str, float | None]) -> tuple[str, float] | None:
+    found = [
+        (name.removeprefix("shortcut."), score)
+        for name, score in metrics.items()
+        if name.startswith("shortcut.") and score is not None
+    ]
+    return max(found, key=lambda shortcut: shortcut[1], default=None)
+
+
+def _mechanism(key: Key, label: str, row: Row, rows: Sequence[Row]) -> MechanismFacts:
+    return MechanismFacts(
+        key=key,
+        label=label,
+        name=row["mech"],
+        version=row["mech_version"],
+        arguments=row["mech_args"],
+        family=row["mech_family"],
+        origin=row["mech_origin"],
+        source=row["mech_source"],
+        num_parameters=_largest(rows, "n_params_mixer"),
+        state=_largest(rows, "state_size"),
+    )
+
+
+def _largest(rows: Sequence[Row], column: str) -> float:
+    return max((float(row[column]) for row in rows if not pd.isna(row[column])), default=math.nan)
+
+
+def _estimate(cell: Sequence[Row]) -> Estimate:
+    finished = [row for row in cell if _has_score(row)]
+    metrics = [json.loads(row["metrics"]) for row in finished]
+    deviations = [one.get("score_std_over_sequences") for one in metrics]
+    factors = sorted({int(found[1]) for one in metrics for name in one if (found := _STRETCHED_SKILL.fullmatch(name))})
+    return Estimate(
+        scores={int(row["seed"]): float(row["score"]) for row in finished},
+        failed_seeds=tuple(int(row["seed"]) for row in cell if not _has_score(row)),
+        skill=_mean(finished, lambda row: row["skill"]),
+        evaluation_std=_mean(deviations, lambda deviation: deviation),
+        num_sequences=sum(int(row["n_eval"]) for row in finished),
+        steps_to_threshold=tuple(
+            math.inf if pd.isna(row["steps_to_threshold"]) else float(row["steps_to_threshold"]) for row in finished
+        ),
+        steps_planned=max((int(row["steps_planned"]) for row in finished), default=0),
+        stretched={
+            factor: _mean([one.get(f"x{factor}.skill") for one in metrics], lambda skill: skill) for factor in factors
+        },
+    )
+
+
+def _has_score(row: Row) -> bool:
+    return bool(row["status"] == "ok" and not pd.isna(row["score"]))
+
+
+def _mean(items: Sequence[Any], value: Callable[[Any], Any]) -> float:
+    known = [float(value(item)) for item in items if not pd.isna(value(item))]
+    return float(np.mean(known)) if known else math.nan
+
+
+def _number(value: Any) -> float:
+    return math.nan if pd.isna(value) else float(value)

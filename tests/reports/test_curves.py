@@ -1,0 +1,32 @@
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from synthbench.reports.curves import mean_curves
+from synthbench.reports.grid import grid
+
+MakeFrame = Callable[..., pd.DataFrame]
+
+
+def test_mean_curves_agree_with_pandas_and_forget_unknown_runs(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
+    averages = mean_curves(paper, paper_curves)
+    merged = paper_curves.merge(paper[paper["status"] == "ok"], on="run_id")
+    expected = merged.groupby(["task", "mech_label", "step"])["value"].agg(["mean", "std", "count"])
+
+    found = averages.set_index(["task", "mechanism", "step"])[["mean", "std", "n"]].sort_index()
+    np.testing.assert_allclose(found.to_numpy(float), expected.sort_index().to_numpy(float), rtol=1e-5)
+    assert len(averages) == 2 * len(grid(paper).cells) - 2
+
+
+def test_a_run_that_stopped_early_keeps_its_last_value_in_the_mean(make_frame: MakeFrame) -> None:
+    rows = make_frame({"slay": [0.5, 1.0]})
+    slow, fast = rows["run_id"]
+    points = [(slow, 20, 0.1), (slow, 40, 0.3), (fast, 20, 0.9)]
+    curves = pd.DataFrame(points, columns=["run_id", "step", "value"]).assign(split="validation", metric="accuracy")
+
+    averages = mean_curves(rows, curves).set_index("step")
+
+    assert averages["mean"].to_dict() == pytest.approx({20: 0.5, 40: 0.6})
+    assert averages["n"].to_dict() == {20: 2, 40: 2}
