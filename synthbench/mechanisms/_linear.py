@@ -78,9 +78,9 @@ def chunked(
     That state is [m_b, m_a (value_dim + 1)] for the factors a and b: the values are scaled by a before they meet b, so
     that nothing as wide as m_a m_b exists for any token.
     """
-    query_a, query_b = _two(query_factors)
-    key_a, key_b = _two(key_factors)
-    values = with_ones(v)
+    query_a, query_b = _two(tuple(map(widened, query_factors)))
+    key_a, key_b = _two(tuple(map(widened, key_factors)))
+    values = with_ones(widened(v))
     sums = []
     state: Tensor | None = None
     for start in range(0, v.shape[-2], CHUNK):
@@ -92,7 +92,7 @@ def chunked(
         if rows.stop < v.shape[-2]:
             update = k_b.mT @ expand(k_a, chunk)
             state = update if state is None else state + update
-    return normalise(torch.cat(sums, dim=-2), guard, delta)
+    return normalise(torch.cat(sums, dim=-2), guard, delta).to(v.dtype)
 
 
 def recurrent(
@@ -117,7 +117,7 @@ def initial_state(
     key_factors: Factors, v: Float[Tensor, "*batch length value_dim"]
 ) -> Float[Tensor, "*batch features columns"]:
     """The state before the first token: zeros, features x (value_dim + 1) in every head."""
-    return v.new_zeros(*v.shape[:-2], rank(key_factors), v.shape[-1] + 1)
+    return widened(v).new_zeros(*v.shape[:-2], rank(key_factors), v.shape[-1] + 1)
 
 
 def step(
@@ -132,7 +132,7 @@ def step(
     """Take in one token, whose factors are [..., m_i]; return the state after it and its output."""
     key, query = reduce(outer, key_factors), reduce(outer, query_factors)
     state = state + key.unsqueeze(-1) * with_ones(v).unsqueeze(-2)
-    return state, normalise((query.unsqueeze(-1) * state).sum(-2), guard, delta)
+    return state, normalise((query.unsqueeze(-1) * state).sum(-2), guard, delta).to(v.dtype)
 
 
 def rank(factors: Factors) -> int:
@@ -144,6 +144,11 @@ def normalise(sums: Float[Tensor, "*batch columns"], guard: Guard, delta: float)
     """Divide the weighted values by the guarded sum of weights, which is the last column."""
     numerator, denominator = sums[..., :-1], sums[..., -1:]
     return numerator / (denominator + delta if guard == "add" else denominator.clamp(min=delta))
+
+
+def widened(x: Tensor) -> Tensor:
+    """In float32 if it is narrower: in bfloat16 a sum over tokens stops at 256 times its terms."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def with_ones(v: Tensor) -> Tensor:

@@ -17,6 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
+from synthbench.mechanisms._linear import widened
+
 CHUNK = 32
 """Most tokens a chunk."""
 
@@ -79,8 +81,9 @@ def delta(
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule.
     """
-    length, value_dim = v.shape[-2:]
-    q, k, v, beta = (_cut(x, *_chunks(length)) for x in (q, k, v, beta))
+    length, value_dim, dtype = *v.shape[-2:], v.dtype
+    # A CPU solves no system in half precision.
+    q, k, v, beta = (_cut(widened(x), *_chunks(length)) for x in (q, k, v, beta))
     scaled = beta * k
     solved: Tensor = torch.linalg.solve_triangular(
         (scaled @ k.mT).tril(-1), torch.cat([beta * v, scaled], dim=-1), upper=False, unitriangular=True
@@ -88,7 +91,7 @@ def delta(
     own, read = solved[..., :value_dim], solved[..., value_dim:]
     scores = (q @ k.mT).tril()
     if k.shape[-3] == 1:
-        return (scores @ own).squeeze(-3)
+        return (scores @ own).squeeze(-3).to(dtype)
     state = torch.zeros_like(k[..., 0, :, :].mT @ own[..., 0, :, :])
     states, news = [], []
     for k_n, own_n, read_n in zip(k.unbind(-3), own.unbind(-3), read.unbind(-3), strict=True):
@@ -97,7 +100,7 @@ def delta(
         news.append(new)
         state = state + k_n.mT @ new
     out = scores @ torch.stack(news, dim=-3) + q @ torch.stack(states, dim=-3)
-    return out.flatten(-3, -2)[..., :length, :]
+    return out.flatten(-3, -2)[..., :length, :].to(dtype)
 
 
 def delta_recurrent(

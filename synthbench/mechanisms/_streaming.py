@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from synthbench.mechanisms._linear import CHUNK, Factors, Guard, normalise, outer, with_ones
+from synthbench.mechanisms._linear import CHUNK, Factors, Guard, normalise, outer, widened, with_ones
 
 BLOCK = 1024
 """Tokens whose features exist at a time: a multiple of the chunk that fits the caches of a CPU core."""
@@ -63,7 +63,7 @@ def streamed(
 class _Streamed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, factors_of: FactorsOf, guard: Guard, delta: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        values = _widened(_flat(v))
+        values = widened(_flat(v))
         out, denominators = values.new_empty(values.shape), values.new_empty(*values.shape[:-1], 1)
         states: list[Tensor] = []
         state: Tensor | None = None
@@ -85,7 +85,7 @@ class _Streamed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, denominators, *states = ctx.saved_tensors
-        values, d_flat = _widened(_flat(v)), _widened(_flat(d_out))
+        values, d_flat = widened(_flat(v)), widened(_flat(d_out))
         d_q, d_k, d_v = torch.empty_like(q), torch.empty_like(k), values.new_empty(values.shape)
         later = torch.zeros_like(states[0])
         for rows, state in zip(reversed(list(_blocks(v.shape[-2]))), reversed(states), strict=True):
@@ -194,17 +194,12 @@ def _features(factors_of: FactorsOf, x: Tensor, side: Side, first_position: int)
     merged = reduce(outer, narrow) if narrow else widest.new_ones(widest.shape[-2], 1)
     # A factor that a batch shares is spread.
     spread = (factor.expand(*x.shape[:-2], *factor.shape[-2:]) for factor in (merged, widest))
-    return Pair(*(_widened(_flat(factor)) for factor in spread))
+    return Pair(*(widened(_flat(factor)) for factor in spread))
 
 
 def _flat(x: Tensor) -> Tensor:
     """With the leading axes as one."""
     return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
-
-
-def _widened(x: Tensor) -> Tensor:
-    """In float32 if it is narrower: in bfloat16 a sum over tokens stops at 256 times its terms."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _blocks(length: int) -> Iterator[slice]:

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from synthbench.mechanisms._feature_maps import unit_vectors
-from synthbench.mechanisms._linear import with_ones
+from synthbench.mechanisms._linear import widened, with_ones
 from synthbench.mechanisms._scores import SUM_DELTA, is_short
 from synthbench.mechanisms.kernels import Form
 
@@ -80,9 +80,9 @@ def spherical(
 
     Half precision is worked on as float32, and rounded once, at the end.
     """
-    queries, keys = unit_vectors(_widened(q)), unit_vectors(_widened(k))
+    queries, keys = unit_vectors(widened(q)), unit_vectors(widened(k))
     a = queries.new_full((*queries.shape[:-1], 1), 2 + epsilon)
-    return _attend(weighting, 1e-6, (queries, keys, _widened(v), a, None)).to(v.dtype)
+    return _attend(weighting, 1e-6, (queries, keys, widened(v), a, None)).to(v.dtype)
 
 
 def plain(
@@ -96,9 +96,9 @@ def plain(
 
     Half precision is worked on as float32, and rounded once, at the end.
     """
-    queries, keys = _widened(q), _widened(k)
+    queries, keys = widened(q), widened(k)
     a, b = (x.square().sum(-1, keepdim=True) for x in (queries, keys))
-    return _attend(weighting, epsilon, (queries, keys, _widened(v), a + epsilon, b)).to(v.dtype)
+    return _attend(weighting, epsilon, (queries, keys, widened(v), a + epsilon, b)).to(v.dtype)
 
 
 Operands = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]
@@ -245,8 +245,3 @@ def _key_tiles(rows: slice, q: Tensor, k: Tensor) -> Iterator[tuple[slice, int |
         columns = slice(start, min(start + size, end))
         diagonal = rows.start + earlier - start
         yield columns, None if columns.stop - start <= diagonal + 1 else diagonal
-
-
-def _widened(x: Tensor) -> Tensor:
-    """In float32 if it is narrower."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))

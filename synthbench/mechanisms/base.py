@@ -266,6 +266,8 @@ class FeatureAttention(Attention):
         v: Float[Tensor, "*batch heads length value_dim"],
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Attend by PyTorch's own operations, whatever the device."""
+        if not q.numel():  # features need not know what to do with nothing
+            return v[..., v.shape[-2] - q.shape[-2] :, :]
         if q.shape[-2] == k.shape[-2] > _streaming.BLOCK and not self._has_trained_features():
             return _streaming.streamed(self._bound().factors, q, k, v, guard=self.guard, delta=self.delta)
         query_factors = self.factors(q, "query", first_position=k.shape[-2] - q.shape[-2])

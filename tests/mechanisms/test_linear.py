@@ -170,3 +170,15 @@ def test_linear_attention_is_elu_plus_one(mix: Callable[..., Tensor], normal: Ca
     out = Linear().attend(q, k, v)
 
     torch.testing.assert_close(out, mix(kernel, v))
+
+
+@pytest.mark.parametrize("form", [*FAST, _linear.recurrent])
+def test_sums_over_tokens_are_float32_at_least(form: Callable[..., Tensor]) -> None:
+    ones = (torch.ones(1, 600, 5, dtype=torch.bfloat16),)
+    v = torch.linspace(-1, 1, 600).view(1, -1, 1).bfloat16()
+
+    out = form(ones, ones, v, guard="add", delta=1e-6)
+
+    # Alike features make means of what came before; a sum of ones in bfloat16 would stop at 256.
+    expected = v.float().cumsum(1) / torch.arange(1, 601).view(1, -1, 1)
+    torch.testing.assert_close(out, expected.bfloat16(), rtol=0.02, atol=1e-3)

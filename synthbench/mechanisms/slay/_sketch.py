@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.mechanisms._linear import widened
+
 
 def count_sketch(*shape: int, generator: torch.Generator | None) -> Float[Tensor, "..."]:
     """Matrices [..., inner, width] with one ±1 a row, its place and sign drawn at random.
@@ -25,6 +27,7 @@ def circular_convolution(
     Source: Pham & Pagh (2013): place and sign of an entry of the product are the sum of the two places, mod the width,
     and the product of the two signs.
     """
-    product = torch.fft.rfft(a, dim=-1) * torch.fft.rfft(b, dim=-1)
+    # A CPU has no transforms of half precision.
+    product = torch.fft.rfft(widened(a), dim=-1) * torch.fft.rfft(widened(b), dim=-1)
     convolved: Tensor = torch.fft.irfft(product, n=a.shape[-1], dim=-1)
-    return convolved
+    return convolved.to(a.dtype)
