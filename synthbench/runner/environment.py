@@ -80,6 +80,17 @@ def peak_memory_bytes(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+
+
+def num_memory_kills() -> int:
+    """How often the kernel has killed a process of this machine for its memory; 0 where nothing says so."""
+    try:
+        lines = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
 @lru_cache
 def _cpu_name() -> str:
     try:

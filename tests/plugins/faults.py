@@ -1,7 +1,9 @@
 """Mechanisms that misbehave, each in its own way, at the width of a suite but not at that of the contract's models."""
 
+import ctypes
 import os
 import random
+import signal
 import sys
 import time
 from pathlib import Path
@@ -114,6 +116,123 @@ class Meddles(Late):
         torch.set_default_dtype(torch.float64)
         torch.set_num_threads(2)
         Path("written by a plugin").touch()
+
+
+@mechanism
+class WaitsOnce(Late):
+    """Leaves its process id beside this file and waits, the first time."""
+
+    name: ClassVar = "waits-once"
+
+    def misbehave(self) -> None:
+        marker = Path(__file__).with_name("waiting")
+        if not marker.exists():
+            written = marker.with_suffix(".tmp")
+            written.write_text(str(os.getpid()))
+            written.replace(marker)
+            time.sleep(10**6)
+
+
+@mechanism
+class HoldsTheLock(Late):
+    """Hangs in C with the interpreter's lock, and ignores a polite request to end."""
+
+    name: ClassVar = "holds-the-lock"
+
+    def misbehave(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        ctypes.PyDLL(None).sleep(10**6)
+
+
+@mechanism
+class TurnsToNothing(Late):
+    """Its output is no number after some steps: a step calls each of two layers, and so does an evaluation."""
+
+    name: ClassVar = "turns-to-nothing"
+    calls: ClassVar = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x)
+        if self.model_dim == 64 and x.shape[-2] == 8:
+            TurnsToNothing.calls += 1
+            if TurnsToNothing.calls >= 60:
+                return out * torch.nan
+        return out
+
+
+class AsksForMemory(Late):
+    """Asks for more than there is, unless it is trained for few members; notes the process that it runs in."""
+
+    most_members: ClassVar = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.model_dim == 64 and x.shape[-2] == 8:
+            with Path(__file__).with_name(self.name).open("a") as notes:
+                print(os.getpid(), len(x), file=notes)
+            if len(x) > self.most_members:
+                torch.empty(2**50)
+        return super().forward(x)
+
+
+@mechanism
+class AsksForTooMuch(AsksForMemory):
+    name: ClassVar = "asks-for-too-much"
+
+
+@mechanism
+class FitsAlone(AsksForMemory):
+    name: ClassVar = "fits-alone"
+    most_members: ClassVar = 1
+
+
+@mechanism
+class FitsAlways(AsksForMemory):
+    name: ClassVar = "fits-always"
+    most_members: ClassVar = 8
+
+
+@mechanism
+class FillsMemory(Late):
+    """Notes when it began, then takes memory until the system ends it."""
+
+    name: ClassVar = "fills-memory"
+
+    def misbehave(self) -> None:
+        with Path(__file__).with_name("tries").open("a") as notes:
+            print(time.time(), file=notes)
+        group = Path(__file__).with_name("group")  # in which the kernel would end it
+        if group.exists():
+            Path(group.read_text()).write_text(str(os.getpid()))
+            hoard = [bytearray(b"x" * 2**24) for _ in range(2**6)]
+            raise LookupError(f"{len(hoard)} pieces of memory were to be had")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@mechanism
+class Rummages(Late):
+    """Overwrites every whole number tensor that the frames around it hold: inputs, targets and all."""
+
+    name: ClassVar = "rummages"
+
+    def misbehave(self) -> None:
+        frame, found = sys._getframe(), 0
+        while frame.f_back is not None:
+            frame = frame.f_back
+            for value in list(frame.f_locals.values()):
+                if isinstance(value, Tensor) and value.dtype == torch.int64 and value.ndim > 1:
+                    value.zero_()
+                    found += 1
+        print(f"overwrote {found} tensors")
+
+
+@mechanism
+class WritesIntoItsInput(Late):
+    name: ClassVar = "writes-into-its-input"
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.model_dim == 64:
+            x.detach().fill_(1.0)
+        return super().forward(x)
 
 
 @mechanism

@@ -5,6 +5,7 @@ a worker or its machine dies  the job is tried again, ``MAX_ATTEMPTS`` times in 
 a mechanism raises            the worker writes rows with status ``error``; not tried again
 memory runs out               the worker halves the members that train together, down to one; if that is too much
                               beside other workers, the job is tried again when no other runs; then status ``oom``
+a worker is killed for it     the job is tried once more, when no other runs; then rows with status ``oom``
 the time is up                rows with status ``timeout``; not tried again
 a loss is not finite          the worker writes rows with status ``diverged``; not tried again
 a plugin cannot be loaded     rows with status ``contract``; not tried again
@@ -88,7 +89,7 @@ class Workers(ABC, Generic[Handle]):
 
     @abstractmethod
     def capacity(self) -> int:
-        """Jobs that can run at once, now."""
+        """Jobs that can run at once, now; 0 until those that run have ended and their processes are replaced."""
 
     @abstractmethod
     def begin(self, attempt: Try) -> Handle:
@@ -142,7 +143,7 @@ class Crew(Executor, Generic[Handle]):
         running: dict[Handle, Try] = {}
         with self._workers(circumstances) as workers:
             while (waiting and not stop.is_set()) or running:
-                most = 1 if circumstances.is_alone else 2 * workers.capacity()
+                most = min(1, workers.capacity()) if circumstances.is_alone else 2 * workers.capacity()
                 while waiting and len(running) < most and not stop.is_set():
                     attempt = waiting.popleft()
                     running[workers.begin(attempt)] = attempt
@@ -175,8 +176,9 @@ def end_of(attempt: Try, result: Callable[[], list[Outcome]], circumstances: Cir
     except TimeoutError as problem:
         failure = Failure("timeout", "JobTimeout", str(problem))
     except WorkerLost as problem:
-        if attempt.number < MAX_ATTEMPTS:
-            return replace(attempt, number=attempt.number + 1)
+        is_for_memory = problem.status == "oom"
+        if attempt.number < MAX_ATTEMPTS and not (is_for_memory and attempt.is_alone):
+            return replace(attempt, number=attempt.number + 1, is_alone=attempt.is_alone or is_for_memory)
         failure = Failure(problem.status, "WorkerDied", f"its worker died {attempt.number} times, {problem}")
     except StoreError:
         raise

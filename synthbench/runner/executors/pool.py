@@ -2,10 +2,12 @@
 
 import os
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +17,7 @@ import torch
 from filelock import FileLock
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
+from synthbench.runner.environment import num_memory_kills
 from synthbench.runner.executors.base import (
     POLL_S,
     WORKER_ENVIRONMENT,
@@ -26,7 +29,7 @@ from synthbench.runner.executors.base import (
     work,
 )
 from synthbench.runner.slots import Slot, enter, take_slot, undivided
-from synthbench.runner.worker import Circumstances, Outcome
+from synthbench.runner.worker import Circumstances, Crowded, Outcome
 
 __all__ = ["WORKER_ENVIRONMENT", "Pool"]
 
@@ -63,47 +66,86 @@ class Pool(Crew[Future]):
             circumstances = replace(circumstances, device="cuda")
             slots = undivided(slots[0]) if circumstances.is_alone else slots
         with TemporaryDirectory(prefix="synthbench-slots-") as taken:
-            pool = ProcessPool(
+            new_pool = partial(
+                ProcessPool,
                 max_workers=1 if circumstances.is_alone else self.num_workers,
                 context=get_context("spawn"),
                 initializer=_initialise_worker,
                 initargs=(slots, Path(taken)),
             )
+            processes = _Processes(new_pool, self, circumstances)
             try:
-                yield _Processes(pool, self, circumstances)
-                pool.close()
+                yield processes
             finally:
-                pool.stop()
-                pool.join()
+                processes.end()
 
 
 class _Processes(Workers[Future]):
-    def __init__(self, pool: ProcessPool, executor: Pool, circumstances: Circumstances) -> None:
-        self._pool, self._circumstances = pool, circumstances
+    """A pool of pebble's, replaced when memory ran out in one of its processes, or when all of them died."""
+
+    def __init__(self, new_pool: Callable[[], ProcessPool], executor: Pool, circumstances: Circumstances) -> None:
+        self._new_pool, self._circumstances = new_pool, circumstances
         self._num_workers, self._timeout_s = executor.num_workers, executor.timeout_s
+        self._pool = new_pool()
+        self._is_worn = False
+        """Whether memory ran out in a process, which keeps in pieces what it had."""
+        self._memory_kills: dict[Future, int] = {}
+        """How often the system had killed for memory when a job was given away."""
 
     def capacity(self) -> int:
-        return self._num_workers
+        return self._num_workers if self._is_usable else 0
 
     def begin(self, attempt: Try) -> Future:
         log = log_of_job(attempt.job, self._circumstances)
-        return self._pool.schedule(work, args=[attempt, self._circumstances, log], timeout=self._timeout_s)
+        try:
+            future: Future = self._pool.schedule(
+                work, args=[attempt, self._circumstances, log], timeout=self._timeout_s
+            )
+        except RuntimeError:  # it broke a moment ago
+            future = Future()
+            future.set_exception(BrokenProcessPool())
+        self._memory_kills[future] = num_memory_kills()
+        return future
 
     def withdraw(self, handle: Future) -> bool:
         return not handle.running() and handle.cancel()
 
     def ended(self, handles: Iterable[Future]) -> list[Future]:
         futures = list(handles)
+        if not futures and not self._is_usable:
+            self.end()
+            self._pool, self._is_worn = self._new_pool(), False
         wait(futures, timeout=POLL_S, return_when=FIRST_COMPLETED)
-        return [future for future in futures if future.done()]
+        return [future for future in futures if future.done() or not self._pool.active]
 
     def result(self, handle: Future) -> list[Outcome]:
+        memory_kills = self._memory_kills.pop(handle)
+        if not handle.done():  # its pool broke
+            raise WorkerLost("all workers died")
         try:
-            return handle.result()
+            outcomes = handle.result()
         except TimeoutError:
             raise TimeoutError(f"killed after {self._timeout_s} s") from None
+        except BrokenProcessPool:
+            raise WorkerLost("all workers died") from None
         except ProcessExpired as problem:
+            if problem.exitcode == -signal.SIGKILL and num_memory_kills() > memory_kills:
+                raise WorkerLost("killed by the system for its memory", "oom") from None
             raise WorkerLost(f"exit code {problem.exitcode}") from None
+        except Crowded:
+            self._is_worn = True
+            raise
+        self._is_worn |= any(outcome.status == "oom" for outcome in outcomes)
+        return outcomes
+
+    def end(self) -> None:
+        """End all processes; what they have not done is lost."""
+        self._pool.stop()
+        self._pool.join()
+
+    @property
+    def _is_usable(self) -> bool:
+        return self._pool.active and not self._is_worn
 
 
 _held: list[FileLock] = []

@@ -1,0 +1,219 @@
+"""A driver that is killed, interrupted, refused by the disk or doubled leaves what an undisturbed one does."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from synthbench.results import Store
+
+Fields = Callable[..., dict[str, Any]]
+Content = Callable[[Path], tuple[list[str], list[str]]]
+
+KILLS = 10
+
+
+@pytest.mark.parametrize("seed", [0])
+def test_a_driver_killed_ten_times_at_random_leaves_what_an_undisturbed_one_does(
+    driver: Any, undisturbed: Path, fields: Fields, content: Content, tmp_path: Path, seed: int
+) -> None:
+    request = fields(tmp_path / "results")
+    began = time.monotonic()
+    driver.run(fields(tmp_path / "timed"))
+    whole = time.monotonic() - began
+    rng = np.random.default_rng(seed)
+    moments, ends, rows = [], [], [0]
+    for _ in range(KILLS):
+        moments.append(rng.uniform(0, 2 * whole / KILLS))
+        child = driver.begin(request)
+        time.sleep(moments[-1])
+        os.kill(child, signal.SIGKILL)  # a child that has ended is still there: nobody has waited for it
+        ends.append(driver.ended())
+        rows.append(len(Store.open(tmp_path / "results", create=True).runs()))
+
+    story = f"seed {seed}, killed after {moments} s, rows {rows}"
+    assert ends.count(-signal.SIGKILL) >= KILLS // 2, story
+    assert rows == sorted(rows), story
+    assert 0 < rows[KILLS // 2] < 12, story
+    assert driver.run(request) == 0, story
+    assert content(tmp_path / "results") == content(undisturbed), story
+
+
+@pytest.mark.parametrize("rename", [1, 2, 6])
+def test_a_driver_that_dies_before_a_rename_shows_no_half_row(
+    driver: Any, undisturbed: Path, fields: Fields, content: Content, tmp_path: Path, rename: int
+) -> None:
+    """A row takes two renames, first that of its curve; so it dies within the first row or the third."""
+    request = fields(tmp_path / "results")
+    Store.open(tmp_path / "results", create=True)
+    fault = f"""
+import itertools
+calls, genuine = itertools.count(1), os.replace
+os.replace = lambda *names: os._exit(9) if next(calls) == {rename} else genuine(*names)
+"""
+    assert driver.run(request, fault) == 9
+
+    left = Store.open(tmp_path / "results", create=False)
+    assert len(left.runs()) == len(left.ids()) == (rename - 1) // 2
+    assert left.quarantined == []
+    assert len(list((tmp_path / "results" / "_tmp").glob("*.partial"))) == 1
+    assert len(list((tmp_path / "results" / "curves").iterdir())) == rename // 2
+    assert driver.run(request) == 0
+    assert content(tmp_path / "results") == content(undisturbed)
+
+
+def test_two_drivers_on_one_store_make_every_row_once(
+    driver: Any, undisturbed: Path, fields: Fields, content: Content, tmp_path: Path
+) -> None:
+    assert driver.run(fields(tmp_path / "results"), times=2) == 0
+
+    # Each planned before the other had written a row, so both wrote more than half of them.
+    assert driver.said.count("row ok") > 12
+    assert content(tmp_path / "results") == content(undisturbed)
+
+
+def test_a_limit_on_files_ends_the_run_and_spares_earlier_rows(
+    driver: Any, undisturbed: Path, fields: Fields, content: Content, tmp_path: Path
+) -> None:
+    assert driver.run(fields(tmp_path / "results", seeds=[0])) == 0
+    before = content(tmp_path / "results")
+
+    # A curve fits into this limit, a row does not.
+    code = driver.run(fields(tmp_path / "results"), "resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))")
+
+    assert code == 3
+    assert "cannot write to the results store" in driver.said
+    assert "File too large; " in driver.said
+    assert " MB free" in driver.said
+    assert content(tmp_path / "results") == before
+    assert list((tmp_path / "results" / "_tmp").glob("*.partial")) == []
+    assert driver.run(fields(tmp_path / "results")) == 0
+    assert content(tmp_path / "results") == content(undisturbed)
+
+
+@pytest.fixture
+def disk(need: Callable[[str, bool, str], None], tmp_path: Path) -> Iterator[Path]:
+    """A file system of 100 KB."""
+    mounted = tmp_path / "disk"
+    mounted.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", mounted], capture_output=True, text=True, check=False
+    )
+    need("mount", done.returncode == 0, f"a small disk is mounted as root: {done.stderr.strip()}")
+    yield mounted
+    subprocess.run(["umount", mounted], check=True)
+
+
+def test_a_full_disk_ends_the_run_and_spares_earlier_rows(
+    driver: Any, undisturbed: Path, fields: Fields, content: Content, disk: Path
+) -> None:
+    code = driver.run(fields(disk / "results"))
+
+    assert code == 3
+    assert "No space left on device; 0 MB free" in driver.said
+    rows, _ = content(disk / "results")
+    assert 0 < len(rows) < 12
+    assert set(rows) < set(content(undisturbed)[0])
+    subprocess.run(["mount", "-o", "remount,size=10m", disk], check=True)
+    assert driver.run(fields(disk / "results")) == 0
+    assert content(disk / "results") == content(undisturbed)
+
+
+def test_a_folder_without_permission_is_refused_before_any_training_and_can_be_read(
+    driver: Any, fields: Fields, content: Content
+) -> None:
+    """Permission bits do not bind root, so root becomes somebody else; who that is must not be able to write."""
+    with tempfile.TemporaryDirectory(prefix="synthbench-faults-") as folder:
+        results = Path(folder, "results")
+        assert driver.run(fields(results, seeds=[0])) == 0
+        before = content(results)
+        for path in [Path(folder), results, *results.rglob("*")]:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        fault = f"""
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    open({os.fspath(results / "runs" / "probe")!r}, "w")
+    os._exit(77)
+except PermissionError:
+    pass
+from synthbench.results import Store
+print(len(Store.open(Path({os.fspath(results)!r}), create=False).runs()), "rows can be read")
+"""
+        code = driver.run(fields(results), fault)
+        for path in [results, *results.rglob("*")]:
+            path.chmod(0o755)
+
+        assert code == 3
+        assert "4 rows can be read" in driver.said
+        assert "cannot write to the results store" in driver.said
+        assert "Permission denied; " in driver.said
+        assert "row" not in driver.said.replace("rows can be read", "")
+        assert content(results) == before
+
+
+def command(results: Path, *options: str) -> list[str]:
+    """A run that goes on for hours in two workers."""
+    return [
+        sys.executable, "-m", "synthbench", "run", "--suite", "smoke", "--task", "copy:length=8", "--mech", "linear",
+        "--steps", "1000000", "--seeds", "0-7", "--members", "1", "--device", "cpu", "--results", os.fspath(results),
+        "--executor", "pool", "--workers", "2", *options,
+    ]  # fmt: skip
+
+
+def descendants(process: int) -> set[int]:
+    """The processes below one, its workers and what they began."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True)
+    pairs = (line.split() for line in listed.stdout.splitlines())
+    parents = {int(child): int(parent) for child, parent in pairs}
+    found = {process}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {process}
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False)
+    return state.stdout.strip()[:1] not in ("", "Z")
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 100) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def test_a_second_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    driver = subprocess.Popen(command(results), start_new_session=True, stderr=subprocess.PIPE, text=True)
+    assert driver.stderr is not None
+    try:
+        wait_for(lambda: len(list((results / "logs").glob("*.log"))) == 2, "both workers have a job")
+        workers = descendants(driver.pid)
+        driver.send_signal(signal.SIGINT)
+        said = ""
+        while "Ctrl-C again stops at once" not in said:
+            said += driver.stderr.readline()
+        assert any(map(is_alive, workers))
+        driver.send_signal(signal.SIGINT)
+
+        assert driver.wait(timeout=30) == 130
+        wait_for(lambda: not any(map(is_alive, workers)), "a worker goes on without its driver", seconds=10)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.stderr.close()
+        driver.wait()
+    assert len(Store.open(results, create=False).runs()) == 0

@@ -1,0 +1,246 @@
+"""Whatever happens to the bytes of a store, no row or curve is silently another; and nothing in it is ever run."""
+
+import ast
+import pickle
+import tempfile
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, event, example, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import synthbench
+from synthbench.cli import app
+from synthbench.errors import StoreError
+from synthbench.results import RUNS, Store
+from synthbench.results.schema import row_sha256
+
+MakeRow = Callable[..., dict[str, Any]]
+
+KINDS = ("runs", "curves", "compact/runs", "compact/curves", "verified")
+
+Edit = tuple[str, float, int]
+"""What is done, where (as a fraction of the file) and with which number."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, bytes]:
+    """The files of a store of four rows with curves, half of them compact, one verified; by path in the store."""
+    make_row = request.getfixturevalue("make_row")
+    root = tmp_path_factory.mktemp("whole") / "results"
+    curve = [
+        {"step": step, "split": "train", "metric": "loss", "value": 1 / step, "wall_s": 1.0, "tokens": step}
+        for step in (10, 20, 30)
+    ]
+    store = Store.open(root, create=True)
+    for seed in range(4):
+        store.write(make_row(seed=seed), curve)
+        if seed == 1:
+            store.compact()
+    (first, *_) = store.table().to_pylist()
+    verification = {
+        "run_id": first["run_id"], "row_sha256": first["row_sha256"], "verdict": "bitwise", "verified_by": "somebody",
+        "verified_at": first["finished_at"], "synthbench_version": "1", "device_name": "a processor", "score": 0.5,
+    }  # fmt: skip
+    store.verify([verification])
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def read(files: dict[str, bytes]) -> tuple[list[str], list[str], int]:
+    """Rows, points of curves, and how many files or rows were reported as bad, of a store with these files."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        store = Store.open(Path(folder), create=False)
+        rows = [repr(row) for row in store.table().to_pylist()]
+        points = [repr(point) for point in store.curves().to_dict("records")]
+        return rows, points, len(store.quarantined)
+
+
+def edited(content: bytes, edits: Sequence[Edit], other: bytes) -> bytes:
+    """A file after some accidents."""
+    damaged = bytearray(content)
+    for kind, place, number in edits:
+        offset = int(place * len(damaged))
+        if kind == "flip" and offset < len(damaged):
+            damaged[offset] ^= 1 << number % 8
+        elif kind == "overwrite":
+            damaged[offset : offset + number] = bytes(min(number, len(damaged) - offset))
+        elif kind == "cut":
+            del damaged[offset:]
+        elif kind == "drop":
+            del damaged[offset : offset + number]
+        elif kind == "insert":
+            damaged[offset:offset] = number.to_bytes(2, "big") * number
+        elif kind == "mix":
+            damaged[offset:] = other[offset:]
+    return bytes(damaged)
+
+
+EDITS = st.lists(
+    st.tuples(
+        st.sampled_from(["flip", "flip", "flip", "overwrite", "cut", "drop", "insert", "mix"]),
+        st.floats(0, 1, exclude_max=True),
+        st.integers(1, 300),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(kind=st.sampled_from(KINDS), edits=EDITS)
+@example(kind="runs", edits=[("cut", 0.0, 1)])
+@example(kind="compact/runs", edits=[("mix", 0.0, 1)])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_damaged_file_costs_rows_that_are_counted_and_alters_none(
+    whole: dict[str, bytes], kind: str, edits: list[Edit]
+) -> None:
+    rows, points, _ = read(whole)
+    name, *others = sorted(name for name in whole if name.startswith(kind))
+    damaged = edited(whole[name], edits, whole[others[0] if others else name])
+
+    found, of_curves, num_reported = read({**whole, name: damaged})
+
+    # Who verified a row stands beside it, and is lost with the file that says so.
+    unverified = {row.replace("'somebody (bitwise, synthbench 1, 2026-01-01)'", "None") for row in rows}
+    assert set(found) <= set(rows) | unverified
+    assert set(of_curves) <= set(points)
+    is_intact = (found, of_curves) == (rows, points)
+    assert is_intact or num_reported
+    event(f"{kind}: {'intact' if is_intact else 'noticed'}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flipped_bit_is_noticed_wherever_it_can_matter(whole: dict[str, bytes], kind: str) -> None:
+    """The property above would hold for a reader that sees nothing; of one that checks, most flips are seen."""
+    name = min(name for name in whole if name.startswith(kind))
+    rng = np.random.default_rng(0)
+    noticed = 0
+    for offset in rng.choice(len(whole[name]), size=40, replace=False):
+        flipped = bytearray(whole[name])
+        flipped[offset] ^= 1 << int(rng.integers(8))
+        noticed += read({**whole, name: bytes(flipped)})[2] > 0
+
+    assert noticed >= 10
+
+
+@pytest.mark.parametrize("command", ["report", "export", "compare softmax linear"])
+def test_a_store_of_a_newer_version_ends_a_command_with_exit_code_3(
+    tmp_path: Path, make_row: MakeRow, command: str
+) -> None:
+    row = make_row() | {"schema_version": 99}
+    Store.open(tmp_path, create=True)
+    schema = RUNS.append(pa.field("invented_later", pa.string()))
+    with pq.ParquetWriter(tmp_path / "runs" / f"run-{row['run_id']}.parquet", schema) as writer:
+        writer.write_table(pa.Table.from_pylist([row | {"row_sha256": row_sha256(row)}], schema=schema))
+        writer.add_key_value_metadata({"synthbench.schema_version": "99"})
+
+    problem = CliRunner().invoke(app, [*command.split(), "--results", str(tmp_path)]).exception
+
+    assert isinstance(problem, StoreError)
+    assert problem.exit_code == 3
+    assert "written by a newer synthbench" in str(problem)
+
+
+def test_a_clock_that_is_set_back_makes_one_row_and_no_negative_time(
+    driver: Any,
+    undisturbed: Path,
+    fields: Callable[..., dict[str, Any]],
+    content: Callable[[Path], Any],
+    tmp_path: Path,
+) -> None:
+    """Every look at the wall clock is an hour before the last one."""
+    fault = """
+import datetime as genuine, time, synthbench.runner.worker, synthbench.runner.rows
+class Clock(genuine.datetime):
+    hours = 0
+    @classmethod
+    def now(cls, zone=None):
+        Clock.hours += 1
+        return genuine.datetime.now(zone) - genuine.timedelta(hours=Clock.hours)
+synthbench.runner.worker.datetime = synthbench.runner.rows.datetime = Clock
+time.time = lambda: Clock.now(genuine.UTC).timestamp()
+"""
+    assert driver.run(fields(tmp_path), fault) == 0
+
+    rows = Store.open(tmp_path, create=False).runs()
+    assert (rows["finished_at"] < rows["started_at"]).all(), "the fault was there"
+    assert rows["wall_s"].between(0, 100).all()
+    assert (rows[["queue_s", "train_s", "eval_s", "data_s"]] >= 0).all(axis=None)
+    assert content(tmp_path) == content(undisturbed)
+
+
+def test_of_rows_that_are_there_three_times_one_is_left(tmp_path: Path, make_row: MakeRow) -> None:
+    first = make_row()
+    later = make_row(finished_at=first["finished_at"] + timedelta(hours=1), eval_loss=0.25)
+    store = Store.open(tmp_path, create=True)
+    for row in (later, first, first):  # in a small file each, and in compact ones that a reader sees beside them
+        store.write(row, [])
+        kept = (tmp_path / "runs" / f"run-{row['run_id']}.parquet").read_bytes()
+        store.compact()
+        (tmp_path / "runs" / f"run-{row['run_id']}.parquet").write_bytes(kept)
+
+    assert Store.open(tmp_path, create=False).runs()["eval_loss"].tolist() == [0.25]
+
+
+class Bomb:
+    """What would be called if anything unpickled it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pytest.fail, ("a store was unpickled",)
+
+
+def test_what_a_store_carries_is_never_unpickled(tmp_path: Path, make_row: MakeRow) -> None:
+    """Arrow knows a type that is unpickled when its schema is read; here a column of a row claims to be one."""
+    row = make_row()
+    Store.open(tmp_path, create=True)
+    bomb = {b"ARROW:extension:name": b"arrow.py_extension_type", b"ARROW:extension:metadata": pickle.dumps(Bomb())}
+    place = RUNS.get_field_index("os")
+    schema = RUNS.set(place, pa.field("os", pa.string(), metadata=bomb)).with_metadata(
+        {b"pandas": pickle.dumps(Bomb())}
+    )
+    with pq.ParquetWriter(tmp_path / "runs" / f"run-{row['run_id']}.parquet", schema) as writer:
+        writer.write_table(pa.Table.from_pylist([row], schema=RUNS).cast(schema))
+        writer.add_key_value_metadata({"synthbench.schema_version": "1"})
+    (tmp_path / "runs" / "run-0123456789abcdef.parquet").write_bytes(pickle.dumps(Bomb()))
+
+    store = Store.open(tmp_path, create=False)
+
+    assert len(store.runs()) <= 1
+    assert "runs/run-0123456789abcdef.parquet" in {report.file for report in store.quarantined}
+
+
+UNPICKLING = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+LOADING = {("torch", "load"), ("numpy", "load"), ("np", "load"), ("pd", "read_pickle"), ("yaml", "load")}
+EVALUATING = {"eval", "exec"}
+
+
+def suspicious(node: ast.AST) -> bool:
+    """Whether a node of a syntax tree imports what unpickles, or calls what evaluates or may unpickle."""
+    if isinstance(node, ast.Import):
+        return any(alias.name.partition(".")[0] in UNPICKLING for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").partition(".")[0] in UNPICKLING
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id in EVALUATING
+    return isinstance(node, ast.Attribute) and (getattr(node.value, "id", None), node.attr) in LOADING
+
+
+def test_no_module_unpickles_or_evaluates_but_the_one_that_runs_plugins() -> None:
+    """Worker processes talk in pickles with their driver; the libraries that start them do that."""
+    package = Path(synthbench.__file__).parent
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in package.rglob("*.py")}
+    found = {
+        path.relative_to(package).as_posix() for path, tree in trees.items() if any(map(suspicious, ast.walk(tree)))
+    }
+
+    assert found == {"plugins.py"}

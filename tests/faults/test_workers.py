@@ -1,0 +1,245 @@
+"""A worker that dies, hangs, runs out of memory or meddles costs its own job at most."""
+
+import contextlib
+import itertools
+import math
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from synthbench.results import Store
+from synthbench.runner.executors import Inline, Pool, base, pool
+from synthbench.runner.run import Request, plan_request
+from synthbench.runner.worker import Circumstances
+
+MakeRequest = Callable[..., Request]
+Content = Callable[[Path], tuple[list[str], list[str]]]
+
+
+def sweep(request: Request, *, workers: int, timeout_s: float | None = None, is_reversed: bool = False) -> pd.DataFrame:
+    """Run the jobs of a request as they are, in workers or (0) here; the rows by mechanism and seed."""
+    plan = plan_request(request, torch.device("cpu"))
+    Store.open(request.results, create=True)
+    executor = Pool(workers, timeout_s) if workers else Inline()
+    circumstances = Circumstances(request.results, "cpu", executor.name, time.time(), request.plugins)
+    jobs = plan.jobs[::-1] if is_reversed else plan.jobs
+    for _ in executor.run(jobs, circumstances, threading.Event()):
+        pass
+    return Store.open(request.results, create=False).runs().set_index(["mech", "seed"])
+
+
+def kill_workers(moments: list[float], rng: np.random.Generator, killed: list[int], is_over: threading.Event) -> None:
+    """After each of some pauses, kill one of the workers that there are."""
+    for pause in moments:
+        if is_over.wait(pause):
+            return
+        workers = [child for child in multiprocessing.active_children() if child.name == "pebble_pool_worker"]
+        if workers:
+            victim = workers[rng.integers(len(workers))]
+            victim.kill()
+            killed.append(victim.pid or 0)
+
+
+@pytest.mark.parametrize("seed", [0])
+@pytest.mark.usefixtures("_quick_workers")
+def test_workers_killed_at_random_leave_what_undisturbed_ones_do(
+    request_of: MakeRequest, content: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    changes: dict[str, Any] = {"seeds": tuple(range(8)), "steps": 60, "limit": 32, "plugins": ()}
+    began = time.monotonic()
+    sweep(request_of("linear", "softmax", results=tmp_path / "undisturbed", **changes), workers=2)
+    whole = time.monotonic() - began
+    monkeypatch.setattr(base, "MAX_ATTEMPTS", 99)  # chance may choose one job again and again
+    rng, is_over = np.random.default_rng(seed), threading.Event()
+    killed: list[int] = []
+    moments = [rng.uniform(0, 2 * whole / 10) for _ in range(10)]
+    killer = threading.Thread(target=kill_workers, args=(moments, rng, killed, is_over))
+
+    killer.start()
+    rows = sweep(request_of("linear", "softmax", **changes), workers=2)
+    is_over.set()
+    killer.join()
+
+    story = f"seed {seed}, after {moments} s, {len(killed)} killed"
+    assert len(killed) >= 5, story
+    assert (rows.attempt > 1).any(), story
+    assert content(tmp_path / "results") == content(tmp_path / "undisturbed"), story
+
+
+@pytest.mark.usefixtures("_quick_workers")
+def test_a_worker_that_is_killed_while_it_trains_costs_no_row(request_of: MakeRequest, toys: Path) -> None:
+    request = request_of("waits-once", "softmax")
+    marker = toys.with_name("waiting")
+
+    def kill() -> None:
+        while not marker.exists():
+            time.sleep(0.02)
+        os.kill(int(marker.read_text()), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    rows = sweep(request, workers=2)
+    killer.join()
+
+    assert set(rows.status) == {"ok"}
+    assert sorted(rows.attempt["waits-once"]) == [1, 2]
+    assert set(rows.attempt["softmax"]) == {1}
+
+
+@pytest.mark.usefixtures("_quick_workers")
+def test_workers_that_die_before_they_have_a_job_are_replaced(
+    request_of: MakeRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is killed while it starts has no job that could be lost with it, and yet the sweep must go on."""
+    launched: list[int] = []
+    genuine = multiprocessing.process.BaseProcess.start
+
+    def start(process: multiprocessing.process.BaseProcess) -> None:
+        genuine(process)
+        if process.name == "pebble_pool_worker":
+            launched.append(process.pid or 0)
+            if len(launched) <= 2:
+                process.kill()
+
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", start)
+    rows = sweep(request_of("softmax", results=tmp_path / "results"), workers=2)
+
+    assert len(launched) >= 4
+    assert list(rows.status) == ["ok", "ok"]
+
+
+@pytest.mark.usefixtures("_quick_workers")
+def test_a_mechanism_that_hangs_in_c_and_ignores_requests_to_end_is_killed(request_of: MakeRequest) -> None:
+    rows = sweep(request_of("holds-the-lock", "softmax", seeds=(0,)), workers=2, timeout_s=15.0)
+
+    assert dict(rows.status.droplevel("seed")) == {"holds-the-lock": "timeout", "softmax": "ok"}
+
+
+def test_a_loss_that_is_no_number_ends_its_run_and_keeps_the_curve(request_of: MakeRequest) -> None:
+    rows = sweep(request_of("turns-to-nothing", "softmax", steps=80, seeds=(0,)), workers=0).droplevel("seed")
+
+    lost: Any = rows.loc["turns-to-nothing"]
+    assert (lost.status, lost.steps, lost.steps_planned) == ("diverged", 40, 80)
+    assert math.isnan(lost.score)
+    assert math.isnan(lost.skill)
+    assert rows.status["softmax"] == "ok"
+    curve = Store.open(request_of("softmax").results, create=False).curves([lost.run_id])
+    assert set(curve.step) == {20, 40}
+    assert curve.value[curve.step == 20].notna().all()
+
+
+@pytest.fixture
+def notes(toys: Path) -> Callable[[str], list[list[str]]]:
+    """Lines that a mechanism left, split into words."""
+
+    def read(name: str) -> list[list[str]]:
+        return [line.split() for line in toys.with_name(name).read_text().splitlines()]
+
+    return read
+
+
+@pytest.mark.usefixtures("_quick_workers")
+def test_memory_that_runs_out_halves_the_members_then_is_a_row_and_renews_the_process(
+    request_of: MakeRequest, notes: Callable[[str], list[list[str]]]
+) -> None:
+    """The allocation is a real one that fails, as it does on a CPU."""
+    request = request_of("fits-alone", "asks-for-too-much", "fits-always", seeds=(0, 1, 2, 3), group_size=4)
+    rows = sweep(request, workers=1)
+
+    assert set(rows.status["fits-alone"]) == {"ok"}
+    assert set(rows.ensemble_size["fits-alone"]) == {1}
+    assert set(rows.status["asks-for-too-much"]) == {"oom"}
+    assert rows.error_message["asks-for-too-much"].str.contains("can't allocate memory").all()
+    assert rows.score["asks-for-too-much"].isna().all()
+    assert set(rows.ensemble_size["fits-always"]) == {4}
+    processes = [{process for process, _ in notes(name)} for name in ("asks-for-too-much", "fits-always")]
+    assert list(map(len, processes)) == [1, 1]
+    assert processes[0] != processes[1]
+    members = [int(number) for _, number in notes("asks-for-too-much")]
+    assert members[0] == 4
+    assert members[-1] == 1
+
+
+def check_memory_kill(rows: pd.DataFrame, tries: list[list[str]]) -> None:
+    """Two tries and no third, nothing else ran during the second, and a row says why; the others are there."""
+    rows = rows.droplevel("seed")
+    killed, others = rows.loc["fills-memory"], rows.drop("fills-memory")
+    assert (killed.status, killed.attempt, len(tries)) == ("oom", 2, 2)
+    assert "memory" in killed.error_message
+    assert set(others.status) == {"ok"}
+    second = pd.Timestamp(float(tries[1][0]), unit="s", tz="UTC")
+    assert not ((others.started_at < killed.finished_at) & (others.finished_at > second)).any()
+
+
+@pytest.mark.usefixtures("_quick_workers")
+def test_a_worker_killed_for_its_memory_is_tried_once_more_alone_and_is_then_a_row(
+    request_of: MakeRequest, notes: Callable[[str], list[list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kill is real; that it was for memory is what the kernel would count."""
+    counts = itertools.count()
+    monkeypatch.setattr(pool, "num_memory_kills", lambda: next(counts))
+    rows = sweep(request_of("fills-memory", "softmax", "linear", "slay", "sound", seeds=(0,), steps=30), workers=2)
+
+    check_memory_kill(rows, notes("tries"))
+
+
+@pytest.fixture
+def limited(need: Callable[[str, bool, str], None]) -> Iterator[Path]:
+    """The list of processes whose memory the kernel limits to half a gigabyte: a control group."""
+    groups = Path("/sys/fs/cgroup")
+    version_1, name = groups / "memory", f"synthbench-{os.getpid()}"
+    group = (version_1 if version_1.is_dir() else groups) / name
+    limit = group / ("memory.limit_in_bytes" if version_1.is_dir() else "memory.max")
+    try:
+        group.mkdir()
+        limit.write_text(str(2**29))
+        problem = None
+    except OSError as refusal:
+        problem = refusal
+    need("cgroup", problem is None, f"a control group of memory is made as root: {problem}")
+    yield group / "cgroup.procs"
+    deadline = time.monotonic() + 20
+    while group.exists() and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):  # a process that was killed is in it for a moment
+            group.rmdir()
+        time.sleep(0.1)
+
+
+@pytest.mark.usefixtures("_quick_workers")
+def test_a_worker_that_the_kernel_kills_for_its_memory_is_a_row_and_costs_no_other(
+    request_of: MakeRequest, notes: Callable[[str], list[list[str]]], limited: Path, toys: Path
+) -> None:
+    toys.with_name("group").write_text(os.fspath(limited))
+    rows = sweep(request_of("fills-memory", "softmax", "linear", "slay", "sound", seeds=(0,), steps=30), workers=2)
+
+    check_memory_kill(rows, notes("tries"))
+
+
+@pytest.mark.parametrize("mechanism", ["rummages", "writes-into-its-input"])
+@pytest.mark.usefixtures("_quick_workers")
+def test_a_mechanism_that_writes_where_it_should_not_spoils_only_its_own_rows(
+    request_of: MakeRequest, content: Content, tmp_path: Path, mechanism: str
+) -> None:
+    """It runs before the others, in the same process."""
+    changes: dict[str, Any] = {"steps": 30, "limit": 32}
+    sweep(request_of("softmax", "linear", results=tmp_path / "alone", **changes), workers=1)
+    rows = sweep(request_of(mechanism, "softmax", "linear", **changes), workers=1, is_reversed=True)
+
+    if mechanism == "rummages":
+        (log, *_) = (tmp_path / "results" / "logs").glob("*.log")
+        assert max(int(line.split()[1]) for line in log.read_text().splitlines()) > 1, "it did find some"
+    assert rows.started_at[mechanism].max() < rows.started_at.drop(mechanism).min()
+    of_others = [
+        row for row in content(tmp_path / "results")[0] if any(name in row for name in rows.run_id.drop(mechanism))
+    ]
+    assert of_others == content(tmp_path / "alone")[0]
