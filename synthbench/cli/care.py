@@ -1,13 +1,26 @@
 """``synthbench doctor`` and ``synthbench store``: is everything in order."""
 
+import dataclasses
+import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from synthbench.cli.options import AsJson, Plugins, Results, load_what_loads
+from synthbench.cli.options import AsJson, MechanismTerms, Plugins, Results, TaskTerms, load_what_loads, parse_seeds
 from synthbench.cli.output import print_facts
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from synthbench.results import Store
+
 store_app = typer.Typer(help="Care for a results store.", no_args_is_help=True)
+
+OnlySuite = Annotated[str | None, typer.Option("--suite", help="Only rows of this suite.")]
+OnlyVersion = Annotated[str | None, typer.Option("--suite-version", help="Only rows of this version of it.")]
+OnlySeeds = Annotated[str | None, typer.Option("--seeds", help="Only these root seeds: 42-44, or 0,3,7.")]
+OnlyStatus = Annotated[str | None, typer.Option("--status", help="Only rows that ended so: ok, diverged, oom, ...")]
 
 
 def doctor(results: Results = Path("results"), plugin: Plugins = None, as_json: AsJson = False) -> None:
@@ -20,9 +33,206 @@ def doctor(results: Results = Path("results"), plugin: Plugins = None, as_json: 
         raise typer.Exit(1)
 
 
+@store_app.command("ls")
+def list_store(
+    suite: OnlySuite = None,
+    suite_version: OnlyVersion = None,
+    task: TaskTerms = None,
+    mech: MechanismTerms = None,
+    seeds: OnlySeeds = None,
+    status: OnlyStatus = None,
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Say what a store holds: rows by suite, task, mechanism, device and writer, with versions; files and bytes."""
+    from synthbench.results import Store
+    from synthbench.results.care import contents
+
+    store = Store.open(results, create=False)
+    held = contents(store, _chosen(store, suite, suite_version, task, mech, seeds, status))
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(held), indent=1))
+        return
+    print_facts(
+        [dataclasses.asdict(group) for group in held.groups],
+        ["of", "name", "version", "rows", "statuses"],
+        as_json=False,
+    )
+    typer.echo()
+    print_facts([dataclasses.asdict(place) for place in held.places], ["place", "files", "bytes"], as_json=False)
+    _name(store)
+
+
 @store_app.command("compact")
 def compact_store(results: Results = Path("results")) -> None:
     """Merge the rows and curves of a store, one file each, into one file of each."""
     from synthbench.results import Store
 
     typer.echo(f"{Store.open(results, create=True).compact()} files merged", err=True)
+
+
+@store_app.command("merge")
+def merge_stores(
+    others: Annotated[list[Path], typer.Argument(help="Folders of stores, .parquet files of rows or .tar.gz bundles.")],
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Take the rows and curves of other stores in; exit 1 if a run ended differently there or something was left out.
+
+    The same run with the same content counts once. Where contents differ ours stays and theirs is listed.
+    """
+    from synthbench.results import Store
+    from synthbench.results.merge import merge
+
+    store = Store.open(results, create=True)
+    merged = [merge(store, other) for other in others]
+    conflicts = [conflict for one in merged for conflict in one.conflicts]
+    facts = [conflict.as_facts() for conflict in conflicts]
+    if as_json:
+        counts = [
+            {"source": one.source, "new": one.num_new, "known": one.num_known, "left_out": one.left_out}
+            for one in merged
+        ]
+        typer.echo(json.dumps({"stores": counts, "conflicts": facts}, indent=1))
+    elif facts:
+        columns = [
+            "run_id",
+            "task",
+            "mech",
+            "seed",
+            "our_status",
+            "their_status",
+            "our_score",
+            "their_score",
+            "theirs_in",
+        ]
+        print_facts(facts, columns, as_json=False)
+    for one in merged:
+        for what, why in one.left_out.items():
+            typer.echo(f"left out: {one.source}: {what}: {why}", err=True)
+        typer.echo(
+            f"{one.source}: {one.num_new} new rows, {one.num_known} already here, "
+            f"{len(one.conflicts)} kept as they are here, {len(one.left_out)} left out",
+            err=True,
+        )
+    if any(conflict.is_outcome for conflict in conflicts) or any(one.left_out for one in merged):
+        raise typer.Exit(1)
+
+
+@store_app.command("export")
+def export_store(
+    suite: OnlySuite = None,
+    suite_version: OnlyVersion = None,
+    task: TaskTerms = None,
+    mech: MechanismTerms = None,
+    seeds: OnlySeeds = None,
+    status: OnlyStatus = None,
+    format_: Annotated[
+        str | None, typer.Option("--format", help="csv, json or parquet; the ending of --out if left out, else csv.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write; stdout if left out.")] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Write rows as they are, every column, one line a run. Tables of means are made by synthbench export."""
+    from synthbench.errors import UnknownName, UsageError
+    from synthbench.reports.dump import DUMPS
+    from synthbench.results import Store
+
+    kind = format_ or (out.suffix.removeprefix(".") if out is not None else "csv")
+    if kind not in DUMPS:
+        raise UnknownName("format of rows", kind, DUMPS)
+    if out is None and kind == "parquet":
+        raise UsageError("Parquet is no text; name a file with --out")
+    store = Store.open(results, create=False)
+    content = DUMPS[kind](_chosen(store, suite, suite_version, task, mech, seeds, status))
+    _name(store)
+    if out is None:
+        typer.echo(content, nl=False)
+        return
+    try:
+        out.write_bytes(content if isinstance(content, bytes) else content.encode())
+    except OSError as problem:
+        raise UsageError(f"{out} cannot be written: {problem.strerror}") from None
+
+
+@store_app.command("gc")
+def collect_garbage(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing; say what would be.")] = False,
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Delete what killed writers left, files whose rows were all replaced, and curves without a row.
+
+    No row that counts is deleted, and nothing that a writer may still be at.
+    """
+    from synthbench.results import Store
+    from synthbench.results.care import collect
+
+    store = Store.open(results, create=not dry_run)
+    leftovers = collect(store, is_dry=dry_run)
+    facts = [dataclasses.asdict(leftover) for leftover in leftovers]
+    print_facts(facts, ["file", "bytes", "why"], as_json=as_json)
+    _name(store)
+    typer.echo(f"{len(facts)} files {'would be ' if dry_run else ''}deleted", err=True)
+
+
+@store_app.command("doctor")
+def store_doctor(
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Move what is damaged to quarantine/, so that the same run makes it again."),
+    ] = False,
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Read every file of a store and check every row and curve; exit 1 if something is broken and was not repaired."""
+    from synthbench.results import Store
+    from synthbench.results.care import examine
+
+    broken = examine(Store.open(results, create=repair), is_repairing=repair)
+    print_facts([dataclasses.asdict(one) for one in broken], ["what", "why", "is_repaired"], as_json=as_json)
+    typer.echo(
+        f"{len(broken)} things are broken" + (", and were moved to quarantine" if repair and broken else ""), err=True
+    )
+    if any(not one.is_repaired for one in broken):
+        raise typer.Exit(1)
+
+
+def _chosen(
+    store: "Store",
+    suite: str | None,
+    suite_version: str | None,
+    task: list[str] | None,
+    mech: list[str] | None,
+    seeds: str | None,
+    status: str | None,
+) -> "pa.Table":
+    """The rows of a store that the options choose.
+
+    Raises:
+        UnknownName: If no row has what an option names.
+    """
+    from synthbench.cli.rows import selected
+    from synthbench.errors import UnknownName
+    from synthbench.reports.selection import having
+    from synthbench.results.schema import to_frame
+
+    rows = store.table()
+    frame = to_frame(rows)
+    for column, value in (("suite", suite), ("suite_version", suite_version), ("status", status)):
+        if value is not None:
+            if value not in set(frame[column]):
+                raise UnknownName(f"{column.replace('_', ' ')} of a row", value, set(frame[column]))
+            frame = frame[frame[column] == value]
+    if task:
+        frame = having(frame, "task", selected(frame, "task", task))
+    if mech:
+        frame = having(frame, "mech", selected(frame, "mechanism", mech))
+    if seeds is not None:
+        frame = frame[frame["seed"].isin(parse_seeds(seeds))]
+    return rows.take(frame.index.to_numpy())
+
+
+def _name(store: "Store") -> None:
+    for file in store.quarantined:
+        typer.echo(f"left out: {file.file}: {file.reason}", err=True)

@@ -34,7 +34,7 @@ def read_rows(results: Path) -> "pd.DataFrame":
 def read_rows_and_curves(results: Path) -> "tuple[pd.DataFrame, pd.DataFrame]":
     """The same with all learning curves."""
     store = _opened(results)
-    rows, curves = store.runs(), store.curves()
+    rows, curves = store.read()
     _name_what_is_left_out(store)
     return rows, curves
 

@@ -1,0 +1,138 @@
+"""``synthbench store``: what a user sees of the care of a store, and the exit codes."""
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from synthbench.cli import app
+from synthbench.errors import SynthbenchError
+from synthbench.results import Store
+from synthbench.results.bundle import opened
+
+STORES = Path(__file__).parent / "golden" / "stores"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    shutil.copytree(STORES / "1-2fdfcd0", tmp_path / "results")
+    return tmp_path / "results"
+
+
+def store(*arguments: str, results: Path) -> Result:
+    return CliRunner().invoke(app, ["store", *arguments, "--results", str(results)])
+
+
+def test_ls_says_what_a_store_holds(results: Path) -> None:
+    text = store("ls", results=results)
+    facts = json.loads(store("ls", "--json", results=results).stdout)
+
+    assert text.exit_code == 0
+    assert "smoke" in text.stdout
+    assert facts["num_rows"] == 3
+    assert {(group["of"], group["name"]): group["statuses"] for group in facts["groups"]}["task", "copy"] == {
+        "ok": 2,
+        "error": 1,
+    }
+    assert {place["place"]: place["files"] for place in facts["places"]}["compact"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        (["--seeds", "1-2"], 2),
+        (["--status", "ok"], 2),
+        (["--task", "copy", "--suite", "smoke"], 3),
+        (["--mech", "all"], 3),
+    ],
+)
+def test_options_choose_rows(results: Path, options: list[str], count: int) -> None:
+    listed = json.loads(store("ls", "--json", *options, results=results).stdout)
+    exported = list(csv.DictReader(io.StringIO(store("export", *options, results=results).stdout)))
+
+    assert listed["num_rows"] == len(exported) == count
+
+
+@pytest.mark.parametrize("options", [["--suite", "smok"], ["--status", "fine"], ["--task", "cop"]])
+def test_an_option_that_chooses_nothing_is_named(results: Path, options: list[str]) -> None:
+    for command in ("ls", "export"):
+        done = store(command, *options, results=results)
+        assert isinstance(done.exception, SynthbenchError)
+        assert done.exception.exit_code == 2
+        assert repr(options[1]) in str(done.exception)
+
+
+def test_exports_say_the_same_in_each_format(results: Path, tmp_path: Path) -> None:
+    rows = Store.open(results, create=False).table()
+    lines = list(csv.DictReader(io.StringIO(store("export", results=results).stdout)))
+    objects = json.loads(store("export", "--format", "json", results=results).stdout)
+    assert store("export", "--out", str(tmp_path / "rows.parquet"), results=results).exit_code == 0
+
+    assert [line["row_sha256"] for line in lines] == rows["row_sha256"].to_pylist()
+    assert [entry["score"] for entry in objects] == rows["score"].to_pylist()
+    assert lines[1]["error_message"] == "é | <b> =1+1"
+    with opened(tmp_path / "rows.parquet") as (read, _):
+        assert read.table()["row_sha256"].equals(rows["row_sha256"])
+
+
+def test_an_export_needs_a_format_that_exists_and_a_file_for_parquet(results: Path, tmp_path: Path) -> None:
+    for options in (["--format", "pickle"], ["--format", "parquet"], ["--out", str(tmp_path / "rows.xlsx")]):
+        done = store("export", *options, results=results)
+        assert isinstance(done.exception, SynthbenchError)
+        assert done.exception.exit_code == 2
+
+
+def test_merge_takes_rows_in_and_tells_of_conflicts(results: Path, tmp_path: Path) -> None:
+    ours = tmp_path / "ours"
+
+    first = store("merge", str(results), results=ours)
+    again = store("merge", str(STORES / "1-743f58e"), "--json", results=ours)
+
+    assert first.exit_code == 0
+    assert "3 new rows" in first.stderr
+    facts = json.loads(again.stdout)
+    # The same runs as another commit wrote them: known where the row is the same, else a conflict of no outcome.
+    (counts,) = facts["stores"]
+    assert counts["new"] == 0
+    assert counts["known"] + len(facts["conflicts"]) == 3
+    assert again.exit_code == 0
+
+
+def test_merge_of_a_damaged_store_says_what_was_left_out_and_fails(results: Path, tmp_path: Path) -> None:
+    (path,) = (results / "runs").iterdir()
+    path.write_bytes(b"garbage")
+
+    done = store("merge", str(results), results=tmp_path / "ours")
+
+    assert done.exit_code == 1
+    assert path.name in done.stderr
+    assert "2 new rows" in done.stderr
+
+
+def test_doctor_fails_until_the_store_is_repaired(results: Path) -> None:
+    assert store("doctor", results=results).exit_code == 0
+    (path,) = (results / "runs").iterdir()
+    path.write_bytes(b"garbage")
+
+    assert store("doctor", results=results).exit_code == 1
+    assert store("doctor", "--repair", results=results).exit_code == 0
+    assert store("doctor", results=results).exit_code == 0
+    assert len(list((results / "quarantine").iterdir())) == 1
+
+
+def test_gc_deletes_only_without_dry_run(results: Path, tmp_path: Path) -> None:
+    (path,) = (results / "runs").iterdir()
+    kept = tmp_path / path.name
+    shutil.copy(path, kept)
+    store("compact", results=results)
+    shutil.copy(kept, path)
+
+    assert json.loads(store("gc", "--dry-run", "--json", results=results).stdout)[0]["file"] == f"runs/{path.name}"
+    assert path.exists()
+    assert store("gc", results=results).exit_code == 0
+    assert not path.exists()
+    assert len(Store.open(results, create=False).runs()) == 3
