@@ -144,10 +144,9 @@ def status(
 
 
 def _print_plan(request: Any, *, as_json: bool) -> None:
-    from synthbench.runner.environment import resolve_device
-    from synthbench.runner.run import plan_request
+    from synthbench.runner.run import device_of, plan_request
 
-    plan = plan_request(request, resolve_device(request.device))
+    plan = plan_request(request, device_of(request))
     facts = [
         {
             "run_id": job.cell.run_id(member),

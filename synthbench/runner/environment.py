@@ -64,7 +64,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
     """The device and its numeric settings, by column of a row."""
     return {
         "device_type": device.type,
-        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name(),
+        "device_name": _gpu_name(device) if device.type == "cuda" else _cpu_name(),
         "num_threads": torch.get_num_threads(),
         "n_visible_devices": torch.cuda.device_count() if device.type == "cuda" else 0,
         "tf32": device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32,
@@ -80,6 +80,9 @@ def peak_memory_bytes(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def _gpu_name(device: torch.device) -> str:
+    # The driver of a cluster, which writes the rows of workers that are gone, may have no GPU itself.
+    return torch.cuda.get_device_name(device) if torch.cuda.is_available() else "unknown"
 
 
 def num_memory_kills() -> int:

@@ -124,6 +124,17 @@ class RunReport:
         return not self.failed and not self.is_interrupted
 
 
+def device_of(request: Request) -> torch.device:
+    """The device that a request names; that of a cluster need not be on this machine.
+
+    Raises:
+        UsageError: If there is no such device.
+    """
+    if request.executor in BEYOND and request.device == "cuda":
+        return torch.device("cuda")
+    return resolve_device(request.device)
+
+
 def plan_request(request: Request, device: torch.device) -> Plan:
     """What a request plans and what of it is missing; reads the store, writes nothing.
 
@@ -303,7 +314,7 @@ def run(
     """
     began = time.monotonic()
     stop = stop or threading.Event()
-    device = resolve_device(request.device)
+    device = device_of(request)
     if request.deterministic:
         reserve_workspace(device)
     request = replace(request, plugins=[plugins.resolved(plugin) for plugin in request.plugins])
@@ -359,19 +370,7 @@ def make_executor(
     Raises:
         UsageError: If the name or a number is not allowed.
     """
-    if request.executor not in EXECUTORS:
-        raise UsageError(f"executor is {request.executor!r}; allowed: {', '.join(EXECUTORS)}")
-    if request.workers is not None and request.workers < 1:
-        raise UsageError(f"workers is {request.workers}; allowed: 1 and more")
-    if request.timeout_s is not None and not request.timeout_s > 0:
-        raise UsageError(f"timeout is {request.timeout_s}; allowed: more than 0 seconds")
-    if request.address is not None and request.executor not in BEYOND:
-        raise UsageError(f"address is {request.address!r}; allowed with the executors {' and '.join(BEYOND)} only")
-    if request.per_gpu is not None and (device.type != "cuda" or request.executor in ("inline", "slurm")):
-        where = f"device {device.type} and executor {request.executor}"
-        raise UsageError(f"processes per GPU are {request.per_gpu} with {where}; allowed: on GPUs, with pool or ray")
-    if request.per_gpu is not None and request.per_gpu < 1:
-        raise UsageError(f"processes per GPU are {request.per_gpu}; allowed: 1 and more")
+    _check_choice(request, device)
     slots = _slots(request, device)
     needs_pool = any(wish is not None for wish in (request.workers, request.timeout_s, request.per_gpu))
     if is_in_session and (needs_pool or request.executor in ("pool", *BEYOND)):
@@ -387,6 +386,27 @@ def make_executor(
     if request.executor in BEYOND:
         return _beyond_this_machine(request)
     return Pool(len(slots) or request.workers or usable_cores(), request.timeout_s, slots=slots)
+
+
+def _check_choice(request: Request, device: torch.device) -> None:
+    """Refuse an executor that does not exist, and numbers and addresses that it has no use for.
+
+    Raises:
+        UsageError: If something is not allowed.
+    """
+    if request.executor not in EXECUTORS:
+        raise UsageError(f"executor is {request.executor!r}; allowed: {', '.join(EXECUTORS)}")
+    if request.workers is not None and request.workers < 1:
+        raise UsageError(f"workers is {request.workers}; allowed: 1 and more")
+    if request.timeout_s is not None and not request.timeout_s > 0:
+        raise UsageError(f"timeout is {request.timeout_s}; allowed: more than 0 seconds")
+    if request.address is not None and request.executor not in BEYOND:
+        raise UsageError(f"address is {request.address!r}; allowed with the executors {' and '.join(BEYOND)} only")
+    if request.per_gpu is not None and (device.type != "cuda" or request.executor in ("inline", "slurm")):
+        where = f"device {device.type} and executor {request.executor}"
+        raise UsageError(f"processes per GPU are {request.per_gpu} with {where}; allowed: on GPUs, with pool or ray")
+    if request.per_gpu is not None and request.per_gpu < 1:
+        raise UsageError(f"processes per GPU are {request.per_gpu}; allowed: 1 and more")
 
 
 def _slots(request: Request, device: torch.device) -> list[Slot]:

@@ -19,7 +19,8 @@ import ray
 import torch
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
-from synthbench.errors import StoreError, SynthbenchError, UsageError
+from synthbench import plugins
+from synthbench.errors import ContractError, StoreError, SynthbenchError, UsageError
 from synthbench.results import Store
 from synthbench.runner.determinism import WORKSPACE
 from synthbench.runner.executors.base import (
@@ -32,6 +33,7 @@ from synthbench.runner.executors.base import (
     log_of_job,
     work,
 )
+from synthbench.runner.plan import Job
 from synthbench.runner.worker import Circumstances, Crowded, Outcome
 
 OBJECT_STORE_BYTES = 80 * 2**20
@@ -141,9 +143,10 @@ class Ray(Crew[Task]):
 class _Tasks(Workers[Task]):
     def __init__(self, executor: Ray, circumstances: Circumstances) -> None:
         self._executor, self._circumstances = executor, circumstances
+        self._gpu_fraction = 1.0 if circumstances.is_alone else executor.gpu_fraction
         needs: dict[str, float] = {"num_cpus": 1}
         if circumstances.device == "cuda":
-            needs["num_gpus"] = executor.gpu_fraction
+            needs["num_gpus"] = self._gpu_fraction
         self._needs = needs
         ours = {name: value for name, value in os.environ.items() if name.startswith(("SYNTHBENCH_", WORKSPACE))}
         self._work = ray.remote(_work).options(
@@ -162,7 +165,7 @@ class _Tasks(Workers[Task]):
 
     def begin(self, attempt: Try) -> Task:
         log = log_of_job(attempt.job, self._circumstances)
-        return Task(self._work.remote(attempt, self._circumstances, log, self._executor.gpu_fraction))
+        return Task(self._work.remote(attempt, self._circumstances, log, self._gpu_fraction))
 
     def withdraw(self, handle: Task) -> bool:
         if handle.begun_at is not None:
@@ -229,15 +232,25 @@ def _work(
     if circumstances.device == "cuda" and gpu_fraction < 1:
         torch.cuda.set_per_process_memory_fraction(gpu_fraction)
     try:
-        _require_shared(circumstances)
+        _check_machine(attempt.job, circumstances, log)
         yield work(attempt, circumstances, log)
     except (SynthbenchError, Crowded) as problem:
         yield problem
 
 
-def _require_shared(circumstances: Circumstances) -> None:
-    """Refuse to make a store of its own on a machine that does not see that of the driver."""
+def _check_machine(job: Job, circumstances: Circumstances, log: Path) -> None:
+    """Refuse a machine whose rows would be elsewhere, or would be others than those that the driver waits for.
+
+    Raises:
+        StoreError: If it does not see the folder of the results; else it would make one of its own.
+        UsageError: If it does not have a plugin.
+        ContractError: If its code gives the row another name.
+    """
+    host = socket.gethostname()
     try:
         Store.open(circumstances.results, create=False)
     except StoreError as problem:
-        raise StoreError(f"on worker {socket.gethostname()}: {problem}; all machines must see this folder") from None
+        raise StoreError(f"on worker {host}: {problem}; all machines must see this folder") from None
+    plugins.load(circumstances.plugins)
+    if log_of_job(job, circumstances) != log:
+        raise ContractError(f"worker {host} has another version of synthbench, or of what it runs, than the driver")

@@ -11,7 +11,7 @@ import torch
 from synthbench.errors import UsageError
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors import Inline, Pool
-from synthbench.runner.run import Request, make_executor, plan_request, progress_of, run
+from synthbench.runner.run import Request, device_of, make_executor, plan_request, progress_of, run
 
 CPU = resolve_device("cpu")
 
@@ -152,3 +152,11 @@ def test_rows_that_were_made_without_determinism_are_missing_where_it_is_asked_f
     assert run(asked).rows["deterministic"].all()
     assert plan_request(asked, CPU).num_missing == 0
     assert plan_request(tiny(tmp_path, steps=1, limit=8), CPU).num_missing == 0
+
+
+def test_the_device_of_a_cluster_need_not_be_here(tmp_path: Path, tiny: Callable[..., Request]) -> None:
+    there = tiny(tmp_path, executor="slurm", device="cuda")
+    assert device_of(there).type == "cuda"
+    assert {job.cell.device_type for job in plan_request(there, device_of(there)).jobs} == {"cuda"}
+    with pytest.raises(UsageError, match="allowed: auto, cpu, cuda"):
+        device_of(tiny(tmp_path, executor="slurm", device="tpu"))

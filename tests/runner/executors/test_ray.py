@@ -8,16 +8,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from synthbench.errors import UsageError
+from synthbench.errors import StoreError, UsageError
 from synthbench.results import Store
 from synthbench.runner.executors import Executor
+from synthbench.runner.executors.base import Try
 from synthbench.runner.run import Request, run
+from synthbench.runner.worker import Circumstances
 
 pytestmark = pytest.mark.ray
 
@@ -61,12 +64,11 @@ def test_a_worker_and_then_its_machine_are_lost_and_nothing_changes(
 ) -> None:
     machine = cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
     driver = in_background(executor(), gate.request(tmp_path / "lost", seeds=range(3)), gate)
-    first = gate.begun(3)
-    os.kill(first[0], signal.SIGKILL)
-    gate.begun(4)
+    os.kill(gate.begun(3)[0], signal.SIGKILL)
+    begun = gate.begun(4)
     cluster.remove_node(machine, allow_graceful=False)
-    gate.begun(5)
-    gate.open()
+    wait_until(lambda: sum(Path(f"/proc/{process}").exists() for process in begun) == 2)
+    gate.open()  # only now is there room for the job that was lost
     driver.join(timeout=120)
     run(gate.request(tmp_path / "undisturbed", seeds=range(3), executor="inline"))
 
@@ -95,11 +97,9 @@ def test_a_run_whose_driver_was_killed_completes_only_what_is_missing(
     request = tiny(tmp_path / "killed", steps=200, seeds=range(6), executor="ray", address=cluster.address)
     driver = subprocess.Popen(command(request, "--seeds", "0-5"), stderr=subprocess.DEVNULL)
     runs = request.results / "runs"
-    while driver.poll() is None and not (runs.exists() and len(list(runs.glob("*.parquet"))) >= 2):
-        time.sleep(0.05)
+    wait_until(lambda: driver.poll() is not None or len(list(runs.glob("*.parquet"))) >= 2)
     driver.kill()
     driver.wait()
-    time.sleep(1.0)
     before = rows_of(request.results)
     report = run(request)
     run(tiny(tmp_path / "undisturbed", steps=200, seeds=range(6), executor="inline"))
@@ -152,12 +152,31 @@ def test_a_cluster_has_room_for_as_many_jobs_as_it_has_cores_or_shares_of_gpus(
     def room(device: str, **options: Any) -> int:
         one = executor(**options)
         assert isinstance(one, Ray)
-        with one._workers(type(circumstances)(circumstances.results, device, "ray", 0.0)) as workers:
+        with one._workers(replace(circumstances, device=device, is_alone=False)) as workers:
             return workers.capacity()
 
     cores = room("cpu")  # a machine that was lost may still be counted
     assert cores >= 2
     assert (room("cuda"), room("cuda:0", gpu_fraction=0.5), room("cuda", gpu_fraction=0.01)) == (1, 2, cores)
+
+
+@pytest.mark.usefixtures("_ray")
+def test_a_machine_that_does_not_see_the_results_or_has_other_code_is_refused(tmp_path: Path, gate: Any) -> None:
+    from synthbench.runner.executors.ray import _work  # noqa: PLC0415 - may be missing
+
+    (job, *_), circumstances = gate.jobs(gate.request(tmp_path / "results"), "ray")
+    elsewhere = replace(circumstances, results=tmp_path / "elsewhere")
+    without = replace(circumstances, plugins=("/not/here.py",))
+
+    def answer(circumstances: Circumstances) -> Any:
+        begun, end = _work(Try(job, 1), circumstances, tmp_path / "results" / "logs" / "other.log", 1.0)
+        assert begun is None
+        return end
+
+    assert isinstance(answer(elsewhere), StoreError)
+    assert not elsewhere.results.exists()
+    assert "no plugin file '/not/here.py'" in str(answer(without))
+    assert "has another version of synthbench" in str(answer(circumstances))
 
 
 @pytest.mark.usefixtures("_ray")
@@ -174,6 +193,13 @@ def test_an_address_where_no_cluster_is_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         run(tiny(tmp_path, executor="ray", address=address))
+
+
+def wait_until(is_so: Callable[[], bool], patience_s: float = 60.0) -> None:
+    until = time.monotonic() + patience_s
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def command(request: Request, *more: str) -> list[str]:
