@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from synthbench.errors import UsageError
 from synthbench.knobs import check, knob
 from synthbench.layers import FieldModule, Linear, Mixer, Rotation
-from synthbench.mechanisms import _linear, _scores, _streaming, _yat_tiles, kernels
+from synthbench.mechanisms import _linear, _log_space, _scores, _streaming, _yat_tiles, kernels
 from synthbench.mechanisms._linear import Guard
 from synthbench.mechanisms._scores import Normaliser
 from synthbench.registry import Registry
@@ -268,6 +268,9 @@ class FeatureAttention(Attention):
         """Attend by PyTorch's own operations, whatever the device."""
         if not q.numel():  # features need not know what to do with nothing
             return v[..., v.shape[-2] - q.shape[-2] :, :]
+        if (exponents := _log_space.key_exponents_of(self, k)) is not None:
+            (query_features,) = self.factors(q, "query", first_position=k.shape[-2] - q.shape[-2])
+            return _log_space.attend(query_features, exponents(k), v, guard=self.guard, delta=self.delta)
         if q.shape[-2] == k.shape[-2] > _streaming.BLOCK and not self._has_trained_features():
             return _streaming.streamed(self._bound().factors, q, k, v, guard=self.guard, delta=self.delta)
         query_factors = self.factors(q, "query", first_position=k.shape[-2] - q.shape[-2])
