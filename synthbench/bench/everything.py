@@ -212,6 +212,7 @@ def _on_cuda(device: torch.device, folder: Path) -> list[Step]:
         _scaling("scaling-float32", device, folder, KERNELS, *to_128k),
         _suite("suite", device, folder, "--members", "1,2,4,8,16,32,64", *SUITE),
         _suite("suite-rates", device, folder, "--members", "12,48", "--rates", "3", *SUITE),
+        _packing(device),
         _synthbench(
             "paper", "run", "--suite", "paper", "--seeds", "42-44", "--device", str(device), "--results", store
         ),
@@ -235,6 +236,7 @@ def _quick(device: torch.device, folder: Path) -> list[Step]:
         *(_tests() if device.type == "cuda" else []),
         _scaling("scaling", device, folder, "slay,linear", "--lengths", "16,32", *once),
         _suite("suite", device, folder, *suite, *once),
+        *([_packing(device, "--at-once", "2", "--steps", "5", *once)] if device.type == "cuda" else []),
         _synthbench("paper", "run", "--suite", "paper", *short, "--device", str(device), "--results", store),
         _fidelity("fidelity", device, folder, "--budget", "small", "--seeds", "0", *once),
         _context("context", device, folder, "0.01", "--longest", "256", "--mech", "linear"),
@@ -252,6 +254,10 @@ def _bench(name: str, bench: str, device: torch.device, folder: Path, *arguments
 
 def _scaling(name: str, device: torch.device, folder: Path, mechanisms: str, *arguments: str) -> Step:
     return _bench(name, "scaling", device, folder, "--mech", mechanisms, *arguments)
+
+
+def _packing(device: torch.device, *arguments: str) -> Step:
+    return _synthbench("packing", "bench", "packing", "--device", str(device), *arguments)
 
 
 def _fidelity(name: str, device: torch.device, folder: Path, *arguments: str) -> Step:

@@ -21,6 +21,7 @@ from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.results.audit import digest, faults, sample
 from synthbench.runner.agreement import Points, Row, Verdict, curves_of, judged, tolerance_of
+from synthbench.runner.determinism import reserve_workspace
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import Job, Plan
 from synthbench.runner.rebuild import CannotVerify, Groups, against_the_code
@@ -190,14 +191,17 @@ def verify(
 
 
 def _run_again(jobs: Sequence[tuple[Job, list[Row]]], groups: Groups, store: Store, sampling: Sampling) -> list[Rerun]:
-    by_device: dict[str, list[Job]] = {}
+    by_settings: dict[tuple[str, bool], list[Job]] = {}
     for job, rows in jobs:
-        by_device.setdefault(str(sampling.device_of(rows[0])), []).append(job)
+        settings = str(sampling.device_of(rows[0])), bool(rows[0]["deterministic"])
+        by_settings.setdefault(settings, []).append(job)
     expected = {row["run_id"]: row for _, rows in jobs for row in rows}
     with tempfile.TemporaryDirectory(prefix="synthbench-verify-") as folder:
         scratch = Path(folder)
         Store.open(scratch, create=True)
-        for device, some in by_device.items():
+        for (device, is_deterministic), some in by_settings.items():
+            if is_deterministic:
+                reserve_workspace(torch.device(device))
             request = Request(timeout_s=sampling.timeout_s, workers=sampling.workers)
             executor = make_executor(request, Plan(tuple(some), len(some), 0), torch.device(device))
             circumstances = Circumstances(
@@ -206,6 +210,7 @@ def _run_again(jobs: Sequence[tuple[Job, list[Row]]], groups: Groups, store: Sto
                 executor=executor.name,
                 planned_at=time.time(),
                 plugins=[plugins.resolved(plugin) for plugin in sampling.plugins],
+                is_deterministic=is_deterministic,
             )
             for _ in executor.run(some, circumstances, threading.Event()):
                 pass
