@@ -22,6 +22,7 @@ from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.results.schema import RUNS, row_sha256
 from synthbench.runner.estimates import KINSHIPS, TIMED, Estimates
+from synthbench.runner.plan import Plan
 from synthbench.runner.run import Request, plan_request
 
 SUITE = "paper"
@@ -30,7 +31,8 @@ DEVICE = torch.device("cpu")
 NUM_LEFT = 100
 """Rows that a sweep still lacks when it is resumed."""
 
-FACTS = ("what", "jobs", "seconds", "workers", "order", "seconds/bound")
+FACTS = ("what", "jobs", "seconds", "cpu_seconds", "workers", "order", "seconds/bound")
+"""``cpu_seconds`` are those of this process alone, whatever else the machine does."""
 
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -49,8 +51,8 @@ def measure(store: Store, *, num_jobs: int, num_workers: Sequence[int], seed: in
     """
     rng = np.random.default_rng(seed)
     estimated, guessed, taken = draw(store.runs(), num_jobs, rng)
-    for what, jobs, seconds in planning(store, num_jobs):
-        yield dict.fromkeys(FACTS) | {"what": what, "jobs": jobs, "seconds": seconds}
+    for known in planning(store, num_jobs):
+        yield dict.fromkeys(FACTS) | known
     orders = {
         "longest first": np.argsort(-estimated, kind="stable"),
         "longest first by a guess": np.argsort(-guessed, kind="stable"),
@@ -61,7 +63,8 @@ def measure(store: Store, *, num_jobs: int, num_workers: Sequence[int], seed: in
         for order, places in orders.items():
             seconds = makespan(taken[places], workers)
             ratio = seconds / lower_bound(taken, workers)
-            yield dict(zip(FACTS, ("sweep", num_jobs, seconds, workers, order, ratio), strict=True))
+            known = {"what": "sweep", "jobs": num_jobs, "seconds": seconds, "workers": workers, "order": order}
+            yield dict.fromkeys(FACTS) | known | {"seconds/bound": ratio}
 
 
 def draw(rows: pd.DataFrame, num_jobs: int, rng: np.random.Generator) -> tuple[Numbers, Numbers, Numbers]:
@@ -106,8 +109,8 @@ def lower_bound(seconds: Sequence[float] | Numbers, num_workers: int) -> float:
     return float(max(sum(seconds) / num_workers, *seconds))
 
 
-def planning(store: Store, num_jobs: int) -> Iterator[tuple[str, int, float]]:
-    """What was done, with how many jobs, and its seconds: plan a sweep, and plan it again when most rows are there.
+def planning(store: Store, num_jobs: int) -> Iterator[dict[str, Any]]:
+    """Seconds to plan a sweep, and to plan it again when most rows are there.
 
     The rows are copies of the store's, named as the plan names them.
     """
@@ -115,14 +118,18 @@ def planning(store: Store, num_jobs: int) -> Iterator[tuple[str, int, float]]:
         request = Request(suite=SUITE, mechanisms=MECHANISMS, seeds=(0,), group_size=1, results=Path(folder))
         num_cells = plan_request(request, DEVICE).num_planned
         request = replace(request, seeds=range(-(-num_jobs // num_cells)))
-        began = time.perf_counter()
-        plan = plan_request(request, DEVICE)
-        yield "plan", len(plan.jobs), time.perf_counter() - began
+        plan, times = _timed(request)
+        yield {"what": "plan", "jobs": len(plan.jobs), **times}
         sweep = Store.open(request.results, create=True)
         sweep.folder.commit_compact("runs", copies(store.table().to_pylist(), plan.run_ids[NUM_LEFT:]))
-        began = time.perf_counter()
-        plan = plan_request(request, DEVICE)
-        yield "resume", plan.num_planned, time.perf_counter() - began
+        plan, times = _timed(request)
+        yield {"what": "resume", "jobs": plan.num_planned, **times}
+
+
+def _timed(request: Request) -> tuple[Plan, dict[str, float]]:
+    began, cpu_began = time.perf_counter(), time.process_time()
+    plan = plan_request(request, DEVICE)
+    return plan, {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu_began}
 
 
 def copies(rows: Sequence[dict[str, Any]], run_ids: Sequence[str]) -> pa.Table:

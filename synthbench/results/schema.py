@@ -312,7 +312,7 @@ def json_entries(identity: Mapping[str, Any]) -> dict[str, str]:
 
 def run_id_of(entries: Mapping[str, str]) -> str:
     """What :func:`run_id` says of the identity that has these :func:`json_entries`."""
-    return _sha256("{" + ",".join(entries[name] for name in sorted(entries)) + "}")[:16]
+    return _sha256("{" + ",".join([entries[name] for name in sorted(entries)]) + "}")[:16]
 
 
 def skill(score: float | None, floor: float, ceiling: float) -> float | None:

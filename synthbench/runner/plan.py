@@ -46,6 +46,8 @@ class Job:
     @property
     def groups(self) -> list[tuple[Member, ...]]:
         """The members that train as one program each, of those programs of which a row is missing."""
+        if len(self.members) <= self.group_size:
+            return [self.members] if self.missing else []
         missing = set(self.missing)
         starts = range(0, len(self.members), self.group_size)
         groups = [self.members[start : start + self.group_size] for start in starts]

@@ -79,9 +79,10 @@ def test_a_plan_is_made_and_resumed(make_row: MakeRow, tmp_path: Path, monkeypat
     store = Store.open(tmp_path, create=True)
     store.write(make_row(), [])
 
-    (_, planned, _), (_, resumed, _) = bench.planning(store, num_jobs=30)
+    planned, resumed = bench.planning(store, num_jobs=30)
 
-    assert planned == resumed == 44  # 22 tasks, two seeds
+    assert (planned["what"], resumed["what"]) == ("plan", "resume")
+    assert planned["jobs"] == resumed["jobs"] == 44  # 22 tasks, two seeds
     assert len(bench.copies(store.table().to_pylist(), ["0" * 16, "1" * 16])) == 2
 
 
