@@ -186,14 +186,16 @@ def _powers(first: int, last: int) -> str:
 
 def _on_cpu(device: torch.device, folder: Path) -> list[Step]:
     to_16k = ("--lengths", _powers(7, 14), "--max-gigabytes", "8")
+    chosen = ("--forms", "layer,attend,streamed")
     return [
         _synthbench("doctor", "doctor"),
-        _scaling("scaling", device, folder, _linear_time(), *to_16k, "--max-seconds", "60"),
+        _scaling("scaling", device, folder, _linear_time(), *to_16k, *chosen, "--max-seconds", "240"),
+        _scaling("scaling-forms", device, folder, KERNELS, *to_16k, "--max-seconds", "20"),
         _fidelity("fidelity", device, folder, "--budget", "small,medium,large"),
         _fidelity("fidelity-sweep", device, folder, "--sweep"),
         _context("context", device, folder, "1", "--longest", "131072", "--max-seconds", "10"),
         _suite("suite", device, folder, "--members", "4", *SUITE),
-        _scaling("scaling-quadratic", device, folder, _quadratic(), *to_16k, "--max-seconds", "10"),
+        _scaling("scaling-quadratic", device, folder, _quadratic(), *to_16k, *chosen, "--max-seconds", "10"),
     ]
 
 

@@ -1,7 +1,9 @@
 """``bench all``: steps that resume, fail and run out of time."""
 
 import json
-from collections.abc import Sequence
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,19 @@ def test_the_tests_for_a_gpu_are_where_the_step_looks_for_them() -> None:
     files = [Path(argument) for argument in tests.arguments if "/" in argument]
     assert files
     assert all(file.exists() for file in files)
+
+
+def test_make_bench_gpu_is_this_command(need: Callable[[str, bool, str], None]) -> None:
+    need("make", shutil.which("make") is not None, "GNU make is not installed")
+    done = subprocess.run(
+        ["make", "-n", "--no-print-directory", "bench-gpu", "PYTHON=python3"],
+        cwd=everything.TESTS.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.strip() == "python3 -m synthbench bench all --device cuda --budget 540"
 
 
 def test_an_unknown_step_is_named(tmp_path: Path) -> None:
