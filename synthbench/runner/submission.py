@@ -10,7 +10,7 @@ import torch
 
 from synthbench import plugins
 from synthbench.contract.verdicts import violation
-from synthbench.errors import UsageError
+from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import origin_of
 from synthbench.results import Store
@@ -116,7 +116,15 @@ def receive(
         if runs_plugin and manifest is not None and manifest.plugin is not None:
             brought = plugins.resolved(str(store.root / "plugin" / manifest.plugin))
             sampling = replace(sampling, plugins=[*sampling.plugins, brought])
-        wrong = [] if manifest is None else _faults_of_bundle(store, manifest, sampling)
+        try:
+            wrong = [] if manifest is None else _faults_of_bundle(store, manifest, sampling)
+        except UnknownName as problem:
+            if runs_plugin or manifest is None or manifest.plugin is None:
+                raise
+            raise UsageError(
+                f"no {problem.kind} called {problem.name!r} here; the bundle brings {manifest.plugin!r}, which is "
+                "somebody else's code: read it, then run it with --run-plugin"
+            ) from None
         found = verify(store, sampling, on_plan=on_plan)
         found.faults = [*(("bundle", fault) for fault in wrong), *found.faults]
         if found.ok and into is not None and by is not None:

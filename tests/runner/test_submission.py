@@ -9,7 +9,7 @@ import pytest
 from synthbench.errors import ContractError, StoreError, UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
-from synthbench.results.bundle import opened, pack
+from synthbench.results.bundle import opened, pack, sha256_of
 from synthbench.runner import rebuild
 from synthbench.runner import run as run_module
 from synthbench.runner import submission as submission_module
@@ -265,6 +265,19 @@ def test_without_its_plugin_a_bundle_is_not_passed(complete: Request, tmp_path: 
 
     with pytest.raises((UnknownName, ContractError), match="not-here"):
         receive(tmp_path / "other.tar.gz", SAMPLING)
+
+
+def test_a_bundle_with_a_plugin_says_how_it_is_run(complete: Request, tmp_path: Path) -> None:
+    submission = submit(complete, tmp_path / "linear.tar.gz")
+    assert submission.manifest is not None
+    path = tmp_path / "my_idea.py"
+    path.write_text(PLUGIN)
+    said = {"mechanisms": ("my-idea",), "plugin": path.name, "plugin_sha256": sha256_of(path)}
+    store = Store.open(complete.results, create=False)
+    pack(store, sorted(store.ids()), submission.manifest.model_copy(update=said), path, tmp_path / "idea.tar.gz")
+
+    with pytest.raises(UsageError, match=r"brings 'my_idea\.py'.*--run-plugin"):
+        receive(tmp_path / "idea.tar.gz", SAMPLING)
 
 
 def test_what_cannot_be_read_is_a_store_error(tmp_path: Path) -> None:
