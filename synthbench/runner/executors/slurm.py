@@ -22,6 +22,7 @@ import submitit
 import torch
 from submitit.core.utils import FailedSubmissionError
 
+from synthbench import plugins
 from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.runner.executors.base import POLL_S, Executor, JobEvent, Try, WorkerLost, end_of
@@ -126,6 +127,7 @@ class Slurm(Executor):
         folder.parent.mkdir(exist_ok=True)
         folder.mkdir(mode=0o700)  # whoever can write here can have his code run
         is_stop_asked = folder / "stop"
+        has_given_up = False
         try:
             elements = self._submit(jobs, circumstances, 1, folder)
             while elements:
@@ -141,10 +143,12 @@ class Slurm(Executor):
                         events, again = self._lost(element, folder, stop)
                         yield from events
                         elements += again
+                        has_given_up = has_given_up or bool(events)
         finally:
             with suppress(OSError):
                 is_stop_asked.touch()
-        shutil.rmtree(folder, ignore_errors=True)  # what is left of a command that failed says why
+        if not has_given_up:  # else its logs say why
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _submit(self, jobs: Sequence[Job], circumstances: Circumstances, number: int, folder: Path) -> list[Element]:
         """Deal jobs to the elements of a new array.
@@ -207,8 +211,10 @@ def run_share(share: Share) -> None:
 
     Raises:
         StoreError: If it does not see the folder of the results, or cannot write there.
+        UsageError: If it does not see a plugin.
     """
     Store.open(share.circumstances.results, create=False)
+    plugins.load(share.circumstances.plugins)
     pool = Pool(1, share.timeout_s, share.number)
     with share.notes.open("a", encoding="utf-8") as notes:
         for event in pool.run(share.jobs, share.circumstances, _Asked(share.stop)):

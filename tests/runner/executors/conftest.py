@@ -62,7 +62,7 @@ class Gate:
     def open(self) -> None:
         (self.folder / "open").touch()
 
-    def begun(self, num: int = 1, patience_s: float = 120.0) -> list[int]:
+    def begun(self, num: int = 1, patience_s: float = 200.0) -> list[int]:
         """Wait until so many processes have begun; their ids."""
         until = time.monotonic() + patience_s
         while len(pids := list((self.folder / "begun").iterdir())) < num:

@@ -22,7 +22,8 @@ COMMANDS = {
     "sbatch": """
         script=$1; last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\).*/\\1/p' "$script")
         for element in $(seq 0 "$last"); do
-            SLURM_JOB_ID=7$element SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=$element setsid bash "$script" &
+            SLURM_JOB_ID=7$element SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=$element setsid bash "$script" \\
+                > /dev/null 2>&1 &
         done
         echo "Submitted batch job 7"
     """,
