@@ -278,7 +278,8 @@ def _tests() -> list[Step]:
     """The tests that need a GPU, from a checkout; kernels compiled, not interpreted."""
     if not TESTS.is_dir():
         return []
-    files = [str(TESTS / "mechanisms" / "kernels"), str(TESTS / "runner" / "test_capture.py")]
+    runner = (str(TESTS / "runner" / name) for name in ("test_capture.py", "test_same_rows.py"))
+    files = [str(TESTS / "mechanisms" / "kernels"), *runner]
     # Without the shape checker, which may not be installed there, and whatever other packages warn of.
     plainly = ("-o", "addopts=--import-mode=importlib", "-W", "default", "-p", "no:cacheprovider")
     return [Step("tests", ("-m", "pytest", "-m", "gpu", "-q", *plainly, *files), {"TRITON_INTERPRET": "0"})]

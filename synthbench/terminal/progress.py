@@ -46,7 +46,7 @@ class Progress:
         self._outlook = Outlook(plan)
         where = f"{executor.name}, {executor.num_workers} at a time" if executor.num_workers else executor.name
         there = f"{plan.num_missing} rows to run ({where}), {plan.num_done} are there"
-        self._console.print(there + self._eta(", "), highlight=False)
+        self._console.print(there + (self._eta(", ") if plan.num_missing else ""), highlight=False)
         if self._console.is_terminal and plan.num_missing:
             self._bar = Bar(
                 TextColumn("{task.description}"),

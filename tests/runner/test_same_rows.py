@@ -1,0 +1,123 @@
+"""The same command gives the same bits, whatever runs it, on however many workers, in whatever order."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from synthbench.results import Store
+from synthbench.results.schema import RUNS
+from synthbench.runner.executors import Inline, JobEvent
+from synthbench.runner.plan import Job
+from synthbench.runner.run import Request, run
+from synthbench.runner.worker import Circumstances
+
+TASKS, MECHANISMS = "copy:length=8,majority:length=9", "slay,softmax,performer"
+SEEDS, STEPS, LIMIT = (0, 1), 3, 16
+
+CIRCUMSTANCES = {
+    *("executor", "attempt", "started_at", "finished_at", "peak_mem_bytes", "row_sha256", "curve_sha256"),
+    *("wall_s", "queue_s", "train_s", "eval_s", "data_s", "step_ms_median", "tokens_per_s"),
+    *("git_sha", "git_dirty"),  # somebody may commit meanwhile
+    "n_visible_devices",  # of several GPUs a worker sees its own
+}
+"""What may differ: who did it, when, and how long it took."""
+
+
+def bits(results: Path) -> tuple[pa.Table, list[tuple[object, ...]]]:
+    """All else of the rows, and of the points of their curves."""
+    store = Store.open(results, create=False)
+    curves = store.curves().drop(columns="wall_s")
+    return store.table().drop_columns(sorted(CIRCUMSTANCES)), list(curves.itertuples(index=False, name=None))
+
+
+def request(results: Path) -> Request:
+    return Request(
+        suite="smoke", tasks=(TASKS,), mechanisms=(MECHANISMS,), seeds=SEEDS, steps=STEPS, limit=LIMIT, device="cpu",
+        results=results, executor="inline", group_size=1,
+    )  # fmt: skip
+
+
+def command(results: Path, *options: str, hash_seed: str = "0") -> None:
+    """The same as a user types it."""
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "synthbench", "run", "--suite", "smoke", "--task", TASKS, "--mech", MECHANISMS),
+            *("--seeds", ",".join(map(str, SEEDS)), "--steps", str(STEPS), "--limit", str(LIMIT), "--members", "1"),
+            *("--results", str(results), *options),
+        ],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+    )
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[pa.Table, list[tuple[object, ...]]]:
+    folder = tmp_path_factory.mktemp("inline")
+    run(request(folder))
+    return bits(folder)
+
+
+@pytest.mark.parametrize(("num_workers", "hash_seed"), [(1, "0"), (2, "1"), (3, "4294967295")])
+def test_rows_do_not_depend_on_workers_nor_on_the_hash_seed(
+    num_workers: int, hash_seed: str, expected: object, tmp_path: Path
+) -> None:
+    command(tmp_path, "--device", "cpu", "--executor", "pool", "--workers", str(num_workers), hash_seed=hash_seed)
+
+    assert bits(tmp_path) == expected
+    assert set(Store.open(tmp_path, create=False).runs()["executor"]) == {"pool"}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rows_do_not_depend_on_the_order_of_jobs(
+    seed: int, expected: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_order = Inline.run
+    orders = []
+
+    def shuffled(self: Inline, jobs: Sequence[Job], circumstances: Circumstances, stop: Event) -> Iterator[JobEvent]:
+        mixed = [jobs[place] for place in np.random.default_rng(seed).permutation(len(jobs))]
+        orders.append(([*jobs], mixed))
+        return in_order(self, mixed, circumstances, stop)
+
+    monkeypatch.setattr(Inline, "run", shuffled)
+    run(request(tmp_path))
+
+    ((planned, mixed),) = orders
+    assert len(planned) == 12
+    assert mixed != planned
+    assert bits(tmp_path) == expected
+
+
+def test_everything_that_a_training_decides_is_compared(expected: tuple[pa.Table, list[tuple[object, ...]]]) -> None:
+    table, curves = expected
+
+    assert set(RUNS.names) > CIRCUMSTANCES
+    assert {"score", "metrics", "train_loss", "eval_loss", "num_threads"} <= set(table.column_names)
+    assert table.num_rows == 12
+    assert len(curves) >= 12 * 3
+
+
+@pytest.mark.gpu
+def test_deterministic_rows_of_a_gpu_are_the_same_bits_alone_and_beside_others(
+    expected: tuple[pa.Table, list[tuple[object, ...]]], tmp_path: Path, need: Callable[[str, bool, str], None]
+) -> None:
+    need("cuda", torch.cuda.is_available(), "this machine has no CUDA device")
+    found = []
+    for name, options in (("first", ["inline"]), ("again", ["inline"]), ("shared", ["pool", "--per-gpu", "2"])):
+        command(tmp_path / name, "--device", "cuda", "--deterministic", "--executor", *options)
+        found.append(bits(tmp_path / name))
+
+    assert found[0] == found[1] == found[2]
+    rows, on_cpu = found[0][0].to_pylist(), expected[0].to_pylist()
+    assert all(row["deterministic"] and row["status"] == "ok" for row in rows)
+    # Another device rounds differently, which after three steps is far from mattering.
+    assert [row["eval_loss"] for row in rows] == pytest.approx([row["eval_loss"] for row in on_cpu], rel=1e-3)
