@@ -108,10 +108,12 @@ def summary(judged: list[Separation]) -> str:
     counts = {place: sum(one.place == place for one in judged) for place in _PHRASES}
     phrases = [f"{count} {_PHRASES[place]}" for place, count in counts.items() if count]
     num_separating = sum(one.separates for one in judged)
-    return (
-        f"At least one pair of mechanisms is separated on {num_separating} of {len(judged)} tasks; "
-        f"where the scores sit: {', '.join(phrases)}."
+    separated = (
+        f"At least one pair of mechanisms is separated on {num_separating} of {len(judged)} tasks"
+        if any(one.num_pairs for one in judged)
+        else "There are no two mechanisms to compare, controls left out"
     )
+    return f"{separated}; where the scores sit: {', '.join(phrases)}."
 
 
 def separation_table(of: Grid, judged: Sequence[Separation]) -> Table:

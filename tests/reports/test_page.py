@@ -1,13 +1,9 @@
 import base64
 import hashlib
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,19 +25,6 @@ from synthbench.tasks import TASKS
 MakeFrame = Callable[..., pd.DataFrame]
 
 VOID = {"meta", "input", "br", "link", "img", "hr"}
-IN_ANOTHER_PROCESS = """
-import hashlib, locale, sys
-import pandas as pd
-from synthbench.reports.contents import Report
-from synthbench.reports.page import page
-from synthbench.reports.selection import select
-try:
-    locale.setlocale(locale.LC_ALL, "")
-except locale.Error:
-    pass
-rows, curves = pd.read_pickle(sys.argv[1]), pd.read_pickle(sys.argv[2])
-print(hashlib.sha256(page(Report(select(rows, "paper"), curves)).encode()).hexdigest())
-"""
 
 
 class Element:
@@ -167,25 +150,6 @@ def test_the_order_of_rows_and_points_changes_nothing(paper: pd.DataFrame, paper
     for seed in range(2):
         rows, curves = (frame.sample(frac=1, random_state=seed) for frame in (paper, paper_curves))
         assert page_of(rows, curves) == text
-
-
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"TZ": "Asia/Kathmandu", "LC_ALL": "de_DE.UTF-8", "PYTHONHASHSEED": "1"},
-        {"TZ": "America/St_Johns", "LC_ALL": "C", "PYTHONHASHSEED": "2"},
-    ],
-)
-def test_time_zone_locale_and_hash_seed_change_nothing(
-    paper: pd.DataFrame, paper_curves: pd.DataFrame, tmp_path: Path, variables: dict[str, str]
-) -> None:
-    files = [tmp_path / "rows", tmp_path / "curves"]
-    for frame, file in zip((paper, paper_curves), files, strict=True):
-        frame.to_pickle(file)
-    command = [sys.executable, "-c", IN_ANOTHER_PROCESS, *map(str, files)]
-    found = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=True)
-
-    assert found.stdout.strip() == hashlib.sha256(page_of(paper, paper_curves).encode()).hexdigest()
 
 
 def test_complete_sweeps_are_ranked_and_the_others_follow_with_a_reason(make_frame: MakeFrame) -> None:

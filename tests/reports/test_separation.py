@@ -111,6 +111,10 @@ def test_one_mechanism_leaves_nothing_to_compare(make_frame: MakeFrame) -> None:
     assert table_of(make_frame({"slay": [0.5, 0.6]})).lines[0].cells[5].value == "--"
 
 
+def test_a_summary_without_a_pair_says_that_there_is_nothing_to_compare(make_frame: MakeFrame) -> None:
+    assert summary(separation(make_frame({"slay": [0.5, 0.6]}))).startswith("There are no two mechanisms to compare")
+
+
 def test_what_beats_a_control_is_not_separated_by_that(make_frame: MakeFrame) -> None:
     mechanisms = {"slay": [0.5, 0.6, 0.5], "linear": [0.6, 0.5, 0.5]}
     controlled = make_frame({**mechanisms, "mean": [0.01, 0.02, 0.01]})
