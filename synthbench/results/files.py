@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from synthbench import __version__
@@ -163,14 +164,41 @@ def _content(path: Path, max_bytes: int) -> tuple[bytes, int]:
 def _decode(content: bytes, max_rows: int, max_bytes: int) -> tuple[pa.Table, dict[bytes, bytes]]:
     """The table and the footer's metadata of a Parquet file; every way in which Arrow can refuse becomes one."""
     try:
-        file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
-        groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
-        size = sum(group.total_byte_size for group in groups)
-        if file.metadata.num_rows > max_rows or size > max_bytes:
-            raise Damaged(f"it claims {file.metadata.num_rows} rows, {size} bytes")
-        return file.read(use_threads=False), dict(file.metadata.metadata or {})
+        claimed = pq.read_metadata(pa.BufferReader(content))
+        groups = [claimed.row_group(index) for index in range(claimed.num_row_groups)]
+        size = max(sum(group.total_byte_size for group in groups), 8 * claimed.num_rows * claimed.num_columns)
+        if claimed.num_rows > max_rows or size > max_bytes:
+            raise Damaged(f"it claims {claimed.num_rows} rows, {size} bytes")
+        texts = [column.path for column in map(claimed.schema.column, range(claimed.num_columns)) if _is_text(column)]
+        file = pq.ParquetFile(
+            pa.BufferReader(content),
+            metadata=claimed,
+            # A text that is in the file once may be in a million rows: it is unfolded only where there is room for it.
+            read_dictionary=texts if claimed.num_rows > 1 else None,
+            page_checksum_verification=True,
+        )
+        return _unfolded(file.read(use_threads=False), max_bytes), dict(claimed.metadata or {})
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         raise Damaged(f"not a readable Parquet file: {str(error).strip()[:200]}") from error
+
+
+def _is_text(column: pq.ColumnSchema) -> bool:
+    return bool(column.physical_type == "BYTE_ARRAY")
+
+
+def _unfolded(table: pa.Table, max_bytes: int) -> pa.Table:
+    """The same with plain texts in place of numbers into a list of texts."""
+    left = max_bytes
+    for index, field in enumerate(table.schema):
+        if not pa.types.is_dictionary(field.type):
+            continue
+        for chunk in table.column(index).chunks:
+            left -= pc.sum(pc.binary_length(chunk.dictionary).take(chunk.indices)).as_py() or 0
+        if left < 0:
+            raise Damaged(f"it unfolds to more than {max_bytes} bytes")
+        plain = table.column(index).cast(field.type.value_type)
+        table = table.set_column(index, field.with_type(field.type.value_type), plain)
+    return table
 
 
 def _aligned(table: pa.Table, columns: Sequence[Column], schema: pa.Schema) -> pa.Table:

@@ -652,6 +652,19 @@ def test_a_file_that_claims_more_than_its_place_allows_is_not_read(
     assert made.quarantined[-1].reason == "it has 131073 bytes"
 
 
+def test_a_text_that_a_small_file_holds_once_is_not_unfolded_a_million_times(root: Path, make_row: MakeRow) -> None:
+    made = Store.open(root, create=True)
+    path = root / "compact" / f"runs-{'0' * 16}.parquet"
+    row = make_row(error_message="x" * 2**20)
+    forge(path, [row], version=1)
+    many = pa.concat_tables([pq.read_table(path)] * 2**12)
+    pq.write_table(many.replace_schema_metadata({"synthbench.schema_version": "1"}), path, compression="zstd")
+    assert path.stat().st_size < 2**22
+
+    assert len(made.runs()) == 0
+    assert made.quarantined[0].reason.startswith("it unfolds to more than")
+
+
 def test_a_file_with_foreign_doubled_or_mistyped_columns_is_set_aside(root: Path, make_row: MakeRow) -> None:
     row = make_row()
     made = Store.open(root, create=True)

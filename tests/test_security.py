@@ -1,0 +1,166 @@
+"""Part of what SECURITY.md promises: no name leads out of its folder, no text of a row is markup."""
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from synthbench.cli import app
+from synthbench.errors import SynthbenchError, UsageError
+from synthbench.reports import build
+from synthbench.reports.dump import DUMPS
+from synthbench.results import Store
+from synthbench.results.schema import RUN_COLUMNS, check_values
+
+STORES = Path(__file__).parent / "golden" / "stores"
+
+# Names
+
+NAMES = [
+    "../../escaped", "/escaped", "..", ".", "a/../../escaped", "a\\..\\b", "CON", "x" * 300, "🙂", "<script>",
+    "\\input{x}", "a|b", "", " ", "nul\0", "two\nlines", "~/escaped", "$(touch escaped)", "%2e%2e",
+]  # fmt: skip
+
+COMMANDS = {
+    "new mech": ["new", "mech", "{}"],
+    "new task": ["new", "task", "{}"],
+    "new package": ["new", "mech", "{}", "--package"],
+    "report": ["report", "--suite={}"],
+    "report of a mechanism": ["report", "--suite=smoke", "--mech={}"],
+    "export": ["export", "--suite=smoke", "--task={}"],
+    "store ls": ["store", "ls", "--suite={}"],
+    "store export": ["store", "export", "--mech={}", "--out=rows.csv"],
+    "store merge": ["store", "merge", "nowhere/{}"],
+    "run": ["run", "--suite=smoke", "--task={}", "--dry-run"],
+    "run of a suite": ["run", "--suite={}", "--dry-run"],
+    "run of a mechanism": ["run", "--suite=smoke", "--mech={}", "--dry-run"],
+    "submit": ["submit", "--suite=smoke", "--mech={}"],
+    "show": ["show", "{}"],
+    "bench anatomy": ["bench", "anatomy", "--figure={}"],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a user works, well inside a folder in which nothing else may change."""
+    work = tmp_path / "home" / "work"
+    shutil.copytree(STORES / "1-2fdfcd0", work / "results")
+    Store.open(work / "results", create=True)
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def listing(root: Path) -> set[str]:
+    return {path.relative_to(root).as_posix() for path in root.rglob("*")}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_name_leads_out_of_its_folder(folder: Path, command: str) -> None:
+    before = listing(folder)
+    for name in NAMES:
+        done = CliRunner().invoke(app, [part.replace("{}", name) for part in COMMANDS[command]])
+
+        assert done.exit_code, name
+        # A mistake of the user, told in one line; never a traceback.
+        assert isinstance(done.exception, SystemExit | SynthbenchError), (name, done.exception)
+        assert listing(folder) == before, name
+
+
+@pytest.mark.parametrize("column", [column.name for column in RUN_COLUMNS if column.type == "name"])
+def test_a_row_whose_names_lead_elsewhere_is_no_row(column: str) -> None:
+    (named,) = (one for one in RUN_COLUMNS if one.name == column)
+    for name in NAMES:
+        with pytest.raises(UsageError, match=f"column '{column}'"):
+            check_values((named,), {column: name})
+
+
+def test_a_run_id_leads_nowhere(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "results", create=True)
+    before = listing(tmp_path)
+    for name in [*NAMES, "0123456789ABCDEF", "0" * 15, "0" * 17, "0" * 15 + "/"]:
+        with pytest.raises(UsageError, match="allowed: 16 hex digits"):
+            store.write({"run_id": name}, [])
+    assert listing(tmp_path) == before
+
+
+# Text
+
+PAYLOAD = '=HYPERLINK("x")|<script>alert(1)</script><img src=x onerror=alert(1)>\\input{/etc/passwd} `a` [b](c)'
+TEXTS = {column.name for column in RUN_COLUMNS if column.type == "string" and not column.choices} - {
+    "run_id", "suite_version", "row_sha256", "curve_sha256",
+}  # fmt: skip
+"""Every free text of a row, save for what tells rows and versions of a suite apart."""
+
+
+@pytest.fixture(scope="module")
+def hostile(make_row: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store that passes every check, and whose every text is a payload."""
+    store = Store.open(tmp_path_factory.mktemp("hostile") / "results", create=True)
+    arguments = json.dumps({PAYLOAD: PAYLOAD})
+    jsons = {
+        "metrics": json.dumps({PAYLOAD: 0.5}),
+        "packages": arguments,
+        "mech_args": arguments,
+        "task_args": arguments,
+    }
+    for mech in ("softmax", "linear"):
+        for seed in (1, 2, 3):
+            failed = {"status": "error", "score": None} if (mech, seed) == ("linear", 3) else {}
+            store.write(make_row(mech=mech, seed=seed, **dict.fromkeys(TEXTS, PAYLOAD), **jsons, **failed), [])
+    return store
+
+
+@pytest.fixture(scope="module")
+def files(hostile: Store) -> dict[str, str]:
+    """Every text of a report on that store, by file name, and its rows as they are."""
+    rows, curves = hostile.read()
+    made = build(rows, curves, "paper", formats=("md", "tex", "csv", "json", "html"))
+    dumped = {f"rows.{kind}": DUMPS[kind](hostile.table()) for kind in ("csv", "json")}
+    return {name: text for name, text in {**made, **dumped}.items() if isinstance(text, str)}
+
+
+def of_kind(files: dict[str, str], kind: str) -> list[str]:
+    found = [text for name, text in files.items() if name.endswith(kind)]
+    assert any("HYPERLINK" in text for text in found), kind
+    return found
+
+
+def test_no_text_of_a_row_is_markup_of_a_page(files: dict[str, str]) -> None:
+    for text in of_kind(files, ".html"):
+        assert "<script>alert" not in text
+        assert "<img" not in text
+
+
+def test_no_text_of_a_row_is_markup_of_markdown(files: dict[str, str]) -> None:
+    for text in of_kind(files, ".md"):
+        assert "<script" not in text
+        assert "<img" not in text
+        assert "[b](c)" not in text
+        for line in text.splitlines():
+            if "HYPERLINK" in line and line.startswith("|"):
+                assert "|<" not in line
+                assert r"x&quot;)\|" in line or r"\|" in line
+
+
+def test_no_text_of_a_row_is_a_command_of_latex(files: dict[str, str]) -> None:
+    for text in of_kind(files, ".tex"):
+        assert "\\input{" not in text
+        assert "/etc/passwd}" not in text or r"\{/etc/passwd\}" in text
+
+
+def test_no_text_of_a_row_is_a_formula_of_a_spreadsheet(files: dict[str, str]) -> None:
+    for text in of_kind(files, ".csv"):
+        for line in csv.reader(io.StringIO(text)):
+            assert not any(cell.startswith(("=", "+", "@", "\t", "\r")) for cell in line)
+
+
+def test_json_of_rows_is_json(files: dict[str, str]) -> None:
+    for text in of_kind(files, ".json"):
+        json.loads(text)
