@@ -35,8 +35,8 @@ torch.set_num_threads(1)
 def request_of(fields):
     return Request(**{**fields, "results": Path(fields["results"]), "executor": "inline", "device": "cpu"})
 
-def say(outcome):
-    print("row", outcome.status, file=sys.stderr, flush=True)
+def say(*words):
+    print(*words, file=sys.stderr, flush=True)
 
 def drive(asked):
     with open(asked["log"], "a") as output:
@@ -47,15 +47,14 @@ def drive(asked):
     code = 0
     try:
         exec(asked["fault"], globals())
-        run(request_of(asked["fields"]), on_outcome=say)
+        run(request_of(asked["fields"]), on_plan=lambda *_: say("begun"), on_outcome=lambda row: say("row", row.status))
     except SynthbenchError as problem:
         code = problem.exit_code
-        print(problem, file=sys.stderr)
+        say(problem)
     except BaseException:
         code = 70
         import traceback
         traceback.print_exc()
-    sys.stderr.flush()
     os._exit(code)
 
 run(request_of(json.loads(sys.stdin.readline())["fields"]))  # what is found out once, every child knows

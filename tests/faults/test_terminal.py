@@ -64,7 +64,7 @@ def test_a_terminal_that_lacks_a_sign_shows_its_code(
     tmp_path: Path, make_row: MakeRow, encoding: str, command: str
 ) -> None:
     store_of(tmp_path / "results", rows(make_row))
-    shown = synthbench(command, tmp_path, PYTHONIOENCODING=encoding)
+    shown = synthbench(command, tmp_path, PYTHONIOENCODING=encoding, COLUMNS="40")
 
     assert (shown.returncode, shown.stderr) == (0, "")
     assert re.search(r"\\(u[0-9a-f]{4}|x[0-9a-f]{2})", shown.stdout)
