@@ -79,6 +79,23 @@ def bench_generators(
     print_facts(facts, list(facts[0]), as_json=as_json)
 
 
+@bench_app.command("store")
+def bench_store(
+    rows: Annotated[int, typer.Option(help="Rows of the store.", min=1)] = 100_000,
+    singles: Annotated[int, typer.Option(help="Rows that are written one by one.", min=1)] = 1000,
+    points: Annotated[int, typer.Option(help="Points of each learning curve.", min=1)] = 30,
+    as_json: AsJson = False,
+) -> None:
+    """Time a store of rows that nothing trained: writing, compaction, loading everything, a whole report."""
+    import tempfile
+
+    from synthbench.bench import store as bench
+
+    with tempfile.TemporaryDirectory(prefix="synthbench-store-") as folder:
+        facts = bench.measure(Path(folder), num_rows=rows, num_singles=singles, num_points=points)
+    print_facts(facts, list(facts[0]), as_json=as_json)
+
+
 @bench_app.command("anatomy")
 def bench_anatomy(
     figure: Annotated[
