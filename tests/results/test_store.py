@@ -652,17 +652,20 @@ def test_a_file_that_claims_more_than_its_place_allows_is_not_read(
     assert made.quarantined[-1].reason == "it has 131073 bytes"
 
 
-def test_a_text_that_a_small_file_holds_once_is_not_unfolded_a_million_times(root: Path, make_row: MakeRow) -> None:
+def test_a_text_that_a_small_file_holds_once_is_not_unfolded_a_thousand_times(
+    root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MAX_COMPACT_BYTES", 2**24)
     made = Store.open(root, create=True)
     path = root / "compact" / f"runs-{'0' * 16}.parquet"
-    row = make_row(error_message="x" * 2**20)
-    forge(path, [row], version=1)
-    many = pa.concat_tables([pq.read_table(path)] * 2**12)
-    pq.write_table(many.replace_schema_metadata({"synthbench.schema_version": "1"}), path, compression="zstd")
-    assert path.stat().st_size < 2**22
+    many = table_of(RUN_COLUMNS, [make_row(error_message="x" * 2**16)] * 2**9)
+    with pq.ParquetWriter(path, RUNS) as writer:
+        writer.write_table(many)
+        writer.add_key_value_metadata({"synthbench.schema_version": str(SCHEMA_VERSION)})
+    assert path.stat().st_size < 2**18
 
     assert len(made.runs()) == 0
-    assert made.quarantined[0].reason.startswith("it unfolds to more than")
+    assert made.quarantined[0].reason == "it unfolds to more than 16777216 bytes"
 
 
 def test_a_file_with_foreign_doubled_or_mistyped_columns_is_set_aside(root: Path, make_row: MakeRow) -> None:
