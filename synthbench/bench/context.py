@@ -9,7 +9,7 @@ import torch
 
 from synthbench.bench.instruments import Call, one_thread, peak_bytes, seconds, unless_out_of_memory
 from synthbench.bench.rows import Row, Table
-from synthbench.bench.scaling import DIRECTIONS, Form, Setting, built, call_of, dtype_of
+from synthbench.bench.scaling import DIRECTIONS, Form, Setting, built, call_of, dtype_of, inputs_of
 from synthbench.knobs import coerce, term_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import version_of
@@ -81,7 +81,8 @@ def measure(
 
 def _attempt(name: str, arguments: Mapping[str, Any], setting: Setting, length: int) -> Call:
     setting = replace(setting, length=length)
-    return call_of(Form("layer", "layer", built(name, arguments, setting).forward), setting)
+    layer = Form("layer", "layer", built(name, arguments, setting).forward)
+    return call_of(layer, inputs_of(setting), setting)
 
 
 def _longest(
@@ -91,9 +92,9 @@ def _longest(
     fits: dict[str, Any] = {"length": None, "peak_bytes": None, "seconds": None}
     ended, too_long, length = "memory", None, SHORTEST
     while length <= longest:
-        call = attempt(length)
-        peak = unless_out_of_memory(partial(peak_bytes, call, device))
-        if peak is None or peak > budget:
+        call = unless_out_of_memory(partial(attempt, length))
+        peak = None if call is None else unless_out_of_memory(partial(peak_bytes, call, device))
+        if call is None or peak is None or peak > budget:
             too_long = length
         else:
             fits = {"length": length, "peak_bytes": peak, "seconds": seconds(call, device)}

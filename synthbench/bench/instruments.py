@@ -77,6 +77,8 @@ def unless_out_of_memory(call: Callable[[], T]) -> T | None:
     try:
         return call()
     except (torch.OutOfMemoryError, MemoryError):
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # in pieces that are of no use to the next
         return None
     except RuntimeError as problem:
         if "can't allocate memory" not in str(problem):  # what PyTorch raises on a CPU

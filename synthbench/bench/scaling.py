@@ -64,6 +64,8 @@ IDENTITY = ("mechanism", "form", "direction", "length", "batch_size", "dtype")
 """What tells rows of one device apart."""
 
 Takes = Literal["layer", "heads"]
+Inputs = dict[Takes, tuple[Tensor, ...]]
+"""What forms are called with, by what they take."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,8 @@ def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:
         if (tiled := _yat_tiles.of(unit)) is not None:
             forms.append(Form("tiled", "heads", tiled))
     if isinstance(unit, FeatureAttention | ScoreAttention):
-        sample = torch.zeros(1, NUM_HEADS, 1, unit.head_dim, device=setting.device, dtype=setting.dtype)
+        zero = torch.zeros((), device=setting.device, dtype=setting.dtype)
+        sample = zero.expand(1, NUM_HEADS, setting.length, unit.head_dim)  # takes no memory
         kernel = unit.gpu_kernel(sample, sample, sample)
         if kernel is not None:
             by_torch = next(form.call for form in forms if form.name in {"streamed", "blocked"})
@@ -284,14 +287,17 @@ def _rows(
         begun = {**about, **_identity(form, setting), "status": status}
         if status is not None and not course.has(begun):
             wanted[form.name] = (form, begun)
-    calls = {name: call_of(form, setting) for name, (form, begun) in wanted.items() if begun["status"] == "ok"}
-    costs = {name: unless_out_of_memory(partial(_cost, call, wanted[name][0], setting)) for name, call in calls.items()}
+    tried = {name: form for name, (form, begun) in wanted.items() if begun["status"] == "ok"}
+    inputs = (unless_out_of_memory(partial(inputs_of, setting)) if tried else None) or {}
+    calls = {name: call_of(form, inputs, setting) for name, form in tried.items()} if inputs else {}
+    costs = {
+        name: unless_out_of_memory(partial(_cost, call, tried[name], inputs, setting)) for name, call in calls.items()
+    }
     taken = interleaved({name: calls[name] for name in calls if costs[name] is not None}, num_repeats, setting.device)
     for name, (form, begun) in wanted.items():
-        is_out_of_memory = name in calls and costs[name] is None
         row = {
             **begun,
-            **({"status": "oom"} if is_out_of_memory else {}),
+            **({"status": "oom"} if name in tried and costs.get(name) is None else {}),
             **_numbers(taken.get(name), costs.get(name), form, setting, roof),
         }
         course.latest[name] = row
@@ -311,37 +317,39 @@ def _identity(form: Form, setting: Setting) -> dict[str, Any]:
     }
 
 
-def inputs_of(setting: Setting) -> dict[Takes, tuple[Tensor, ...]]:
+def inputs_of(setting: Setting) -> Inputs:
     """Random tokens, and random queries, keys and values."""
-    generator = torch.Generator().manual_seed(setting.length)
+    generator = torch.Generator(setting.device).manual_seed(setting.length)
+    about: dict[str, Any] = {"generator": generator, "device": setting.device, "dtype": setting.dtype}
 
     def draw(*shape: int) -> Tensor:
-        return torch.randn(setting.batch_size, *shape, generator=generator).to(setting.device, setting.dtype)
+        return torch.randn(setting.batch_size, *shape, **about)
 
     head = (NUM_HEADS, setting.length, MODEL_DIM // NUM_HEADS)
     return {"layer": (draw(setting.length, MODEL_DIM),), "heads": (draw(*head), draw(*head), draw(*head))}
 
 
-def call_of(form: Form, setting: Setting) -> Call:
-    """A call of a form on random inputs."""
-    inputs = inputs_of(setting)[form.takes]
+def call_of(form: Form, inputs: Inputs, setting: Setting) -> Call:
+    """A call of a form on some inputs, in the direction of the setting."""
+    given = inputs[form.takes]
 
     def forward() -> None:
         with torch.no_grad():
-            form.call(*inputs)
+            form.call(*given)
 
     def forward_and_backward() -> None:
-        torch.autograd.backward(form.call(*(tensor.detach().requires_grad_() for tensor in inputs)).sum())
+        torch.autograd.backward(form.call(*(tensor.detach().requires_grad_() for tensor in given)).sum())
 
     return forward if setting.direction == "forward" else forward_and_backward
 
 
-def _cost(call: Call, form: Form, setting: Setting) -> tuple[int, int]:
+def _cost(call: Call, form: Form, inputs: Inputs, setting: Setting) -> tuple[int, int]:
     """Peak memory and floating-point operations of a call of a form."""
-    counted = call if form.counted is None else call_of(replace(form, call=form.counted), setting)
+    counted = call if form.counted is None else call_of(replace(form, call=form.counted), inputs, setting)
     with _without_kernels(), FlopCounterMode(display=False) as counter:
         counted()
-    call()  # compiles a kernel
+    if setting.device.type == "cuda":
+        call()  # compiles a kernel
     return peak_bytes(call, setting.device), counter.get_total_flops()
 
 

@@ -105,6 +105,19 @@ def test_running_out_of_memory_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None
     assert {row["form"] for row in rows if row["length"] == 32} == {"streamed"}
 
 
+def test_inputs_that_do_not_fit_are_rows_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_setting: scaling.Setting) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(scaling, "inputs_of", fail)
+
+    rows = measured("linear", [16, 32], forms=["gram", "streamed"])
+
+    assert [(row["form"], row["length"], row["status"]) for row in rows] == [
+        (form, 16, "oom") for _direction in scaling.DIRECTIONS for form in ("gram", "streamed")
+    ]
+
+
 def test_exponents_are_slopes_in_logarithms() -> None:
     lengths = [64, 128, 256, 512]
 

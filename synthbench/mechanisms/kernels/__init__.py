@@ -39,6 +39,8 @@ MAX_HEAD_DIM = 64
 MAX_FEATURES = 128
 """Largest number of given features, and of exponential features."""
 MAX_ANCHORS = 64
+MAX_LENGTH = 65_535 * 32
+"""As many of the smallest tiles as CUDA launches along the second axis of a grid."""
 MAX_SHARED_BYTES = 196_608
 """Shared memory of the largest tile within these limits, as compiled for compute capability 9.0."""
 
@@ -87,6 +89,7 @@ def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
         and q.numel() > 0
         and v.numel() > 0
         and max(q.shape[-1], v.shape[-1]) <= MAX_HEAD_DIM
+        and q.shape[-2] <= MAX_LENGTH
         and q.dtype in DTYPES
         and all(x.dtype == q.dtype and x.device == q.device for x in (q, k, v))
     )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from synthbench.mechanisms import MECHANISMS, kernels
-from synthbench.mechanisms.base import Attention, FeatureAttention, ScoreAttention
+from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
 from synthbench.mechanisms.slay.slay import Slay
 from synthbench.mechanisms.yat_spherical import YatSpherical
 
@@ -40,9 +40,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def make(name: str, **knobs: Any) -> Attention:
+def make(name: str, **knobs: Any) -> FeatureAttention | ScoreAttention:
     unit = MECHANISMS[name](model_dim=32, num_heads=2, generator=torch.Generator().manual_seed(0), **knobs)
-    assert isinstance(unit, Attention)
+    assert isinstance(unit, FeatureAttention | ScoreAttention)
     return unit
 
 
@@ -214,3 +214,13 @@ def test_a_device_runs_kernels_if_triton_is_there_and_tiles_fit(
     monkeypatch.setattr(kernels, "find_spec", lambda _name: object() if triton else None)
 
     assert kernels.runs_on.__wrapped__(torch.device("cuda:0")) == runs
+
+
+def test_a_kernel_is_not_launched_with_more_tiles_than_a_grid_has(runs: list[str]) -> None:
+    unit, zero = make("linear"), torch.zeros(())
+    lengths = (kernels.MAX_LENGTH, kernels.MAX_LENGTH + 1)
+    longest, longer = (zero.expand(1, 2, length, 16) for length in lengths)
+
+    assert unit.gpu_kernel(longest, longest, longest) is not None
+    assert unit.gpu_kernel(longer, longer, longer) is None
+    assert not runs
