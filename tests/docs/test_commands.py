@@ -40,13 +40,12 @@ def blocks(page: Path, *languages: str) -> list[str]:
     return [text for language, text in FENCED.findall(page.read_text(encoding="utf-8")) if language in languages]
 
 
-def commands() -> list[str]:
+def commands(page: Path) -> list[str]:
     found = []
-    for page in PAGES:
-        for block in blocks(page, "", "sh", "bash", "console"):
-            for line in block.splitlines():
-                parts = line.partition("  #")[0].removeprefix("$ ").split("&&")
-                found += [part.strip() for part in parts if part.strip().startswith("synthbench ")]
+    for block in blocks(page, "", "sh", "bash", "console"):
+        for line in block.splitlines():
+            parts = line.partition("  #")[0].removeprefix("$ ").split("&&")
+            found += [part.strip() for part in parts if part.strip().startswith("synthbench ")]
     return list(dict.fromkeys(found))
 
 
@@ -61,8 +60,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def _inside(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(checkout)
+def _inside(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(shutil.copytree(checkout, tmp_path / "checkout"))
     monkeypatch.setenv("SYNTHBENCH_PLUGINS", "on")
     monkeypatch.setattr(entry_points, "_entry_points", lambda _group: ())  # what else is installed is on no page
     entry_points._offers.cache_clear()
@@ -75,14 +74,19 @@ def _inside(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     entry_points._offers.cache_clear()
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("_inside")
-@pytest.mark.parametrize("command", commands())
-def test_a_command_of_the_documentation_works(command: str) -> None:
-    words = shlex.split(command)[1:]
-    shortened = SHORTENED.get(" ".join(words[:2]), SHORTENED.get(words[0], [])) if "--check" not in words else []
-    result = CliRunner().invoke(app, [*words, *shortened])
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+def test_the_commands_of_a_page_work_one_after_the_other(page: Path) -> None:
+    failed = {}
+    for command in commands(page):
+        words = shlex.split(command)[1:]
+        shortened = SHORTENED.get(" ".join(words[:2]), SHORTENED.get(words[0], [])) if "--check" not in words else []
+        result = CliRunner().invoke(app, [*words, *shortened])
+        if result.exit_code:
+            failed[command] = result.output + repr(result.exception)
 
-    assert result.exit_code == 0, result.output + repr(result.exception)
+    assert failed == {}
 
 
 @pytest.mark.usefixtures("_inside")
@@ -93,7 +97,7 @@ def test_the_python_of_the_documentation_works(page: Path) -> None:
 
 
 def test_the_documentation_has_commands() -> None:
-    assert len(commands()) > 10
+    assert sum(len(commands(page)) for page in PAGES) > 10
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
