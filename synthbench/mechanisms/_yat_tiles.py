@@ -85,7 +85,7 @@ def spherical(
     """
     queries, keys = unit_vectors(widened(q)), unit_vectors(widened(k))
     a = queries.new_full((*queries.shape[:-1], 1), 2 + epsilon)
-    return _attend(weighting, 1e-6, (queries, keys, widened(v), a, None)).to(v.dtype)
+    return _attend(weighting, 1e-6, (queries, keys, a, None), v)
 
 
 def plain(
@@ -101,19 +101,19 @@ def plain(
     """
     queries, keys = widened(q), widened(k)
     a, b = (x.square().sum(-1, keepdim=True) for x in (queries, keys))
-    return _attend(weighting, epsilon, (queries, keys, widened(v), a + epsilon, b)).to(v.dtype)
+    return _attend(weighting, epsilon, (queries, keys, a + epsilon, b), v)
 
 
-Operands = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]
-"""q, k, v, a and b, the last two [..., length, 1]."""
+Sides = tuple[Tensor, Tensor, Tensor, Tensor | None]
+"""q, k, a and b, the last two [..., length, 1]."""
 
 
-def _attend(weighting: Weighting, smallest: float, operands: Operands) -> Tensor:
+def _attend(weighting: Weighting, smallest: float, sides: Sides, v: Tensor) -> Tensor:
     """Attend with the leading axes as one."""
-    leading = operands[0].shape[:-2]
-    flat = (None if x is None else x.reshape(math.prod(leading), *x.shape[-2:]) for x in operands)
+    leading = v.shape[:-2]
+    flat = (None if x is None else x.reshape(math.prod(leading), *x.shape[-2:]) for x in (widened(v), *sides))
     out: Tensor = _Tiled.apply(weighting, smallest, *flat)  # type: ignore[no-untyped-call]
-    return out.view(*leading, *out.shape[-2:])
+    return out.view(*leading, *out.shape[-2:]).to(v.dtype)
 
 
 class _Tiled(torch.autograd.Function):
@@ -122,9 +122,9 @@ class _Tiled(torch.autograd.Function):
         ctx: Any,
         weighting: Weighting,
         smallest: float,
+        v: Tensor,
         q: Tensor,
         k: Tensor,
-        v: Tensor,
         a: Tensor,
         b: Tensor | None,
     ) -> Tensor:
@@ -187,7 +187,7 @@ class _Tiled(torch.autograd.Function):
                 d_inner = shallow.add_(steep)
                 d_q[heads, rows].baddbmm_(d_inner, k[heads, columns], alpha=2)
                 d_k[heads, columns].baddbmm_(d_inner.mT, q[heads, rows], alpha=2)
-        return None, None, d_q, d_k, d_v, d_a, d_b
+        return None, None, d_v, d_q, d_k, d_a, d_b
 
 
 class _Workspace:
@@ -200,10 +200,6 @@ class _Workspace:
         """As many as there are, [heads, queries, keys]."""
         shape = len(q), q.shape[1], k.shape[1]
         return [buffer[: math.prod(shape)].view(shape) for buffer in self.buffers]
-
-
-Sides = tuple[Tensor, Tensor, Tensor, Tensor | None]
-"""q, k, a and b."""
 
 
 def _cut(sides: Sides, heads: slice, rows: slice, columns: slice) -> Sides:

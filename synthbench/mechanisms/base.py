@@ -190,7 +190,7 @@ class ScoreAttention(Attention):
         k: Float[Tensor, "*batch heads length key_dim"],
         v: Float[Tensor, "*batch heads length value_dim"],
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
-        """Attend in one piece, or in blocks of queries where length x length would be large, or by a GPU's kernel."""
+        """Attend in one piece, by tiles or blocks where length x length would be large, or by a GPU's kernel."""
         form = self.gpu_kernel(q, k, v) or _yat_tiles.for_length(self, q, k)
         if form is not None:
             return form(q, k, v)

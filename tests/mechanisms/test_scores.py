@@ -115,3 +115,11 @@ def test_gradients_are_those_of_finite_differences(normaliser: Normaliser, monke
 
     assert torch.autograd.gradcheck(lambda *qkv: _scores.dense(inner_squared, normaliser, *qkv, power=POWER), inputs)
     assert torch.autograd.gradcheck(lambda *qkv: _scores.blocked(inner_squared, normaliser, *qkv, power=POWER), inputs)
+
+
+@pytest.mark.parametrize(("length", "size"), [(1025, 255), (4096, 64), (2**16, 32)])
+def test_blocks_of_a_cpu_shrink_as_keys_grow(length: int, size: int) -> None:
+    q = k = torch.empty(1, 8, length, 0)
+
+    assert _scores.block_size(q, k) == size
+    assert _scores.block_size(q.to("meta"), k.to("meta")) == _scores.BLOCK
