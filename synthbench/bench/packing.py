@@ -55,7 +55,7 @@ def measure(
     """
     target = resolve_device(device)
     if target.type != "cuda":
-        raise UsageError(f"device is {device!r}, here {target.type}; allowed: a GPU, since that is what is shared")
+        raise UsageError(f"device is {target.type!r}; allowed: cuda or cuda:1, since a GPU is what is shared")
     suite = load_suite(SUITE)
     names = tuple(select_mechanisms(suite, expressions or [",".join(suite.mechanisms)]))
     first = torch.device("cuda", target.index or 0)

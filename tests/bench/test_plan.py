@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,10 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from synthbench.bench import plan as bench
+from synthbench.cli import app
 from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.results.schema import row_sha256
@@ -100,3 +103,21 @@ def test_a_store_without_rows_is_refused(tmp_path: Path) -> None:
     store = Store.open(tmp_path, create=True)
     with pytest.raises(UsageError, match="trained rows of 0 cells; allowed: 2 and more"):
         next(bench.measure(store, num_jobs=10, num_workers=[2], seed=0))
+
+
+def test_the_command_prints_every_measurement(
+    make_row: MakeRow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "MECHANISMS", ("linear",))
+    store = Store.open(tmp_path, create=True)
+    for task in ("copy", "reverse"):
+        for seed in range(4):
+            store.write(make_row(task=task, seed=seed, wall_s=1.0 + seed), [])
+    options = ["--results", str(tmp_path), "--jobs", "30", "--workers", "2,3", "--json"]
+    result = CliRunner().invoke(app, ["bench", "plan", *options])
+
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert [fact["what"] for fact in facts] == ["plan", "resume", *["sweep"] * 8]
+    assert all(fact["seconds/bound"] >= 1 for fact in facts[2:])
+    assert {fact["workers"] for fact in facts} == {None, 2, 3}
