@@ -61,8 +61,8 @@ class Task:
 class Ray(Crew[Task]):
     """A task a job, on as many cores, or shares of GPUs, as the cluster has.
 
-    Without an address a cluster is started here that only this process can use, whatever ``RAY_ADDRESS`` says, and
-    ends with it. All machines of a cluster must see the folder of the results under the same path, and have the same
+    Without an address a cluster is started here, whatever ``RAY_ADDRESS`` says. It has a token that nobody else knows,
+    and ends with the run. All machines of a cluster must see the folder of the results under the same path, and have the same
     synthbench. A process that is connected to Ray already, as a notebook may be, uses that connection.
 
     Args:
