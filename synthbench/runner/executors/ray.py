@@ -62,8 +62,8 @@ class Ray(Crew[Task]):
     """A task a job, on as many cores, or shares of GPUs, as the cluster has.
 
     Without an address a cluster is started here, whatever ``RAY_ADDRESS`` says. It has a token that nobody else knows,
-    and ends with the run. All machines of a cluster must see the folder of the results under the same path, and have the same
-    synthbench. A process that is connected to Ray already, as a notebook may be, uses that connection.
+    and ends with the run. All machines of a cluster must see the folder of the results under the same path, and have
+    the same synthbench. A process that is connected to Ray already, as a notebook may be, uses that connection.
 
     Args:
         num_workers: Tasks that run at once; None for all that a cluster has room for.
