@@ -176,7 +176,10 @@ def grid(rows: pd.DataFrame) -> Grid:
     records: list[Row] = rows[list(COLUMNS)].sort_values(["finished_at", "run_id"]).to_dict("records")
     # The newest row describes a unit, hence the later overwrites the earlier.
     tasks = {task_key(row): row for row in records}
-    mechanisms = {mechanism_key(row): row for row in records}
+    rows_of: dict[Key, list[Row]] = {}
+    for row in records:
+        rows_of.setdefault(mechanism_key(row), []).append(row)
+    mechanisms = {key: own[-1] for key, own in rows_of.items()}
     task_labels = _labels(tasks, "task", ["seq_len", "task_args", "task_category"])
     mechanism_labels = _labels(mechanisms, "mech_label", ["mech", "positions", "block"])
     members: dict[tuple[Key, Key], list[Row]] = {}
@@ -185,7 +188,7 @@ def grid(rows: pd.DataFrame) -> Grid:
     return Grid(
         tasks=tuple(_task(key, task_labels[key], row) for key, row in sorted(tasks.items(), key=_task_rank)),
         mechanisms=tuple(
-            _mechanism(key, mechanism_labels[key], row, [one for one in records if mechanism_key(one) == key])
+            _mechanism(key, mechanism_labels[key], row, rows_of[key])
             for key, row in sorted(mechanisms.items(), key=_mechanism_rank)
         ),
         cells={keys: _estimate(cell) for keys, cell in members.items()},
