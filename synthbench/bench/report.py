@@ -90,8 +90,8 @@ def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
         blocks += [
             f"### {escape(dtype)}, batch {batch_size}",
             (
-                "8 heads of 32. The longest length that was measured, its cost there, and the powers of the length that "
-                f"time and memory grow with, fitted over the last factor of {scaling.FITTED_SPAN}."
+                "8 heads of 32. The longest length that was measured, its cost there, and the powers of the length that time "
+                f"and memory grow with, fitted over the last factor of {scaling.FITTED_SPAN}."
             ),
             _markdown(facts),
         ]
@@ -164,8 +164,8 @@ def _fidelity(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
     blocks = [
         "## Fidelity",
         (
-            "Relative L2 error of a layer's outputs against the exact spherical Yat kernel, mean over seeds. What is not "
-            "better than the running mean knows no more of the queries and keys than nothing."
+            "Relative L2 error of a layer's outputs against the exact spherical Yat kernel, mean over seeds. What is "
+            "not better than the running mean knows no more of the queries and keys than nothing."
         ),
     ]
     for (bias,), group in _grouped(rows, "bias"):

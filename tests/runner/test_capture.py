@@ -43,7 +43,7 @@ def losses_of(trainer: Trainer) -> Tensor:
     blocks = device_blocks(
         trainer.cell, trainer.members, "train", num_batches=NUM_STEPS, batch_size=batch_size, device=trainer.device
     )
-    losses = []
+    losses: list[Tensor] = []
     for inputs, targets, columns in blocks:
         for batch, labels in zip(inputs, targets, strict=True):
             trainer.schedule.apply(len(losses), trainer.optimiser, trainer.model)
