@@ -90,8 +90,8 @@ def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
         blocks += [
             f"### {escape(dtype)}, batch {batch_size}",
             (
-                "8 heads of 32. The longest length that was measured, its cost there, and the powers of the length that time "
-                f"and memory grow with, fitted over the last factor of {scaling.FITTED_SPAN}."
+                "8 heads of 32. The longest length that was measured, its cost there, and the powers of the length "
+                f"that time and memory grow with, fitted over the last factor of {scaling.FITTED_SPAN}."
             ),
             _markdown(facts),
         ]
