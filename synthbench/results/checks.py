@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
 from synthbench.errors import UsageError
-from synthbench.results.schema import CURVE_COLUMNS, Column, _utc, check_values
+from synthbench.results.schema import CURVE_COLUMNS, Column, check_values, utc_text
 
 MAX_TEXT_BYTES = 2**16
 """A row with more text than this is looked at by itself: what is joined here must stay below 2 GiB."""
@@ -116,7 +116,7 @@ def _json_texts(values: pa.ChunkedArray) -> pa.Array:
     if pa.types.is_string(array.type):
         return _by_word(array, encode_basestring_ascii)
     if pa.types.is_timestamp(array.type):
-        return _by_word(array, lambda moment: json.dumps(_utc(moment)))
+        return _by_word(array, lambda moment: json.dumps(utc_text(moment)))
     if pa.types.is_floating(array.type):
         return _float_texts(array.cast(pa.float64()))
     return array.cast(pa.string())

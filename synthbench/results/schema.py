@@ -329,7 +329,7 @@ def row_sha256(row: Mapping[str, Any]) -> str:
     type: hash a row only after :func:`table_of` gave its numbers theirs.
     """
     stated = {name: value for name, value in row.items() if value is not None and name != "row_sha256"}
-    return _sha256(json.dumps(stated, sort_keys=True, separators=(",", ":"), default=_utc))
+    return _sha256(json.dumps(stated, sort_keys=True, separators=(",", ":"), default=utc_text))
 
 
 def curve_sha256(curve: Mapping[str, Sequence[Any]]) -> str:
@@ -455,7 +455,8 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def _utc(value: datetime) -> str:
+def utc_text(value: datetime) -> str:
+    """A moment as checksums write it."""
     return value.astimezone(UTC).isoformat(timespec="microseconds")
 
 
