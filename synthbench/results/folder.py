@@ -21,7 +21,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -177,10 +177,10 @@ class Folder:
                 self.set_aside(path, "its name is not run-<run_id>.parquet")
         return found
 
-    def small_files(self, kind: str) -> list[File]:
-        """What the one-run files of a kind hold; those that cannot be decoded are set aside."""
+    def small_files(self, kind: str, run_ids: Container[str] | None = None) -> list[File]:
+        """What the one-run files of a kind hold, of all runs or some; those that cannot be decoded are set aside."""
         # One after the other: Arrow holds the interpreter's lock while it decodes, threads were measured slower.
-        return self._decoded(self.small(kind).values())
+        return self._decoded(path for name, path in self.small(kind).items() if run_ids is None or name in run_ids)
 
     def compact_paths(self, *kinds: str) -> list[Path]:
         """The files of many runs of some kinds."""

@@ -4,7 +4,7 @@ What lies where is said in :mod:`synthbench.results.folder`, which rows count in
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,6 +85,11 @@ class Store:
         """How every readable row ended, by run_id."""
         columns = (column.to_pylist() for column in self.outline(("run_id", "status", "skill")).itercolumns())
         return {run_id: RowState(status, skill) for run_id, status, skill in zip(*columns, strict=True)}
+
+    def uncompacted(self, run_ids: Collection[str]) -> dict[str, dict[str, Any]]:
+        """The readable rows of some runs that have files of their own, by run_id; quick however many there are."""
+        rows = verified(self.folder, self.folder.small_files("runs", run_ids)).table.to_pylist()
+        return {row["run_id"]: row for row in rows}
 
     def outline(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of every readable row once, in the order of :meth:`table`; quick where one file has many rows.

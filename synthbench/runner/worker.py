@@ -125,6 +125,21 @@ def record_failure(job: Job, failure: Failure, attempt: Attempt, store: Store) -
     return _fail(job, job.members, failure, attempt, store)
 
 
+def outcome_of(cell: Cell, member: Member, row: Mapping[str, Any]) -> Outcome:
+    """What a member's row says for whoever watches."""
+    return Outcome(
+        run_id=str(row["run_id"]),
+        task=cell.task_name,
+        mechanism=cell.mechanism_name,
+        seed=member.seed,
+        status=str(row["status"]),
+        score=row["score"],
+        skill=row["skill"],
+        share_s=row["wall_s"] / row["ensemble_size"],
+        message=row["error_message"],
+    )
+
+
 def driver_attempt(circumstances: Circumstances, number: int) -> Attempt:
     """The circumstances of a job that the driver gives up on: its worker can no longer say."""
     return Attempt(
@@ -166,7 +181,7 @@ def _record(job: Job, members: Sequence[Member], result: CellResult, attempt: At
         if trained.member in job.missing:
             row = member_row(job.cell, members, result, index, attempt)
             store.write(row, curve_points(job.cell, trained))
-            outcomes.append(_outcome(job.cell, trained.member, row))
+            outcomes.append(outcome_of(job.cell, trained.member, row))
     return outcomes
 
 
@@ -176,22 +191,8 @@ def _fail(job: Job, members: Sequence[Member], failure: Failure, attempt: Attemp
         if member in job.missing:
             row = failure_row(job.cell, members, index, failure, attempt)
             store.write(row, [])
-            outcomes.append(_outcome(job.cell, member, row))
+            outcomes.append(outcome_of(job.cell, member, row))
     return outcomes
-
-
-def _outcome(cell: Cell, member: Member, row: dict[str, Any]) -> Outcome:
-    return Outcome(
-        run_id=str(row["run_id"]),
-        task=cell.task_name,
-        mechanism=cell.mechanism_name,
-        seed=member.seed,
-        status=str(row["status"]),
-        score=row["score"],
-        skill=row["skill"],
-        share_s=row["wall_s"] / row["ensemble_size"],
-        message=row["error_message"],
-    )
 
 
 def _causality_violation(cell: Cell) -> str | None:

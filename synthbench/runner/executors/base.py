@@ -28,7 +28,15 @@ from synthbench.results import Store
 from synthbench.runner.containment import contained, log_of
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Failure
-from synthbench.runner.worker import Circumstances, Crowded, Outcome, driver_attempt, execute, record_failure
+from synthbench.runner.worker import (
+    Circumstances,
+    Crowded,
+    Outcome,
+    driver_attempt,
+    execute,
+    outcome_of,
+    record_failure,
+)
 
 Handle = TypeVar("Handle")
 
@@ -184,9 +192,23 @@ def end_of(attempt: Try, result: Callable[[], list[Outcome]], circumstances: Cir
         raise
     except SynthbenchError as problem:
         failure = Failure("contract", type(problem).__name__, str(problem))
+    return JobEvent(attempt.job, _give_up(attempt, failure, circumstances))
+
+
+def _give_up(attempt: Try, failure: Failure, circumstances: Circumstances) -> list[Outcome]:
+    """Write the failure for the members that no worker has finished since the plan was made."""
+    job, cell = attempt.job, attempt.job.cell
     store = Store.open(circumstances.results, create=True)
-    outcomes = record_failure(attempt.job, failure, driver_attempt(circumstances, attempt.number), store)
-    return JobEvent(attempt.job, outcomes)
+    rows = store.uncompacted([cell.run_id(member) for member in job.missing])
+    outcomes, left = [], []
+    for member in job.missing:
+        row = rows.get(cell.run_id(member))
+        if row is not None and row["finished_at"].timestamp() >= circumstances.planned_at:
+            outcomes.append(outcome_of(cell, member, row))
+        else:
+            left.append(member)
+    tried = driver_attempt(circumstances, attempt.number)
+    return outcomes + record_failure(replace(job, missing=tuple(left)), failure, tried, store)
 
 
 def log_of_job(job: Job, circumstances: Circumstances) -> Path:

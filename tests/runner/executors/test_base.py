@@ -14,7 +14,7 @@ from synthbench.errors import ContractError, StoreError, SynthbenchError, UsageE
 from synthbench.results import Store
 from synthbench.runner.executors.base import MAX_ATTEMPTS, Crew, JobEvent, Try, WorkerLost, Workers, end_of
 from synthbench.runner.plan import Job
-from synthbench.runner.worker import Circumstances, Crowded, Outcome
+from synthbench.runner.worker import Circumstances, Crowded, Outcome, execute
 
 
 @pytest.fixture
@@ -56,6 +56,25 @@ def test_a_job_whose_worker_died_is_tried_again_until_it_was_the_last_time(
     assert sorted(rows.run_id) == sorted(job.cell.run_id(member) for member in job.members)
     assert set(rows.error_message) == {"its worker died 3 times, exit code -9"}
     assert set(rows.attempt) == {3}
+
+
+def test_what_was_finished_before_the_time_was_up_stays(job: Job, circumstances: Circumstances) -> None:
+    first, second = job.members
+    (done,) = execute(replace(job, members=(first,), missing=(first,)), circumstances, number=1)
+    end = end_of(Try(job, 1), raises(TimeoutError("killed after 3 s")), circumstances)
+
+    assert isinstance(end, JobEvent)
+    assert [(outcome.run_id, outcome.status) for outcome in end.outcomes] == [
+        (done.run_id, "ok"),
+        (job.cell.run_id(second), "timeout"),
+    ]
+    assert end.outcomes[0] == done
+    assert Store.open(circumstances.results, create=False).statuses() == {
+        outcome.run_id: outcome.status for outcome in end.outcomes
+    }
+    later = replace(circumstances, planned_at=time.time())  # asked for again, as by --rerun all
+    end_of(Try(job, 1), raises(TimeoutError("killed after 3 s")), later)
+    assert set(Store.open(circumstances.results, create=False).statuses().values()) == {"timeout"}
 
 
 @pytest.mark.parametrize(
