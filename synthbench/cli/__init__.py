@@ -5,6 +5,7 @@ Results go to stdout, progress and messages to stderr. Whatever is slow to impor
 """
 
 import io
+import os
 import sys
 from typing import Annotated
 
@@ -49,6 +50,8 @@ def main() -> None:
         sys.exit(problem.exit_code)
     except OSError as problem:
         typer.echo(f"synthbench: {problem}", err=True)
+        # What stdout could not take is still in its buffer, and would fail again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(StoreError.exit_code)
 
 

@@ -148,7 +148,7 @@ try:
 except PermissionError:
     pass
 from synthbench.results import Store
-print(len(Store.open(Path({os.fspath(results)!r}), create=False).runs()), "rows can be read")
+print(len(Store.open(Path({os.fspath(results)!r}), create=False).runs()), "rows can be read", flush=True)
 """
         code = driver.run(fields(results), fault)
         for path in [results, *results.rglob("*")]:

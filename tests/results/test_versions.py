@@ -16,7 +16,7 @@ from synthbench.results.merge import merge
 from synthbench.results.schema import RUN_COLUMNS
 
 STORES = Path(__file__).parents[1] / "golden" / "stores"
-OLDER = sorted(path.name for path in STORES.iterdir() if path.is_dir() and path.name != "99")
+OLDER = sorted(path.name for path in STORES.glob("*-*"))
 """``<schema>-<commit>``: written with the code of that commit by ``tests/golden/stores/write.py``, in their order."""
 LATEST = f"{SCHEMA_VERSION}-2fdfcd0"
 

@@ -17,6 +17,8 @@ from synthbench.runner.environment import resolve_device
 from synthbench.runner.run import Request, plan_request
 from synthbench.runner.worker import Circumstances
 
+collect_ignore = ["gated.py"]  # a plugin: it registers what it defines when it is imported
+
 OF_THE_MOMENT = [
     "executor", "queue_s", "wall_s", "train_s", "eval_s", "data_s", "step_ms_median", "tokens_per_s", "peak_mem_bytes",
     "started_at", "finished_at", "git_sha", "git_dirty", "row_sha256", "curve_sha256",
