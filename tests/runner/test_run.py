@@ -91,7 +91,7 @@ def test_the_first_interrupt_finishes_what_runs_and_keeps_it(tmp_path: Path) -> 
     rest = driver.stderr.read()
     driver.stderr.close()
 
-    assert driver.wait() == 130
+    assert driver.wait() == 130, rest
     assert "the same command runs the rest" in rest
     rows = Store.open(tmp_path, create=False).runs()
     assert 1 <= len(rows) < 20
