@@ -203,7 +203,8 @@ def _interruptible(stop: threading.Event) -> Iterator[None]:
                 worker.kill()  # they would finish their jobs first
             os._exit(INTERRUPTED)
         stop.set()
-        typer.echo("finishing the jobs that are running; Ctrl-C again stops at once", err=True)
+        # A signal may come amid a print, within which stderr refuses another.
+        os.write(2, b"finishing the jobs that are running; Ctrl-C again stops at once\n")
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:
