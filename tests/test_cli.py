@@ -1,12 +1,17 @@
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from synthbench.cli.options import parse_seeds
+from synthbench.cli.running import _interruptible
 from synthbench.errors import UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.tasks import TASKS
@@ -217,3 +222,21 @@ def test_seeds_are_ranges_and_numbers() -> None:
     for wrong in ("", "a", "1-", "-1", "3-1", "1,1", "1-3,2"):
         with pytest.raises(UsageError, match="seeds are"):
             parse_seeds(wrong)
+
+
+def test_ctrl_c_amid_a_print_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupting(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, text: Any) -> int:
+            signal.raise_signal(signal.SIGINT)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BufferedWriter(Interrupting()), write_through=True))
+    stop = threading.Event()
+    with _interruptible(stop):
+        sys.stderr.write("a row\n")
+        sys.stderr.flush()
+
+    assert stop.is_set()
