@@ -42,7 +42,7 @@ def test_a_driver_killed_ten_times_at_random_leaves_what_an_undisturbed_one_does
     story = f"seed {seed}, killed after {moments} s, rows {rows}"
     assert ends.count(-signal.SIGKILL) >= KILLS // 2, story
     assert rows == sorted(rows), story
-    assert rows[KILLS // 2] < 12, story  # on a slow machine there is none yet
+    assert 0 < rows[KILLS // 2] < 12, story
     assert driver.run(request) == 0, story
     assert content(tmp_path / "results") == content(undisturbed), story
 
@@ -71,18 +71,13 @@ os.replace = lambda *names: os._exit(9) if next(calls) == {rename} else genuine(
 
 
 def test_two_drivers_on_one_store_make_every_row_once(
-    driver: Any, undisturbed: Path, fields: Fields, tmp_path: Path
+    driver: Any, undisturbed: Path, fields: Fields, content: Content, tmp_path: Path
 ) -> None:
     assert driver.run(fields(tmp_path / "results"), times=2) == 0
 
     # Each planned before the other had written a row, so both wrote more than half of them.
     assert driver.said.count("row ok") > 12
-    # Curves are left out: of two writers of one run the row of one may stay beside the curve of the other.
-    ours, theirs = (
-        Store.open(results, create=False).runs().set_index("run_id")["score"].sort_index()
-        for results in (tmp_path / "results", undisturbed)
-    )
-    assert ours.to_dict() == theirs.to_dict()
+    assert content(tmp_path / "results") == content(undisturbed)
 
 
 def test_a_limit_on_files_ends_the_run_and_spares_earlier_rows(
