@@ -127,6 +127,19 @@ class Folder:
         except OSError as error:
             raise self._refusal(error) from error
 
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Wait until no other process writes a run.
+
+        Raises:
+            StoreError: If the store cannot be written.
+        """
+        try:
+            with FileLock(self.root / "_tmp" / "write.lock"):
+                yield
+        except OSError as error:
+            raise self._refusal(error) from error
+
     def commit(self, content: bytes, target: Path) -> None:
         """Make ``content`` appear under ``target`` as a whole or not at all.
 

@@ -133,10 +133,11 @@ class Store:
         stored = table_of(RUN_COLUMNS, [filled]).to_pylist()[0]
         stored["row_sha256"] = row_sha256(stored)
         check_values(RUN_COLUMNS, stored)
-        if curve:
-            self.folder.commit(encode("curves", points), self.root / "curves" / f"run-{name}.parquet")
         made = encode("runs", table_of(RUN_COLUMNS, [stored]))
-        self.folder.commit(made, self.root / "runs" / f"run-{name}.parquet")
+        with self.folder.writing():  # of two writers of one run, neither's row gets the other's curve
+            if curve:
+                self.folder.commit(encode("curves", points), self.root / "curves" / f"run-{name}.parquet")
+            self.folder.commit(made, self.root / "runs" / f"run-{name}.parquet")
 
     def table(self) -> pa.Table:
         """Every readable row once, in an order that does not depend on files; null and NaN stay apart.

@@ -77,7 +77,7 @@ class Driver:
     """A process that runs requests in children of its own, which begin at once: everything is imported already."""
 
     def __init__(self, scratch: Path, first: dict[str, Any]) -> None:
-        self._scratch, self._number = scratch, 0
+        self._scratch, self._number, self._under_way = scratch, 0, False
         self._process = subprocess.Popen(
             [sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
@@ -87,10 +87,12 @@ class Driver:
     def begin(self, request: dict[str, Any], fault: str = "", times: int = 1) -> int:
         """Run a request in a child, or several at once, after a piece of Python; the first child's process id."""
         self._ask(request, fault, times)
+        self._under_way = True
         return int(self._answer())
 
     def ended(self) -> int:
         """Wait for the children; 0, or the exit code of one that failed, less than 0 if a signal ended it."""
+        self._under_way = False
         return int(self._answer())
 
     def run(self, request: dict[str, Any], fault: str = "", times: int = 1) -> int:
@@ -108,8 +110,11 @@ class Driver:
         self._process.communicate()
 
     def _ask(self, request: dict[str, Any], fault: str, times: int) -> None:
+        if self._under_way:  # a test that failed amid a run has not waited for its end
+            self.ended()
         self._number += 1
         log = os.fspath(self._scratch / f"{self._number}.log")
+        Path(log).touch()
         assert self._process.stdin is not None
         asked = {"fields": request, "fault": fault, "times": times, "log": log}
         self._process.stdin.write(json.dumps(asked) + "\n")
