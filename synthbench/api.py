@@ -9,6 +9,7 @@ import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.reports.build import build
+from synthbench.reports.grid import grid
 from synthbench.reports.leaderboard import leaderboard as leaderboard_of
 from synthbench.reports.selection import only_suite, select
 from synthbench.results import Store
@@ -83,7 +84,7 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
         UsageError: If the suite must be named.
         ValueError: If there are fewer than two seeds.
     """
-    board = leaderboard_of(select(rows, _suite(rows, suite)).rows)
+    board = leaderboard_of(grid(select(rows, _suite(rows, suite)).rows))
     return pd.DataFrame(
         {
             "mechanism": entry.mechanism.label,

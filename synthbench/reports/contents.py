@@ -11,7 +11,19 @@ from synthbench.reports.cite import cite
 from synthbench.reports.curves import mean_curves
 from synthbench.reports.difference import difference, difference_tables
 from synthbench.reports.figures import Drawing, Facts, drawings
-from synthbench.reports.grid import Estimate, Grid, Key, MechanismFacts, Row, TaskFacts, grid, mechanism_key, task_key
+from synthbench.reports.grid import (
+    COLUMNS,
+    Estimate,
+    Grid,
+    Key,
+    MechanismFacts,
+    Row,
+    TaskFacts,
+    grid,
+    mechanism_key,
+    records,
+    task_key,
+)
 from synthbench.reports.leaderboard import Leaderboard, improvement_table, leaderboard, leaderboard_table, reach_table
 from synthbench.reports.peers import SUITE as PEERS
 from synthbench.reports.peers import peers_table
@@ -38,6 +50,12 @@ _RESERVED = (
     "steps_to_threshold",
 )
 
+_MADE_BY = (
+    *("error_type", "device_type", "device_name", "train_s", "ensemble_size"),
+    *("synthbench_version", "git_sha", "git_dirty", "verified_by"),
+)
+"""What a report says of how rows were made; stores of before rows were verified have no column for that."""
+
 
 class Page(NamedTuple):
     """One page of a report: a Markdown and a LaTeX file with the same tables."""
@@ -54,16 +72,19 @@ class Report:
     selection: Selection
     curves: pd.DataFrame | None
     """Of any runs; None leaves out what shows them."""
-
-    @property
-    def rows(self) -> pd.DataFrame:
-        """Those that are shown."""
-        return self.selection.rows
+    measured: tuple[str, ...] = ()
+    """Columns of rows that are read besides those that every report reads."""
 
     @cached_property
     def of(self) -> Grid:
         """The cells of the rows."""
-        return grid(self.rows)
+        return grid(self.selection.rows)
+
+    @cached_property
+    def records(self) -> list[Row]:
+        """The rows that are shown, oldest first, with the columns that are read."""
+        rows = self.selection.rows
+        return records(rows, [name for name in dict.fromkeys((*COLUMNS, *_MADE_BY, *self.measured)) if name in rows])
 
     @property
     def cells(self) -> Iterator[tuple[TaskFacts, MechanismFacts, Estimate]]:
@@ -79,24 +100,24 @@ class Report:
     @cached_property
     def _runs(self) -> dict[tuple[Key, Key], list[Row]]:
         runs: dict[tuple[Key, Key], list[Row]] = {}
-        for row in self.rows.sort_values("seed").to_dict("records"):
+        for row in sorted(self.records, key=lambda row: int(row["seed"])):
             runs.setdefault((task_key(row), mechanism_key(row)), []).append(row)
         return runs
 
     @cached_property
     def averages(self) -> pd.DataFrame | None:
         """Learning curves averaged over seeds."""
-        return None if self.curves is None else mean_curves(self.rows, self.curves)
+        return None if self.curves is None else mean_curves(self.of, self.records, self.curves)
 
     @cached_property
     def board(self) -> Leaderboard | None:
         """The ranking; None below two seeds."""
-        return leaderboard(self.rows) if self.rows["seed"].min() < self.rows["seed"].max() else None
+        return leaderboard(self.of) if len(self.of.seeds) > 1 else None
 
     @cached_property
     def judged(self) -> list[Separation]:
         """What every task says about the mechanisms."""
-        return separation(self.rows)
+        return separation(self.of)
 
     @cached_property
     def pages(self) -> dict[str, Page]:
@@ -106,7 +127,7 @@ class Report:
     @cached_property
     def drawings(self) -> list[Drawing]:
         """The figures that the rows have something for."""
-        return drawings(Facts(self.rows, self.of, self.averages, self.board))
+        return drawings(Facts(self.records, self.of, self.averages, self.board))
 
     @cached_property
     def cited(self) -> tuple[str, list[str]]:
@@ -115,26 +136,26 @@ class Report:
 
 
 def _pages(report: Report) -> dict[str, Page]:
-    rows = report.rows
+    of = report.of
     pages: dict[str, Page] = {}
-    for category in report.of.categories:
-        one = category_table(rows, category)
+    for category in of.categories:
+        one = category_table(of, category)
         pages[stem_of(category, pages, _RESERVED)] = Page(one.title, (one,))
-    for one in (full_table(rows), category_averages(rows)):
+    for one in (full_table(of), category_averages(of)):
         pages[one.name] = Page(one.title, (one,))
     pages["separation"] = Page(
-        "What separates mechanisms", (separation_table(report.of, report.judged),), summary(report.judged)
+        "What separates mechanisms", (separation_table(of, report.judged),), summary(report.judged)
     )
     if report.selection.suite.startswith("paper"):
-        found = difference(rows)
+        found = difference(of)
         if any(one.ours for one in found.comparisons):
             tables = tuple(difference_tables(found, causes()))
             pages["difference"] = Page("Difference from the published table", tables, found.summary())
     if report.board is not None:
         ranking, improvement = leaderboard_table(report.board), improvement_table(report.board)
         pages[ranking.name] = Page(ranking.title, (ranking, improvement) if improvement else (ranking,))
-    against_peers = peers_table(rows) if report.selection.suite == PEERS else None
-    for extra in (reach_table(rows), prediction_table(rows), against_peers, steps_table(rows)):
+    against_peers = peers_table(of, report.records) if report.selection.suite == PEERS else None
+    for extra in (reach_table(of), prediction_table(of), against_peers, steps_table(of)):
         if extra is not None:
             pages[extra.name] = Page(extra.title, (extra,))
     return pages

@@ -1,34 +1,35 @@
 """Learning curves of many runs, averaged over seeds."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 
-from synthbench.reports.grid import grid, mechanism_key, task_key
+from synthbench.reports.grid import Grid, Row, mechanism_key, task_key
 
 
-def mean_curves(rows: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+def mean_curves(of: Grid, records: Sequence[Row], curves: pd.DataFrame) -> pd.DataFrame:
     """Learning curves averaged over seeds. A run that stopped early keeps its last value to the end of its cell.
 
     Without that a mean would fall where the seeds that have learned the task leave it.
 
     Args:
-        rows: Rows of a report.
+        of: The cells of a report.
+        records: Their rows.
         curves: Points of any runs in long form: run_id, step, split, metric, value.
 
     Returns:
         One line for each task, mechanism, split, metric and step (steps), in printed order: mean and sample standard
         deviation in the metric's own unit, and n, the number of seeds that have the point or stopped before it.
     """
-    of = grid(rows)
     task_rank = {task.key: rank for rank, task in enumerate(of.tasks)}
     mechanism_rank = {mechanism.key: rank for rank, mechanism in enumerate(of.mechanisms)}
-    finished = rows[rows["status"] == "ok"]
     owners = pd.DataFrame(
-        {
-            "run_id": finished["run_id"],
-            "seed": finished["seed"],
-            "task": [task_rank[task_key(row)] for row in finished.to_dict("records")],
-            "mechanism": [mechanism_rank[mechanism_key(row)] for row in finished.to_dict("records")],
-        }
+        [
+            (row["run_id"], row["seed"], task_rank[task_key(row)], mechanism_rank[mechanism_key(row)])
+            for row in records
+            if row["status"] == "ok"
+        ],
+        columns=["run_id", "seed", "task", "mechanism"],
     )
     points = curves.merge(owners, on="run_id").astype({"value": "float64"})
     curve = ["task", "mechanism", "split", "metric"]

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
-from synthbench.reports.grid import Estimate, Grid, grid
+from synthbench.reports.grid import Estimate, Grid
 from synthbench.reports.published import (
     NUM_SEEDS,
     NUM_SEQUENCES,
@@ -143,13 +142,12 @@ def published_error(ours: Estimate, published_std: float) -> float:
     return combined_error(math.sqrt(max(sample_variance / NUM_SEEDS, predicted)), ROUNDING_ERROR)
 
 
-def difference(rows: pd.DataFrame) -> Difference:
+def difference(of: Grid) -> Difference:
     """Put every published cell beside ours.
 
     Args:
-        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+        of: The cells of a report.
     """
-    of = grid(rows)
     labels = {published_name(mechanism.name): mechanism.label for mechanism in of.mechanisms}
     comparisons = [
         Comparison(

@@ -280,7 +280,7 @@ def export(
     if across != "columns" and len(measures) > 1:
         names = ",".join(measure.name for measure in measures)
         raise UsageError(f"{across} stand across and the columns are {names!r}; allowed: a single column")
-    report = Report(selection, None)
+    report = Report(selection, None, tuple(measure.name for measure in measures))
     return Export(report, report.of.tasks, measures, ACROSS[ACROSS.index(across)])
 
 

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float
 
 from synthbench.reports.aggregates import (
@@ -17,7 +16,7 @@ from synthbench.reports.aggregates import (
     ranks,
     solved_rate,
 )
-from synthbench.reports.grid import Estimate, Grid, MechanismFacts, TaskFacts, grid
+from synthbench.reports.grid import Estimate, Grid, MechanismFacts, TaskFacts
 from synthbench.reports.separation import SMALLEST_GAP
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, percent, sources_of
 
@@ -62,18 +61,17 @@ class Leaderboard:
         return tuple(dict.fromkeys(task.category for task in self.tasks))
 
 
-def leaderboard(rows: pd.DataFrame) -> Leaderboard:
+def leaderboard(of: Grid) -> Leaderboard:
     """Rank the mechanisms that have all runs. A run without a score counts as one at the floor.
 
     Args:
-        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+        of: The cells of a report.
 
     Raises:
         ValueError: If there are fewer than two seeds: no interval can be given.
     """
-    of = grid(rows)
     tasks = tuple(task for task in of.tasks if task.gap >= SMALLEST_GAP)
-    seeds = tuple(sorted({seed for cell in of.cells.values() for seed in (*cell.scores, *cell.failed_seeds)}))
+    seeds = of.seeds
     num_complete = {
         mechanism: sum(_is_complete(of.cell(task, mechanism), seeds) for task in tasks) for mechanism in of.mechanisms
     }
@@ -167,13 +165,12 @@ def improvement_table(board: Leaderboard) -> Table | None:
     )
 
 
-def reach_table(rows: pd.DataFrame) -> Table | None:
+def reach_table(of: Grid) -> Table | None:
     """How far each mechanism goes beyond what it was trained on; None if nothing was tested out of range.
 
     Args:
-        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+        of: The cells of a report.
     """
-    of = grid(rows)
     tasks = [task for task in of.tasks if any(cell.stretched for cell in of.cells_of(task))]
     if not tasks:
         return None

@@ -1,6 +1,7 @@
 """Suite ``peers`` beside what other suites published of the same tasks at the same lengths of training."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Literal, NamedTuple, get_args
@@ -8,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 
-from synthbench.reports.grid import NO_ROWS, Estimate, MechanismFacts, Row, TaskFacts, grid, mechanism_key, task_key
+from synthbench.reports.grid import NO_ROWS, Estimate, Grid, MechanismFacts, Row, TaskFacts, mechanism_key, task_key
 from synthbench.reports.published import lines_of
 from synthbench.reports.table import Cell, Column, Line, Table, fixed, sources_of
 
@@ -62,14 +63,14 @@ def published_numbers() -> tuple[PublishedNumber, ...]:
     )
 
 
-def compare(rows: pd.DataFrame) -> list[Comparison]:
+def compare(of: Grid, records: Sequence[Row]) -> list[Comparison]:
     """Every published number of which the rows have the task and the mechanism, tested at all its lengths.
 
     Args:
-        rows: Rows of suite ``peers``, as :func:`synthbench.reports.selection.select` leaves them.
+        of: The cells of a report on suite ``peers``.
+        records: Their rows.
     """
-    of = grid(rows)
-    scored = rows[rows["status"] == "ok"].to_dict("records")
+    scored = [row for row in records if row["status"] == "ok"]
     found = []
     for number in published_numbers():
         for task in of.tasks:
@@ -87,13 +88,14 @@ def compare(rows: pd.DataFrame) -> list[Comparison]:
     return found
 
 
-def peers_table(rows: pd.DataFrame) -> Table | None:
+def peers_table(of: Grid, records: Sequence[Row]) -> Table | None:
     """Published numbers beside ours, one line each; None if there is nothing to compare.
 
     Args:
-        rows: As for :func:`compare`.
+        of: As for :func:`compare`.
+        records: As there.
     """
-    compared = compare(rows)
+    compared = compare(of, records)
     if not compared:
         return None
     return Table(

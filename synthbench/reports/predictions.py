@@ -5,9 +5,7 @@ import math
 from functools import cache
 from typing import Literal, NamedTuple, get_args
 
-import pandas as pd
-
-from synthbench.reports.grid import Estimate, MechanismFacts, grid
+from synthbench.reports.grid import Estimate, Grid, MechanismFacts
 from synthbench.reports.published import lines_of
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, sources_of
 
@@ -90,13 +88,12 @@ def class_of(mechanism: MechanismFacts) -> Class | None:
     return "signed" if of_class == "delta" and is_signed else of_class
 
 
-def compare(rows: pd.DataFrame) -> list[Comparison]:
+def compare(of: Grid) -> list[Comparison]:
     """Every prediction on a task and mechanism that the rows have; a task at several sizes counts at each.
 
     Args:
-        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+        of: The cells of a report.
     """
-    of = grid(rows)
     return [
         Comparison(prediction, mechanism, _skill(of.cell(task, mechanism), prediction.factor))
         for prediction in predictions()
@@ -107,17 +104,16 @@ def compare(rows: pd.DataFrame) -> list[Comparison]:
     ]
 
 
-def prediction_table(rows: pd.DataFrame) -> Table | None:
+def prediction_table(of: Grid) -> Table | None:
     """What was predicted and what was measured, one line a task and mechanism; None if nothing was predicted.
 
     Args:
-        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+        of: The cells of a report.
     """
-    compared = [one for one in compare(rows) if one.verdict is not None]
+    compared = [one for one in compare(of) if one.verdict is not None]
     if not compared:
         return None
     counts = {word: sum(one.agreement == word for one in compared) for word in ("agrees", "half", "disagrees")}
-    of = grid(rows)
     names = {one.prediction.task for one in compared}
     return Table(
         name="predictions",

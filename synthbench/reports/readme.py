@@ -1,13 +1,13 @@
 """The first page of a report: what it counts, where its files are, what its mechanisms are."""
 
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 
 import pandas as pd
 
 from synthbench.reports import markdown
 from synthbench.reports.contents import Report
-from synthbench.reports.grid import Grid, mechanism_key, task_key
+from synthbench.reports.grid import Grid, Row, mechanism_key, task_key
 from synthbench.reports.table import Cell, Column, Line, Table
 
 
@@ -57,7 +57,7 @@ def readme(report: Report, files: Iterable[str]) -> str:
         markdown.table(_mechanisms_table(of)),
     ]
     if statuses:
-        blocks += ["## Failures", markdown.table(_failures_table(selection.rows, of))]
+        blocks += ["## Failures", markdown.table(_failures_table(report.records, of))]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -91,15 +91,14 @@ def _mechanisms_table(of: Grid) -> Table:
     )
 
 
-def _failures_table(rows: pd.DataFrame, of: Grid) -> Table:
-    failed = rows[rows["status"] != "ok"]
+def _failures_table(records: Sequence[Row], of: Grid) -> Table:
     task_labels = {task.key: task.label for task in of.tasks}
     mechanism_labels = {mechanism.key: mechanism.label for mechanism in of.mechanisms}
     lines: Counter[tuple[str, str, str, str]] = Counter()
-    for row in failed.to_dict("records"):
-        error = "" if pd.isna(row["error_type"]) else str(row["error_type"])
-        task, mechanism = task_key(row), mechanism_key(row)
-        lines[task_labels[task], mechanism_labels[mechanism], str(row["status"]), error] += 1
+    for row in records:
+        if row["status"] != "ok":
+            error = str(row["error_type"]) if bool(pd.notna(row["error_type"])) else ""
+            lines[task_labels[task_key(row)], mechanism_labels[mechanism_key(row)], str(row["status"]), error] += 1
     return Table(
         name="failures",
         title="Failures",

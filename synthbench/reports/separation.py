@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 
 from synthbench.reports.aggregates import variance_share
-from synthbench.reports.grid import Estimate, Grid, TaskFacts, grid
+from synthbench.reports.grid import Estimate, Grid, TaskFacts
 from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, holm, pairs
 from synthbench.reports.table import (
     BOUNDS,
@@ -69,18 +68,17 @@ class Separation:
         return f"{'separates' if self.separates else 'does not separate'}; {self.place}"
 
 
-def separation(rows: pd.DataFrame) -> list[Separation]:
+def separation(of: Grid) -> list[Separation]:
     """Judge every task; the p values are adjusted over all pairs of mechanisms of all tasks together.
 
     Controls are left out: most tasks tell them from any mechanism.
 
     Args:
-        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+        of: The cells of a report.
 
     Returns:
         One judgement for each task, in printed order.
     """
-    of = grid(rows)
     of = replace(of, mechanisms=tuple(one for one in of.mechanisms if one.family != CONTROL))
     tested = pairs(of)
     adjusted = holm(np.array([pair.p for pair in tested], dtype=float))
@@ -121,7 +119,7 @@ def separation_table(of: Grid, judged: Sequence[Separation]) -> Table:
 
     Args:
         of: The cells of a report.
-        judged: What :func:`separation` says of its rows.
+        judged: What :func:`separation` says of them.
     """
     has_local = not all(math.isnan(task.local_ceiling) for task in of.tasks)
     has_shortcut = any(task.shortcut for task in of.tasks)

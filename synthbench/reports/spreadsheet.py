@@ -49,5 +49,6 @@ def _field(value: Value) -> str | int:
 
 def _inert(text: str) -> str:
     # A table may be read in a terminal, which obeys control characters: those but of layout are code points.
-    visible = "".join(sign if sign.isprintable() or sign in "\t\n" else f"U+{ord(sign):04X}" for sign in text)
-    return f"'{visible}" if visible.startswith(_STARTS) else visible
+    if not text.isprintable():
+        text = "".join(sign if sign.isprintable() or sign in "\t\n" else f"U+{ord(sign):04X}" for sign in text)
+    return f"'{text}" if text.startswith(_STARTS) else text

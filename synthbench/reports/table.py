@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from synthbench.errors import UnknownName
-from synthbench.reports.grid import Estimate, Grid, MechanismFacts, TaskFacts, grid
+from synthbench.reports.grid import Estimate, Grid, MechanismFacts, TaskFacts
 from synthbench.reports.statistics import TOLERANCE, not_separable
 
 Mark = Literal["", "best", "second"]
@@ -92,17 +91,16 @@ def fixed(number: float, decimals: int, *, is_signed: bool = False) -> str:
     return f"{sign}{abs(rounded):.{decimals}f}"
 
 
-def category_table(rows: pd.DataFrame, category: str) -> Table:
+def category_table(of: Grid, category: str) -> Table:
     """Mechanisms as lines, the tasks of one category as columns, then one line each for floor and ceiling.
 
     Args:
-        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+        of: The cells of a report.
         category: The category; the message of the error lists those that the rows have.
 
     Raises:
         UnknownName: If no row has the category.
     """
-    of = grid(rows)
     if category not in of.categories:
         raise UnknownName("category", category, of.categories)
     tasks = of.tasks_of(category)
@@ -127,13 +125,12 @@ def category_table(rows: pd.DataFrame, category: str) -> Table:
     )
 
 
-def full_table(rows: pd.DataFrame) -> Table:
+def full_table(of: Grid) -> Table:
     """All tasks as lines, grouped by category; floor, ceiling and mechanisms as columns, as in the published Table 8.
 
     Args:
-        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+        of: The cells of a report.
     """
-    of = grid(rows)
     common_n = _common_n(of, of.tasks)
     return _readable(
         Table(
@@ -155,16 +152,15 @@ def full_table(rows: pd.DataFrame) -> Table:
     )
 
 
-def category_averages(rows: pd.DataFrame) -> Table:
+def category_averages(of: Grid) -> Table:
     """Means of task means, categories as lines and mechanisms as columns, as in the published Table 3.
 
     A mechanism without a score on some task of a category has the mean of the others, says so and is not marked:
     means over different tasks do not compare.
 
     Args:
-        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+        of: The cells of a report.
     """
-    of = grid(rows)
     lines = []
     for category in of.categories:
         tasks = of.tasks_of(category)
@@ -198,7 +194,7 @@ def category_averages(rows: pd.DataFrame) -> Table:
     )
 
 
-def steps_table(rows: pd.DataFrame) -> Table | None:
+def steps_table(of: Grid) -> Table | None:
     """Steps until the threshold is reached: median over seeds and the share of seeds that reached it.
 
     A seed that never reached the threshold counts as later than all others. Where half of the seeds or more did not,
@@ -206,9 +202,8 @@ def steps_table(rows: pd.DataFrame) -> Table | None:
     none did are left out.
 
     Args:
-        rows: Rows of one report, as :func:`synthbench.reports.selection.select` leaves them.
+        of: The cells of a report.
     """
-    of = grid(rows)
     tasks = [task for task in of.tasks if any(map(_num_reached, of.cells_of(task)))]
     if not tasks:
         return None

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from synthbench.reports.difference import difference, difference_tables
+from synthbench.reports.grid import grid
 from synthbench.reports.published import published_name, table3, table8
 
 MakeFrame = Callable[..., pd.DataFrame]
@@ -42,7 +43,7 @@ def near() -> pd.DataFrame:
 
 
 def test_all_147_cells_are_compared_and_bigram_is_named(near: pd.DataFrame) -> None:
-    found = difference(near)
+    found = difference(grid(near))
 
     assert len(found.comparisons) == 147
     assert found.unpublished == ("bigram",)
@@ -58,7 +59,7 @@ def test_the_combined_error_is_the_documented_one(near: pd.DataFrame) -> None:
     printed = {(cell.task, cell.mechanism): cell.std for cell in table8()}
     branches = set()
 
-    for one in difference(near).comparisons:
+    for one in difference(grid(near)).comparisons:
         std = printed[one.task, one.mechanism_published]
         assert std is not None
         sample: float = 1.5 * std**2 / 3
@@ -73,7 +74,7 @@ def test_a_cell_beyond_three_errors_is_outside_and_its_cause_is_looked_up(near: 
     far = near.copy()
     moved = (far["task"] == "reverse") & far["mech"].isin(["softmax", "slay"])
     far.loc[moved, "score"] += 0.3
-    found = difference(far)
+    found = difference(grid(far))
 
     assert {(one.task, one.mechanism_published) for one in found.outside} == {
         ("reverse", "standard"),
@@ -92,7 +93,7 @@ def test_a_cell_beyond_three_errors_is_outside_and_its_cause_is_looked_up(near: 
 
 
 def test_every_published_cell_is_printed_once(near: pd.DataFrame) -> None:
-    *cells, averages = difference_tables(difference(near), {})
+    *cells, averages = difference_tables(difference(grid(near)), {})
 
     assert sum(len(table.lines) for table in cells) == 147
     assert {cell.value for table in cells for line in table.lines for cell in line.cells[-1:]} == {"yes"}
@@ -100,7 +101,7 @@ def test_every_published_cell_is_printed_once(near: pd.DataFrame) -> None:
 
 
 def test_averages_are_taken_over_the_published_tasks(near: pd.DataFrame) -> None:
-    averages = difference_tables(difference(near), {})[-1]
+    averages = difference_tables(difference(grid(near)), {})[-1]
     expected = near.groupby(["task_category", "mech"])["score"].mean() * 100
 
     for line, published in zip(averages.lines, table3(), strict=True):
@@ -112,7 +113,7 @@ def test_averages_are_taken_over_the_published_tasks(near: pd.DataFrame) -> None
 
 def test_missing_cells_are_counted_apart(near: pd.DataFrame) -> None:
     few = near[(near["task"] == "copy") & (near["mech"] != "linear")]
-    found = difference(few)
+    found = difference(grid(few))
 
     assert found.summary().startswith("6 of 147")
     assert "has a score: 141." in found.summary()
@@ -121,7 +122,7 @@ def test_missing_cells_are_counted_apart(near: pd.DataFrame) -> None:
 
 
 def test_one_seed_is_not_judged(near: pd.DataFrame) -> None:
-    found = difference(near[near["seed"] == 0])
+    found = difference(grid(near[near["seed"] == 0]))
 
     assert not any(one.is_judged or one.is_within for one in found.comparisons)
     assert math.isnan(found.rms_z)
@@ -130,7 +131,7 @@ def test_one_seed_is_not_judged(near: pd.DataFrame) -> None:
 
 
 def test_an_unknown_evaluation_noise_is_said(near: pd.DataFrame) -> None:
-    found = difference(near.assign(metrics="{}"))
+    found = difference(grid(near.assign(metrics="{}")))
 
     assert "do not say: 147." in found.summary()
     smallest = min(one.standard_error for one in found.comparisons)
@@ -142,7 +143,7 @@ def test_a_task_at_two_sizes_is_not_compared(near: pd.DataFrame) -> None:
     copy = near[near["task"] == "copy"]
     longer = copy.assign(seq_len=64, run_id=copy["run_id"] + "-64")
 
-    assert all(one.ours is None for one in difference(pd.concat([copy, longer])).comparisons)
+    assert all(one.ours is None for one in difference(grid(pd.concat([copy, longer]))).comparisons)
 
 
 def test_softmax_is_the_published_standard() -> None:

@@ -28,7 +28,7 @@ from synthbench.reports.curves import mean_curves
 from synthbench.reports.figures import Drawing, Facts, drawings, render
 from synthbench.reports.figures.drawing import COLOURS, LONGEST, _style, shown
 from synthbench.reports.figures.scatter import spread
-from synthbench.reports.grid import grid
+from synthbench.reports.grid import grid, records
 from synthbench.reports.leaderboard import leaderboard
 
 MakeFrame = Callable[..., pd.DataFrame]
@@ -95,9 +95,9 @@ def curves_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 def drawn(rows: pd.DataFrame, curves: pd.DataFrame | None = None) -> dict[str, Drawing]:
     """All drawings of some rows by name."""
-    board = leaderboard(rows) if len(set(rows["seed"])) > 1 else None
-    averages = None if curves is None else mean_curves(rows, curves)
-    return {one.name: one for one in drawings(Facts(rows, grid(rows), averages, board))}
+    board = leaderboard(grid(rows)) if len(set(rows["seed"])) > 1 else None
+    averages = None if curves is None else mean_curves(grid(rows), records(rows), curves)
+    return {one.name: one for one in drawings(Facts(records(rows), grid(rows), averages, board))}
 
 
 def numbers(drawing: Drawing) -> list[dict[str, str]]:
@@ -167,7 +167,7 @@ def test_the_heat_map_holds_the_skills_of_the_grid(rows: pd.DataFrame, all_drawn
 def test_ranks_costs_and_improvement_are_those_of_the_leaderboard(
     rows: pd.DataFrame, all_drawn: dict[str, Drawing]
 ) -> None:
-    entries = leaderboard(rows).entries
+    entries = leaderboard(grid(rows)).entries
 
     assert [line["mechanism"] for line in numbers(all_drawn["ranks"])] == [entry.mechanism.label for entry in entries]
     for entry, rank, state, cost in zip(
@@ -322,7 +322,7 @@ def test_no_label_lies_on_another_or_outside(make_frame: MakeFrame, num_mechanis
 
 def test_more_mechanisms_than_colours_are_pale_but_the_best(make_frame: MakeFrame) -> None:
     rows = sweep(make_frame, [f"mechanism-{number:02}" for number in range(12)])
-    facts = Facts(rows, grid(rows), None, leaderboard(rows))
+    facts = Facts(records(rows), grid(rows), None, leaderboard(grid(rows)))
 
     assert set(facts.looks) == {f"mechanism-{number:02}" for number in range(len(COLOURS))}
     assert "In colour: the 7 with the best mean skill; pale: the other 5." in drawn(rows)["generalisation"].caption

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from synthbench.reports.grid import grid
 from synthbench.reports.leaderboard import improvement_table, leaderboard, leaderboard_table, reach_table
 
 
@@ -30,7 +31,7 @@ def rows(make_frame: Any) -> pd.DataFrame:
 
 
 def test_mechanisms_with_all_runs_are_ranked_and_a_failure_counts_as_the_floor(rows: pd.DataFrame) -> None:
-    board = leaderboard(rows)
+    board = leaderboard(grid(rows))
 
     assert [entry.mechanism.name for entry in board.entries] == ["softmax", "linear"]
     best, worst = board.entries
@@ -46,21 +47,21 @@ def test_mechanisms_with_all_runs_are_ranked_and_a_failure_counts_as_the_floor(r
 def test_skill_is_between_floor_and_ceiling(make_frame: Any) -> None:
     made = frame(make_frame, {"sort": {"softmax": [0.6, 0.6], "linear": [0.5, 0.7]}}, floor=0.5, ceiling=0.75)
 
-    assert [entry.skill for entry in leaderboard(made).entries] == pytest.approx([0.4, 0.4])
+    assert [entry.skill for entry in leaderboard(grid(made)).entries] == pytest.approx([0.4, 0.4])
 
 
 def test_a_task_whose_bounds_are_too_close_does_not_count(make_frame: Any, rows: pd.DataFrame) -> None:
     close = frame(
         make_frame, {"histogram": {"softmax": [0.871] * 3, "linear": [0.872] * 3}}, floor=0.871, ceiling=0.872
     )
-    board = leaderboard(pd.concat([rows, close], ignore_index=True))
+    board = leaderboard(grid(pd.concat([rows, close], ignore_index=True)))
 
     assert [task.name for task in board.tasks] == ["copy", "sort"]
     assert len(board.entries) == 2
 
 
 def test_the_table_has_the_partial_ones_last_and_without_a_rank(rows: pd.DataFrame) -> None:
-    table = leaderboard_table(leaderboard(rows))
+    table = leaderboard_table(leaderboard(grid(rows)))
     columns = [column.label for column in table.columns]
     lines = {line.labels[0]: dict(zip(columns, line.cells, strict=True)) for line in table.lines}
 
@@ -75,7 +76,7 @@ def test_the_table_has_the_partial_ones_last_and_without_a_rank(rows: pd.DataFra
 
 def test_one_seed_is_refused(make_frame: Any) -> None:
     with pytest.raises(ValueError, match="at least two; there is 1"):
-        leaderboard(frame(make_frame, {"sort": {"softmax": [0.9]}}))
+        leaderboard(grid(frame(make_frame, {"sort": {"softmax": [0.9]}})))
 
 
 def test_the_reach_is_the_largest_multiple_up_to_which_all_are_solved(make_frame: Any) -> None:
@@ -91,7 +92,7 @@ def test_the_reach_is_the_largest_multiple_up_to_which_all_are_solved(make_frame
             ("performer", 0.9, (0.9, 0.1)),
         ]
     ]
-    table = reach_table(pd.concat(made, ignore_index=True))
+    table = reach_table(grid(pd.concat(made, ignore_index=True)))
 
     assert table is not None
     cells = {line.labels[0]: (line.cells[0].value, line.cells[0].remarks) for line in table.lines}
@@ -104,13 +105,13 @@ def test_the_reach_is_the_largest_multiple_up_to_which_all_are_solved(make_frame
 
 
 def test_there_is_no_reach_where_nothing_was_tested_out_of_range(rows: pd.DataFrame) -> None:
-    assert reach_table(rows) is None
+    assert reach_table(grid(rows)) is None
 
 
 def test_improvement_is_told_for_every_pair_of_ranked_mechanisms(rows: pd.DataFrame) -> None:
-    table = improvement_table(leaderboard(rows))
+    table = improvement_table(leaderboard(grid(rows)))
 
     assert table is not None
     assert [column.label for column in table.columns] == ["Standard", "Linear"]
     assert [[cell.value for cell in line.cells] for line in table.lines] == [["--", "100.0"], ["0.0", "--"]]
-    assert improvement_table(leaderboard(rows[rows["mech"] == "softmax"])) is None
+    assert improvement_table(leaderboard(grid(rows[rows["mech"] == "softmax"]))) is None

@@ -10,6 +10,7 @@ import pytest
 from synthbench.knobs import coerce
 from synthbench.mechanisms import MECHANISMS
 from synthbench.reports.contents import Report
+from synthbench.reports.grid import grid, records
 from synthbench.reports.peers import compare, peers_table, published_numbers
 from synthbench.reports.selection import select
 from synthbench.sources import bibtex
@@ -42,11 +43,11 @@ def test_numbers_are_of_tasks_tests_and_mechanisms_that_the_suite_can_run() -> N
 def test_ours_is_the_mean_over_the_lengths_and_then_over_seeds(make_frame: MakeFrame) -> None:
     rows = make_frame({"lstm": [1.0, 1.0]}, task="parity_final")
     rows["metrics"] = [metrics(x2=1.0, x4=0.8, x8=0.6), metrics(x2=0.9, x4=0.5, x8=0.4)]
-    (one,) = compare(rows)
+    (one,) = compare(grid(rows), records(rows))
 
     assert one.published.value == 1.0
     assert one.ours.scores == pytest.approx({42: 0.8, 43: 0.6})
-    table = peers_table(rows)
+    table = peers_table(grid(rows), records(rows))
     assert table is not None
     ((_, measure, published, ours, difference, *_),) = [line.cells for line in table.lines]
     assert (measure.value, published.value, ours.value, difference.value) == ("accuracy", "1.000", "0.700", "−0.300")
@@ -57,14 +58,14 @@ def test_eigenvalues_tell_numbers_of_one_mechanism_apart(make_frame: MakeFrame) 
     rows = make_frame({"deltanet": [1.0, 1.0]}, task="parity_final", mech_args='{"eigenvalues":"signed"}')
     rows["metrics"] = json.dumps({f"x{factor}.skill": 0.5 for factor in (2, 4, 8)})
 
-    assert [(one.published.value, one.ours.mean) for one in compare(rows)] == [(1.0, 0.5)]
+    assert [(one.published.value, one.ours.mean) for one in compare(grid(rows), records(rows))] == [(1.0, 0.5)]
 
 
 def test_a_run_that_was_not_tested_at_a_length_is_not_compared(make_frame: MakeFrame) -> None:
     rows = make_frame({"lstm": [1.0, 1.0]}, task="parity_final", metrics=metrics(x2=1.0, x4=0.8))
 
-    assert not compare(rows)
-    assert peers_table(rows) is None
+    assert not compare(grid(rows), records(rows))
+    assert peers_table(grid(rows), records(rows)) is None
 
 
 def test_only_the_suite_of_that_name_has_the_page(make_frame: MakeFrame) -> None:

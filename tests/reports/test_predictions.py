@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from synthbench.mechanisms import MECHANISMS
+from synthbench.reports.grid import grid
 from synthbench.reports.predictions import CLASSES, compare, prediction_table, predictions
 from synthbench.sources import bibtex
 from synthbench.tasks import TASKS
@@ -37,7 +38,7 @@ def test_a_measurement_agrees_half_agrees_or_disagrees(make_frame: MakeFrame) ->
         ("overwrite_recall", "yat", [0.9, 1.0], {}),  # nothing is predicted
         ("copy", "softmax", [1.0, 1.0], {}),  # nor here
     )
-    found = {(one.prediction.task, one.mechanism.name): (one.verdict, one.agreement) for one in compare(rows)}
+    found = {(one.prediction.task, one.mechanism.name): (one.verdict, one.agreement) for one in compare(grid(rows))}
 
     assert found == {
         ("overwrite_recall", "gla"): ("pass", "half"),
@@ -49,11 +50,11 @@ def test_a_measurement_agrees_half_agrees_or_disagrees(make_frame: MakeFrame) ->
 def test_out_of_range_predictions_are_judged_out_of_range(make_frame: MakeFrame) -> None:
     metrics = json.dumps({"x4.skill": 0.1})
     rows = cells(make_frame, ("parity_final", "softmax", [1.0, 1.0], {"metrics": metrics}))
-    (one,) = compare(rows)
+    (one,) = compare(grid(rows))
 
     assert (one.prediction.factor, one.agreement) == (4, "agrees")
     assert one.skill == pytest.approx(0.1)
-    without = compare(cells(make_frame, ("parity_final", "softmax", [1.0, 1.0], {})))
+    without = compare(grid(cells(make_frame, ("parity_final", "softmax", [1.0, 1.0], {}))))
     assert [one.verdict for one in without] == [None]
 
 
@@ -61,15 +62,15 @@ def test_signed_eigenvalues_make_a_class_of_their_own(make_frame: MakeFrame) -> 
     signed = {"mech_args": json.dumps({"eigenvalues": "signed"})}
     rows = cells(make_frame, ("s5_swaps", "deltanet", [1.0, 1.0], signed))
 
-    assert [(one.prediction.of_class, one.agreement) for one in compare(rows)] == [("signed", "agrees")]
+    assert [(one.prediction.of_class, one.agreement) for one in compare(grid(rows))] == [("signed", "agrees")]
 
 
 def test_the_table_counts_what_agrees(make_frame: MakeFrame) -> None:
     rows = cells(make_frame, ("s5_words", "softmax", [0.2, 0.4], {}), ("s5_words", "lstm", [0.3, 0.2], {}))
-    table = prediction_table(rows)
+    table = prediction_table(grid(rows))
 
     assert table is not None
     assert table.caption.startswith("Of 2 predictions 1 agree with the measurement, 0 half, 1 do not.")
     assert [line.cells[-2].value for line in table.lines] == ["agrees", "disagrees"]
     assert "merrill2024illusion" in table.sources
-    assert prediction_table(cells(make_frame, ("copy", "softmax", [1.0], {}))) is None
+    assert prediction_table(grid(cells(make_frame, ("copy", "softmax", [1.0], {})))) is None

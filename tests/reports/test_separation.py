@@ -17,12 +17,12 @@ MakeFrame = Callable[..., pd.DataFrame]
 
 
 def table_of(rows: pd.DataFrame) -> Table:
-    return separation_table(grid(rows), separation(rows))
+    return separation_table(grid(rows), separation(grid(rows)))
 
 
 def place(rows: pd.DataFrame) -> str:
     """Where the scores of the only task sit."""
-    (judged,) = separation(rows)
+    (judged,) = separation(grid(rows))
     return judged.place
 
 
@@ -83,20 +83,20 @@ def test_pairs_are_adjusted_over_all_tasks(make_frame: MakeFrame, paper: pd.Data
             p.append(float(stats.ttest_rel(wide[first], wide[second]).pvalue))
     adjusted = pd.DataFrame({"task": tasks, "p": holm(np.array(p))})
 
-    found = by_name(separation(rows))
+    found = by_name(separation(grid(rows)))
     for name, of_task in adjusted.groupby("task")["p"]:
         one = found[str(name)]
         assert one.smallest_p == pytest.approx(of_task.min())
         assert (one.num_pairs, one.num_separated) == (len(of_task), (of_task < 0.05).sum())
     assert [found[task].separates for task in "abc"] == [False, False, True]
-    assert len(separation(paper)) == paper["task"].nunique()
+    assert len(separation(grid(paper))) == paper["task"].nunique()
 
 
 def test_ranges_agree_with_pandas(paper: pd.DataFrame) -> None:
     means = paper.groupby(["task", "mech"])[["score", "skill"]].mean()
     low, high = (getattr(means.groupby("task"), name)() for name in ("min", "max"))
 
-    for task, one in by_name(separation(paper)).items():
+    for task, one in by_name(separation(grid(paper))).items():
         assert one.means == pytest.approx((low["score"][task], high["score"][task]))
         if task == "retrieval":
             assert one.skills is None
@@ -105,14 +105,16 @@ def test_ranges_agree_with_pandas(paper: pd.DataFrame) -> None:
 
 
 def test_one_mechanism_leaves_nothing_to_compare(make_frame: MakeFrame) -> None:
-    (judged,) = separation(make_frame({"slay": [0.5, 0.6]}))
+    (judged,) = separation(grid(make_frame({"slay": [0.5, 0.6]})))
 
     assert judged.verdict == "nothing to compare; between"
     assert table_of(make_frame({"slay": [0.5, 0.6]})).lines[0].cells[5].value == "--"
 
 
 def test_a_summary_without_a_pair_says_that_there_is_nothing_to_compare(make_frame: MakeFrame) -> None:
-    assert summary(separation(make_frame({"slay": [0.5, 0.6]}))).startswith("There are no two mechanisms to compare")
+    assert summary(separation(grid(make_frame({"slay": [0.5, 0.6]})))).startswith(
+        "There are no two mechanisms to compare"
+    )
 
 
 def test_what_beats_a_control_is_not_separated_by_that(make_frame: MakeFrame) -> None:
@@ -120,20 +122,20 @@ def test_what_beats_a_control_is_not_separated_by_that(make_frame: MakeFrame) ->
     controlled = make_frame({**mechanisms, "mean": [0.01, 0.02, 0.01]})
     controlled["mech_family"] = controlled["mech_family"].mask(controlled["mech"] == "mean", "control")
 
-    assert separation(controlled) == separation(make_frame(mechanisms))
-    assert not separation(controlled)[0].separates
-    assert separation(make_frame({**mechanisms, "mean": [0.01, 0.02, 0.01]}))[0].separates
+    assert separation(grid(controlled)) == separation(grid(make_frame(mechanisms)))
+    assert not separation(grid(controlled))[0].separates
+    assert separation(grid(make_frame({**mechanisms, "mean": [0.01, 0.02, 0.01]})))[0].separates
 
 
 def test_a_task_on_which_all_failed_has_no_score(make_frame: MakeFrame) -> None:
-    (judged,) = separation(make_frame({"slay": [None], "linear": [None]}))
+    (judged,) = separation(grid(make_frame({"slay": [None], "linear": [None]})))
 
     assert judged.place == "no score"
     assert (judged.means, judged.skills, judged.num_pairs) == (None, None, 0)
 
 
 def test_the_summary_counts_what_the_table_says(paper: pd.DataFrame) -> None:
-    judged = separation(paper)
+    judged = separation(grid(paper))
     verdicts = [line.cells[-1].value for line in table_of(paper).lines]
 
     separating = sum(verdict.startswith("separates") for verdict in verdicts)
@@ -154,11 +156,11 @@ def test_what_can_be_had_without_mixing_has_a_column_where_it_is_known(make_fram
 
 
 def test_the_share_between_mechanisms_is_that_of_common_seeds(make_frame: MakeFrame) -> None:
-    (judged,) = separation(make_frame({"slay": [0.1, 0.3], "linear": [0.5, 0.7, 0.0]}))
+    (judged,) = separation(grid(make_frame({"slay": [0.1, 0.3], "linear": [0.5, 0.7, 0.0]})))
 
     # Means 0.2 and 0.6 around 0.4: between 4 · 0.04, within 4 · 0.01.
     assert judged.between == pytest.approx(0.8)
-    (alone,) = separation(make_frame({"slay": [0.1, 0.3]}))
+    (alone,) = separation(grid(make_frame({"slay": [0.1, 0.3]})))
     assert math.isnan(alone.between)
 
 
@@ -178,7 +180,9 @@ def test_a_mechanism_against_itself_under_other_names_is_not_separated(make_fram
     for _ in range(200):
         is_solved = draws.random((4, 8)) < solved
         scores = np.where(is_solved, 0.98, 0.3) + 0.02 * draws.standard_normal((4, 8))
-        (judged,) = separation(make_frame(dict(zip(["softmax", "linear", "slay", "performer"], scores, strict=True))))
+        (judged,) = separation(
+            grid(make_frame(dict(zip(["softmax", "linear", "slay", "performer"], scores, strict=True))))
+        )
         found += judged.separates
 
     # At most 5 % by Holm's procedure; 0.1 is that and three standard errors over 200 repetitions.

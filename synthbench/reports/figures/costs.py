@@ -26,7 +26,7 @@ def skill_state(facts: Facts) -> Drawing | None:
 def cost(facts: Facts) -> Drawing | None:
     """Skill against training time and parameters; None if the ranked mechanisms do not differ in either."""
     rows_of: dict[Key, list[Row]] = {}
-    for row in facts.rows.to_dict("records"):
+    for row in facts.records:
         rows_of.setdefault(mechanism_key(row), []).append(row)
     by_device = {key: run_seconds(rows) for key, rows in rows_of.items()}
     devices = sorted({device for seconds in by_device.values() for device in seconds})

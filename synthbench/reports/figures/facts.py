@@ -1,6 +1,7 @@
 """What figures are drawn from, worked out once for all of them."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from synthbench.reports.figures.drawing import COLOURS, Look, looks
-from synthbench.reports.grid import Grid, MechanismFacts, TaskFacts
+from synthbench.reports.grid import Grid, MechanismFacts, Row, TaskFacts
 from synthbench.reports.leaderboard import Leaderboard
 from synthbench.reports.separation import SMALLEST_GAP
 
@@ -17,7 +18,7 @@ from synthbench.reports.separation import SMALLEST_GAP
 class Facts:
     """The rows of one report with what was made of them."""
 
-    rows: pd.DataFrame
+    records: Sequence[Row]
     of: Grid
     averages: pd.DataFrame | None
     """Learning curves, as :func:`synthbench.reports.curves.mean_curves` averages them; None without curves."""

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from synthbench.reports.figures.drawing import PLAIN, Drawing, panels, width_of_panels
 from synthbench.reports.figures.facts import Facts
 from synthbench.reports.figures.lines import draw_legend, draw_lines, height_of
-from synthbench.reports.grid import TaskFacts, mechanism_key, task_key
+from synthbench.reports.grid import Row, TaskFacts, mechanism_key, task_key
 
 _LOWEST, _HIGHEST = -0.1, 1.04
 """Skills between which a line is drawn; one outside is drawn at the edge."""
@@ -63,7 +63,7 @@ def _lines(facts: Facts, category: str, tasks: Sequence[TaskFacts]) -> list[Line
     """Means over the same tasks at every multiple: over those that were tested at all multiples of the category."""
     factors = sorted(set.union(*(_factors(facts, task) for task in tasks)))
     whole = [task for task in tasks if _factors(facts, task) == set(factors)]
-    skills = _skills(facts.rows, whole, factors)
+    skills = _skills(facts.records, whole, factors)
     lines: list[Line] = []
     for mechanism in facts.of.mechanisms:
         cells = [skills.get((task.key, mechanism.key), {}) for task in whole]
@@ -80,13 +80,13 @@ def _lines(facts: Facts, category: str, tasks: Sequence[TaskFacts]) -> list[Line
 
 
 def _skills(
-    rows: pd.DataFrame, tasks: Sequence[TaskFacts], factors: Sequence[int]
+    records: Sequence[Row], tasks: Sequence[TaskFacts], factors: Sequence[int]
 ) -> dict[tuple[object, object], dict[int, list[float]]]:
     """By cell and seed the skills at 1 and at every multiple, of the runs that have all of them."""
     keys = {task.key for task in tasks}
     found: dict[tuple[object, object], dict[int, list[float]]] = {}
-    for row in rows[rows["status"] == "ok"].sort_values("seed").to_dict("records"):
-        if task_key(row) not in keys:
+    for row in records:
+        if row["status"] != "ok" or task_key(row) not in keys:
             continue
         metrics = json.loads(row["metrics"])
         skills = [row["skill"], *(metrics.get(f"x{factor}.skill") for factor in factors)]

@@ -51,16 +51,15 @@ def boards(report: Report) -> tuple[Board, ...]:
     of = report.of
     parts = [(category, of.tasks_of(category)) for category in of.categories]
     return (
-        _board(of, report.board, None, parts, num_seeds=len(set(report.rows["seed"]))),
-        *(_of_category(report, facet) for facet in categories(of).values()),
+        _board(of, report.board, None, parts, num_seeds=len(of.seeds)),
+        *(_of_category(of, facet) for facet in categories(of).values()),
     )
 
 
-def _of_category(report: Report, facet: Facet) -> Board:
-    rows = report.rows[report.rows["task_category"] == facet.label]
-    num_seeds = len(set(rows["seed"]))
-    parts = [(task.label, (task,)) for task in report.of.tasks_of(facet.label)]
-    return _board(report.of, leaderboard(rows) if num_seeds > 1 else None, facet, parts, num_seeds=num_seeds)
+def _of_category(of: Grid, facet: Facet) -> Board:
+    own = of.only(facet.label)
+    parts = [(task.label, (task,)) for task in own.tasks]
+    return _board(of, leaderboard(own) if len(own.seeds) > 1 else None, facet, parts, num_seeds=len(own.seeds))
 
 
 def _board(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from synthbench.reports.contents import Report
 from synthbench.reports.devices import device_of
-from synthbench.reports.grid import Key, Row
+from synthbench.reports.grid import Key
 from synthbench.reports.page import facets
 from synthbench.reports.page.boards import Board, boards
 from synthbench.reports.page.commands import report_command, run_command, seed_ranges
@@ -66,11 +66,10 @@ class Content:
 
 def content(report: Report) -> Content:
     """All that a page says of a report."""
-    selection, of = report.selection, report.of
-    records: list[Row] = report.rows.to_dict("records")
+    selection, of, records = report.selection, report.of, report.records
     ranked = boards(report)
     cells = results(report)
-    seeds = sorted({int(row["seed"]) for row in records})
+    seeds = of.seeds
     mechanisms = mechanism_sections(selection.suite, of, records, ranked[0], cells)
     names = list(dict.fromkeys(mechanism.name for mechanism in of.mechanisms))
     return Content(

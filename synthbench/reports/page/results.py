@@ -39,7 +39,7 @@ def results(report: Report) -> dict[tuple[Key, Key], Result]:
     of = report.of
     drawn = _drawn_curves(report)
     failures: dict[tuple[Key, Key], Counter[str]] = {}
-    for row in report.rows.to_dict("records"):
+    for row in report.records:
         if row["status"] != "ok":
             failures.setdefault((task_key(row), mechanism_key(row)), Counter())[_failure(row)] += 1
     found = {}

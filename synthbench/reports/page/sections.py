@@ -94,7 +94,7 @@ def mechanism_sections(
     Args:
         suite: Name of the suite.
         of: The cells.
-        records: Their rows.
+        records: Their rows, oldest first.
         board: The ranking of the suite.
         results: What is shown of the cells.
     """
@@ -103,7 +103,7 @@ def mechanism_sections(
     by_mechanism: dict[Key, list[Row]] = {}
     for row in records:
         by_mechanism.setdefault(mechanism_key(row), []).append(row)
-    num_runs = len(of.tasks) * len({row["seed"] for row in records})
+    num_runs = len(of.tasks) * len(of.seeds)
     has_verified = any(is_verified(row) for row in records)
     families, blocks, positions = facets.families(of), facets.blocks(of), facets.positions(of)
     around = Counter(mechanism.name for mechanism in of.mechanisms)
@@ -164,15 +164,14 @@ def task_sections(
     Args:
         suite: Name of the suite.
         of: The cells.
-        records: Their rows.
+        records: Their rows, oldest first.
         judged: What :func:`synthbench.reports.separation.separation` says of them.
         results: What is shown of the cells.
     """
     ids = anchors("task", [(task.key, task.name) for task in of.tasks])
     categories = facets.categories(of)
-    newest = {task_key(row): row for row in sorted(records, key=lambda row: (row["finished_at"], row["run_id"]))}
+    newest = {task_key(row): row for row in records}
     by_task = {one.task.key: one for one in judged}
-    seeds = {int(row["seed"]) for row in records}
     sections = []
     for task in of.tasks:
         row = newest[task.key]
@@ -186,7 +185,7 @@ def task_sections(
                 description=describe(task.name, str(row["task_version"]), str(row["task_args"])),
                 separation=by_task[task.key],
                 source=_source(task.source),
-                command=run_command(suite, seeds, task=task.name),
+                command=run_command(suite, of.seeds, task=task.name),
                 results=tuple(sorted(found, key=lambda one: -one.estimate.mean if one.estimate.n else math.inf)),
             )
         )
