@@ -21,6 +21,7 @@ Factors = tuple[Tensor, ...]
 """Each [..., length, m_i]; together the tensor product of width m_1 m_2 ..., which the fast forms never build."""
 
 Guard = Literal["add", "clamp"]
+Side = Literal["query", "key"]
 
 CHUNK = 64
 
@@ -78,8 +79,8 @@ def chunked(
     That state is [m_b, m_a (value_dim + 1)] for the factors a and b: the values are scaled by a before they meet b, so
     that nothing as wide as m_a m_b exists for any token.
     """
-    query_a, query_b = _two(tuple(map(widened, query_factors)))
-    key_a, key_b = _two(tuple(map(widened, key_factors)))
+    query_a, query_b = as_two(tuple(map(widened, query_factors)))
+    key_a, key_b = as_two(tuple(map(widened, key_factors)))
     values = with_ones(widened(v))
     sums = []
     state: Tensor | None = None
@@ -142,8 +143,17 @@ def rank(factors: Factors) -> int:
 
 def normalise(sums: Float[Tensor, "*batch columns"], guard: Guard, delta: float) -> Float[Tensor, "*batch value_dim"]:
     """Divide the weighted values by the guarded sum of weights, which is the last column."""
-    numerator, denominator = sums[..., :-1], sums[..., -1:]
-    return numerator / (denominator + delta if guard == "add" else denominator.clamp(min=delta))
+    return sums[..., :-1] / guarded(sums[..., -1:], guard, delta)
+
+
+def guarded(denominator: Tensor, guard: Guard, delta: float) -> Tensor:
+    """N(denominator)."""
+    return denominator + delta if guard == "add" else denominator.clamp(min=delta)
+
+
+def flattened(x: Tensor) -> Tensor:
+    """[..., length, width] as [heads, length, width], where all leading axes count as heads."""
+    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
 
 
 def widened(x: Tensor) -> Tensor:
@@ -166,7 +176,7 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
     return (a.unsqueeze(-1) * b.unsqueeze(-2)).flatten(-2)
 
 
-def _two(factors: Factors) -> tuple[Tensor | None, Tensor]:
+def as_two(factors: Factors) -> tuple[Tensor | None, Tensor]:
     """Merge all but the widest factor into one, which is None if there is only one factor."""
     *narrow, widest = sorted(factors, key=lambda factor: factor.shape[-1])
     return (reduce(outer, narrow) if narrow else None), widest

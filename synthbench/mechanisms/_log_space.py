@@ -25,9 +25,8 @@ from torch.nn.functional import pad
 
 from synthbench.layers import project
 from synthbench.mechanisms import _linear
+from synthbench.mechanisms._classes import PERFORMER_EXP, name_of
 from synthbench.mechanisms._linear import Guard, widened, with_ones
-
-PERFORMER_EXP = "synthbench.mechanisms.performer_exp.PerformerExp"
 
 WIDEST_HEAD = 64
 """Beyond it exp(‖ω‖²/2) may overflow float32: a sum over 1e5 keys does from ‖ω‖² = 154, here 8 deviations away."""
@@ -35,7 +34,7 @@ WIDEST_HEAD = 64
 
 def key_exponents_of(unit: Any, k: Tensor) -> Callable[[Tensor], Tensor] | None:
     """The logarithm of what a ``FeatureAttention`` makes of keys like these, if that could overflow; None if not."""
-    if f"{type(unit).__module__}.{type(unit).__qualname__}" != PERFORMER_EXP:
+    if name_of(unit) != PERFORMER_EXP:
         return None
     if k.shape[-1] <= WIDEST_HEAD and k.dtype != torch.float16:
         return None

@@ -9,22 +9,30 @@ features in the order of the sequence, with S, and the keys' features and the va
 of b(q_t) (a(q_t) ⊗ g_t) over what comes later. Inside a chunk both are products of masked Gram matrices.
 """
 
-import math
 from collections.abc import Callable, Iterator
-from functools import reduce
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from synthbench.mechanisms._linear import CHUNK, Factors, Guard, normalise, outer, widened, with_ones
+from synthbench.mechanisms._linear import (
+    CHUNK,
+    Factors,
+    Guard,
+    Side,
+    as_two,
+    flattened,
+    guarded,
+    normalise,
+    widened,
+    with_ones,
+)
 
 BLOCK = 1024
 """Tokens whose features exist at a time: a multiple of the chunk that fits the caches of a CPU core."""
 
-Side = Literal["query", "key"]
 FactorsOf = Callable[[Tensor, Side, int], Factors]
 """Factors of the features of some rows, of which the first stands at a position."""
 
@@ -63,7 +71,7 @@ def streamed(
 class _Streamed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, factors_of: FactorsOf, guard: Guard, delta: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        values = widened(_flat(v))
+        values = widened(flattened(v))
         out, denominators = values.new_empty(values.shape), values.new_empty(*values.shape[:-1], 1)
         states: list[Tensor] = []
         state: Tensor | None = None
@@ -85,7 +93,7 @@ class _Streamed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, denominators, *states = ctx.saved_tensors
-        values, d_flat = widened(_flat(v)), widened(_flat(d_out))
+        values, d_flat = widened(flattened(v)), widened(flattened(d_out))
         d_q, d_k, d_v = torch.empty_like(q), torch.empty_like(k), values.new_empty(values.shape)
         later = torch.zeros_like(states[0])
         for rows, state in zip(reversed(list(_blocks(v.shape[-2]))), reversed(states), strict=True):
@@ -111,7 +119,7 @@ class _Streamed(torch.autograd.Function):
 
 def gradient_of_sums(guard: Guard, delta: float, d_out: Tensor, out: Tensor, denominators: Tensor) -> Tensor:
     """From the gradient of the outputs to that of [numerator, denominator]."""
-    divisors = denominators + delta if guard == "add" else denominators.clamp(min=delta)
+    divisors = guarded(denominators, guard, delta)
     d_denominators = -(d_out * out).sum(-1, keepdim=True) / divisors
     if guard == "clamp":
         d_denominators = d_denominators * (denominators >= delta)
@@ -190,16 +198,12 @@ class _Workspace:
 
 def _features(factors_of: FactorsOf, x: Tensor, side: Side, first_position: int) -> Pair:
     """Features of the rows of a block, their leading axes as one; all factors but the widest are merged."""
-    *narrow, widest = sorted(factors_of(x, side, first_position), key=lambda factor: factor.shape[-1])
-    merged = reduce(outer, narrow) if narrow else widest.new_ones(widest.shape[-2], 1)
+    merged, widest = as_two(factors_of(x, side, first_position))
+    if merged is None:
+        merged = widest.new_ones(widest.shape[-2], 1)
     # A factor that a batch shares is spread.
     spread = (factor.expand(*x.shape[:-2], *factor.shape[-2:]) for factor in (merged, widest))
-    return Pair(*(widened(_flat(factor)) for factor in spread))
-
-
-def _flat(x: Tensor) -> Tensor:
-    """With the leading axes as one."""
-    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
+    return Pair(*(widened(flattened(factor)) for factor in spread))
 
 
 def _blocks(length: int) -> Iterator[slice]:

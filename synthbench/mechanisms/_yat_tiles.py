@@ -16,7 +16,7 @@ times as long there (compiled, forward, length 4096, 8 heads of 32, one thread).
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -25,14 +25,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from synthbench.mechanisms._classes import YAT, YAT_SPHERICAL, YAT_SUM, name_of
 from synthbench.mechanisms._feature_maps import unit_vectors
-from synthbench.mechanisms._linear import widened, with_ones
+from synthbench.mechanisms._linear import flattened, widened, with_ones
 from synthbench.mechanisms._scores import SUM_DELTA, is_short
 from synthbench.mechanisms.kernels import Form
-
-YAT = "synthbench.mechanisms.yat.Yat"
-YAT_SUM = "synthbench.mechanisms.yat_sum.YatSum"
-YAT_SPHERICAL = "synthbench.mechanisms.yat_spherical.YatSpherical"
 
 
 class Tiling(NamedTuple):
@@ -57,11 +54,11 @@ def for_length(unit: Any, q: Tensor, k: Tensor) -> Form | None:
 
 def of(unit: Any) -> Form | None:
     """The form by tiles of this mechanism, whatever the length; None if it has none."""
-    name = f"{type(unit).__module__}.{type(unit).__qualname__}"
+    name = name_of(unit)
     if name not in (YAT, YAT_SUM, YAT_SPHERICAL) or unit.normaliser == "softermax":
         return None
     weighting = Weighting(unit.normaliser, getattr(unit, "scale", 1.0))
-    return partial(spherical if name == YAT_SPHERICAL else plain, unit.epsilon, weighting)
+    return partial(attend, partial(spherical if name == YAT_SPHERICAL else plain, unit.epsilon), weighting)
 
 
 class Weighting(NamedTuple):
@@ -72,48 +69,44 @@ class Weighting(NamedTuple):
     """Factor of the values; 1 with ``sum``, where it cancels."""
 
 
-def spherical(
-    epsilon: float,
-    weighting: Weighting,
-    q: Float[Tensor, "*batch queries key_dim"],
-    k: Float[Tensor, "*batch length key_dim"],
-    v: Float[Tensor, "*batch length value_dim"],
-) -> Float[Tensor, "*batch queries value_dim"]:
-    """Attend by x² / max(2 + epsilon - 2x, 1e-6), x the cosine; the queries are the last of the length.
+class Sides(NamedTuple):
+    """What the kernel of every query and key is computed from, each [..., length, width]."""
 
-    Half precision is worked on as float32, and rounded once, at the end.
-    """
-    queries, keys = unit_vectors(widened(q)), unit_vectors(widened(k))
+    q: Tensor
+    k: Tensor
+    a: Tensor
+    b: Tensor | None
+    """None for zeros."""
+
+
+def spherical(epsilon: float, q: Tensor, k: Tensor) -> tuple[Sides, float]:
+    """The sides, and the smallest gap, of x² / max(2 + epsilon - 2x, 1e-6), x the cosine."""
+    queries, keys = unit_vectors(q), unit_vectors(k)
     a = queries.new_full((*queries.shape[:-1], 1), 2 + epsilon)
-    return _attend(weighting, 1e-6, (queries, keys, a, None), v)
+    return Sides(queries, keys, a, None), 1e-6
 
 
-def plain(
-    epsilon: float,
+def plain(epsilon: float, q: Tensor, k: Tensor) -> tuple[Sides, float]:
+    """The sides, and the smallest gap, of (q·k)² / (‖q - k‖² + epsilon)."""
+    a, b = (x.square().sum(-1, keepdim=True) for x in (q, k))
+    return Sides(q, k, a + epsilon, b), epsilon
+
+
+def attend(
+    sides_of: Callable[[Tensor, Tensor], tuple[Sides, float]],
     weighting: Weighting,
     q: Float[Tensor, "*batch queries key_dim"],
     k: Float[Tensor, "*batch length key_dim"],
     v: Float[Tensor, "*batch length value_dim"],
 ) -> Float[Tensor, "*batch queries value_dim"]:
-    """Attend by (q·k)² / (‖q - k‖² + epsilon); the queries are the last of the length.
+    """Attend by a kernel; the queries are the last of the length.
 
     Half precision is worked on as float32, and rounded once, at the end.
     """
-    queries, keys = widened(q), widened(k)
-    a, b = (x.square().sum(-1, keepdim=True) for x in (queries, keys))
-    return _attend(weighting, epsilon, (queries, keys, a + epsilon, b), v)
-
-
-Sides = tuple[Tensor, Tensor, Tensor, Tensor | None]
-"""q, k, a and b, the last two [..., length, 1]."""
-
-
-def _attend(weighting: Weighting, smallest: float, sides: Sides, v: Tensor) -> Tensor:
-    """Attend with the leading axes as one."""
-    leading = v.shape[:-2]
-    flat = (None if x is None else x.reshape(math.prod(leading), *x.shape[-2:]) for x in (widened(v), *sides))
+    sides, smallest = sides_of(widened(q), widened(k))
+    flat = (None if x is None else flattened(x) for x in (widened(v), *sides))
     out: Tensor = _Tiled.apply(weighting, smallest, *flat)  # type: ignore[no-untyped-call]
-    return out.view(*leading, *out.shape[-2:]).to(v.dtype)
+    return out.view(*v.shape[:-2], *out.shape[-2:]).to(v.dtype)
 
 
 class _Tiled(torch.autograd.Function):
@@ -135,7 +128,7 @@ class _Tiled(torch.autograd.Function):
             largest = sums.new_full((*sums.shape[:-1], 1), -torch.inf)
             for columns, diagonal in _key_tiles(rows, q, k):
                 inner, ratios = space.tiles(q[heads, rows], k[heads, columns])
-                _fill(inner, ratios, smallest, _cut((q, k, a, b), heads, rows, columns))
+                _fill(inner, ratios, smallest, _cut(Sides(q, k, a, b), heads, rows, columns))
                 weights = inner.mul_(torch.div(inner, ratios, out=ratios))
                 if weighting.normaliser == "softmax":
                     exponents = _hide(weights.mul_(weighting.scale), diagonal, -torch.inf)
@@ -168,7 +161,7 @@ class _Tiled(torch.autograd.Function):
         for heads, rows in _query_tiles(q):
             for columns, diagonal in _key_tiles(rows, q, k):
                 inner, ratios, d_kernel = space.tiles(q[heads, rows], k[heads, columns])
-                _fill(inner, ratios, ctx.smallest, _cut((q, k, a, b), heads, rows, columns))
+                _fill(inner, ratios, ctx.smallest, _cut(Sides(q, k, a, b), heads, rows, columns))
                 is_held = ratios <= ctx.smallest
                 weights = inner.mul_(torch.div(inner, ratios, out=ratios))
                 torch.baddbmm(g_total[heads, rows], g[heads, rows], v[heads, columns].mT, out=d_kernel)
@@ -204,7 +197,7 @@ class _Workspace:
 
 def _cut(sides: Sides, heads: slice, rows: slice, columns: slice) -> Sides:
     q, k, a, b = sides
-    return q[heads, rows], k[heads, columns], a[heads, rows], None if b is None else b[heads, columns]
+    return Sides(q[heads, rows], k[heads, columns], a[heads, rows], None if b is None else b[heads, columns])
 
 
 def _fill(inner: Tensor, gaps: Tensor, smallest: float, sides: Sides) -> None:

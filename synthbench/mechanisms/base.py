@@ -16,7 +16,7 @@ many members as one program, anything else is run one member at a time.
 from abc import abstractmethod
 from copy import copy
 from dataclasses import InitVar, dataclass
-from typing import ClassVar, Literal, TypeVar, dataclass_transform
+from typing import ClassVar, TypeVar, dataclass_transform
 
 import torch
 from jaxtyping import Float
@@ -30,7 +30,7 @@ from synthbench.mechanisms._linear import Guard
 from synthbench.mechanisms._scores import Normaliser
 from synthbench.registry import Registry
 
-Side = Literal["query", "key"]
+Side = _linear.Side
 M = TypeVar("M", bound="Mechanism")
 
 

@@ -108,10 +108,12 @@ def test_the_size_of_a_tile_changes_nothing(
 
 
 @pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("form", [_yat_tiles.spherical, _yat_tiles.plain])
+@pytest.mark.parametrize("kernel", [_yat_tiles.spherical, _yat_tiles.plain])
 @pytest.mark.parametrize("weighting", [Weighting("sum"), Weighting("softmax", 0.5)])
-def test_gradients_are_those_of_finite_differences(form: Callable[..., Tensor], weighting: Weighting) -> None:
-    assert torch.autograd.gradcheck(partial(form, 0.5, weighting), draw(6, batch=(1,)))
+def test_gradients_are_those_of_finite_differences(kernel: Callable[..., Any], weighting: Weighting) -> None:
+    form = partial(_yat_tiles.attend, partial(kernel, 0.5), weighting)
+
+    assert torch.autograd.gradcheck(form, draw(6, batch=(1,)))
 
 
 @pytest.mark.usefixtures("small_tiles")

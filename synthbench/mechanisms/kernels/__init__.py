@@ -30,6 +30,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from synthbench.mechanisms._classes import SLAY, YAT_SPHERICAL, name_of
+
 Form = Callable[[Tensor, Tensor, Tensor], Tensor]
 """From q, k and v, each [..., length, width], to the outputs."""
 
@@ -44,16 +46,13 @@ MAX_LENGTH = 65_535 * 32
 MAX_SHARED_BYTES = 196_608
 """Shared memory of the largest tile within these limits, as compiled for compute capability 9.0."""
 
-SLAY = "synthbench.mechanisms.slay.slay.Slay"
-YAT_SPHERICAL = "synthbench.mechanisms.yat_spherical.YatSpherical"
-
 
 def of_features(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
     """The kernel that attends as this ``FeatureAttention`` does, whose features are frozen; None if there is none."""
     if not serves(q, k, v):
         return None
     guard = {"guard": unit.guard, "delta": unit.delta}
-    if _name(unit) == SLAY:
+    if name_of(unit) == SLAY:
         if unit.P > MAX_ANCHORS or unit.directions.shape[-1] > MAX_FEATURES:
             return None
         slay = import_module(f"{__name__}._slay")
@@ -74,7 +73,7 @@ def of_features(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
 
 def of_scores(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
     """The kernel that attends as this ``ScoreAttention`` does; None if there is none."""
-    if not serves(q, k, v) or _name(unit) != YAT_SPHERICAL or unit.normaliser != "sum":
+    if not serves(q, k, v) or name_of(unit) != YAT_SPHERICAL or unit.normaliser != "sum":
         return None
     return partial(import_module(f"{__name__}._yat_spherical").attend, unit.epsilon)
 
@@ -127,7 +126,3 @@ class _Differentiable(torch.autograd.Function):
             inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors]
             d_q, d_k, d_v = torch.autograd.grad(ctx.plain(*inputs), inputs, d_out, materialize_grads=True)
         return None, None, d_q, d_k, d_v
-
-
-def _name(unit: Any) -> str:
-    return f"{type(unit).__module__}.{type(unit).__qualname__}"

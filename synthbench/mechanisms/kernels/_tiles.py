@@ -13,6 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from synthbench.mechanisms._linear import flattened
+
 ROWS = 64
 """Queries or keys a tile: the smallest that fills a warp group's matrix instruction."""
 
@@ -83,7 +85,7 @@ def precision(dtype: torch.dtype) -> str:
 
 def by_head(x: Tensor) -> Tensor:
     """[..., length, width] as contiguous [heads, length, width]."""
-    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]).contiguous()
+    return flattened(x).contiguous()
 
 
 def segment_length(features: int, value_dim: int, gram_width: int) -> int:

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from synthbench.mechanisms import MECHANISMS, kernels
 from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
-from synthbench.mechanisms.slay.slay import Slay
-from synthbench.mechanisms.yat_spherical import YatSpherical
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'synthbench[triton]'")
 
@@ -50,11 +48,6 @@ def with_gradients(form: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> l
     inputs = tuple(x.detach().requires_grad_() for x in inputs)
     out = form(*inputs)
     return [out.detach(), *torch.autograd.grad(out.sin().sum(), inputs)]
-
-
-def test_kernels_are_known_by_the_names_of_their_classes() -> None:
-    assert f"{Slay.__module__}.{Slay.__qualname__}" == kernels.SLAY
-    assert f"{YatSpherical.__module__}.{YatSpherical.__qualname__}" == kernels.YAT_SPHERICAL
 
 
 def test_these_mechanisms_have_a_kernel(draw: Draw, runs: list[str]) -> None:
