@@ -70,8 +70,7 @@ def measure(
                     "tried_to": longest,
                     "max_seconds": max_seconds,
                 }
-                known = table.find(about)
-                if known is None or known["mech_version"] != about["mech_version"]:
+                if table.find(about) is None:
                     first = Setting(direction, SHORTEST, batch_size, device, kind)
                     attempt = partial(_attempt, name, arguments, first)
                     row = {**about, **_longest(attempt, device, int(gigabytes * 2**30), longest, max_seconds)}

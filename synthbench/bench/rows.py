@@ -58,8 +58,9 @@ class Table:
         return [row for row in self._rows.values() if row["device_name"] == own]
 
     def find(self, row: Row) -> Row | None:
-        """The row with the identity of this one, measured on this device."""
-        return self._rows.get(self._key({**row, **hardware(self.device)}))
+        """The row with the identity of this one, measured on this device and at its version of the mechanism."""
+        known = self._rows.get(self._key({**row, **hardware(self.device)}))
+        return known if known is not None and known.get("mech_version") == row.get("mech_version") else None
 
     def add(self, row: Row) -> None:
         """Take in a row that was measured just now.
