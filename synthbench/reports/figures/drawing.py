@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
@@ -137,6 +137,7 @@ def shown(text: str) -> str:
     return f" {visible}" if visible.startswith("_") else visible
 
 
+@lru_cache(maxsize=4096)
 def width_of(text: str, size: float = SMALL) -> float:
     """Width in inches of a label."""
     with _style():
