@@ -1,14 +1,17 @@
-"""Keeps what a mechanism or a task does to its process away from the jobs that come after it.
+"""Keeps what a mechanism or a task does to its process away from the jobs that come after it, and from the machine.
 
 This is no protection from code that means harm: a plugin is arbitrary code and runs with the user's rights.
 """
 
 import contextlib
+import fcntl
 import os
 import random
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from multiprocessing import parent_process
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +37,23 @@ def settings_restored() -> Iterator[None]:
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
         os.chdir(folder)
+
+
+def become_worker() -> None:
+    """For a process that runs foreign code for a driver: one thread, no ear for Ctrl-C, and no life after the driver's.
+
+    Ctrl-C goes to the whole process group; the driver decides what it means. When the driver is gone, however it ended,
+    the kernel ends this process, whatever it is doing: no thread could do that while code in C holds the interpreter's
+    lock.
+    """
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if driver := parent_process():
+        # An end of a pipe that only the driver holds open. When it closes the kernel sends SIGIO, which ends a process.
+        # If it has closed already nothing is sent, but then this process ends when it asks for its first job.
+        fcntl.fcntl(driver.sentinel, fcntl.F_SETOWN, os.getpid())
+        flags = fcntl.fcntl(driver.sentinel, fcntl.F_GETFL)
+        fcntl.fcntl(driver.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as TrialTimeout
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from synthbench.knobs import coerce, term_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.registry import Registry, version_of
+from synthbench.runner.containment import become_worker
 from synthbench.runner.ensemble import SequenceModel, stack_models, strategy_of
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import TASKS, sized
@@ -306,8 +306,7 @@ def _tokens(batch_size: int, length: int) -> torch.Tensor:
 
 
 def _initialise() -> None:
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    become_worker()
     os.dup2(2, 1)  # stdout is for results
 
 

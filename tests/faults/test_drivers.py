@@ -1,5 +1,6 @@
 """A driver that is killed, interrupted, refused by the disk or doubled leaves what an undisturbed one does."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -168,10 +169,10 @@ print(len(Store.open(Path({os.fspath(results)!r}), create=False).runs()), "rows 
         assert content(results) == before
 
 
-def command(results: Path, *options: str) -> list[str]:
+def command(results: Path, *options: str, mechanism: str = "linear") -> list[str]:
     """A run that goes on for hours in two workers."""
     return [
-        sys.executable, "-m", "synthbench", "run", "--suite", "smoke", "--task", "copy:length=8", "--mech", "linear",
+        sys.executable, "-m", "synthbench", "run", "--suite", "smoke", "--task", "copy:length=8", "--mech", mechanism,
         "--steps", "1000000", "--seeds", "0-7", "--members", "1", "--device", "cpu", "--results", os.fspath(results),
         "--executor", "pool", "--workers", "2", *options,
     ]  # fmt: skip
@@ -223,3 +224,24 @@ def test_a_second_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
         driver.stderr.close()
         driver.wait()
     assert len(Store.open(results, create=False).runs()) == 0
+
+
+@pytest.mark.parametrize("mechanism", ["holds-the-lock", "holds-the-lock-always"])
+def test_what_hangs_ends_with_a_driver_that_is_killed(toys: Path, tmp_path: Path, mechanism: str) -> None:
+    """One hangs in its job, the other already when it is examined."""
+    note = toys.with_name("holding")
+    driver = subprocess.Popen(
+        command(tmp_path / "results", "--plugin", os.fspath(toys), "--workers", "1", mechanism=mechanism),
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(note.exists, "it hangs")
+    finally:
+        driver.kill()
+        driver.wait()
+    worker = int(note.read_text())
+    try:
+        wait_for(lambda: not is_alive(worker), "it goes on without its driver", seconds=10)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)

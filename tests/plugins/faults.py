@@ -135,13 +135,27 @@ class WaitsOnce(Late):
 
 @mechanism
 class HoldsTheLock(Late):
-    """Hangs in C with the interpreter's lock, and ignores a polite request to end."""
+    """Hangs in C with the interpreter's lock, and ignores a polite request to end; leaves its process id."""
 
     name: ClassVar = "holds-the-lock"
 
     def misbehave(self) -> None:
+        written = Path(__file__).with_suffix(".tmp")
+        written.write_text(str(os.getpid()))
+        written.replace(written.with_name("holding"))
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         ctypes.PyDLL(None).sleep(10**6)
+
+
+@mechanism
+class HoldsTheLockAlways(HoldsTheLock):
+    """The same at any width, so when it is examined."""
+
+    name: ClassVar = "holds-the-lock-always"
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.misbehave()
+        return x
 
 
 @mechanism

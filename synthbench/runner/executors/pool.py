@@ -13,10 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
-import torch
 from filelock import FileLock
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
+from synthbench.runner.containment import become_worker
 from synthbench.runner.environment import num_memory_kills
 from synthbench.runner.executors.base import (
     POLL_S,
@@ -153,10 +153,8 @@ _held: list[FileLock] = []
 
 
 def _initialise_worker(slots: Sequence[Slot], taken: Path) -> None:
-    torch.set_num_threads(1)
+    become_worker()
     if slots:
         slot, lock = take_slot(slots, taken)
         _held.append(lock)
         enter(slot)
-    # Ctrl-C goes to the whole process group; the driver decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
