@@ -8,11 +8,13 @@ memory runs out               the worker halves the members that train together,
 a worker is killed for it     the job is tried once more, when no other runs; then rows with status ``oom``
 the time is up                rows with status ``timeout``; not tried again
 a loss is not finite          the worker writes rows with status ``diverged``; not tried again
-a plugin cannot be loaded     rows with status ``contract``; not tried again
-rows cannot be written        the command ends
+a machine has no such plugin  rows with status ``contract``, also where its code is another than the driver's; not
+                              tried again
+rows cannot be written        the command ends, also where a machine does not see the folder of the results
 ============================  =====================================================================================
 """
 
+import socket
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -23,7 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
-from synthbench.errors import StoreError, SynthbenchError
+from synthbench import plugins
+from synthbench.errors import ContractError, StoreError, SynthbenchError
 from synthbench.results import Store
 from synthbench.runner.containment import contained, log_of
 from synthbench.runner.plan import Job
@@ -212,17 +215,40 @@ def _give_up(attempt: Try, failure: Failure, circumstances: Circumstances) -> li
 
 
 def log_of_job(job: Job, circumstances: Circumstances) -> Path:
-    """Where the output of a job goes; found out by the driver, since a worker has no plugin loaded yet."""
+    """Where the output of a job goes; found out by the driver, since a worker has no plugin loaded yet.
+
+    Raises:
+        SynthbenchError: If what the job names is not loaded in this process.
+    """
     return log_of(circumstances.results, job.cell.run_id((*job.missing, *job.untuned)[0]))
 
 
 def work(attempt: Try, circumstances: Circumstances, log: Path) -> list[Outcome]:
-    """What a worker process does with a job; its output goes to a file.
+    """What a worker process does with a job; its output goes to a file, which the driver named.
 
     Raises:
-        StoreError: If a row cannot be written.
+        StoreError: If a row cannot be written, or this machine does not see the folder of the results.
         Crowded: If the memory does not suffice beside the other workers.
-        SynthbenchError: If what the job names cannot be loaded in this process.
+        UsageError: If this machine does not have a plugin.
+        ContractError: If a plugin cannot be loaded, or the code here gives the row another name.
     """
+    try:
+        Store.open(circumstances.results, create=False)  # else a folder of that name would be made here
+    except StoreError as problem:
+        raise StoreError(f"on {socket.gethostname()}: {problem}; all machines must see this folder") from None
     with contained(log):
+        check_code(attempt.job, circumstances, log)
         return execute(attempt.job, circumstances, attempt.number)
+
+
+def check_code(job: Job, circumstances: Circumstances, log: Path) -> None:
+    """Load the plugins, and refuse code whose row would be another than the one that the driver waits for.
+
+    Raises:
+        UsageError: If a plugin is not here.
+        ContractError: If a plugin cannot be loaded, or the row has another name than the log that the driver named.
+    """
+    plugins.load(circumstances.plugins)
+    if log_of_job(job, circumstances) != log:
+        host = socket.gethostname()
+        raise ContractError(f"{host} has another version of synthbench, or of what it runs, than the driver")

@@ -19,9 +19,7 @@ import ray
 import torch
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
-from synthbench import plugins
-from synthbench.errors import ContractError, StoreError, SynthbenchError, UsageError
-from synthbench.results import Store
+from synthbench.errors import SynthbenchError, UsageError
 from synthbench.runner.determinism import WORKSPACE
 from synthbench.runner.executors.base import (
     POLL_S,
@@ -33,7 +31,6 @@ from synthbench.runner.executors.base import (
     log_of_job,
     work,
 )
-from synthbench.runner.plan import Job
 from synthbench.runner.worker import Circumstances, Crowded, Outcome
 
 OBJECT_STORE_BYTES = 80 * 2**20
@@ -232,25 +229,6 @@ def _work(
     if circumstances.device == "cuda" and gpu_fraction < 1:
         torch.cuda.set_per_process_memory_fraction(gpu_fraction)
     try:
-        _check_machine(attempt.job, circumstances, log)
         yield work(attempt, circumstances, log)
     except (SynthbenchError, Crowded) as problem:
         yield problem
-
-
-def _check_machine(job: Job, circumstances: Circumstances, log: Path) -> None:
-    """Refuse a machine whose rows would be elsewhere, or would be others than those that the driver waits for.
-
-    Raises:
-        StoreError: If it does not see the folder of the results; else it would make one of its own.
-        UsageError: If it does not have a plugin.
-        ContractError: If its code gives the row another name.
-    """
-    host = socket.gethostname()
-    try:
-        Store.open(circumstances.results, create=False)
-    except StoreError as problem:
-        raise StoreError(f"on worker {host}: {problem}; all machines must see this folder") from None
-    plugins.load(circumstances.plugins)
-    if log_of_job(job, circumstances) != log:
-        raise ContractError(f"worker {host} has another version of synthbench, or of what it runs, than the driver")

@@ -1,8 +1,8 @@
 """Runs jobs as an array of a SLURM cluster, through submitit: every element of the array is a pool with its own jobs.
 
 The driver and the elements talk through a private folder beside the rows: an element notes there what became of each
-job, a line of JSON each; the driver puts a file there when no further job is to begin. The elements outlive a driver
-that is killed, and go on writing rows.
+job, a line of JSON each; the driver puts a file there when no further job is to begin. What we raise in an element is
+its answer. The elements outlive a driver that is killed, and go on writing rows.
 """
 
 import json
@@ -22,10 +22,17 @@ import submitit
 import torch
 from submitit.core.utils import FailedSubmissionError
 
-from synthbench import plugins
-from synthbench.errors import UsageError
-from synthbench.results import Store
-from synthbench.runner.executors.base import POLL_S, Executor, JobEvent, Try, WorkerLost, end_of
+from synthbench.errors import SynthbenchError, UsageError
+from synthbench.runner.executors.base import (
+    POLL_S,
+    Executor,
+    JobEvent,
+    Try,
+    WorkerLost,
+    check_code,
+    end_of,
+    log_of_job,
+)
 from synthbench.runner.executors.pool import Pool
 from synthbench.runner.plan import Job
 from synthbench.runner.worker import Circumstances, Outcome
@@ -47,6 +54,8 @@ class Share:
     """What one element of an array does."""
 
     jobs: tuple[Job, ...]
+    logs: tuple[Path, ...]
+    """Where the output of each goes."""
     circumstances: Circumstances
     timeout_s: float | None
     number: int
@@ -62,7 +71,7 @@ class Element:
     """An element that was submitted, as its driver sees it."""
 
     share: Share
-    process: submitit.Job[None]
+    process: submitit.Job[SynthbenchError | None]
     num_read: int = 0
     """Bytes of its notes."""
     ended: dict[int, JobEvent] = field(default_factory=dict)
@@ -89,6 +98,13 @@ class Element:
     def left(self) -> tuple[Job, ...]:
         """The jobs of which it has said nothing."""
         return tuple(job for place, job in enumerate(self.share.jobs) if place not in self.ended)
+
+    def problem(self) -> Exception:
+        """Why it has left jobs: what it answered, else that it was lost."""
+        process = self.process
+        has_answered = process.paths.result_pickle.exists() and process.exception() is None
+        lost = WorkerLost(f"state {process.state} of {process.job_id}, see {process.paths.stderr}")
+        return (process.result() if has_answered else None) or lost
 
 
 class Slurm(Executor):
@@ -140,7 +156,7 @@ class Slurm(Executor):
                     yield from element.news()
                     if is_over:
                         elements.remove(element)
-                        events, again = self._lost(element, folder, stop)
+                        events, again = self._ended(element, folder, stop)
                         yield from events
                         elements += again
                         has_given_up = has_given_up or bool(events)
@@ -157,16 +173,18 @@ class Slurm(Executor):
             UsageError: If SLURM does not take it.
         """
         num_elements = min(self.num_workers, len(jobs))
+        dealt = [tuple(jobs[start::num_elements]) for start in range(num_elements)]  # long ones first: each gets some
         shares = [
             Share(
-                jobs=tuple(jobs[start::num_elements]),  # long jobs come first: each gets some
+                jobs=hand,
+                logs=tuple(log_of_job(job, circumstances) for job in hand),
                 circumstances=circumstances,
                 timeout_s=self.timeout_s,
                 number=number,
                 notes=folder / f"{uuid4().hex}.jsonl",
                 stop=folder / "stop",
             )
-            for start in range(num_elements)
+            for hand in dealt
         ]
         executor = submitit.AutoExecutor(folder, cluster=self.cluster)
         executor.update_parameters(
@@ -184,21 +202,26 @@ class Slurm(Executor):
             raise UsageError(f"SLURM does not take the array: {problem}") from None
         return [Element(share, process) for share, process in zip(shares, processes, strict=True)]
 
-    def _lost(self, element: Element, folder: Path, stop: threading.Event) -> tuple[list[JobEvent], list[Element]]:
-        """What becomes of the jobs that an element has left: those that end here, and the elements that try again."""
+    def _ended(self, element: Element, folder: Path, stop: threading.Event) -> tuple[list[JobEvent], list[Element]]:
+        """What becomes of the jobs that an element has left: those that end here, and the elements that try again.
+
+        Raises:
+            StoreError: If the element could not write a row, or the driver cannot.
+        """
         left, share = element.left(), element.share
-        if not left or stop.is_set():
+        if not left:
             return [], []
-        if element.ended:  # it came along: its time was up, or its machine died, and not of its first job
-            return [], self._submit(left, share.circumstances, share.number, folder)
-        why = WorkerLost(
-            f"state {element.process.state} of {element.process.job_id}, see {element.process.paths.stderr}"
-        )
+        problem = element.problem()
+        if isinstance(problem, WorkerLost):
+            if stop.is_set():
+                return [], []
+            if element.ended:  # it came along: its time was up, or its machine died, and not of its first job
+                return [], self._submit(left, share.circumstances, share.number, folder)
 
-        def lost() -> list[Outcome]:
-            raise why
+        def result() -> list[Outcome]:
+            raise problem
 
-        ends = [end_of(Try(job, share.number), lost, share.circumstances) for job in left]
+        ends = [end_of(Try(job, share.number), result, share.circumstances) for job in left]
         again = [end.job for end in ends if isinstance(end, Try)]
         return (
             [end for end in ends if isinstance(end, JobEvent)],
@@ -206,22 +229,20 @@ class Slurm(Executor):
         )
 
 
-def run_share(share: Share) -> None:
-    """What an element does.
-
-    Raises:
-        StoreError: If it does not see the folder of the results, or cannot write there.
-        UsageError: If it does not see a plugin.
-    """
-    Store.open(share.circumstances.results, create=False)
-    plugins.load(share.circumstances.plugins)
+def run_share(share: Share) -> SynthbenchError | None:
+    """What an element does; None, or why it could not, which would not stay itself if it were raised."""
     pool = Pool(1, share.timeout_s, share.number)
-    with share.notes.open("a", encoding="utf-8") as notes:
-        for event in pool.run(share.jobs, share.circumstances, _Asked(share.stop)):
-            notes.write(
-                json.dumps({"place": share.jobs.index(event.job), "outcomes": list(map(asdict, event.outcomes))}) + "\n"
-            )
-            notes.flush()
+    try:
+        for job, log in zip(share.jobs, share.logs, strict=True):
+            check_code(job, share.circumstances, log)
+        with share.notes.open("a", encoding="utf-8") as notes:
+            for event in pool.run(share.jobs, share.circumstances, _Asked(share.stop)):
+                outcomes = list(map(asdict, event.outcomes))
+                notes.write(json.dumps({"place": share.jobs.index(event.job), "outcomes": outcomes}) + "\n")
+                notes.flush()
+    except SynthbenchError as problem:
+        return problem
+    return None
 
 
 class _Asked(threading.Event):

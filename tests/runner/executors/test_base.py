@@ -12,7 +12,8 @@ import pytest
 
 from synthbench.errors import ContractError, StoreError, SynthbenchError, UsageError
 from synthbench.results import Store
-from synthbench.runner.executors.base import MAX_ATTEMPTS, Crew, JobEvent, Try, WorkerLost, Workers, end_of
+from synthbench.runner.executors import Pool
+from synthbench.runner.executors.base import MAX_ATTEMPTS, Crew, Executor, JobEvent, Try, WorkerLost, Workers, end_of
 from synthbench.runner.plan import Job
 from synthbench.runner.worker import Circumstances, Crowded, Outcome, execute
 
@@ -103,6 +104,44 @@ def test_rows_that_cannot_be_written_end_the_command(job: Job, circumstances: Ci
     problem: SynthbenchError = StoreError("the disk is full")
     with pytest.raises(StoreError, match="the disk is full"):
         end_of(Try(job, 1), raises(problem), circumstances)
+
+
+@pytest.mark.parametrize(
+    ("executor", "edits", "message"),
+    [
+        ("slurm", None, "no plugin file"),
+        ("slurm", ("x.cumsum(-2)", "2 * x.cumsum(-2)"), "another version of synthbench, or of what it runs, than the"),
+        ("pool", ("x.cumsum(-2)", "2 * x.cumsum(-2)"), "another version of synthbench, or of what it runs, than the"),
+    ],
+)
+def test_a_machine_whose_plugin_is_missing_or_another_breaks_the_contract_at_once(
+    executor: str,
+    edits: tuple[str, str] | None,
+    message: str,
+    tmp_path: Path,
+    gate: Any,
+    request: pytest.FixtureRequest,
+) -> None:
+    """The driver has loaded the file before it is gone or edited, as another machine may never have seen it."""
+    jobs, circumstances = gate.jobs(gate.request(tmp_path, seeds=(0, 1)), executor)
+    plugin = Path(gate.plugin)
+    text = plugin.read_text(encoding="utf-8")
+    plugin.unlink()
+    if edits is not None:
+        plugin.write_text(text.replace(*edits), encoding="utf-8")
+    one_worker: Executor = Pool(1)
+    if executor == "slurm":
+        request.getfixturevalue("_submitit")
+        from synthbench.runner.executors.slurm import Slurm  # noqa: PLC0415 - may be missing
+
+        one_worker = Slurm(1, cluster="local")
+    events = list(one_worker.run(jobs, circumstances, threading.Event()))
+
+    assert [outcome.status for event in events for outcome in event.outcomes] == ["contract", "contract"]
+    rows = Store.open(tmp_path, create=False).runs()
+    assert sorted(rows.run_id) == sorted(job.cell.run_id(member) for job in jobs for member in job.members)
+    assert rows.error_message.str.contains(message, regex=False).all()
+    assert set(rows.attempt) == {1}
 
 
 class Scripted(Crew[int]):
