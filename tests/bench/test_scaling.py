@@ -59,6 +59,13 @@ def test_every_form_is_measured_in_both_directions_at_every_length() -> None:
         assert row["roofline_share"] == pytest.approx(row["floor_ms"] / row["median_ms"])
 
 
+def test_features_that_a_module_makes_are_measured_in_blocks_too() -> None:
+    rows = measured("rewa-fourier", [32])
+
+    assert {row["status"] for row in rows} == {"ok"}
+    assert {row["direction"] for row in rows if row["form"] == "streamed"} == set(scaling.DIRECTIONS)
+
+
 @pytest.mark.parametrize("name", ["slay", "linear", "performer", "softmax", "yat-spherical", "cosformer"])
 def test_forms_of_the_heads_are_one_function(name: str) -> None:
     unit = MECHANISMS[name](model_dim=16, num_heads=2, max_length=40, generator=torch.Generator().manual_seed(0))
