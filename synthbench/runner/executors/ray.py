@@ -134,7 +134,11 @@ class Ray(Crew[Task]):
                 socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, ValueError, OverflowError, RuntimeError, RayError) as problem:
-            raise UsageError(f"no Ray cluster at {address!r}: {problem}; allowed: host:port, or auto") from None
+            ray.shutdown()  # of what it began before it raised
+            reason = " ".join(str(problem).split())  # it says on many lines that versions differ
+            raise UsageError(
+                f"no Ray cluster at {address!r} that can be joined: {reason}; allowed: host:port, or auto"
+            ) from None
 
 
 class _Tasks(Workers[Task]):

@@ -192,6 +192,17 @@ def test_an_address_where_no_cluster_is_is_refused(
         run(tiny(tmp_path, executor="ray", address=address))
 
 
+def test_a_cluster_of_another_version_is_refused_in_one_line(
+    cluster: Any, tmp_path: Path, tiny: Callable[..., Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray  # noqa: PLC0415 - may be missing
+
+    monkeypatch.setattr(ray, "__version__", "0.0.1")
+    with pytest.raises(UsageError, match=r"^no Ray cluster at .*Version mismatch.*Ray: 0\.0\.1.*, or auto$"):
+        run(tiny(tmp_path, executor="ray", address=cluster.address))
+    assert not ray.is_initialized()
+
+
 def wait_until(is_so: Callable[[], bool], patience_s: float = 200.0) -> None:
     until = time.monotonic() + patience_s
     while not is_so():
