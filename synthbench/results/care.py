@@ -108,9 +108,13 @@ def examine(store: Store, *, is_repairing: bool) -> list[Broken]:
     curves = curves_of(store.folder, rows)
     verifications_of(store.folder)
     is_in_compact = any(report.file.startswith("compact/") and not report.is_moved for report in store.quarantined)
+    repaired = set()
     if is_repairing and (curves.lost or is_in_compact):
         compact(store.folder, without=curves.lost)
-    return [Broken(report.file, report.reason, report.is_moved or is_repairing) for report in store.quarantined]
+        repaired |= {f"curves/run-{name}.parquet" for name in curves.lost}
+    repaired |= {report.file for report in store.quarantined if report.is_moved}
+    found = dict.fromkeys((report.file, report.reason) for report in store.quarantined)
+    return [Broken(file, reason, file in repaired) for file, reason in found]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from synthbench.errors import StoreError
@@ -114,6 +115,30 @@ def test_a_damaged_file_is_found_and_after_a_repair_made_again(store: Store, mak
 
     store.write(row, CURVE)
     assert len(reopened(store).runs()) == 3
+
+
+def test_a_row_that_is_damaged_among_others_is_one_thing_that_is_broken_and_repaired(store: Store) -> None:
+    rows = store.table()
+    place = rows.schema.get_field_index("eval_loss")
+    forged = rows.set_column(place, rows.schema.field(place), pa.array([0.125] * len(rows), pa.float64()))
+    path = store.folder.commit_compact("runs", forged.slice(0, 1))
+    assert path is not None
+
+    found = examine(reopened(store), is_repairing=True)
+
+    assert [(one.what, one.is_repaired) for one in found] == [(f"compact/{path.name}", True)]
+    assert examine(reopened(store, create=False), is_repairing=False) == []
+    assert reopened(store).table().equals(rows)
+
+
+def test_what_cannot_be_moved_is_not_repaired(store: Store, make_row: MakeRow) -> None:
+    damaged = small(store, "runs", make_row(seed=3, task="reverse"))
+    flip(damaged)
+    (store.root / "quarantine").touch()  # where the folder would be
+
+    found = examine(reopened(store), is_repairing=True)
+
+    assert [(one.what, one.is_repaired) for one in found] == [(f"runs/{damaged.name}", False)]
 
 
 def test_rows_without_their_curve_are_kept_in_quarantine(store: Store, make_row: MakeRow) -> None:
