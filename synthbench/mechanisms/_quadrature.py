@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.interpolate import make_interp_spline
 from torch import Tensor
 
 from synthbench.errors import UsageError
@@ -253,6 +252,8 @@ def _from_unit(u: Vector, low: float, high: float) -> Vector:
 
 def _respread(values: Vector, count: int, ends: tuple[float, float] | None = None) -> Vector:
     """Values at ``count`` places along the curve that evenly placed values lie on; ``ends`` pins the curve's ends."""
+    from scipy.interpolate import make_interp_spline  # noqa: PLC0415 - a second, on every start
+
     places = (np.arange(len(values)) + 0.5) / len(values)
     if ends is not None:
         places, values = np.array([0, *places, 1]), np.array([ends[0], *values, ends[1]])
