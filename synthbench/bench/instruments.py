@@ -1,5 +1,6 @@
 """What benches measure with: seconds of calls that take turns, peak memory, and what the device can do."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from typing import TypeVar
 import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.module_tracker import ModuleTracker
 
 Call = Callable[[], object]
 T = TypeVar("T")
@@ -70,6 +73,31 @@ def peak_bytes(call: Call, device: torch.device) -> int:
     changes = [event for event in recorded.profiler.kineto_results.events() if event.name() == "[memory]"]
     held = np.cumsum([event.nbytes() for event in sorted(changes, key=lambda event: event.start_ns())])
     return int(held.max(initial=0))
+
+
+def flops_of(call: Call) -> int:
+    """Floating-point operations of the matrix products in a call, which PyTorch's operations do."""
+    in_place = dict.fromkeys((torch.ops.aten.addmm_, torch.ops.aten.baddbmm_), _flops_of_product)  # not counted else
+    counter = FlopCounterMode(display=False, custom_mapping=in_place)
+    counter.mod_tracker = _Untracked()
+    with counter:
+        call()
+    return int(counter.get_total_flops())
+
+
+def _flops_of_product(_added_to: torch.Size, a: torch.Size, b: torch.Size, **_: object) -> int:
+    return 2 * math.prod(a) * b[-1]
+
+
+class _Untracked(ModuleTracker):
+    """Puts no hooks on modules: they fail on those that a form calls where gradients are not recorded."""
+
+    # Not `Self`, which beartype cannot check under jaxtyping's import hook.
+    def __enter__(self) -> "_Untracked":  # noqa: PYI034
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
 
 
 def unless_out_of_memory(call: Callable[[], T]) -> T | None:

@@ -14,8 +14,9 @@ form             of features
 ``published``    as the papers' code has it: prefix sums, or a loop over nodes and chunks
 ===============  =====================================================================================================
 
-Of scores there are ``dense``, ``blocked`` and ``kernel``. Time is the median of repeats in which all forms of a length
-take turns, on a CPU the time that the process has a core. Memory is the peak of what tensors held beyond the inputs.
+Of scores there are ``dense``, ``blocked``, ``tiled`` and ``kernel``. Time is the median of repeats in which all forms
+of a length take turns, on a CPU the time that the process has a core. Memory is the peak of what tensors held beyond
+the inputs.
 The floor is what the form's arithmetic, or its inputs and outputs, would take at the rates that the device reaches in a
 large product and a large copy; Triton's arithmetic is not counted, so a kernel is taken to do that of the PyTorch form
 in its place.
@@ -31,12 +32,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from synthbench.bench.instruments import (
     Call,
     Roof,
     exponent,
+    flops_of,
     interleaved,
     one_thread,
     peak_bytes,
@@ -54,7 +55,10 @@ from synthbench.registry import version_of
 MODEL_DIM, NUM_HEADS = 256, 8
 
 DIRECTIONS = ("forward", "forward+backward")
-FORMS = ("layer", "attend", "gram", "recurrent", "chunked", "streamed", "dense", "blocked", "kernel", "published")
+FORMS = (
+    *("layer", "attend"),
+    *("gram", "recurrent", "chunked", "streamed", "dense", "blocked", "tiled", "kernel", "published"),
+)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 FITTED_SPAN = 16
@@ -344,11 +348,11 @@ def call_of(form: Form, inputs: Inputs, setting: Setting) -> Call:
 def _cost(call: Call, form: Form, inputs: Inputs, setting: Setting) -> tuple[int, int]:
     """Peak memory and floating-point operations of a call of a form."""
     counted = call if form.counted is None else call_of(replace(form, call=form.counted), inputs, setting)
-    with _without_kernels(), FlopCounterMode(display=False) as counter:
-        counted()
+    with _without_kernels():
+        flops = flops_of(counted)
     if setting.device.type == "cuda":
         call()  # compiles a kernel
-    return peak_bytes(call, setting.device), counter.get_total_flops()
+    return peak_bytes(call, setting.device), flops
 
 
 @contextmanager

@@ -79,6 +79,13 @@ def test_forms_of_the_heads_are_one_function(name: str) -> None:
         torch.testing.assert_close(other, first)
 
 
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_form_can_be_asked_for(name: str) -> None:
+    unit = MECHANISMS[name](model_dim=16, num_heads=2, max_length=40)
+
+    assert {form.name for form in scaling.forms_of(unit, setting_of(40))} <= set(scaling.FORMS)
+
+
 def test_the_published_forms_compute_the_definition() -> None:
     slay = MECHANISMS["slay"](model_dim=16, num_heads=2, generator=torch.Generator().manual_seed(0)).double()
     assert isinstance(slay, ProductAttention)
@@ -141,6 +148,29 @@ def test_peak_memory_is_what_was_held_at_once() -> None:
         torch.cat([second, second])
 
     assert instruments.peak_bytes(call, CPU) == 3 * 4000
+
+
+def test_products_are_counted_however_they_are_called() -> None:
+    a, b, c = torch.ones(2, 3, 4), torch.ones(2, 4, 5), torch.ones(2, 3, 5)
+    linear = torch.nn.Linear(4, 5)
+
+    assert instruments.flops_of(lambda: a @ b) == 2 * 2 * 3 * 4 * 5
+    assert instruments.flops_of(lambda: c.baddbmm_(a, b)) == 2 * 2 * 3 * 4 * 5
+    assert instruments.flops_of(lambda: c[0].addmm_(a[0], b[0])) == 2 * 3 * 4 * 5
+    assert instruments.flops_of(lambda: linear(a[0])) == 2 * 3 * 4 * 5
+
+
+@pytest.mark.parametrize("name", ["slay", "yat-spherical", "rewa-fourier"])
+def test_forms_that_do_the_same_work_have_about_the_same_count(name: str) -> None:
+    setting = scaling.Setting("forward+backward", 1100, 1, CPU, torch.float32)
+    unit = MECHANISMS[name](model_dim=16, num_heads=2, max_length=1100, generator=torch.Generator().manual_seed(0))
+    inputs = {"heads": tuple(torch.ones(1, 2, 1100, 8) for _ in "qkv")}
+    calls = {form.name: scaling.call_of(form, inputs, setting) for form in scaling.forms_of(unit, setting)[1:]}
+
+    by_blocks, plain = ("streamed", "chunked") if "streamed" in calls else ("tiled", "blocked")
+
+    # What is made again in the backward pass is at most half as much again.
+    assert 0.8 < instruments.flops_of(calls[by_blocks]) / instruments.flops_of(calls[plain]) < 1.5
 
 
 def test_memory_of_the_streamed_form_grows_with_the_length_and_that_of_the_dense_form_with_its_square() -> None:
