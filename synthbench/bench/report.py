@@ -111,7 +111,7 @@ def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
 
 def _of_mechanisms(rows: Sequence[Row], direction: str, suffix: str) -> Drawing | None:
     """Layers of the mechanisms that the papers compare."""
-    names = [*load_suite("paper").mechanisms][:MOST_CURVES]
+    names = load_suite("paper").mechanisms
     chosen = {name: [row for row in rows if (row["mechanism"], row["form"]) == (name, "layer")] for name in names}
     return _drawing(
         f"layers-{suffix}",
@@ -123,7 +123,7 @@ def _of_mechanisms(rows: Sequence[Row], direction: str, suffix: str) -> Drawing 
 
 def _of_forms(rows: Sequence[Row], mechanism: str, direction: str, suffix: str) -> Drawing | None:
     """Ways to compute the attention of one mechanism."""
-    names = [form for form in scaling.FORMS if form not in ("layer", "attend")][:MOST_CURVES]
+    names = [form for form in scaling.FORMS if form not in ("layer", "attend")]
     chosen = {form: [row for row in rows if (row["mechanism"], row["form"]) == (mechanism, form)] for form in names}
     return _drawing(
         f"forms-{mechanism}-{suffix}",
@@ -134,8 +134,8 @@ def _of_forms(rows: Sequence[Row], mechanism: str, direction: str, suffix: str) 
 
 
 def _drawing(name: str, title: str, caption: str, curves: Mapping[str, Sequence[Row]]) -> Drawing | None:
-    shown = {label: sorted(rows, key=lambda row: row["length"]) for label, rows in curves.items() if rows}
-    if not shown:
+    found = [(label, sorted(rows, key=lambda row: row["length"])) for label, rows in curves.items() if rows]
+    if not found:
         return None
     panels = tuple(
         Panel(
@@ -147,7 +147,7 @@ def _drawing(name: str, title: str, caption: str, curves: Mapping[str, Sequence[
                     np.array([factor * row[column] for row in rows]),
                     kind="marked",
                 )
-                for curve, rows in shown.items()
+                for curve, rows in found[:MOST_CURVES]
             ),
             "length",
             label,

@@ -1,3 +1,4 @@
+import re
 import shutil
 from pathlib import Path
 
@@ -77,6 +78,16 @@ def test_tables_and_figures_say_what_the_rows_say(files: dict[str, str | bytes])
         assert {f"{stem}.{kind}" for kind in ("svg", "pdf", "csv")} <= set(files)
         assert f"({stem}.svg)" in page
     assert "captured,linear,4,100,," in str(files["figures/members-32.csv"]).splitlines()
+
+
+def test_a_figure_has_every_form_that_has_rows() -> None:
+    forms = {"gram", "chunked", "streamed", "recurrent", "kernel", "published"}
+    costs = {"length": 16, "median_ms": 1.0, "peak_bytes": 1, "tokens_per_s": 1.0}
+
+    drawing = report._of_forms([{"mechanism": "slay", "form": form, **costs} for form in forms], "slay", "forward", "")
+
+    assert drawing is not None
+    assert forms <= set(re.findall(r"\w+", drawing.numbers))
 
 
 def test_the_same_rows_give_the_same_bytes(rows: Path, files: dict[str, str | bytes]) -> None:
