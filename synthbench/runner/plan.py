@@ -160,6 +160,27 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
     return cells
 
 
+def parse_shard(text: str) -> tuple[int, int]:
+    """Read ``2/3`` as 2 and 3.
+
+    Raises:
+        UsageError: If it is malformed, or there is no such part.
+    """
+    part, slash, parts = text.partition("/")
+    if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise UsageError(f"shard is {text!r}; allowed: i/n with i from 1 to n, as in 2/3")
+    return int(part), int(parts)
+
+
+def in_shard(cells: Sequence[Cell], part: int, parts: int) -> list[Cell]:
+    """The cells of one of several parts, that of ``part`` = 1 to ``parts``; every cell is in exactly one.
+
+    A cell stays whole: its members choose a learning rate together, or train as one program. Where it goes depends on
+    nothing but its identity, so neither on what is done nor on the seeds.
+    """
+    return [cell for cell in cells if int(cell.run_id(cell.members([0])[0]), 16) % parts == part - 1]
+
+
 def _refuse_tuning_seeds(suite: Suite, seeds: Sequence[int]) -> None:
     if suite.tuning is not None and (shared := set(seeds) & set(suite.tuning.seeds)):
         raise UsageError(f"seed {min(shared)} is one that suite {suite.name!r} tunes on; allowed: any other")

@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from synthbench.contract.verdicts import Verdict, violation
 from synthbench.errors import ContractError, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
-from synthbench.results import RowState, Store
+from synthbench.results import Store
 from synthbench.results.schema import RUNS
 from synthbench.runner.config import Cell
 from synthbench.runner.determinism import reserve_workspace
@@ -27,7 +27,17 @@ from synthbench.runner.environment import resolve_device
 from synthbench.runner.estimates import TIMED, Estimates
 from synthbench.runner.executors import Executor, Inline, Pool
 from synthbench.runner.match import matched, parse_match, reference_of, size_of
-from synthbench.runner.plan import Plan, make_cells, make_plan, select_mechanisms, select_tasks, shortened, surrounded
+from synthbench.runner.plan import (
+    Plan,
+    in_shard,
+    make_cells,
+    make_plan,
+    parse_shard,
+    select_mechanisms,
+    select_tasks,
+    shortened,
+    surrounded,
+)
 from synthbench.runner.selection import Selection, parse_term
 from synthbench.runner.slots import VISIBLE, Slot, gpu_slots
 from synthbench.runner.stream import TOKENS_AT_ONCE
@@ -147,7 +157,7 @@ def plan_request(request: Request, device: torch.device) -> Plan:
     if request.group_size is not None and request.group_size < 1:
         raise UsageError(f"group size is {request.group_size}; allowed: 1 and more")
     cells, seeds = _requested(request, device)
-    known = _known(request.results)
+    known = _known(request.results, ("run_id", "skill", "deterministic", *TIMED))
     rows = zip(*(known[name].to_pylist() for name in ("run_id", "skill", "status", "deterministic")), strict=True)
     done = {
         run_id: skill
@@ -177,12 +187,13 @@ def progress_of(request: Request, device: torch.device) -> list[dict[str, Any]]:
         StoreError: If the store exists and cannot be read.
     """
     cells, seeds = _requested(request, device)
-    states = _states(request.results)
+    known = _known(request.results, ("run_id", "status"))
+    statuses = dict(zip(*(column.to_pylist() for column in known.itercolumns()), strict=True))
     counts: dict[str, Counter[str]] = {}
     for cell in cells:
-        found = [states.get(cell.run_id(member)) for member in cell.members(seeds)]
+        found = [statuses.get(cell.run_id(member), "missing") for member in cell.members(seeds)]
         for group in (cell.task.category(), "all"):
-            counts.setdefault(group, Counter()).update(state.status if state else "missing" for state in found)
+            counts.setdefault(group, Counter()).update(found)
     counts["all"] = counts.pop("all")  # last
     return [
         {
@@ -213,27 +224,6 @@ def _requested(request: Request, device: torch.device) -> tuple[list[Cell], Sequ
     if request.shard is not None:
         cells = in_shard(cells, *parse_shard(request.shard))
     return cells, list(request.seeds) or suite.seeds
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """Read ``2/3`` as 2 and 3.
-
-    Raises:
-        UsageError: If it is malformed, or there is no such part.
-    """
-    part, slash, parts = text.partition("/")
-    if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
-        raise UsageError(f"shard is {text!r}; allowed: i/n with i from 1 to n, as in 2/3")
-    return int(part), int(parts)
-
-
-def in_shard(cells: Sequence[Cell], part: int, parts: int) -> list[Cell]:
-    """The cells of one of several parts, that of ``part`` = 1 to ``parts``; every cell is in exactly one.
-
-    A cell stays whole: its members choose a learning rate together, or train as one program. Where it goes depends on
-    nothing but its identity, so neither on what is done nor on the seeds.
-    """
-    return [cell for cell in cells if int(cell.run_id(cell.members([0])[0]), 16) % parts == part - 1]
 
 
 def _selected(request: Request) -> tuple[Suite, Selection, Selection]:
@@ -320,7 +310,8 @@ def run(
     request = replace(request, plugins=[plugins.resolved(plugin) for plugin in request.plugins])
     findings = vetted(request)
     plan = plan_request(request, device)
-    executor = make_executor(request, plan, device, is_foreign=bool(findings), is_in_session=_is_in_session(findings))
+    is_in_session = any(subject.is_in_session for subject in findings)
+    executor = make_executor(request, plan, device, is_foreign=bool(findings), is_in_session=is_in_session)
     Store.open(request.results, create=True)
     record(findings, request.results / CONTRACT)
     report = RunReport(request.results, plan.run_ids, plan.num_done)
@@ -345,10 +336,6 @@ def run(
     report.is_interrupted = len(report.outcomes) < plan.num_missing
     report.wall_s = time.monotonic() - began
     return report
-
-
-def _is_in_session(findings: Iterable[Subject]) -> bool:
-    return any(subject.is_in_session for subject in findings)
 
 
 def make_executor(
@@ -453,16 +440,8 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _known(results: Path) -> pa.Table:
-    """What a plan must know of the rows that are there."""
-    columns = ("run_id", "skill", "deterministic", *TIMED)
+def _known(results: Path, columns: Sequence[str]) -> pa.Table:
+    """Some columns of the rows that are there. Rows are read, not only listed, so a damaged one is run again."""
     if not results.joinpath("store.json").exists():
         return RUNS.empty_table().select(list(columns))
     return Store.open(results, create=False).outline(columns)
-
-
-def _states(results: Path) -> dict[str, RowState]:
-    """How every row ended, by run id. Rows are read, not only listed, so a damaged one is run again."""
-    if not results.joinpath("store.json").exists():
-        return {}
-    return Store.open(results, create=False).states()

@@ -82,7 +82,7 @@ def execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome
 
 def _execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome]:
     attempt = replace(
-        driver_attempt(circumstances, number),
+        attempt_of(circumstances, number),
         queue_s=max(0.0, time.time() - circumstances.planned_at),
         # A notebook may have asked for it by itself.
         is_deterministic=circumstances.is_deterministic or torch.are_deterministic_algorithms_enabled(),
@@ -125,14 +125,14 @@ def record_failure(job: Job, failure: Failure, attempt: Attempt, store: Store) -
     return _fail(job, job.members, failure, attempt, store)
 
 
-def outcome_of(cell: Cell, member: Member, row: Mapping[str, Any]) -> Outcome:
+def outcome_of(row: Mapping[str, Any]) -> Outcome:
     """What a member's row says for whoever watches."""
     return Outcome(
-        run_id=str(row["run_id"]),
-        task=cell.task_name,
-        mechanism=cell.mechanism_name,
-        seed=member.seed,
-        status=str(row["status"]),
+        run_id=row["run_id"],
+        task=row["task"],
+        mechanism=row["mech"],
+        seed=row["seed"],
+        status=row["status"],
         score=row["score"],
         skill=row["skill"],
         share_s=row["wall_s"] / row["ensemble_size"],
@@ -140,8 +140,8 @@ def outcome_of(cell: Cell, member: Member, row: Mapping[str, Any]) -> Outcome:
     )
 
 
-def driver_attempt(circumstances: Circumstances, number: int) -> Attempt:
-    """The circumstances of a job that the driver gives up on: its worker can no longer say."""
+def attempt_of(circumstances: Circumstances, number: int) -> Attempt:
+    """A try at a job that begins now: what is known of it, whoever asks."""
     return Attempt(
         device=torch.device(circumstances.device),
         executor=circumstances.executor,
@@ -181,7 +181,7 @@ def _record(job: Job, members: Sequence[Member], result: CellResult, attempt: At
         if trained.member in job.missing:
             row = member_row(job.cell, members, result, index, attempt)
             store.write(row, curve_points(job.cell, trained))
-            outcomes.append(outcome_of(job.cell, trained.member, row))
+            outcomes.append(outcome_of(row))
     return outcomes
 
 
@@ -191,7 +191,7 @@ def _fail(job: Job, members: Sequence[Member], failure: Failure, attempt: Attemp
         if member in job.missing:
             row = failure_row(job.cell, members, index, failure, attempt)
             store.write(row, [])
-            outcomes.append(outcome_of(job.cell, member, row))
+            outcomes.append(outcome_of(row))
     return outcomes
 
 

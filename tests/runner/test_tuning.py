@@ -116,7 +116,7 @@ def test_a_job_that_fails_before_a_rate_is_chosen_makes_rows_without_one(
     (job,) = plan_of(tuned, range(2), circumstances.results).jobs
     store = Store.open(circumstances.results, create=True)
     failure = Failure("contract", "ContractError", "it leaks")
-    outcomes = worker.record_failure(job, failure, worker.driver_attempt(circumstances, 1), store)
+    outcomes = worker.record_failure(job, failure, worker.attempt_of(circumstances, 1), store)
 
     rows = store.runs()
     assert [outcome.status for outcome in outcomes] == list(rows.status) == ["contract"] * 2

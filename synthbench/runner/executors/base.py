@@ -35,7 +35,7 @@ from synthbench.runner.worker import (
     Circumstances,
     Crowded,
     Outcome,
-    driver_attempt,
+    attempt_of,
     execute,
     outcome_of,
     record_failure,
@@ -200,18 +200,17 @@ def end_of(attempt: Try, result: Callable[[], list[Outcome]], circumstances: Cir
 
 def _give_up(attempt: Try, failure: Failure, circumstances: Circumstances) -> list[Outcome]:
     """Write the failure for the members that no worker has finished since the plan was made."""
-    job, cell = attempt.job, attempt.job.cell
+    job = attempt.job
     store = Store.open(circumstances.results, create=True)
-    rows = store.uncompacted([cell.run_id(member) for member in job.missing])
-    outcomes, left = [], []
-    for member in job.missing:
-        row = rows.get(cell.run_id(member))
-        if row is not None and row["finished_at"].timestamp() >= circumstances.planned_at:
-            outcomes.append(outcome_of(cell, member, row))
-        else:
-            left.append(member)
-    tried = driver_attempt(circumstances, attempt.number)
-    return outcomes + record_failure(replace(job, missing=tuple(left)), failure, tried, store)
+    names = {job.cell.run_id(member): member for member in job.missing}
+    finished = {
+        name: outcome_of(row)
+        for name, row in store.uncompacted(names).items()
+        if row["finished_at"].timestamp() >= circumstances.planned_at
+    }
+    left = tuple(member for name, member in names.items() if name not in finished)
+    tried = attempt_of(circumstances, attempt.number)
+    return [*finished.values(), *record_failure(replace(job, missing=left), failure, tried, store)]
 
 
 def log_of_job(job: Job, circumstances: Circumstances) -> Path:
