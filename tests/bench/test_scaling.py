@@ -164,7 +164,7 @@ def test_products_are_counted_however_they_are_called() -> None:
 def test_forms_that_do_the_same_work_have_about_the_same_count(name: str) -> None:
     setting = scaling.Setting("forward+backward", 1100, 1, CPU, torch.float32)
     unit = MECHANISMS[name](model_dim=16, num_heads=2, max_length=1100, generator=torch.Generator().manual_seed(0))
-    inputs = {"heads": tuple(torch.ones(1, 2, 1100, 8) for _ in "qkv")}
+    inputs: scaling.Inputs = {"heads": tuple(torch.ones(1, 2, 1100, 8) for _ in "qkv")}
     calls = {form.name: scaling.call_of(form, inputs, setting) for form in scaling.forms_of(unit, setting)[1:]}
 
     by_blocks, plain = ("streamed", "chunked") if "streamed" in calls else ("tiled", "blocked")
