@@ -279,7 +279,7 @@ def _tests() -> list[Step]:
     if not TESTS.is_dir():
         return []
     runner = (str(TESTS / "runner" / name) for name in ("test_capture.py", "test_same_rows.py"))
-    files = [str(TESTS / "mechanisms" / "kernels"), *runner]
+    files = [str(TESTS / "mechanisms" / "kernels"), str(TESTS / "bench" / "test_flash_linear_attention.py"), *runner]
     # Without the shape checker, which may not be installed there, and whatever other packages warn of.
     plainly = ("-o", "addopts=--import-mode=importlib", "-W", "default", "-p", "no:cacheprovider")
     return [Step("tests", ("-m", "pytest", "-m", "gpu", "-q", *plainly, *files), {"TRITON_INTERPRET": "0"})]

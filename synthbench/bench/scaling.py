@@ -11,6 +11,7 @@ form             of features
 ``chunked``      linear in the length, features of all tokens in memory
 ``streamed``     the same with features made block by block, and again in the backward pass
 ``kernel``       Triton, on a GPU
+``fla``          kernels of the package of that name, where it is installed, on features of all tokens in memory
 ``published``    as the papers' code has it: prefix sums, or a loop over nodes and chunks
 ===============  =====================================================================================================
 
@@ -19,7 +20,7 @@ of a length take turns, on a CPU the time that the process has a core. Memory is
 the inputs.
 The floor is what the form's arithmetic, or its inputs and outputs, would take at the rates that the device reaches in a
 large product and a large copy; Triton's arithmetic is not counted, so a kernel is taken to do that of the PyTorch form
-in its place.
+in its place, ``fla`` that of chunks.
 """
 
 import os
@@ -33,6 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from synthbench.bench import flash_linear_attention as fla
 from synthbench.bench.instruments import (
     Call,
     Roof,
@@ -57,7 +59,7 @@ MODEL_DIM, NUM_HEADS = 256, 8
 DIRECTIONS = ("forward", "forward+backward")
 FORMS = (
     *("layer", "attend"),
-    *("gram", "recurrent", "chunked", "streamed", "dense", "blocked", "tiled", "kernel", "published"),
+    *("gram", "recurrent", "chunked", "streamed", "dense", "blocked", "tiled", "kernel", "fla", "published"),
 )
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -234,6 +236,8 @@ def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:
         if kernel is not None:
             by_torch = next(form.call for form in forms if form.name in {"streamed", "blocked"})
             forms.append(Form("kernel", "heads", kernel, counted=by_torch))
+        if isinstance(unit, FeatureAttention) and fla.serves(sample):
+            forms.append(Form("fla", "heads", partial(fla.attend, unit), counted=partial(fla.counted, unit)))
     return forms
 
 

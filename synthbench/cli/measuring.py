@@ -59,6 +59,7 @@ def scaling(
     as_json: AsJson = False,
 ) -> None:
     """Measure time and peak memory of every form of attention as sequences grow, 8 heads of 32; fit the exponents."""
+    from synthbench.bench import flash_linear_attention as fla
     from synthbench.bench import scaling as bench
     from synthbench.bench.rows import Table
     from synthbench.mechanisms import kernels
@@ -69,6 +70,8 @@ def scaling(
     target = resolve_device(device)
     if not kernels.runs_on(target):
         typer.echo(f"Triton kernels are left out: {target} does not run them", err=True)
+    if (reason := fla.missing(target)) is not None:
+        typer.echo(f"flash-linear-attention is left out: {reason}", err=True)
     with Table(bench.IDENTITY, target, out) as table:
         for row in bench.measure(
             select_mechanisms(load_suite("paper"), mech or ["all"]),
