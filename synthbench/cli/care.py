@@ -2,13 +2,24 @@
 
 import dataclasses
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from synthbench.cli.options import AsJson, MechanismTerms, Plugins, Results, TaskTerms, load_what_loads, parse_seeds
+from synthbench.cli.options import (
+    AsJson,
+    MechanismTerms,
+    Plugins,
+    Results,
+    TaskTerms,
+    load_what_loads,
+    parse_seeds,
+    takes,
+)
 from synthbench.cli.output import print_facts
+from synthbench.cli.rows import name_what_is_left_out, selected
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,10 +28,43 @@ if TYPE_CHECKING:
 
 store_app = typer.Typer(help="Care for a results store.", no_args_is_help=True)
 
-OnlySuite = Annotated[str | None, typer.Option("--suite", help="Only rows of this suite.")]
-OnlyVersion = Annotated[str | None, typer.Option("--suite-version", help="Only rows of this version of it.")]
-OnlySeeds = Annotated[str | None, typer.Option("--seeds", help="Only these root seeds: 42-44, or 0,3,7.")]
-OnlyStatus = Annotated[str | None, typer.Option("--status", help="Only rows that ended so: ok, diverged, oom, ...")]
+
+@dataclass(frozen=True)
+class Choice:
+    """The options that choose rows of a store; all rows if none is given."""
+
+    suite: Annotated[str | None, typer.Option(help="Only rows of this suite.")] = None
+    suite_version: Annotated[str | None, typer.Option(help="Only rows of this version of it.")] = None
+    task: TaskTerms = None
+    mech: MechanismTerms = None
+    seeds: Annotated[str | None, typer.Option(help="Only these root seeds: 42-44, or 0,3,7.")] = None
+    status: Annotated[str | None, typer.Option(help="Only rows that ended so: ok, diverged, oom, ...")] = None
+
+    def rows_of(self, store: "Store") -> "pa.Table":
+        """The rows that are chosen.
+
+        Raises:
+            UnknownName: If no row has what an option names.
+        """
+        from synthbench.errors import UnknownName
+        from synthbench.reports.selection import having
+        from synthbench.results.schema import to_frame
+
+        rows = store.table()
+        frame = to_frame(rows)
+        for column in ("suite", "suite_version", "status"):
+            value = getattr(self, column)
+            if value is not None:
+                if value not in set(frame[column]):
+                    raise UnknownName(f"{column.replace('_', ' ')} of a row", value, set(frame[column]))
+                frame = frame[frame[column] == value]
+        if self.task:
+            frame = having(frame, "task", selected(frame, "task", self.task))
+        if self.mech:
+            frame = having(frame, "mech", selected(frame, "mechanism", self.mech))
+        if self.seeds is not None:
+            frame = frame[frame["seed"].isin(parse_seeds(self.seeds))]
+        return rows.take(frame.index.to_numpy())
 
 
 def doctor(results: Results = Path("results"), plugin: Plugins = None, as_json: AsJson = False) -> None:
@@ -34,13 +78,9 @@ def doctor(results: Results = Path("results"), plugin: Plugins = None, as_json: 
 
 
 @store_app.command("ls")
+@takes(Choice)
 def list_store(
-    suite: OnlySuite = None,
-    suite_version: OnlyVersion = None,
-    task: TaskTerms = None,
-    mech: MechanismTerms = None,
-    seeds: OnlySeeds = None,
-    status: OnlyStatus = None,
+    choice: Choice,
     results: Results = Path("results"),
     as_json: AsJson = False,
 ) -> None:
@@ -49,7 +89,7 @@ def list_store(
     from synthbench.results.care import contents
 
     store = Store.open(results, create=False)
-    held = contents(store, _chosen(store, suite, suite_version, task, mech, seeds, status))
+    held = contents(store, choice.rows_of(store))
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(held), indent=1))
         return
@@ -60,7 +100,7 @@ def list_store(
     )
     typer.echo()
     print_facts([dataclasses.asdict(place) for place in held.places], ["place", "files", "bytes"], as_json=False)
-    _name(store)
+    name_what_is_left_out(store)
 
 
 @store_app.command("compact")
@@ -120,13 +160,9 @@ def merge_stores(
 
 
 @store_app.command("export")
+@takes(Choice)
 def export_store(
-    suite: OnlySuite = None,
-    suite_version: OnlyVersion = None,
-    task: TaskTerms = None,
-    mech: MechanismTerms = None,
-    seeds: OnlySeeds = None,
-    status: OnlyStatus = None,
+    choice: Choice,
     format_: Annotated[
         str | None, typer.Option("--format", help="csv, json or parquet; the ending of --out if left out, else csv.")
     ] = None,
@@ -144,8 +180,8 @@ def export_store(
     if out is None and kind == "parquet":
         raise UsageError("Parquet is no text; name a file with --out")
     store = Store.open(results, create=False)
-    content = DUMPS[kind](_chosen(store, suite, suite_version, task, mech, seeds, status))
-    _name(store)
+    content = DUMPS[kind](choice.rows_of(store))
+    name_what_is_left_out(store)
     if out is None:
         typer.echo(content, nl=False)
         return
@@ -172,7 +208,7 @@ def collect_garbage(
     leftovers = collect(store, is_dry=dry_run)
     facts = [dataclasses.asdict(leftover) for leftover in leftovers]
     print_facts(facts, ["file", "bytes", "why"], as_json=as_json)
-    _name(store)
+    name_what_is_left_out(store)
     typer.echo(f"{len(facts)} files {'would be ' if dry_run else ''}deleted", err=True)
 
 
@@ -196,43 +232,3 @@ def store_doctor(
     )
     if any(not one.is_repaired for one in broken):
         raise typer.Exit(1)
-
-
-def _chosen(
-    store: "Store",
-    suite: str | None,
-    suite_version: str | None,
-    task: list[str] | None,
-    mech: list[str] | None,
-    seeds: str | None,
-    status: str | None,
-) -> "pa.Table":
-    """The rows of a store that the options choose.
-
-    Raises:
-        UnknownName: If no row has what an option names.
-    """
-    from synthbench.cli.rows import selected
-    from synthbench.errors import UnknownName
-    from synthbench.reports.selection import having
-    from synthbench.results.schema import to_frame
-
-    rows = store.table()
-    frame = to_frame(rows)
-    for column, value in (("suite", suite), ("suite_version", suite_version), ("status", status)):
-        if value is not None:
-            if value not in set(frame[column]):
-                raise UnknownName(f"{column.replace('_', ' ')} of a row", value, set(frame[column]))
-            frame = frame[frame[column] == value]
-    if task:
-        frame = having(frame, "task", selected(frame, "task", task))
-    if mech:
-        frame = having(frame, "mech", selected(frame, "mechanism", mech))
-    if seeds is not None:
-        frame = frame[frame["seed"].isin(parse_seeds(seeds))]
-    return rows.take(frame.index.to_numpy())
-
-
-def _name(store: "Store") -> None:
-    for file in store.quarantined:
-        typer.echo(f"left out: {file.file}: {file.reason}", err=True)

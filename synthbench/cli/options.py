@@ -1,8 +1,10 @@
 """The options that several commands share, and how their values are read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -51,6 +53,23 @@ Shard = Annotated[
     typer.Option("--shard", help="2/3: of three parts of the plan the second, so that three machines share it."),
 ]
 Seeds = Annotated[str | None, typer.Option(help="Root seeds: 42-51, or 0,3,7; the suite's if left out.")]
+
+
+def takes(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let the first argument of a command be one of a dataclass, whose fields are options of the command."""
+    shared = signature(group).parameters
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        _, *own = signature(command).parameters.values()
+
+        @wraps(command)
+        def spelled_out(**given: Any) -> None:
+            command(group(**{name: given.pop(name) for name in shared}), **given)
+
+        spelled_out.__signature__ = Signature([*shared.values(), *own])  # type: ignore[attr-defined]
+        return spelled_out
+
+    return decorate
 
 
 def named_plugins(named: list[str] | None) -> list[str]:

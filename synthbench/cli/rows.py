@@ -27,7 +27,7 @@ def read_rows(results: Path) -> "pd.DataFrame":
     """
     store = _opened(results)
     rows = store.runs()
-    _name_what_is_left_out(store)
+    name_what_is_left_out(store)
     return rows
 
 
@@ -35,7 +35,7 @@ def read_rows_and_curves(results: Path) -> "tuple[pd.DataFrame, pd.DataFrame]":
     """The same with all learning curves."""
     store = _opened(results)
     rows, curves = store.read()
-    _name_what_is_left_out(store)
+    name_what_is_left_out(store)
     return rows, curves
 
 
@@ -60,12 +60,13 @@ def selected(rows: "pd.DataFrame", kind: str, terms: Sequence[str]) -> "Selectio
     return select(kind, terms, list(groups), groups.__getitem__)
 
 
+def name_what_is_left_out(store: "Store") -> None:
+    """Say on stderr which files and rows the readers of a store have left out, and why."""
+    for file in store.quarantined:
+        typer.echo(f"left out: {file.file}: {file.reason}", err=True)
+
+
 def _opened(results: Path) -> "Store":
     from synthbench.results import Store
 
     return Store.open(results, create=False)
-
-
-def _name_what_is_left_out(store: "Store") -> None:
-    for file in store.quarantined:
-        typer.echo(f"left out: {file.file}: {file.reason}", err=True)

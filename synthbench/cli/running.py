@@ -8,8 +8,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -28,24 +29,61 @@ from synthbench.cli.options import (
     TaskTerms,
     named_plugins,
     parse_seeds,
+    takes,
 )
 from synthbench.cli.output import print_facts
+
+if TYPE_CHECKING:
+    from synthbench.runner.run import Request
 
 INTERRUPTED = 130
 
 
+@dataclass(frozen=True)
+class Asked:
+    """The options that say what of a suite is to be run or counted, and where its rows are."""
+
+    task: TaskTerms = None
+    mech: MechanismTerms = None
+    suite: SuiteName = "paper"
+    seeds: Seeds = None
+    block: BlockTerm = None
+    positions: PositionsTerm = None
+    match: Match = None
+    device: Device = "auto"
+    results: Results = Path("results")
+    shard: Shard = None
+    plugin: Plugins = None
+
+    def request(self, **how: Any) -> "Request":
+        """What they ask for, with further fields that say how it is run.
+
+        Raises:
+            UsageError: If the seeds are malformed, or there is no such plugin.
+        """
+        from synthbench.runner.run import Request
+
+        return Request(
+            suite=self.suite,
+            tasks=tuple(self.task or ["all"]),
+            mechanisms=tuple(self.mech or ()),
+            seeds=parse_seeds(self.seeds) if self.seeds is not None else (),
+            block=self.block,
+            positions=self.positions,
+            match=self.match,
+            device=self.device,
+            results=self.results,
+            shard=self.shard,
+            plugins=named_plugins(self.plugin),
+            **how,
+        )
+
+
+@takes(Asked)
 def run(
-    task: TaskTerms = None,
-    mech: MechanismTerms = None,
-    suite: SuiteName = "paper",
-    seeds: Seeds = None,
-    block: BlockTerm = None,
-    positions: PositionsTerm = None,
-    match: Match = None,
-    device: Device = "auto",
+    asked: Asked,
     steps: Annotated[int | None, typer.Option(help="Train for fewer steps; marks the rows as not full.")] = None,
     limit: Annotated[int | None, typer.Option(help="Evaluate on fewer sequences; marks the rows as not full.")] = None,
-    results: Results = Path("results"),
     executor: Annotated[
         str, typer.Option(help="auto, inline, pool, or beyond this machine: ray or slurm. auto stays on this machine.")
     ] = "auto",
@@ -72,26 +110,13 @@ def run(
         bool,
         typer.Option("--deterministic", help="Deterministic algorithms only; rows that were made without run again."),
     ] = False,
-    shard: Shard = None,
-    plugin: Plugins = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, and run nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run what is missing: every task with every mechanism over the seeds. The same command again resumes."""
-    from synthbench.runner.run import Request
-
-    request = Request(
-        suite=suite,
-        tasks=tuple(task or ["all"]),
-        mechanisms=tuple(mech or ()),
-        seeds=parse_seeds(seeds) if seeds is not None else (),
-        block=block,
-        positions=positions,
-        match=match,
-        device=device,
+    request = asked.request(
         steps=steps,
         limit=limit,
-        results=results,
         executor=executor,
         address=address,
         workers=workers,
@@ -100,8 +125,6 @@ def run(
         group_size=members,
         rerun=rerun,
         deterministic=deterministic,
-        shard=shard,
-        plugins=named_plugins(plugin),
     )
     if dry_run:
         _print_plan(request, as_json=as_json)
@@ -109,41 +132,17 @@ def run(
         _run(request, as_json=as_json)
 
 
-def status(
-    suite: SuiteName = "paper",
-    task: TaskTerms = None,
-    mech: MechanismTerms = None,
-    seeds: Seeds = None,
-    block: BlockTerm = None,
-    positions: PositionsTerm = None,
-    match: Match = None,
-    device: Device = "auto",
-    results: Results = Path("results"),
-    shard: Shard = None,
-    plugin: Plugins = None,
-    as_json: AsJson = False,
-) -> None:
+@takes(Asked)
+def status(asked: Asked, as_json: AsJson = False) -> None:
     """Count what is done, failed and missing, by category."""
-    from synthbench.runner.environment import resolve_device
-    from synthbench.runner.run import Request, progress_of
+    from synthbench.runner.run import device_of, progress_of
 
-    request = Request(
-        suite=suite,
-        tasks=tuple(task or ["all"]),
-        mechanisms=tuple(mech or ()),
-        seeds=parse_seeds(seeds) if seeds is not None else (),
-        block=block,
-        positions=positions,
-        match=match,
-        results=results,
-        shard=shard,
-        plugins=named_plugins(plugin),
-    )
-    facts = progress_of(request, resolve_device(device))
+    request = asked.request()
+    facts = progress_of(request, device_of(request))
     print_facts(facts, list(facts[0]), as_json=as_json)
 
 
-def _print_plan(request: Any, *, as_json: bool) -> None:
+def _print_plan(request: "Request", *, as_json: bool) -> None:
     from synthbench.runner.run import device_of, plan_request
 
     plan = plan_request(request, device_of(request))
@@ -167,7 +166,7 @@ def _print_plan(request: Any, *, as_json: bool) -> None:
     typer.echo(f"{plan.num_missing} of {plan.num_planned} rows are missing, {plan.num_done} are there", err=True)
 
 
-def _run(request: Any, *, as_json: bool) -> NoReturn:
+def _run(request: "Request", *, as_json: bool) -> NoReturn:
     from synthbench.runner.run import run as run_request
     from synthbench.terminal.progress import Progress
 
