@@ -27,11 +27,7 @@ def compact(folder: Folder, *, without: Collection[str] = ()) -> int:
             rows = only(rows, set(rows["run_id"].to_pylist()).difference(without))
         curves = curves_of(folder, rows)
         old = folder.compact_paths("runs", "curves")
-        # Curves first, as in write: a crash in between leaves rows that still find theirs.
-        kept = {
-            folder.commit_compact("curves", curves.table),
-            folder.commit_compact("runs", rows),
-        }
+        kept = folder.commit_rows(rows, curves.table)
         num_merged = sum(remove(file) for file in sources.files + curves.files if file.path not in old)
         for path in old:
             if path in sources.faults:

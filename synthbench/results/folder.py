@@ -180,6 +180,16 @@ class Folder:
             raise StoreError(f"{path} did not read back as it was written; nothing was deleted")
         return path
 
+    def commit_rows(self, rows: pa.Table, curves: pa.Table) -> set[Path]:
+        """Write rows and their curves into a compact file each; those that there is something in.
+
+        Raises:
+            StoreError: If one cannot be written, or does not read back as it was.
+        """
+        # Curves first, as in Store.write: a crash in between leaves no row without its curve.
+        written = [self.commit_compact("curves", curves), self.commit_compact("runs", rows)]
+        return {path for path in written if path is not None}
+
     def small(self, kind: str) -> dict[str, Path]:
         """The one-run files of a kind, ``runs`` or ``curves``, by run_id."""
         found = {}

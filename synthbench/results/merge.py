@@ -78,8 +78,7 @@ def merge(store: Store, source: Path) -> Merged:
         new = only(found, theirs.keys() - ours.keys() - wrong.keys())
         curves = curves_of(other.folder, new)
         new = only(new, set(new["run_id"].to_pylist()) - curves.lost)
-        store.folder.commit_compact("curves", curves.table)
-        store.folder.commit_compact("runs", new)
+        store.folder.commit_rows(new, curves.table)
         left_out = {report.file: report.reason for report in other.quarantined}
     return Merged(
         str(source),

@@ -197,8 +197,7 @@ class Store:
             known = rows_of(self.folder)["row_sha256"]
             rows = rows_of(other.folder) if run_ids is None else only(rows_of(other.folder), run_ids)
             rows = rows.filter(pc.invert(pc.is_in(rows["row_sha256"], known.combine_chunks())))
-            self.folder.commit_compact("curves", curves_of(other.folder, rows).table)
-            self.folder.commit_compact("runs", rows)
+            self.folder.commit_rows(rows, curves_of(other.folder, rows).table)
         return int(rows.num_rows)
 
     def compact(self) -> int:
