@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from synthbench.api import check, leaderboard, load, plan, run, tables
     from synthbench.mechanisms import MECHANISMS
     from synthbench.results import Store
-    from synthbench.runner.run import Request, RunReport
+    from synthbench.runner.request import Request
+    from synthbench.runner.run import RunReport
     from synthbench.suites import Suite, load_suite
     from synthbench.tasks import TASKS
 
@@ -36,7 +37,7 @@ __all__ = [
 _HOMES = {
     "MECHANISMS": "synthbench.mechanisms",
     "TASKS": "synthbench.tasks",
-    "Request": "synthbench.runner.run",
+    "Request": "synthbench.runner.request",
     "RunReport": "synthbench.runner.run",
     "Store": "synthbench.results",
     "Suite": "synthbench.suites",

@@ -14,8 +14,10 @@ from synthbench.reports.leaderboard import leaderboard as leaderboard_of
 from synthbench.reports.selection import only_suite, select
 from synthbench.results import Store
 from synthbench.runner import run as runner
+from synthbench.runner.executors.choice import device_of
 from synthbench.runner.plan import Plan
-from synthbench.runner.run import Request, RunReport
+from synthbench.runner.request import Request
+from synthbench.runner.run import RunReport
 from synthbench.terminal import check as examination
 
 
@@ -56,7 +58,7 @@ def plan(request: Request | None = None, /, **options: Any) -> Plan:
         StoreError: If the store exists and cannot be read.
     """
     asked = _request(request, options)
-    return runner.plan_request(asked, runner.device_of(asked))
+    return runner.plan_request(asked, device_of(asked))
 
 
 def load(results: str | Path = "results") -> pd.DataFrame:

@@ -13,8 +13,10 @@ from typing import Any
 from synthbench.bench.instruments import one_thread
 from synthbench.errors import UnknownName, UsageError
 from synthbench.results import Store
-from synthbench.runner.environment import resolve_device
-from synthbench.runner.run import Request, make_executor, plan_request, usable_cores
+from synthbench.runner.environment import resolve_device, usable_cores
+from synthbench.runner.executors.choice import make_executor
+from synthbench.runner.request import Request
+from synthbench.runner.run import plan_request
 from synthbench.runner.worker import Circumstances
 
 EXECUTORS = ("inline", "pool", "ray")

@@ -23,9 +23,9 @@ from synthbench.errors import UsageError
 from synthbench.registry import version_of
 from synthbench.runner.capture import WARM_UP_STEPS
 from synthbench.runner.config import Cell, Member
+from synthbench.runner.environment import usable_cores
 from synthbench.runner.executors.base import WORKER_ENVIRONMENT
 from synthbench.runner.plan import make_cells, select_mechanisms
-from synthbench.runner.run import usable_cores
 from synthbench.runner.stream import device_blocks
 from synthbench.runner.train import Trainer
 from synthbench.suites import Suite, load_suite

@@ -34,7 +34,7 @@ from synthbench.cli.options import (
 from synthbench.cli.output import print_facts
 
 if TYPE_CHECKING:
-    from synthbench.runner.run import Request
+    from synthbench.runner.request import Request
 
 INTERRUPTED = 130
 
@@ -61,7 +61,7 @@ class Asked:
         Raises:
             UsageError: If the seeds are malformed, or there is no such plugin.
         """
-        from synthbench.runner.run import Request
+        from synthbench.runner.request import Request
 
         return Request(
             suite=self.suite,
@@ -135,7 +135,8 @@ def run(
 @takes(Asked)
 def status(asked: Asked, as_json: AsJson = False) -> None:
     """Count what is done, failed and missing, by category."""
-    from synthbench.runner.run import device_of, progress_of
+    from synthbench.runner.executors.choice import device_of
+    from synthbench.runner.run import progress_of
 
     request = asked.request()
     facts = progress_of(request, device_of(request))
@@ -143,7 +144,8 @@ def status(asked: Asked, as_json: AsJson = False) -> None:
 
 
 def _print_plan(request: "Request", *, as_json: bool) -> None:
-    from synthbench.runner.run import device_of, plan_request
+    from synthbench.runner.executors.choice import device_of
+    from synthbench.runner.run import plan_request
 
     plan = plan_request(request, device_of(request))
     facts = [

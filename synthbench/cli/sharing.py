@@ -86,7 +86,7 @@ def submit(
     ] = "auto",
 ) -> None:
     """Bundle the rows of a suite for some mechanisms, if none is missing; exit 1 and say which if one is."""
-    from synthbench.runner.run import Request
+    from synthbench.runner.request import Request
     from synthbench.runner.submission import submit as submit_rows
 
     request = Request(

@@ -121,3 +121,8 @@ def _checkout() -> dict[str, Any]:
 def _git(folder: Path, *arguments: str) -> str:
     command = ["git", "-C", os.fspath(folder), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout.strip()  # noqa: S603
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

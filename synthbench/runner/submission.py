@@ -25,7 +25,8 @@ from synthbench.results.bundle import (
     sha256_of,
 )
 from synthbench.runner.plan import Plan
-from synthbench.runner.run import Request, plan_request, vetted
+from synthbench.runner.request import Request
+from synthbench.runner.run import plan_request, vetted
 from synthbench.runner.verify import Sampling, Verification, verify
 from synthbench.suites import load_suite, suite_names
 

@@ -23,9 +23,10 @@ from synthbench.results.audit import digest, faults, sample
 from synthbench.runner.agreement import Points, Row, Verdict, curves_of, judged, tolerance_of
 from synthbench.runner.determinism import reserve_workspace
 from synthbench.runner.environment import resolve_device
+from synthbench.runner.executors.choice import make_executor
 from synthbench.runner.plan import Job, Plan
 from synthbench.runner.rebuild import CannotVerify, Groups, against_the_code
-from synthbench.runner.run import Request, make_executor
+from synthbench.runner.request import Request
 from synthbench.runner.worker import Circumstances
 
 

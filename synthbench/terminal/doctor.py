@@ -16,8 +16,7 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.registry import Registry
 from synthbench.results import Store
-from synthbench.runner.environment import software
-from synthbench.runner.run import usable_cores
+from synthbench.runner.environment import software, usable_cores
 from synthbench.suites import load_suite, suite_names
 from synthbench.tasks import TASKS
 

@@ -19,7 +19,7 @@ from synthbench import plugins
 from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
 from synthbench.runner.executors import pool
-from synthbench.runner.run import Request
+from synthbench.runner.request import Request
 
 TOYS = Path(__file__).parents[1] / "plugins" / "faults.py"
 
@@ -28,7 +28,8 @@ import json, os, resource, signal, sys
 from pathlib import Path
 import torch
 from synthbench.errors import SynthbenchError
-from synthbench.runner.run import Request, run
+from synthbench.runner.request import Request
+from synthbench.runner.run import run
 
 torch.set_num_threads(1)
 

@@ -19,7 +19,8 @@ import torch
 
 from synthbench.results import Store
 from synthbench.runner.executors import Inline, Pool, base, pool
-from synthbench.runner.run import Request, plan_request
+from synthbench.runner.request import Request
+from synthbench.runner.run import plan_request
 from synthbench.runner.worker import Circumstances
 
 MakeRequest = Callable[..., Request]

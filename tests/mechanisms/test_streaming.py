@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from synthbench.mechanisms import MECHANISMS, _linear, _streaming
-from synthbench.mechanisms._linear import Factors, Guard
+from synthbench.mechanisms._linear import Factors, Guard, Side
 from synthbench.mechanisms.base import FeatureAttention
 
 WIDTHS = {1: (5,), 2: (3, 4), 3: (4, 2, 3)}
@@ -34,7 +34,7 @@ def draw(num_factors: int, length: int, batch: tuple[int, ...] = (2, 3)) -> tupl
     return q, k, v
 
 
-def factors_of(x: Tensor, side: _streaming.Side, first_position: int) -> Factors:
+def factors_of(x: Tensor, side: Side, first_position: int) -> Factors:
     """Positive factors that differ by side and by position."""
     widths = next(of for of in WIDTHS.values() if sum(of) == x.shape[-1])
     positions = torch.arange(first_position, first_position + x.shape[-2], dtype=x.dtype).unsqueeze(-1)

@@ -16,7 +16,8 @@ from synthbench.errors import ContractError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
 from synthbench.runner.containment import contained, settings_restored
-from synthbench.runner.run import Request, foreign_subjects, run
+from synthbench.runner.request import Request
+from synthbench.runner.run import foreign_subjects, run
 from synthbench.runner.vetting import Subject, Trial, record, vet
 
 FAULTS = str(Path(__file__).with_name("faults.py"))

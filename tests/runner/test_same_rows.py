@@ -16,7 +16,8 @@ from synthbench.results import Store
 from synthbench.results.schema import RUNS
 from synthbench.runner.executors import Inline, JobEvent
 from synthbench.runner.plan import Job
-from synthbench.runner.run import Request, run
+from synthbench.runner.request import Request
+from synthbench.runner.run import run
 from synthbench.runner.worker import Circumstances
 
 TASKS, MECHANISMS = "copy:length=8,majority:length=9", "slay,softmax,performer"

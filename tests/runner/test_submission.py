@@ -13,7 +13,8 @@ from synthbench.results.bundle import opened, pack, sha256_of
 from synthbench.runner import rebuild
 from synthbench.runner import run as run_module
 from synthbench.runner import submission as submission_module
-from synthbench.runner.run import Request, run
+from synthbench.runner.request import Request
+from synthbench.runner.run import run
 from synthbench.runner.submission import receive, submit
 from synthbench.runner.verify import Sampling
 from synthbench.suites import Suite, load_suite

@@ -18,7 +18,9 @@ from synthbench.runner import agreement, rebuild
 from synthbench.runner import run as run_module
 from synthbench.runner import verify as verify_module
 from synthbench.runner.config import Cell
-from synthbench.runner.run import Request, run
+from synthbench.runner.executors.choice import make_executor
+from synthbench.runner.request import Request
+from synthbench.runner.run import run
 from synthbench.runner.verify import Sampling, Verification, verify
 from synthbench.suites import Suite, load_suite
 from synthbench.suites.config import TuningSettings
@@ -60,11 +62,10 @@ def altered(made: Store, tmp_path: Path) -> Callable[..., Store]:
 @pytest.fixture(autouse=True)
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run again in this process: the processes of the pool have tests of their own."""
-    genuine = run_module.make_executor
     monkeypatch.setattr(
         verify_module,
         "make_executor",
-        lambda request, plan, device: genuine(dataclasses.replace(request, executor="inline"), plan, device),
+        lambda request, plan, device: make_executor(dataclasses.replace(request, executor="inline"), plan, device),
     )
 
 
@@ -335,7 +336,7 @@ def test_tuning_rows_that_are_missing_are_trained(tuned: Store) -> None:
 
 
 def test_the_pool_runs_tuning_rows_too(tuned: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify_module, "make_executor", run_module.make_executor)
+    monkeypatch.setattr(verify_module, "make_executor", make_executor)
     found = verify(tuned, dataclasses.replace(ALL, workers=1, timeout_s=120.0))
 
     assert verdicts(found) == ["bitwise"] * 4

@@ -11,7 +11,9 @@ import torch
 from synthbench.errors import UsageError
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors import Inline, Pool
-from synthbench.runner.run import Request, device_of, make_executor, plan_request, progress_of, run
+from synthbench.runner.executors.choice import device_of, make_executor
+from synthbench.runner.request import Request
+from synthbench.runner.run import plan_request, progress_of, run
 
 CPU = resolve_device("cpu")
 

@@ -19,7 +19,8 @@ from synthbench.errors import StoreError, UsageError
 from synthbench.results import Store
 from synthbench.runner.executors import Executor
 from synthbench.runner.executors.base import Try
-from synthbench.runner.run import Request, run
+from synthbench.runner.request import Request
+from synthbench.runner.run import run
 from synthbench.runner.worker import Circumstances
 
 pytestmark = pytest.mark.ray

@@ -13,7 +13,8 @@ import pytest
 
 from synthbench.errors import UsageError
 from synthbench.results import Store
-from synthbench.runner.run import Request, run
+from synthbench.runner.request import Request
+from synthbench.runner.run import run
 
 pytestmark = pytest.mark.usefixtures("_submitit")
 

@@ -1,0 +1,42 @@
+"""What a user asks for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks for; every field is an option of ``synthbench run``."""
+
+    suite: str = "paper"
+    tasks: Sequence[str] = ("all",)
+    mechanisms: Sequence[str] = ()
+    """Empty: those that the suite names."""
+    seeds: Sequence[int] = ()
+    """Empty: those of the suite."""
+    block: str | None = None
+    """None: the suite's."""
+    positions: str | None = None
+    """None: the suite's."""
+    match: str | None = None
+    """``params`` or ``state``, with a number or that of the suite's first mechanism: what all are given alike."""
+    device: str = "auto"
+    steps: int | None = None
+    limit: int | None = None
+    results: Path = Path("results")
+    executor: str = "auto"
+    address: str | None = None
+    """Of a Ray cluster that is running, or ``local`` to try the slurm executor out."""
+    workers: int | None = None
+    per_gpu: int | None = None
+    """Processes that share a GPU; None: one."""
+    timeout_s: float | None = None
+    group_size: int | None = None
+    rerun: str = "none"
+    deterministic: bool = False
+    """Deterministic algorithms only; a row that was made without counts as missing."""
+    shard: str | None = None
+    """``2/3``: of three parts of the plan the second."""
+    plugins: Sequence[str] = ()
+    """Files and modules whose units are used besides those of synthbench and of installed packages."""
