@@ -133,11 +133,10 @@ def peers_table(of: Grid, records: Sequence[Row]) -> Table | None:
             )
             for index, one in enumerate(compared)
         ),
-        sources=tuple(
-            sorted(
-                {one.published.source for one in compared}
-                | set(sources_of((one.task for one in compared), (one.mechanism for one in compared)))
-            )
+        sources=sources_of(
+            (one.task for one in compared),
+            (one.mechanism for one in compared),
+            (one.published.source for one in compared),
         ),
     )
 

@@ -148,11 +148,8 @@ def prediction_table(of: Grid) -> Table | None:
             )
             for index, one in enumerate(compared)
         ),
-        sources=tuple(
-            sorted(
-                {one.prediction.source for one in compared}
-                | set(sources_of((task for task in of.tasks if task.name in names), ()))
-            )
+        sources=sources_of(
+            (task for task in of.tasks if task.name in names), (), (one.prediction.source for one in compared)
         ),
     )
 

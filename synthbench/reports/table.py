@@ -278,9 +278,11 @@ def mean_cell(cell: Estimate, common_n: int | None = None) -> Cell:
     return Cell(percent(cell.mean), "" if math.isnan(cell.std) else percent(cell.std), tuple(remarks))
 
 
-def sources_of(tasks: Iterable[TaskFacts], mechanisms: Iterable[MechanismFacts]) -> tuple[str, ...]:
-    """The keys of the papers that some units come from, each once, in alphabetical order."""
-    keys = {task.source for task in tasks} | {mechanism.source for mechanism in mechanisms}
+def sources_of(
+    tasks: Iterable[TaskFacts], mechanisms: Iterable[MechanismFacts], others: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """The keys of the papers that some units come from, and of others, each once, in alphabetical order."""
+    keys = {task.source for task in tasks} | {mechanism.source for mechanism in mechanisms} | set(others)
     return tuple(sorted(key for key in keys if key))
 
 
