@@ -37,12 +37,13 @@ def test_a_driver_killed_ten_times_at_random_leaves_what_an_undisturbed_one_does
     rng = np.random.default_rng(seed)
     moments, ends, rows = [], [], [0]
     for kill in range(KILLS):
-        moments.append(rng.uniform(0, 2 * whole / KILLS))
+        moments.append(rng.uniform(0, whole / KILLS))
         child = driver.begin(request)
         while kill % 2 and rows[-1] < 12 and "row ok" not in driver.said:
             time.sleep(0.01)
         time.sleep(moments[-1])
-        os.kill(child, signal.SIGKILL)  # a child that has ended is still there: nobody has waited for it
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself; few may, as is asserted
+            os.kill(child, signal.SIGKILL)
         ends.append(driver.ended())
         rows.append(len(Store.open(tmp_path / "results", create=True).runs()))
 
