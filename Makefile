@@ -26,6 +26,7 @@ check:  ## The same in an environment that is ready
 	$(BIN)/synthbench report --suite paper --check
 	$(BIN)/synthbench report --suite paper --mech all --seeds 42-44 --out reports/paper-all --check
 	$(BIN)/synthbench report --suite core-mini --check
+	$(BIN)/synthbench bench report --check
 
 test-slow: $(VENV)/.installed-test  ## Tests that train to a threshold
 	$(BIN)/pytest -m slow
