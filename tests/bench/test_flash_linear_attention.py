@@ -1,7 +1,7 @@
 """The adapter to flash-linear-attention, by a stand-in for it: plain PyTorch with the signature that it documents."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -180,10 +180,12 @@ def test_a_line_says_that_it_is_left_out() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["slay", "linear", "performer"])
-def test_the_package_itself_computes_what_the_mechanism_does(name: str, dtype: torch.dtype) -> None:
+def test_the_package_itself_computes_what_the_mechanism_does(
+    name: str, dtype: torch.dtype, need: Callable[[str, bool, str], None]
+) -> None:
     device = torch.device("cuda")
-    if (reason := fla.missing(device)) is not None:
-        pytest.skip(f"flash-linear-attention: {reason}")
+    reason = fla.missing(device)
+    need("fla", reason is None, str(reason))
     unit, case = built(name), tuple(x.detach() for x in draw(200))
     expected = with_gradients(
         unit.double().attend(*(doubles := tuple(x.double().requires_grad_() for x in case))), doubles
