@@ -15,10 +15,14 @@ from synthbench.reports.grid import CONFIDENCE
 from synthbench.reports.statistics import TOLERANCE
 
 Skills = Float[np.ndarray, "mechanisms tasks seeds"]
-Statistic = Callable[[Float[np.ndarray, "*batch tasks seeds"]], Float[np.ndarray, "*batch"]]
+Runs = Float[np.ndarray, "mechanisms runs"]
+"""Skills of all tasks and seeds taken together."""
+Counts = Float[np.ndarray, "resamples runs"]
+"""How often each run is in each resample."""
+Statistic = Callable[[Runs, Counts], Float[np.ndarray, "resamples mechanisms"]]
 
-_AT_ONCE = 2**22
-"""Numbers of resampled skills that are held at once."""
+_AT_ONCE = 2**20
+"""Numbers of counts that are held at once."""
 
 
 class Interval(NamedTuple):
@@ -41,19 +45,32 @@ class Rank(NamedTuple):
     """Share of resamples in which nothing ranks better."""
 
 
-def mean(skills: Float[np.ndarray, "*batch tasks seeds"]) -> Float[np.ndarray, "*batch"]:
-    """Mean over tasks and seeds."""
-    average: Float[np.ndarray, "*batch"] = skills.mean(axis=(-2, -1))
-    return average
+def mean(runs: Runs, counts: Counts) -> Float[np.ndarray, "resamples mechanisms"]:
+    """Mean over the runs of each resample."""
+    averages: Float[np.ndarray, "resamples mechanisms"] = counts @ runs.T / counts.sum(axis=1, keepdims=True)
+    return averages
 
 
-def interquartile_mean(skills: Float[np.ndarray, "*batch tasks seeds"]) -> Float[np.ndarray, "*batch"]:
-    """Mean of the middle half of all runs, tasks and seeds taken together.
+def interquartile_mean(runs: Runs, counts: Counts) -> Float[np.ndarray, "resamples mechanisms"]:
+    """Mean of the middle half of the runs of each resample; of n runs n // 4 are left out at both ends.
 
     Source: Agarwal et al. (2021), section 4.3.
     """
-    runs = skills.reshape(*skills.shape[:-2], -1)
-    middle: Float[np.ndarray, "*batch"] = np.asarray(stats.trim_mean(runs, 0.25, axis=-1))
+    of_run = np.ascontiguousarray(counts.T)
+    total = of_run.sum(axis=0)
+    first = total // 4
+    last = total - first
+    order = np.argsort(runs, axis=1, kind="stable")
+    ascending = np.take_along_axis(runs, order, axis=1)
+    # The sum over the middle half by parts: run after run upwards, how many of it are at or below that run.
+    sums = ascending[:, -1:] * last - ascending[:, :1] * first
+    below, of_middle = np.zeros_like(sums), np.empty_like(sums)
+    for own, step in zip(order.T, np.diff(ascending).T, strict=False):
+        below += of_run[own]
+        np.clip(below, first, last, out=of_middle)
+        of_middle *= step[:, None]
+        sums -= of_middle
+    middle: Float[np.ndarray, "resamples mechanisms"] = (sums / (last - first)).T
     return middle
 
 
@@ -64,7 +81,7 @@ def bootstrap(
 
     Args:
         skills: One number a run.
-        statistic: Reduces the last two axes, tasks and seeds.
+        statistic: Reduces the runs of every mechanism to one number.
         rng: Draws the resamples.
         num_resamples: How many.
         over_tasks: Whether tasks are drawn with replacement too: then the interval speaks of tasks like these, not of
@@ -73,19 +90,24 @@ def bootstrap(
     Source: Agarwal et al. (2021), section 4.1, the stratified bootstrap.
     """
     num_mechanisms, num_tasks, num_seeds = skills.shape
-    at_once = max(1, _AT_ONCE // skills.size)
+    runs = skills.reshape(num_mechanisms, -1)
+    num_runs = runs.shape[1]
+    at_once = max(1, _AT_ONCE // num_runs)
+    # A stream for each, so that what is drawn does not depend on how many resamples are held at once.
+    of_tasks, of_seeds = rng.spawn(2)
     values = []
     for start in range(0, num_resamples, at_once):
         size = min(at_once, num_resamples - start)
         tasks = (
-            rng.integers(num_tasks, size=(size, num_tasks))
+            of_tasks.integers(num_tasks, size=(size, num_tasks))
             if over_tasks
             else np.broadcast_to(np.arange(num_tasks), (size, num_tasks))
         )
-        seeds = rng.integers(num_seeds, size=(size, num_tasks, num_seeds))
-        resampled = skills[:, tasks[:, :, None], seeds]
-        values.append(statistic(resampled).T)
-    resamples: Float[np.ndarray, "resamples mechanisms"] = np.concatenate(values).reshape(num_resamples, num_mechanisms)
+        seeds = of_seeds.integers(num_seeds, size=(size, num_tasks, num_seeds))
+        drawn = (np.arange(size)[:, None, None] * num_tasks + tasks[:, :, None]) * num_seeds + seeds
+        counts = np.bincount(drawn.ravel(), minlength=size * num_runs).reshape(size, num_runs)
+        values.append(statistic(runs, counts.astype(np.float64)))
+    resamples: Float[np.ndarray, "resamples mechanisms"] = np.concatenate(values)
     return resamples
 
 
@@ -104,7 +126,7 @@ def intervals(
     """
     _require_seeds(skills)
     ends = _percentiles(bootstrap(skills, statistic, rng, num_resamples=num_resamples, over_tasks=over_tasks))
-    return [Interval(*map(float, line)) for line in zip(statistic(skills), *ends, strict=True)]
+    return [Interval(*map(float, line)) for line in zip(_once(skills, statistic), *ends, strict=True)]
 
 
 def ranks(skills: Skills, rng: np.random.Generator, *, num_resamples: int = 2000) -> list[Rank]:
@@ -115,7 +137,7 @@ def ranks(skills: Skills, rng: np.random.Generator, *, num_resamples: int = 2000
     """
     _require_seeds(skills)
     resampled = _ranks(bootstrap(skills, mean, rng, num_resamples=num_resamples, over_tasks=True))
-    own = _ranks(mean(skills)[None])[0]
+    own = _ranks(_once(skills, mean)[None])[0]
     low, high = _percentiles(resampled)
     return [
         Rank(int(rank), int(np.floor(first)), int(np.ceil(last)), float(share))
@@ -161,9 +183,18 @@ def variance_share(scores: Float[np.ndarray, "mechanisms seeds"]) -> float:
     return between / total
 
 
+def _once(skills: Skills, statistic: Statistic) -> Float[np.ndarray, " mechanisms"]:
+    """The statistic of every run once."""
+    runs = skills.reshape(len(skills), -1)
+    (values,) = statistic(runs, np.ones((1, runs.shape[1])))
+    found: Float[np.ndarray, " mechanisms"] = values
+    return found
+
+
 def _ranks(values: Float[np.ndarray, "resamples mechanisms"]) -> Int[np.ndarray, "resamples mechanisms"]:
-    """One more than the number of mechanisms with a higher value."""
-    found: Int[np.ndarray, "resamples mechanisms"] = 1 + (values[:, None, :] > values[:, :, None]).sum(axis=2)
+    """One more than the number of mechanisms with a higher value; what is higher by rounding only is equal."""
+    is_higher = values[:, None, :] > values[:, :, None] + TOLERANCE
+    found: Int[np.ndarray, "resamples mechanisms"] = 1 + is_higher.sum(axis=2)
     return found
 
 

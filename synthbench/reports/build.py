@@ -1,6 +1,8 @@
 """All files of a report, from rows to text and pictures."""
 
-from collections.abc import Callable, Collection
+import gc
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 
 import pandas as pd
 
@@ -53,14 +55,29 @@ def build(
             raise UnknownName("format of a report", name, FORMATS)
     report = Report(select(rows, suite, suite_version, mechanisms=mechanisms, seeds=seeds), curves)
     files: dict[str, str | bytes] = {}
-    for name, files_of in FORMATS.items():
-        if name in formats:
-            files |= files_of(report)
-    if not {"md", "tex"}.isdisjoint(formats):
-        files["sources.bib"] = report.cited[0]
-    if "md" in formats:
-        files["README.md"] = readme(report, files)
+    with _unsearched(report):
+        for name, files_of in FORMATS.items():
+            if name in formats:
+                files |= files_of(report)
+        if not {"md", "tex"}.isdisjoint(formats):
+            files["sources.bib"] = report.cited[0]
+        if "md" in formats:
+            files["README.md"] = readme(report, files)
     return files
+
+
+@contextmanager
+def _unsearched(report: Report) -> Iterator[None]:
+    """Keep the collector of unreachable objects from the records of a report, all of which live as long as it does.
+
+    Of 100,000 records, looking at them time and again is a sixth of the time of a report.
+    """
+    _made = report.of, report.records
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _markdown_files(report: Report) -> Files:

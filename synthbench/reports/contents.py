@@ -78,7 +78,7 @@ class Report:
     @cached_property
     def of(self) -> Grid:
         """The cells of the rows."""
-        return grid(self.selection.rows)
+        return grid(self.selection.rows, self.records)
 
     @cached_property
     def records(self) -> list[Row]:

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 
 import numpy as np
-import pandas as pd
 
-from synthbench.reports.grid import Row
+from synthbench.reports.grid import Row, is_known
 
 
 def device_of(row: Row) -> str:
@@ -17,6 +16,6 @@ def run_seconds(rows: Iterable[Row]) -> dict[str, float]:
     """Median seconds of training of one run, by device; those of a job are shared by the members that it trained."""
     seconds: dict[str, list[float]] = {}
     for row in rows:
-        if bool(pd.notna(row["train_s"])):
+        if is_known(row["train_s"]):
             seconds.setdefault(device_of(row), []).append(float(row["train_s"]) / int(row["ensemble_size"]))
     return {device: float(np.median(seconds[device])) for device in sorted(seconds)}

@@ -2,6 +2,8 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 from jaxtyping import Float
@@ -11,7 +13,6 @@ from synthbench.reports.aggregates import (
     Rank,
     interquartile_mean,
     intervals,
-    mean,
     probability_of_improvement,
     ranks,
     solved_rate,
@@ -55,6 +56,15 @@ class Leaderboard:
     num_left_out: int
     """Tasks that do not count."""
 
+    @cached_property
+    def improvement(self) -> Float[np.ndarray, "entries entries"]:
+        """Probability of improvement of each entry over each other one; NaN over itself."""
+        chances = np.full((len(self.entries), len(self.entries)), math.nan)
+        for one, other in combinations(range(len(self.entries)), 2):
+            chance = probability_of_improvement(self.entries[one].skills, self.entries[other].skills)
+            chances[one, other], chances[other, one] = chance, 1 - chance
+        return chances
+
     @property
     def categories(self) -> tuple[str, ...]:
         """Those with a task that counts."""
@@ -96,7 +106,7 @@ def leaderboard(of: Grid) -> Leaderboard:
             ranked,
             skills,
             ranks(skills, generator),
-            mean(skills),
+            skills.mean(axis=(1, 2)),
             intervals(skills, interquartile_mean, generator),
             strict=True,
         )
@@ -154,12 +164,9 @@ def improvement_table(board: Leaderboard) -> Table | None:
         lines=tuple(
             Line(
                 (entry.mechanism.label,),
-                tuple(
-                    Cell() if entry is other else Cell(percent(probability_of_improvement(entry.skills, other.skills)))
-                    for other in board.entries
-                ),
+                tuple(Cell() if math.isnan(chance) else Cell(percent(chance)) for chance in chances),
             )
-            for entry in board.entries
+            for entry, chances in zip(board.entries, board.improvement.tolist(), strict=True)
         ),
         sources=sources_of(board.tasks, (entry.mechanism for entry in board.entries)),
     )

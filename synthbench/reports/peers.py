@@ -4,12 +4,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import pandas as pd
 
-from synthbench.reports.grid import NO_ROWS, Estimate, Grid, MechanismFacts, Row, TaskFacts, mechanism_key, task_key
+from synthbench.reports.grid import (
+    NO_ROWS,
+    Estimate,
+    Grid,
+    MechanismFacts,
+    Row,
+    TaskFacts,
+    is_known,
+    mechanism_key,
+    task_key,
+)
 from synthbench.reports.published import lines_of
 from synthbench.reports.table import Cell, Column, Line, Table, fixed, sources_of
 
@@ -149,10 +158,10 @@ def _is_of(number: PublishedNumber, task: TaskFacts, mechanism: MechanismFacts) 
 
 def _values(number: PublishedNumber, metrics: dict[str, float], row: Row) -> list[float]:
     """What one run has at the multiples of the number, those that it was not tested at left out."""
-    found = [
+    found: list[Any] = [
         row[number.measure] if factor == 1 else metrics.get(f"x{factor}.{number.measure}") for factor in number.factors
     ]
-    return [float(value) for value in found if not pd.isna(value)]
+    return [float(value) for value in found if is_known(value)]
 
 
 def _ours(cell: Estimate) -> Cell:

@@ -3,11 +3,9 @@
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 
-import pandas as pd
-
 from synthbench.reports import markdown
 from synthbench.reports.contents import Report
-from synthbench.reports.grid import Grid, Row, mechanism_key, task_key
+from synthbench.reports.grid import Grid, Row, is_known, mechanism_key, task_key
 from synthbench.reports.table import Cell, Column, Line, Table
 
 
@@ -97,7 +95,7 @@ def _failures_table(records: Sequence[Row], of: Grid) -> Table:
     lines: Counter[tuple[str, str, str, str]] = Counter()
     for row in records:
         if row["status"] != "ok":
-            error = str(row["error_type"]) if bool(pd.notna(row["error_type"])) else ""
+            error = str(row["error_type"]) if is_known(row["error_type"]) else ""
             lines[task_labels[task_key(row)], mechanism_labels[mechanism_key(row)], str(row["status"]), error] += 1
     return Table(
         name="failures",

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from synthbench.reports.aggregates import variance_share
-from synthbench.reports.grid import Estimate, Grid, TaskFacts
+from synthbench.reports.grid import Estimate, Grid, Key, TaskFacts
 from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, holm, pairs
 from synthbench.reports.table import (
     BOUNDS,
@@ -82,9 +82,12 @@ def separation(of: Grid) -> list[Separation]:
     of = replace(of, mechanisms=tuple(one for one in of.mechanisms if one.family != CONTROL))
     tested = pairs(of)
     adjusted = holm(np.array([pair.p for pair in tested], dtype=float))
+    p_of: dict[Key, list[float]] = {task.key: [] for task in of.tasks}
+    for pair, value in zip(tested, adjusted.tolist(), strict=True):
+        p_of[pair.task.key].append(value)
     judged = []
     for task in of.tasks:
-        p = [float(value) for pair, value in zip(tested, adjusted, strict=True) if pair.task is task]
+        p = p_of[task.key]
         cells = [cell for cell in of.cells_of(task) if cell.n]
         judged.append(
             Separation(

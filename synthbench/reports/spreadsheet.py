@@ -5,6 +5,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 Value = str | int | float | None
 
@@ -40,13 +41,14 @@ def _strict(value: object) -> object:
 
 
 def _field(value: Value) -> str | int:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return "" if math.isnan(value) else f"{value:.6g}"
+    if value is None:
+        return ""
     return _inert(value) if isinstance(value, str) else value
 
 
+@lru_cache(maxsize=2**12)
 def _inert(text: str) -> str:
     # A table may be read in a terminal, which obeys control characters: those but of layout are code points.
     if not text.isprintable():

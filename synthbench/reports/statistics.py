@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -34,23 +33,42 @@ def paired_p(first: Mapping[int, float], second: Mapping[int, float]) -> float:
         second: Score by seed.
 
     Returns:
-        A number in [0, 1]. 1 below two common seeds, since nothing speaks against equality, and where all scores are
+        A number in [0, 1]; see :func:`paired_ps`.
+    """
+    scores = _by_seed([first, second])
+    return float(paired_ps(scores[:1], scores[1:])[0])
+
+
+def paired_ps(
+    first: Float[np.ndarray, "tests seeds"], second: Float[np.ndarray, "tests seeds"]
+) -> Float[np.ndarray, " tests"]:
+    """Two-sided p values of many paired t tests, each over the seeds that both sides have.
+
+    Args:
+        first: Scores; NaN where a seed is missing.
+        second: Those of the other side, of the same seeds.
+
+    Returns:
+        Numbers in [0, 1]. 1 below two common seeds, since nothing speaks against equality, and where all scores are
         equal. 0 where the difference is the same for all seeds and not zero: the t value is infinite.
 
     Source: Student (1908). With few seeds the test leans on normal differences.
     """
-    seeds = sorted(first.keys() & second.keys())
-    if len(seeds) < 2:
-        return 1.0
-    a, b = np.array([first[seed] for seed in seeds]), np.array([second[seed] for seed in seeds])
-    difference = a - b
-    tolerance = TOLERANCE * max(1.0, float(np.abs(a).max()), float(np.abs(b).max()))
-    if np.ptp(difference) <= tolerance:
-        return float(abs(difference.mean()) <= tolerance)
-    # As scipy.stats.ttest_rel to the last bit, in a fortieth of the time: a report has tens of thousands of pairs.
-    n, mean = len(seeds), difference.mean()
-    variance = ((difference - mean) ** 2).mean() * (n / (n - 1))
-    return float(2 * special.stdtr(n - 1, -abs(mean / np.sqrt(variance / n))))
+    if not first.size:
+        return np.ones(len(first))
+    is_paired = ~(np.isnan(first) | np.isnan(second))
+    num_seeds = is_paired.sum(axis=1)
+    a, b = np.where(is_paired, first, 0), np.where(is_paired, second, 0)
+    mean = (a - b).sum(axis=1) / np.maximum(num_seeds, 1)
+    centred = np.where(is_paired, a - b - mean[:, None], 0)
+    tolerance = TOLERANCE * np.maximum(1, np.maximum(np.abs(a), np.abs(b)).max(axis=1))
+    # As scipy.stats.ttest_rel, all tests at once: a report has tens of thousands of them.
+    variance = (centred**2).sum(axis=1) / np.maximum(num_seeds - 1, 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 2 * special.stdtr(num_seeds - 1, -np.abs(mean) / np.sqrt(variance / num_seeds))
+    # Centred differences have 0 between them, so what is paired with nothing does not widen their range.
+    p = np.where(np.ptp(centred, axis=1) <= tolerance, np.abs(mean) <= tolerance, p)
+    return np.where(num_seeds < 2, 1.0, p)
 
 
 def holm(p: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests"]:
@@ -78,12 +96,16 @@ def combined_error(*errors: float) -> float:
 
 def pairs(of: Grid) -> list[Pair]:
     """All pairs of mechanisms that both have a score, task by task, with unadjusted p values."""
-    found = []
+    found: list[Pair] = []
     for task in of.tasks:
         scored = [mechanism for mechanism in of.mechanisms if of.cell(task, mechanism).n]
+        scores = _by_seed([of.cell(task, mechanism).scores for mechanism in scored])
+        first, second = np.triu_indices(len(scored), 1)
         found += [
-            Pair(task, first, second, paired_p(of.cell(task, first).scores, of.cell(task, second).scores))
-            for first, second in combinations(scored, 2)
+            Pair(task, scored[one], scored[other], p)
+            for one, other, p in zip(
+                first.tolist(), second.tolist(), paired_ps(scores[first], scores[second]).tolist(), strict=True
+            )
         ]
     return found
 
@@ -103,7 +125,14 @@ def not_separable(cells: Sequence[Estimate]) -> list[bool]:
         return tied
     best = max(scored, key=lambda index: cells[index].mean)
     others = [index for index in scored if index != best]
-    adjusted = holm(np.array([paired_p(cells[best].scores, cells[index].scores) for index in others]))
+    scores = _by_seed([cell.scores for cell in cells])
+    adjusted = holm(paired_ps(np.broadcast_to(scores[best], (len(others), scores.shape[1])), scores[others]))
     for index, p in zip(others, adjusted, strict=True):
         tied[index] = bool(p >= SIGNIFICANCE)
     return tied
+
+
+def _by_seed(scores: Sequence[Mapping[int, float]]) -> Float[np.ndarray, "cells seeds"]:
+    """The scores of some cells of a task, a column a seed; NaN where a cell lacks it."""
+    seeds = sorted({seed for own in scores for seed in own})
+    return np.array([[own.get(seed, math.nan) for seed in seeds] for own in scores]).reshape(len(scores), len(seeds))

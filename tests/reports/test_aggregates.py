@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from synthbench.reports import aggregates
 from synthbench.reports.aggregates import (
@@ -23,10 +24,23 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def test_the_interquartile_mean_leaves_out_a_quarter_on_either_side() -> None:
-    skills = np.array([[[0.0, 9.0, 2.0, 4.0], [3.0, 1.0, -7.0, 5.0]]])
+    runs = np.array([[0.0, 9.0, 2.0, 4.0, 3.0, 1.0, -7.0, 5.0], [2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 10.0]])
+    once, uneven = np.ones(8), np.array([3.0, 0.0, 0.0, 2.0, 0.0, 1.0, 0.0, 2.0])
+    counts = np.stack([once, uneven])
 
-    assert interquartile_mean(skills) == pytest.approx([(1 + 2 + 3 + 4) / 4])
-    assert mean(skills) == pytest.approx([17 / 8])
+    # Uneven: 0 0 0 1 4 4 5 5, and six times 2 and two times 10.
+    np.testing.assert_allclose(interquartile_mean(runs, counts), [[(1 + 2 + 3 + 4) / 4, 2], [(0 + 1 + 4 + 4) / 4, 2]])
+    np.testing.assert_allclose(mean(runs, counts), [[17 / 8, 3], [19 / 8, 4]])
+
+
+@pytest.mark.parametrize("num_runs", range(4, 12))
+def test_the_interquartile_mean_is_scipys_trimmed_mean_of_the_resample(num_runs: int) -> None:
+    draws = rng(num_runs)
+    runs = draws.choice([0.0, 0.25, 1.0, 1.0], size=(3, num_runs)) * draws.random((3, num_runs)).round(1)
+    counts = draws.multinomial(num_runs, np.full(num_runs, 1 / num_runs), size=20)
+    expected = [[stats.trim_mean(np.repeat(own, count), 0.25) for own in runs] for count in counts]
+
+    np.testing.assert_allclose(interquartile_mean(runs, counts.astype(float)), expected, atol=1e-12)
 
 
 def test_resamples_keep_tasks_whole_and_mechanisms_paired() -> None:
@@ -43,12 +57,15 @@ def test_resamples_keep_tasks_whole_and_mechanisms_paired() -> None:
     assert over_tasks[:, 0].max() > 11.0 + 1
 
 
-def test_resamples_do_not_depend_on_how_many_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("over_tasks", [False, True])
+def test_resamples_do_not_depend_on_how_many_are_held_at_once(
+    monkeypatch: pytest.MonkeyPatch, *, over_tasks: bool
+) -> None:
     skills = rng(1).random((3, 4, 5))
-    whole = bootstrap(skills, mean, rng(), num_resamples=100, over_tasks=False)
-    monkeypatch.setattr(aggregates, "_AT_ONCE", 7 * skills.size)
+    whole = bootstrap(skills, mean, rng(), num_resamples=100, over_tasks=over_tasks)
+    monkeypatch.setattr(aggregates, "_AT_ONCE", 7 * skills[0].size)
 
-    np.testing.assert_allclose(bootstrap(skills, mean, rng(), num_resamples=100, over_tasks=False), whole)
+    np.testing.assert_allclose(bootstrap(skills, mean, rng(), num_resamples=100, over_tasks=over_tasks), whole)
 
 
 @pytest.mark.parametrize("statistic", [mean, interquartile_mean])
@@ -73,6 +90,14 @@ def test_ranks_are_shared_by_equals_and_certain_for_the_distant() -> None:
     assert [rank.value for rank in found] == [2, 1, 2, 4]
     assert [(rank.low, rank.high) for rank in found] == [(2, 2), (1, 1), (2, 2), (4, 4)]
     assert [rank.p_first for rank in found] == [0, 1, 0, 0]
+
+
+def test_what_differs_by_rounding_only_shares_its_rank() -> None:
+    skills = np.full((2, 3, 2), 0.7)
+    skills[1] += 1e-15
+
+    assert [rank.value for rank in ranks(skills, rng())] == [1, 1]
+    assert [rank.p_first for rank in ranks(skills, rng())] == [1, 1]
 
 
 def test_ranks_of_two_alike_mechanisms_overlap() -> None:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
@@ -90,7 +90,7 @@ class Drawing:
     draw: Callable[[], Figure]
     """Draw it; called under the style of all figures."""
 
-    @property
+    @cached_property
     def numbers(self) -> str:
         """The numbers as CSV."""
         return csv_text(self.header, self.lines)

@@ -2,9 +2,6 @@
 
 import math
 
-import numpy as np
-
-from synthbench.reports.aggregates import probability_of_improvement
 from synthbench.reports.figures.drawing import Drawing
 from synthbench.reports.figures.facts import Facts
 from synthbench.reports.figures.matrix import draw_matrix
@@ -13,16 +10,10 @@ from synthbench.reports.table import fixed
 
 def improvement(facts: Facts) -> Drawing | None:
     """The drawing; None if fewer than two mechanisms are ranked."""
-    entries = facts.board.entries if facts.board else ()
-    if len(entries) < 2:
+    if facts.board is None or len(facts.board.entries) < 2:
         return None
-    labels = [entry.mechanism.label for entry in entries]
-    values = np.array(
-        [
-            [math.nan if one is other else probability_of_improvement(one.skills, other.skills) for other in entries]
-            for one in entries
-        ]
-    )
+    labels = [entry.mechanism.label for entry in facts.board.entries]
+    values = facts.board.improvement
     return Drawing(
         name="improvement",
         title="Probability of improvement",

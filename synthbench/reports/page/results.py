@@ -5,10 +5,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 from synthbench.reports.contents import Report
-from synthbench.reports.grid import Estimate, Key, MechanismFacts, Row, TaskFacts, mechanism_key, task_key
+from synthbench.reports.grid import Estimate, Key, MechanismFacts, Row, TaskFacts, is_known, mechanism_key, task_key
 from synthbench.reports.leaderboard import reach
 from synthbench.reports.page import charts
-from synthbench.reports.page.rows import is_known
 from synthbench.reports.statistics import not_separable
 
 _METRICS = (("validation", "accuracy"), ("validation", "loss"), ("train", "loss"))

@@ -2,16 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
-import pandas as pd
-
-from synthbench.reports.grid import Row
-
-
-def is_known(value: Any) -> bool:
-    """Whether a row says something."""
-    return bool(pd.notna(value))
+from synthbench.reports.grid import Row, is_known
 
 
 def code_version(row: Row) -> str:

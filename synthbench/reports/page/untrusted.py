@@ -25,6 +25,8 @@ _UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 def plain(text: str, longest: int = LONGEST_TEXT) -> str:
     """A text without invisible characters, but for line breaks, cut where it is too long."""
     cut = text if len(text) <= longest else text[: longest - 1] + "…"
+    if cut.isprintable():
+        return cut
     return "".join(REPLACEMENT if _is_unprintable(character) else character for character in cut)
 
 
