@@ -69,7 +69,7 @@ def row_checksums(table: pa.Table) -> list[str]:
     for start in range(0, table.num_rows, _ROWS_AT_ONCE):
         part = table.slice(start, _ROWS_AT_ONCE)
         stated = pc.binary_join_element_wise(*_entries(part, names), ",", null_handling="skip")
-        sums += [_sha256("{" + text + "}") for text in stated.to_pylist()]
+        sums += [hashlib.sha256(b"{%b}" % text).hexdigest() for text in _bytes(stated)]
     return sums
 
 
@@ -127,7 +127,7 @@ def curve_checksums(table: pa.Table, starts: Int64[np.ndarray, " curves"]) -> li
         own = starts[(starts >= first) & (starts < last)] - first
         offsets = pa.array(np.append(own, last - first), pa.int32())
         curves = pc.binary_join(pa.ListArray.from_arrays(offsets, points), "],")
-        sums += [_sha256(f"[{text}]]") for text in curves.to_pylist()]
+        sums += [hashlib.sha256(b"[%b]]" % text).hexdigest() for text in _bytes(curves)]
     return sums
 
 
@@ -187,5 +187,7 @@ def _as_numpy(array: pa.Array) -> np.ndarray:
     return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _bytes(texts: pa.Array) -> list[bytes]:
+    """The texts in UTF-8, as they lie there: nothing is decoded to be encoded again."""
+    found: list[bytes] = texts.cast(pa.binary()).to_pylist()
+    return found

@@ -116,16 +116,16 @@ def verified(folder: Folder, files: Sequence[File]) -> Rows:
         faults.setdefault(path, fault)
     left = [file for file in kept if file.path.parent.name != "runs" or file.path not in faults]
     good_paths = [path for path, is_kept in zip(paths, is_good, strict=True) if is_kept]
-    return Rows(table.filter(pa.array(is_good)), good_paths, left, faults)
+    return Rows(table if is_good.all() else table.filter(pa.array(is_good)), good_paths, left, faults)
 
 
 def newest(table: pa.Table) -> pa.Table:
     """Each run once, in the order of a report: the row that finished last, by the hash where two finished together."""
-    by_age = table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in _AGE]))
-    names = by_age["run_id"].to_pylist()
+    by_age = _sorted(table, _AGE)
+    names = table["run_id"].take(by_age).to_pylist()
     is_last = [name != after for name, after in zip_longest(names, names[1:])]
-    rows = by_age.filter(pa.array(is_last, pa.bool_()))
-    return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in _ORDER])).combine_chunks()
+    last = by_age.filter(pa.array(is_last, pa.bool_()))
+    return table.take(last.take(_sorted(table.select(_ORDER).take(last), _ORDER))).combine_chunks()
 
 
 def only(rows: pa.Table, run_ids: Iterable[str]) -> pa.Table:
@@ -181,6 +181,11 @@ def verifications_of(folder: Folder) -> dict[tuple[str, str], str]:
     }
 
 
+def _sorted(table: pa.Table, names: Sequence[str]) -> pa.Array:
+    """The numbers of the rows in the order of some columns."""
+    return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
+
+
 def _points(files: Sequence[File]) -> _Points:
     table = stack(CURVES, [file.table for file in files])
     bounds = np.cumsum([0, *(file.table.num_rows for file in files)])
@@ -222,7 +227,7 @@ def _doubtful(table: pa.Table, paths: Sequence[Path]) -> Bool[np.ndarray, " rows
     """Which rows of a readable table may have a fault; all that have one are among them."""
     is_doubtful = suspects(RUN_COLUMNS, table)
     rest = np.flatnonzero(~is_doubtful)
-    others = table.filter(pa.array(~is_doubtful))
+    others = table.filter(pa.array(~is_doubtful)) if is_doubtful.any() else table
     is_doubtful[rest] = np.array(row_checksums(others), dtype=object) != others["row_sha256"].to_numpy()
     are_in_place = [_is_in_place(*row) for row in zip(table["run_id"].to_pylist(), paths, strict=True)]
     return np.asarray(is_doubtful | np.logical_not(are_in_place))
