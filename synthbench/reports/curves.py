@@ -2,9 +2,14 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
+from jaxtyping import Float, Shaped
 
 from synthbench.reports.grid import Grid, Row, mechanism_key, task_key
+
+Values = Float[np.ndarray, "curves seeds steps"]
+Moments = Shaped[np.ndarray, "curves steps"]
 
 
 def mean_curves(of: Grid, records: Sequence[Row], curves: pd.DataFrame) -> pd.DataFrame:
@@ -31,17 +36,48 @@ def mean_curves(of: Grid, records: Sequence[Row], curves: pd.DataFrame) -> pd.Da
         ],
         columns=["run_id", "seed", "task", "mechanism"],
     )
-    points = curves.merge(owners, on="run_id").astype({"value": "float64"})
-    curve = ["task", "mechanism", "split", "metric"]
-    by = [*curve, "step"]
-    points = points[[*by, "seed", "value"]]
-    steps, members = (points[[*curve, one]].drop_duplicates() for one in ("step", "seed"))
-    complete = members.merge(steps, on=curve).merge(points, on=[*by, "seed"], how="left")
-    complete = complete.sort_values([*curve, "seed", "step"], kind="stable")
-    complete["value"] = complete.groupby([*curve, "seed"])["value"].ffill()
-    # Sorted by seed before it is summed: the last bits of a mean must not depend on the order of the files.
-    grouped = complete.sort_values([*by, "seed"], kind="stable").groupby(by)["value"]
-    averages = grouped.agg(["mean", "std", "count"]).reset_index().rename(columns={"count": "n"})
+    run, names = curves["run_id"].factorize()
+    owner = pd.Index(owners["run_id"]).get_indexer(names)[run]
+    is_owned = owner >= 0
+    points = owners.iloc[owner[is_owned]].reset_index(drop=True)
+    for name in ("split", "metric", "step", "value"):
+        points[name] = curves[name].array[is_owned]
+    points = points.astype({"split": "category", "metric": "category", "value": "float64"})
+    parts = [_of_one_task(own) for _rank, own in points.groupby("task")] or [_of_one_task(points)]
+    averages = pd.concat(parts, ignore_index=True)
     averages["task"] = [of.tasks[rank].label for rank in averages["task"]]
     averages["mechanism"] = [of.mechanisms[rank].label for rank in averages["mechanism"]]
     return averages
+
+
+_CURVE = ["task", "mechanism", "split", "metric"]
+
+
+def _of_one_task(points: pd.DataFrame) -> pd.DataFrame:
+    """The averages of the points of one task, whose runs have much the same steps: a full array holds them."""
+    curve = points.groupby(_CURVE, observed=True).ngroup().to_numpy()
+    curves = points[_CURVE].iloc[np.unique(curve, return_index=True)[1]]
+    (seed, seeds), (step, steps) = (pd.factorize(points[name], sort=True) for name in ("seed", "step"))
+    values = np.full((len(curves), len(seeds), len(steps)), np.nan)
+    values[curve, seed, step] = points["value"]
+    is_there = np.zeros((len(curves), len(steps)), dtype=bool)
+    is_there[curve, step] = True
+    mean, std, count = _moments(_held(values))
+    of_curve, at_step = np.nonzero(is_there)
+    return curves.iloc[of_curve].assign(step=steps[at_step], mean=mean[is_there], std=std[is_there], n=count[is_there])
+
+
+def _held(values: Values) -> Values:
+    """Each gap filled with the last value before it."""
+    places = np.where(np.isnan(values), 0, np.arange(values.shape[-1]))
+    return np.take_along_axis(values, np.maximum.accumulate(places, axis=-1), axis=-1)
+
+
+def _moments(values: Values) -> tuple[Moments, Moments, Moments]:
+    """Mean, sample standard deviation and number of seeds, those without a value left out."""
+    is_known = ~np.isnan(values)
+    count = is_known.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(is_known, values, 0).sum(axis=1) / count
+        squares = np.where(is_known, (values - mean[:, None]) ** 2, 0).sum(axis=1)
+        return mean, np.sqrt(squares / (count - 1)), count

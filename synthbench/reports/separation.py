@@ -9,7 +9,7 @@ import numpy as np
 
 from synthbench.reports.aggregates import variance_share
 from synthbench.reports.grid import Estimate, Grid, Key, TaskFacts
-from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, holm, pairs
+from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, Pair, holm, pairs
 from synthbench.reports.table import (
     BOUNDS,
     NOTHING,
@@ -29,7 +29,7 @@ Place = Literal["floor = ceiling", "gap below noise", "at floor", "at ceiling", 
 SMALLEST_GAP = 0.01
 """Between floor and ceiling, a fraction; some thousand test sequences do not resolve less."""
 MARGIN = 0.05
-"""Skill that still counts as the floor, and that may lack at the ceiling."""
+"""Skill that counts for nothing: still the floor, still the ceiling, no difference between two mechanisms."""
 LOCAL = " Local: best rule that sees its own token and position only, measured; the rest needs mixing of positions."
 SHORTCUT = " Shortcut: the best of the rules, n-grams among them, that get by without what the task tests."
 NOISE = 3.0
@@ -49,8 +49,11 @@ class Separation:
     """Lowest and highest mean skill; None without one, as where floor and ceiling are equal."""
     num_pairs: int
     num_separated: int
+    """Pairs that differ: by a skill that counts, and after Holm over the pairs of this task, 5 %."""
+    num_certain: int
+    """Of these, the pairs that differ after Holm over all pairs of all tasks too."""
     smallest_p: float
-    """Smallest p value of the paired t tests, Holm-adjusted over all pairs of all tasks; NaN without a pair."""
+    """Smallest p value of the paired t tests, Holm-adjusted over the pairs of this task; NaN without a pair."""
     between: float
     """Share of the variance that lies between mechanisms, not between seeds; NaN without two seeds of two."""
     place: Place
@@ -69,9 +72,11 @@ class Separation:
 
 
 def separation(of: Grid) -> list[Separation]:
-    """Judge every task; the p values are adjusted over all pairs of mechanisms of all tasks together.
+    """Judge every task by the pairs of its mechanisms, their p values Holm-adjusted within the task.
 
-    Controls are left out: most tasks tell them from any mechanism.
+    So a task on which nothing differs is said to separate in at most 5 % of all reports, and whether it separates does
+    not depend on what else is in one. A difference in skill below ``MARGIN`` is none, however certain it is. Controls
+    are left out: most tasks tell them from any mechanism.
 
     Args:
         of: The cells of a report.
@@ -81,13 +86,19 @@ def separation(of: Grid) -> list[Separation]:
     """
     of = replace(of, mechanisms=tuple(one for one in of.mechanisms if one.family != CONTROL))
     tested = pairs(of)
-    adjusted = holm(np.array([pair.p for pair in tested], dtype=float))
-    p_of: dict[Key, list[float]] = {task.key: [] for task in of.tasks}
-    for pair, value in zip(tested, adjusted.tolist(), strict=True):
-        p_of[pair.task.key].append(value)
+    over_all = holm(np.array([pair.p for pair in tested], dtype=float))
+    tests: dict[Key, list[tuple[Pair, float]]] = {task.key: [] for task in of.tasks}
+    for pair, adjusted in zip(tested, over_all.tolist(), strict=True):
+        tests[pair.task.key].append((pair, adjusted))
     judged = []
     for task in of.tasks:
-        p = p_of[task.key]
+        p = holm(np.array([pair.p for pair, _adjusted in tests[task.key]], dtype=float)).tolist()
+        # What was adjusted over more tests is never smaller: the certain pairs are among the separated ones.
+        certainty = [
+            (own < SIGNIFICANCE) + (adjusted < SIGNIFICANCE)
+            for own, (pair, adjusted) in zip(p, tests[task.key], strict=True)
+            if _differs(of, pair)
+        ]
         cells = [cell for cell in of.cells_of(task) if cell.n]
         judged.append(
             Separation(
@@ -95,7 +106,8 @@ def separation(of: Grid) -> list[Separation]:
                 means=_range([cell.mean for cell in cells]),
                 skills=_range([cell.skill for cell in cells]),
                 num_pairs=len(p),
-                num_separated=sum(value < SIGNIFICANCE for value in p),
+                num_separated=sum(level >= 1 for level in certainty),
+                num_certain=sum(level == 2 for level in certainty),
                 smallest_p=min(p, default=math.nan),
                 between=_between(cells),
                 place=_place(of, task),
@@ -109,8 +121,10 @@ def summary(judged: list[Separation]) -> str:
     counts = {place: sum(one.place == place for one in judged) for place in _PHRASES}
     phrases = [f"{count} {_PHRASES[place]}" for place, count in counts.items() if count]
     num_separating = sum(one.separates for one in judged)
+    num_certain = sum(one.num_certain > 0 for one in judged)
     separated = (
-        f"At least one pair of mechanisms is separated on {num_separating} of {len(judged)} tasks"
+        f"At least one pair of mechanisms is separated on {num_separating} of {len(judged)} tasks, on {num_certain} if "
+        "the p values are adjusted over all tasks together"
         if any(one.num_pairs for one in judged)
         else "There are no two mechanisms to compare, controls left out"
     )
@@ -131,11 +145,12 @@ def separation_table(of: Grid, judged: Sequence[Separation]) -> Table:
         title="What separates mechanisms",
         caption=(
             "Lowest and highest mean accuracy in per cent and mean skill over the mechanisms, controls left out; pairs "
-            "of them that differ by a paired t test over common seeds, Holm-adjusted over all pairs of all tasks, 5 %; "
-            "smallest adjusted p. Between: share of the scores' variance that lies between mechanisms, not between "
-            "seeds, in per cent. Skill: (accuracy − floor) / (ceiling − floor). At floor or at ceiling: all mechanisms "
-            "are within a skill of 0.05 of it, or within 3 standard errors of the evaluation. Gap below noise: floor "
-            f"and ceiling differ by less than a point. {BOUNDS}{LOCAL if has_local else ''}"
+            f"of them that differ: by a skill of {MARGIN:g} or more, and by a paired t test over common seeds, 5 %, "
+            "Holm-adjusted over the pairs of the task, in brackets those left after Holm over all pairs of all tasks; "
+            "smallest p adjusted within the task. Between: share of the scores' variance that lies between mechanisms, "
+            "not between seeds, in per cent. Skill: (accuracy − floor) / (ceiling − floor). At floor or at ceiling: "
+            f"all mechanisms are within a skill of {MARGIN:g} of it, or within 3 standard errors of the evaluation. "
+            f"Gap below noise: floor and ceiling differ by less than a point. {BOUNDS}{LOCAL if has_local else ''}"
             f"{SHORTCUT if has_shortcut else ''}"
         ),
         headings=("Category", "Task"),
@@ -161,7 +176,7 @@ def separation_table(of: Grid, judged: Sequence[Separation]) -> Table:
                     ceiling_cell(one.task),
                     Cell(" to ".join(map(percent, one.means)) if one.means else NOTHING),
                     Cell(" to ".join(fixed(skill, 2) for skill in one.skills) if one.skills else NOTHING),
-                    Cell(f"{one.num_separated} of {one.num_pairs}"),
+                    Cell(f"{one.num_separated} of {one.num_pairs}", remarks=(str(one.num_certain),)),
                     Cell(_p(one.smallest_p)),
                     Cell(percent(one.between)),
                     Cell(one.verdict),
@@ -172,6 +187,12 @@ def separation_table(of: Grid, judged: Sequence[Separation]) -> Table:
         ),
         sources=sources_of(of.tasks, of.mechanisms),
     )
+
+
+def _differs(of: Grid, pair: Pair) -> bool:
+    """Whether the mean skills of two mechanisms are as far apart as counts for anything."""
+    distance = abs(of.cell(pair.task, pair.first).mean - of.cell(pair.task, pair.second).mean)
+    return pair.task.gap > TOLERANCE and distance >= MARGIN * pair.task.gap - TOLERANCE
 
 
 def _shortcut_cell(task: TaskFacts) -> Cell:

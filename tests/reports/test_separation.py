@@ -66,7 +66,7 @@ def test_evaluation_noise_counts_as_the_floor_but_spread_between_seeds_does_not(
     assert place(make_frame({"slay": [0.0, 1.0]}, metrics="{}")) == "between"
 
 
-def test_pairs_are_adjusted_over_all_tasks(make_frame: MakeFrame, paper: pd.DataFrame) -> None:
+def test_pairs_are_adjusted_within_a_task_and_over_all_tasks(make_frame: MakeFrame, paper: pd.DataFrame) -> None:
     rng = np.random.default_rng(1)
     rows = pd.concat(
         [
@@ -81,15 +81,28 @@ def test_pairs_are_adjusted_over_all_tasks(make_frame: MakeFrame, paper: pd.Data
         for first, second in combinations(wide.columns, 2):
             tasks.append(name)
             p.append(float(stats.ttest_rel(wide[first], wide[second]).pvalue))
-    adjusted = pd.DataFrame({"task": tasks, "p": holm(np.array(p))})
+    tested = pd.DataFrame({"task": tasks, "p": p, "of_all": holm(np.array(p))})
 
     found = by_name(separation(grid(rows)))
-    for name, of_task in adjusted.groupby("task")["p"]:
-        one = found[str(name)]
-        assert one.smallest_p == pytest.approx(of_task.min())
-        assert (one.num_pairs, one.num_separated) == (len(of_task), (of_task < 0.05).sum())
-    assert [found[task].separates for task in "abc"] == [False, False, True]
+    for name, of_task in tested.groupby("task"):
+        one, within = found[str(name)], holm(of_task["p"].to_numpy())
+        assert one.smallest_p == pytest.approx(within.min())
+        assert (one.num_pairs, one.num_separated) == (len(of_task), (within < 0.05).sum())
+        assert one.num_certain == (of_task["of_all"] < 0.05).sum()
+    assert [found[task].separates for task in "abc"] == [False, True, True]
+    assert [found[task].num_certain for task in "abc"] == [0, 0, 1]
     assert len(separation(grid(paper))) == paper["task"].nunique()
+
+
+def test_a_difference_that_is_certain_but_counts_for_nothing_separates_nothing(make_frame: MakeFrame) -> None:
+    def judge(distance: float) -> Separation:
+        low = [0.5, 0.52, 0.54]
+        (judged,) = separation(grid(make_frame({"slay": low, "linear": [one + distance for one in low]}, ceiling=1.0)))
+        return judged
+
+    assert judge(0.04).smallest_p == judge(0.06).smallest_p == 0
+    assert (judge(0.04).num_separated, judge(0.06).num_separated) == (0, 1)
+    assert not judge(0.04).separates
 
 
 def test_ranges_agree_with_pandas(paper: pd.DataFrame) -> None:
@@ -140,7 +153,7 @@ def test_the_summary_counts_what_the_table_says(paper: pd.DataFrame) -> None:
 
     separating = sum(verdict.startswith("separates") for verdict in verdicts)
     assert summary(judged).startswith(
-        f"At least one pair of mechanisms is separated on {separating} of {len(verdicts)} tasks; "
+        f"At least one pair of mechanisms is separated on {separating} of {len(verdicts)} tasks, on "
     )
     for words, phrase in {"at floor": "at the floor", "between": "between", "at ceiling": "at the ceiling"}.items():
         assert f"{sum(verdict.endswith(words) for verdict in verdicts)} {phrase}" in summary(judged)
