@@ -131,7 +131,8 @@ def test_run_report_and_status_work_together(tmp_path: Path) -> None:
     again = synthbench("run", *TINY, "--json", cwd=tmp_path)
     full = ["--suite", "smoke", "--task", "copy", "--mech", "linear", "--device", "cpu"]
     assert synthbench("run", *full, cwd=tmp_path).returncode == 0
-    report = synthbench("report", "--suite", "smoke", cwd=tmp_path)
+    of_smoke = ["--suite", "smoke", "--format", "md"]
+    report = synthbench("report", *of_smoke, cwd=tmp_path)
     status = json.loads(synthbench("status", *full, "--json", cwd=tmp_path).stdout)
 
     assert ran.returncode == again.returncode == 0
@@ -140,9 +141,9 @@ def test_run_report_and_status_work_together(tmp_path: Path) -> None:
     assert status[-1] == {"category": "all", "planned": 2, "done": 2, "failed": 0, "missing": 0}
     assert "reports/smoke/basic.md" in report.stdout
     assert "| Linear" in (tmp_path / "reports" / "smoke" / "basic.md").read_text()
-    assert synthbench("report", "--suite", "smoke", "--check", cwd=tmp_path).returncode == 0
+    assert synthbench("report", *of_smoke, "--check", cwd=tmp_path).returncode == 0
     (tmp_path / "reports" / "smoke" / "basic.md").write_text("edited by hand")
-    stale = synthbench("report", "--suite", "smoke", "--check", cwd=tmp_path)
+    stale = synthbench("report", *of_smoke, "--check", cwd=tmp_path)
     assert (stale.returncode, stale.stdout) == (1, "stale: reports/smoke/basic.md\n")
 
 
