@@ -6,12 +6,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: on sm
 os.environ.setdefault("TRITON_INTERPRET", "1")  # before triton is imported: kernels run in Python, on a CPU
 os.environ["SYNTHBENCH_PLUGINS"] = "off"  # what else is installed is no matter of ours; tests of plugins switch them on
 
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+from synthbench.cli import main
 from synthbench.results.schema import (
     RUN_COLUMNS,
     SCHEMA_VERSION,
@@ -149,3 +152,27 @@ def make_row() -> Callable[..., dict[str, Any]]:
         return normal | {"row_sha256": changes.get("row_sha256", row_sha256(normal))}
 
     return make
+
+
+class Done(NamedTuple):
+    """What a command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def synthbench(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Done]:
+    """Run a command line in the test's folder as the installed program does; in this process, which has its imports."""
+
+    def run(*arguments: str) -> Done:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["synthbench", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Done(int(end.value.code or 0), *capsys.readouterr())
+
+    return run

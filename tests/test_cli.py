@@ -1,10 +1,10 @@
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from synthbench.cli.running import _interruptible
 from synthbench.errors import UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.tasks import TASKS
+
+Command = Callable[..., Any]
 
 TINY = [
     "--suite",
@@ -32,15 +34,8 @@ TINY = [
 ]
 
 
-def synthbench(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "synthbench", *arguments],
-        capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment}, check=False,
-    )  # fmt: skip
-
-
-def test_list_tasks_has_every_task_with_its_bounds(tmp_path: Path) -> None:
-    listed = json.loads(synthbench("list", "tasks", "--json", cwd=tmp_path).stdout)
+def test_list_tasks_has_every_task_with_its_bounds(synthbench: Command) -> None:
+    listed = json.loads(synthbench("list", "tasks", "--json").stdout)
 
     assert [entry["name"] for entry in listed] == list(TASKS)
     for entry in listed:
@@ -49,8 +44,8 @@ def test_list_tasks_has_every_task_with_its_bounds(tmp_path: Path) -> None:
         assert entry["ceiling"] == task.ceiling(task.length).value
 
 
-def test_list_mechanisms_has_every_mechanism(tmp_path: Path) -> None:
-    listed = json.loads(synthbench("list", "mechanisms", "--json", cwd=tmp_path).stdout)
+def test_list_mechanisms_has_every_mechanism(synthbench: Command) -> None:
+    listed = json.loads(synthbench("list", "mechanisms", "--json").stdout)
 
     assert [entry["name"] for entry in listed] == list(MECHANISMS)
     slay = next(entry for entry in listed if entry["name"] == "slay")
@@ -70,10 +65,9 @@ def test_what_needs_no_training_never_imports_torch(arguments: list[str], tmp_pa
     assert done.returncode == 0
 
 
-def test_names_may_follow_each_other(tmp_path: Path) -> None:
+def test_names_may_follow_each_other(synthbench: Command) -> None:
     planned = synthbench(
         "run", "--suite", "smoke", "--mech", "slay", "linear", "--task", "copy", "reverse", "--dry-run", "--json",
-        cwd=tmp_path,
     )  # fmt: skip
 
     missing = json.loads(planned.stdout)["missing"]
@@ -82,12 +76,12 @@ def test_names_may_follow_each_other(tmp_path: Path) -> None:
     }
 
 
-def test_a_word_that_follows_no_name_is_refused(tmp_path: Path) -> None:
-    assert synthbench("run", "--dry-run", "slay", cwd=tmp_path).returncode == 2
+def test_a_word_that_follows_no_name_is_refused(synthbench: Command) -> None:
+    assert synthbench("run", "--dry-run", "slay").returncode == 2
 
 
-def test_table_1_of_slay_is_listed(tmp_path: Path) -> None:
-    listed = json.loads(synthbench("list", "polynomials", "--json", cwd=tmp_path).stdout)
+def test_table_1_of_slay_is_listed(synthbench: Command) -> None:
+    listed = json.loads(synthbench("list", "polynomials", "--json").stdout)
 
     assert [(row["mechanism"], row["is_unbiased"], row["is_positive"]) for row in listed] == [
         ("slay-exact", True, True),
@@ -99,9 +93,9 @@ def test_table_1_of_slay_is_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["kv_recall", "slay", "paper"])
-def test_show_describes_any_unit(name: str, tmp_path: Path) -> None:
-    page = synthbench("show", name, cwd=tmp_path)
-    facts = json.loads(synthbench("show", name, "--json", cwd=tmp_path).stdout)
+def test_show_describes_any_unit(name: str, synthbench: Command) -> None:
+    page = synthbench("show", name)
+    facts = json.loads(synthbench("show", name, "--json").stdout)
 
     assert page.returncode == 0
     assert name in page.stdout
@@ -109,31 +103,31 @@ def test_show_describes_any_unit(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "some"), [("positions", {"none", "learned"}), ("blocks", {"attention_only"})])
-def test_positions_and_blocks_are_listed(kind: str, some: set[str], tmp_path: Path) -> None:
-    facts = json.loads(synthbench("list", kind, "--json", cwd=tmp_path).stdout)
+def test_positions_and_blocks_are_listed(kind: str, some: set[str], synthbench: Command) -> None:
+    facts = json.loads(synthbench("list", kind, "--json").stdout)
 
     assert some <= {fact["name"] for fact in facts}
     assert {"parameters", "source", "version", "origin"} <= set(facts[0])
 
 
-def test_a_run_can_take_other_positions(tmp_path: Path) -> None:
+def test_a_run_can_take_other_positions(synthbench: Command) -> None:
     for positions in ((), ("--positions", "none")):
-        ran = synthbench("run", *TINY, *positions, "--json", cwd=tmp_path)
+        ran = synthbench("run", *TINY, *positions, "--json")
         assert [row["status"] for row in json.loads(ran.stdout)["rows"]] == ["ok", "ok"]
-    refused = synthbench("run", *TINY, "--positions", "nome", cwd=tmp_path)
+    refused = synthbench("run", *TINY, "--positions", "nome")
 
     assert refused.returncode == 2
     assert "no position encoding called 'nome'; did you mean 'none'?" in refused.stderr
 
 
-def test_run_report_and_status_work_together(tmp_path: Path) -> None:
-    ran = synthbench("run", *TINY, "--json", cwd=tmp_path)
-    again = synthbench("run", *TINY, "--json", cwd=tmp_path)
+def test_run_report_and_status_work_together(tmp_path: Path, synthbench: Command) -> None:
+    ran = synthbench("run", *TINY, "--json")
+    again = synthbench("run", *TINY, "--json")
     full = ["--suite", "smoke", "--task", "copy", "--mech", "linear", "--device", "cpu"]
-    assert synthbench("run", *full, cwd=tmp_path).returncode == 0
+    assert synthbench("run", *full).returncode == 0
     of_smoke = ["--suite", "smoke", "--format", "md"]
-    report = synthbench("report", *of_smoke, cwd=tmp_path)
-    status = json.loads(synthbench("status", *full, "--json", cwd=tmp_path).stdout)
+    report = synthbench("report", *of_smoke)
+    status = json.loads(synthbench("status", *full, "--json").stdout)
 
     assert ran.returncode == again.returncode == 0
     assert [row["status"] for row in json.loads(ran.stdout)["rows"]] == ["ok", "ok"]
@@ -141,14 +135,14 @@ def test_run_report_and_status_work_together(tmp_path: Path) -> None:
     assert status[-1] == {"category": "all", "planned": 2, "done": 2, "failed": 0, "missing": 0}
     assert "reports/smoke/basic.md" in report.stdout
     assert "| Linear" in (tmp_path / "reports" / "smoke" / "basic.md").read_text()
-    assert synthbench("report", *of_smoke, "--check", cwd=tmp_path).returncode == 0
+    assert synthbench("report", *of_smoke, "--check").returncode == 0
     (tmp_path / "reports" / "smoke" / "basic.md").write_text("edited by hand")
-    stale = synthbench("report", *of_smoke, "--check", cwd=tmp_path)
+    stale = synthbench("report", *of_smoke, "--check")
     assert (stale.returncode, stale.stdout) == (1, "stale: reports/smoke/basic.md\n")
 
 
-def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
-    done = synthbench("run", *TINY, "--dry-run", "--json", cwd=tmp_path)
+def test_a_dry_run_writes_nothing(tmp_path: Path, synthbench: Command) -> None:
+    done = synthbench("run", *TINY, "--dry-run", "--json")
 
     assert json.loads(done.stdout)["planned"] == 2
     assert json.loads(done.stdout)["suite"]["training"]["steps"] == 5
@@ -176,13 +170,13 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_line_and_the_documented_exit_code(
-    arguments: list[str], code: int, message: str, tmp_path: Path
+    arguments: list[str], code: int, message: str, tmp_path: Path, synthbench: Command
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
     (tmp_path / "newer").mkdir()
     (tmp_path / "newer" / "store.json").write_text('{"format": 99}')
     before = sorted(path.name for path in tmp_path.rglob("*"))
-    done = synthbench(*arguments, cwd=tmp_path)
+    done = synthbench(*arguments)
 
     assert done.returncode == code
     assert message in done.stderr
@@ -208,10 +202,10 @@ def test_a_closed_stdout_is_met_in_silence(arguments: list[str], tmp_path: Path)
     assert complaint == ""
 
 
-def test_doctor_finds_a_broken_store(tmp_path: Path) -> None:
+def test_doctor_finds_a_broken_store(tmp_path: Path, synthbench: Command) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "store.json").write_text('{"format": 99}')
-    broken, whole = synthbench("doctor", cwd=tmp_path), synthbench("doctor", "--results", "other", cwd=tmp_path)
+    broken, whole = synthbench("doctor"), synthbench("doctor", "--results", "other")
 
     assert broken.returncode == 1
     assert "newer synthbench" in broken.stdout

@@ -3,42 +3,20 @@
 import csv
 import io
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from synthbench.cli import main
 from synthbench.results import Store
 
 MakeRow = Callable[..., dict[str, Any]]
 
 
-class Done(NamedTuple):
-    """What a command left behind."""
+Command = Callable[..., Any]
 
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Command = Callable[..., Done]
-
-
-@pytest.fixture
-def synthbench(store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run a command line in the folder of the store, as the installed program does."""
-
-    def run(*arguments: str) -> Done:
-        monkeypatch.chdir(store)
-        monkeypatch.setattr(sys, "argv", ["synthbench", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return Done(int(end.value.code or 0), *capsys.readouterr())
-
-    return run
+pytestmark = pytest.mark.usefixtures("store")
 
 
 @pytest.fixture
