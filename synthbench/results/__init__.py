@@ -2,6 +2,6 @@
 
 from synthbench.results.folder import Quarantined
 from synthbench.results.schema import CURVES, RUNS, SCHEMA_VERSION, STATUSES, run_id, skill
-from synthbench.results.store import RowState, Store
+from synthbench.results.store import Store
 
-__all__ = ["CURVES", "RUNS", "SCHEMA_VERSION", "STATUSES", "Quarantined", "RowState", "Store", "run_id", "skill"]
+__all__ = ["CURVES", "RUNS", "SCHEMA_VERSION", "STATUSES", "Quarantined", "Store", "run_id", "skill"]

@@ -6,7 +6,7 @@ What lies where is said in :mod:`synthbench.results.folder`, which rows count in
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -29,13 +29,6 @@ from synthbench.results.schema import (
     table_of,
     to_frame,
 )
-
-
-class RowState(NamedTuple):
-    """How a run ended; ``skill`` is None without a score."""
-
-    status: str
-    skill: float | None
 
 
 class Store:
@@ -81,11 +74,6 @@ class Store:
         finished = set(self.folder.small("runs"))
         return finished.union(verified(self.folder, self.folder.compact_files("runs")).table["run_id"].to_pylist())
 
-    def states(self) -> dict[str, RowState]:
-        """How every readable row ended, by run_id."""
-        columns = (column.to_pylist() for column in self.outline(("run_id", "status", "skill")).itercolumns())
-        return {run_id: RowState(status, skill) for run_id, status, skill in zip(*columns, strict=True)}
-
     def uncompacted(self, run_ids: Collection[str]) -> dict[str, dict[str, Any]]:
         """The readable rows of some runs that have files of their own, by run_id; quick however many there are."""
         rows = verified(self.folder, self.folder.small_files("runs", run_ids)).table.to_pylist()
@@ -101,7 +89,8 @@ class Store:
 
     def statuses(self) -> dict[str, str]:
         """The status of every readable row, by run_id."""
-        return {run_id: state.status for run_id, state in self.states().items()}
+        run_ids, statuses = (column.to_pylist() for column in self.outline(("run_id", "status")).itercolumns())
+        return dict(zip(run_ids, statuses, strict=True))
 
     def write(self, row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> None:
         """Append a finished run, or replace the row of the same ``run_id``; safe to kill at any time.

@@ -94,7 +94,7 @@ def test_copies_are_rows_that_a_store_accepts(make_row: MakeRow, tmp_path: Path)
     store = Store.open(tmp_path, create=True)
     store.folder.commit_compact("runs", table)
 
-    assert sorted(store.states()) == [f"{number:016x}" for number in range(3)]
+    assert sorted(store.statuses()) == [f"{number:016x}" for number in range(3)]
     assert not store.quarantined
     assert all(row["row_sha256"] == row_sha256(row) for row in table.to_pylist())
 

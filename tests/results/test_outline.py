@@ -56,9 +56,9 @@ def test_a_file_that_was_changed_is_checked_row_by_row(compacted: Store) -> None
     for place in range(100, len(content), len(content) // 60):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         store = Store.open(compacted.root, create=False)
-        states = store.states()
-        assert states.keys() == set(store.table()["run_id"].to_pylist())
-        seen.add(len(states))
+        statuses = store.statuses()
+        assert statuses.keys() == set(store.table()["run_id"].to_pylist())
+        seen.add(len(statuses))
 
     assert 2 in seen  # a flip that left nothing of the file
     assert max(seen) <= 5

@@ -87,7 +87,7 @@ def test_a_newer_store_is_refused_whole_and_left_as_it_is(newer: Path, tmp_path:
     before = {path: path.read_bytes() for path in newer.rglob("*.parquet")}
     for create in (False, True):
         store = Store.open(newer, create=create)
-        for read in (store.table, store.curves, store.states, partial(examine, store, is_repairing=create)):
+        for read in (store.table, store.curves, store.statuses, partial(examine, store, is_repairing=create)):
             with pytest.raises(StoreError, match="written by a newer synthbench: schema 99") as refusal:
                 read()
             assert refusal.value.exit_code == 3

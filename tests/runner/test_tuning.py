@@ -50,7 +50,8 @@ def circumstances(tmp_path: Path) -> Circumstances:
 def plan_of(cell: Cell, seeds: range, store: Path, group_size: int = 2) -> Any:
     done = {}
     if store.exists():
-        done = {run_id: state.skill for run_id, state in Store.open(store, create=False).states().items()}
+        rows = Store.open(store, create=False).runs()
+        done = dict(zip(rows["run_id"], rows["skill"], strict=True))
     return make_plan([cell], seeds, done, lambda _cell: group_size)
 
 
