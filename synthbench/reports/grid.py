@@ -92,8 +92,13 @@ class Estimate:
     steps_to_threshold: tuple[float, ...]
     """Steps until the threshold was reached, one value for each seed that ended well; infinite where it never was."""
     steps_planned: int
-    stretched: dict[int, float]
-    """Mean skill on longer or more loaded tests, by the multiple of the training; empty where there were none."""
+    stretched_skills: dict[int, dict[int, float]]
+    """Skill on longer or more loaded tests, by the multiple of the training and by seed; empty without such tests."""
+
+    @cached_property
+    def stretched(self) -> dict[int, float]:
+        """Mean skill on longer or more loaded tests, by the multiple of the training; NaN where no seed has one."""
+        return {factor: _mean(list(skills.values()), float) for factor, skills in self.stretched_skills.items()}
 
     @property
     def num_failed(self) -> int:
@@ -351,8 +356,13 @@ def _estimate(cell: Sequence[Row]) -> Estimate:
             float(row["steps_to_threshold"]) if is_known(row["steps_to_threshold"]) else math.inf for row in finished
         ),
         steps_planned=max((int(row["steps_planned"]) for row in finished), default=0),
-        stretched={
-            factor: _mean([one.get(f"x{factor}.skill") for one in metrics], lambda skill: skill) for factor in factors
+        stretched_skills={
+            factor: {
+                int(row["seed"]): float(skill)
+                for row, one in zip(finished, metrics, strict=True)
+                if is_known(skill := one.get(f"x{factor}.skill"))
+            }
+            for factor in factors
         },
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from synthbench.reports.aggregates import variance_share
 from synthbench.reports.grid import Estimate, Grid, Key, TaskFacts
-from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, Pair, holm, pairs
+from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, Pair, holm, pairs, pairs_of
 from synthbench.reports.table import (
     BOUNDS,
     NOTHING,
@@ -32,6 +32,7 @@ MARGIN = 0.05
 """Skill that counts for nothing: still the floor, still the ceiling, no difference between two mechanisms."""
 LOCAL = " Local: best rule that sees its own token and position only, measured; the rest needs mixing of positions."
 SHORTCUT = " Shortcut: the best of the rules, n-grams among them, that get by without what the task tests."
+FARTHER = " Does at 2×: at twice the length or load of the training, adjusted over the pairs of all its multiples."
 NOISE = 3.0
 """Standard errors of the evaluation that count as noise."""
 CONTROL = "control"
@@ -57,6 +58,8 @@ class Separation:
     between: float
     """Share of the variance that lies between mechanisms, not between seeds; NaN without two seeds of two."""
     place: Place
+    separates_at: int | None
+    """Where no pair differs: the smallest multiple of the training's length or load at which one does, if any."""
 
     @property
     def separates(self) -> bool:
@@ -68,7 +71,10 @@ class Separation:
         """In words: whether the task separates, and where its scores sit."""
         if not self.num_pairs:
             return f"nothing to compare; {self.place}"
-        return f"{'separates' if self.separates else 'does not separate'}; {self.place}"
+        if self.separates:
+            return f"separates; {self.place}"
+        farther = f"; does at {self.separates_at}×" if self.separates_at else ""
+        return f"does not separate; {self.place}{farther}"
 
 
 def separation(of: Grid) -> list[Separation]:
@@ -100,17 +106,19 @@ def separation(of: Grid) -> list[Separation]:
             if _differs(of, pair)
         ]
         cells = [cell for cell in of.cells_of(task) if cell.n]
+        num_separated = sum(level >= 1 for level in certainty)
         judged.append(
             Separation(
                 task=task,
                 means=_range([cell.mean for cell in cells]),
                 skills=_range([cell.skill for cell in cells]),
                 num_pairs=len(p),
-                num_separated=sum(level >= 1 for level in certainty),
+                num_separated=num_separated,
                 num_certain=sum(level == 2 for level in certainty),
                 smallest_p=min(p, default=math.nan),
                 between=_between(cells),
                 place=_place(of, task),
+                separates_at=None if num_separated else _separating_multiple(of, task),
             )
         )
     return judged
@@ -122,9 +130,11 @@ def summary(judged: list[Separation]) -> str:
     phrases = [f"{count} {_PHRASES[place]}" for place, count in counts.items() if count]
     num_separating = sum(one.separates for one in judged)
     num_certain = sum(one.num_certain > 0 for one in judged)
+    num_farther = sum(one.separates_at is not None for one in judged)
     separated = (
         f"At least one pair of mechanisms is separated on {num_separating} of {len(judged)} tasks, on {num_certain} if "
         "the p values are adjusted over all tasks together"
+        + (f", and on {num_farther} of the others out of range" if num_farther else "")
         if any(one.num_pairs for one in judged)
         else "There are no two mechanisms to compare, controls left out"
     )
@@ -140,6 +150,7 @@ def separation_table(of: Grid, judged: Sequence[Separation]) -> Table:
     """
     has_local = not all(math.isnan(task.local_ceiling) for task in of.tasks)
     has_shortcut = any(task.shortcut for task in of.tasks)
+    farther = FARTHER if any(one.separates_at for one in judged) else ""
     return Table(
         name="separation",
         title="What separates mechanisms",
@@ -150,8 +161,8 @@ def separation_table(of: Grid, judged: Sequence[Separation]) -> Table:
             "smallest p adjusted within the task. Between: share of the scores' variance that lies between mechanisms, "
             "not between seeds, in per cent. Skill: (accuracy − floor) / (ceiling − floor). At floor or at ceiling: "
             f"all mechanisms are within a skill of {MARGIN:g} of it, or within 3 standard errors of the evaluation. "
-            f"Gap below noise: floor and ceiling differ by less than a point. {BOUNDS}{LOCAL if has_local else ''}"
-            f"{SHORTCUT if has_shortcut else ''}"
+            f"Gap below noise: floor and ceiling differ by less than a point.{farther} {BOUNDS}"
+            f"{LOCAL if has_local else ''}{SHORTCUT if has_shortcut else ''}"
         ),
         headings=("Category", "Task"),
         columns=(
@@ -186,6 +197,25 @@ def separation_table(of: Grid, judged: Sequence[Separation]) -> Table:
             for one in judged
         ),
         sources=sources_of(of.tasks, of.mechanisms),
+    )
+
+
+def _separating_multiple(of: Grid, task: TaskFacts) -> int | None:
+    """The smallest multiple of the training at which two mechanisms differ; adjusted over the pairs of all of them."""
+    cells = {mechanism: of.cell(task, mechanism) for mechanism in of.mechanisms}
+    tests = [
+        (factor, pair.p, abs(cells[pair.first].stretched[factor] - cells[pair.second].stretched[factor]))
+        for factor in sorted({factor for cell in cells.values() for factor in cell.stretched})
+        for pair in pairs_of(task, {one: cell.stretched_skills.get(factor, {}) for one, cell in cells.items()})
+    ]
+    adjusted = holm(np.array([p for _factor, p, _distance in tests], dtype=float))
+    return next(
+        (
+            factor
+            for (factor, _p, distance), p in zip(tests, adjusted, strict=True)
+            if p < SIGNIFICANCE and distance >= MARGIN - TOLERANCE
+        ),
+        None,
     )
 
 

@@ -96,18 +96,28 @@ def combined_error(*errors: float) -> float:
 
 def pairs(of: Grid) -> list[Pair]:
     """All pairs of mechanisms that both have a score, task by task, with unadjusted p values."""
-    found: list[Pair] = []
-    for task in of.tasks:
-        scored = [mechanism for mechanism in of.mechanisms if of.cell(task, mechanism).n]
-        scores = _by_seed([of.cell(task, mechanism).scores for mechanism in scored])
-        first, second = np.triu_indices(len(scored), 1)
-        found += [
-            Pair(task, scored[one], scored[other], p)
-            for one, other, p in zip(
-                first.tolist(), second.tolist(), paired_ps(scores[first], scores[second]).tolist(), strict=True
-            )
-        ]
-    return found
+    return [
+        pair
+        for task in of.tasks
+        for pair in pairs_of(task, {mechanism: of.cell(task, mechanism).scores for mechanism in of.mechanisms})
+    ]
+
+
+def pairs_of(task: TaskFacts, scores: Mapping[MechanismFacts, Mapping[int, float]]) -> list[Pair]:
+    """All pairs of mechanisms that both have a score on a task, with unadjusted p values.
+
+    Args:
+        task: The task.
+        scores: Of every mechanism, by seed.
+    """
+    scored = [mechanism for mechanism, own in scores.items() if own]
+    by_seed = _by_seed([scores[mechanism] for mechanism in scored])
+    first, second = np.triu_indices(len(scored), 1)
+    p = paired_ps(by_seed[first], by_seed[second])
+    return [
+        Pair(task, scored[one], scored[other], value)
+        for one, other, value in zip(first.tolist(), second.tolist(), p.tolist(), strict=True)
+    ]
 
 
 def not_separable(cells: Sequence[Estimate]) -> list[bool]:

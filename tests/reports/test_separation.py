@@ -105,6 +105,37 @@ def test_a_difference_that_is_certain_but_counts_for_nothing_separates_nothing(m
     assert not judge(0.04).separates
 
 
+@pytest.mark.parametrize(
+    ("of_linear", "separates_at", "words"),
+    [
+        ({2: 0.99, 4: 0.99}, None, "does not separate; at ceiling"),
+        ({2: 0.97, 4: 0.5}, 4, "does not separate; at ceiling; does at 4×"),
+        ({2: 0.6, 4: 0.5}, 2, "does not separate; at ceiling; does at 2×"),
+    ],
+)
+def test_a_task_that_all_solve_may_separate_out_of_range(
+    make_frame: MakeFrame, of_linear: dict[int, float], separates_at: int | None, words: str
+) -> None:
+    skills = {"slay": {2: 1.0, 4: 1.0}, "linear": of_linear}
+    rows = pd.concat(
+        make_frame(
+            {mech: [1.0, 1.0, 1.0]}, metrics=json.dumps({f"x{factor}.skill": one for factor, one in own.items()})
+        )
+        for mech, own in skills.items()
+    )
+    (judged,) = separation(grid(rows))
+
+    assert (judged.separates_at, judged.verdict) == (separates_at, words)
+    assert ("and on 1 of the others out of range" in summary([judged])) == (separates_at is not None)
+    assert ("out of range" in summary([judged])) == ("Does at 2×" in table_of(rows).caption)
+
+
+def test_what_separates_in_range_is_not_looked_at_out_of_range(make_frame: MakeFrame) -> None:
+    (judged,) = separation(grid(make_frame({"slay": [0.9] * 3, "linear": [0.1] * 3}, metrics='{"x2.skill": 0.5}')))
+
+    assert (judged.separates, judged.separates_at) == (True, None)
+
+
 def test_ranges_agree_with_pandas(paper: pd.DataFrame) -> None:
     means = paper.groupby(["task", "mech"])[["score", "skill"]].mean()
     low, high = (getattr(means.groupby("task"), name)() for name in ("min", "max"))
