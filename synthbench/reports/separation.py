@@ -100,13 +100,11 @@ def separation(of: Grid) -> list[Separation]:
     for task in of.tasks:
         p = holm(np.array([pair.p for pair, _adjusted in tests[task.key]], dtype=float)).tolist()
         # What was adjusted over more tests is never smaller: the certain pairs are among the separated ones.
-        certainty = [
-            (own < SIGNIFICANCE) + (adjusted < SIGNIFICANCE)
-            for own, (pair, adjusted) in zip(p, tests[task.key], strict=True)
-            if _differs(of, pair)
+        apart = [
+            (own, adjusted) for own, (pair, adjusted) in zip(p, tests[task.key], strict=True) if _differs(of, pair)
         ]
         cells = [cell for cell in of.cells_of(task) if cell.n]
-        num_separated = sum(level >= 1 for level in certainty)
+        num_separated = sum(own < SIGNIFICANCE for own, _adjusted in apart)
         judged.append(
             Separation(
                 task=task,
@@ -114,7 +112,7 @@ def separation(of: Grid) -> list[Separation]:
                 skills=_range([cell.skill for cell in cells]),
                 num_pairs=len(p),
                 num_separated=num_separated,
-                num_certain=sum(level == 2 for level in certainty),
+                num_certain=sum(adjusted < SIGNIFICANCE for _own, adjusted in apart),
                 smallest_p=min(p, default=math.nan),
                 between=_between(cells),
                 place=_place(of, task),

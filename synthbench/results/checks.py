@@ -76,7 +76,7 @@ def row_checksums(table: pa.Table) -> list[str]:
 def _entries(part: pa.Table, names: Iterable[str]) -> Iterator[pa.Array]:
     """What an object of JSON has of some columns, row by row; null for null.
 
-    Columns beside each other that say the same in every row come as one: in most stores that is half of them.
+    Columns that say the same in every row come as one with those beside them: 29 of 105 of the committed rows.
     """
     same: list[str] = []
     for name in names:
