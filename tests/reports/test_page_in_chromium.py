@@ -174,12 +174,22 @@ def test_words_are_searched_in_mechanisms_and_tasks(open_page: Open) -> None:
     opened.get_by_role("searchbox").fill("SLAY")
     assert set(names(opened)) == {"SLAY", "SLAY in a block"}
     assert opened.locator("#mechanisms .unit:visible").count() == 2
-    expect(opened.locator("#found")).to_contain_text("mechanisms: 2,")
+    expect(opened.locator("#found")).to_have_text("mechanisms: 2, tasks: 0")
     opened.get_by_role("searchbox").fill("parity")
     assert opened.locator("#tasks .unit:visible").count() == 1
     opened.get_by_role("button", name="Clear").click()
     expect(opened.locator("#found")).to_be_empty()
     assert len(names(opened)) == opened.locator("#mechanisms .unit:visible").count() > 2
+
+
+@pytest.mark.parametrize("words", ["dyck_2", "dyck 2", " Dyck 2 "])
+def test_a_name_is_found_with_underscores_or_spaces(open_page: Open, words: str) -> None:
+    opened = open_page("paper")
+
+    opened.get_by_role("searchbox").fill(words)
+
+    expect(opened.locator("#tasks .unit:visible")).to_have_count(1)
+    expect(opened.locator("#tasks .unit:visible .title")).to_have_text("dyck_2")
 
 
 def test_a_category_shows_its_own_ranking_and_its_tasks(open_page: Open) -> None:

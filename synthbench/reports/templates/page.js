@@ -41,9 +41,11 @@
   const selects = all("select", form);
   const panels = all(".panel");
   const units = all("#leaderboard tbody tr, .unit");
-  const texts = new Map(units.map((unit) => [unit, one("th, summary", unit).textContent.toLowerCase()]));
+  // Names alone: the line of a task also says which mechanism is best. An underscore is typed as a space, or as it is.
+  const plain = (text) => text.toLowerCase().replaceAll("_", " ").trim();
+  const texts = new Map(units.map((unit) => [unit, plain(one("th, .title", unit).textContent)]));
   const apply = () => {
-    const wanted = search.value.trim().toLowerCase();
+    const wanted = plain(search.value);
     const chosen = selects.map((select) => [select.dataset.facet, select.value]).filter(([, value]) => value);
     for (const unit of units) {
       const isChosen = chosen.every(([facet, value]) => !(facet in unit.dataset) || unit.dataset[facet] === value);
