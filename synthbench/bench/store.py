@@ -19,6 +19,8 @@ from synthbench.results.schema import RUN_COLUMNS, SCHEMA_VERSION, canonical_jso
 SUITE = "made-up"
 NUM_TASKS, NUM_MECHANISMS = 48, 41
 """As many as ``core-mini`` has tasks and synthbench has mechanisms; the rest of the rows are seeds."""
+MEASURES = (("train", "loss"), ("validation", "accuracy"), ("validation", "loss"))
+"""What has a learning curve in a run: split and metric."""
 _BATCH_ROWS = 10_000
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _DAY_US = 86_400_000_000
@@ -52,8 +54,9 @@ def measure(root: Path, *, num_rows: int, num_singles: int, num_points: int) -> 
         store.folder.commit_compact("curves", curves)
         store.folder.commit_compact("runs", runs)
     ((singles, points),) = _made(range(num_singles), num_points)
+    run_points = len(MEASURES) * num_points
     written = [
-        (row, points.slice(number * num_points, num_points).to_pylist())
+        (row, points.slice(number * run_points, run_points).to_pylist())
         for number, row in enumerate(singles.to_pylist())
     ]
     facts: list[dict[str, Any]] = []
@@ -89,7 +92,7 @@ def _made(numbers: range, num_points: int) -> Iterator[tuple[pa.Table, pa.Table]
         configs = [canonical_json({"number": int(number), "about": "x" * 750}) for number in batch]
         names = [run_id(json.loads(config)) for config in configs]
         curves = _curves(batch, names, num_points)
-        sums = curve_checksums(curves, np.arange(len(batch)) * num_points)
+        sums = curve_checksums(curves, np.arange(len(batch)) * len(MEASURES) * num_points)
         yield _rows(batch, names, configs, sums), curves
 
 
@@ -120,11 +123,12 @@ def _rows(batch: np.ndarray, names: Sequence[str], configs: Sequence[str], sums:
 
 
 def _curves(batch: np.ndarray, names: Sequence[str], num_points: int) -> pa.Table:
-    steps = np.tile(np.arange(num_points), len(batch))
+    runs, steps, kinds = np.indices((len(batch), num_points, len(MEASURES))).reshape(3, -1)
     value = np.random.default_rng([1, int(batch[0]), len(batch)]).random(len(steps))
+    splits, metrics = np.array(MEASURES, dtype=object).T
     columns = {
-        "run_id": np.repeat(np.array(names, dtype=object), num_points),
-        "step": 100 * (steps + 1), "split": ["validation"] * len(steps), "metric": ["accuracy"] * len(steps),
+        "run_id": np.array(names, dtype=object)[runs],
+        "step": 100 * (steps + 1), "split": splits[kinds], "metric": metrics[kinds],
         "value": value.astype(np.float32), "wall_s": value * (steps + 1), "tokens": 6400 * (steps + 1),
     }  # fmt: skip
     return pa.table([pa.array(columns[field.name], field.type) for field in CURVES], schema=CURVES)

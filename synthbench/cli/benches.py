@@ -83,7 +83,7 @@ def bench_generators(
 def bench_store(
     rows: Annotated[int, typer.Option(help="Rows of the store.", min=1)] = 100_000,
     singles: Annotated[int, typer.Option(help="Rows that are written one by one.", min=1)] = 1000,
-    points: Annotated[int, typer.Option(help="Points of each learning curve.", min=1)] = 30,
+    points: Annotated[int, typer.Option(help="Points of each of the three learning curves of a row.", min=1)] = 10,
     as_json: AsJson = False,
 ) -> None:
     """Time a store of rows that nothing trained: writing, compaction, loading everything, a whole report."""
