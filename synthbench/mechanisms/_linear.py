@@ -8,9 +8,10 @@ A column of ones beside the values makes the denominator one more column of the 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
-from typing import Literal
+from itertools import repeat
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -84,13 +85,12 @@ def chunked(
     values = with_ones(widened(v))
     sums = []
     state: Tensor | None = None
-    for start in range(0, v.shape[-2], CHUNK):
-        rows = slice(start, start + CHUNK)
-        q_a, k_a = _rows(query_a, rows), _rows(key_a, rows)
-        q_b, k_b, chunk = query_b[..., rows, :], key_b[..., rows, :], values[..., rows, :]
+    # Split, not sliced: the gradient of a slice is as long as the whole, and there is one a chunk.
+    chunks = zip(_split(query_a), _split(query_b), _split(key_a), _split(key_b), _split(values), strict=False)
+    for number, (q_a, q_b, k_a, k_b, chunk) in enumerate(chunks, start=1):
         within = _kernel(_without_none(q_b, q_a), _without_none(k_b, k_a)).tril_() @ chunk
         sums.append(within if state is None else within + contract(q_a, q_b @ state))
-        if rows.stop < v.shape[-2]:
+        if number * CHUNK < v.shape[-2]:
             update = k_b.mT @ expand(k_a, chunk)
             state = update if state is None else state + update
     return normalise(torch.cat(sums, dim=-2), guard, delta).to(v.dtype)
@@ -107,9 +107,9 @@ def recurrent(
     """Attend one token at a time, as a decoder does: the plain form that the others are compared with."""
     state = initial_state(key_factors, v)
     outs = []
-    for t in range(v.shape[-2]):
-        now = [tuple(factor[..., t, :] for factor in factors) for factors in (query_factors, key_factors)]
-        state, out = step(state, now[0], now[1], v[..., t, :], guard=guard, delta=delta)
+    queries, keys = (zip(*(factor.unbind(-2) for factor in of), strict=True) for of in (query_factors, key_factors))
+    for query, key, value in zip(queries, keys, v.unbind(-2), strict=True):
+        state, out = step(state, query, key, value, guard=guard, delta=delta)
         outs.append(out)
     return torch.stack(outs, dim=-2)
 
@@ -182,8 +182,9 @@ def as_two(factors: Factors) -> tuple[Tensor | None, Tensor]:
     return (reduce(outer, narrow) if narrow else None), widest
 
 
-def _rows(factor: Tensor | None, rows: slice) -> Tensor | None:
-    return None if factor is None else factor[..., rows, :]
+def _split(factor: Tensor | None) -> Iterable[Any]:
+    """The chunks of a factor; without end if there is none."""
+    return repeat(None) if factor is None else factor.split(CHUNK, dim=-2)
 
 
 def _without_none(last: Tensor, first: Tensor | None) -> Factors:
