@@ -4,7 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt
 
-.PHONY: demo test check test-slow bench-gpu clean
+PYTEST := $(BIN)/pytest -rs --numprocesses auto --maxprocesses 8 --dist worksteal
+REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,ray,submitit"
+
+.PHONY: demo test check test-end-to-end test-slow bench-gpu clean
 
 demo: $(VENV)/.installed  ## Run the smoke suite and print its tables
 	$(BIN)/synthbench run --suite smoke --results demo/results
@@ -13,20 +16,23 @@ demo: $(VENV)/.installed  ## Run the smoke suite and print its tables
 	@echo "Tables: demo/reports (start at demo/reports/README.md), rows: demo/results"
 	@echo "Page: $(CURDIR)/demo/reports/index.html"
 
-test: $(VENV)/.installed-test  ## Every check that every push must pass
-	SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,ray,submitit" $(MAKE) check BIN=$(BIN)
+test: $(VENV)/.installed-test  ## Every quick check
+	$(REQUIRE) $(MAKE) check BIN=$(BIN)
 
 check:  ## The same in an environment that is ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m "not slow and not gpu" -rs --numprocesses auto --maxprocesses 8 --dist worksteal
+	$(PYTEST) -m "not slow and not gpu and not end_to_end"
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/synthbench report --suite paper --check
 	$(BIN)/synthbench report --suite paper --mech all --seeds 42-44 --out reports/paper-all --check
 	$(BIN)/synthbench report --suite core-mini --check
 	$(BIN)/synthbench bench report --check
+
+test-end-to-end: $(VENV)/.installed-test  ## Whole commands as a user meets them: faults, clusters, plugins, the documentation
+	$(REQUIRE) $(PYTEST) -m end_to_end
 
 test-slow: $(VENV)/.installed-test  ## Tests that train to a threshold
 	$(BIN)/pytest -m slow

@@ -127,6 +127,7 @@ def test_submit_says_what_is_missing(results: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "b.tar.gz").exists()
 
 
+@pytest.mark.end_to_end
 def test_submit_and_verify_carry_rows_of_the_committed_store(tmp_path: Path) -> None:
     committed = Path(__file__).parents[1] / "results"
     bundle = tmp_path / "softmax.tar.gz"

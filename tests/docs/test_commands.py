@@ -75,6 +75,7 @@ def _inside(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     entry_points._offers.cache_clear()
 
 
+@pytest.mark.end_to_end
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("_inside")
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
@@ -90,6 +91,7 @@ def test_the_commands_of_a_page_work_one_after_the_other(page: Path) -> None:
     assert failed == {}
 
 
+@pytest.mark.end_to_end
 @pytest.mark.usefixtures("_inside")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_python_of_the_documentation_works(page: Path) -> None:
@@ -108,6 +110,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("notebook", sorted((ROOT / "docs").glob("*.ipynb")), ids=lambda notebook: notebook.name)
 def test_the_notebooks_run(notebook: Path, checkout: Path) -> None:
     content = nbformat.read(notebook, as_version=4)

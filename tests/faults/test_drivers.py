@@ -16,6 +16,8 @@ import pytest
 
 from synthbench.results import Store
 
+pytestmark = pytest.mark.end_to_end
+
 Fields = Callable[..., dict[str, Any]]
 Content = Callable[[Path], tuple[list[str], list[str]]]
 

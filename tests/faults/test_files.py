@@ -22,6 +22,8 @@ from synthbench.errors import StoreError
 from synthbench.results import RUNS, Store
 from synthbench.results.schema import row_sha256
 
+pytestmark = pytest.mark.end_to_end
+
 MakeRow = Callable[..., dict[str, Any]]
 
 KINDS = ("runs", "curves", "compact/runs", "compact/curves", "verified")

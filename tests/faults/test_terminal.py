@@ -19,6 +19,8 @@ from synthbench.cli import app
 from synthbench.errors import UsageError
 from synthbench.results import Store
 
+pytestmark = pytest.mark.end_to_end
+
 MakeRow = Callable[..., dict[str, Any]]
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

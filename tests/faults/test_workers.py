@@ -23,6 +23,8 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import plan_request
 from synthbench.runner.worker import Circumstances
 
+pytestmark = pytest.mark.end_to_end
+
 MakeRequest = Callable[..., Request]
 Content = Callable[[Path], tuple[list[str], list[str]]]
 

@@ -155,6 +155,7 @@ def load_suite_text() -> str:
     return Path(entry_points.__file__).with_name("suites").joinpath("smoke.toml").read_text(encoding="utf-8")
 
 
+@pytest.mark.end_to_end
 def test_list_and_doctor_name_what_is_broken_and_show_the_rest(
     install: Install, synthbench: Callable[..., object]
 ) -> None:

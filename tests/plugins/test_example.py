@@ -10,6 +10,8 @@ import pytest
 
 from synthbench.results import Store
 
+pytestmark = pytest.mark.end_to_end
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -20,6 +20,8 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import foreign_subjects, run
 from synthbench.runner.vetting import Subject, Trial, record, vet
 
+pytestmark = pytest.mark.end_to_end
+
 FAULTS = str(Path(__file__).with_name("faults.py"))
 
 

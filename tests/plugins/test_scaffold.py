@@ -12,6 +12,8 @@ import pytest
 from synthbench.errors import UnknownName, UsageError
 from synthbench.terminal.scaffold import write
 
+pytestmark = pytest.mark.end_to_end
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -64,6 +64,7 @@ def test_every_executor_and_grouping_gives_the_same_rows(tmp_path: Path) -> None
     assert (grouped.score - inline.score).abs().max() <= 0.02
 
 
+@pytest.mark.end_to_end
 def test_a_driver_killed_at_random_moments_leaves_what_an_undisturbed_one_does(tmp_path: Path) -> None:
     request = tiny(tmp_path / "killed", mechanisms=("linear", "softmax"), steps=40)
     run(tiny(tmp_path / "undisturbed", mechanisms=("linear", "softmax"), steps=40))
@@ -77,6 +78,7 @@ def test_a_driver_killed_at_random_moments_leaves_what_an_undisturbed_one_does(t
     pd.testing.assert_frame_equal(decided(request.results), decided(tmp_path / "undisturbed"))
 
 
+@pytest.mark.end_to_end
 def test_the_first_interrupt_finishes_what_runs_and_keeps_it(tmp_path: Path) -> None:
     request = tiny(tmp_path, tasks=("copy:length=8",), steps=200)
     driver = subprocess.Popen(
@@ -109,6 +111,7 @@ def test_a_stop_begins_no_further_job(tmp_path: Path) -> None:
     assert not report.ok
 
 
+@pytest.mark.end_to_end
 def test_a_hung_job_is_killed_and_costs_no_other(tmp_path: Path) -> None:
     report = run(tiny(tmp_path, tasks=("copy:length=8",), steps=10**6, seeds=(0, 1), timeout_s=4.0, workers=2))
 

@@ -67,6 +67,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[pa.Table, list[t
     return bits(folder)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(("num_workers", "hash_seed"), [(1, "0"), (2, "1"), (3, "4294967295")])
 def test_rows_do_not_depend_on_workers_nor_on_the_hash_seed(
     num_workers: int, hash_seed: str, expected: object, tmp_path: Path

@@ -217,6 +217,7 @@ def test_who_and_where_need_each_other(complete: Request, tmp_path: Path) -> Non
         receive(complete.results, SAMPLING, into=tmp_path / "board")
 
 
+@pytest.mark.end_to_end
 def test_a_plugin_travels_and_runs_only_if_asked(
     tmp_path: Path, request_of: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.runner.worker import Circumstances
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.end_to_end, pytest.mark.ray]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from synthbench.results import Store
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 
-pytestmark = pytest.mark.usefixtures("_submitit")
+pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("_submitit")]
 
 # What submitit calls, as far as it relies on it: an array is submitted, each element runs the command of its script.
 COMMANDS = {
