@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from synthbench.bench.instruments import Call, one_thread, peak_bytes, seconds, unless_out_of_memory
+from synthbench.bench.instruments import Call, as_in_a_worker, peak_bytes, seconds, unless_out_of_memory
 from synthbench.bench.rows import Row, Table
 from synthbench.bench.scaling import DIRECTIONS, Form, Setting, built, call_of, dtype_of, inputs_of
 from synthbench.knobs import coerce, term_of
@@ -55,7 +55,7 @@ def measure(
         StoreError: If the table cannot be written.
     """
     device, kind = table.device, dtype_of(dtype)
-    with one_thread():
+    with as_in_a_worker():
         for name, arguments in mechanisms.items():
             unit = MECHANISMS[name]
             for direction in DIRECTIONS:

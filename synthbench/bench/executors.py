@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from synthbench.bench.instruments import one_thread
+from synthbench.bench.instruments import as_in_a_worker
 from synthbench.errors import UnknownName, UsageError
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device, usable_cores
@@ -73,7 +73,7 @@ def measure(names: Sequence[str], *, num_jobs: int, num_workers: int | None, num
     chosen = names or [name for name in EXECUTORS if name != "ray" or find_spec("ray")]
     num_workers = num_workers or usable_cores()
     runs: dict[str, list[Run]] = {name: [] for name in chosen}
-    with one_thread():
+    with as_in_a_worker():
         for _ in range(num_repeats):
             for name in chosen:
                 runs[name].append(_run(name, num_jobs, num_workers))

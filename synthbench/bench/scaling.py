@@ -38,10 +38,10 @@ from synthbench.bench import flash_linear_attention as fla
 from synthbench.bench.instruments import (
     Call,
     Roof,
+    as_in_a_worker,
     exponent,
     flops_of,
     interleaved,
-    one_thread,
     peak_bytes,
     roof_of,
     unless_out_of_memory,
@@ -142,7 +142,7 @@ def measure(
         if form not in FORMS:
             raise UnknownName("form", form, FORMS)
     kind = dtype_of(dtype)
-    with one_thread():
+    with as_in_a_worker():
         roof = roof_of(table.device, kind)
         for name, arguments in mechanisms.items():
             term = term_of(MECHANISMS[name], coerce("mechanism", MECHANISMS[name], dict(arguments)))

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from synthbench.bench.instruments import one_thread
+from synthbench.bench.instruments import as_in_a_worker
 from synthbench.bench.published import publish
 from synthbench.bench.rows import Row, Table
 from synthbench.errors import UsageError
@@ -82,7 +82,7 @@ def measure(
     suite, device = load_suite(SUITE), table.device
     mechanisms = select_mechanisms(suite, expressions or [",".join(suite.mechanisms)])
     num_workers = usable_cores() if device.type == "cpu" else 0
-    with one_thread():
+    with as_in_a_worker():
         for length in lengths:
             for name in mechanisms:
                 cell = cell_of(suite, name, length, device.type)

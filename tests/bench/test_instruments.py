@@ -1,0 +1,31 @@
+"""Benches measure as workers train."""
+
+import ctypes
+import subprocess
+import sys
+
+import pytest
+
+FAULTS = """
+import resource
+import numpy as np
+from synthbench.bench.instruments import as_in_a_worker
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(2**24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+given_back = [faults() for _ in range(3)]
+with as_in_a_worker():
+    kept = [faults() for _ in range(3)]
+print(given_back[-1], kept[-1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="only glibc can be told to keep memory")
+def test_memory_that_was_freed_is_not_faulted_in_again() -> None:
+    said = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True).stdout
+
+    given_back, kept = map(int, said.split())
+    assert given_back > 10 * kept
