@@ -31,7 +31,7 @@ check:  ## The same in an environment that is ready
 	$(BIN)/synthbench report --suite core-mini --check
 	$(BIN)/synthbench bench report --check
 
-test-end-to-end: $(VENV)/.installed-test  ## Whole commands as a user meets them: faults, clusters, plugins, the documentation
+test-end-to-end: $(VENV)/.installed-test  ## Whole commands as a user meets them: faults, clusters, plugins, the page, the documentation
 	$(REQUIRE) $(PYTEST) -m end_to_end
 
 test-slow: $(VENV)/.installed-test  ## Tests that train to a threshold

@@ -9,6 +9,7 @@ def test_a_cpu_is_refused() -> None:
         next(packing.measure([], device="cpu", at_once=[2], length=8, num_members=2, num_steps=1, num_repeats=1))
 
 
+@pytest.mark.end_to_end
 def test_every_way_trains_all_cells() -> None:
     load = packing.Load(("linear", "mean"), length=8, num_members=2, num_steps=2, device="cpu")
     rows = list(packing.rates(load, {1: [None], 2: [None, None]}, num_repeats=2))

@@ -18,7 +18,7 @@ from synthbench.tasks import TASKS
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.end_to_end]
 
 DESKTOP, PHONE = (1280, 900), (360, 740)
 ARGUMENTS = (
