@@ -1,11 +1,11 @@
 """Benches measure as workers train."""
 
-import ctypes
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
-import pytest
+from synthbench.bench.instruments import mallopt
 
 FAULTS = """
 import resource
@@ -24,8 +24,8 @@ print(given_back[-1], kept[-1])
 """
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="only glibc can be told to keep memory")
-def test_memory_that_was_freed_is_not_faulted_in_again() -> None:
+def test_memory_that_was_freed_is_not_faulted_in_again(need: Callable[[str, bool, str], None]) -> None:
+    need("glibc", mallopt() is not None, "only glibc can be told to keep memory")
     untold = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     said = subprocess.run([sys.executable, "-c", FAULTS], env=untold, capture_output=True, text=True, check=True).stdout
 

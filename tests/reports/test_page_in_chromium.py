@@ -172,9 +172,10 @@ def test_words_are_searched_in_mechanisms_and_tasks(open_page: Open) -> None:
     opened = open_page()
 
     opened.get_by_role("searchbox").fill("SLAY")
-    assert set(names(opened)) == {"SLAY", "SLAY in a block"}
-    assert opened.locator("#mechanisms .unit:visible").count() == 2
-    expect(opened.locator("#found")).to_have_text("mechanisms: 2, tasks: 0")
+    named_so_in_commands = {"Hadamard", "Laplace-only"}  # slay-hadamard and slay-laplace
+    assert set(names(opened)) == {"SLAY", "SLAY in a block"} | named_so_in_commands
+    assert opened.locator("#mechanisms .unit:visible").count() == 4
+    expect(opened.locator("#found")).to_have_text("mechanisms: 4, tasks: 0")
     opened.get_by_role("searchbox").fill("parity")
     assert opened.locator("#tasks .unit:visible").count() == 1
     opened.get_by_role("button", name="Clear").click()
@@ -190,6 +191,27 @@ def test_a_name_is_found_with_underscores_or_spaces(open_page: Open, words: str)
 
     expect(opened.locator("#tasks .unit:visible")).to_have_count(1)
     expect(opened.locator("#tasks .unit:visible .title")).to_have_text("dyck_2")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("softmax", {"Standard"}),  # the name of commands
+        ("Standard", {"Standard"}),
+        ("yat-spherical", {"Spherical-YAT"}),
+        ("yat spherical", {"Spherical-YAT"}),
+        ("linear", {"Linear"}),  # others are of a family of that name
+    ],
+)
+def test_the_ranking_and_the_sections_show_the_mechanisms_of_a_name(
+    open_page: Open, words: str, found: set[str]
+) -> None:
+    opened = open_page()
+
+    opened.get_by_role("searchbox").fill(words)
+
+    assert set(names(opened)) == found
+    assert set(opened.locator("#mechanisms .unit:visible .title").all_inner_texts()) == found
 
 
 def test_a_category_shows_its_own_ranking_and_its_tasks(open_page: Open) -> None:

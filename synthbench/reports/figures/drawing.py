@@ -190,7 +190,8 @@ def panels(
             panel_width,
             height,
         )
-        axis.set_title(shown(title), pad=3, loc="left", y=1)  # no y: every picture looks for room above the ticks
+        # With its place given a title is not moved out of the way of ticks above it, of which there are none.
+        axis.set_title(shown(title), pad=3, loc="left", y=1)
         axis.grid(axis="y", color="#E6E6E6", linewidth=0.4)
         if column:
             axis.tick_params(labelleft=False)

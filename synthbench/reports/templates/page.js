@@ -41,15 +41,17 @@
   const selects = all("select", form);
   const panels = all(".panel");
   const units = all("#leaderboard tbody tr, .unit");
-  // Names alone: the line of a task also says which mechanism is best. An underscore is typed as a space, or as it is.
-  const plain = (text) => text.toLowerCase().replaceAll("_", " ").trim();
-  const texts = new Map(units.map((unit) => [unit, plain(one("th, .title", unit).textContent)]));
+  // Names alone, the printed one and that of commands: other words of a line are of families or of other mechanisms.
+  // What joins the words of a name is typed as a space, or as it is.
+  const plain = (text) => text.toLowerCase().replace(/[_-]/g, " ").trim();
+  const namesOf = (unit) => [one("th a, .title", unit).textContent, unit.dataset.name ?? ""].map(plain);
+  const names = new Map(units.map((unit) => [unit, namesOf(unit)]));
   const apply = () => {
     const wanted = plain(search.value);
     const chosen = selects.map((select) => [select.dataset.facet, select.value]).filter(([, value]) => value);
     for (const unit of units) {
       const isChosen = chosen.every(([facet, value]) => !(facet in unit.dataset) || unit.dataset[facet] === value);
-      unit.hidden = !isChosen || !texts.get(unit).includes(wanted);
+      unit.hidden = !isChosen || !names.get(unit).some((name) => name.includes(wanted));
     }
     const category = chosen.find(([facet]) => facet === "category")?.[1] ?? "";
     for (const panel of panels) {
