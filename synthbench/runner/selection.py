@@ -26,11 +26,13 @@ def select(kind: str, expressions: Sequence[str], names: Sequence[str], group_of
 
     Raises:
         UnknownName: If a name or group does not exist, or a glob matches nothing.
-        UsageError: If an expression is malformed, or nothing is left.
+        UsageError: If an expression is malformed, nothing is left, or a name is given twice with other arguments, of
+            which only one could be taken. After ``all``, a group or a glob, arguments of a name change those it has.
     """
     terms = [term for expression in expressions for term in split_terms(expression)]
     if not terms:
         raise UsageError(f"no {kind} is named; allowed: {', '.join(names)}, a glob, @group, all or !name")
+    _refuse_two_settings(kind, terms, names)
     chosen: dict[str, dict[str, str]] = {}
     if all(term.startswith("!") for term in terms):
         chosen = {name: {} for name in names}
@@ -89,6 +91,17 @@ def configured(registry: Registry[T], term: str) -> tuple[type[T], dict[str, Val
 def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of a suite, overridden by those of the command line."""
     return {**defaults, **given}
+
+
+def _refuse_two_settings(kind: str, terms: Sequence[str], names: Sequence[str]) -> None:
+    first: dict[str, str] = {}
+    for term in terms:
+        name, arguments = parse_term(term)
+        if name in names and parse_term(first.setdefault(name, term))[1] != arguments:
+            raise UsageError(
+                f"{kind} {name!r} is named twice, as {first[name]!r} and {term!r}; allowed: one setting of a {kind} "
+                "in a command; run it once for each"
+            )
 
 
 def _matches(kind: str, pattern: str, names: Sequence[str], group_of: Callable[[str], str]) -> list[str]:

@@ -54,3 +54,16 @@ def test_an_unknown_name_names_the_nearest(expression: str, nearest: str) -> Non
 def test_an_empty_selection_is_refused(expressions: list[str]) -> None:
     with pytest.raises(UsageError):
         selected(*expressions)
+
+
+@pytest.mark.parametrize("expressions", [["copy:length=9", "copy:length=16"], ["copy,copy:length=9"]])
+def test_two_settings_of_one_name_are_refused_and_none_is_dropped(expressions: list[str]) -> None:
+    with pytest.raises(UsageError, match=r"'copy' is named twice, as 'copy.*' and 'copy:length=.*'"):
+        selected(*expressions)
+
+
+@pytest.mark.parametrize(
+    "expressions", [["all,copy:length=9"], ["copy:length=9", "@basic"], ["copy:length=9,copy:length=9"]]
+)
+def test_one_setting_beside_a_pattern_or_itself_is_taken(expressions: list[str]) -> None:
+    assert select("task", expressions, NAMES, GROUPS.__getitem__)["copy"] == {"length": "9"}
