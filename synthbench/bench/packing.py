@@ -7,22 +7,19 @@ train the same cells in one run, and each is compared with one process that trai
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
-from multiprocessing.queues import Queue
 from statistics import median
-from threading import Barrier
 from typing import Any
 
 import torch
 
-from synthbench.bench.suite import SUITE, Program, cell_of
+from synthbench.bench.suite import SUITE, Program, cells_of
+from synthbench.bench.together import side_by_side, wait_for_all
 from synthbench.errors import UsageError
-from synthbench.runner.config import Member
+from synthbench.runner.config import Cell, Member
 from synthbench.runner.environment import resolve_device
-from synthbench.runner.executors.base import WORKER_ENVIRONMENT
 from synthbench.runner.plan import select_mechanisms
 from synthbench.runner.slots import VISIBLE, Slot, enter, gpu_slots
 from synthbench.suites import load_suite
@@ -57,38 +54,38 @@ def measure(
     if target.type != "cuda":
         raise UsageError(f"device is {target.type!r}; allowed: cuda or cuda:1, since a GPU is what is shared")
     suite = load_suite(SUITE)
-    names = tuple(select_mechanisms(suite, expressions or [",".join(suite.mechanisms)]))
+    mechanisms = select_mechanisms(suite, expressions or [",".join(suite.mechanisms)])
+    cells = tuple(cells_of(suite, mechanisms, length, target.type))
     first = torch.device("cuda", target.index or 0)
     num_gpus, visible = torch.cuda.device_count(), os.environ.get(VISIBLE)
     slots = {count: gpu_slots(first, count, num_gpus=num_gpus, visible=visible) for count in (1, *at_once)}
-    yield from rates(Load(names, length, num_members, num_steps, "cuda"), slots, num_repeats)
+    yield from rates(Load(cells, num_members, num_steps), slots, num_repeats)
 
 
 @dataclass(frozen=True)
 class Load:
     """Cells to train, one a mechanism, and for how long."""
 
-    names: tuple[str, ...]
-    length: int
+    cells: tuple[Cell, ...]
     num_members: int
     num_steps: int
-    device: str
 
     @property
     def num_member_steps(self) -> int:
         """Steps of all members of all cells."""
-        return len(self.names) * self.num_members * self.num_steps
+        return len(self.cells) * self.num_members * self.num_steps
 
     def part(self, index: int, count: int) -> "Load":
         """Every ``count``-th cell, from ``index`` on."""
-        return replace(self, names=self.names[index::count])
+        return replace(self, cells=self.cells[index::count])
 
     def programs(self, *, is_captured: bool) -> list[Program]:
         """A program for each cell, warm."""
-        suite, device = load_suite(SUITE), torch.device(self.device)
-        members = [Member(seed, suite.training.learning_rates[0]) for seed in range(self.num_members)]
-        cells = [cell_of(suite, name, self.length, device.type) for name in self.names]
-        programs = [Program(cell, members, self.num_steps, device, is_captured=is_captured) for cell in cells]
+        programs = []
+        for cell in self.cells:
+            members = [Member(seed, cell.suite.training.learning_rates[0]) for seed in range(self.num_members)]
+            device = torch.device(cell.device_type)
+            programs.append(Program(cell, members, self.num_steps, device, is_captured=is_captured))
         for program in programs:
             for _ in range(program.num_warm_ups):
                 program.run()
@@ -103,7 +100,7 @@ def rates(load: Load, places: Mapping[int, Sequence[Slot | None]], num_repeats: 
         places: For 1 and for each number of processes, where each of them runs; None for anywhere.
         num_repeats: Timings; the median counts.
     """
-    about = {"cells": len(load.names), "members": load.num_members, "length": load.length}
+    about = {"cells": len(load.cells), "members": load.num_members, "length": load.cells[0].length}
 
     def row(way: str, count: int, taken: float) -> dict[str, Any]:
         rate = load.num_member_steps / taken
@@ -119,38 +116,22 @@ def rates(load: Load, places: Mapping[int, Sequence[Slot | None]], num_repeats: 
 
 def _seconds(load: Load, places: Sequence[Slot | None], num_streams: int, num_repeats: int) -> list[float]:
     """Seconds of every repeat, from the first process that begins to the last that ends."""
-    os.environ.update(WORKER_ENVIRONMENT)
-    context = get_context("spawn")
-    starts, slots = context.Barrier(len(places)), context.Queue()
-    for slot in places:
-        slots.put(slot)
-    with ProcessPoolExecutor(len(places), context, _begin, (starts, slots)) as pool:
-        parts = [load.part(index, len(places)) for index in range(len(places))]
-        spans = list(pool.map(partial(_spans, num_streams=num_streams, num_repeats=num_repeats), parts))
+    parts = [(load.part(index, len(places)), place) for index, place in enumerate(places)]
+    spans = side_by_side(partial(_spans, num_streams=num_streams, num_repeats=num_repeats), parts)
     return [max(end for _, end in repeat) - min(start for start, _ in repeat) for repeat in zip(*spans, strict=True)]
 
 
-_start: Barrier | None = None
-
-
-def _begin(start: Barrier, slots: "Queue[Slot | None]") -> None:
-    global _start  # noqa: PLW0603 - a barrier can only be handed to a process as it starts
-    _start = start
-    torch.set_num_threads(1)
-    slot = slots.get()
+def _spans(part: tuple[Load, Slot | None], *, num_streams: int, num_repeats: int) -> list[tuple[float, float]]:
+    """When each repeat of this process began and ended, by a clock that all processes share."""
+    load, slot = part
     if slot is not None:
         enter(slot)
-
-
-def _spans(load: Load, *, num_streams: int, num_repeats: int) -> list[tuple[float, float]]:
-    """When each repeat of this process began and ended, by a clock that all processes share."""
     # Recording a graph forbids other threads of the process to use the device meanwhile.
     programs = load.programs(is_captured=num_streams == 1)
     spans = []
     with ThreadPoolExecutor(num_streams) as threads:
         for _ in range(num_repeats):
-            if _start is not None:
-                _start.wait()
+            wait_for_all()
             began = time.perf_counter()
             list(threads.map(_run_in_stream, [programs[index::num_streams] for index in range(num_streams)]))
             spans.append((began, time.perf_counter()))

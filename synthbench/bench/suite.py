@@ -4,14 +4,10 @@ All rates are member-steps a second: one gradient step of one member at the suit
 one run.
 """
 
-import os
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from statistics import median
-from threading import Barrier
 from typing import Any
 
 import torch
@@ -19,13 +15,15 @@ import torch
 from synthbench.bench.instruments import as_in_a_worker
 from synthbench.bench.published import publish
 from synthbench.bench.rows import Row, Table
+from synthbench.bench.together import side_by_side, wait_for_all
 from synthbench.errors import UsageError
+from synthbench.knobs import term_of
 from synthbench.registry import version_of
 from synthbench.runner.capture import WARM_UP_STEPS
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.environment import usable_cores
-from synthbench.runner.executors.base import WORKER_ENVIRONMENT
 from synthbench.runner.plan import make_cells, select_mechanisms
+from synthbench.runner.selection import Selection
 from synthbench.runner.stream import device_blocks
 from synthbench.runner.train import Trainer
 from synthbench.suites import Suite, load_suite
@@ -84,12 +82,12 @@ def measure(
     num_workers = usable_cores() if device.type == "cpu" else 0
     with as_in_a_worker():
         for length in lengths:
-            for name in mechanisms:
-                cell = cell_of(suite, name, length, device.type)
+            for cell in cells_of(suite, mechanisms, length, device.type):
+                term = term_of(cell.mechanism, cell.mechanism_arguments)
                 for count in num_members:
                     about = {
                         "bench": "suite",
-                        "mechanism": name,
+                        "mechanism": term,
                         "mech_version": version_of(cell.mechanism),
                         "length": length,
                         "members": count,
@@ -102,7 +100,7 @@ def measure(
                     members = _members(suite, count, num_rates)
                     rates = _rates(cell, members, num_steps, num_repeats, device)
                     rates["processes"] = (
-                        _process_rate(name, length, num_steps, num_repeats, num_workers) if num_workers else None
+                        _process_rate(cell, num_steps, num_repeats, num_workers) if num_workers else None
                     )
                     row = {**about, **rates, **_ratios(rates)}
                     table.add(row)
@@ -146,12 +144,9 @@ def _ratios(rates: dict[str, Any]) -> dict[str, float | None]:
     }
 
 
-def cell_of(suite: Suite, mechanism: str, length: int, device_type: str) -> Cell:
-    """The cell of a mechanism that is timed."""
-    (cell,) = make_cells(
-        suite, {TASK: {"length": str(length)}}, {mechanism: {}}, device_type=device_type, is_full=False
-    )
-    return cell
+def cells_of(suite: Suite, mechanisms: Selection, length: int, device_type: str) -> list[Cell]:
+    """The cells of some mechanisms that are timed."""
+    return make_cells(suite, {TASK: {"length": str(length)}}, mechanisms, device_type=device_type, is_full=False)
 
 
 def _rate(programs: Sequence["Program"], num_repeats: int) -> float:
@@ -206,30 +201,12 @@ class Program:
                 self.trainer.step(batch, labels, columns)
 
 
-_start: Barrier | None = None
-
-
-def _process_rate(mechanism: str, length: int, num_steps: int, num_repeats: int, num_workers: int) -> float:
+def _process_rate(cell: Cell, num_steps: int, num_repeats: int, num_workers: int) -> float:
     """Member-steps a second of all worker processes together, each running one member in one thread."""
-    os.environ.update(WORKER_ENVIRONMENT)
-    context = get_context("spawn")
-    barrier = context.Barrier(num_workers)
-    with ProcessPoolExecutor(num_workers, context, _initialise_worker, (barrier,)) as pool:
-        arguments = [(mechanism, length, num_steps, num_repeats)] * num_workers
-        rates = list(pool.map(_worker_rate, *zip(*arguments, strict=True)))
-    return sum(rates)
+    return sum(side_by_side(partial(_worker_rate, num_steps=num_steps, num_repeats=num_repeats), [cell] * num_workers))
 
 
-def _initialise_worker(barrier: Barrier) -> None:
-    global _start  # noqa: PLW0603 - a barrier can only be handed to a process as it starts
-    _start = barrier
-    torch.set_num_threads(1)
-
-
-def _worker_rate(mechanism: str, length: int, num_steps: int, num_repeats: int) -> float:
-    suite = load_suite(SUITE)
-    cell = cell_of(suite, mechanism, length, "cpu")
-    members = [Member(0, suite.training.learning_rates[0])]
-    if _start is not None:
-        _start.wait()  # so that all are timed beside each other
-    return _rate([Program(cell, members, num_steps, torch.device("cpu"))], num_repeats)
+def _worker_rate(cell: Cell, *, num_steps: int, num_repeats: int) -> float:
+    program = Program(cell, _members(cell.suite, 1, 1), num_steps, torch.device("cpu"))
+    wait_for_all()
+    return _rate([program], num_repeats)

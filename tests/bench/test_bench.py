@@ -6,7 +6,7 @@ import torch
 from synthbench.bench import generators, published, suite
 from synthbench.bench.rows import Row, Table
 from synthbench.errors import UnknownName, UsageError
-from synthbench.runner.config import Member
+from synthbench.runner.config import Cell, Member
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 
@@ -54,6 +54,21 @@ def test_what_has_no_published_form_of_its_own_is_not_compared_with_one(monkeypa
     assert (fact["captured"], fact["captured/loop"]) == (None, None)  # there is no graph on a CPU
 
 
+def test_a_mechanism_is_timed_with_the_arguments_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells: list[Cell] = []
+
+    def rates(cell: Cell, *_: object) -> dict[str, float]:
+        cells.append(cell)
+        return dict.fromkeys(("loop", "published", "batched", "captured"), 1.0)
+
+    monkeypatch.setattr(suite, "_rates", rates)
+    monkeypatch.setattr(suite, "usable_cores", lambda: 0)
+    (fact,) = timed("slay:P=5")
+
+    assert cells[0].mechanism_arguments["P"] == 5
+    assert "P=5" in fact["mechanism"]
+
+
 def test_members_are_seeds_times_learning_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     trained: list[list[Member]] = []
 
@@ -74,7 +89,7 @@ def test_members_are_seeds_times_learning_rates(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("name", ["softmax", "linear", "performer", "slay"])
 def test_a_model_trains_the_same_in_its_published_form(name: str) -> None:
-    cell = suite.cell_of(load_suite(suite.SUITE), name, 12, "cpu")
+    (cell,) = suite.cells_of(load_suite(suite.SUITE), {name: {}}, 12, "cpu")
     ours, theirs = (suite.Program(cell, [Member(0, 1e-3)], 3, torch.device("cpu")) for _ in range(2))
     assert published.publish(theirs.trainer.model)
 

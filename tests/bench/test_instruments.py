@@ -31,3 +31,11 @@ def test_memory_that_was_freed_is_not_faulted_in_again(need: Callable[[str, bool
 
     given_back, kept = map(int, said.split())
     assert given_back > 10 * kept
+
+
+def test_a_bench_says_nothing_of_the_profiler_that_counts_its_memory() -> None:
+    bench = ["bench", "scaling", "--mech", "linear", "--lengths", "16", "--forms", "layer", "--device", "cpu"]
+    done = subprocess.run([sys.executable, "-m", "synthbench", *bench], capture_output=True, text=True, check=True)
+
+    assert "linear layer forward 16: ok" in done.stderr
+    assert "profiler" not in done.stderr

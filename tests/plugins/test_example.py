@@ -45,6 +45,14 @@ def test_a_broken_unit_is_refused_where_it_is_chosen_and_passed_over_where_it_is
     assert "synthbench-example/broken" not in names
 
 
+def test_a_broken_unit_is_no_step_of_the_benches(synthbench: Command) -> None:
+    planned = synthbench("bench", "all", "--device", "cpu", "--dry-run", "--json")
+
+    assert planned.returncode == 0, planned.stderr
+    assert "synthbench-example/decay" in planned.stdout
+    assert "synthbench-example/broken" not in planned.stdout
+
+
 def test_it_reaches_the_leaderboard(synthbench: Command, tmp_path: Path) -> None:
     suite = "synthbench-example/tiny"
     for unit in ("synthbench-example/decay:rate=0.5", "synthbench-example/lagged"):
