@@ -67,6 +67,11 @@ class Separation:
         return self.num_separated > 0
 
     @property
+    def differs(self) -> bool:
+        """Whether some pair of mechanisms differs significantly, by however little."""
+        return self.smallest_p < SIGNIFICANCE
+
+    @property
     def verdict(self) -> str:
         """In words: whether the task separates, and where its scores sit."""
         if not self.num_pairs:
@@ -126,11 +131,13 @@ def summary(judged: list[Separation]) -> str:
     """The outcome in one sentence, every count computed."""
     counts = {place: sum(one.place == place for one in judged) for place in _PHRASES}
     phrases = [f"{count} {_PHRASES[place]}" for place, count in counts.items() if count]
+    num_differing = sum(one.differs for one in judged)
     num_separating = sum(one.separates for one in judged)
     num_certain = sum(one.num_certain > 0 for one in judged)
     num_farther = sum(one.separates_at is not None for one in judged)
     separated = (
-        f"At least one pair of mechanisms is separated on {num_separating} of {len(judged)} tasks, on {num_certain} if "
+        f"At least one pair of mechanisms differs significantly on {num_differing} of {len(judged)} tasks. "
+        f"By a skill of {MARGIN:g} or more, which separates it, one differs on {num_separating}, on {num_certain} if "
         "the p values are adjusted over all tasks together"
         + (f", and on {num_farther} of the others out of range" if num_farther else "")
         if any(one.num_pairs for one in judged)

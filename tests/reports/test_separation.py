@@ -171,6 +171,18 @@ def test_what_beats_a_control_is_not_separated_by_that(make_frame: MakeFrame) ->
     assert separation(grid(make_frame({**mechanisms, "mean": [0.01, 0.02, 0.01]})))[0].separates
 
 
+def test_a_difference_below_the_margin_is_significant_and_separates_nothing(make_frame: MakeFrame) -> None:
+    small = {"slay": [0.50, 0.51, 0.52], "linear": [0.52, 0.5301, 0.54]}
+    (judged,) = separation(grid(make_frame(small)))
+
+    assert judged.differs
+    assert not judged.separates
+    assert (
+        "differs significantly on 1 of 1 tasks. By a skill of 0.05 or more, which separates it, one differs on 0"
+        in summary([judged])
+    )
+
+
 def test_a_task_on_which_all_failed_has_no_score(make_frame: MakeFrame) -> None:
     (judged,) = separation(grid(make_frame({"slay": [None], "linear": [None]})))
 
@@ -183,8 +195,11 @@ def test_the_summary_counts_what_the_table_says(paper: pd.DataFrame) -> None:
     verdicts = [line.cells[-1].value for line in table_of(paper).lines]
 
     separating = sum(verdict.startswith("separates") for verdict in verdicts)
+    differing = sum(float(line.cells[-3].value.removeprefix("< ")) < 0.05 for line in table_of(paper).lines)
+    assert separating <= differing
     assert summary(judged).startswith(
-        f"At least one pair of mechanisms is separated on {separating} of {len(verdicts)} tasks, on "
+        f"At least one pair of mechanisms differs significantly on {differing} of {len(verdicts)} tasks. "
+        f"By a skill of 0.05 or more, which separates it, one differs on {separating}, on "
     )
     for words, phrase in {"at floor": "at the floor", "between": "between", "at ceiling": "at the ceiling"}.items():
         assert f"{sum(verdict.endswith(words) for verdict in verdicts)} {phrase}" in summary(judged)
