@@ -81,10 +81,10 @@ def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
     return {name: arguments.get(name, declared.default) for name, declared in knobs_of(unit).items()}
 
 
-def term_of(unit: type, arguments: dict[str, Value]) -> str:
-    """How a user names a unit with these arguments: ``aether:norm=pre``; what has its default is left out."""
+def term_of(unit: type, arguments: dict[str, Value], *, is_complete: bool = False) -> str:
+    """How a user names a unit with these arguments: ``aether:norm=pre``, those at their defaults if it is complete."""
     knobs = knobs_of(unit)
-    given = {name: value for name, value in arguments.items() if value != knobs[name].default}
+    given = {name: value for name, value in arguments.items() if is_complete or value != knobs[name].default}
     texts = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in given.items()]
     return ":".join([getattr(unit, "name", unit.__name__), ",".join(texts)]) if texts else unit.name  # type: ignore[attr-defined]
 

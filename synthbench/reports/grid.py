@@ -14,7 +14,8 @@ import pandas as pd
 from scipy import stats
 
 from synthbench.reports.published import category_order, mechanism_order, published_name, task_order
-from synthbench.reports.selection import MECHANISM_KEY, TASK_KEY
+from synthbench.reports.selection import AROUND, SETTING, TASK_KEY
+from synthbench.results.schema import split_match
 
 CONFIDENCE = 0.95
 _STRETCHED_SKILL = re.compile(r"x([0-9]+)\.skill")
@@ -22,13 +23,13 @@ _STRETCHED_SKILL = re.compile(r"x([0-9]+)\.skill")
 COLUMNS = (
     *("run_id", "finished_at", "status", "suite", "suite_version", "seed"),
     *(*TASK_KEY, "task_version", "task_source", "floor", "floor_kind", "ceiling", "ceiling_kind"),
-    *(*MECHANISM_KEY, "mech_version", "mech_args", "mech_label", "mech_family", "mech_origin", "mech_source"),
+    *(*AROUND, *SETTING, "mech_version", "mech_label", "mech_family", "mech_origin", "mech_source"),
     *("score", "skill", "metrics", "n_eval", "steps_planned", "steps_to_threshold", "local_ceiling"),
     *("n_params_mixer", "state_size"),
 )
 """What a grid reads of a row."""
 
-_TASK_KEY, _MECHANISM_KEY = itemgetter(*TASK_KEY), itemgetter(*MECHANISM_KEY)
+_TASK_KEY, _AROUND = itemgetter(*TASK_KEY), itemgetter(*AROUND)
 
 Row = dict[Hashable, Any]
 Key = tuple[Any, ...]
@@ -59,13 +60,16 @@ class TaskFacts(NamedTuple):
 
 
 class MechanismFacts(NamedTuple):
-    """A mechanism under one block and one position encoding, as the rows describe it."""
+    """A mechanism in one setting, under one block and one position encoding, as the rows describe it."""
 
     key: Key
     label: str
     name: str
     version: str
     arguments: str
+    """Of the newest row; what is matched to a size may have others on each task."""
+    match: str | None
+    """The size that it is matched to, and what was asked for: ``state=4096 of slay:P=8``; None if it is not."""
     family: str
     origin: str
     source: str
@@ -205,7 +209,7 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Grid:
         rows_of.setdefault(mechanism_key(row), []).append(row)
     mechanisms = {key: own[-1] for key, own in rows_of.items()}
     task_labels = _labels(tasks, "task", ["seq_len", "task_args", "task_category"])
-    mechanism_labels = _labels(mechanisms, "mech_label", ["mech", "positions", "block"])
+    mechanism_labels = _labels(_with_settings(mechanisms), "mech_label", ["mech", "positions", "block", "setting"])
     members: dict[tuple[Key, Key], list[Row]] = {}
     for row in sorted(oldest_first, key=lambda row: int(row["seed"])):
         members.setdefault((task_key(row), mechanism_key(row)), []).append(row)
@@ -236,8 +240,14 @@ def task_key(row: Row) -> Key:
 
 def mechanism_key(row: Row) -> Key:
     """What makes the row's column in a table."""
-    key: Key = _MECHANISM_KEY(row)
-    return key
+    setting = next(row[column] for column in SETTING if is_known(row[column]))
+    return (*_AROUND(row), setting)
+
+
+def arguments_in(text: str) -> dict[str, Any]:
+    """Arguments by name; what is no object, as a stranger may write, has one name."""
+    given = json.loads(text)
+    return given if isinstance(given, dict) else {"arguments": given}
 
 
 def is_known(value: Any) -> bool:
@@ -249,11 +259,34 @@ def is_known(value: Any) -> bool:
 def _refuse_mixtures(rows: pd.DataFrame) -> None:
     if len(rows[["suite", "suite_version"]].drop_duplicates()) > 1:
         raise ValueError("the rows mix versions of suites; select one first")
-    for unit, version in ((["task"], ["task_version"]), (MECHANISM_KEY, ["mech_version", "mech_args"])):
+    for unit, version in ((["task"], ["task_version"]), (AROUND, ["mech_version"])):
         if len(rows[[*unit, *version]].drop_duplicates()) > len(rows[unit].drop_duplicates()):
             raise ValueError(f"the rows mix versions of {unit[0]}s; select one of each first")
-    if rows.duplicated([*TASK_KEY, *MECHANISM_KEY, "seed"]).any():
+    settings = rows["match"].fillna(rows["mech_args"])
+    if rows[[*TASK_KEY, *AROUND, "seed"]].assign(setting=settings).duplicated().any():
         raise ValueError("the rows repeat a seed in a cell; select one of each first")
+
+
+def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
+    """The rows with their settings in words: the arguments that others of the mechanism have otherwise, or the match.
+
+    What is matched says so in its label, as it is another comparison.
+    """
+    arguments = {key: arguments_in(row["mech_args"]) for key, row in mechanisms.items()}
+    told = {}
+    for key, row in mechanisms.items():
+        if is_known(row["match"]):
+            asked, term = split_match(row["match"])
+            told[key] = {**row, "mech_label": f"{row['mech_label']} (match {asked})", "setting": term}
+        else:
+            others = [arguments[other] for other in mechanisms if other[:-1] == key[:-1]]
+            differing = [
+                f"{name}={value}"
+                for name, value in arguments[key].items()
+                if any(other.get(name) != value for other in others)
+            ]
+            told[key] = {**row, "setting": ", ".join(differing)}
+    return told
 
 
 def _labels(units: Mapping[Key, Row], label: str, parts: Sequence[str]) -> dict[Key, str]:
@@ -289,8 +322,9 @@ def _mechanism_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
     key, row = item
     order = mechanism_order()
     rank = order.get(published_name(row["mech"]), len(order))
-    # Published ones in their order, all others by what is printed, whatever its case.
-    return rank, str(row["mech_label"]).casefold(), key
+    *around, setting = key
+    # Published ones in their order, all others by what is printed, whatever its case; P=8 before P=16.
+    return rank, str(row["mech_label"]).casefold(), around, len(setting), setting
 
 
 def _rank(order: Mapping[str, int], name: str) -> tuple[int, str]:
@@ -329,6 +363,7 @@ def _mechanism(key: Key, label: str, row: Row, rows: Sequence[Row]) -> Mechanism
         name=row["mech"],
         version=row["mech_version"],
         arguments=row["mech_args"],
+        match=row["match"] if is_known(row["match"]) else None,
         family=row["mech_family"],
         origin=row["mech_origin"],
         source=row["mech_source"],

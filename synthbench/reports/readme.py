@@ -83,7 +83,10 @@ def _mechanisms_table(of: Grid) -> Table:
         headings=("Mechanism",),
         columns=tuple(Column(label, "word") for label in ("Name", "Version", "Arguments", "Family", "Origin")),
         lines=tuple(
-            Line((one.label,), tuple(map(Cell, (one.name, one.version, one.arguments, one.family, one.origin))))
+            Line(
+                (one.label,),
+                tuple(map(Cell, (one.name, one.version, one.match or one.arguments, one.family, one.origin))),
+            )
             for one in of.mechanisms
         ),
     )

@@ -1,8 +1,9 @@
 """Which rows of a store enter a report.
 
-A report shows one version of one suite. In it, a column is a mechanism under one block and one position encoding, and
-every cell holds rows of one version. Where the store has several versions of a task, or several versions, arguments
-or widths of a mechanism, the one with the newest row is shown and the rows of the others are counted, never mixed in.
+A report shows one version of one suite. In it, a column is a mechanism in one setting, under one block and one position
+encoding, and every cell holds rows of one version. A setting is what was asked for: arguments, or the size that they
+were matched to. Where the store has several versions of a task or of a mechanism, or several widths, the one with the
+newest row is shown and the rows of the others are counted, never mixed in.
 Where a suite tries several learning rates, a cell shows the one that did best on the validation stream.
 A score without a passed check of causality is no score: such a row is left out.
 """
@@ -19,8 +20,12 @@ from synthbench.errors import UnknownName, UsageError
 
 TASK_KEY = ["task_category", "task", "task_args", "seq_len"]
 """Columns that make a task at one size."""
-MECHANISM_KEY = ["mech", "block", "positions"]
-"""Columns that make a column of a table."""
+AROUND = ["mech", "block", "positions"]
+"""Columns that make a mechanism and what is around it; it may have several settings."""
+SETTING = ["match", "mech_args"]
+"""Columns of which the first that is known is the setting, which with ``AROUND`` makes a column of a table."""
+
+_COLUMN = [*AROUND, "setting"]
 
 Terms = Mapping[str, Mapping[str, str]]
 """Names of units, each with the arguments that its rows must have, as text."""
@@ -35,7 +40,7 @@ class Selection:
     rows: pd.DataFrame
     """Oldest first; one row for each task, size, mechanism and seed."""
     num_outdated: int
-    """Rows of other versions of a task, or of other versions, arguments or widths of a mechanism."""
+    """Rows of other versions of a task, or of other versions or widths of a mechanism."""
     num_repeated: int
     """Rows whose seed has a newer row, or one that ended well, in the same cell."""
     num_unchecked: int
@@ -47,7 +52,7 @@ class Selection:
     def left_out(self) -> dict[str, int]:
         """How many rows no cell shows, by the reason in words; reasons without a row are not named."""
         counts = {
-            "of older versions or of other arguments": self.num_outdated,
+            "of older versions": self.num_outdated,
             "of mechanisms that did not pass the check of causality": self.num_unchecked,
             "whose seed has a newer or a successful row": self.num_repeated,
             "of learning rates that did worse in validation": self.num_other_rates,
@@ -109,17 +114,23 @@ def select(
     if checked.empty:
         raise UsageError(f"no row of suite {suite!r} is of a mechanism that passed the check of causality")
 
-    current = _newest_only(
-        _newest_only(checked, ["task"], ["task_version"]), MECHANISM_KEY, ["mech_version", "mech_args", "d_model"]
-    )
+    current = _newest_only(_newest_only(checked, ["task"], ["task_version"]), AROUND, ["mech_version"])
+    current = current.assign(setting=current["match"].fillna(current["mech_args"]))
+    is_matched = current["match"].notna()
+    widths = [
+        _newest_only(current[~is_matched], _COLUMN, ["d_model"]),
+        # What was matched has the arguments and the width that its task asked for.
+        _newest_only(current[is_matched], [*_COLUMN, *TASK_KEY], ["mech_args", "d_model"]),
+    ]
+    current = pd.concat(widths).sort_values(["finished_at", "run_id"])
     best = _best_rate_only(current)
     is_ok = (best["status"] == "ok").rename("is_ok")
     ranked = best.assign(is_ok=is_ok).sort_values(["is_ok", "finished_at", "run_id"])
-    chosen = ranked.drop_duplicates([*TASK_KEY, *MECHANISM_KEY, "seed"], keep="last")
+    chosen = ranked.drop_duplicates([*TASK_KEY, *_COLUMN, "seed"], keep="last")
     return Selection(
         suite=suite,
         suite_version=suite_version,
-        rows=chosen.drop(columns="is_ok").sort_values(["finished_at", "run_id"]).reset_index(drop=True),
+        rows=chosen.drop(columns=["is_ok", "setting"]).sort_values(["finished_at", "run_id"]).reset_index(drop=True),
         num_outdated=len(checked) - len(current),
         num_unchecked=len(of_version) - len(checked),
         num_repeated=len(best) - len(chosen),
@@ -168,7 +179,7 @@ def _best_rate_only(rows: pd.DataFrame) -> pd.DataFrame:
 
     Of equal ones the smallest is kept, and what failed before it had a rate stays.
     """
-    cell = [*TASK_KEY, *MECHANISM_KEY]
+    cell = [*TASK_KEY, *_COLUMN]
     rates = rows.groupby(cell, observed=True)["lr"]
     if (rates.min().fillna(0.0) == rates.max().fillna(0.0)).all():
         return rows

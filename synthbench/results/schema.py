@@ -19,7 +19,7 @@ import pyarrow as pa
 from synthbench.errors import UnknownName, UsageError
 from synthbench.registry import NAME
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Status = Literal["ok", "diverged", "oom", "timeout", "error", "contract", "unsupported"]
 STATUSES: tuple[Status, ...] = ("ok", "diverged", "oom", "timeout", "error", "contract", "unsupported")
@@ -110,6 +110,14 @@ RUN_COLUMNS = (
     Column("mech_version", "string", "", "declared version and hash of the class's code"),
     Column("mech_origin", "string", "", "`builtin`, `distribution==version` or a file's name"),
     Column("mech_args", "json", "", "hyper-parameters"),
+    Column(
+        "match",
+        "string",
+        "",
+        "what `--match` asked for, and of what: `state=4096 of slay:P=8`; `mech_args` and `d_model` are what was "
+        "found; null without it",
+        is_nullable=True,
+    ),
     Column("mech_code_hash", "string", "", "hash of the class's code"),
     Column("causal_checked", "bool", "", "the contract's causality check passed at this code hash"),
     Column("block", "term", "", "the layer around the mechanism: `aether:norm=pre`"),
@@ -263,6 +271,17 @@ VERIFICATION_COLUMNS = (
 
 FILLED = ("schema_version", "curve_sha256", "row_sha256")
 """Columns that the store fills, whatever a row says."""
+
+
+def join_match(asked: str, term: str) -> str:
+    """What column ``match`` says of a mechanism that ``--match`` brought to a size: ``state=4096 of slay:P=8``."""
+    return f"{asked} of {term}"
+
+
+def split_match(match: str) -> tuple[str, str]:
+    """Undo `join_match`."""
+    asked, _, term = match.partition(" of ")
+    return asked, term
 
 
 def _schema(columns: Sequence[Column]) -> pa.Schema:

@@ -51,6 +51,8 @@ class Cell:
     mechanism_arguments: dict[str, Value]
     device_type: str
     is_full: bool = True
+    match: str | None = None
+    """What its size was matched to, ``state=4096 of slay:P=8``; None where arguments and width are those asked for."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel by names: a worker finds the units again, and may first have to load a plugin."""
@@ -171,6 +173,7 @@ class Cell:
             "evaluation": suite.evaluation.model_dump(mode="json", exclude_none=True),
             "dtype": DTYPE,
             "device_type": self.device_type,
+            **({} if self.match is None else {"match": self.match}),
         }
 
     def members(self, seeds: Sequence[int]) -> list[Member]:

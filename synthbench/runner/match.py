@@ -9,9 +9,11 @@ from typing import Literal, NamedTuple, get_args
 import torch
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import coerce, knobs_of
+from synthbench.knobs import coerce, knobs_of, term_of
 from synthbench.mechanisms import MECHANISMS, Attention, num_parameters
+from synthbench.results.schema import join_match, split_match
 from synthbench.runner.config import Cell
+from synthbench.suites import Suite
 
 Quantity = Literal["params", "state"]
 
@@ -36,6 +38,38 @@ def parse_match(text: str) -> tuple[Quantity, int | None]:
     if equals and not (number.isdecimal() and int(number) > 0):
         raise UsageError(f"match is {text!r}; allowed: {quantity}, or {quantity}= and a whole number from 1")
     return ("params" if quantity == "params" else "state"), int(number) if equals else None
+
+
+def matched_as(cell: Cell, text: str) -> Cell:
+    """The cell at the size that ``--match`` asks for. It says so: rows stay together, whatever was changed in each.
+
+    Raises:
+        UnknownName: If the quantity is neither.
+        UsageError: If the text is malformed, or nothing fits.
+    """
+    found = matched(cell, *_target(cell, text))
+    return replace(
+        found, match=join_match(text, term_of(cell.mechanism, cell.resolved_mechanism_arguments, is_complete=True))
+    )
+
+
+def misses(cell: Cell, suite: Suite) -> str:
+    """How a cell that says it is matched misses the target of its suite; empty if it does not, or says nothing.
+
+    Raises:
+        UnknownName: If what it says is malformed.
+        UsageError: The same.
+    """
+    if cell.match is None:
+        return ""
+    quantity, target = _target(replace(cell, suite=suite), split_match(cell.match)[0])
+    size = size_of(cell, quantity)
+    return "" if abs(size - target) <= TOLERANCE * target else f"{size} {_WORDS[quantity]}, not {target} within 5 %"
+
+
+def _target(cell: Cell, text: str) -> tuple[Quantity, int]:
+    quantity, number = parse_match(text)
+    return quantity, number or size_of(reference_of(cell), quantity)
 
 
 def size_of(cell: Cell, quantity: Quantity) -> int:

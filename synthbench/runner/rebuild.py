@@ -20,6 +20,7 @@ from synthbench.results.audit import LARGEST
 from synthbench.results.schema import RUN_COLUMNS, canonical_json
 from synthbench.runner.agreement import RESULTS, Row, equal
 from synthbench.runner.config import Cell, Member
+from synthbench.runner.match import misses
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Attempt, Failure, failure_row
 from synthbench.suites import Suite, load_suite, suite_names
@@ -153,6 +154,7 @@ def _rebuilt(config: Mapping[str, Any], row: Row) -> Cell:
             mechanism_arguments=coerce("mechanism", MECHANISMS[config["mech"]], config["mech_args"]),
             device_type=config["device_type"],
             is_full=row["is_full"],
+            match=config.get("match"),
         )
     except (ContractError, UsageError) as problem:
         raise CannotVerify(f"other version: {problem}") from None
@@ -214,7 +216,7 @@ def against_the_code(row: Row, groups: Groups) -> list[str]:
         and not (column.is_nullable and row[column.name] is None)
         and not equal(row[column.name], said[column.name], 1e-9)
     ]
-    return wrong + _not_full(row, cell.suite)
+    return wrong + _not_full(row, cell)
 
 
 def _other_sizes(cell: Cell, config: Mapping[str, Any], row: Row) -> list[str]:
@@ -246,14 +248,20 @@ def _other_sizes(cell: Cell, config: Mapping[str, Any], row: Row) -> list[str]:
     ]
 
 
-def _not_full(row: Row, suite: Suite) -> list[str]:
+def _not_full(row: Row, cell: Cell) -> list[str]:
     """Where a row calls itself full: what of its protocol is not that of the suite, if this version is installed."""
+    suite = cell.suite
     if not row["is_full"] or suite.name not in suite_names():
         return []
     own = load_suite(suite.name)
     if own.version != suite.version:
         return []
     own = own.model_copy(update={"model": own.model.model_copy(update=_surroundings(suite))})
+    if missed := misses(cell, own):
+        return [f"match is {cell.match!r}, but it has {missed}"]
+    if cell.match is not None:
+        width = {"model_dim": suite.model.model_dim}
+        own = own.model_copy(update={"model": own.model.model_copy(update=width)})
     if row["role"] is not None:  # what it was tuned among is not in its configuration
         own, suite = (
             one.model_copy(

@@ -177,6 +177,7 @@ def _common(cell: Cell, members: Sequence[Member], index: int, attempt: Attempt)
         "mech_version": version_of(mechanism),
         "mech_origin": origin_of(mechanism),
         "mech_args": canonical_json(cell.resolved_mechanism_arguments),
+        "match": cell.match,
         "mech_code_hash": code_hash(mechanism),
         "causal_checked": attempt.causal_checked,
         "block": term_of(*cell.block),

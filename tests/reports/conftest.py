@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from synthbench.results.schema import join_match
+
 Scores = Mapping[str, Iterable[float]]
 
 
@@ -64,6 +66,7 @@ def make_row(task: MadeTask, mech: str, seed: int, score: float | None, /, **cha
         "mech_version": "1+bb",
         "mech_origin": "builtin",
         "mech_args": "{}",
+        "match": None,
         "block": "attention_only",
         "positions": "learned",
         "d_model": 64,
@@ -103,6 +106,7 @@ def to_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
             "score": "float64",
             "skill": "float64",
             "local_ceiling": "float64",
+            "match": "object",
             "steps_to_threshold": "Int64",
             "seed": "int64",
         }
@@ -222,6 +226,7 @@ def hostile(make_frame: Callable[..., pd.DataFrame]) -> pd.DataFrame:
         frame = make_frame({f"mech-{index}": [0.2, 0.9], f"broken-{index}": [None, 0.3]})
         replaced = ("mech_label", "mech_family", "mech_source", "mech_origin", "task", "task_category", "task_source")
         extended = ("mech", "block", "positions", "mech_version", "device_name", "synthbench_version", "git_sha")
+        frame["match"] = frame["match"].mask(frame["mech"] == f"broken-{index}", join_match(text, text))
         frame = frame.assign(**dict.fromkeys(replaced, text), **{column: frame[column] + text for column in extended})
         arguments = {"mech_args": json.dumps({text: text}), "task_args": json.dumps([text])}
         parts.append(frame.assign(**arguments, metrics=json.dumps({f"shortcut.{text}": 0.1})))

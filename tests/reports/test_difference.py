@@ -36,7 +36,7 @@ def near() -> pd.DataFrame:
         seq_len=32, n_eval=1000, mech_family="", mech_source="slay2026", mech_version="1", mech_args="{}",
         mech_origin="builtin", block="attention_only", positions="learned", skill=0.5, floor=0.0, ceiling=1.0,
         floor_kind="exact", ceiling_kind="exact", metrics='{"score_std_over_sequences": 0.16}', steps_planned=200,
-        steps_to_threshold=None, local_ceiling=None, n_params_mixer=1, state_size=1, role=None, d_model=64,
+        steps_to_threshold=None, local_ceiling=None, n_params_mixer=1, state_size=1, role=None, d_model=64, match=None,
         finished_at=pd.Timestamp("2026-01-01T00:00:00Z"),
     )  # fmt: skip
     return frame.assign(mech_label=frame["mech"].str.upper(), run_id=[f"{number:05}" for number in range(len(frame))])

@@ -140,9 +140,13 @@ def test_arguments_choose_among_the_rows_of_a_mechanism(make_frame: MakeFrame) -
     rows = pd.concat([old, new.assign(finished_at=later)], ignore_index=True)
     rows["run_id"] += rows["seed"].astype(str)
 
-    for arguments, mean in ({"R": "3"}, 0.25), ({"R": "3.0", "guard": "clamp"}, 0.25), ({"R": "2"}, 0.65), ({}, 0.65):
+    for arguments, mean in ({"R": "3"}, 0.25), ({"R": "3.0", "guard": "clamp"}, 0.25), ({"R": "2"}, 0.65):
         (line,) = lines_of(export(rows, "paper", mechanisms={"slay": arguments}))
         assert float(line["score"]) == pytest.approx(mean), arguments
+    both = lines_of(export(rows, "paper", mechanisms={"slay": {}}))
+    assert {line["mechanism"]: float(line["score"]) for line in both} == pytest.approx(
+        {"SLAY (R=2)": 0.65, "SLAY (R=3)": 0.25}
+    )
     with pytest.raises(UsageError, match=r'no row of mechanism \'slay\' with R=5; rows have: .*"R":2.*; .*"R":3'):
         having(rows, "mech", {"slay": {"R": "5"}})
 

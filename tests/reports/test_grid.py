@@ -85,6 +85,21 @@ def test_labels_that_collide_name_what_differs(make_frame: MakeFrame) -> None:
     ]  # fmt: skip
 
 
+def test_settings_of_one_mechanism_are_named_by_what_differs_in_the_order_of_their_numbers(
+    make_frame: MakeFrame,
+) -> None:
+    wide = make_frame({"slay": [0.5]}, mech_args='{"P":16,"R":3}')
+    narrow = make_frame({"slay": [0.5]}, mech_args='{"P":8,"R":3}')
+    matched = make_frame({"slay": [0.5]}, mech_args='{"P":9,"R":3}', match="state=4096 of slay:P=8")
+
+    assert [one.label for one in grid(pd.concat([wide, narrow])).mechanisms] == ["SLAY (P=8)", "SLAY (P=16)"]
+    assert [one.label for one in grid(pd.concat([narrow, matched])).mechanisms] == [
+        "SLAY",
+        "SLAY (match state=4096)",
+    ]
+    assert [one.label for one in grid(matched).mechanisms] == ["SLAY (match state=4096)"]
+
+
 def test_a_task_at_several_sizes_is_several_tasks_in_the_order_of_their_length(make_frame: MakeFrame) -> None:
     sizes = [make_frame({"slay": [size / 200]}, seq_len=size, task_args=f'{{"length":{size}}}') for size in (128, 64)]
     of = grid(pd.concat(sizes))
@@ -99,7 +114,6 @@ def test_a_task_at_several_sizes_is_several_tasks_in_the_order_of_their_length(m
         ({"suite_version": "2026.2"}, "versions of suites"),
         ({"task_version": "2+cc"}, "versions of tasks"),
         ({"mech_version": "2+cc"}, "versions of mechs"),
-        ({"mech_args": '{"R":3}'}, "versions of mechs"),
         ({"run_id": "again"}, "repeat a seed"),
     ],
 )

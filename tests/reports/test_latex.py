@@ -1,3 +1,4 @@
+import json
 import re
 from collections.abc import Callable, Mapping
 
@@ -88,7 +89,8 @@ def hostile_names(make_frame: MakeFrame) -> pd.DataFrame:
         [
             make_frame(
                 {f"m{number}": [0.5, 0.5 + number / 100]},
-                mech_label=name, task=name, task_category=name, task_source=name, mech_args=name, error_type=name,
+                mech_label=name, task=name, task_category=name, task_source=name, error_type=name,
+                mech_args=json.dumps({name: name}),
             )
             for number, name in enumerate(HOSTILE)
         ]

@@ -359,6 +359,20 @@ def test_a_command_names_no_suite_that_is_none() -> None:
     assert run_command("$(ls)", [1]) is None
 
 
+@pytest.mark.parametrize(
+    ("match", "expected"),
+    [
+        ("state of slay:P=8", "synthbench run --suite paper --mech slay:P=8 --match state --seeds 1 --results again"),
+        ("state=64 of mean", "synthbench run --suite paper --mech mean --match state=64 --seeds 1 --results again"),
+        ("state=$(ls) of slay", None),
+        ("state of slay;ls", None),
+        ("", None),
+    ],
+)
+def test_what_is_matched_is_asked_for_again_and_not_what_was_found(match: str, expected: str | None) -> None:
+    assert run_command("paper", [1], mechanism="slay:P=9", match=match) == expected
+
+
 @pytest.mark.parametrize("unit", ["mqar", "copy", "bottleneck_compression", "tree_mirror"])
 def test_an_example_is_a_sequence_of_the_task(unit: str) -> None:
     arguments = dict(TASKS[unit].sizes["tiny"]) if TASKS[unit].sizes else {"length": 20}

@@ -43,19 +43,47 @@ def test_the_newest_suite_version_is_the_highest_number_not_the_last_run(make_fr
     assert select(rows, "paper", "2026.9").rows["score"].tolist() == [0.1]
 
 
-@pytest.mark.parametrize("column", ["mech_version", "mech_args"])
+@pytest.mark.parametrize("column", ["mech_version", "d_model"])
 def test_of_two_versions_of_a_mechanism_the_one_with_the_newest_row_is_shown_and_the_other_counted(
     make_frame: MakeFrame, column: str
 ) -> None:
     old = make_frame({"slay": [0.1, 0.2, 0.3], "linear": [0.4]})
-    new = make_frame({"slay": [0.5]}, finished_at=LATER, **{column: "other"})
+    other = {"mech_version": "2+cc", "d_model": 32}[column]
+    new = make_frame({"slay": [0.5]}, finished_at=LATER, **{column: other})
     selection = select(pd.concat([new, old]), "paper")
 
     shown = selection.rows[selection.rows["mech"] == "slay"]
     assert shown["score"].tolist() == [0.5]
-    assert shown[column].tolist() == ["other"]
+    assert shown[column].tolist() == [other]
     assert (selection.num_outdated, selection.num_repeated) == (3, 0)
     assert len(selection.rows) == 2
+
+
+def test_settings_of_a_mechanism_stand_beside_each_other_and_share_a_version(make_frame: MakeFrame) -> None:
+    narrow = make_frame({"slay": [0.1, 0.2]}, mech_args='{"P":4}')
+    wide = make_frame({"slay": [0.5]}, mech_args='{"P":8}', finished_at=LATER)
+    outdated = make_frame({"slay": [0.9]}, mech_args='{"P":2}', mech_version="0+aa", finished_at=EARLIER)
+    selection = select(pd.concat([wide, narrow, outdated]), "paper")
+
+    assert selection.rows.groupby("mech_args")["score"].apply(list).to_dict() == {
+        '{"P":4}': [0.1, 0.2],
+        '{"P":8}': [0.5],
+    }
+    assert (selection.num_outdated, selection.num_repeated) == (1, 0)
+
+
+def test_what_is_matched_stays_together_though_every_task_has_its_own_arguments(make_frame: MakeFrame) -> None:
+    asked = "state of slay:P=8"
+    short = make_frame({"slay": [0.1, 0.2]}, match=asked, mech_args='{"P":4}', d_model=64)
+    long = make_frame({"slay": [0.5]}, match=asked, mech_args='{"P":9}', d_model=96, seq_len=64)
+    plain = make_frame({"slay": [0.3]}, mech_args='{"P":8}')
+    again = make_frame({"slay": [0.6]}, match=asked, mech_args='{"P":10}', seq_len=64, finished_at=LATER)
+    selection = select(pd.concat([short, long, plain, again]), "paper")
+
+    matched = selection.rows[selection.rows["match"].notna()]
+    assert sorted(matched["score"]) == [0.1, 0.2, 0.6]
+    assert len(selection.rows) == 4
+    assert selection.num_outdated == 1  # other arguments on the same task: found by an older search
 
 
 def test_an_older_task_version_is_left_out_for_every_mechanism(make_frame: MakeFrame) -> None:

@@ -1,12 +1,15 @@
 """Widths and counts that meet a number of parameters or state elements."""
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from synthbench.errors import UnknownName, UsageError
+from synthbench.results.schema import split_match
 from synthbench.runner.config import Cell
-from synthbench.runner.match import TOLERANCE, matched, parse_match, reference_of, size_of
+from synthbench.runner.match import TOLERANCE, matched, matched_as, misses, parse_match, reference_of, size_of
 
 
 def test_a_match_is_a_quantity_with_or_without_a_number() -> None:
@@ -51,6 +54,30 @@ def test_what_fits_stays_as_it_is(make_cell: Callable[..., Cell]) -> None:
 
     assert matched(cell, "state", size_of(cell, "state")) is cell
     assert matched(cell, "params", int(0.96 * size_of(cell, "params"))) is cell
+
+
+def test_a_matched_cell_says_what_was_asked_for_and_of_what(make_cell: Callable[..., Cell]) -> None:
+    cell = make_cell("copy", "performer")
+    found = matched_as(cell, "state=2048")
+
+    assert found.match == "state=2048 of performer:guard=add,delta=1e-06,M=64"
+    assert split_match(found.match)[0] == "state=2048"
+    assert found.identity["match"] == found.match
+    assert "match" not in cell.identity
+    assert misses(found, cell.suite) == ""
+    assert re.fullmatch(
+        r"[0-9]+ state elements, not 2048 within 5 %", misses(replace(cell, match=found.match), cell.suite)
+    )
+
+
+def test_without_a_number_the_target_is_that_of_the_first_mechanism_on_the_same_task(
+    make_cell: Callable[..., Cell],
+) -> None:
+    short, long = (matched_as(make_cell("copy", "performer", length=length), "state") for length in (16, 32))
+
+    assert short.match == long.match
+    assert int(short.mechanism_arguments["M"]) < int(long.mechanism_arguments["M"])
+    assert misses(replace(short, length=32), short.suite) != ""
 
 
 def test_what_cannot_be_met_is_said_with_the_nearest(make_cell: Callable[..., Cell]) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from synthbench.registry import NAME
+from synthbench.results.schema import TERM, split_match
 
 _ARGUMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MATCH = re.compile(r"(params|state)(=[0-9]+)?")
 _VALUE = re.compile(r"[A-Za-z0-9_.+-]+")
 
 
@@ -20,6 +22,7 @@ def run_command(
     mechanism: str | None = None,
     block: str | None = None,
     positions: str | None = None,
+    match: str | None = None,
 ) -> str | None:
     """The command that trains again, into a folder of its own; None if the rows name what no command line takes.
 
@@ -30,11 +33,16 @@ def run_command(
         mechanism: What :func:`mechanism_term` gave; those of the suite if None.
         block: Name of the block; the suite's if None.
         positions: Name of the position encoding; the suite's if None.
+        match: The size that the mechanism is matched to, and what was asked for; takes the place of ``mechanism``.
     """
+    if match is not None:
+        match, mechanism = split_match(match)
+        if not (_MATCH.fullmatch(match) and TERM.fullmatch(mechanism)):
+            return None
     named = {"suite": suite, "task": task, "block": block, "positions": positions}
     if any(value is not None and not NAME.fullmatch(value) for value in named.values()):
         return None
-    options = {**named, "mech": mechanism, "seeds": seed_ranges(seeds), "results": "again"}
+    options = {**named, "mech": mechanism, "match": match, "seeds": seed_ranges(seeds), "results": "again"}
     return _command("run", options)
 
 

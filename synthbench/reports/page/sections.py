@@ -1,6 +1,5 @@
 """The sections of a page: all that is said of a mechanism, and all that is said of a task."""
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,7 +8,7 @@ from typing import Any
 
 from synthbench.reports.cite import cite
 from synthbench.reports.devices import run_seconds
-from synthbench.reports.grid import Grid, Key, MechanismFacts, Row, TaskFacts, mechanism_key, task_key
+from synthbench.reports.grid import Grid, Key, MechanismFacts, Row, TaskFacts, arguments_in, mechanism_key, task_key
 from synthbench.reports.page import charts, facets
 from synthbench.reports.page.boards import Board, BoardLine
 from synthbench.reports.page.commands import mechanism_term, run_command
@@ -106,7 +105,7 @@ def mechanism_sections(
     num_runs = len(of.tasks) * len(of.seeds)
     has_verified = any(is_verified(row) for row in records)
     families, blocks, positions = facets.families(of), facets.blocks(of), facets.positions(of)
-    around = Counter(mechanism.name for mechanism in of.mechanisms)
+    around = Counter(name for name, *_ in {mechanism.key[:-1] for mechanism in of.mechanisms})
     sections = []
     for line in lines:
         facts = line.mechanism
@@ -118,6 +117,7 @@ def mechanism_sections(
             suite,
             {int(row["seed"]) for row in own},
             mechanism=term,
+            match=facts.match,
             block=facets.block_of(facts) if is_one_of_several else None,
             positions=facets.positions_of(facts) if is_one_of_several else None,
         )
@@ -129,7 +129,7 @@ def mechanism_sections(
                 block=blocks[facets.block_of(facts)],
                 positions=positions[facets.positions_of(facts)],
                 board=line,
-                arguments=_arguments(facts.arguments),
+                arguments=arguments_in(facts.arguments),
                 statuses=_with_missing(statuses(own), num_runs),
                 badge=_badge(own) if has_verified else "",
                 costs=tuple(Cost(*cost) for cost in run_seconds(own).items()),
@@ -181,7 +181,7 @@ def task_sections(
                 facts=task,
                 anchor=ids[task.key],
                 category=categories[task.category],
-                arguments=_arguments(str(row["task_args"])),
+                arguments=arguments_in(str(row["task_args"])),
                 description=describe(task.name, str(row["task_version"]), str(row["task_args"])),
                 separation=by_task[task.key],
                 source=_source(task.source),
@@ -195,12 +195,6 @@ def task_sections(
 def _source(key: str) -> Source:
     bibtex, unknown = cite([key])
     return Source(key, "" if unknown else bibtex)
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    """Arguments by name; what is no object, as a stranger may write, is shown under one name."""
-    given = json.loads(text)
-    return given if isinstance(given, dict) else {"arguments": given}
 
 
 def _badge(rows: Sequence[Row]) -> str:
