@@ -18,7 +18,7 @@ from synthbench.results.schema import RUN_COLUMNS
 STORES = Path(__file__).parents[1] / "golden" / "stores"
 OLDER = sorted(path.name for path in STORES.glob("*-*"))
 """``<schema>-<commit>``: written with the code of that commit by ``tests/golden/stores/write.py``, in their order."""
-LATEST = f"{SCHEMA_VERSION}-2fdfcd0"
+LATEST = f"{SCHEMA_VERSION}-3cb3fba"
 
 
 @pytest.fixture(params=OLDER)
@@ -59,6 +59,7 @@ def test_the_stores_differ_as_the_history_does() -> None:
 
     added = set(known["1-94a8f8f"]) - set(known["1-743f58e"])
     assert added == {"role", "task_size", "local_ceiling", "lr_first", "lr_last"}
+    assert set(known["2-3cb3fba"]) - set(known["1-2fdfcd0"]) == {"match"}
     verified = Store.open(STORES / "1-2fdfcd0", create=False).table()["verified_by"].to_pylist()
     assert verified[0] is not None
     assert verified[0].startswith("a colleague (bitwise")
