@@ -54,17 +54,17 @@ def matched_as(cell: Cell, text: str) -> Cell:
 
 
 def misses(cell: Cell, suite: Suite) -> str:
-    """How a cell that says it is matched misses the target of its suite; empty if it does not, or says nothing.
+    """How a cell misses the target that it says it is matched to, in its suite; empty if it does not.
 
     Raises:
         UnknownName: If what it says is malformed.
         UsageError: The same.
     """
-    if cell.match is None:
-        return ""
-    quantity, target = _target(replace(cell, suite=suite), split_match(cell.match)[0])
+    quantity, target = _target(replace(cell, suite=suite), split_match(cell.match or "")[0])
     size = size_of(cell, quantity)
-    return "" if abs(size - target) <= TOLERANCE * target else f"{size} {_WORDS[quantity]}, not {target} within 5 %"
+    if abs(size - target) <= TOLERANCE * target:
+        return ""
+    return f"it has {size} {_WORDS[quantity]}, not {target} within {TOLERANCE:.0%}"
 
 
 def _target(cell: Cell, text: str) -> tuple[Quantity, int]:

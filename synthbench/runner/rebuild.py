@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 
 from synthbench.blocks import BLOCKS
-from synthbench.errors import ContractError, UsageError
+from synthbench.errors import ContractError, SynthbenchError, UsageError
 from synthbench.knobs import coerce, term_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
@@ -154,12 +154,19 @@ def _rebuilt(config: Mapping[str, Any], row: Row) -> Cell:
             mechanism_arguments=coerce("mechanism", MECHANISMS[config["mech"]], config["mech_args"]),
             device_type=config["device_type"],
             is_full=row["is_full"],
-            match=config.get("match"),
+            match=_match_in(config),
         )
     except (ContractError, UsageError) as problem:
         raise CannotVerify(f"other version: {problem}") from None
     except (KeyError, TypeError, AttributeError, ValueError) as problem:
         raise CannotVerify(f"its configuration cannot be read: {type(problem).__name__} {problem}"[:300]) from None
+
+
+def _match_in(config: Mapping[str, Any]) -> str | None:
+    match = config.get("match")
+    if not isinstance(match, str | None):
+        raise TypeError(f"match is {match!r}")
+    return match
 
 
 def _suite(config: Mapping[str, Any], row: Row) -> Suite:
@@ -257,9 +264,13 @@ def _not_full(row: Row, cell: Cell) -> list[str]:
     if own.version != suite.version:
         return []
     own = own.model_copy(update={"model": own.model.model_copy(update=_surroundings(suite))})
-    if missed := misses(cell, own):
-        return [f"match is {cell.match!r}, but it has {missed}"]
     if cell.match is not None:
+        try:
+            missed = misses(cell, own)
+        except SynthbenchError as problem:
+            missed = str(problem)
+        if missed:
+            return [f"match is {cell.match!r}: {missed}"]
         width = {"model_dim": suite.model.model_dim}
         own = own.model_copy(update={"model": own.model.model_copy(update=width)})
     if row["role"] is not None:  # what it was tuned among is not in its configuration

@@ -66,7 +66,7 @@ def test_a_matched_cell_says_what_was_asked_for_and_of_what(make_cell: Callable[
     assert "match" not in cell.identity
     assert misses(found, cell.suite) == ""
     assert re.fullmatch(
-        r"[0-9]+ state elements, not 2048 within 5 %", misses(replace(cell, match=found.match), cell.suite)
+        r"it has [0-9]+ state elements, not 2048 within 5%", misses(replace(cell, match=found.match), cell.suite)
     )
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -285,6 +286,45 @@ def test_a_shortened_run_that_calls_itself_full_is_found(altered: Callable[..., 
     assert {fault for _, fault in found.faults} == {
         f"is_full is True, but {part} is not that of suite 'smoke' 2026.1" for part in ("training", "evaluation")
     }
+
+
+def test_a_full_row_that_was_matched_has_the_width_that_this_took(tmp_path: Path) -> None:
+    full = tiny(
+        tmp_path, tasks=("copy",), mechanisms=("lstm",), steps=None, limit=None, match="params=30000", seeds=(42,)
+    )
+    run(full)
+    store = Store.open(tmp_path, create=False)
+    (row,) = store.table().to_pylist()
+    found = verify(store, ALL)
+
+    assert (row["is_full"], row["match"]) == (True, "params=30000 of lstm")
+    assert row["d_model"] != 64
+    assert (found.faults, verdicts(found)) == ([], ["bitwise"])
+
+
+@pytest.mark.parametrize(
+    ("match", "reason"),
+    [
+        ("params=10 of linear", "match is 'params=10 of linear': it has .* parameters, not 10 within 5%"),
+        ("state=-1 of linear", "match is 'state=-1 of linear': .* whole number from 1"),
+        ("colour of linear", "match is 'colour of linear': .* 'colour'"),
+        ("", "match is '': "),
+        (5, "match is 5"),
+        ({"of": "linear"}, "match is {'of'"),
+    ],
+)
+def test_a_row_that_says_it_is_matched_and_is_not_is_found(
+    altered: Callable[..., Store], match: object, reason: str
+) -> None:
+    def forged(row: Row) -> Row:
+        column = match if isinstance(match, str) else None
+        return configured(lambda config: config.update(match=match))(row) | {"is_full": True, "match": column}
+
+    found = verify(altered(forged), Sampling(fraction=0.01, device="cpu"))
+
+    said = [*found.unverifiable.values(), *(fault for _, fault in found.faults)]
+    assert any(re.search(reason, one) for one in said), said
+    assert not found.ok
 
 
 def test_what_runs_again_is_the_configuration_and_not_the_suites_file(
