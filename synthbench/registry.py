@@ -22,7 +22,10 @@ from synthbench.errors import ContractError, UnknownName, UsageError
 
 T = TypeVar("T")
 
-__all__ = ["NAME", "Registry", "code_hash", "origin_of", "version_of"]
+__all__ = ["CONTROL", "NAME", "Registry", "code_hash", "origin_of", "version_of"]
+
+CONTROL = "control"
+"""Family of the mechanisms that show what a task gives away for nothing: a reference, never a rival."""
 
 _HASHES: WeakKeyDictionary[type[Any], str] = WeakKeyDictionary()
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import variance_share
 from synthbench.reports.grid import Estimate, Grid, Key, TaskFacts
 from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, Pair, holm, pairs, pairs_of
@@ -35,8 +36,6 @@ SHORTCUT = " Shortcut: the best of the rules, n-grams among them, that get by wi
 FARTHER = " Does at 2×: at twice the length or load of the training, adjusted over the pairs of all its multiples."
 NOISE = 3.0
 """Standard errors of the evaluation that count as noise."""
-CONTROL = "control"
-"""Family of the mechanisms that show what a task gives away for nothing: being better than one is no separation."""
 
 
 @dataclass(frozen=True)

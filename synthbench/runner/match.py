@@ -1,16 +1,17 @@
 """Comparisons at equal size: widths and feature counts that meet a number of parameters or of state elements."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import coerce, knobs_of, term_of
-from synthbench.mechanisms import MECHANISMS, Attention, num_parameters
+from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, num_parameters
+from synthbench.registry import CONTROL
 from synthbench.results.schema import join_match, split_match
 from synthbench.runner.config import Cell
 from synthbench.suites import Suite
@@ -21,6 +22,9 @@ TOLERANCE = 0.05
 """How far the result may lie from the target, as a part of it."""
 LARGEST = 4096
 """Width or count beyond which no solution is looked for."""
+
+MOST_CHANGES = 2
+"""Numbers that are changed at most."""
 
 _WORDS: dict[Quantity, str] = {"params": "parameters", "state": "state elements"}
 
@@ -38,6 +42,27 @@ def parse_match(text: str) -> tuple[Quantity, int | None]:
     if equals and not (number.isdecimal() and int(number) > 0):
         raise UsageError(f"match is {text!r}; allowed: {quantity}, or {quantity}= and a whole number from 1")
     return ("params" if quantity == "params" else "state"), int(number) if equals else None
+
+
+def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
+    """The cells at the size that ``--match`` asks for; controls, which have no size, stay as they are.
+
+    Raises:
+        UnknownName: If the quantity is neither.
+        UsageError: If the text is malformed, or some cannot have this size; the message says which mechanisms.
+    """
+    parse_match(text)
+    found: list[Cell] = []
+    problems: dict[str, str] = {}
+    for cell in cells:
+        try:
+            found.append(cell if cell.mechanism.family == CONTROL else matched_as(cell, text))
+        except UsageError as problem:
+            problems.setdefault(cell.mechanism_name, str(problem))
+    if problems:
+        without = ",".join(f"!{name}" for name in problems)
+        raise UsageError(f"{'; '.join(problems.values())}; --mech '...,{without}' leaves out what cannot")
+    return found
 
 
 def matched_as(cell: Cell, text: str) -> Cell:
@@ -80,15 +105,21 @@ def size_of(cell: Cell, quantity: Quantity) -> int:
     """
     if quantity == "params":
         return num_parameters(cell.model(torch.Generator()))
-    return cell.mechanism(**cell.mechanism_fields()).state_elements(cell.length)
+    fields = {**cell.mechanism_fields(), "max_length": cell.length}
+    return _state_elements(cell.mechanism, tuple(sorted(fields.items())), cell.length)
+
+
+@cache
+def _state_elements(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], ...], length: int) -> int:
+    return mechanism(**dict(fields)).state_elements(length)
 
 
 def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
-    """The cell, as it is or with one number changed, whose size is within 5 % of the target.
+    """The cell, as it is or with one or two numbers changed, whose size is within 5 % of the target.
 
     What is there is kept if it fits. Else each whole-number argument of the mechanism that changes the size is tried in
     the order of declaration, then the model's width, in steps that the heads divide. The arguments come first because
-    they change nothing but the mechanism.
+    they change nothing but the mechanism. Where none reaches the target, the nearest is kept and another changed.
 
     Raises:
         UsageError: If nothing fits; the message says how near it came.
@@ -97,18 +128,18 @@ def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
     def distance(candidate: Cell) -> int:
         return abs(size_of(candidate, quantity) - target)
 
-    candidates = [cell]
-    for number in _numbers(cell):
-        if distance(candidates[-1]) <= TOLERANCE * target:
-            break
-        candidates += _nearest(number, quantity, target)
-        candidates.sort(key=distance, reverse=True)
-    if distance(candidates[-1]) > TOLERANCE * target:
+    nearest = cell
+    for _ in range(MOST_CHANGES):
+        for number in _numbers(nearest):
+            if distance(nearest) <= TOLERANCE * target:
+                return nearest
+            nearest = min([nearest, *_nearest(number, quantity, target)], key=distance)
+    if distance(nearest) > TOLERANCE * target:
         raise UsageError(
             f"mechanism {cell.mechanism_name!r} cannot have {target} {_WORDS[quantity]} within {TOLERANCE:.0%} on task "
-            f"{cell.task_name!r}: the nearest is {size_of(candidates[-1], quantity)}"
+            f"{cell.task_name!r}: the nearest is {size_of(nearest, quantity)}"
         )
-    return candidates[-1]
+    return nearest
 
 
 def reference_of(cell: Cell) -> Cell:
@@ -166,5 +197,7 @@ def _nearest(number: Number, quantity: Quantity, target: int) -> list[Cell]:
     largest = 1
     while largest < LARGEST and size(largest) < target:
         largest *= 2
+    if size(largest) < target:
+        return [number.changed(allowed(largest))]
     first_from = bisect_left(range(largest + 1), target, lo=1, key=size)
     return [number.changed(value) for value in {allowed(first_from - 1), allowed(first_from)} if value]

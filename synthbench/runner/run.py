@@ -25,7 +25,7 @@ from synthbench.runner.determinism import reserve_workspace
 from synthbench.runner.estimates import TIMED, Estimates
 from synthbench.runner.executors import Executor
 from synthbench.runner.executors.choice import device_of, make_executor
-from synthbench.runner.match import matched_as
+from synthbench.runner.match import all_matched
 from synthbench.runner.plan import (
     Plan,
     in_shard,
@@ -166,7 +166,7 @@ def _requested(request: Request, device: torch.device) -> tuple[list[Cell], Sequ
         is_full=shorter == suite,
     )
     if request.match is not None:
-        cells = [matched_as(cell, request.match) for cell in cells]
+        cells = all_matched(cells, request.match)
     if request.shard is not None:
         cells = in_shard(cells, *parse_shard(request.shard))
     return cells, list(request.seeds) or suite.seeds

@@ -9,7 +9,16 @@ import pytest
 from synthbench.errors import UnknownName, UsageError
 from synthbench.results.schema import split_match
 from synthbench.runner.config import Cell
-from synthbench.runner.match import TOLERANCE, matched, matched_as, misses, parse_match, reference_of, size_of
+from synthbench.runner.match import (
+    TOLERANCE,
+    all_matched,
+    matched,
+    matched_as,
+    misses,
+    parse_match,
+    reference_of,
+    size_of,
+)
 
 
 def test_a_match_is_a_quantity_with_or_without_a_number() -> None:
@@ -78,6 +87,27 @@ def test_without_a_number_the_target_is_that_of_the_first_mechanism_on_the_same_
     assert short.match == long.match
     assert int(short.mechanism_arguments["M"]) < int(long.mechanism_arguments["M"])
     assert misses(replace(short, length=32), short.suite) != ""
+
+
+def test_two_numbers_change_where_one_is_too_coarse(make_cell: Callable[..., Cell]) -> None:
+    cell = make_cell("copy", "slay")  # 136 state elements a node, feature and anchor: steps of 4,352 at its defaults
+    found = matched(cell, "state", 4096)
+
+    changed = {name for name, value in found.mechanism_arguments.items() if value != cell.mechanism_arguments[name]}
+    assert len(changed) == 2
+    assert abs(size_of(found, "state") - 4096) <= TOLERANCE * 4096
+
+
+def test_controls_stay_as_they_are_and_all_that_cannot_be_met_is_named(make_cell: Callable[..., Cell]) -> None:
+    softmax, mean, lstm, linear = (make_cell("copy", name) for name in ("softmax", "mean", "lstm", "linear"))
+    found = all_matched([softmax, mean], "state")
+
+    assert found[0].match == "state of softmax"
+    assert found[1] is mean
+    with pytest.raises(UsageError, match=r"'lstm' cannot have 3 .*'linear' cannot have 3 .*!lstm,!linear'"):
+        all_matched([lstm, mean, linear], "state=3")
+    with pytest.raises(UnknownName, match="did you mean 'state'"):
+        all_matched([mean], "stat")
 
 
 def test_what_cannot_be_met_is_said_with_the_nearest(make_cell: Callable[..., Cell]) -> None:
