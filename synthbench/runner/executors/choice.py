@@ -6,6 +6,7 @@ import torch
 
 from synthbench.errors import UsageError
 from synthbench.runner.environment import resolve_device, usable_cores
+from synthbench.runner.estimates import traits_of
 from synthbench.runner.executors.base import Executor
 from synthbench.runner.executors.inline import Inline
 from synthbench.runner.executors.pool import Pool
@@ -15,6 +16,8 @@ from synthbench.runner.slots import VISIBLE, Slot, gpu_slots
 
 BEYOND = ("ray", "slurm")
 """Executors that run jobs on other machines."""
+LONG_S = 30.0
+"""Seconds of two jobs from which a process for each is worth its start, which takes a few."""
 EXECUTORS = ("auto", "inline", "pool", *BEYOND)
 
 
@@ -32,7 +35,7 @@ def device_of(request: Request) -> torch.device:
 def make_executor(
     request: Request, plan: Plan, device: torch.device, *, is_foreign: bool = False, is_in_session: bool = False
 ) -> Executor:
-    """The executor that a request names; ``auto`` is inline for up to two jobs or on a GPU, else a process a core.
+    """The executor that a request names; ``auto`` is inline for a job, two short ones or a GPU, else a process a core.
 
     On GPUs it is inline only where there is one, with one process: else a process for each share of each.
 
@@ -56,7 +59,7 @@ def make_executor(
             "a unit was defined in this session, where worker processes do not find it; "
             "save it to a file and name that in plugins, or use the inline executor"
         )
-    is_small = is_in_session or (not is_foreign and (len(plan.jobs) <= 2 or len(slots) == 1))
+    is_small = is_in_session or (not is_foreign and (_is_short(plan) or len(slots) == 1))
     if request.executor == "inline" or (request.executor == "auto" and is_small and not needs_pool):
         if needs_pool:
             raise UsageError("workers and timeout need worker processes, which the inline executor has not")
@@ -64,6 +67,14 @@ def make_executor(
     if request.executor in BEYOND:
         return _beyond_this_machine(request)
     return Pool(len(slots) or request.workers or usable_cores(), request.timeout_s, slots=slots)
+
+
+def _is_short(plan: Plan) -> bool:
+    """Whether starting processes would take longer than they save, which is assumed of two that nobody has timed."""
+    if len(plan.jobs) != 2:
+        return len(plan.jobs) < 2
+    shares = [(job.num_trained, plan.estimates.share_s(traits_of(job.cell))) for job in plan.jobs]
+    return sum(count * share_s for count, share_s in shares if share_s is not None) < LONG_S
 
 
 def _check_choice(request: Request, device: torch.device) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from synthbench.errors import UsageError
 from synthbench.runner.environment import resolve_device
+from synthbench.runner.estimates import Estimates
 from synthbench.runner.executors import Inline, Pool
 from synthbench.runner.executors.choice import device_of, make_executor
 from synthbench.runner.request import Request
@@ -31,6 +32,27 @@ def broad(tiny: Callable[..., Request]) -> Callable[..., Request]:
         return tiny(results, **{"tasks": ("all",), "mechanisms": mechanisms, **changes})
 
     return make
+
+
+@pytest.mark.parametrize(
+    ("num_jobs", "share_s", "expected"),
+    [(1, 600.0, Inline), (2, None, Inline), (2, 0.1, Inline), (2, 600.0, Pool), (3, 0.1, Pool)],
+)
+def test_a_process_a_core_is_started_for_many_jobs_or_two_long_ones(
+    tmp_path: Path,
+    tiny: Callable[..., Request],
+    monkeypatch: pytest.MonkeyPatch,
+    num_jobs: int,
+    share_s: float | None,
+    expected: type,
+) -> None:
+    monkeypatch.setattr(Estimates, "share_s", lambda _self, _traits: share_s)
+    tasks = ",".join(["copy:length=8", "majority:length=8", "reverse:length=8"][:num_jobs])
+    request = tiny(tmp_path, tasks=(tasks,), mechanisms=("linear",), seeds=(42,), executor="auto")
+    plan = plan_request(request, CPU)
+
+    assert len(plan.jobs) == num_jobs
+    assert type(make_executor(request, plan, CPU)) is expected
 
 
 @pytest.mark.parametrize("num_parts", [1, 3, 7])
