@@ -20,7 +20,7 @@ from synthbench.reports.grid import (
     task_key,
 )
 from synthbench.reports.published import lines_of
-from synthbench.reports.table import Cell, Column, Line, Table, fixed, sources_of
+from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, sources_of
 
 SUITE = "peers"
 Measure = Literal["score", "skill"]
@@ -42,6 +42,8 @@ class PublishedNumber(NamedTuple):
     source: str
     setting: str
     """What the published protocol does otherwise than the suite."""
+    cause: str
+    """The likely cause of a difference; empty where there is hardly one."""
 
 
 class Comparison(NamedTuple):
@@ -52,6 +54,8 @@ class Comparison(NamedTuple):
     mechanism: MechanismFacts
     ours: Estimate
     """Scores by seed of the same measure, means over the multiples; nothing else of it is filled."""
+    trained: Estimate
+    """The same at the length of the training: what is low there was not learned, rather than not extended."""
 
 
 @cache
@@ -67,6 +71,7 @@ def published_numbers() -> tuple[PublishedNumber, ...]:
             value=float(line["published"]),
             source=line["source"],
             setting=line["setting"],
+            cause=line["cause"],
         )
         for line in lines_of("peers.csv")
     )
@@ -86,14 +91,11 @@ def compare(of: Grid, records: Sequence[Row]) -> list[Comparison]:
             for mechanism in of.mechanisms:
                 if not _is_of(number, task, mechanism):
                     continue
-                scores = {
-                    int(row["seed"]): float(np.mean(values))
-                    for row in scored
-                    if (task_key(row), mechanism_key(row)) == (task.key, mechanism.key)
-                    and len(values := _values(number, json.loads(row["metrics"]), row)) == len(number.factors)
-                }
-                if scores:
-                    found.append(Comparison(number, task, mechanism, replace(NO_ROWS, scores=scores)))
+                own = [row for row in scored if (task_key(row), mechanism_key(row)) == (task.key, mechanism.key)]
+                ours = _estimate(number, own)
+                if ours.n:
+                    trained = _estimate(number._replace(factors=(1,)), own)
+                    found.append(Comparison(number, task, mechanism, ours, trained))
     return found
 
 
@@ -113,8 +115,9 @@ def peers_table(of: Grid, records: Sequence[Row]) -> Table | None:
         caption=(
             "Numbers that other suites published beside ours at the same lengths of training: accuracy, or skill where "
             "theirs is scaled so that chance is 0. Ours: mean over seeds at the lengths named, a multiple of the "
-            "training's each, with its 95 % t-interval; theirs often the best of many runs. Short trainings explain "
-            "what ours lack, where their protocol is named."
+            "training's each, with its 95 % t-interval; theirs often the best of many runs. At 1×: ours at the length "
+            "of the training. What is high there and low beyond was learned and not extended; what is low there was "
+            "not learned in our steps."
         ),
         headings=("Task", "Mechanism"),
         columns=(
@@ -123,6 +126,8 @@ def peers_table(of: Grid, records: Sequence[Row]) -> Table | None:
             Column("Published"),
             Column("Ours"),
             Column("Difference"),
+            Column("At 1×"),
+            Column("Likely cause", "text"),
             Column("Their protocol", "text"),
             Column("Source", "word"),
         ),
@@ -135,6 +140,8 @@ def peers_table(of: Grid, records: Sequence[Row]) -> Table | None:
                     Cell(fixed(one.published.value, 3)),
                     _ours(one.ours),
                     Cell(fixed(one.ours.mean - one.published.value, 3, is_signed=True)),
+                    Cell(fixed(one.trained.mean, 3)),
+                    Cell(one.published.cause or NOTHING),
                     Cell(one.published.setting),
                     Cell(one.published.source),
                 ),
@@ -154,6 +161,13 @@ def _is_of(number: PublishedNumber, task: TaskFacts, mechanism: MechanismFacts) 
     return (task.name, mechanism.name) == (number.task, number.mechanism) and number.arguments.items() <= json.loads(
         mechanism.arguments
     ).items()
+
+
+def _estimate(number: PublishedNumber, rows: Sequence[Row]) -> Estimate:
+    """The mean over the multiples of a number, by seed; of a run that was not tested at all of them there is none."""
+    values = {int(row["seed"]): _values(number, json.loads(row["metrics"]), row) for row in rows}
+    means = {seed: float(np.mean(found)) for seed, found in values.items() if len(found) == len(number.factors)}
+    return replace(NO_ROWS, scores=means)
 
 
 def _values(number: PublishedNumber, metrics: dict[str, float], row: Row) -> list[float]:

@@ -41,16 +41,18 @@ def test_numbers_are_of_tasks_tests_and_mechanisms_that_the_suite_can_run() -> N
 
 
 def test_ours_is_the_mean_over_the_lengths_and_then_over_seeds(make_frame: MakeFrame) -> None:
-    rows = make_frame({"lstm": [1.0, 1.0]}, task="parity_final")
+    rows = make_frame({"lstm": [1.0, 0.9]}, task="parity_final")
     rows["metrics"] = [metrics(x2=1.0, x4=0.8, x8=0.6), metrics(x2=0.9, x4=0.5, x8=0.4)]
     (one,) = compare(grid(rows), records(rows))
 
     assert one.published.value == 1.0
     assert one.ours.scores == pytest.approx({42: 0.8, 43: 0.6})
+    assert one.trained.scores == {42: 1.0, 43: 0.9}
     table = peers_table(grid(rows), records(rows))
     assert table is not None
-    ((_, measure, published, ours, difference, *_),) = [line.cells for line in table.lines]
+    ((_, measure, published, ours, difference, trained, *_),) = [line.cells for line in table.lines]
     assert (measure.value, published.value, ours.value, difference.value) == ("accuracy", "1.000", "0.700", "−0.300")
+    assert trained.value == "0.950"
     assert {"deletang2023chomsky"} <= set(table.sources)
 
 
