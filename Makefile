@@ -29,6 +29,7 @@ check:  ## The same in an environment that is ready
 	$(BIN)/synthbench report --suite paper --check
 	$(BIN)/synthbench report --suite paper --mech all --seeds 42-44 --out reports/paper-all --check
 	$(BIN)/synthbench report --suite core-mini --check
+	$(BIN)/synthbench report --suite peers --check
 	$(BIN)/synthbench bench report --check
 
 test-end-to-end: $(VENV)/.installed-test  ## Whole commands as a user meets them: faults, clusters, plugins, the page, the documentation
