@@ -4,8 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt
 
+comma := ,
 PYTEST := $(BIN)/pytest -rs --numprocesses auto --maxprocesses 8 --dist worksteal
-REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,ray,submitit"
+REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,ray,submitit$(if $(filter Linux,$(shell uname)),$(comma)triton)"
 
 .PHONY: demo test check test-end-to-end test-slow bench-gpu clean
 

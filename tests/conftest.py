@@ -9,6 +9,7 @@ os.environ["SYNTHBENCH_PLUGINS"] = "off"  # what else is installed is no matter 
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -117,14 +118,34 @@ DEFAULTS: dict[str, Any] = {
 IDENTITY = ("suite", "suite_version", "task", "task_args", "mech", "mech_args", "seed", "lr", "steps_planned")
 
 
+MODULES = ("fla", "ray", "submitit", "triton")
+"""Tools without which whole modules of tests are passed over, so that they are looked for at the start."""
+TOOLS = (*MODULES, "cgroup", "chromium", "cuda", "example", "glibc", "make", "mount", "pdflatex")
+
+
+def required() -> set[str]:
+    """The tools that ``SYNTHBENCH_REQUIRE``, a comma list, names."""
+    return {name.strip() for name in os.environ.get("SYNTHBENCH_REQUIRE", "").split(",")} - {""}
+
+
+def pytest_configure() -> None:
+    """Refuse a required tool that no test knows, which would be required by none, and a module that is not there."""
+    if unknown := required() - set(TOOLS):
+        raise pytest.UsageError(f"SYNTHBENCH_REQUIRE names {sorted(unknown)}; allowed: {', '.join(sorted(TOOLS))}")
+    if missing := [name for name in MODULES if name in required() and find_spec(name) is None]:
+        raise pytest.UsageError(f"SYNTHBENCH_REQUIRE names {missing}, which cannot be imported")
+
+
 @pytest.fixture(scope="session")
 def need() -> Callable[[str, bool, str], None]:
-    """Skip a test whose tool is not here; fail it where ``SYNTHBENCH_REQUIRE``, a comma list, names the tool."""
+    """Skip a test whose tool is not here; fail it where the tool is required."""
 
     def check(tool: str, is_here: bool, how: str) -> None:  # noqa: FBT001 - it reads like a sentence
+        if tool not in TOOLS:
+            pytest.fail(f"{tool} is none of the tools that can be required: add it to TOOLS")
         if is_here:
             return
-        if tool in os.environ.get("SYNTHBENCH_REQUIRE", "").split(","):
+        if tool in required():
             pytest.fail(f"{tool} is required and not here: {how}")
         pytest.skip(f"{tool} is not here: {how}")
 
