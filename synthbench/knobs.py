@@ -89,6 +89,22 @@ def term_of(unit: type, arguments: dict[str, Value], *, is_complete: bool = Fals
     return ":".join([getattr(unit, "name", unit.__name__), ",".join(texts)]) if texts else unit.name  # type: ignore[attr-defined]
 
 
+def parse_term(term: str) -> tuple[str, dict[str, str]]:
+    """Split ``slay:R=3,P=8`` into the name and its arguments.
+
+    Raises:
+        UsageError: If an argument is not of the form ``name=value``.
+    """
+    name, colon, text = term.partition(":")
+    arguments: dict[str, str] = {}
+    for piece in text.split(",") if colon else ():
+        argument, equals, value = piece.partition("=")
+        if not (equals and argument and value):
+            raise UsageError(f"argument {piece!r} of {name!r} is malformed; allowed: name=value")
+        arguments[argument.strip()] = value.strip()
+    return name, arguments
+
+
 def coerce(kind: str, unit: type, arguments: dict[str, Any]) -> dict[str, Value]:
     """Check arguments against a unit's knobs and give each the knob's type (``1`` becomes ``1.0`` for a float).
 

@@ -109,7 +109,10 @@ def submit(
 
 
 def compare(
-    first: Annotated[str, typer.Argument(help="A mechanism, the folder of a store or the begin of a commit.")],
+    first: Annotated[
+        str,
+        typer.Argument(help="A mechanism, slay:P=8 in one setting; the folder of a store; or the begin of a commit."),
+    ],
     second: Annotated[str, typer.Argument(help="Another of the same kind.")],
     suite: ReportedSuite = None,
     suite_version: SuiteVersion = None,

@@ -1,8 +1,8 @@
 """Two mechanisms, two stores or two commits against each other, run by run.
 
 A run of one side is paired with the run of the other that saw the same sequences: same task at the same size and
-version, same seed, and the same mechanism, block and positions as far as these are not what is compared. A difference
-is the second side's skill less the first's; a run without a score counts as one at the floor.
+version, same seed, and the same mechanism in the same setting, block and positions as far as these are not what is
+compared. A difference is the second side's skill less the first's; a run without a score counts as one at the floor.
 """
 
 import math
@@ -17,9 +17,10 @@ import pandas as pd
 from jaxtyping import Float
 
 from synthbench.errors import UnknownName, UsageError
+from synthbench.knobs import parse_term
 from synthbench.reports.aggregates import Interval, intervals, mean, probability_of_improvement
 from synthbench.reports.grid import NO_ROWS
-from synthbench.reports.selection import TASK_KEY, Terms, having, select
+from synthbench.reports.selection import TASK_KEY, Terms, having, select, settings
 from synthbench.reports.separation import SMALLEST_GAP
 from synthbench.reports.statistics import holm, paired_p
 
@@ -119,7 +120,7 @@ def sides(first: str, second: str, results: Path, read: Callable[[Path], pd.Data
 
     Args:
         first: The folder of a store, or a mechanism or a commit with rows in ``results``.
-        second: Another of the same kind.
+        second: Another of the same kind. A mechanism of several settings is named with arguments: ``slay:P=8``.
         results: The store of mechanisms and commits.
         read: Gives the rows of a store.
 
@@ -162,19 +163,22 @@ def compare(
 
     Raises:
         UnknownName: If a side has no full row of the suite or of its version.
-        UsageError: If a side has no row of a mechanism, or no run of one side has a partner in the other.
+        UsageError: If a side has no row of a mechanism, or is a mechanism in several settings, or no run of one side
+            has a partner in the other.
     """
     if mechanisms is not None:
         first, second = (side._replace(rows=having(side.rows, "mech", mechanisms)) for side in (first, second))
     chosen = select(first.rows, suite, suite_version)
-    other = select(second.rows, suite, chosen.suite_version)
-    unit = [*([] if first.kind == "mechanism" else ["mech"]), "block", "positions", *TASK_KEY, "task_version"]
+    ours = _in_settings(first, chosen.rows)
+    theirs = _in_settings(second, select(second.rows, suite, chosen.suite_version).rows)
+    of_mechanism = [] if first.kind == "mechanism" else ["mech", "setting"]
+    unit = [*of_mechanism, "block", "positions", *TASK_KEY, "task_version"]
     by = [*unit, "seed"]
     columns = [*by, "status", "skill", "floor", "ceiling"]
-    paired = chosen.rows[columns].merge(other.rows[columns], on=by, suffixes=("", "_other"))
+    paired = ours[columns].merge(theirs[columns], on=by, suffixes=("", "_other"))
     if paired.empty:
-        raise UsageError(_nothing_pairs(chosen.rows, other.rows, first.name, second.name, by))
-    num_unpaired = len(chosen.rows) + len(other.rows) - 2 * len(paired)
+        raise UsageError(_nothing_pairs(ours, theirs, first.name, second.name, by))
+    num_unpaired = len(ours) + len(theirs) - 2 * len(paired)
     has_skill = (paired["ceiling"] - paired["floor"]) >= SMALLEST_GAP
     measured = [dict(zip(unit, key, strict=True)) | {"runs": runs} for key, runs in _groups(paired[has_skill], unit)]
     if not measured:
@@ -202,10 +206,22 @@ def compare(
     )
 
 
+def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with their settings; a side that is a mechanism has one, and what was matched to a size only alone."""
+    if side.kind == "mechanism" and rows["match"].isna().any():
+        rows = rows[rows["match"].isna()]
+    told = rows.assign(setting=settings(rows))
+    found = sorted(set(told["setting"]))
+    if side.kind == "mechanism" and len(found) > 1:
+        raise UsageError(f"{side.name!r} has rows of {len(found)} settings: {', '.join(found)}; name one: slay:P=8")
+    return told
+
+
 def _in_store(name: str, rows: pd.DataFrame) -> Side:
-    of_mechanism = rows[rows["mech"] == name]
+    unit, arguments = parse_term(name)
+    of_mechanism = rows[rows["mech"] == unit]
     if len(of_mechanism):
-        return Side(name, "mechanism", of_mechanism)
+        return Side(name, "mechanism", having(of_mechanism, "mech", {unit: arguments}))
     commits = {sha for sha in rows["git_sha"].dropna().unique() if _COMMIT.fullmatch(name) and sha.startswith(name)}
     if len(commits) > 1:
         raise UsageError(f"commit {name!r} is the begin of {', '.join(sorted(commits))}; write more of it")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from synthbench.reports.grid import Estimate, Grid
+from synthbench.reports.grid import Estimate, Grid, MechanismFacts, arguments_in
 from synthbench.reports.published import (
     NUM_SEEDS,
     NUM_SEQUENCES,
@@ -19,6 +19,7 @@ from synthbench.reports.published import (
 )
 from synthbench.reports.statistics import combined_error
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, average_of, fixed, mean_cell, percent
+from synthbench.suites import load_suite
 
 LIMIT = 3.0
 """Combined standard errors beyond which a difference is called one."""
@@ -29,6 +30,8 @@ ROUNDING_ERROR = ROUNDING / math.sqrt(12)
 UNEXPLAINED = "not explained"
 
 PAPER = "slay2026"
+SUITE = "paper"
+"""Has the published protocol."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ def difference(of: Grid) -> Difference:
     Args:
         of: The cells of a report.
     """
-    labels = {published_name(mechanism.name): mechanism.label for mechanism in of.mechanisms}
+    labels = {cell.mechanism: one.label for cell in table8() for one in _named(of, cell.mechanism)}
     comparisons = [
         Comparison(
             task=cell.task,
@@ -186,13 +189,20 @@ def difference_tables(found: Difference, causes: Mapping[tuple[str, str], str]) 
 
 def _ours(of: Grid, published: PublishedCell) -> Estimate | None:
     """Our cell of the published task and mechanism; None unless there is exactly one that has a score."""
-    cells = [
-        of.cell(task, mechanism)
-        for task in of.tasks
-        for mechanism in of.mechanisms
-        if (task.name, published_name(mechanism.name)) == (published.task, published.mechanism)
-    ]
+    tasks = [task for task in of.tasks if task.name == published.task]
+    cells = [of.cell(task, mechanism) for mechanism in _named(of, published.mechanism) for task in tasks]
     return cells[0] if len(cells) == 1 and cells[0].n else None
+
+
+def _named(of: Grid, published: str) -> list[MechanismFacts]:
+    """Ours of a published name; of several settings those that have the arguments of the published protocol."""
+    named = [one for one in of.mechanisms if published_name(one.name) == published]
+    return [one for one in named if _is_as_published(one)] if len(named) > 1 else named
+
+
+def _is_as_published(mechanism: MechanismFacts) -> bool:
+    own = load_suite(SUITE).mechanisms.get(mechanism.name, {})
+    return mechanism.match is None and own.items() <= arguments_in(mechanism.arguments).items()
 
 
 def _outside_table(found: Difference, causes: Mapping[tuple[str, str], str]) -> Table:

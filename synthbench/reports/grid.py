@@ -14,7 +14,7 @@ import pandas as pd
 from scipy import stats
 
 from synthbench.reports.published import category_order, mechanism_order, published_name, task_order
-from synthbench.reports.selection import AROUND, SETTING, TASK_KEY
+from synthbench.reports.selection import AROUND, SETTING, TASK_KEY, settings
 from synthbench.results.schema import split_match
 
 CONFIDENCE = 0.95
@@ -262,8 +262,7 @@ def _refuse_mixtures(rows: pd.DataFrame) -> None:
     for unit, version in ((["task"], ["task_version"]), (AROUND, ["mech_version"])):
         if len(rows[[*unit, *version]].drop_duplicates()) > len(rows[unit].drop_duplicates()):
             raise ValueError(f"the rows mix versions of {unit[0]}s; select one of each first")
-    settings = rows["match"].fillna(rows["mech_args"])
-    if rows[[*TASK_KEY, *AROUND, "seed"]].assign(setting=settings).duplicated().any():
+    if rows[[*TASK_KEY, *AROUND, "seed"]].assign(setting=settings(rows)).duplicated().any():
         raise ValueError("the rows repeat a seed in a cell; select one of each first")
 
 

@@ -25,6 +25,12 @@ AROUND = ["mech", "block", "positions"]
 SETTING = ["match", "mech_args"]
 """Columns of which the first that is known is the setting, which with ``AROUND`` makes a column of a table."""
 
+
+def settings(rows: pd.DataFrame) -> "pd.Series[str]":
+    """The setting of each row: the size that its mechanism was matched to, and of what, or else its arguments."""
+    return rows["match"].fillna(rows["mech_args"])
+
+
 _COLUMN = [*AROUND, "setting"]
 
 Terms = Mapping[str, Mapping[str, str]]
@@ -115,7 +121,7 @@ def select(
         raise UsageError(f"no row of suite {suite!r} is of a mechanism that passed the check of causality")
 
     current = _newest_only(_newest_only(checked, ["task"], ["task_version"]), AROUND, ["mech_version"])
-    current = current.assign(setting=current["match"].fillna(current["mech_args"]))
+    current = current.assign(setting=settings(current))
     is_matched = current["match"].notna()
     widths = [
         _newest_only(current[~is_matched], _COLUMN, ["d_model"]),

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from synthbench.errors import UsageError
-from synthbench.knobs import coerce
+from synthbench.knobs import coerce, parse_term
 from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.estimates import Estimates, traits_of
-from synthbench.runner.selection import Selection, parse_term, select, split_terms
+from synthbench.runner.selection import Selection, select, split_terms
 from synthbench.suites import Suite
 from synthbench.tasks import TASKS, sized
 

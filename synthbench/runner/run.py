@@ -16,6 +16,7 @@ from synthbench import plugins
 from synthbench.blocks import BLOCKS
 from synthbench.contract.verdicts import Verdict, violation
 from synthbench.errors import ContractError, UsageError
+from synthbench.knobs import parse_term
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.results import Store
@@ -38,7 +39,7 @@ from synthbench.runner.plan import (
     surrounded,
 )
 from synthbench.runner.request import Request
-from synthbench.runner.selection import Selection, parse_term
+from synthbench.runner.selection import Selection
 from synthbench.runner.stream import TOKENS_AT_ONCE
 from synthbench.runner.vetting import REGISTRIES, Subject, Trial, record, vet
 from synthbench.runner.worker import Circumstances, Outcome

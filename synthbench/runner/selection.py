@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import Value, coerce
+from synthbench.knobs import Value, coerce, parse_term
 from synthbench.registry import Registry
 
 T = TypeVar("T")
@@ -58,22 +58,6 @@ def split_terms(expression: str) -> list[str]:
         elif piece:
             terms.append(piece)
     return terms
-
-
-def parse_term(term: str) -> tuple[str, dict[str, str]]:
-    """Split ``slay:R=3,P=8`` into the name and its arguments.
-
-    Raises:
-        UsageError: If an argument is not of the form ``name=value``.
-    """
-    name, colon, text = term.partition(":")
-    arguments: dict[str, str] = {}
-    for piece in text.split(",") if colon else ():
-        argument, equals, value = piece.partition("=")
-        if not (equals and argument and value):
-            raise UsageError(f"argument {piece!r} of {name!r} is malformed; allowed: name=value")
-        arguments[argument.strip()] = value.strip()
-    return name, arguments
 
 
 def configured(registry: Registry[T], term: str) -> tuple[type[T], dict[str, Value]]:

@@ -8,11 +8,10 @@ from synthbench import plugins
 from synthbench.bench.forward import next_to_softmax
 from synthbench.contract.verdicts import Verdict, violation
 from synthbench.errors import UnknownName
-from synthbench.knobs import coerce
+from synthbench.knobs import coerce, parse_term
 from synthbench.mechanisms import MECHANISMS, num_parameters
 from synthbench.registry import origin_of, version_of
 from synthbench.runner.ensemble import strategy_of
-from synthbench.runner.selection import parse_term
 from synthbench.runner.vetting import REGISTRIES, Subject, Trial, vet
 from synthbench.tasks import TASKS
 from synthbench.terminal.facts import STATE_LENGTHS, task_facts

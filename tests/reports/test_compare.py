@@ -39,6 +39,39 @@ def test_a_difference_is_the_second_less_the_first_with_its_t_interval(make_fram
     assert (task.task, task.mechanism, task.num_seeds, task.num_failed) == ("sort", "", 3, 0)
 
 
+def test_settings_of_one_mechanism_are_compared_by_name_and_never_mixed(make_frame: MakeFrame) -> None:
+    narrow = make_frame({"slay": [0.2, 0.3]}, mech_args='{"P":4}')
+    wide = make_frame({"slay": [0.6, 0.6]}, mech_args='{"P":8}')
+    rows = pd.concat([narrow, wide, make_frame({"softmax": [0.5, 0.5]})], ignore_index=True)
+
+    (task,) = against(rows, "slay:P=4", "slay:P=8").tasks
+    assert (task.first, task.second, task.num_seeds) == pytest.approx((0.25, 0.6, 2))
+    (task,) = against(rows, "softmax", "slay:P=4").tasks
+    assert (task.first, task.second) == pytest.approx((0.5, 0.25))
+    with pytest.raises(UsageError, match=r"'slay' has rows of 2 settings: \{\"P\":4\}, \{\"P\":8\}"):
+        against(rows)
+    with pytest.raises(UsageError, match="no row of mechanism 'slay' with P=5"):
+        against(rows, "softmax", "slay:P=5")
+
+
+def test_what_was_matched_is_compared_only_where_nothing_else_is_there(make_frame: MakeFrame) -> None:
+    plain, matched = make_frame(SCORES), make_frame({"softmax": [0.1, 0.2], "slay": [0.3, 0.4]})
+    matched["match"] = "state of " + matched["mech"]
+
+    assert against(pd.concat([plain, matched], ignore_index=True)).tasks == against(plain).tasks
+    assert against(matched).tasks[0].difference == pytest.approx(0.2)
+
+
+def test_stores_are_paired_setting_by_setting(make_frame: MakeFrame) -> None:
+    def store(shift: float) -> pd.DataFrame:
+        narrow = make_frame({"slay": [0.2 + shift, 0.3 + shift]}, mech_args='{"P":4}')
+        return pd.concat([narrow, make_frame({"slay": [0.6, 0.7]}, mech_args='{"P":8}')])
+
+    found = as_stores(store(0.0), store(0.1))
+    assert sorted(task.difference for task in found.tasks) == pytest.approx([0.0, 0.1])
+    assert found.num_unpaired == 0
+
+
 def test_the_other_way_round_everything_has_the_other_sign(make_frame: MakeFrame) -> None:
     rows = make_frame(SCORES)
     there, back = against(rows), against(rows, "slay", "softmax")

@@ -42,6 +42,21 @@ def near() -> pd.DataFrame:
     return frame.assign(mech_label=frame["mech"].str.upper(), run_id=[f"{number:05}" for number in range(len(frame))])
 
 
+def test_of_several_settings_that_of_the_published_protocol_is_compared(near: pd.DataFrame) -> None:
+    of_slay = near["mech"] == "slay"
+    own = '{"D":16,"P":32,"R":2,"epsilon":1e-06,"guard":"clamp"}'
+    rows = near.assign(mech_args=near["mech_args"].mask(of_slay, own))
+    narrow = rows[of_slay].assign(mech_args=own.replace("32", "8"), score=0.0)
+    matched = rows[of_slay].assign(match="state of slay:P=32", score=0.0)
+    several = pd.concat(
+        [rows, narrow.assign(run_id="n" + narrow["run_id"]), matched.assign(run_id="m" + rows["run_id"])]
+    )
+
+    alone, among = (difference(grid(some)).comparisons for some in (rows, several))
+    assert [one.ours and one.ours.mean for one in among] == [one.ours and one.ours.mean for one in alone]
+    assert all(one.ours is not None for one in among)
+
+
 def test_all_147_cells_are_compared_and_bigram_is_named(near: pd.DataFrame) -> None:
     found = difference(grid(near))
 

@@ -355,6 +355,15 @@ def test_a_mechanism_is_named_as_the_command_line_reads_it_or_not_at_all(
     assert mechanism_term(unit, arguments) == expected
 
 
+def test_no_one_command_trains_several_settings_again(make_frame: Callable[..., pd.DataFrame]) -> None:
+    one, other = (make_frame({"slay": [0.5, 0.6]}, mech_args=f'{{"P":{number}}}') for number in (8, 16))
+
+    single, both = (page(Report(select(rows, "paper"), None)) for rows in (one, pd.concat([one, other])))
+    assert "Train everything again" in single
+    assert "Train everything again" not in both
+    assert all(f"--mech slay:P={number} " in both for number in (8, 16))
+
+
 def test_a_command_names_no_suite_that_is_none() -> None:
     assert run_command("$(ls)", [1]) is None
 

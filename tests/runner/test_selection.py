@@ -1,7 +1,8 @@
 import pytest
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.runner.selection import parse_term, select, split_terms
+from synthbench.knobs import parse_term
+from synthbench.runner.selection import select, split_terms
 
 NAMES = ["copy", "sort", "reverse", "kv_recall", "parity"]
 GROUPS = {"copy": "basic", "sort": "basic", "reverse": "basic", "kv_recall": "memory", "parity": "arithmetic"}

@@ -72,6 +72,8 @@ def content(report: Report) -> Content:
     seeds = of.seeds
     mechanisms = mechanism_sections(selection.suite, of, records, ranked[0], cells)
     names = list(dict.fromkeys(mechanism.name for mechanism in of.mechanisms))
+    # One command has one setting of a mechanism: where there are more, the sections have theirs.
+    is_one_command = len({mechanism.key[:-1] for mechanism in of.mechanisms}) == len(of.mechanisms)
     return Content(
         suite=selection.suite,
         suite_version=selection.suite_version,
@@ -83,7 +85,7 @@ def content(report: Report) -> Content:
         seeds=seed_ranges(seeds),
         devices=tuple(sorted({device_of(row) for row in records})),
         versions=tuple(sorted({code_version(row) for row in records})),
-        run_command=run_command(selection.suite, seeds, mechanism=",".join(names)),
+        run_command=run_command(selection.suite, seeds, mechanism=",".join(names)) if is_one_command else None,
         report_command=report_command(selection.suite, selection.suite_version, seeds, names),
         boards=ranked,
         mechanisms=mechanisms,
