@@ -213,7 +213,10 @@ def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
     told = rows.assign(setting=settings(rows))
     found = sorted(set(told["setting"]))
     if side.kind == "mechanism" and len(found) > 1:
-        raise UsageError(f"{side.name!r} has rows of {len(found)} settings: {', '.join(found)}; name one: slay:P=8")
+        raise UsageError(
+            f"{side.name!r} has rows of {len(found)} settings: {', '.join(found)}; name one with its arguments, as in "
+            "slay:P=8"
+        )
     return told
 
 
