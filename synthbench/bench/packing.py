@@ -83,9 +83,9 @@ class Load:
         """A program for each cell, warm."""
         programs = []
         for cell in self.cells:
-            members = [Member(seed, cell.suite.training.learning_rates[0]) for seed in range(self.num_members)]
+            members = [Member(cell, seed, cell.suite.training.learning_rates[0]) for seed in range(self.num_members)]
             device = torch.device(cell.device_type)
-            programs.append(Program(cell, members, self.num_steps, device, is_captured=is_captured))
+            programs.append(Program(members, self.num_steps, device, is_captured=is_captured))
         for program in programs:
             for _ in range(program.num_warm_ups):
                 program.run()

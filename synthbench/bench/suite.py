@@ -97,8 +97,8 @@ def measure(
                     }
                     if table.find(about) is not None:
                         continue
-                    members = _members(suite, count, num_rates)
-                    rates = _rates(cell, members, num_steps, num_repeats, device)
+                    members = _members(cell, count, num_rates)
+                    rates = _rates(members, num_steps, num_repeats, device)
                     rates["processes"] = (
                         _process_rate(cell, num_steps, num_repeats, num_workers) if num_workers else None
                     )
@@ -107,17 +107,15 @@ def measure(
                     yield row
 
 
-def _members(suite: Suite, count: int, num_rates: int) -> list[Member]:
+def _members(cell: Cell, count: int, num_rates: int) -> list[Member]:
     """Members of as many seeds as it takes, each seed with the suite's rate, a half of it, a quarter, ..."""
-    rate = suite.training.learning_rates[0]
-    return [Member(index // num_rates, rate / 2 ** (index % num_rates)) for index in range(count)]
+    rate = cell.suite.training.learning_rates[0]
+    return [Member(cell, index // num_rates, rate / 2 ** (index % num_rates)) for index in range(count)]
 
 
-def _rates(
-    cell: Cell, members: Sequence[Member], num_steps: int, num_repeats: int, device: torch.device
-) -> dict[str, Any]:
+def _rates(members: Sequence[Member], num_steps: int, num_repeats: int, device: torch.device) -> dict[str, Any]:
     """The rate of every way to train in one process; None of a way that there is not."""
-    program = partial(Program, cell, num_steps=num_steps, device=device)
+    program = partial(Program, num_steps=num_steps, device=device)
     looped = members[:LOOPED]
     rates: dict[str, Any] = {
         "loop": _rate([program([member]) for member in looped], num_repeats),
@@ -172,18 +170,17 @@ class Program:
 
     def __init__(
         self,
-        cell: Cell,
         members: Sequence[Member],
         num_steps: int,
         device: torch.device,
         *,
         is_captured: bool = False,
     ) -> None:
-        self.trainer = Trainer(cell, members, device, is_captured=is_captured)
+        self.trainer = Trainer(members, device, is_captured=is_captured)
         # The step that is recorded comes after those that are taken as they are.
         self.num_warm_ups = 1 + (WARM_UP_STEPS // num_steps if is_captured else 0)
-        batch_size = cell.suite.training.batch_size
-        blocks = device_blocks(cell, members, "train", num_batches=num_steps, batch_size=batch_size, device=device)
+        batch_size = self.trainer.suite.training.batch_size
+        blocks = device_blocks(members, "train", num_batches=num_steps, batch_size=batch_size, device=device)
         self.blocks = list(blocks)
         self.device = device
         self.num_member_steps = len(members) * num_steps
@@ -207,6 +204,6 @@ def _process_rate(cell: Cell, num_steps: int, num_repeats: int, num_workers: int
 
 
 def _worker_rate(cell: Cell, *, num_steps: int, num_repeats: int) -> float:
-    program = Program(cell, _members(cell.suite, 1, 1), num_steps, torch.device("cpu"))
+    program = Program(_members(cell, 1, 1), num_steps, torch.device("cpu"))
     wait_for_all()
     return _rate([program], num_repeats)

@@ -103,7 +103,11 @@ def run(
     ] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds after which a job is killed.")] = None,
     members: Annotated[
-        int | None, typer.Option(help="Members that train as one program; chosen by length and device if left out.")
+        int | None,
+        typer.Option(
+            help="Members that train as one program, also of tasks of one length as far as all of theirs fit; chosen "
+            "by length and device if left out."
+        ),
     ] = None,
     rerun: Annotated[str, typer.Option(help="Run again what is there: none, failed or all.")] = "none",
     deterministic: Annotated[
@@ -150,9 +154,9 @@ def _print_plan(request: "Request", *, as_json: bool) -> None:
     plan = plan_request(request, device_of(request))
     facts = [
         {
-            "run_id": job.cell.run_id(member),
-            "task": job.cell.task_name,
-            "mechanism": job.cell.mechanism_name,
+            "run_id": member.run_id,
+            "task": member.cell.task_name,
+            "mechanism": member.cell.mechanism_name,
             "seed": member.seed,
             "learning_rate": member.learning_rate,
         }
@@ -160,7 +164,7 @@ def _print_plan(request: "Request", *, as_json: bool) -> None:
         for member in job.missing
     ]
     if as_json:
-        suite = plan.jobs[0].cell.suite.model_dump(mode="json") if plan.jobs else None
+        suite = plan.jobs[0].cells[0].suite.model_dump(mode="json") if plan.jobs else None
         typer.echo(json.dumps({"planned": plan.num_planned, "done": plan.num_done, "missing": facts, "suite": suite}))
         return
     for fact in facts:

@@ -12,7 +12,7 @@ from synthbench.knobs import Value, arguments_of, with_defaults
 from synthbench.mechanisms import MECHANISMS, Attention, Mechanism
 from synthbench.positions import POSITIONS, PositionEncoding
 from synthbench.registry import version_of
-from synthbench.results.schema import json_entries, run_id_of
+from synthbench.results.schema import canonical_json, json_entries, run_id_of
 from synthbench.runner.ensemble import SequenceModel
 from synthbench.runner.selection import configured
 from synthbench.suites import Suite
@@ -28,14 +28,38 @@ class Member:
     Where the suite tunes, a reported member has no rate until the tuning members have chosen it.
     """
 
+    cell: "Cell"
     seed: int
     learning_rate: float | None
     is_tuning: bool = False
 
+    @property
+    def run_id(self) -> str:
+        """The name of the row, 16 hex digits: the hash of :attr:`identity`."""
+        return run_id_of({**self.cell.common_entries, **json_entries(self._own_identity)})
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The complete resolved configuration; its hash names the row.
+
+        Of a tuned member the rate is no part: the rates to choose from and the seeds of the choice decide it.
+        """
+        return {**self.cell.identity, **self._own_identity}
+
+    @property
+    def _own_identity(self) -> dict[str, Any]:
+        suite = self.cell.suite
+        if suite.tuning is None:
+            return {"seed": self.seed, "learning_rate": self.learning_rate}
+        if self.is_tuning:
+            return {"seed": self.seed, "learning_rate": self.learning_rate, "role": "tuning"}
+        choice = {"learning_rates": list(suite.training.learning_rates), "seeds": list(suite.tuning.seeds)}
+        return {"seed": self.seed, "tuning": choice}
+
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """Task × size × mechanism × suite: what one job trains.
+    """Task × size × mechanism × suite: a number of a table, of which every member is a sample.
 
     ``task_arguments`` and ``mechanism_arguments`` are what the suite or the command line sets; the rest are defaults.
     ``is_full`` is False where ``--steps`` or ``--limit`` shortened the protocol.
@@ -72,6 +96,11 @@ class Cell:
         return {1: (self.task, self.length), **stretches}
 
     @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence of any test."""
+        return max(length for _, length in self.tests.values())
+
+    @property
     def mechanism(self) -> type[Mechanism]:
         """The mechanism's class."""
         return MECHANISMS[self.mechanism_name]
@@ -83,7 +112,7 @@ class Cell:
             **self.mechanism_arguments,
             "model_dim": model.model_dim,
             "num_heads": model.num_heads,
-            "max_length": max(length for _, length in self.tests.values()),
+            "max_length": self.longest,
             "bias": model.bias,
         }
 
@@ -176,39 +205,27 @@ class Cell:
             **({} if self.match is None else {"match": self.match}),
         }
 
+    @cached_property
+    def program(self) -> str:
+        """What two cells must have in common for their members to train as one program: all but the task's contents."""
+        shape = [self.length, self.longest, self.task.readout, self.task.coordinates(self.length).tolist()]
+        around = {name: part for name, part in self.identity.items() if not name.startswith("task")}
+        return canonical_json({**around, "shape": shape})
+
     def members(self, seeds: Sequence[int]) -> list[Member]:
         """A member for each seed and each of the suite's learning rates; one for each seed if the suite tunes."""
         if self.suite.tuning is not None:
-            return [Member(seed, None) for seed in seeds]
-        return [Member(seed, rate) for rate in self.suite.training.learning_rates for seed in seeds]
+            return [Member(self, seed, None) for seed in seeds]
+        return [Member(self, seed, rate) for rate in self.suite.training.learning_rates for seed in seeds]
 
     def tuning_members(self) -> list[Member]:
         """A member for each learning rate and each tuning seed; none unless the suite tunes."""
         if self.suite.tuning is None:
             return []
         rates, seeds = self.suite.training.learning_rates, self.suite.tuning.seeds
-        return [Member(seed, rate, is_tuning=True) for rate in rates for seed in seeds]
-
-    def member_identity(self, member: Member) -> dict[str, Any]:
-        """The complete resolved configuration of one member; its hash names the row.
-
-        Of a tuned member the rate is no part: the rates to choose from and the seeds of the choice decide it.
-        """
-        return {**self.identity, **self._own_identity(member)}
-
-    def _own_identity(self, member: Member) -> dict[str, Any]:
-        tuning = self.suite.tuning
-        if tuning is None:
-            return {"seed": member.seed, "learning_rate": member.learning_rate}
-        if member.is_tuning:
-            return {"seed": member.seed, "learning_rate": member.learning_rate, "role": "tuning"}
-        choice = {"learning_rates": list(self.suite.training.learning_rates), "seeds": list(tuning.seeds)}
-        return {"seed": member.seed, "tuning": choice}
+        return [Member(self, seed, rate, is_tuning=True) for rate in rates for seed in seeds]
 
     @cached_property
-    def _common_entries(self) -> dict[str, str]:
+    def common_entries(self) -> dict[str, str]:
+        """The identity as JSON, entry by entry, worked out once for all members."""
         return json_entries(self.identity)
-
-    def run_id(self, member: Member) -> str:
-        """The name of the member's row, 16 hex digits: the hash of :meth:`member_identity`."""
-        return run_id_of({**self._common_entries, **json_entries(self._own_identity(member))})

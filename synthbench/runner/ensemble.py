@@ -10,6 +10,7 @@ Which one it is, is tried out, not declared.
 """
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal, TypeVar, cast
@@ -17,7 +18,7 @@ from typing import Any, Literal, TypeVar, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import gelu
+from torch.nn.functional import gelu, pad
 
 from synthbench.blocks import BLOCKS, Block
 from synthbench.errors import UsageError
@@ -334,18 +335,42 @@ def _is_close(actual: Tensor, expected: Tensor) -> bool:
     return actual.shape == expected.shape and torch.allclose(actual, expected, rtol=1e-9, atol=1e-9)
 
 
-def inherit(model: nn.Module, trained: nn.Module) -> None:
-    """Give a model all that another has learned or drawn; what it has more of along an axis keeps its own rest.
+def inherit(model: nn.Module, trained: nn.Module, members: Sequence[int] | None = None) -> None:
+    """Give a stacked model all that some members of another, or all, have learned or drawn.
 
-    For a model of the same kind that reads longer sequences: a table of positions has rows that were never trained.
+    What it has more of along an axis keeps its own rest, and what it has less of is left out: a model that reads longer
+    sequences has positions that were never trained, one of fewer tokens none for those of other tasks.
     """
     own = model.state_dict()
-    for name, values in trained.state_dict().items():
-        own[name][tuple(slice(size) for size in values.shape)] = values
+    for name, learned in trained.state_dict().items():
+        values = learned if members is None else learned[list(members)]
+        shared = tuple(slice(min(sizes)) for sizes in zip(values.shape, own[name].shape, strict=True))
+        own[name][shared] = values[shared]
+
+
+def widened(model: SequenceModel, vocab_size: int) -> SequenceModel:
+    """The model of one member with as many tokens as that; those that are new to it are neither read nor predicted.
+
+    Their logits are minus infinity, so they have no share of a loss, and no gradient.
+    """
+    num_new = vocab_size - model.embedding.weight.shape[0]
+    if num_new == 0:
+        return model
+    wide = copy.deepcopy(model)
+    last = wide.head if isinstance(wide.head, Linear) else wide.head.out
+    wide.embedding.weight = nn.Parameter(pad(wide.embedding.weight.detach(), (0, 0, 0, num_new)))
+    last.weight = nn.Parameter(pad(last.weight.detach(), (0, num_new)))
+    last.bias = nn.Parameter(pad(cast("Tensor", last.bias).detach(), (0, num_new), value=-math.inf))
+    return wide
 
 
 def stack_models(models: Sequence[SequenceModel], strategy: Strategy) -> SequenceModel:
-    """One model that runs all members: it reads tokens [members, batch, length]."""
+    """One model that runs all members: it reads tokens [members, batch, length].
+
+    Members may know different numbers of tokens; all get as many as the one that knows most.
+    """
+    vocab_size = max(model.embedding.weight.shape[0] for model in models)
+    models = [widened(model, vocab_size) for model in models]
     stacked = stack_modules(models, activation_axes=4)
     for layer, block in enumerate(stacked.layers):
         mechanisms = [cast("Mechanism", model.layers[layer].mixer) for model in models]

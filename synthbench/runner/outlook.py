@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
+from synthbench.runner.config import Cell
 from synthbench.runner.estimates import traits_of
 from synthbench.runner.plan import Plan
 from synthbench.runner.worker import Outcome
@@ -28,6 +29,11 @@ class _Cell:
     """Rows at the beginning."""
 
 
+def _key(cell: Cell) -> tuple[str, str]:
+    """What an outcome names its cell by."""
+    return cell.mechanism_name, cell.task_name
+
+
 class Outlook:
     """Seconds that the rest of a plan will take.
 
@@ -38,16 +44,15 @@ class Outlook:
     def __init__(self, plan: Plan) -> None:
         self._cells: dict[tuple[str, str], _Cell] = {}
         self._is_timed = True
-        for job in plan.jobs:
-            key = job.cell.mechanism_name, job.cell.task_name
-            if key not in self._cells:
-                traits = traits_of(job.cell)
-                self._cells[key] = _Cell(traits["mech_family"], plan.estimates.cost(traits))
-                self._is_timed &= plan.estimates.share_s(traits) is not None
-            cell = self._cells[key]
-            cell.num_left += len(job.missing)
-            cell.num_missing += len(job.missing)
-            cell.num_trained += job.num_trained
+        for one in dict.fromkeys(cell for job in plan.jobs for cell in job.cells):
+            traits = traits_of(one)
+            self._cells[_key(one)] = _Cell(traits["mech_family"], plan.estimates.cost(traits))
+            self._is_timed &= plan.estimates.share_s(traits) is not None
+        for member in (member for job in plan.jobs for member in job.missing):
+            self._cells[_key(member.cell)].num_left += 1
+            self._cells[_key(member.cell)].num_missing += 1
+        for member in (member for job in plan.jobs for member in job.trained):
+            self._cells[_key(member.cell)].num_trained += 1
         self._seconds: dict[tuple[str, str], deque[float]] = defaultdict(Latest)
         self._slowness: dict[tuple[str, ...], deque[float]] = defaultdict(Latest)
 

@@ -17,14 +17,15 @@ from synthbench.tasks import TASKS, sized
 
 @dataclass(frozen=True)
 class Job:
-    """Members of one cell that one worker trains; ``missing`` are those whose row is to be written.
+    """Members that one worker trains; ``missing`` are those whose row is to be written.
 
-    At most ``group_size`` of them train as one program. The grouping does not depend on what is missing, so a resumed
-    sweep trains what an undisturbed one trains. Where the suite tunes, a job has all members of its cell, and
-    ``tuning_skills`` has what is known of those that choose the learning rate: None for one that has no score.
+    They are of one cell, or of several that share a :attr:`Cell.program`. At most ``group_size`` of them train as one
+    program. The grouping does not depend on what is missing, so a resumed sweep trains what an undisturbed one trains.
+    Where the suite tunes, a job has all members of its cells, and ``tuning_skills`` has what is known of those that
+    choose the learning rate: None for one that has no score.
     """
 
-    cell: Cell
+    cells: tuple[Cell, ...]
     members: tuple[Member, ...]
     missing: tuple[Member, ...]
     group_size: int
@@ -33,12 +34,13 @@ class Job:
     @property
     def untuned(self) -> tuple[Member, ...]:
         """Tuning members of which nothing is known yet."""
-        return tuple(member for member in self.cell.tuning_members() if member not in self.tuning_skills)
+        every = (member for cell in self.cells for member in cell.tuning_members())
+        return tuple(member for member in every if member not in self.tuning_skills)
 
-    def at_rate(self, learning_rate: float) -> "Job":
-        """The same job with a learning rate for its members, which had none."""
+    def at_rates(self, learning_rates: Mapping[Cell, float]) -> "Job":
+        """The same job with each cell's learning rate for its members, which had none."""
         members, missing = (
-            tuple(replace(member, learning_rate=learning_rate) for member in some)
+            tuple(replace(member, learning_rate=learning_rates[member.cell]) for member in some)
             for some in (self.members, self.missing)
         )
         return replace(self, members=members, missing=missing)
@@ -54,9 +56,9 @@ class Job:
         return [group for group in groups if not missing.isdisjoint(group)]
 
     @property
-    def num_trained(self) -> int:
-        """Members that train before the job is done."""
-        return sum(map(len, self.groups)) + len(self.untuned)
+    def trained(self) -> list[Member]:
+        """The members that train before the job is done."""
+        return [*self.untuned, *(member for group in self.groups for member in group)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,7 +180,7 @@ def in_shard(cells: Sequence[Cell], part: int, parts: int) -> list[Cell]:
     A cell stays whole: its members choose a learning rate together, or train as one program. Where it goes depends on
     nothing but its identity, so neither on what is done nor on the seeds.
     """
-    return [cell for cell in cells if int(cell.run_id(cell.members([0])[0]), 16) % parts == part - 1]
+    return [cell for cell in cells if int(cell.members([0])[0].run_id, 16) % parts == part - 1]
 
 
 def _refuse_tuning_seeds(suite: Suite, seeds: Sequence[int]) -> None:
@@ -191,9 +193,11 @@ def make_plan(
     seeds: Sequence[int],
     done: Mapping[str, float | None],
     group_size: Callable[[Cell], int],
+    *,
+    is_across_tasks: bool = False,
     estimates: Estimates | None = None,
 ) -> Plan:
-    """Group every cell's members into jobs and keep the jobs of which a row is missing.
+    """Group the members of cells into jobs and keep the jobs of which a row is missing.
 
     Those that will take longest come first, so that none begins when the workers are about to run out of jobs.
 
@@ -201,34 +205,50 @@ def make_plan(
         cells: What to train.
         seeds: Root seeds; a cell has a member for each seed, and for each learning rate unless it chooses one.
         done: Skill by run id of the rows that need no run.
-        group_size: Members of a cell that train as one program.
+        group_size: Members that train as one program, by one of their cells.
+        is_across_tasks: Whether cells whose members fit into one program, all of them, share it.
         estimates: How long members take; None: what their work says.
 
     Raises:
         UsageError: If a seed is one that the suite tunes on.
     """
     estimates = estimates or Estimates()
-    costs: list[tuple[float, Job]] = []
-    run_ids: list[str] = []
-    num_missing = 0
+    ids: dict[Cell, dict[Member, str]] = {}
     for cell in cells:
         _refuse_tuning_seeds(cell.suite, seeds)
-        ids = {member: cell.run_id(member) for member in cell.members(seeds)}
-        run_ids += ids.values()
-        size = group_size(cell)
-        tuning_ids = {member: cell.run_id(member) for member in cell.tuning_members()}
+        ids[cell] = {member: member.run_id for member in cell.members(seeds)}
+    costs: list[tuple[float, Job]] = []
+    for together in _sharing(ids, group_size) if is_across_tasks else [[cell] for cell in cells]:
+        of_all = {member: run_id for cell in together for member, run_id in ids[cell].items()}
+        tuning_ids = {member: member.run_id for cell in together for member in cell.tuning_members()}
         skills = {member: done[run_id] for member, run_id in tuning_ids.items() if run_id in done}
+        cost = {cell: estimates.cost(traits_of(cell)) for cell in together}
+        size = group_size(together[0])
         # A job a cell where a rate is chosen: it is chosen once.
-        in_job = len(ids) if cell.suite.tuning is not None else size
-        members = tuple(ids)
-        cost = estimates.cost(traits_of(cell))
+        in_job = len(of_all) if together[0].suite.tuning is not None else size
+        members = tuple(of_all)
         for start in range(0, len(members), in_job):
             of_job = members[start : start + in_job]
-            missing = tuple(member for member in of_job if ids[member] not in done)
-            num_missing += len(missing)
+            missing = tuple(member for member in of_job if of_all[member] not in done)
             if missing:
-                job = Job(cell, of_job, missing, size, skills)
-                costs.append((job.num_trained * cost, job))
+                job = Job(tuple(together), of_job, missing, size, skills)
+                costs.append((sum(cost[member.cell] for member in job.trained), job))
     costs.sort(key=lambda entry: -entry[0])  # stable: equal costs stay in the order of the suite
     jobs = tuple(job for _, job in costs)
-    return Plan(jobs, len(run_ids), len(run_ids) - num_missing, tuple(run_ids), estimates)
+    run_ids = tuple(run_id for of_cell in ids.values() for run_id in of_cell.values())
+    num_missing = sum(len(job.missing) for job in jobs)
+    return Plan(jobs, len(run_ids), len(run_ids) - num_missing, run_ids, estimates)
+
+
+def _sharing(ids: Mapping[Cell, Mapping[Member, str]], group_size: Callable[[Cell], int]) -> list[list[Cell]]:
+    """Cells in the groups that share a program; a cell whose members do not fit beside others stands alone."""
+    groups: list[list[Cell]] = []
+    open_groups: dict[str, tuple[list[Cell], int]] = {}
+    for cell, members in ids.items():
+        group, count = open_groups.get(cell.program, ([], 0))
+        if not group or count + len(members) > group_size(cell):
+            group, count = [], 0
+            groups.append(group)
+        group.append(cell)
+        open_groups[cell.program] = group, count + len(members)
+    return groups

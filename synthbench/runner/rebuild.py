@@ -43,7 +43,7 @@ class CannotVerify(Exception):  # noqa: N818 -- not an error: the row may be rig
 
 
 class Groups:
-    """Rows by the cell that they belong to and by the members that were trained as one program."""
+    """Rows by the cell that they belong to, and by the program that they were trained in."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows: dict[str, Row] = {row["run_id"]: row for row in rows}
@@ -74,9 +74,20 @@ class Groups:
 
     def group(self, row: Row) -> list[Row]:
         """The rows that were trained with this one, itself among them; only itself if they are not all here."""
-        together = sorted(self._together[self._group_key(row)], key=lambda one: int(one["ensemble_index"]))
-        is_whole = [one["ensemble_index"] for one in together] == list(range(row["ensemble_size"]))
-        return together if is_whole else [row]
+        together = self._together[self._group_key(row)]
+        if len(together) != row["ensemble_size"]:
+            return [row]
+        together = sorted(together, key=lambda one: int(one["ensemble_index"]))
+        is_whole = [one["ensemble_index"] for one in together] == list(range(len(together)))
+        return together if is_whole and self._is_one_program(together) else [row]
+
+    def _is_one_program(self, rows: Sequence[Row]) -> bool:
+        """Whether members of these rows' cells can train together, whatever the rows say."""
+        try:
+            cells = dict.fromkeys(self.cell(row) for row in rows)
+        except CannotVerify:
+            return False
+        return len(cells) == 1 or len({cell.program for cell in cells}) == 1
 
     def deviation(self, row: Row) -> float:
         """Standard deviation of the scores over the seeds of a row's cell at its learning rate; 0 if there is one."""
@@ -96,28 +107,23 @@ class Groups:
         return jobs
 
     def _job(self, group: Sequence[Row]) -> Job:
-        cell = self.cell(group[0])
-        if cell.suite.tuning is None:
-            members = tuple(_member(row) for row in group)
-            return Job(cell, members, members, len(members))
+        cells = tuple(dict.fromkeys(self.cell(row) for row in group))
+        if cells[0].suite.tuning is None:
+            members = tuple(_member(self.cell(row), row) for row in group)
+            return Job(cells, members, members, len(members))
         if group[0]["role"] is None:
-            # The worker chooses the learning rate again: from the tuning rows, and trains those that are not here.
-            members = tuple(Member(row["seed"], None) for row in group)
-            known = {member: self.rows.get(cell.run_id(member)) for member in cell.tuning_members()}
+            # The worker chooses the learning rates again: from the tuning rows, and trains those that are not here.
+            members = tuple(Member(self.cell(row), row["seed"], None) for row in group)
+            known = {one: self.rows.get(one.run_id) for cell in cells for one in cell.tuning_members()}
             skills = {member: row["skill"] for member, row in known.items() if row is not None}
-            return Job(cell, members, members, len(members), skills)
-        wanted = {_member(row) for row in group}
+            return Job(cells, members, members, len(members), skills)
         rates = tuple(dict.fromkeys(row["lr"] for row in group))
         seeds = tuple(sorted({row["seed"] for row in group}))
-        suite = cell.suite.model_copy(
-            update={
-                "training": cell.suite.training.model_copy(update={"learning_rates": rates}),
-                "tuning": TuningSettings(seeds=seeds),
-            }
-        )
-        cell = replace(cell, suite=suite)
-        others = {member: None for member in cell.tuning_members() if member not in wanted}
-        return Job(cell, (), (), len(group), others)
+        narrowed = {cell: replace(cell, suite=_tuning_at(cell.suite, rates, seeds)) for cell in cells}
+        wanted = {_member(narrowed[self.cell(row)], row) for row in group}
+        every = (member for cell in narrowed.values() for member in cell.tuning_members())
+        others = {member: None for member in every if member not in wanted}
+        return Job(tuple(narrowed.values()), (), (), len(group), others)
 
     def _cell_key(self, row: Row) -> str:
         config = self._configs[row["run_id"]]
@@ -125,11 +131,21 @@ class Groups:
         return json.dumps([of_cell, row["is_full"], row["task_size"]])
 
     def _group_key(self, row: Row) -> tuple[Any, ...]:
-        return self._cell_key(row), row["host_hash"], row["started_at"], row["ensemble_size"]
+        """What only rows share that were trained together; they may be of several tasks."""
+        config = self._configs[row["run_id"]]
+        around = ("suite", "mech", "mech_args", "role")
+        of_group = [config.get(name) for name in around]
+        return json.dumps(of_group), row["host_hash"], row["started_at"], row["ensemble_size"]
 
 
-def _member(row: Row) -> Member:
-    return Member(row["seed"], row["lr"], is_tuning=row["role"] is not None)
+def _member(cell: Cell, row: Row) -> Member:
+    return Member(cell, row["seed"], row["lr"], is_tuning=row["role"] is not None)
+
+
+def _tuning_at(suite: Suite, rates: tuple[float, ...], seeds: tuple[int, ...]) -> Suite:
+    """A suite that tunes among some rates on some seeds."""
+    training = suite.training.model_copy(update={"learning_rates": rates})
+    return suite.model_copy(update={"training": training, "tuning": TuningSettings(seeds=seeds)})
 
 
 def _rebuilt(config: Mapping[str, Any], row: Row) -> Cell:
@@ -208,8 +224,8 @@ def against_the_code(row: Row, groups: Groups) -> list[str]:
         config = json.loads(row["config_json"])
         if others := _other_sizes(cell, config, row):  # what they cost nobody has looked at: nothing is computed
             return others
-        member = Member(config["seed"], config.get("learning_rate", row["lr"]), is_tuning=row["role"] is not None)
-        said = failure_row(cell, [member], 0, Failure("", "", ""), _NOWHERE) | {"device_type": cell.device_type}
+        member = Member(cell, config["seed"], config.get("learning_rate", row["lr"]), is_tuning=row["role"] is not None)
+        said = failure_row([member], 0, Failure("", "", ""), _NOWHERE) | {"device_type": cell.device_type}
     except Exception as problem:  # noqa: BLE001 - what a stranger's configuration does to a unit, nobody knows
         raise CannotVerify(f"it cannot be built here: {type(problem).__name__}: {problem}"[:300]) from None
     if said["config_json"] != row["config_json"]:

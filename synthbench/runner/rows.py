@@ -16,7 +16,7 @@ from synthbench.results.schema import canonical_json, skill
 from synthbench.runner.config import DTYPE, Cell, Member
 from synthbench.runner.environment import hardware, peak_memory_bytes, software
 from synthbench.runner.seeding import data_seed, init_seed
-from synthbench.runner.train import CellResult, MemberResult
+from synthbench.runner.train import GroupResult, MemberResult
 from synthbench.suites import Suite
 from synthbench.tasks import local_ceiling, shortcut_accuracies
 
@@ -47,26 +47,25 @@ class Failure:
     message: str
 
 
-def member_row(
-    cell: Cell, members: Sequence[Member], result: CellResult, index: int, attempt: Attempt
-) -> dict[str, Any]:
+def member_row(result: GroupResult, index: int, attempt: Attempt) -> dict[str, Any]:
     """The row of a member that was trained, whether it diverged or not."""
     member = result.members[index]
+    cell = member.member.cell
     training = cell.suite.training
     score = member.score
-    tokens_a_step = len(members) * training.batch_size * cell.length
+    tokens_a_step = len(result.members) * training.batch_size * cell.length
     step_ms = result.step_ms_median if math.isfinite(result.step_ms_median) else None
     eval_losses = [point.loss for point in member.validation if math.isfinite(point.loss)]
-    row = _common(cell, members, index, attempt)
+    row = _common([one.member for one in result.members], index, attempt)
     row |= {
         "status": "ok" if score else "diverged",
         "error_type": None if score else "Diverged",
         "error_message": None if score else f"the loss was not finite at step {member.diverged_at}",
         "member_strategy": result.strategy,
         "compiled": result.is_captured,
-        "n_params": result.num_parameters,
-        "n_params_mixer": result.num_parameters_mixer,
-        "state_size": result.state_elements,
+        "n_params": member.size.num_parameters,
+        "n_params_mixer": member.size.num_parameters_mixer,
+        "state_size": member.size.state_elements,
         "n_train": (member.stopped_at or result.steps) * training.batch_size,
         "score": score.accuracy if score else None,
         "skill": skill(score.accuracy if score else None, row["floor"], row["ceiling"]),
@@ -90,16 +89,14 @@ def member_row(
     return row
 
 
-def failure_row(
-    cell: Cell, members: Sequence[Member], index: int, failure: Failure, attempt: Attempt
-) -> dict[str, Any]:
+def failure_row(members: Sequence[Member], index: int, failure: Failure, attempt: Attempt) -> dict[str, Any]:
     """The row of a member that could not be trained: a status, never an accuracy of 0."""
     unknown = (
         "n_params n_params_mixer state_size n_train score skill n_eval_examples n_correct train_loss eval_loss "
         "best_eval_loss steps lr_first lr_last steps_to_threshold train_s eval_s data_s step_ms_median tokens_per_s"
     )
     return {
-        **_common(cell, members, index, attempt),
+        **_common(members, index, attempt),
         **dict.fromkeys(unknown.split()),
         "status": failure.status,
         "error_type": failure.error_type,
@@ -116,9 +113,9 @@ def _tuning_rule(suite: Suite) -> str:
     return "none: one fixed rate" if len(suite.training.learning_rates) == 1 else "none: a row for every rate"
 
 
-def curve_points(cell: Cell, result: MemberResult) -> list[dict[str, Any]]:
+def curve_points(result: MemberResult) -> list[dict[str, Any]]:
     """The learning curve of a member, a point a row."""
-    run_id = cell.run_id(result.member)
+    cell, run_id = result.member.cell, result.member.run_id
     tokens_a_step = cell.suite.training.batch_size * cell.length
     return [{"run_id": run_id, **asdict(point), "tokens": point.step * tokens_a_step} for point in result.curve]
 
@@ -149,15 +146,16 @@ def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:
     return metrics
 
 
-def _common(cell: Cell, members: Sequence[Member], index: int, attempt: Attempt) -> dict[str, Any]:
+def _common(members: Sequence[Member], index: int, attempt: Attempt) -> dict[str, Any]:
     member = members[index]
+    cell = member.cell
     suite = cell.suite
     model, training, evaluation = suite.model, suite.training, suite.evaluation
     task, mechanism = cell.task, cell.mechanism
     floor, ceiling = task.floor(cell.length), task.ceiling(cell.length)
-    config = canonical_json(cell.member_identity(member))
+    config = canonical_json(member.identity)
     return {
-        "run_id": cell.run_id(member),
+        "run_id": member.run_id,
         "role": "tuning" if member.is_tuning else None,
         "suite": suite.name,
         "suite_version": suite.version,

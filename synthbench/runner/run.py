@@ -117,11 +117,18 @@ def plan_request(request: Request, device: torch.device) -> Plan:
     def group_size(cell: Cell) -> int:
         return request.group_size or default_group_size(cell)
 
-    return make_plan(cells, seeds, done, group_size, Estimates(known.select(list(TIMED)).to_pandas()))
+    return make_plan(
+        cells,
+        seeds,
+        done,
+        group_size,
+        is_across_tasks=request.group_size is not None or device.type == "cuda",
+        estimates=Estimates(known.select(list(TIMED)).to_pandas()),
+    )
 
 
 def default_group_size(cell: Cell) -> int:
-    """Members of a cell that train as one program; it depends on nothing but the cell."""
+    """Members that train as one program, of a cell or of several; it depends on nothing but their size."""
     if cell.device_type == "cuda":
         return GPU_GROUP_SIZE
     return max(1, TOKENS_AT_ONCE["cpu"] // (cell.suite.training.batch_size * cell.length))
@@ -139,7 +146,7 @@ def progress_of(request: Request, device: torch.device) -> list[dict[str, Any]]:
     statuses = dict(zip(*(column.to_pylist() for column in known.itercolumns()), strict=True))
     counts: dict[str, Counter[str]] = {}
     for cell in cells:
-        found = [statuses.get(cell.run_id(member), "missing") for member in cell.members(seeds)]
+        found = [statuses.get(member.run_id, "missing") for member in cell.members(seeds)]
         for group in (cell.task.category(), "all"):
             counts.setdefault(group, Counter()).update(found)
     counts["all"] = counts.pop("all")  # last

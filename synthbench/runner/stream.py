@@ -1,4 +1,4 @@
-"""Data for members, on the device: a stream for each seed, members of one seed share it."""
+"""Data for members, on the device: a stream for each cell and seed, which members of other learning rates share."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from synthbench.runner.config import Cell, Member
+from synthbench.runner.config import Member
 from synthbench.runner.seeding import Split, data_blocks
 from synthbench.tasks import IGNORE
 
@@ -38,7 +38,6 @@ class DeviceBlock(NamedTuple):
 
 
 def device_blocks(
-    cell: Cell,
     members: Sequence[Member],
     split: Split,
     *,
@@ -50,12 +49,16 @@ def device_blocks(
     """Draw the members' streams block by block and move each block to the device.
 
     On a GPU the next block is drawn while the device works on this one. ``factor`` chooses the task and length of one
-    of the cell's tests.
+    of a cell's tests; the length is the same for all members.
     """
-    task, length = cell.tests[factor]
-    seeds = list(dict.fromkeys(member.seed for member in members))
-    stream_of_member = [seeds.index(member.seed) for member in members]
-    streams = [data_blocks(task, length, split, seed, num_batches=num_batches, batch_size=batch_size) for seed in seeds]
+    names = [(member.cell, member.seed) for member in members]
+    distinct = list(dict.fromkeys(names))
+    stream_of_member = [distinct.index(name) for name in names]
+    streams = [
+        data_blocks(*cell.tests[factor], split, seed, num_batches=num_batches, batch_size=batch_size)
+        for cell, seed in distinct
+    ]
+    task, length = members[0].cell.tests[factor]
 
     def move() -> Iterator[DeviceBlock]:
         for batches in zip(*streams, strict=True):

@@ -176,10 +176,10 @@ def _whole(request: Request, device_type: str) -> Plan:
 def _wanted(plan: Plan) -> dict[str, str]:
     """Every row of a plan, those that choose learning rates too: what it is, by run id."""
     return {
-        job.cell.run_id(member): f"{job.cell.task_name} / {job.cell.mechanism_name} / seed {member.seed}"
+        member.run_id: f"{member.cell.task_name} / {member.cell.mechanism_name} / seed {member.seed}"
         + (f" / tuning at {member.learning_rate:g}" if member.is_tuning else "")
         for job in plan.jobs
-        for member in (*job.cell.tuning_members(), *job.members)
+        for member in (*(one for cell in job.cells for one in cell.tuning_members()), *job.members)
     }
 
 
@@ -198,7 +198,7 @@ def _incomplete(wanted: Mapping[str, str], rows: Mapping[str, Row]) -> list[str]
 
 def _without_code(plan: Plan, plugin: Path | None, package: str | None) -> list[str]:
     """Mechanisms that nobody who reads the bundle could find."""
-    names = sorted({job.cell.mechanism_name for job in plan.jobs})
+    names = sorted({cell.mechanism_name for job in plan.jobs for cell in job.cells})
     if plugin is not None or package is not None:
         return []
     return [

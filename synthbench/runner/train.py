@@ -1,11 +1,11 @@
-"""Trains all members of a cell as one program."""
+"""Trains members as one program: those of a cell, or of several whose tasks have sequences of one shape."""
 
 import math
 import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -34,6 +34,16 @@ class CurvePoint:
     wall_s: float
 
 
+class ModelSize(NamedTuple):
+    """What a row says of a member's model."""
+
+    num_parameters: int
+    num_parameters_mixer: int
+    """Of all mechanisms."""
+    state_elements: int
+    """Of one mechanism."""
+
+
 @dataclass
 class MemberResult:
     """What became of one member.
@@ -43,6 +53,7 @@ class MemberResult:
     """
 
     member: Member
+    size: ModelSize
     score: Score | None = None
     stretched: dict[int, Score] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -63,14 +74,11 @@ class MemberResult:
 
 
 @dataclass
-class CellResult:
+class GroupResult:
     """What became of the members that were trained together, and what it cost."""
 
     members: list[MemberResult]
     strategy: Strategy
-    num_parameters: int
-    num_parameters_mixer: int
-    state_elements: int
     is_captured: bool = False
     """Whether steps were replayed from a CUDA graph."""
     steps: int = 0
@@ -80,36 +88,38 @@ class CellResult:
     step_ms_median: float = math.nan
 
 
-def build_models(cell: Cell, members: Sequence[Member], factor: int = 1) -> list[SequenceModel]:
+def build_models(members: Sequence[Member], factor: int = 1) -> list[SequenceModel]:
     """One model a member, each drawn from the member's own ``init`` stream, for the sequences of one of the tests."""
-    return [cell.model(init_generator(member.seed), factor) for member in members]
+    return [member.cell.model(init_generator(member.seed), factor) for member in members]
+
+
+def size_of(model: SequenceModel, length: int) -> ModelSize:
+    """How large the model of one member is, for sequences of ``length`` tokens."""
+    mixers = [cast("Mechanism", block.mixer) for block in model.layers]
+    return ModelSize(num_parameters(model), sum(map(num_parameters, mixers)), mixers[0].state_elements(length))
 
 
 class Trainer:
-    """The program of one cell: model, optimiser and streams of all its members."""
+    """The program of some members: model, optimiser and streams of all."""
 
-    def __init__(
-        self, cell: Cell, members: Sequence[Member], device: torch.device, *, is_captured: bool = True
-    ) -> None:
+    def __init__(self, members: Sequence[Member], device: torch.device, *, is_captured: bool = True) -> None:
         """Build the members' models and stack them.
 
         Args:
-            cell: What to train.
-            members: Each with a learning rate.
+            members: Each with a learning rate; of one cell, or of cells that share a :attr:`Cell.program`.
             device: Where.
             is_captured: Whether a CUDA device may replay steps from a graph. It does not where a curriculum changes
                 what is computed, or ``SYNTHBENCH_GRAPHS=off`` is in the environment.
         """
-        self.cell, self.members, self.device = cell, list(members), device
-        models = build_models(cell, members)
-        self.num_parameters = num_parameters(models[0])
-        mixers = [cast("Mechanism", block.mixer) for block in models[0].layers]
-        self.num_parameters_mixer = sum(num_parameters(mixer) for mixer in mixers)
-        self.state_elements = mixers[0].state_elements(cell.length)
+        self.members, self.device = list(members), device
+        cell = members[0].cell
+        self.suite, self.mechanism = cell.suite, cell.mechanism
+        models = build_models(members)
+        self.sizes = [size_of(model, cell.length) for model in models]
         self.strategy = strategy_of(cell.mechanism, cell.mechanism_fields())
         self.model = stack_models(models, self.strategy).to(device)
         self.rates = [member.learning_rate for member in members if member.learning_rate is not None]
-        self.schedule = make_schedule(cell.suite.training)
+        self.schedule = make_schedule(self.suite.training)
         is_captured = (
             is_captured
             and device.type == "cuda"
@@ -117,7 +127,7 @@ class Trainer:
             and os.environ.get("SYNTHBENCH_GRAPHS") != "off"
         )
         self.optimiser = make_optimiser(
-            self.model.parameters(), self.rates, cell.suite.training, is_capturable=is_captured
+            self.model.parameters(), self.rates, self.suite.training, is_capturable=is_captured
         )
         self.captured = CapturedStep(self._step, device) if is_captured else None
 
@@ -143,28 +153,35 @@ class Trainer:
         update(self.optimiser)
         return total
 
-    def stretched(self, factor: int) -> SequenceModel:
-        """What was trained, for the sequences of a test on longer or more loaded ones."""
-        model = stack_models(build_models(self.cell, self.members, factor), self.strategy).to(self.device)
-        inherit(model, self.model)
+    def stretched(self, members: Sequence[Member], factor: int) -> SequenceModel:
+        """What was trained of the members of a cell, for a test on longer or more loaded sequences."""
+        trained = self.model
+        if len(members) < len(self.members):
+            # First without the tokens of other tasks: what is longer may know more tokens of its own.
+            trained = self._rebuilt(members, 1, self.model, [self.members.index(member) for member in members])
+        return self._rebuilt(members, factor, trained)
+
+    def _rebuilt(
+        self, members: Sequence[Member], factor: int, trained: SequenceModel, places: Sequence[int] | None = None
+    ) -> SequenceModel:
+        """The models of some members built anew, with what those at some places of a trained one have learned."""
+        model = stack_models(build_models(members, factor), self.strategy).to(self.device)
+        inherit(model, trained, places)
         return model
 
 
-def train_cell(cell: Cell, members: Sequence[Member], device: torch.device) -> CellResult:
-    """Train members of one cell together and evaluate each; the test stream is opened once, at the end.
+def train_group(members: Sequence[Member], device: torch.device) -> GroupResult:
+    """Train members together and evaluate each; the test stream is opened once, at the end.
 
     Args:
-        cell: What to train.
-        members: Each with a learning rate; all of them reported, or all tuning.
+        members: Each with a learning rate; all of them reported, or all tuning. Of one cell, or of cells that share a
+            :attr:`Cell.program`.
         device: Where.
     """
-    trainer = Trainer(cell, members, device)
-    result = CellResult(
-        members=[MemberResult(member) for member in members],
+    trainer = Trainer(members, device)
+    result = GroupResult(
+        members=[MemberResult(member, size) for member, size in zip(members, trainer.sizes, strict=True)],
         strategy=trainer.strategy,
-        num_parameters=trainer.num_parameters,
-        num_parameters_mixer=trainer.num_parameters_mixer,
-        state_elements=trainer.state_elements,
     )
     _train(trainer, result)
     result.is_captured = trainer.captured is not None and trainer.captured.is_replaying
@@ -175,16 +192,17 @@ def train_cell(cell: Cell, members: Sequence[Member], device: torch.device) -> C
     return result
 
 
-def _train(trainer: Trainer, result: CellResult) -> None:
+def _train(trainer: Trainer, result: GroupResult) -> None:
     """Take every step, with a point of the learning curve at the end of each interval."""
-    settings, evaluation = trainer.cell.suite.training, trainer.cell.suite.evaluation
+    settings, evaluation = trainer.suite.training, trainer.suite.evaluation
     began = time.perf_counter()
     num_points = -(-settings.steps // evaluation.curve_every)
-    points = _batches(trainer, "validation", num_points, evaluation.curve_sequences)
+    points = _batches(trainer.members, trainer.device, "validation", num_points, evaluation.curve_sequences)
+    training = _batches(trainer.members, trainer.device, "train", settings.steps, settings.batch_size)
     losses: list[torch.Tensor] = []
     step_seconds: list[float] = []
     interval_began = began
-    for batch in _timed(_batches(trainer, "train", settings.steps, settings.batch_size), result):
+    for batch in _timed(training, result):
         share = trainer.schedule.apply(result.steps, trainer.optimiser, trainer.model)
         for member, rate in zip(result.members, trainer.rates, strict=True):
             if not member.is_done:
@@ -200,7 +218,7 @@ def _train(trainer: Trainer, result: CellResult) -> None:
         interval_began = time.perf_counter()
         result.eval_s += interval_began - evaluation_began
         for member, member_losses_, score in zip(result.members, of_interval.T, scores, strict=True):
-            _record(member, trainer.cell, result.steps, member_losses_, score, interval_began - began)
+            _record(member, result.steps, member_losses_, score, interval_began - began)
         _stop_solved(trainer, result)
         if all(member.is_done for member in result.members):
             break
@@ -210,25 +228,22 @@ def _train(trainer: Trainer, result: CellResult) -> None:
 
 
 def _batches(
-    trainer: Trainer, split: Split, num_batches: int, batch_size: int, factor: int = 1
+    members: Sequence[Member],
+    device: torch.device,
+    split: Split,
+    num_batches: int,
+    batch_size: int,
+    factor: int = 1,
 ) -> Iterator[DeviceBlock]:
     """The batches of a stream one by one, each a block of one."""
-    blocks = device_blocks(
-        trainer.cell,
-        trainer.members,
-        split,
-        num_batches=num_batches,
-        batch_size=batch_size,
-        device=trainer.device,
-        factor=factor,
-    )
+    blocks = device_blocks(members, split, num_batches=num_batches, batch_size=batch_size, device=device, factor=factor)
     for block in blocks:
         for index in range(len(block.inputs)):
             one = slice(index, index + 1)
             yield block._replace(inputs=block.inputs[one], targets=block.targets[one])
 
 
-def _timed(batches: Iterator[DeviceBlock], result: CellResult) -> Iterator[DeviceBlock]:
+def _timed(batches: Iterator[DeviceBlock], result: GroupResult) -> Iterator[DeviceBlock]:
     """The same batches; the time spent waiting for them is added to ``data_s``."""
     while True:
         began = time.perf_counter()
@@ -239,7 +254,7 @@ def _timed(batches: Iterator[DeviceBlock], result: CellResult) -> Iterator[Devic
         yield batch
 
 
-def _record(result: MemberResult, cell: Cell, step: int, losses: np.ndarray, score: Score, wall_s: float) -> None:
+def _record(result: MemberResult, step: int, losses: np.ndarray, score: Score, wall_s: float) -> None:
     """Add a point to a member's curve, or end the curve where its loss is no longer a number."""
     if result.is_done:
         return
@@ -253,6 +268,7 @@ def _record(result: MemberResult, cell: Cell, step: int, losses: np.ndarray, sco
     if not (np.isfinite(losses).all() and math.isfinite(score.loss)):
         result.diverged_at = step
         return
+    cell = result.member.cell
     if result.steps_to_threshold is None and _has_reached(score, cell, cell.suite.evaluation.threshold):
         result.steps_to_threshold = step
 
@@ -263,44 +279,54 @@ def _has_reached(score: Score, cell: Cell, skill: float) -> bool:
     return ceiling > floor and score.accuracy >= floor + skill * (ceiling - floor)
 
 
-def _stop_solved(trainer: Trainer, result: CellResult) -> None:
+def _stop_solved(trainer: Trainer, result: GroupResult) -> None:
     """Train no further the members whose latest validation is as good as the suite asks."""
-    stop_at = trainer.cell.suite.training.stop_at
+    stop_at = trainer.suite.training.stop_at
     if stop_at is None:
         return
     for index, member in enumerate(result.members):
-        if not member.is_done and _has_reached(member.validation[-1], trainer.cell, stop_at):
+        if not member.is_done and _has_reached(member.validation[-1], member.member.cell, stop_at):
             member.stopped_at = result.steps
             # A single member needs no freezing: there is nobody left to train.
             if isinstance(trainer.optimiser, MemberAdamW):
                 trainer.optimiser.freeze(index)
 
 
-def _validate(result: CellResult) -> None:
+def _validate(result: GroupResult) -> None:
     """Take the last validation of the members that did not diverge for their score."""
     for member in result.members:
         if member.diverged_at is None:
             member.score = member.validation[-1]
 
 
-def _test(trainer: Trainer, result: CellResult) -> None:
+def _test(trainer: Trainer, result: GroupResult) -> None:
     """Score the members that did not diverge on the test streams, which nothing else reads."""
     if all(member.diverged_at is not None for member in result.members):
         return
     began = time.perf_counter()
-    num_sequences = trainer.cell.suite.evaluation.test_sequences
-    scores = evaluate(trainer.model, _batches(trainer, "test", 1, num_sequences))
+    num_sequences = trainer.suite.evaluation.test_sequences
+    scores = evaluate(trainer.model, _batches(trainer.members, trainer.device, "test", 1, num_sequences))
     all_metrics: list[dict[str, float]] = [{} for _ in scores]
-    if trainer.cell.mechanism.metrics is not Mixer.metrics:
-        all_metrics = layer_metrics(trainer.model, next(_batches(trainer, "validation", 1, METRIC_SEQUENCES)))
+    if trainer.mechanism.metrics is not Mixer.metrics:
+        probes = _batches(trainer.members, trainer.device, "validation", 1, METRIC_SEQUENCES)
+        all_metrics = layer_metrics(trainer.model, next(probes))
     for member, score, metrics in zip(result.members, scores, all_metrics, strict=True):
         if member.diverged_at is None:
             member.score = score
             member.metrics = metrics
-    for factor in list(trainer.cell.tests)[1:]:
-        # As many tokens in every test, about.
-        batches = _batches(trainer, "test", 1, max(1, num_sequences // factor), factor)
-        for member, score in zip(result.members, evaluate(trainer.stretched(factor), batches), strict=True):
-            if member.diverged_at is None:
-                member.stretched[factor] = score
+    for cell in dict.fromkeys(member.cell for member in trainer.members):
+        _test_stretched(trainer, [member for member in result.members if member.member.cell is cell])
     result.eval_s += time.perf_counter() - began
+
+
+def _test_stretched(trainer: Trainer, results: Sequence[MemberResult]) -> None:
+    """Score a cell's members on longer or more loaded sequences, which may be as long for no other cell."""
+    members = [result.member for result in results]
+    cell = members[0].cell
+    for factor in list(cell.tests)[1:]:
+        # As many tokens in every test, about.
+        num_sequences = max(1, cell.suite.evaluation.test_sequences // factor)
+        batches = _batches(members, trainer.device, "test", 1, num_sequences, factor)
+        for result, score in zip(results, evaluate(trainer.stretched(members, factor), batches), strict=True):
+            if result.diverged_at is None:
+                result.stretched[factor] = score

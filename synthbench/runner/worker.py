@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 import torch
@@ -21,7 +22,7 @@ from synthbench.runner.containment import settings_restored
 from synthbench.runner.determinism import deterministic_algorithms, is_refused
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Attempt, Failure, curve_points, failure_row, member_row
-from synthbench.runner.train import CellResult, train_cell
+from synthbench.runner.train import GroupResult, train_group
 
 
 @dataclass(frozen=True)
@@ -88,13 +89,14 @@ def _execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcom
         is_deterministic=circumstances.is_deterministic or torch.are_deterministic_algorithms_enabled(),
     )
     store = Store.open(circumstances.results, create=True)
-    violation = circumstances.violations.get(job.cell.mechanism_name) or _causality_violation(job.cell)
+    cell = job.cells[0]  # what is looked at here is the same for all
+    violation = circumstances.violations.get(cell.mechanism_name) or _causality_violation(cell)
     if violation is not None:
         return record_failure(job, Failure("contract", "ContractError", violation), attempt, store)
     attempt = replace(attempt, causal_checked=True)
     with deterministic_algorithms(attempt.device) if circumstances.is_deterministic else nullcontext():
-        if job.cell.suite.tuning is not None:
-            job = job.at_rate(_tuned_rate(job, attempt, store))
+        if cell.suite.tuning is not None:
+            job = job.at_rates(_tuned_rates(job, attempt, store))
         return _train_groups(job, attempt, store)
 
 
@@ -107,17 +109,19 @@ def _train_groups(job: Job, attempt: Attempt, store: Store) -> list[Outcome]:
     return outcomes
 
 
-def _tuned_rate(job: Job, attempt: Attempt, store: Store) -> float:
-    """The learning rate with the highest mean skill on validation sequences; the smallest of several that tie.
+def _tuned_rates(job: Job, attempt: Attempt, store: Store) -> dict[Cell, float]:
+    """Each cell's learning rate with the highest mean skill on validation sequences; the smallest of those that tie.
 
     A member without a score counts as one at the floor.
     """
     outcomes = _train_groups(replace(job, members=job.untuned, missing=job.untuned), attempt, store)
-    skills = {**job.tuning_skills, **dict(zip(job.untuned, (outcome.skill for outcome in outcomes), strict=True))}
-    by_rate: dict[float, list[float]] = {}
+    skill_by_id = {outcome.run_id: outcome.skill for outcome in outcomes}
+    skills = {**job.tuning_skills, **{member: skill_by_id[member.run_id] for member in job.untuned}}
+    by_rate: dict[Cell, dict[float, list[float]]] = {cell: {} for cell in job.cells}
     for member, skill in skills.items():
-        by_rate.setdefault(float(member.learning_rate or 0), []).append(0.0 if skill is None else skill)
-    return max(sorted(by_rate), key=lambda rate: sum(by_rate[rate]) / len(by_rate[rate]))
+        of_rate = by_rate[member.cell].setdefault(float(member.learning_rate or 0), [])
+        of_rate.append(0.0 if skill is None else skill)
+    return {cell: max(sorted(rates), key=lambda rate: fmean(rates[rate])) for cell, rates in by_rate.items()}
 
 
 def record_failure(job: Job, failure: Failure, attempt: Attempt, store: Store) -> list[Outcome]:
@@ -156,31 +160,37 @@ def attempt_of(circumstances: Circumstances, number: int) -> Attempt:
 
 
 def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) -> list[Outcome]:
-    cell = job.cell
     try:
-        result = train_cell(cell, members, attempt.device)
+        result = train_group(members, attempt.device)
     except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
         failure = Failure(_status_of(problem), type(problem).__name__, str(problem))
     else:
-        return _record(job, members, result, attempt, store)
+        return _record(job, result, attempt, store)
     # Out here the exception is gone, and with it the tensors that its traceback held.
-    if failure.status == "oom":
-        if attempt.device.type == "cuda":
-            torch.cuda.empty_cache()  # pieces that were cut for the larger try
-        if len(members) > 1:
-            half = len(members) // 2
-            return [part for group in (members[:half], members[half:]) for part in _train(job, group, attempt, store)]
-        if not attempt.is_alone:
-            raise Crowded(failure.message)
+    if failure.status == "oom" and attempt.device.type == "cuda":
+        torch.cuda.empty_cache()  # pieces that were cut for the larger try
+    if parts := _parts(members, failure):
+        return [outcome for part in parts for outcome in _train(job, part, attempt, store)]
+    if failure.status == "oom" and not attempt.is_alone:
+        raise Crowded(failure.message)
     return _fail(job, members, failure, attempt, store)
 
 
-def _record(job: Job, members: Sequence[Member], result: CellResult, attempt: Attempt, store: Store) -> list[Outcome]:
+def _parts(members: Sequence[Member], failure: Failure) -> list[Sequence[Member]]:
+    """What is tried apart after members failed together: halves where memory ran out, else cells; none of one."""
+    if failure.status == "oom":
+        half = len(members) // 2
+        return [members[:half], members[half:]] if half else []
+    cells = list(dict.fromkeys(member.cell for member in members))
+    return [[member for member in members if member.cell is cell] for cell in cells] if len(cells) > 1 else []
+
+
+def _record(job: Job, result: GroupResult, attempt: Attempt, store: Store) -> list[Outcome]:
     outcomes = []
     for index, trained in enumerate(result.members):
         if trained.member in job.missing:
-            row = member_row(job.cell, members, result, index, attempt)
-            store.write(row, curve_points(job.cell, trained))
+            row = member_row(result, index, attempt)
+            store.write(row, curve_points(trained))
             outcomes.append(outcome_of(row))
     return outcomes
 
@@ -189,7 +199,7 @@ def _fail(job: Job, members: Sequence[Member], failure: Failure, attempt: Attemp
     outcomes = []
     for index, member in enumerate(members):
         if member in job.missing:
-            row = failure_row(job.cell, members, index, failure, attempt)
+            row = failure_row(members, index, failure, attempt)
             store.write(row, [])
             outcomes.append(outcome_of(row))
     return outcomes

@@ -57,8 +57,8 @@ def test_what_has_no_published_form_of_its_own_is_not_compared_with_one(monkeypa
 def test_a_mechanism_is_timed_with_the_arguments_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
     cells: list[Cell] = []
 
-    def rates(cell: Cell, *_: object) -> dict[str, float]:
-        cells.append(cell)
+    def rates(members: list[Member], *_: object) -> dict[str, float]:
+        cells.append(members[0].cell)
         return dict.fromkeys(("loop", "published", "batched", "captured"), 1.0)
 
     monkeypatch.setattr(suite, "_rates", rates)
@@ -72,7 +72,7 @@ def test_a_mechanism_is_timed_with_the_arguments_that_were_given(monkeypatch: py
 def test_members_are_seeds_times_learning_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     trained: list[list[Member]] = []
 
-    def rates(_cell: object, members: list[Member], *_: object) -> dict[str, float]:
+    def rates(members: list[Member], *_: object) -> dict[str, float]:
         trained.append(members)
         return dict.fromkeys(("loop", "published", "batched", "captured"), 1.0)
 
@@ -90,7 +90,7 @@ def test_members_are_seeds_times_learning_rates(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("name", ["softmax", "linear", "performer", "slay"])
 def test_a_model_trains_the_same_in_its_published_form(name: str) -> None:
     (cell,) = suite.cells_of(load_suite(suite.SUITE), {name: {}}, 12, "cpu")
-    ours, theirs = (suite.Program(cell, [Member(0, 1e-3)], 3, torch.device("cpu")) for _ in range(2))
+    ours, theirs = (suite.Program([Member(cell, 0, 1e-3)], 3, torch.device("cpu")) for _ in range(2))
     assert published.publish(theirs.trainer.model)
 
     losses = [

@@ -34,14 +34,14 @@ def cell_of(mechanism: str, *, device_type: str = "cpu", schedule: str = "consta
     return cell
 
 
-def members_of(rates: list[float]) -> list[Member]:
-    return [Member(seed, rate) for seed, rate in enumerate(rates)]
+def members_of(cell: Cell, rates: list[float]) -> list[Member]:
+    return [Member(cell, seed, rate) for seed, rate in enumerate(rates)]
 
 
 def losses_of(trainer: Trainer) -> Tensor:
     batch_size = 16
     blocks = device_blocks(
-        trainer.cell, trainer.members, "train", num_batches=NUM_STEPS, batch_size=batch_size, device=trainer.device
+        trainer.members, "train", num_batches=NUM_STEPS, batch_size=batch_size, device=trainer.device
     )
     losses: list[Tensor] = []
     for inputs, targets, columns in blocks:
@@ -52,7 +52,7 @@ def losses_of(trainer: Trainer) -> Tensor:
 
 
 def test_on_a_cpu_nothing_is_captured() -> None:
-    assert Trainer(cell_of("linear"), members_of([1e-3]), torch.device("cpu")).captured is None
+    assert Trainer(members_of(cell_of("linear"), [1e-3]), torch.device("cpu")).captured is None
 
 
 def trajectory(rates: list[float], shares: list[float], *, is_capturable: bool) -> Tensor:
@@ -100,7 +100,7 @@ def test_a_replayed_step_is_the_step(need: Need, mechanism: str, rates: list[flo
     need("cuda", torch.cuda.is_available(), "there is no CUDA device")
     cell, device = cell_of(mechanism, device_type="cuda"), torch.device("cuda")
     replayed, plain = (
-        Trainer(cell, members_of(rates), device, is_captured=is_captured) for is_captured in (True, False)
+        Trainer(members_of(cell, rates), device, is_captured=is_captured) for is_captured in (True, False)
     )
 
     losses = losses_of(replayed), losses_of(plain)
@@ -120,7 +120,7 @@ def test_rates_that_change_and_members_that_stop_reach_the_graph(need: Need) -> 
     cell = cell_of("linear", device_type="cuda")
     training = cell.suite.training.model_copy(update={"warmup_steps": 4, "stop_at": 2.0})
     cell = replace(cell, suite=cell.suite.model_copy(update={"training": training}))
-    trainer = Trainer(cell, members_of([1e-2, 1e-2]), torch.device("cuda"))
+    trainer = Trainer(members_of(cell, [1e-2, 1e-2]), torch.device("cuda"))
     losses_of(trainer)
     assert isinstance(trainer.optimiser, MemberAdamW)
     assert trainer.captured is not None
@@ -143,7 +143,7 @@ def test_a_curriculum_is_not_captured(need: Need) -> None:
     need("cuda", torch.cuda.is_available(), "there is no CUDA device")
     cell = cell_of("linear", device_type="cuda", schedule="geometric-curriculum")
 
-    assert Trainer(cell, members_of([1e-3]), torch.device("cuda")).captured is None
+    assert Trainer(members_of(cell, [1e-3]), torch.device("cuda")).captured is None
 
 
 @pytest.mark.gpu

@@ -10,8 +10,16 @@ from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, mechanism
 from synthbench.mechanisms import base as mechanisms_base
 from synthbench.registry import Registry
 from synthbench.runner.config import Cell, Member
-from synthbench.runner.ensemble import BottleneckHead, SequenceModel, inherit, stack_mixers, stack_models, strategy_of
-from synthbench.runner.train import build_models
+from synthbench.runner.ensemble import (
+    BottleneckHead,
+    SequenceModel,
+    inherit,
+    stack_mixers,
+    stack_models,
+    strategy_of,
+    widened,
+)
+from synthbench.runner.train import Trainer, build_models
 from synthbench.suites import load_suite
 
 FIELDS: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": 7, "bias": True}
@@ -40,10 +48,10 @@ def test_members_together_are_members_alone(
     name: str, strategy: str, task: str, make_cell: Callable[..., Cell]
 ) -> None:
     cell = make_cell(task, name, length=6)
-    members = [Member(seed, 1e-3) for seed in (3, 1, 4)]
-    alone = [model.double() for model in build_models(cell, members)]
+    members = [Member(cell, seed, 1e-3) for seed in (3, 1, 4)]
+    alone = [model.double() for model in build_models(members)]
     chosen = strategy_of(cell.mechanism, cell.mechanism_fields()) if strategy == "best" else "loop"
-    together = stack_models([model.double() for model in build_models(cell, members)], chosen)
+    together = stack_models([model.double() for model in build_models(members)], chosen)
     tokens = torch.arange(3 * 2 * 6).view(3, 2, 6) % cell.task.vocab_size
     columns = torch.tensor([5]) if task == "first_token" else None
 
@@ -66,7 +74,7 @@ def test_members_together_are_members_alone(
 
 def test_a_member_that_is_not_a_number_harms_no_other(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("reverse", "slay", length=6)
-    model = stack_models(build_models(cell, [Member(0, 1e-3), Member(1, 1e-3)]), "stack")
+    model = stack_models(build_models([Member(cell, 0, 1e-3), Member(cell, 1, 1e-3)]), "stack")
     with torch.no_grad():
         cast("Linear", model.head).weight[0].fill_(torch.nan)
     tokens = torch.zeros(2, 2, 6, dtype=torch.long)
@@ -75,6 +83,39 @@ def test_a_member_that_is_not_a_number_harms_no_other(make_cell: Callable[..., C
     assert model.embedding.weight.grad is not None
     assert model.embedding.weight.grad[0].isnan().any()
     assert model.embedding.weight.grad[1].isfinite().all()
+
+
+def test_tokens_of_other_tasks_are_never_predicted_and_never_trained(make_cell: Callable[..., Cell]) -> None:
+    small, large = make_cell("parity", length=6), make_cell("reverse", length=6)
+    trainer = Trainer([*small.members([0]), *large.members([0])], torch.device("cpu"))
+    own = small.task.vocab_size
+    tokens = torch.zeros(2, 4, 6, dtype=torch.long)
+    head = cast("Linear", trainer.model.head)
+    assert head.bias is not None
+    for _ in range(3):
+        trainer.step(tokens, tokens, torch.arange(6))
+
+    logits = trainer.model(tokens)
+    assert own < large.task.vocab_size == logits.shape[-1]
+    assert logits[0, ..., :own].isfinite().all()
+    assert (logits[0, ..., own:] == -torch.inf).all()
+    assert logits[1].isfinite().all()
+    for values, untrained in (
+        (trainer.model.embedding.weight[0, own:], 0.0),
+        (head.weight[0, :, own:], 0.0),
+        (head.bias[0, own:], -torch.inf),
+    ):
+        assert values.numel()
+        assert (values == untrained).all()
+
+
+def test_a_model_that_knows_enough_tokens_stays_as_it_is(make_cell: Callable[..., Cell]) -> None:
+    (model,) = build_models(make_cell("reverse", length=6).members([0]))
+    num_tokens = model.embedding.weight.shape[0]
+
+    assert widened(model, num_tokens) is model
+    assert widened(model, num_tokens + 2).embedding.weight.shape[0] == num_tokens + 2
+    assert model.embedding.weight.shape[0] == num_tokens
 
 
 @pytest.mark.usefixtures("own_registry")

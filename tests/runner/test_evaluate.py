@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from synthbench.runner import stream
-from synthbench.runner.config import Cell, Member
+from synthbench.runner.config import Cell
 from synthbench.runner.ensemble import stack_models
 from synthbench.runner.evaluate import evaluate, summed_losses
 from synthbench.runner.stream import device_blocks
@@ -13,7 +13,6 @@ from synthbench.runner.train import build_models
 from synthbench.tasks import IGNORE
 
 CPU = torch.device("cpu")
-MEMBERS = [Member(0, 1e-3), Member(1, 1e-3)]
 
 
 def test_losses_are_summed_over_what_a_member_has_scored() -> None:
@@ -37,8 +36,8 @@ def test_scores_are_counted_over_all_sequences(
 ) -> None:
     monkeypatch.setattr(stream, "TOKENS_AT_ONCE", {"cpu": max_tokens})
     cell = make_cell(task, "linear", length=10)
-    model = stack_models(build_models(cell, MEMBERS), "fold")
-    blocks = list(device_blocks(cell, MEMBERS, "test", num_batches=2, batch_size=20, device=CPU))
+    model = stack_models(build_models(cell.members([0, 1])), "fold")
+    blocks = list(device_blocks(cell.members([0, 1]), "test", num_batches=2, batch_size=20, device=CPU))
 
     scores = evaluate(model, blocks)
 
@@ -60,9 +59,9 @@ def test_scores_are_counted_over_all_sequences(
 
 def test_evaluation_leaves_the_model_as_it_was(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("copy", "slay", length=6)
-    model = stack_models(build_models(cell, MEMBERS), "stack")
+    model = stack_models(build_models(cell.members([0, 1])), "stack")
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    evaluate(model, device_blocks(cell, MEMBERS, "test", num_batches=1, batch_size=8, device=CPU))
+    evaluate(model, device_blocks(cell.members([0, 1]), "test", num_batches=1, batch_size=8, device=CPU))
 
     assert model.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

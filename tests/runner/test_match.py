@@ -55,7 +55,7 @@ def test_a_count_of_features_changes_before_the_width_does(make_cell: Callable[.
 
     assert found.suite.model.model_dim == cell.suite.model.model_dim
     assert found.mechanism_arguments["M"] == 128
-    assert cell.run_id(cell.members([0])[0]) != found.run_id(found.members([0])[0])
+    assert cell.members([0])[0].run_id != found.members([0])[0].run_id
 
 
 def test_what_fits_stays_as_it_is(make_cell: Callable[..., Cell]) -> None:

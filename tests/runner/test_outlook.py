@@ -1,6 +1,6 @@
 import pytest
 
-from synthbench.runner.config import Member
+from synthbench.runner.config import Cell, Member
 from synthbench.runner.estimates import Estimates, traits_of
 from synthbench.runner.outlook import Outlook
 from synthbench.runner.plan import Job, Plan, make_cells
@@ -14,7 +14,12 @@ CELLS = make_cells(
     device_type="cpu",
     is_full=True,
 )
-MEMBERS = (Member(0, 1e-3), Member(1, 1e-3))
+
+
+def job_of(cell: Cell) -> Job:
+    """Two members, none of which is there."""
+    members = tuple(Member(cell, seed, 1e-3) for seed in range(2))
+    return Job((cell,), members, members, group_size=2)
 
 
 class Costs(Estimates):
@@ -34,7 +39,7 @@ class Costs(Estimates):
 
 def outlook(estimates: Estimates) -> Outlook:
     """Of three mechanisms on two tasks, two rows each."""
-    jobs = tuple(Job(cell, MEMBERS, MEMBERS, group_size=2) for cell in CELLS)
+    jobs = tuple(job_of(cell) for cell in CELLS)
     return Outlook(Plan(jobs, 12, 0, estimates=estimates))
 
 
@@ -73,7 +78,7 @@ def test_a_failure_says_nothing_of_other_cells() -> None:
 def test_members_that_only_tune_count() -> None:
     (cell,) = make_cells(load_suite("core-mini"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
     members = tuple(cell.members([0, 1, 2]))
-    job = Job(cell, members, members, group_size=2)
+    job = Job((cell,), members, members, group_size=2)
     estimates = Costs(is_timed=True, linear=2.0)
 
     assert len(job.untuned) > 0

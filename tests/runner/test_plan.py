@@ -63,20 +63,18 @@ def test_tasks_are_those_of_the_suite_and_mechanisms_all() -> None:
 
 def test_what_decides_a_result_decides_the_run_id(make_cell: Callable[..., Cell]) -> None:
     base = make_cell()
-    (member,) = base.members([0])
-    ids = {
-        base.run_id(member),
-        base.run_id(base.members([1])[0]),
-        make_cell(steps=5).run_id(member),
-        make_cell(limit=31).run_id(member),
-        make_cell("copy").run_id(member),
-        make_cell(length=9).run_id(member),
-        make_cell(vocabulary=9).run_id(member),
-        make_cell(mechanism="linear").run_id(member),
-    }
+    others = (
+        make_cell(steps=5),
+        make_cell(limit=31),
+        make_cell("copy"),
+        make_cell(length=9),
+        make_cell(vocabulary=9),
+        make_cell(mechanism="linear"),
+    )
+    ids = {member.run_id for cell in (base, *others) for member in cell.members([0, 1])}
 
-    assert len(ids) == 8
-    assert make_cell().run_id(member) == base.run_id(member)
+    assert len(ids) == 14
+    assert [member.run_id for member in make_cell().members([0])] == [member.run_id for member in base.members([0])]
 
 
 @pytest.mark.parametrize(("suite", "task"), [("paper", "copy"), ("core-mini", "mqar")])
@@ -84,26 +82,26 @@ def test_a_run_id_is_the_hash_of_the_members_identity(suite: str, task: str) -> 
     (cell,) = make_cells(load_suite(suite), {task: {}}, {"slay": {}}, device_type="cpu", is_full=True)
     members = [*cell.members([3]), *cell.tuning_members()]
 
-    assert [cell.run_id(member) for member in members] == [run_id(cell.member_identity(member)) for member in members]
+    assert [member.run_id for member in members] == [run_id(member.identity) for member in members]
 
 
 def test_writing_out_a_default_changes_no_run_id() -> None:
     (plain,) = cells_of({"copy": {}}, {"yat": {}})
     (explicit,) = cells_of({"copy": {"vocabulary": "32", "length": "32"}}, {"yat": {"epsilon": "0.001"}})
 
-    assert plain.run_id(plain.members([0])[0]) == explicit.run_id(plain.members([0])[0])
+    assert plain.members([0])[0].run_id == explicit.members([0])[0].run_id
 
 
 def test_a_plan_holds_what_is_missing_in_groups_that_do_not_depend_on_it(make_cell: Callable[..., Cell]) -> None:
     cells = [make_cell("copy"), make_cell("first_token")]
     members = cells[0].members(range(5))
-    done = {cells[0].run_id(members[index]): 0.5 for index in (0, 1, 3)}
+    done = {members[index].run_id: 0.5 for index in (0, 1, 3)}
 
     plan = make_plan(cells, range(5), done, lambda _cell: 2)
 
     assert (plan.num_planned, plan.num_done, plan.num_missing) == (10, 3, 7)
     groups = {
-        (job.cell.task_name, tuple(member.seed for member in job.members)): [member.seed for member in job.missing]
+        (job.cells[0].task_name, tuple(member.seed for member in job.members)): [member.seed for member in job.missing]
         for job in plan.jobs
     }
     assert groups == {
@@ -113,8 +111,33 @@ def test_a_plan_holds_what_is_missing_in_groups_that_do_not_depend_on_it(make_ce
         ("first_token", (2, 3)): [2, 3],
         ("first_token", (4,)): [4],
     }
-    assert plan.jobs[0].cell.task_name == "first_token"  # longer, so first
-    assert {(job.members[0].seed, job.num_trained) for job in plan.jobs} == {(0, 2), (2, 2), (4, 1)}
+    assert plan.jobs[0].cells[0].task_name == "first_token"  # longer, so first
+    assert {(job.members[0].seed, len(job.trained)) for job in plan.jobs} == {(0, 2), (2, 2), (4, 1)}
+
+
+def test_cells_share_a_job_as_long_as_all_their_members_fit(make_cell: Callable[..., Cell]) -> None:
+    tasks = ("copy", "first_token", "parity", "reverse")
+    cells = [make_cell(task, length=8) for task in tasks]
+    longer = make_cell("copy", length=9)
+    done = {member.run_id: 0.5 for member in cells[0].members([0, 1])}
+
+    def shares(count: int) -> set[tuple[tuple[str, ...], int, int]]:
+        plan = make_plan([*cells, longer], range(2), done, lambda _cell: count, is_across_tasks=True)
+        assert (plan.num_planned, plan.num_missing) == (10, 8)
+        return {
+            (tuple(f"{cell.task_name} {cell.length}" for cell in job.cells), len(job.members), len(job.missing))
+            for job in plan.jobs
+        }
+
+    assert shares(6) == {
+        (("copy 8", "first_token 8", "parity 8"), 6, 4),
+        (("reverse 8",), 2, 2),
+        (("copy 9",), 2, 2),
+    }
+    assert shares(64) == {(("copy 8", "first_token 8", "parity 8", "reverse 8"), 8, 6), (("copy 9",), 2, 2)}
+    alone = {((f"{task} 8",), 2, 2) for task in tasks[1:]} | {(("copy 9",), 2, 2)}
+    assert shares(3) == alone
+    assert shares(1) == {(names, 1, 1) for names, _, _ in alone}
 
 
 def test_learning_rates_make_members(make_cell: Callable[..., Cell]) -> None:

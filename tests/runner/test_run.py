@@ -55,13 +55,14 @@ def test_the_same_request_again_runs_nothing(tmp_path: Path) -> None:
 def test_every_executor_and_grouping_gives_the_same_rows(tmp_path: Path) -> None:
     run(tiny(tmp_path / "inline", executor="inline"))
     run(tiny(tmp_path / "pool", executor="pool", workers=2))
-    run(tiny(tmp_path / "grouped", executor="inline", group_size=2))
-
     inline = decided(tmp_path / "inline")
     pd.testing.assert_frame_equal(inline, decided(tmp_path / "pool"))
-    grouped = decided(tmp_path / "grouped")
-    assert list(grouped.run_id) == list(inline.run_id)
-    assert (grouped.score - inline.score).abs().max() <= 0.02
+    for group_size in (2, 4):  # 4: both tasks
+        run(tiny(tmp_path / f"grouped{group_size}", executor="inline", group_size=group_size))
+        assert set(Store.open(tmp_path / f"grouped{group_size}", create=False).runs().ensemble_size) == {group_size}
+        grouped = decided(tmp_path / f"grouped{group_size}")
+        assert list(grouped.run_id) == list(inline.run_id)
+        assert (grouped.score - inline.score).abs().max() <= 0.02
 
 
 @pytest.mark.end_to_end

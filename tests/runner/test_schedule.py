@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from synthbench.runner.config import Cell, Member
+from synthbench.runner.config import Cell
 from synthbench.runner.optimiser import MemberAdamW, make_optimiser, set_rates
 from synthbench.runner.schedule import Constant, GeometricCurriculum, WarmupCosine, make_schedule
 from synthbench.runner.train import Trainer
@@ -41,7 +41,7 @@ def test_rates_are_shares_of_the_first_ones(rates: list[float]) -> None:
 def test_the_curriculum_has_four_phases_and_anneals_in_the_last(
     make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = Trainer(make_cell("copy", "linear", length=4), [Member(0, 1e-2)], torch.device("cpu"))
+    trainer = Trainer(make_cell("copy", "linear", length=4, learning_rates=[1e-2]).members([0]), torch.device("cpu"))
     assert isinstance(trainer.optimiser, torch.optim.AdamW)
     heard: list[tuple[int, int]] = []
     step = 0
@@ -60,7 +60,7 @@ def test_the_curriculum_has_four_phases_and_anneals_in_the_last(
 
 
 def test_the_rate_warms_up_and_falls_by_half_a_cosine(make_cell: Callable[..., Cell]) -> None:
-    trainer = Trainer(make_cell("copy", "linear", length=4), [Member(0, 1e-2)], torch.device("cpu"))
+    trainer = Trainer(make_cell("copy", "linear", length=4, learning_rates=[1e-2]).members([0]), torch.device("cpu"))
     assert isinstance(trainer.optimiser, torch.optim.AdamW)
     schedule = WarmupCosine(num_steps=14, warmup_steps=4)
     shares, rates = [], []

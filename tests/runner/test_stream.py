@@ -15,8 +15,8 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("task", ["reverse", "parity", "distant_match"])
 def test_every_member_gets_its_own_seeds_stream(task: str, make_cell: Callable[..., Cell]) -> None:
     cell = make_cell(task, length=12)
-    members = [Member(5, 1e-3), Member(6, 1e-3), Member(5, 1e-2)]
-    (block,) = device_blocks(cell, members, "train", num_batches=3, batch_size=4, device=CPU)
+    members = [Member(cell, 5, 1e-3), Member(cell, 6, 1e-3), Member(cell, 5, 1e-2)]
+    (block,) = device_blocks(members, "train", num_batches=3, batch_size=4, device=CPU)
     inputs, targets, columns = block
 
     assert torch.equal(inputs[:, 0], inputs[:, 2])
@@ -29,7 +29,7 @@ def test_every_member_gets_its_own_seeds_stream(task: str, make_cell: Callable[.
 
 def test_only_scored_columns_are_kept_and_nothing_behind_them(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("distant_match", length=12)
-    (block,) = device_blocks(cell, [Member(0, 1e-3)], "train", num_batches=3, batch_size=8, device=CPU)
+    (block,) = device_blocks(cell.members([0]), "train", num_batches=3, batch_size=8, device=CPU)
 
     assert block.columns.tolist() == [6]
     assert block.inputs.shape == (3, 1, 8, 7)

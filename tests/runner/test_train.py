@@ -8,19 +8,19 @@ from torch import Tensor
 from synthbench.runner import stream
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.ensemble import SequenceModel
-from synthbench.runner.train import CellResult, Trainer, train_cell
+from synthbench.runner.train import GroupResult, Trainer, train_group
 
 CPU = torch.device("cpu")
 
 
-def curve(result: CellResult, index: int, split: str, metric: str) -> list[tuple[int, float]]:
+def curve(result: GroupResult, index: int, split: str, metric: str) -> list[tuple[int, float]]:
     points = result.members[index].curve
     return [(point.step, point.value) for point in points if (point.split, point.metric) == (split, metric)]
 
 
 def test_training_lowers_the_loss_and_scores_every_member(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("copy", "linear", steps=60, limit=64, length=8)
-    result = train_cell(cell, [Member(0, 1e-2), Member(1, 1e-2)], CPU)
+    result = train_group([Member(cell, 0, 1e-2), Member(cell, 1, 1e-2)], CPU)
 
     for index, member in enumerate(result.members):
         losses = [value for _, value in curve(result, index, "train", "loss")]
@@ -33,7 +33,7 @@ def test_training_lowers_the_loss_and_scores_every_member(make_cell: Callable[..
 
 
 def test_the_curve_has_a_point_every_interval_and_at_the_end(make_cell: Callable[..., Cell]) -> None:
-    result = train_cell(make_cell(steps=50, length=4), [Member(0, 1e-3)], CPU)
+    result = train_group(make_cell(steps=50, length=4).members([0]), CPU)
 
     for split, metric in (("train", "loss"), ("validation", "loss"), ("validation", "accuracy")):
         assert [step for step, _ in curve(result, 0, split, metric)] == [20, 40, 50]
@@ -42,14 +42,55 @@ def test_the_curve_has_a_point_every_interval_and_at_the_end(make_cell: Callable
 @pytest.mark.parametrize("mechanism", ["softmax", "slay", "performer"])
 def test_a_member_trains_the_same_alone_and_beside_others(mechanism: str, make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("reverse", mechanism, steps=20, length=8)
-    members = [Member(seed, 1e-3) for seed in range(3)]
-    together = train_cell(cell, members, CPU)
+    members = [Member(cell, seed, 1e-3) for seed in range(3)]
+    together = train_group(members, CPU)
     for member, beside in zip(members, together.members, strict=True):
-        (alone,) = train_cell(cell, [member], CPU).members
+        (alone,) = train_group([member], CPU).members
         assert alone.train_loss == pytest.approx(beside.train_loss, rel=1e-5)
         assert alone.score is not None
         assert beside.score is not None
         assert alone.score.accuracy == pytest.approx(beside.score.accuracy, abs=5e-3)
+
+
+@pytest.mark.parametrize("mechanism", ["softmax", "slay", "lstm"])
+def test_tasks_of_one_length_train_the_same_alone_and_beside_each_other(
+    mechanism: str, make_cell: Callable[..., Cell]
+) -> None:
+    cells = [make_cell(task, mechanism, steps=40, length=8) for task in ("parity", "reverse", "first_token")]
+    assert len({cell.program for cell in cells}) == 1
+    assert len({cell.task.vocab_size for cell in cells}) > 1
+
+    together = train_group([member for cell in cells for member in cell.members([0, 1])], CPU)
+
+    for place, cell in enumerate(cells):
+        for alone, beside in zip(
+            train_group(cell.members([0, 1]), CPU).members, together.members[2 * place : 2 * place + 2], strict=True
+        ):
+            assert beside.member == alone.member
+            assert beside.size == alone.size
+            assert beside.train_loss == pytest.approx(alone.train_loss, rel=1e-5)
+            assert beside.score is not None
+            assert alone.score is not None
+            assert beside.score.num_scored == alone.score.num_scored
+            assert beside.score.accuracy == pytest.approx(alone.score.accuracy, abs=5e-3)
+            assert beside.score.loss == pytest.approx(alone.score.loss, rel=1e-4)
+
+
+def test_cells_that_differ_in_shape_or_protocol_share_no_program(make_cell: Callable[..., Cell]) -> None:
+    cell = make_cell(length=8)
+    suite = cell.suite
+    stretching = suite.model_copy(update={"evaluation": suite.evaluation.model_copy(update={"stretches": (2,)})})
+    others = [
+        make_cell(length=9),
+        make_cell(length=8, steps=5),
+        make_cell(length=8, limit=31),
+        make_cell(length=8, mechanism="linear"),
+        replace(cell, suite=stretching),
+        replace(cell, task_name="bottleneck_compression", task_arguments={}),
+    ]
+
+    assert len({one.program for one in (cell, *others)}) == 7
+    assert make_cell("copy", length=8).program == cell.program
 
 
 @pytest.mark.parametrize("task", ["reverse", "induction"])
@@ -57,8 +98,8 @@ def test_a_step_in_pieces_is_the_step_of_the_whole_batch(
     task: str, make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = make_cell(task, "slay", steps=20, length=8)
-    members = [Member(0, 1e-3), Member(1, 1e-3)]
-    whole = train_cell(cell, members, CPU).members
+    members = [Member(cell, 0, 1e-3), Member(cell, 1, 1e-3)]
+    whole = train_group(members, CPU).members
     monkeypatch.setitem(stream.TOKENS_AT_ONCE, "cpu", 2 * 8 * 7)
     forward = SequenceModel.forward
     sizes: set[int] = set()
@@ -68,7 +109,7 @@ def test_a_step_in_pieces_is_the_step_of_the_whole_batch(
         return forward(self, tokens, columns)
 
     monkeypatch.setattr(SequenceModel, "forward", recorded)
-    pieces = train_cell(cell, members, CPU).members
+    pieces = train_group(members, CPU).members
 
     assert max(sizes) <= 7
     for one, other in zip(whole, pieces, strict=True):
@@ -77,7 +118,7 @@ def test_a_step_in_pieces_is_the_step_of_the_whole_batch(
 
 def test_members_may_have_learning_rates_of_their_own(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("copy", "linear", steps=20, length=8)
-    slow, fast = train_cell(cell, [Member(0, 1e-5), Member(0, 1e-2)], CPU).members
+    slow, fast = train_group([Member(cell, 0, 1e-5), Member(cell, 0, 1e-2)], CPU).members
 
     assert fast.train_loss < slow.train_loss
 
@@ -86,7 +127,7 @@ def test_a_cut_off_tail_changes_no_step(make_cell: Callable[..., Cell], monkeypa
     from synthbench.runner import stream, train  # noqa: PLC0415 - patched below
 
     cell = make_cell("distant_match", "softmax", steps=20, length=16)
-    short = train_cell(cell, [Member(0, 1e-3)], CPU).members[0]
+    short = train_group([Member(cell, 0, 1e-3)], CPU).members[0]
 
     def whole(*arguments: object, **options: object) -> object:
         for block in stream.device_blocks(*arguments, **options):  # type: ignore[arg-type]
@@ -98,7 +139,7 @@ def test_a_cut_off_tail_changes_no_step(make_cell: Callable[..., Cell], monkeypa
             )
 
     monkeypatch.setattr(train, "device_blocks", whole)
-    long = train_cell(cell, [Member(0, 1e-3)], CPU).members[0]
+    long = train_group([Member(cell, 0, 1e-3)], CPU).members[0]
 
     assert short.train_loss == pytest.approx(long.train_loss, rel=1e-5)
     assert short.score is not None
@@ -126,7 +167,7 @@ def test_a_diverged_member_has_no_score_and_the_others_have(
     make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(monkeypatch, at_step=30, members=[0])
-    diverged, healthy = train_cell(make_cell(steps=80, length=4), [Member(0, 1e-3), Member(1, 1e-3)], CPU).members
+    diverged, healthy = train_group(make_cell(steps=80, length=4).members([0, 1]), CPU).members
 
     assert diverged.score is None
     assert diverged.diverged_at == 40
@@ -139,7 +180,7 @@ def test_training_ends_when_every_member_has_diverged(
     make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison(monkeypatch, at_step=1, members=[0])
-    result = train_cell(make_cell(steps=200, length=4), [Member(0, 1e-3)], CPU)
+    result = train_group(make_cell(steps=200, length=4).members([0]), CPU)
 
     assert result.steps == 20
     assert result.members[0].score is None
@@ -147,18 +188,19 @@ def test_training_ends_when_every_member_has_diverged(
 
 def test_what_a_row_says_of_the_model_is_counted_on_the_model(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("reverse", "softmax", length=8)
-    result = train_cell(cell, [Member(0, 1e-3)], CPU)
+    result = train_group([Member(cell, 0, 1e-3)], CPU)
     width, vocabulary = 64, cell.task.vocab_size
     mixer = 2 * (width * 3 * width + 3 * width + width * width + width)
 
-    assert result.num_parameters_mixer == mixer
-    assert result.num_parameters == mixer + vocabulary * width + 8 * width + width * vocabulary + vocabulary
-    assert result.state_elements == 2 * 8 * width
+    (size,) = (member.size for member in result.members)
+    assert size.num_parameters_mixer == mixer
+    assert size.num_parameters == mixer + vocabulary * width + 8 * width + width * vocabulary + vocabulary
+    assert size.state_elements == 2 * 8 * width
 
 
 def test_data_does_not_depend_on_the_mechanism(make_cell: Callable[..., Cell]) -> None:
     cells = [make_cell("stack", mechanism) for mechanism in ("softmax", "slay")]
-    first, second = (Trainer(cell, [Member(3, 1e-3)], CPU) for cell in cells)
+    first, second = (Trainer([Member(cell, 3, 1e-3)], CPU) for cell in cells)
 
     assert cells[0].identity != cells[1].identity
     torch.testing.assert_close(first.model.embedding.weight, second.model.embedding.weight, rtol=0, atol=0)
@@ -170,9 +212,9 @@ def test_what_a_mechanism_says_of_itself_is_in_the_metrics_of_each_member(
     mechanism: str, make_cell: Callable[..., Cell]
 ) -> None:
     cell = make_cell("copy", mechanism, steps=20, length=8)
-    members = [Member(0, 1e-2), Member(1, 1e-2)]
-    together = [trained.metrics for trained in train_cell(cell, members, CPU).members]
-    alone = [train_cell(cell, [member], CPU).members[0].metrics for member in members]
+    members = [Member(cell, 0, 1e-2), Member(cell, 1, 1e-2)]
+    together = [trained.metrics for trained in train_group(members, CPU).members]
+    alone = [train_group([member], CPU).members[0].metrics for member in members]
 
     assert len(together[0]) % (2 * 4) == 0  # layers x heads
     assert together[0]
@@ -182,4 +224,4 @@ def test_what_a_mechanism_says_of_itself_is_in_the_metrics_of_each_member(
 
 
 def test_a_mechanism_that_says_nothing_has_no_metrics(make_cell: Callable[..., Cell]) -> None:
-    assert train_cell(make_cell("copy", "slay", length=4), [Member(0, 1e-3)], CPU).members[0].metrics == {}
+    assert train_group(make_cell("copy", "slay", length=4).members([0]), CPU).members[0].metrics == {}

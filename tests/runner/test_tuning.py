@@ -15,7 +15,7 @@ from synthbench.runner import worker
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.plan import make_cells, make_plan, shortened
 from synthbench.runner.rows import Failure
-from synthbench.runner.train import Trainer, train_cell
+from synthbench.runner.train import Trainer, train_group
 from synthbench.runner.worker import Circumstances, execute
 from synthbench.suites import Suite, load_suite
 from synthbench.suites.config import TuningSettings
@@ -80,11 +80,11 @@ def test_what_has_been_tuned_is_not_tuned_again(
     chosen = set(Store.open(circumstances.results, create=False).runs().query("role.isna()").lr)
     trained: list[Member] = []
 
-    def spied(cell: Cell, members: Any, device: torch.device) -> Any:
+    def spied(members: Any, device: torch.device) -> Any:
         trained.extend(members)
-        return train_cell(cell, members, device)
+        return train_group(members, device)
 
-    monkeypatch.setattr(worker, "train_cell", spied)
+    monkeypatch.setattr(worker, "train_group", spied)
     plan = plan_of(tuned, range(3), circumstances.results)
     (job,) = plan.jobs
     execute(job, circumstances, 1)
@@ -97,12 +97,12 @@ def test_what_has_been_tuned_is_not_tuned_again(
 def test_the_smallest_rate_is_taken_where_nothing_was_learned(
     tuned: Cell, circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(cell: Cell, members: Any, device: torch.device) -> Any:
+    def failing(members: Any, device: torch.device) -> Any:
         if members[0].is_tuning:
             raise RuntimeError("no")
-        return train_cell(cell, members, device)
+        return train_group(members, device)
 
-    monkeypatch.setattr(worker, "train_cell", failing)
+    monkeypatch.setattr(worker, "train_group", failing)
     (job,) = plan_of(tuned, range(1), circumstances.results).jobs
     execute(job, circumstances, 1)
     rows = Store.open(circumstances.results, create=False).runs()
@@ -129,9 +129,9 @@ def test_a_job_that_fails_before_a_rate_is_chosen_makes_rows_without_one(
 def test_the_rates_to_choose_from_name_the_row_and_the_chosen_one_does_not(tuned: Cell) -> None:
     other = cell_of(tuned.suite.model_copy(update={"tuning": TuningSettings(seeds=(7, 9))}), length=6, vocabulary=3)
 
-    assert tuned.run_id(Member(0, None)) == tuned.run_id(Member(0, 1e-2))
-    assert tuned.run_id(Member(0, None)) != other.run_id(Member(0, None))
-    assert tuned.run_id(Member(7, 1e-2, is_tuning=True)) != tuned.run_id(Member(7, 1e-5, is_tuning=True))
+    assert Member(tuned, 0, None).run_id == Member(tuned, 0, 1e-2).run_id
+    assert Member(tuned, 0, None).run_id != Member(other, 0, None).run_id
+    assert Member(tuned, 7, 1e-2, is_tuning=True).run_id != Member(tuned, 7, 1e-5, is_tuning=True).run_id
 
 
 def test_a_seed_that_tunes_cannot_be_reported(tuned: Cell, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_seed_that_tunes_cannot_be_reported(tuned: Cell, tmp_path: Path) -> No
 def test_a_trained_model_is_tested_on_longer_sequences() -> None:
     suite = changed("evaluation", stretches=(2, 4), test_sequences=64)
     cell = cell_of(suite, length=8, vocabulary=3)
-    result = train_cell(cell, [Member(0, 1e-2), Member(1, 1e-2)], CPU)
+    result = train_group([Member(cell, 0, 1e-2), Member(cell, 1, 1e-2)], CPU)
 
     assert {factor: length for factor, (_, length) in cell.tests.items()} == {1: 8, 2: 16, 4: 32}
     for member in result.members:
@@ -155,14 +155,45 @@ def test_a_trained_model_is_tested_on_longer_sequences() -> None:
 def test_a_stretched_model_is_the_trained_one_where_both_can_read(mechanism: str) -> None:
     """Unread rows of the position table and a longer rotation change nothing for a short sequence."""
     cell = cell_of(changed("evaluation", stretches=(2,)), mechanism=mechanism, length=8)
-    trainer = Trainer(cell, [Member(3, 1e-2)], CPU)
+    trainer = Trainer([Member(cell, 3, 1e-2)], CPU)
     with torch.no_grad():
         for parameter in trainer.model.parameters():
             parameter.add_(0.01)
     tokens = torch.randint(5, (1, 4, 8))
     column = torch.tensor([7])
 
-    torch.testing.assert_close(trainer.stretched(2)(tokens, column), trainer.model(tokens, column))
+    torch.testing.assert_close(trainer.stretched(trainer.members, 2)(tokens, column), trainer.model(tokens, column))
+
+
+def test_a_model_that_was_trained_beside_other_tasks_is_tested_like_one_that_was_not() -> None:
+    suite = changed("evaluation", stretches=(2,), test_sequences=64)
+    cells = [cell_of(suite, "copy", length=8, vocabulary=vocabulary) for vocabulary in (9, 3)]
+    together = train_group([Member(cell, seed, 1e-2) for cell in cells for seed in (0, 1)], CPU).members
+
+    for place, cell in enumerate(cells):
+        alone = train_group([Member(cell, seed, 1e-2) for seed in (0, 1)], CPU).members
+        for own, beside in zip(alone, together[2 * place :], strict=False):
+            assert beside.stretched[2].num_scored == own.stretched[2].num_scored
+            assert beside.stretched[2].accuracy == pytest.approx(own.stretched[2].accuracy, abs=5e-3)
+            assert beside.stretched[2].loss == pytest.approx(own.stretched[2].loss, rel=1e-4)
+
+
+def test_every_cell_of_a_job_chooses_its_own_rate(tuned: Cell, circumstances: Circumstances) -> None:
+    other = cell_of(tuned.suite, "copy", length=6, vocabulary=5)
+    plan = make_plan([tuned, other], range(2), {}, lambda _cell: 64, is_across_tasks=True)
+    (job,) = plan.jobs
+    outcomes = execute(job, circumstances, 1)
+
+    rows = Store.open(circumstances.results, create=False).runs()
+    assert [(outcome.task, outcome.seed) for outcome in outcomes] == [
+        (cell.task_name, seed) for cell in (tuned, other) for seed in (0, 1)
+    ]
+    for cell in (tuned, other):
+        of_cell = rows[rows.task == cell.task_name]
+        means = of_cell[of_cell.role == "tuning"].groupby("lr").skill.mean()
+        assert set(of_cell[of_cell.role.isna()].lr) == {means.idxmax()}
+    assert set(rows[rows.role == "tuning"].ensemble_size) == {2 * len(RATES) * 2}
+    assert set(rows[rows.role.isna()].ensemble_size) == {4}
 
 
 def test_stretched_scores_are_in_the_row(circumstances: Circumstances) -> None:
@@ -195,8 +226,8 @@ def test_members_stop_once_they_have_solved_it_and_leave_the_others_alone() -> N
     suite = changed("training", stop_at=0.95, steps=120)
     suite = suite.model_copy(update={"evaluation": suite.evaluation.model_copy(update={"curve_every": 5})})
     cell = cell_of(suite, "copy", length=6, vocabulary=3)
-    fast, slow = train_cell(cell, [Member(0, 1e-3), Member(1, 1e-5)], CPU).members
-    (alone,) = train_cell(cell, [Member(0, 1e-3)], CPU).members
+    fast, slow = train_group([Member(cell, 0, 1e-3), Member(cell, 1, 1e-5)], CPU).members
+    (alone,) = train_group([Member(cell, 0, 1e-3)], CPU).members
 
     assert fast.stopped_at is not None
     assert fast.stopped_at < 120
@@ -211,7 +242,8 @@ def test_members_stop_once_they_have_solved_it_and_leave_the_others_alone() -> N
 
 def test_the_warm_up_shows_in_the_realised_rates() -> None:
     suite = changed("training", schedule="warmup-cosine", warmup_steps=4)
-    (member,) = train_cell(cell_of(suite, length=6), [Member(0, 1e-2)], CPU).members
+    cell = cell_of(suite, length=6)
+    (member,) = train_group([Member(cell, 0, 1e-2)], CPU).members
 
     assert member.rates[0] == pytest.approx(2.5e-3)
     assert max(member.rates) == 1e-2

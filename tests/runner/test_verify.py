@@ -114,6 +114,26 @@ def test_members_that_were_trained_together_are_run_again_together(tmp_path: Pat
     assert verdicts(found) == ["bitwise", "bitwise"]
 
 
+def test_tasks_that_were_trained_together_are_run_again_together(tmp_path: Path) -> None:
+    run(tiny(tmp_path, group_size=4))
+    store = Store.open(tmp_path, create=False)
+    found = verify(store, Sampling(fraction=0.01, device="cpu"))
+
+    assert set(store.runs().ensemble_size) == {4}
+    assert sorted(rerun.task for rerun in found.reruns) == ["copy", "copy", "majority", "majority"]
+    assert verdicts(found) == ["bitwise"] * 4, found.reruns
+
+
+def test_rows_that_only_say_they_were_trained_together_are_run_again_alone(tmp_path: Path) -> None:
+    run(tiny(tmp_path, tasks=("copy:length=8,majority:length=9",)))
+    rows = Store.open(tmp_path, create=False).table().to_pylist()
+    for index, row in enumerate(rows):
+        row |= {"started_at": rows[0]["started_at"], "ensemble_size": 4, "ensemble_index": index}
+    groups = rebuild.Groups(rows)
+
+    assert [groups.group(row) for row in rows] == [[row] for row in rows]
+
+
 def test_a_row_whose_group_is_not_there_is_compared_within_a_tolerance(tmp_path: Path) -> None:
     run(tiny(tmp_path, tasks=("copy:length=8",), group_size=2))
     next(tmp_path.glob("runs/*.parquet")).unlink()
@@ -340,14 +360,28 @@ def test_what_runs_again_is_the_configuration_and_not_the_suites_file(
 
 
 @pytest.fixture
-def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Two tuning and two reported rows of a suite that tunes."""
+def tuning_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every suite chooses among two rates by one seed."""
     suite = load_suite("smoke")
     training = suite.training.model_copy(update={"learning_rates": (1e-3, 1e-2)})
     suite = suite.model_copy(update={"training": training, "tuning": TuningSettings(seeds=(7,))})
     monkeypatch.setattr(run_module, "load_suite", lambda _name: suite)
+
+
+@pytest.fixture
+def tuned(tmp_path: Path, tuning_suite: None) -> Store:  # noqa: ARG001
+    """Two tuning and two reported rows of a suite that tunes."""
     run(tiny(tmp_path / "tuned", tasks=("copy:length=8",)))
     return Store.open(tmp_path / "tuned", create=True)
+
+
+@pytest.mark.usefixtures("tuning_suite")
+def test_tasks_that_were_tuned_together_are_tuned_again_together(tmp_path: Path) -> None:
+    run(tiny(tmp_path, group_size=4))
+    store = Store.open(tmp_path, create=False)
+
+    assert set(store.runs().ensemble_size) == {4}
+    assert verdicts(verify(store, ALL)) == ["bitwise"] * 8
 
 
 def test_a_tuned_row_is_run_again_with_the_choice_of_its_rate(tuned: Store) -> None:

@@ -11,10 +11,10 @@ from synthbench.results import Store
 from synthbench.runner import worker
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.plan import Job
-from synthbench.runner.train import CellResult, train_cell
+from synthbench.runner.train import GroupResult, train_group
 from synthbench.runner.worker import Circumstances, Crowded, execute
 
-MEMBERS = tuple(Member(seed, 1e-3) for seed in range(3))
+SEEDS = range(3)
 
 
 @pytest.fixture
@@ -22,17 +22,18 @@ def circumstances(tmp_path: Path) -> Circumstances:
     return Circumstances(tmp_path / "results", "cpu", "inline", time.time())
 
 
-def job_of(cell: Cell, missing: Sequence[Member] = MEMBERS) -> Job:
-    return Job(cell, MEMBERS, tuple(missing), group_size=len(MEMBERS))
+def job_of(cell: Cell, missing: Sequence[int] = SEEDS) -> Job:
+    members = tuple(cell.members(SEEDS))
+    return Job((cell,), members, tuple(members[seed] for seed in missing), group_size=len(members))
 
 
-def failing(problem: Exception, largest: int = 0) -> Callable[[Cell, Sequence[Member], torch.device], CellResult]:
+def failing(problem: Exception, largest: int = 0) -> Callable[[Sequence[Member], torch.device], GroupResult]:
     """Training that fails for more than ``largest`` members at once."""
 
-    def train(cell: Cell, members: Sequence[Member], device: torch.device) -> CellResult:
+    def train(members: Sequence[Member], device: torch.device) -> GroupResult:
         if len(members) > largest:
             raise problem
-        return train_cell(cell, members, device)
+        return train_group(members, device)
 
     return train
 
@@ -46,7 +47,7 @@ def test_a_trained_job_leaves_rows_that_explain_themselves(
     store = Store.open(circumstances.results, create=False)
     rows = store.runs()
     assert [outcome.status for outcome in outcomes] == ["ok"] * 3
-    assert set(rows.run_id) == {cell.run_id(member) for member in MEMBERS}
+    assert set(rows.run_id) == {member.run_id for member in cell.members(SEEDS)}
     assert set(rows.task_args) == {'{"length":8,"vocabulary":32}'}
     assert set(rows.mech_family) == {"slay"}
     assert set(rows.member_strategy) == {"stack"}
@@ -61,16 +62,16 @@ def test_a_trained_job_leaves_rows_that_explain_themselves(
 
 def test_only_what_is_missing_is_written(make_cell: Callable[..., Cell], circumstances: Circumstances) -> None:
     cell = make_cell(length=4)
-    outcomes = execute(job_of(cell, MEMBERS[1:2]), circumstances, 1)
+    outcomes = execute(job_of(cell, [1]), circumstances, 1)
 
     assert [outcome.seed for outcome in outcomes] == [1]
-    assert Store.open(circumstances.results, create=False).ids() == {cell.run_id(MEMBERS[1])}
+    assert Store.open(circumstances.results, create=False).ids() == {cell.members([1])[0].run_id}
 
 
 def test_an_error_is_a_row_with_its_type_and_message(
     make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "train_cell", failing(ZeroDivisionError("a long story " * 100)))
+    monkeypatch.setattr(worker, "train_group", failing(ZeroDivisionError("a long story " * 100)))
     outcomes = execute(job_of(make_cell()), circumstances, 1)
 
     rows = Store.open(circumstances.results, create=False).runs()
@@ -94,7 +95,7 @@ def test_out_of_memory_halves_the_ensemble_until_it_fits(
     circumstances: Circumstances,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(worker, "train_cell", failing(problem, largest=1))
+    monkeypatch.setattr(worker, "train_group", failing(problem, largest=1))
     outcomes = execute(job_of(make_cell(length=4)), circumstances, 1)
 
     assert [(outcome.seed, outcome.status) for outcome in outcomes] == [(0, "ok"), (1, "ok"), (2, "ok")]
@@ -104,7 +105,7 @@ def test_out_of_memory_halves_the_ensemble_until_it_fits(
 def test_out_of_memory_for_a_single_member_is_a_row(
     make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "train_cell", failing(MemoryError()))
+    monkeypatch.setattr(worker, "train_group", failing(MemoryError()))
 
     assert [outcome.status for outcome in execute(job_of(make_cell()), circumstances, 1)] == ["oom"] * 3
 
@@ -112,7 +113,7 @@ def test_out_of_memory_for_a_single_member_is_a_row(
 def test_out_of_memory_beside_other_workers_is_no_row_yet(
     make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "train_cell", failing(MemoryError("2 GiB more")))
+    monkeypatch.setattr(worker, "train_group", failing(MemoryError("2 GiB more")))
     with pytest.raises(Crowded, match="2 GiB more"):
         execute(job_of(make_cell()), replace(circumstances, is_alone=False), 1)
 
@@ -132,11 +133,11 @@ def test_a_row_says_whether_only_deterministic_algorithms_were_allowed(
 def test_what_has_no_deterministic_algorithm_is_unsupported_only_if_one_is_asked_for(
     make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def train(cell: Cell, members: Sequence[Member], device: torch.device) -> CellResult:
+    def train(members: Sequence[Member], device: torch.device) -> GroupResult:
         torch.zeros(2).put_(torch.tensor([0]), torch.ones(1))  # PyTorch has no deterministic form of it
-        return train_cell(cell, members, device)
+        return train_group(members, device)
 
-    monkeypatch.setattr(worker, "train_cell", train)
+    monkeypatch.setattr(worker, "train_group", train)
     cell = make_cell(length=4)
 
     (asked, *_) = execute(job_of(cell), replace(circumstances, is_deterministic=True), 1)
@@ -154,7 +155,7 @@ def test_a_mechanism_that_breaks_its_contract_is_not_trained(
         raise ContractError("output 3 changed when input 4 did")
 
     monkeypatch.setattr(worker, "check_causality", leaks)
-    monkeypatch.setattr(worker, "train_cell", failing(AssertionError("it was trained")))
+    monkeypatch.setattr(worker, "train_group", failing(AssertionError("it was trained")))
     worker._probe.cache_clear()
     outcomes = execute(job_of(make_cell()), circumstances, 1)
     worker._probe.cache_clear()
@@ -163,15 +164,35 @@ def test_a_mechanism_that_breaks_its_contract_is_not_trained(
     assert outcomes[0].message == "output 3 changed when input 4 did"
 
 
+def test_a_cell_that_fails_takes_no_other_with_it(
+    make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = (make_cell("copy", length=4), make_cell("reverse", length=4))
+
+    def train(members: Sequence[Member], device: torch.device) -> GroupResult:
+        if any(member.cell is cells[0] for member in members):
+            raise ArithmeticError("no such token")
+        return train_group(members, device)
+
+    monkeypatch.setattr(worker, "train_group", train)
+    members = tuple(member for cell in cells for member in cell.members(SEEDS))
+    outcomes = execute(Job(cells, members, members, group_size=6), circumstances, 1)
+
+    assert [(outcome.task, outcome.status) for outcome in outcomes] == [("copy", "error")] * 3 + [("reverse", "ok")] * 3
+    rows = Store.open(circumstances.results, create=False).runs()
+    assert set(rows.ensemble_size) == {3}
+    assert set(rows[rows.status == "error"].error_message) == {"no such token"}
+
+
 def test_a_diverged_member_is_a_row_without_a_score_but_with_its_curve(
     make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def diverge(cell: Cell, members: Sequence[Member], device: torch.device) -> CellResult:
-        result = train_cell(cell, members, device)
+    def diverge(members: Sequence[Member], device: torch.device) -> GroupResult:
+        result = train_group(members, device)
         result.members[1].score, result.members[1].diverged_at = None, 4
         return result
 
-    monkeypatch.setattr(worker, "train_cell", diverge)
+    monkeypatch.setattr(worker, "train_group", diverge)
     execute(job_of(make_cell(length=4)), circumstances, 1)
 
     store = Store.open(circumstances.results, create=False)

@@ -2,7 +2,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from synthbench.runner.config import Member
 from synthbench.runner.executors import Pool
 from synthbench.runner.plan import Job, Plan, make_cells
 from synthbench.runner.worker import Outcome
@@ -15,8 +14,8 @@ def progress() -> Iterator[Progress]:
     cells = make_cells(
         load_suite("smoke"), {"copy": {}, "reverse": {}}, {"softmax": {}, "slay": {}}, device_type="cpu", is_full=True
     )
-    members = (Member(0, 1e-3), Member(1, 1e-3))
-    jobs = tuple(Job(cell, members, members, group_size=2) for cell in cells)
+    members = {cell: tuple(cell.members([0, 1])) for cell in cells}
+    jobs = tuple(Job((cell,), own, own, group_size=2) for cell, own in members.items())
     with Progress() as progress:
         progress.begin(Plan(jobs, num_planned=9, num_done=1), Pool(num_workers=2))
         yield progress

@@ -202,7 +202,7 @@ def _give_up(attempt: Try, failure: Failure, circumstances: Circumstances) -> li
     """Write the failure for the members that no worker has finished since the plan was made."""
     job = attempt.job
     store = Store.open(circumstances.results, create=True)
-    names = {job.cell.run_id(member): member for member in job.missing}
+    names = {member.run_id: member for member in job.missing}
     finished = {
         name: outcome_of(row)
         for name, row in store.uncompacted(names).items()
@@ -219,7 +219,7 @@ def log_of_job(job: Job, circumstances: Circumstances) -> Path:
     Raises:
         SynthbenchError: If what the job names is not loaded in this process.
     """
-    return log_of(circumstances.results, job.cell.run_id((*job.missing, *job.untuned)[0]))
+    return log_of(circumstances.results, (*job.missing, *job.untuned)[0].run_id)
 
 
 def work(attempt: Try, circumstances: Circumstances, log: Path) -> list[Outcome]:

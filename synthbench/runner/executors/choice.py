@@ -1,6 +1,7 @@
 """Which executor runs a request, and on which device."""
 
 import os
+from collections import Counter
 
 import torch
 
@@ -73,7 +74,8 @@ def _is_short(plan: Plan) -> bool:
     """Whether starting processes would take longer than they save, which is assumed of two that nobody has timed."""
     if len(plan.jobs) != 2:
         return len(plan.jobs) < 2
-    shares = [(job.num_trained, plan.estimates.share_s(traits_of(job.cell))) for job in plan.jobs]
+    counts = Counter(member.cell for job in plan.jobs for member in job.trained)
+    shares = [(count, plan.estimates.share_s(traits_of(cell))) for cell, count in counts.items()]
     return sum(count * share_s for count, share_s in shares if share_s is not None) < LONG_S
 
 

@@ -22,7 +22,7 @@ from synthbench.runner.worker import Circumstances, Crowded, Outcome, execute
 def job(make_cell: Callable[..., Any]) -> Job:
     cell = make_cell()
     members = tuple(cell.members([0, 1]))
-    return Job(cell, members, members, group_size=1)
+    return Job((cell,), members, members, group_size=1)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_job_whose_worker_died_is_tried_again_until_it_was_the_last_time(
 
     assert isinstance(end, JobEvent)
     rows = Store.open(circumstances.results, create=False).runs()
-    assert sorted(rows.run_id) == sorted(job.cell.run_id(member) for member in job.members)
+    assert sorted(rows.run_id) == sorted(member.run_id for member in job.members)
     assert set(rows.error_message) == {"its worker died 3 times, exit code -9"}
     assert set(rows.attempt) == {3}
 
@@ -67,7 +67,7 @@ def test_what_was_finished_before_the_time_was_up_stays(job: Job, circumstances:
     assert isinstance(end, JobEvent)
     assert [(outcome.run_id, outcome.status) for outcome in end.outcomes] == [
         (done.run_id, "ok"),
-        (job.cell.run_id(second), "timeout"),
+        (second.run_id, "timeout"),
     ]
     assert end.outcomes[0] == done
     assert Store.open(circumstances.results, create=False).statuses() == {
@@ -139,7 +139,7 @@ def test_a_machine_whose_plugin_is_missing_or_another_breaks_the_contract_at_onc
 
     assert [outcome.status for event in events for outcome in event.outcomes] == ["contract", "contract"]
     rows = Store.open(tmp_path, create=False).runs()
-    assert sorted(rows.run_id) == sorted(job.cell.run_id(member) for job in jobs for member in job.members)
+    assert sorted(rows.run_id) == sorted(member.run_id for job in jobs for member in job.members)
     assert rows.error_message.str.contains(message, regex=False).all()
     assert set(rows.attempt) == {1}
 

@@ -68,7 +68,7 @@ def test_a_shard_keeps_its_cells_whatever_is_done_and_whatever_the_seeds_and_gro
 ) -> None:
     def cells(**changes: Any) -> set[tuple[str, str]]:
         plan = plan_request(broad(tmp_path, shard="2/3", rerun="all", **changes), CPU)
-        return {(job.cell.task_name, job.cell.mechanism_name) for job in plan.jobs}
+        return {(cell.task_name, cell.mechanism_name) for job in plan.jobs for cell in job.cells}
 
     before = cells()
     run(broad(tmp_path, shard="1/3", steps=1, limit=8, mechanisms=("mean",)))
@@ -181,6 +181,6 @@ def test_rows_that_were_made_without_determinism_are_missing_where_it_is_asked_f
 def test_the_device_of_a_cluster_need_not_be_here(tmp_path: Path, tiny: Callable[..., Request]) -> None:
     there = tiny(tmp_path, executor="slurm", device="cuda")
     assert device_of(there).type == "cuda"
-    assert {job.cell.device_type for job in plan_request(there, device_of(there)).jobs} == {"cuda"}
+    assert {job.cells[0].device_type for job in plan_request(there, device_of(there)).jobs} == {"cuda"}
     with pytest.raises(UsageError, match="allowed: auto, cpu, cuda"):
         device_of(tiny(tmp_path, executor="slurm", device="tpu"))
