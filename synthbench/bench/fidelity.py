@@ -30,6 +30,7 @@ from synthbench.mechanisms._quadrature import inverse_distance
 from synthbench.mechanisms._scores import weights
 from synthbench.mechanisms.slay.slay import Slay
 from synthbench.mechanisms.yat_spherical import YatSpherical
+from synthbench.registry import version_of
 
 BATCH_SIZE, MODEL_DIM, NUM_HEADS, EPSILON = 8, 64, 4, 1e-6
 
@@ -80,7 +81,7 @@ def measure(
 ) -> Iterator[Row]:
     """Error and latency of every estimator at some budgets of the paper, one row a seed.
 
-    What the table has is not measured again.
+    What the table has, of the same versions of what was compared, is not measured again.
 
     Args:
         names: Budgets: small, medium, large.
@@ -131,11 +132,18 @@ def _all(
         for seed in seeds:
             begun = {"bench": "fidelity", "budget": budget.name, "bias": bias, "seed": seed}
             names = ("exact", "slay", "mean", *(others(budget, seed, CPU) if others else ()))
-            if all(table.find({**begun, "estimator": name}) is not None for name in names):
+            if all(table.find({**begun, **_about(name)}) is not None for name in names):
                 continue
             for row in _rows(budget, seed, others, table.device, num_repeats=num_repeats, bias=bias):
-                table.add({**begun, **row})
-                yield {**begun, **row}
+                whole = {**begun, **_about(row["estimator"]), **row}
+                table.add(whole)
+                yield whole
+
+
+def _about(estimator: str) -> dict[str, str]:
+    """An estimator, and the versions of the mechanism that it is or is a part of and of the exact one."""
+    unit = MECHANISMS[estimator] if estimator in COMPARED else Slay
+    return {"estimator": estimator, "mech_version": f"{version_of(unit)} against {version_of(YatSpherical)}"}
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

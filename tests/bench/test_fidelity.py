@@ -100,3 +100,17 @@ def test_seeds_that_are_there_are_not_drawn_again() -> None:
 
     assert {row["seed"] for row in more} == {1}
     assert len(table.rows) == 2 * len(first)
+
+
+def test_what_was_measured_with_another_version_is_measured_again() -> None:
+    table = fresh()
+    first = list(fidelity.measure(["small"], [0], table, num_repeats=1))
+    versions = {row["estimator"]: row["mech_version"] for row in first}
+    (hadamard,) = (row for row in table.rows if row["estimator"] == "slay-hadamard")
+    table.add({**hadamard, "mech_version": "0+older against 1+same"})
+
+    again = list(fidelity.measure(["small"], [0], table, num_repeats=1))
+
+    assert versions["slay"] == versions["mean"] != versions["slay-hadamard"]
+    assert {row["estimator"]: row["mech_version"] for row in again} == versions
+    assert len(table.rows) == len(first)
