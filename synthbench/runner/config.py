@@ -207,10 +207,14 @@ class Cell:
 
     @cached_property
     def program(self) -> str:
-        """What two cells must have in common for their members to train as one program: all but the task's contents."""
+        """What two cells must have in common for their members to train as one program: all but the task's contents.
+
+        A task that does not come with synthbench shares with none: whatever it does, it costs no other task a row.
+        """
         shape = [self.length, self.longest, self.task.readout, self.task.coordinates(self.length).tolist()]
         around = {name: part for name, part in self.identity.items() if not name.startswith("task")}
-        return canonical_json({**around, "shape": shape})
+        foreign = None if TASKS.is_built_in(self.task_name) else self.task_name
+        return canonical_json({**around, "shape": shape, "foreign": foreign})
 
     def members(self, seeds: Sequence[int]) -> list[Member]:
         """A member for each seed and each of the suite's learning rates; one for each seed if the suite tunes."""

@@ -9,6 +9,7 @@ from synthbench.runner import stream
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.ensemble import SequenceModel
 from synthbench.runner.train import GroupResult, Trainer, train_group
+from synthbench.tasks import TASKS
 
 CPU = torch.device("cpu")
 
@@ -91,6 +92,14 @@ def test_cells_that_differ_in_shape_or_protocol_share_no_program(make_cell: Call
 
     assert len({one.program for one in (cell, *others)}) == 7
     assert make_cell("copy", length=8).program == cell.program
+
+
+def test_a_task_of_a_plugin_shares_no_program(make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TASKS, "is_built_in", lambda name: name == "copy")
+    ours, theirs, others = (make_cell(task, length=8) for task in ("copy", "reverse", "parity"))
+
+    assert len({cell.program for cell in (ours, theirs, others)}) == 3
+    assert make_cell("reverse", length=8).program == theirs.program
 
 
 @pytest.mark.parametrize("task", ["reverse", "induction"])
