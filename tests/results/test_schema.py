@@ -49,6 +49,7 @@ def test_the_committed_readme_has_the_present_columns() -> None:
     assert schema.columns_markdown(RUN_COLUMNS) in readme
     assert schema.columns_markdown(CURVE_COLUMNS) in readme
     assert schema.with_columns(readme) == readme
+    assert f"Schema version {schema.SCHEMA_VERSION}." in readme
 
 
 def test_rewriting_the_readme_replaces_only_what_is_between_the_marks(tmp_path: Path) -> None:
