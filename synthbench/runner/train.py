@@ -153,6 +153,29 @@ class Trainer:
         update(self.optimiser)
         return total
 
+    def batches(
+        self,
+        split: Split,
+        num_batches: int,
+        batch_size: int,
+        *,
+        members: Sequence[Member] | None = None,
+        factor: int = 1,
+    ) -> Iterator[DeviceBlock]:
+        """The batches of a stream one by one, each a block of one; of all members unless it says of which."""
+        blocks = device_blocks(
+            self.members if members is None else members,
+            split,
+            num_batches=num_batches,
+            batch_size=batch_size,
+            device=self.device,
+            factor=factor,
+        )
+        for block in blocks:
+            for index in range(len(block.inputs)):
+                one = slice(index, index + 1)
+                yield block._replace(inputs=block.inputs[one], targets=block.targets[one])
+
     def stretched(self, members: Sequence[Member], factor: int) -> SequenceModel:
         """What was trained of the members of a cell, for a test on longer or more loaded sequences."""
         trained = self.model
@@ -197,12 +220,11 @@ def _train(trainer: Trainer, result: GroupResult) -> None:
     settings, evaluation = trainer.suite.training, trainer.suite.evaluation
     began = time.perf_counter()
     num_points = -(-settings.steps // evaluation.curve_every)
-    points = _batches(trainer.members, trainer.device, "validation", num_points, evaluation.curve_sequences)
-    training = _batches(trainer.members, trainer.device, "train", settings.steps, settings.batch_size)
+    points = trainer.batches("validation", num_points, evaluation.curve_sequences)
     losses: list[torch.Tensor] = []
     step_seconds: list[float] = []
     interval_began = began
-    for batch in _timed(training, result):
+    for batch in _timed(trainer.batches("train", settings.steps, settings.batch_size), result):
         share = trainer.schedule.apply(result.steps, trainer.optimiser, trainer.model)
         for member, rate in zip(result.members, trainer.rates, strict=True):
             if not member.is_done:
@@ -225,22 +247,6 @@ def _train(trainer: Trainer, result: GroupResult) -> None:
         losses = []
     result.step_ms_median = float(np.median(step_seconds)) * 1e3
     result.train_s = time.perf_counter() - began - result.eval_s - result.data_s
-
-
-def _batches(
-    members: Sequence[Member],
-    device: torch.device,
-    split: Split,
-    num_batches: int,
-    batch_size: int,
-    factor: int = 1,
-) -> Iterator[DeviceBlock]:
-    """The batches of a stream one by one, each a block of one."""
-    blocks = device_blocks(members, split, num_batches=num_batches, batch_size=batch_size, device=device, factor=factor)
-    for block in blocks:
-        for index in range(len(block.inputs)):
-            one = slice(index, index + 1)
-            yield block._replace(inputs=block.inputs[one], targets=block.targets[one])
 
 
 def _timed(batches: Iterator[DeviceBlock], result: GroupResult) -> Iterator[DeviceBlock]:
@@ -305,11 +311,10 @@ def _test(trainer: Trainer, result: GroupResult) -> None:
         return
     began = time.perf_counter()
     num_sequences = trainer.suite.evaluation.test_sequences
-    scores = evaluate(trainer.model, _batches(trainer.members, trainer.device, "test", 1, num_sequences))
+    scores = evaluate(trainer.model, trainer.batches("test", 1, num_sequences))
     all_metrics: list[dict[str, float]] = [{} for _ in scores]
     if trainer.mechanism.metrics is not Mixer.metrics:
-        probes = _batches(trainer.members, trainer.device, "validation", 1, METRIC_SEQUENCES)
-        all_metrics = layer_metrics(trainer.model, next(probes))
+        all_metrics = layer_metrics(trainer.model, next(trainer.batches("validation", 1, METRIC_SEQUENCES)))
     for member, score, metrics in zip(result.members, scores, all_metrics, strict=True):
         if member.diverged_at is None:
             member.score = score
@@ -326,7 +331,7 @@ def _test_stretched(trainer: Trainer, results: Sequence[MemberResult]) -> None:
     for factor in list(cell.tests)[1:]:
         # As many tokens in every test, about.
         num_sequences = max(1, cell.suite.evaluation.test_sequences // factor)
-        batches = _batches(members, trainer.device, "test", 1, num_sequences, factor)
+        batches = trainer.batches("test", 1, num_sequences, members=members, factor=factor)
         for result, score in zip(results, evaluate(trainer.stretched(members, factor), batches), strict=True):
             if result.diverged_at is None:
                 result.stretched[factor] = score
