@@ -95,6 +95,15 @@ def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
             ),
             _markdown(facts),
         ]
+        if ratios := scaling.against_naive(group):
+            blocks += [
+                (
+                    "How many times faster a mechanism attends than it does in its naive form, by length, and its "
+                    "share of that form's memory at the longest. Naive is the published form, or scores that are all "
+                    "written out."
+                ),
+                _markdown(ratios),
+            ]
         for direction in scaling.DIRECTIONS:
             found = [row for row in group if row["direction"] == direction and row["status"] == "ok"]
             suffix = f"{direction.replace('+', '-')}-{dtype}-batch-{batch_size}"

@@ -63,6 +63,9 @@ FORMS = (
 )
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
+NAIVE = ("published", "dense")
+"""Forms that write out what others never hold."""
+
 FITTED_SPAN = 16
 """Exponents are fitted over the lengths from the longest down to this part of it."""
 
@@ -201,6 +204,31 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             }
         )
     return facts
+
+
+def against_naive(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How many times faster than its naive form a mechanism attends at each length, and its share of its memory.
+
+    The naive form is the published one, or scores that are all written out; it is compared with what the mechanism
+    chooses by itself, and with tiles where it has them. The share is that at the longest length that both were measured
+    at. Rows are of one device, batch size and type of number.
+    """
+    measured = sorted((row for row in rows if row["status"] == "ok"), key=lambda row: row["length"])
+    by_form = {(row["mechanism"], row["direction"], row["length"], row["form"]): row for row in measured}
+    pairs = [
+        (slow, by_form[key])
+        for slow in measured
+        for own in ("attend", "tiled")
+        if slow["form"] in NAIVE and (key := (slow["mechanism"], slow["direction"], slow["length"], own)) in by_form
+    ]
+    lengths = dict.fromkeys(str(slow["length"]) for slow, _ in pairs)
+    facts: dict[tuple[str, ...], dict[str, Any]] = {}
+    for slow, fast in pairs:
+        about = {name: fast[name] for name in ("mechanism", "direction", "form")} | {"against": slow["form"]}
+        fact = facts.setdefault(tuple(about.values()), about | dict.fromkeys(lengths))
+        fact[str(slow["length"])] = slow["median_ms"] / fast["median_ms"]
+        fact["memory"] = fast["peak_bytes"] / slow["peak_bytes"]
+    return list(facts.values())
 
 
 def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:

@@ -268,3 +268,36 @@ def test_kernels_are_measured_where_they_run(name: str, monkeypatch: pytest.Monk
         ("kernel", direction, "ok") for direction in scaling.DIRECTIONS
     }
     assert all(row["flops"] > 0 for row in rows)  # of the PyTorch form: Triton's are not counted
+
+
+def test_what_a_mechanism_gains_over_its_naive_form_is_a_ratio_at_each_length() -> None:
+    def row(form: str, length: int, milliseconds: float, num_bytes: int, **changes: str) -> dict[str, Any]:
+        return {
+            "mechanism": "slay", "direction": "forward", "form": form, "length": length, "status": "ok",
+            "median_ms": milliseconds, "peak_bytes": num_bytes,
+        } | changes  # fmt: skip
+
+    found = scaling.against_naive(
+        [
+            row("published", 64, 12.0, 80),
+            row("attend", 64, 3.0, 20),
+            row("attend", 32, 2.0, 50),
+            row("published", 32, 3.0, 100),
+            row("attend", 128, 6.0, 40),
+            row("published", 128, 0.0, 0, status="oom"),
+            row("gram", 32, 1.0, 1),
+            row("dense", 32, 8.0, 100, mechanism="yat"),
+            row("tiled", 32, 2.0, 10, mechanism="yat"),
+        ]
+    )
+
+    assert found == [
+        {
+            "mechanism": "slay", "direction": "forward", "form": "attend", "against": "published",
+            "32": 1.5, "64": 4.0, "memory": 0.25,
+        },
+        {
+            "mechanism": "yat", "direction": "forward", "form": "tiled", "against": "dense",
+            "32": 4.0, "64": None, "memory": 0.1,
+        },
+    ]  # fmt: skip
