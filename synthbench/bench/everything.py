@@ -204,7 +204,7 @@ def _on_cuda(device: torch.device, folder: Path) -> list[Step]:
     until_full = ("--max-gigabytes", "1000000")
     to_128k = ("--lengths", _powers(7, 17), "--max-seconds", "4", *until_full)
     half = ("--dtype", "bfloat16")
-    store = str(folder / "paper")
+    seeds = ("--seeds", "42-44")
     long = ("--lengths", _powers(18, 24), "--forms", "layer,attend,streamed,kernel", "--max-seconds", "20")
     wide = ("--lengths", "1024,4096,16384", "--batch-size", "32", "--max-seconds", "4")
     return [
@@ -215,21 +215,19 @@ def _on_cuda(device: torch.device, folder: Path) -> list[Step]:
         _suite("suite", device, folder, "--members", "1,2,4,8,16,32,64", *SUITE),
         _suite("suite-rates", device, folder, "--members", "12,48", "--rates", "3", *SUITE),
         _packing(device),
-        _synthbench(
-            "paper", "run", "--suite", "paper", "--seeds", "42-44", "--device", str(device), "--results", store
-        ),
+        _paper("paper", device, folder, *seeds),
         _fidelity("fidelity", device, folder, "--budget", "small,medium,large"),
         _fidelity("fidelity-sweep", device, folder, "--sweep"),
         _scaling("scaling-until-full", device, folder, KERNELS, *long, *until_full, *half),
         _scaling("scaling-batch", device, folder, KERNELS, *wide, *until_full, *half),
         _context("context", device, folder, f"{0.9 * gigabytes:.0f}", "--longest", "16777216", *half),
+        _paper("paper-cell-by-cell", device, folder, *seeds, "--members", "3"),
         _scaling("scaling-others", device, folder, "all", *to_128k, *half),
     ]
 
 
 def _quick(device: torch.device, folder: Path) -> list[Step]:
     once = ("--repeats", "1")
-    store = str(folder / "paper")
     members = "1,2" if device.type == "cuda" else "2"
     suite = ("--members", members, "--mech", "linear", "--lengths", "8", "--steps", "5")
     short = ("--task", "copy:length=8", "--mech", "linear", "--seeds", "42", "--steps", "8", "--limit", "8")
@@ -239,7 +237,7 @@ def _quick(device: torch.device, folder: Path) -> list[Step]:
         _scaling("scaling", device, folder, "slay,linear", "--lengths", "16,32", *once),
         _suite("suite", device, folder, *suite, *once),
         *([_packing(device, "--at-once", "2", "--steps", "5", *once)] if device.type == "cuda" else []),
-        _synthbench("paper", "run", "--suite", "paper", *short, "--device", str(device), "--results", store),
+        _paper("paper", device, folder, *short),
         _fidelity("fidelity", device, folder, "--budget", "small", "--seeds", "0", *once),
         _context("context", device, folder, "0.01", "--longest", "256", "--mech", "linear"),
     ]
@@ -256,6 +254,12 @@ def _bench(name: str, bench: str, device: torch.device, folder: Path, *arguments
 
 def _scaling(name: str, device: torch.device, folder: Path, mechanisms: str, *arguments: str) -> Step:
     return _bench(name, "scaling", device, folder, "--mech", mechanisms, *arguments)
+
+
+def _paper(name: str, device: torch.device, folder: Path, *arguments: str) -> Step:
+    """Suite ``paper`` into a store of its own; its last line says how long it took."""
+    store = str(folder / name)
+    return _synthbench(name, "run", "--suite", "paper", "--device", str(device), "--results", store, *arguments)
 
 
 def _packing(device: torch.device, *arguments: str) -> Step:

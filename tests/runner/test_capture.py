@@ -21,12 +21,12 @@ NUM_STEPS = 8
 Need = Callable[[str, bool, str], None]
 
 
-def cell_of(mechanism: str, *, device_type: str = "cpu", schedule: str = "constant") -> Cell:
+def cell_of(mechanism: str, *, device_type: str = "cpu", schedule: str = "constant", task: str = "reverse") -> Cell:
     suite = load_suite("paper")
     training = suite.training.model_copy(update={"schedule": schedule, "steps": NUM_STEPS})
     (cell,) = make_cells(
         suite.model_copy(update={"training": training}),
-        {"reverse": {"length": "16"}},
+        {task: {"length": "16"}},
         {mechanism: {}},
         device_type=device_type,
         is_full=False,
@@ -112,6 +112,21 @@ def test_a_replayed_step_is_the_step(need: Need, mechanism: str, rates: list[flo
     torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)
     for own, other in zip(replayed.model.parameters(), plain.model.parameters(), strict=True):
         torch.testing.assert_close(own, other, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_tasks_that_share_a_program_train_as_they_do_apart(need: Need, kind: str) -> None:
+    need("cuda", kind == "cpu" or torch.cuda.is_available(), "there is no CUDA device")
+    device = torch.device(kind)
+    cells = [cell_of("slay", device_type=kind, task=task) for task in ("parity", "reverse", "first_token")]
+    members = [members_of(cell, [1e-3, 1e-2]) for cell in cells]
+    together = Trainer([member for own in members for member in own], device)
+
+    losses = losses_of(together)
+
+    assert (together.captured is not None and together.captured.is_replaying) == (kind == "cuda")
+    apart = torch.cat([losses_of(Trainer(own, device, is_captured=False)) for own in members], dim=1)
+    torch.testing.assert_close(losses, apart, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.gpu
