@@ -7,7 +7,14 @@ from typing import Any
 
 import torch
 
-from synthbench.bench.instruments import Call, as_in_a_worker, peak_bytes, seconds, unless_out_of_memory
+from synthbench.bench.instruments import (
+    Call,
+    as_in_a_worker,
+    give_back_memory,
+    peak_bytes,
+    seconds,
+    unless_out_of_memory,
+)
 from synthbench.bench.rows import Row, Table
 from synthbench.bench.scaling import DIRECTIONS, Form, Setting, built, call_of, dtype_of, inputs_of
 from synthbench.knobs import coerce, term_of
@@ -91,6 +98,7 @@ def _longest(
     fits: dict[str, Any] = {"length": None, "peak_bytes": None, "seconds": None}
     ended, too_long, length = "memory", None, SHORTEST
     while length <= longest:
+        give_back_memory()
         call = unless_out_of_memory(partial(attempt, length))
         peak = None if call is None else unless_out_of_memory(partial(peak_bytes, call, device))
         if call is None or peak is None or peak > budget:

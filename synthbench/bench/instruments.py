@@ -45,16 +45,27 @@ def as_in_a_worker() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def mallopt() -> Callable[[int, int], int] | None:
-    """Return the function of glibc that sets how memory is kept, or None where there is another C library."""
+def give_back_memory() -> None:
+    """Return to the system what this process keeps and does not use, where it can be returned.
+
+    Pieces that calls of one size leave behind do not fit those of another: without it trials of all lengths of 17
+    mechanisms, of which none had more than 2 GiB at a time, came to hold 16.
+    """
+    trim = of_glibc("malloc_trim")
+    if trim is not None:
+        trim(0)
+
+
+def of_glibc(name: str) -> Callable[..., int] | None:
+    """Return a function of glibc, or None where there is another C library."""
     if not sys.platform.startswith("linux"):
         return None
-    return getattr(ctypes.CDLL(None), "mallopt", None)
+    return getattr(ctypes.CDLL(None), name, None)
 
 
 def _keep_freed_memory() -> None:
     """Tell this process from now on what workers are told as they start, where it can be told."""
-    tell = mallopt()
+    tell = of_glibc("mallopt")
     if tell is not None:
         for option, name in _GLIBC_OPTIONS.items():
             tell(option, min(int(WORKER_ENVIRONMENT[name]), 2**31 - 1))

@@ -41,6 +41,7 @@ from synthbench.bench.instruments import (
     as_in_a_worker,
     exponent,
     flops_of,
+    give_back_memory,
     interleaved,
     peak_bytes,
     roof_of,
@@ -152,6 +153,7 @@ def measure(
             for direction in DIRECTIONS:
                 course = _Course(table, limits)
                 for length in sorted(lengths):
+                    give_back_memory()
                     setting = Setting(direction, length, batch_size, table.device, kind)
                     unit = built(name, arguments, setting)
                     found = [form for form in forms_of(unit, setting) if form.name in forms]
