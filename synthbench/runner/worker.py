@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Literal
 
 import torch
@@ -121,7 +120,11 @@ def _tuned_rates(job: Job, attempt: Attempt, store: Store) -> dict[Cell, float]:
     for member, skill in skills.items():
         of_rate = by_rate[member.cell].setdefault(float(member.learning_rate or 0), [])
         of_rate.append(0.0 if skill is None else skill)
-    return {cell: max(sorted(rates), key=lambda rate: fmean(rates[rate])) for cell, rates in by_rate.items()}
+    # Summed in the order of the members: committed rows were tuned so, and a tie must stay one.
+    return {
+        cell: max(sorted(rates), key=lambda rate: sum(rates[rate]) / len(rates[rate]))
+        for cell, rates in by_rate.items()
+    }
 
 
 def record_failure(job: Job, failure: Failure, attempt: Attempt, store: Store) -> list[Outcome]:
