@@ -224,7 +224,7 @@ def make_plan(
         skills = {member: done[run_id] for member, run_id in tuning_ids.items() if run_id in done}
         cost = {cell: estimates.cost(traits_of(cell)) for cell in together}
         size = group_size(together[0])
-        # A job a cell where a rate is chosen: it is chosen once.
+        # All members of a cell where its rate is chosen: it is chosen once.
         in_job = len(of_all) if together[0].suite.tuning is not None else size
         members = tuple(of_all)
         for start in range(0, len(members), in_job):
