@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import hardtanh, normalize
+from torch.nn.functional import hardtanh_, normalize
 
 from synthbench.layers import project
 from synthbench.mechanisms._quadrature import Rule, nodes_and_weights
@@ -58,8 +58,8 @@ def positive_features(
 
 
 def clip_exponent(exponents: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch features"]:
-    """Clip to ±20. ``hardtanh`` is ``clamp`` with a backward pass of one operation instead of four."""
-    return hardtanh(exponents, -20.0, 20.0)
+    """Clip to ±20, in place. ``hardtanh`` is ``clamp`` with a backward pass of one operation instead of four."""
+    return hardtanh_(exponents, -20.0, 20.0)
 
 
 def gaussian(*shape: int, generator: torch.Generator | None) -> Float[Tensor, "..."]:
