@@ -19,6 +19,7 @@ from typing import Literal
 
 import torch
 
+from synthbench.bench.scaling import FORMS
 from synthbench.errors import StoreError, UnknownName
 from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.environment import hardware
@@ -164,6 +165,8 @@ def _failure(step: Step, folder: Path) -> Path:
 
 KERNELS = "slay,linear,performer,cosformer,softmax,yat-spherical"
 """What there are kernels and goals for."""
+FLEX = "softmax,yat,yat-sum,yat-spherical,rewa-euclidean"
+"""Of what FlexAttention computes."""
 SUITE = ("--steps", "20", "--lengths", "32,64,256")
 
 
@@ -202,11 +205,14 @@ def _on_cpu(device: torch.device, folder: Path) -> list[Step]:
 def _on_cuda(device: torch.device, folder: Path) -> list[Step]:
     gigabytes = torch.cuda.get_device_properties(device).total_memory / 2**30
     until_full = ("--max-gigabytes", "1000000")
-    to_128k = ("--lengths", _powers(7, 17), "--max-seconds", "4", *until_full)
+    # FlexAttention is compiled for every length, and may fail there: it has a step of its own.
+    all_but_flex = ("--forms", ",".join(form for form in FORMS if form != "flex"))
+    to_128k = ("--lengths", _powers(7, 17), "--max-seconds", "4", *until_full, *all_but_flex)
     half = ("--dtype", "bfloat16")
     seeds = ("--seeds", "42-44")
     long = ("--lengths", _powers(18, 24), "--forms", "layer,attend,streamed,kernel", "--max-seconds", "20")
-    wide = ("--lengths", "1024,4096,16384", "--batch-size", "32", "--max-seconds", "4")
+    wide = ("--lengths", "1024,4096,16384", "--batch-size", "32", "--max-seconds", "4", *all_but_flex)
+    flex = ("--lengths", "4096,16384,65536", "--forms", "attend,flex", "--max-seconds", "4")
     return [
         _synthbench("doctor", "doctor"),
         *_tests(),
@@ -221,6 +227,7 @@ def _on_cuda(device: torch.device, folder: Path) -> list[Step]:
         _scaling("scaling-until-full", device, folder, KERNELS, *long, *until_full, *half),
         _scaling("scaling-batch", device, folder, KERNELS, *wide, *until_full, *half),
         _context("context", device, folder, f"{0.9 * gigabytes:.0f}", "--longest", "16777216", *half),
+        _scaling("scaling-flex", device, folder, FLEX, *flex, *until_full),
         _paper("paper-cell-by-cell", device, folder, *seeds, "--members", "3"),
         _scaling("scaling-others", device, folder, "all", *to_128k, *half),
     ]
@@ -283,7 +290,8 @@ def _tests() -> list[Step]:
     if not TESTS.is_dir():
         return []
     runner = (str(TESTS / "runner" / name) for name in ("test_capture.py", "test_same_rows.py"))
-    files = [str(TESTS / "mechanisms" / "kernels"), str(TESTS / "bench" / "test_flash_linear_attention.py"), *runner]
+    mechanisms = (str(TESTS / "mechanisms" / name) for name in ("kernels", "test_flex.py"))
+    files = [*mechanisms, str(TESTS / "bench" / "test_flash_linear_attention.py"), *runner]
     # Without the shape checker, which may not be installed there, and whatever other packages warn of.
     plainly = ("-o", "addopts=--import-mode=importlib", "-W", "default", "-p", "no:cacheprovider")
     return [Step("tests", ("-m", "pytest", "-m", "gpu", "-q", *plainly, *files), {"TRITON_INTERPRET": "0"})]

@@ -15,12 +15,12 @@ form             of features
 ``published``    as the papers' code has it: prefix sums, or a loop over nodes and chunks
 ===============  =====================================================================================================
 
-Of scores there are ``dense``, ``blocked``, ``tiled`` and ``kernel``. Time is the median of repeats in which all forms
-of a length take turns, on a CPU the time that the process has a core. Memory is the peak of what tensors held beyond
-the inputs.
+Of scores there are ``dense``, ``blocked``, ``tiled``, ``kernel`` and, on a GPU, PyTorch's FlexAttention, ``flex``. Time
+is the median of repeats in which all forms of a length take turns, on a CPU the time that the process has a core.
+Memory is the peak of what tensors held beyond the inputs.
 The floor is what the form's arithmetic, or its inputs and outputs, would take at the rates that the device reaches in a
-large product and a large copy; Triton's arithmetic is not counted, so a kernel is taken to do that of the PyTorch form
-in its place, ``fla`` that of chunks.
+large product and a large copy; Triton's arithmetic is not counted, so a kernel and ``flex`` are taken to do that of the
+PyTorch form in their place, ``fla`` that of chunks.
 """
 
 import os
@@ -51,7 +51,7 @@ from synthbench.bench.published import published
 from synthbench.bench.rows import Row, Table
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import coerce, term_of
-from synthbench.mechanisms import MECHANISMS, _linear, _scores, _streaming, _yat_tiles
+from synthbench.mechanisms import MECHANISMS, _flex, _linear, _scores, _streaming, _yat_tiles
 from synthbench.mechanisms.base import Attention, FeatureAttention, Mechanism, ScoreAttention
 from synthbench.registry import version_of
 
@@ -60,7 +60,7 @@ MODEL_DIM, NUM_HEADS = 256, 8
 DIRECTIONS = ("forward", "forward+backward")
 FORMS = (
     *("layer", "attend"),
-    *("gram", "recurrent", "chunked", "streamed", "dense", "blocked", "tiled", "kernel", "fla", "published"),
+    *("gram", "recurrent", "chunked", "streamed", "dense", "blocked", "tiled", "flex", "kernel", "fla", "published"),
 )
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -259,16 +259,22 @@ def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:
         ]
         if (tiled := _yat_tiles.of(unit)) is not None:
             forms.append(Form("tiled", "heads", tiled))
+        if _flex.runs_on(setting.device) and (flex := _flex.of(unit, _flex.compiled())) is not None:
+            forms.append(Form("flex", "heads", flex, counted=_named("blocked", forms).call))
     if isinstance(unit, FeatureAttention | ScoreAttention):
         zero = torch.zeros((), device=setting.device, dtype=setting.dtype)
         sample = zero.expand(1, NUM_HEADS, setting.length, unit.head_dim)  # takes no memory
         kernel = unit.gpu_kernel(sample, sample, sample)
         if kernel is not None:
-            by_torch = next(form.call for form in forms if form.name in {"streamed", "blocked"})
-            forms.append(Form("kernel", "heads", kernel, counted=by_torch))
+            by_torch = _named("streamed" if isinstance(unit, FeatureAttention) else "blocked", forms)
+            forms.append(Form("kernel", "heads", kernel, counted=by_torch.call))
         if isinstance(unit, FeatureAttention) and fla.serves(sample):
             forms.append(Form("fla", "heads", partial(fla.attend, unit), counted=partial(fla.counted, unit)))
     return forms
+
+
+def _named(name: str, forms: Iterable[Form]) -> Form:
+    return next(form for form in forms if form.name == name)
 
 
 def built(name: str, arguments: Mapping[str, Any], setting: Setting) -> Mechanism:

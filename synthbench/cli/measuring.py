@@ -62,7 +62,7 @@ def scaling(
     from synthbench.bench import flash_linear_attention as fla
     from synthbench.bench import scaling as bench
     from synthbench.bench.rows import Table
-    from synthbench.mechanisms import kernels
+    from synthbench.mechanisms import _flex, kernels
     from synthbench.runner.environment import resolve_device
     from synthbench.runner.plan import select_mechanisms
     from synthbench.suites import load_suite
@@ -70,6 +70,8 @@ def scaling(
     target = resolve_device(device)
     if not kernels.runs_on(target):
         typer.echo(f"Triton kernels are left out: {target} does not run them", err=True)
+    if not _flex.runs_on(target):
+        typer.echo(f"FlexAttention is left out: {target} has no backward pass of it", err=True)
     if (reason := fla.missing(target)) is not None:
         typer.echo(f"flash-linear-attention is left out: {reason}", err=True)
     with Table(bench.IDENTITY, target, out) as table:

@@ -11,8 +11,8 @@ Kept from forward to backward are q, k, v, a, b, the outputs and a number a quer
 weighted values, that of a weight is g · v - g · out. The slopes of the kernel are 2x / gap + 2 (x / gap)² in x and
 -(x / gap)² in a and in b; where the gap is held at ``smallest`` only 2x / gap is left of them.
 
-PyTorch's FlexAttention computes the sum too, as the softmax of log K, but has no backward pass on a CPU and took 1.6
-times as long there (compiled, forward, length 4096, 8 heads of 32, one thread).
+PyTorch's FlexAttention, :mod:`synthbench.mechanisms._flex`, has no backward pass on a CPU and took 1.6 times as long
+there (compiled, forward, length 4096, 8 heads of 32, one thread).
 """
 
 import math

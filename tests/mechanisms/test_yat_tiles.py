@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn.attention.flex_attention import flex_attention
 
 from synthbench.bench.instruments import peak_bytes
 from synthbench.mechanisms import MECHANISMS, _scores, _yat_tiles
@@ -217,18 +216,3 @@ def test_long_sequences_are_tiled(
 def test_a_softermax_is_cut_into_blocks_of_queries_alone() -> None:
     assert _yat_tiles.of(built("yat", {"normaliser": "softermax", "power": 2.0})) is None
     assert _yat_tiles.of(built("softmax", {})) is None
-
-
-@pytest.mark.filterwarnings("ignore:.*flex_attention.*")
-@pytest.mark.parametrize("name", ["yat-sum", "yat-spherical"])
-def test_a_kernel_over_its_sum_is_the_softmax_of_its_logarithm(name: str) -> None:
-    unit = built(name, {})
-    q, k, v = (x.detach() for x in draw(40))
-
-    def logarithm(_inner: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return torch.where(j <= i, kernel[batch, head, i, j].log(), -torch.inf)
-
-    kernel = unit.scores(q, k)
-    attended = flex_attention(q, k, v, score_mod=logarithm)
-
-    torch.testing.assert_close(tiled(unit)(q, k, v), attended, rtol=1e-4, atol=1e-4)  # the sum has 1e-6 added

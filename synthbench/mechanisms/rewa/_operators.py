@@ -110,12 +110,16 @@ def distances(
     key_norms: Float[Tensor, "*batch keys"],
     power: int,
 ) -> Float[Tensor, "*batch queries keys"]:
-    """Distance, or its square, for every pair, from inner products and squared norms.
+    """Distance, or its square, for every pair, from inner products and squared norms."""
+    return distance(products, query_norms.unsqueeze(-1) + key_norms.unsqueeze(-2), power)
+
+
+def distance(products: Float[Tensor, "*batch"], norms: Float[Tensor, "*batch"], power: int) -> Float[Tensor, "*batch"]:
+    """Distance, or its square, from an inner product and the sum of the two squared norms.
 
     The square is a difference that can round below 0. Below the rounding error its root is that of the error, with
     gradient 0 instead of infinity.
     """
-    norms = query_norms.unsqueeze(-1) + key_norms.unsqueeze(-2)
     squared = norms - 2 * products
     if power == 2:
         return squared.clamp(min=0)
