@@ -43,7 +43,7 @@ MAX_FEATURES = 128
 MAX_ANCHORS = 64
 MAX_LENGTH = 65_535 * 32
 """As many of the smallest tiles as CUDA launches along the second axis of a grid."""
-MAX_SHARED_BYTES = 196_608
+MAX_SHARED_BYTES = 212_992
 """Shared memory of the largest tile within these limits, as compiled for compute capability 9.0."""
 
 

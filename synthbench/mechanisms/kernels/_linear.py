@@ -19,11 +19,13 @@ from synthbench.mechanisms.kernels._tiles import (
     by_head,
     guarded,
     is_past,
+    load_column,
     load_tile,
     num_tiles,
     padded,
     precision,
     segment_length,
+    store_column,
     store_tile,
 )
 
@@ -31,36 +33,55 @@ from synthbench.mechanisms.kernels._tiles import (
 @triton.jit
 @no_type_check
 def state_kernel(
-    k_ptr, v_ptr, state_ptr, total_ptr, length, num_features, value_dim, segment,
+    k_ptr, v_ptr, state_ptr, total_ptr, length, segment, num_features: tl.constexpr, value_dim: tl.constexpr,
     rows: tl.constexpr, features: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """Sum a segment's k vᵀ and k; every segment that comes here is full."""
     head, index = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    k_ptr += head * length * num_features
+    v_ptr += head * length * value_dim
     state = tl.zeros((features, columns), dtype=tl.float32)
     total = tl.zeros((features,), dtype=tl.float32)
     for first in range(index * segment, (index + 1) * segment, rows):
-        k = load_tile(k_ptr + head * length * num_features, first, length, num_features, rows, features)
-        v = load_tile(v_ptr + head * length * value_dim, first, length, value_dim, rows, columns)
+        k = load_tile(k_ptr, first, length, num_features, rows, features, may_end=False)
+        v = load_tile(v_ptr, first, length, value_dim, rows, columns, may_end=False)
         state += tl.dot(tl.trans(k), v, input_precision=precision)
         total += tl.sum(k, axis=0)
     place = head * tl.num_programs(1) + index
     store_tile(
         state_ptr + place * num_features * value_dim, state, 0, num_features, value_dim, features, columns
     )  # fmt: skip
-    feature = tl.arange(0, features)
-    tl.store(total_ptr + place * num_features + feature, total, mask=feature < num_features)
+    store_column(total_ptr + place * num_features, total, 0, num_features, features)
+
+
+@triton.jit
+@no_type_check
+def add_keys(
+    sums, totals, q, k_ptr, v_ptr, first, start, length, num_features: tl.constexpr, value_dim: tl.constexpr,
+    rows: tl.constexpr, features: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
+    is_diagonal: tl.constexpr,
+):  # fmt: skip
+    """Add a tile of keys to the weighted values and the sums of weights of a tile of queries."""
+    k = load_tile(k_ptr, start, length, num_features, rows, features, may_end=is_diagonal)
+    v = load_tile(v_ptr, start, length, value_dim, rows, columns, may_end=is_diagonal)
+    scores = tl.dot(q, tl.trans(k), input_precision=precision)
+    if is_diagonal:
+        scores = tl.where(is_past(first, start, rows), scores, 0.0)
+    return sums + tl.dot(scores, v, input_precision=precision), totals + tl.sum(scores, axis=1)
 
 
 @triton.jit
 @no_type_check
 def output_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, state_ptr, total_ptr, length, num_features, value_dim, segment, num_states, delta,
-    is_clamped: tl.constexpr, rows: tl.constexpr, features: tl.constexpr, columns: tl.constexpr,
-    precision: tl.constexpr,
+    q_ptr, k_ptr, v_ptr, out_ptr, state_ptr, total_ptr, length, segment, num_states, delta,
+    num_features: tl.constexpr, value_dim: tl.constexpr, is_clamped: tl.constexpr,
+    rows: tl.constexpr, features: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """Outputs of a tile of queries: the state before their segment, then tiles of scores inside it."""
     head, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * rows
     index = first // segment
+    k_ptr += head * length * num_features
+    v_ptr += head * length * value_dim
     q = load_tile(q_ptr + head * length * num_features, first, length, num_features, rows, features)
     sums = tl.zeros((rows, columns), dtype=tl.float32)
     totals = tl.zeros((rows,), dtype=tl.float32)
@@ -69,16 +90,18 @@ def output_kernel(
         state = load_tile(
             state_ptr + place * num_features * value_dim, 0, num_features, value_dim, features, columns
         )  # fmt: skip
-        feature = tl.arange(0, features)
-        total = tl.load(total_ptr + place * num_features + feature, mask=feature < num_features, other=0.0)
+        total = load_column(total_ptr + place * num_features, 0, num_features, features)
         sums += tl.dot(q, state, input_precision=precision)
         totals += tl.sum(q * total[None, :], axis=1)
-    for start in range(index * segment, first + rows, rows):
-        k = load_tile(k_ptr + head * length * num_features, start, length, num_features, rows, features)
-        v = load_tile(v_ptr + head * length * value_dim, start, length, value_dim, rows, columns)
-        scores = tl.where(is_past(first, start, rows), tl.dot(q, tl.trans(k), input_precision=precision), 0.0)
-        sums += tl.dot(scores, v, input_precision=precision)
-        totals += tl.sum(scores, axis=1)
+    for start in range(index * segment, first, rows):
+        sums, totals = add_keys(
+            sums, totals, q, k_ptr, v_ptr, first, start, length, num_features, value_dim,
+            rows, features, columns, precision, is_diagonal=False,
+        )  # fmt: skip
+    sums, totals = add_keys(
+        sums, totals, q, k_ptr, v_ptr, first, first, length, num_features, value_dim,
+        rows, features, columns, precision, is_diagonal=True,
+    )  # fmt: skip
     out = sums / guarded(totals, delta, is_clamped)[:, None]
     store_tile(out_ptr + head * length * value_dim, out, first, length, value_dim, rows, columns)
 
@@ -102,6 +125,8 @@ def forward(
     shape = heads, num_states, num_features
     states, totals = (q.new_empty(*shape, *of, dtype=torch.float32) for of in ((value_dim,), ()))
     widths = {
+        "num_features": num_features,
+        "value_dim": value_dim,
         "rows": ROWS,
         "features": padded(num_features),
         "columns": padded(value_dim),
@@ -109,12 +134,10 @@ def forward(
     }
     with torch.cuda.device_of(q):
         if num_states:
-            state_kernel[heads, num_states](
-                k, values, states, totals, length, num_features, value_dim, segment, **widths
-            )
+            state_kernel[heads, num_states](k, values, states, totals, length, segment, **widths)
             states, totals = states.cumsum_(1), totals.cumsum_(1)
         output_kernel[heads, num_tiles(length)](
-            q, k, values, out, states, totals, length, num_features, value_dim, segment, num_states, delta,
+            q, k, values, out, states, totals, length, segment, num_states, delta,
             is_clamped=guard == "clamp", **widths,
         )  # fmt: skip
     return out.view(v.shape)

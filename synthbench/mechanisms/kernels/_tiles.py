@@ -21,16 +21,23 @@ ROWS = 64
 
 @triton.jit
 @no_type_check
-def load_tile(start_ptr, first, length, width, num_rows: tl.constexpr, num_columns: tl.constexpr):
-    """Rows ``first`` and on of a [length, width] matrix."""
+def load_tile(
+    start_ptr, first, length, width: tl.constexpr, num_rows: tl.constexpr, num_columns: tl.constexpr,
+    may_end: tl.constexpr = True,  # noqa: FBT002 - Triton's, and named where it is given
+):  # fmt: skip
+    """Rows ``first`` and on of a [length, width] matrix, all of which are there unless it may end before."""
     rows, columns = first + tl.arange(0, num_rows), tl.arange(0, num_columns)
-    is_inside = (rows[:, None] < length) & (columns[None, :] < width)
-    return tl.load(start_ptr + rows[:, None] * width + columns[None, :], mask=is_inside, other=0.0).to(tl.float32)
+    places = start_ptr + rows[:, None] * width + columns[None, :]
+    if may_end or width < num_columns:
+        tile = tl.load(places, mask=(rows[:, None] < length) & (columns[None, :] < width), other=0.0)
+    else:
+        tile = tl.load(places)
+    return tile.to(tl.float32)
 
 
 @triton.jit
 @no_type_check
-def store_tile(start_ptr, tile, first, length, width, num_rows: tl.constexpr, num_columns: tl.constexpr):
+def store_tile(start_ptr, tile, first, length, width: tl.constexpr, num_rows: tl.constexpr, num_columns: tl.constexpr):
     """Write what :func:`load_tile` would read, rounded to the tensor's type."""
     rows, columns = first + tl.arange(0, num_rows), tl.arange(0, num_columns)
     is_inside = (rows[:, None] < length) & (columns[None, :] < width)
@@ -39,9 +46,32 @@ def store_tile(start_ptr, tile, first, length, width, num_rows: tl.constexpr, nu
 
 @triton.jit
 @no_type_check
+def load_column(start_ptr, first, length, num_rows: tl.constexpr):
+    """One number a row, 0 beyond the length."""
+    rows = first + tl.arange(0, num_rows)
+    return tl.load(start_ptr + rows, mask=rows < length, other=0.0)
+
+
+@triton.jit
+@no_type_check
+def store_column(start_ptr, column, first, length, num_rows: tl.constexpr):
+    """Write what :func:`load_column` would read."""
+    rows = first + tl.arange(0, num_rows)
+    tl.store(start_ptr + rows, column, mask=rows < length)
+
+
+@triton.jit
+@no_type_check
 def norms_of(tile):
     """Lengths of the rows, at least 1e-12."""
     return tl.maximum(tl.sqrt(tl.sum(tile * tile, axis=1)), 1e-12)
+
+
+@triton.jit
+@no_type_check
+def unit_rows(tile):
+    """Rows over their lengths: one division a row."""
+    return tile * (1 / norms_of(tile))[:, None]
 
 
 @triton.jit

@@ -18,7 +18,7 @@ OF_USERS = {
 """Tensors of the type that a user gives; the others are float32."""
 
 
-def compile_kernel(kernel: triton.JITFunction, dtype: str, **constants: object) -> dict[str, object]:
+def compile_kernel(kernel: triton.JITFunction, dtype: str, num_warps: int, **constants: object) -> dict[str, object]:
     """Compile for those of the constants that the kernel has; an error of the compiler ends the script."""
     types = {**TYPES, **dict.fromkeys(OF_USERS, f"*{dtype}")}
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
@@ -33,7 +33,7 @@ def compile_kernel(kernel: triton.JITFunction, dtype: str, **constants: object) 
         if signature[name].startswith("*") or signature[name] == "i32"
     }
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=multiples_of_16)
-    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": num_warps})
     return {
         "kernel": f"{kernel.fn.__module__.rpartition('.')[2]}.{kernel.fn.__name__}",
         **constants,
@@ -44,22 +44,20 @@ def compile_kernel(kernel: triton.JITFunction, dtype: str, **constants: object) 
 
 def main(dtype: str, length: int, key_dim: int, value_dim: int, num_anchors: int, num_features: int) -> None:
     """Compile all kernels for one type and size, in the precisions that this type is computed in."""
-    sizes = {
-        "length": length,
+    widths = {
         "key_dim": key_dim,
         "value_dim": value_dim,
         "num_anchors": num_anchors,
         "num_features": num_features,
-    }
-    ones = {name: 1 for name, size in sizes.items() if size == 1}  # a launch makes constants of them
-    widths = {
         "dims": padded(key_dim),
         "columns": padded(value_dim),
         "features": padded(num_features),
         "anchor_columns": padded(num_anchors),
+        "num_halvings": _slay.num_halvings(padded(num_features), padded(value_dim)),
         "is_clamped": False,
         "is_key": True,  # the larger half
     }
+    ones = {"length": 1} if length == 1 else {}  # a launch makes a constant of it
     for precision in ("ieee", "tf32") if dtype == "fp32" else ("tf32",):
         for kernel in (
             _linear.state_kernel,
@@ -72,7 +70,8 @@ def main(dtype: str, length: int, key_dim: int, value_dim: int, num_anchors: int
             _yat_spherical.key_gradient_kernel,
         ):
             rows = _slay.GRADIENT_ROWS if kernel is _slay.gradient_kernel else ROWS
-            facts = compile_kernel(kernel, dtype, **ones, **widths, rows=rows, precision=precision)
+            num_warps = _slay.STATE_WARPS if kernel is _slay.state_kernel else 4  # Triton's own choice
+            facts = compile_kernel(kernel, dtype, num_warps, **ones, **widths, rows=rows, precision=precision)
             print(json.dumps(facts), flush=True)  # noqa: T201 - its output
 
 

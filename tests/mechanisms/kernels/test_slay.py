@@ -11,6 +11,7 @@ from synthbench.mechanisms.slay.slay import Slay
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'synthbench[triton]'")
 
 from synthbench.mechanisms.kernels import _slay
+from synthbench.mechanisms.kernels._tiles import padded
 
 Draw = Callable[..., tuple[Tensor, Tensor, Tensor]]
 Mix = Callable[..., Tensor]
@@ -53,6 +54,19 @@ def test_the_kernel_computes_the_definition(draw: Draw, mix: Mix, length: int, s
 )
 def test_widths_need_not_be_powers_of_two(draw: Draw, mix: Mix, head_dim: int, knobs: dict[str, int]) -> None:
     unit, case = make(head_dim, **knobs), draw(70, head_dim, 10)
+
+    out = _slay.attend(constants_of(unit), *case, guard="add", delta=1e-6, segment=64)
+
+    torch.testing.assert_close(out, define(unit, mix, case, "add", 1e-6).float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("features", "value_dim", "at_once"), [(16, 32, 8), (16, 64, 4), (42, 64, 2), (42, 128, 1)])
+def test_states_are_summed_for_as_many_anchors_as_fit(
+    draw: Draw, mix: Mix, features: int, value_dim: int, at_once: int
+) -> None:
+    """Anchors that are no multiple of those, too."""
+    unit, case = make(D=features, P=5), draw(130, 16, value_dim)
+    assert 16 >> _slay.num_halvings(padded(3 * features), value_dim) == at_once
 
     out = _slay.attend(constants_of(unit), *case, guard="add", delta=1e-6, segment=64)
 
