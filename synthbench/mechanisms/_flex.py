@@ -53,7 +53,7 @@ class Pairing(NamedTuple):
     """[..., length, width], like ``k``; the inner product is taken of these."""
     k: Tensor
     by_query: tuple[Tensor, ...]
-    """Further numbers of a query each [..., length]."""
+    """Further numbers of a query, each [..., length]."""
     by_key: tuple[Tensor, ...]
     score: Callable[..., Tensor]
     """From an inner product, the numbers of the query and those of the key."""
@@ -145,12 +145,17 @@ def _distance(unit: RewaGeometric, q: Tensor, k: Tensor) -> Pairing:
     metric, power = unit.metric, unit.power
     (geometry,) = metric.witnesses.widths
     x, y = metric.witnesses.points(geometry, q, "query"), metric.witnesses.points(geometry, k, "key")
-    of_x, of_y = (_geometry.numbers_of(geometry, points) for points in (x, y))
+    rate = _by_row(metric.weight(geometry) / metric.tau(), x)
+    if geometry == "spherical":
+        return Pairing(x, y, (rate,), (), lambda inner, rate: -rate * _operators.arc(inner) ** power)
 
-    def score(inner: Tensor, rate: Tensor, *numbers: Tensor) -> Tensor:
-        return -rate * _geometry.from_product(geometry, inner, *numbers) ** power
+    def score(inner: Tensor, rate: Tensor, x_norm: Tensor, y_norm: Tensor) -> Tensor:
+        distance = _operators.distance(inner, x_norm + y_norm, power=1)
+        if geometry == "hyperbolic":
+            distance = _geometry.poincare_distance(distance, (1 - x_norm) * (1 - y_norm))
+        return -rate * distance**power
 
-    return Pairing(x, y, (_by_row(metric.weight(geometry) / metric.tau(), x), *of_x), of_y, score)
+    return Pairing(x, y, (rate, x.square().sum(-1)), (y.square().sum(-1),), score)
 
 
 def _operator(unit: RewaOperator, q: Tensor, k: Tensor) -> Pairing:

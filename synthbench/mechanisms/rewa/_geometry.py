@@ -39,14 +39,14 @@ def euclidean_distance(
     x: Float[Tensor, "*batch queries dim"], y: Float[Tensor, "*batch keys dim"]
 ) -> Float[Tensor, "*batch queries keys"]:
     """‖x - y‖ for every pair; within rounding of 0 it is that of the rounding, with gradient 0."""
-    return _of_pairs("euclidean", x, y)
+    return _operators.distances(x @ y.mT, x.square().sum(-1), y.square().sum(-1), power=1)
 
 
 def spherical_distance(
     x: Float[Tensor, "*batch queries dim"], y: Float[Tensor, "*batch keys dim"]
 ) -> Float[Tensor, "*batch queries keys"]:
     """The angle arccos(x·y) between unit vectors, for every pair; its gradient is 0 within rounding of ±1."""
-    return _of_pairs("spherical", x, y)
+    return _operators.arc(x @ y.mT)
 
 
 def hyperbolic_distance(
@@ -58,30 +58,13 @@ def hyperbolic_distance(
 
     Source: Phadke (2025), eq. 124. Eq. 99 and eq. 125 are other functions in more than one dimension.
     """
-    return _of_pairs("hyperbolic", x, y)
+    room_x, room_y = (1 - points.square().sum(-1) for points in (x, y))
+    return poincare_distance(euclidean_distance(x, y), room_x.unsqueeze(-1) * room_y.unsqueeze(-2))
 
 
-def _of_pairs(geometry: str, x: Tensor, y: Tensor) -> Tensor:
-    of_x, of_y = (numbers_of(geometry, points) for points in (x, y))
-    return from_product(
-        geometry, x @ y.mT, *(number.unsqueeze(-1) for number in of_x), *(number.unsqueeze(-2) for number in of_y)
-    )
-
-
-def numbers_of(geometry: str, x: Float[Tensor, "*batch points dim"]) -> tuple[Float[Tensor, "*batch points"], ...]:
-    """What distances depend on beside inner products: squared lengths, but on the sphere."""
-    return () if geometry == "spherical" else (x.square().sum(-1),)
-
-
-def from_product(geometry: str, products: Float[Tensor, "*batch"], *numbers: Tensor) -> Float[Tensor, "*batch"]:
-    """The distance of two points from their inner product and the :func:`numbers_of` one and of the other."""
-    if geometry == "spherical":
-        return _operators.arc(products)
-    x_norms, y_norms = numbers
-    distance = _operators.distance(products, x_norms + y_norms, power=1)
-    if geometry == "euclidean":
-        return distance
-    return 2 * (distance / ((1 - x_norms) * (1 - y_norms)).sqrt()).asinh()
+def poincare_distance(distances: Float[Tensor, "*batch"], rooms: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """The Poincaré distance, from the Euclidean one and (1 - ‖x‖²)(1 - ‖y‖²)."""
+    return 2 * (distances / rooms.sqrt()).asinh()
 
 
 class Witnesses(nn.Module):
@@ -137,7 +120,11 @@ class Witnesses(nn.Module):
         self, geometry: str, q: Float[Tensor, "*batch queries dim"], k: Float[Tensor, "*batch keys dim"]
     ) -> Float[Tensor, "*batch queries keys"]:
         """Distances in one geometry, or their squares if ``power`` is 2."""
-        distances = _of_pairs(geometry, self.points(geometry, q, "query"), self.points(geometry, k, "key"))
+        x, y = self.points(geometry, q, "query"), self.points(geometry, k, "key")
+        if geometry == "euclidean":
+            distances = euclidean_distance(x, y)
+        else:
+            distances = spherical_distance(x, y) if geometry == "spherical" else hyperbolic_distance(x, y)
         return distances if self.power == 1 else distances.square()
 
     def mask(self, geometry: str) -> Tensor:
