@@ -203,7 +203,6 @@ def _on_cpu(device: torch.device, folder: Path) -> list[Step]:
 
 
 def _on_cuda(device: torch.device, folder: Path) -> list[Step]:
-    gigabytes = torch.cuda.get_device_properties(device).total_memory / 2**30
     until_full = ("--max-gigabytes", "1000000")
     # FlexAttention is compiled for every length, and may fail there: it has a step of its own.
     all_but_flex = ("--forms", ",".join(form for form in FORMS if form != "flex"))
@@ -226,11 +225,18 @@ def _on_cuda(device: torch.device, folder: Path) -> list[Step]:
         _fidelity("fidelity-sweep", device, folder, "--sweep"),
         _scaling("scaling-until-full", device, folder, KERNELS, *long, *until_full, *half),
         _scaling("scaling-batch", device, folder, KERNELS, *wide, *until_full, *half),
-        _context("context", device, folder, f"{0.9 * gigabytes:.0f}", "--longest", "16777216", *half),
+        _context("context", device, folder, _gigabytes_of(device), "--longest", "16777216", *half),
         _scaling("scaling-flex", device, folder, FLEX, *flex, *until_full),
         _paper("paper-cell-by-cell", device, folder, *seeds, "--members", "3"),
         _scaling("scaling-others", device, folder, "all", *to_128k, *half),
     ]
+
+
+def _gigabytes_of(device: torch.device) -> str:
+    """Nine tenths of its memory; a blank to fill in where the plan is for a GPU that is elsewhere."""
+    if not torch.cuda.is_available():
+        return "GIGABYTES"
+    return f"{0.9 * torch.cuda.get_device_properties(device).total_memory / 2**30:.0f}"
 
 
 def _quick(device: torch.device, folder: Path) -> list[Step]:

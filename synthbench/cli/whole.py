@@ -28,7 +28,7 @@ def everything(
     from synthbench.bench import everything as bench
     from synthbench.runner.environment import resolve_device
 
-    target = resolve_device(device)
+    target = resolve_device(device, must_exist=not dry_run)
     folder = bench.folder_of(out, target, is_quick=quick)
     steps = bench.select(bench.steps_for(target, folder, is_quick=quick), step or [])
     if dry_run:

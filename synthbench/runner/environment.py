@@ -22,18 +22,18 @@ from synthbench.errors import UsageError
 RELEVANT_PACKAGES = ("pandas", "pyarrow", "pebble", "ray", "scipy", "triton")
 
 
-def resolve_device(name: str) -> torch.device:
+def resolve_device(name: str, *, must_exist: bool = True) -> torch.device:
     """The device that ``auto``, ``cpu``, ``cuda`` or ``cuda:1`` means here.
 
     Raises:
-        UsageError: If it is not one of these, or this machine has no such device.
+        UsageError: If it is not one of these, or must exist and this machine has no such device.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, index = name.partition(":")
     if kind not in ("cpu", "cuda") or (kind == "cpu" and index) or (index and not index.isdecimal()):
         raise UsageError(f"device is {name!r}; allowed: auto, cpu, cuda, cuda:0, cuda:1, ...")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+    if must_exist and kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
         raise UsageError(f"device is {name!r}; this machine has {torch.cuda.device_count()} CUDA devices")
     return torch.device(name)
 

@@ -93,8 +93,21 @@ def test_the_plan_is_printed_and_nothing_run(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+def test_the_plan_for_a_gpu_is_printed_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+
+    result = bench_all("--dry-run", "--json", "--device", "cuda", "--out", str(tmp_path))
+
+    planned = {one["step"]: one["command"] for one in json.loads(result.stdout)}
+    assert {"scaling-bfloat16", "scaling-flex", "suite", "packing", "paper", "paper-cell-by-cell"} <= planned.keys()
+    assert "--gigabytes GIGABYTES" in planned["context"]
+    assert all("--device cuda" in command for name, command in planned.items() if name not in ("doctor", "tests"))
+
+
 def test_every_command_of_every_plan_can_be_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     properties = type("Properties", (), {"total_memory": 80 * 2**30})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: properties)
     plans = [
         everything._on_cpu(CPU, tmp_path),
