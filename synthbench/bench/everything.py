@@ -166,7 +166,7 @@ def _failure(step: Step, folder: Path) -> Path:
 KERNELS = "slay,linear,performer,cosformer,softmax,yat-spherical"
 """What there are kernels and goals for."""
 FLEX = "softmax,yat,yat-sum,yat-spherical,rewa-euclidean"
-"""Of what FlexAttention computes."""
+"""Some of what FlexAttention computes: the published kernels, and the softmax to compare with."""
 SUITE = ("--steps", "20", "--lengths", "32,64,256")
 
 

@@ -25,10 +25,13 @@ def everything(
     as_json: AsJson = False,
 ) -> None:
     """Measure everything on one device, step by step; exit 75 if the budget ended before the steps did."""
+    import torch
+
     from synthbench.bench import everything as bench
     from synthbench.runner.environment import resolve_device
 
-    target = resolve_device(device, must_exist=not dry_run)
+    # A plan may be for a GPU that is elsewhere; one of those that are here must be.
+    target = resolve_device(device, must_exist=not dry_run or torch.cuda.is_available())
     folder = bench.folder_of(out, target, is_quick=quick)
     steps = bench.select(bench.steps_for(target, folder, is_quick=quick), step or [])
     if dry_run:

@@ -25,8 +25,11 @@ from synthbench.mechanisms._scores import SUM_DELTA
 from synthbench.mechanisms.base import ScoreAttention
 from synthbench.mechanisms.kernels import Form
 from synthbench.mechanisms.rewa import _geometry, _operators
+from synthbench.mechanisms.rewa.rewa_euclidean import RewaEuclidean
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
+from synthbench.mechanisms.rewa.rewa_hyperbolic import RewaHyperbolic
 from synthbench.mechanisms.rewa.rewa_operator import RewaOperator
+from synthbench.mechanisms.rewa.rewa_spherical import RewaSpherical
 from synthbench.mechanisms.softmax import Softmax
 from synthbench.mechanisms.yat import Yat
 from synthbench.mechanisms.yat_spherical import YatSpherical
@@ -37,6 +40,9 @@ Program = Callable[..., Any]
 
 TINY = 1e-36
 """Added to a kernel before its logarithm, whose gradient at 0 would be infinite."""
+
+GEOMETRIC = (RewaGeometric, RewaEuclidean, RewaSpherical, RewaHyperbolic)
+"""Those that differ by the geometries that are present, which may be one."""
 
 LEAST_WIDTH = 16
 """Narrower queries, keys and values are padded, as are those whose width is no power of two."""
@@ -84,14 +90,18 @@ def of(unit: ScoreAttention, program: Program) -> Form | None:
 
 
 def pairing(unit: ScoreAttention) -> PairingOf | None:
-    """How the scores of this mechanism come from inner products; None if they take more than one a pair."""
-    if isinstance(unit, Softmax):
+    """How the scores of this mechanism come from inner products; None if they take more than one a pair.
+
+    Classes are compared, not instances: what inherits from one of these may have other scores.
+    """
+    kind = type(unit)
+    if kind is Softmax:
         return _scaled
-    if isinstance(unit, Yat | YatSum | YatSpherical):
+    if isinstance(unit, Yat | YatSum | YatSpherical) and kind in (Yat, YatSum, YatSpherical):
         return partial(_yat, unit)
-    if isinstance(unit, RewaGeometric) and len(unit.metric.witnesses.widths) == 1:
+    if isinstance(unit, RewaGeometric) and kind in GEOMETRIC and len(unit.metric.witnesses.widths) == 1:
         return partial(_distance, unit)
-    return partial(_operator, unit) if isinstance(unit, RewaOperator) else None
+    return partial(_operator, unit) if isinstance(unit, RewaOperator) and kind is RewaOperator else None
 
 
 def attend(

@@ -15,7 +15,7 @@ from synthbench.bench.everything import Step
 from synthbench.bench.rows import load
 from synthbench.cli import app
 from synthbench.cli.whole import MORE_TO_DO
-from synthbench.errors import UnknownName
+from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 
 CPU = torch.device("cpu")
@@ -103,6 +103,16 @@ def test_the_plan_for_a_gpu_is_printed_where_there_is_none(tmp_path: Path, monke
     assert {"scaling-bfloat16", "scaling-flex", "suite", "packing", "paper", "paper-cell-by-cell"} <= planned.keys()
     assert "--gigabytes GIGABYTES" in planned["context"]
     assert all("--device cuda" in command for name, command in planned.items() if name not in ("doctor", "tests"))
+
+
+def test_a_plan_for_one_of_the_gpus_that_are_here_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+
+    result = bench_all("--dry-run", "--device", "cuda:5", "--out", str(tmp_path))
+
+    assert isinstance(result.exception, UsageError)
+    assert "this machine has 1 CUDA devices" in str(result.exception)
 
 
 def test_every_command_of_every_plan_can_be_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,6 +134,14 @@ def test_what_takes_more_than_an_inner_product_has_no_such_form(name: str, argum
     assert not isinstance(unit, ScoreAttention) or _flex.of(unit, flex_attention) is None
 
 
+@pytest.mark.parametrize("name", ["softmax", "yat", "yat-sum", "yat-spherical", "rewa-euclidean", "rewa-operator"])
+def test_what_inherits_has_none_since_its_scores_may_be_others(name: str) -> None:
+    heir = type("Heir", (MECHANISMS[name],), {"scores": lambda _self, q, k: q @ k.mT})
+    unit = heir(model_dim=15, num_heads=3, generator=torch.Generator().manual_seed(0))
+
+    assert _flex.of(unit, flex_attention) is None
+
+
 def test_a_geometry_that_is_left_alone_has_one() -> None:
     assert _flex.of(built("rewa-geometric", {"n": 0, "p": 0}), flex_attention) is not None
 
