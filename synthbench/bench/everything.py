@@ -209,7 +209,7 @@ def _on_cuda(device: torch.device, folder: Path) -> list[Step]:
     to_128k = ("--lengths", _powers(7, 17), "--max-seconds", "4", *until_full, *all_but_flex)
     half = ("--dtype", "bfloat16")
     seeds = ("--seeds", "42-44")
-    long = ("--lengths", _powers(18, 24), "--forms", "layer,attend,streamed,kernel", "--max-seconds", "20")
+    long = ("--lengths", _powers(18, 24), "--forms", "layer,attend,streamed,kernel", "--max-seconds", "10")
     wide = ("--lengths", "1024,4096,16384", "--batch-size", "32", "--max-seconds", "4", *all_but_flex)
     flex = ("--lengths", "4096,16384,65536", "--forms", "attend,flex", "--max-seconds", "4")
     return [

@@ -91,7 +91,8 @@ def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
             f"### {escape(dtype)}, batch {batch_size}",
             (
                 "8 heads of 32. The longest length that was measured, its cost there, and the powers of the length "
-                f"that time and memory grow with, fitted over the last factor of {scaling.FITTED_SPAN}."
+                f"that time and memory grow with, fitted over the last factor of {scaling.FITTED_SPAN} and on one side "
+                f"of {scaling.ONE_PIECE:,}, up to where mechanisms may attend in one piece, which grows otherwise."
             ),
             _markdown(facts),
         ]

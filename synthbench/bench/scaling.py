@@ -16,8 +16,9 @@ form             of features
 ===============  =====================================================================================================
 
 Of scores there are ``dense``, ``blocked``, ``tiled``, ``kernel`` and, on a GPU, PyTorch's FlexAttention, ``flex``. Time
-is the median of repeats in which all forms of a length take turns, on a CPU the time that the process has a core.
-Memory is the peak of what tensors held beyond the inputs.
+is the median of repeats in which all forms and all lengths take turns, so that a slow minute changes neither what one
+form gains over another nor how fast the time grows; on a CPU it is the time that the process has a core. Memory is the
+peak of what tensors held beyond the inputs.
 The floor is what the form's arithmetic, or its inputs and outputs, would take at the rates that the device reaches in a
 large product and a large copy; Triton's arithmetic is not counted, so a kernel and ``flex`` are taken to do that of the
 PyTorch form in their place, ``fla`` that of chunks.
@@ -26,8 +27,9 @@ PyTorch form in their place, ``fla`` that of chunks.
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
@@ -42,9 +44,9 @@ from synthbench.bench.instruments import (
     exponent,
     flops_of,
     give_back_memory,
-    interleaved,
     peak_bytes,
     roof_of,
+    seconds,
     unless_out_of_memory,
 )
 from synthbench.bench.published import published
@@ -69,6 +71,10 @@ NAIVE = ("published", "dense")
 
 FITTED_SPAN = 16
 """Exponents are fitted over the lengths from the longest down to this part of it."""
+ONE_PIECE = max(_streaming.BLOCK, _scores.DENSE_MAX_LENGTH)
+"""Up to this length mechanisms may attend in one piece, and beyond it not: exponents are fitted on one side of it."""
+BRIEF_S = 0.05
+"""Calls shorter than this are made once untimed before each timing: what other lengths left in caches is not theirs."""
 
 IDENTITY = ("mechanism", "form", "direction", "length", "batch_size", "dtype")
 """What tells rows of one device apart."""
@@ -122,7 +128,9 @@ def measure(
     dtype: str,
     limits: Limits,
 ) -> Iterator[Row]:
-    """Rows for every mechanism, form, direction and length, as they are measured; what the table has is not measured.
+    """Rows for every mechanism, form, direction and length; what the table has is not measured.
+
+    They come for one mechanism and direction at a time, since its forms and lengths take turns.
 
     A form that would exceed a limit, as it grew so far, has a row that says so and none at longer lengths. A row of an
     older version of a mechanism is measured again.
@@ -152,15 +160,19 @@ def measure(
             term = term_of(MECHANISMS[name], coerce("mechanism", MECHANISMS[name], dict(arguments)))
             for direction in DIRECTIONS:
                 course = _Course(table, limits)
+                trials: list[_Trial] = []
                 for length in sorted(lengths):
                     give_back_memory()
                     setting = Setting(direction, length, batch_size, table.device, kind)
                     unit = built(name, arguments, setting)
                     found = [form for form in forms_of(unit, setting) if form.name in forms]
                     about = {"bench": "scaling", "mechanism": term, "mech_version": version_of(type(unit))}
-                    for row in _rows(found, setting, num_repeats, roof, about, course):
-                        table.add(row)
-                        yield row
+                    trials += _tried(found, setting, about, course)
+                _time(trials, num_repeats)
+                for trial in trials:
+                    row = trial.row(roof)
+                    table.add(row)
+                    yield row
 
 
 def dtype_of(name: str) -> torch.dtype:
@@ -189,7 +201,12 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         if not measured:
             continue
         longest = measured[-1]
-        fitted = [row for row in measured if row["length"] * FITTED_SPAN >= longest["length"]]
+        fitted = [
+            row
+            for row in measured
+            if row["length"] * FITTED_SPAN >= longest["length"]
+            and (row["length"] > ONE_PIECE) == (longest["length"] > ONE_PIECE)
+        ]
         facts.append(
             {
                 "mechanism": mechanism,
@@ -318,11 +335,56 @@ class _Course:
         self.latest[row["form"]] = known
         return True
 
+    def take(self, trial: "_Trial") -> None:
+        """Take in what was tried, which is then the latest of its form."""
+        cost = trial.cost
+        spent = {} if cost is None else {"median_ms": 1e3 * cost.seconds, "peak_bytes": cost.peak_bytes}
+        self.latest[trial.form.name] = {**trial.about, **spent}
 
-def _rows(
-    forms: Sequence[Form], setting: Setting, num_repeats: int, roof: Roof, about: Row, course: _Course
-) -> Iterator[Row]:
-    """Measure at one length the forms that may and need be measured."""
+
+@dataclass(frozen=True)
+class _Cost:
+    """What one call of a form takes."""
+
+    peak_bytes: int
+    flops: int
+    seconds: float
+    """Of one call, before all lengths take turns."""
+
+
+@dataclass
+class _Trial:
+    """A form at one length in one direction."""
+
+    form: Form
+    setting: Setting
+    about: Row
+    """Its row without numbers."""
+    cost: _Cost | None
+    """None if it is not measured."""
+    taken: list[float] = field(default_factory=list)
+    """Seconds of the calls that count."""
+
+    def row(self, roof: Roof) -> dict[str, Any]:
+        """What was found, with the share of the device's roof that was reached."""
+        names = ("median_ms", "spread", "tokens_per_s", "peak_bytes", "flops", "floor_ms", "roofline_share")
+        if self.cost is None:
+            return {**self.about, **dict.fromkeys(names)}
+        if not self.taken:
+            return {**self.about, "status": "oom", **dict.fromkeys(names)}
+        setting, cost = self.setting, self.cost
+        low, middle, high = (float(value) for value in np.quantile(self.taken, [0.25, 0.5, 0.75]))
+        one = setting.batch_size * setting.length * MODEL_DIM * setting.dtype.itemsize
+        moved = one * (2 if self.form.takes == "layer" else 4) * (1 if setting.direction == "forward" else 3)
+        floor = roof.floor_s(cost.flops, moved)
+        tokens_per_s = setting.batch_size * setting.length / middle
+        spread, share = (high - low) / middle, floor / middle
+        numbers = (1e3 * middle, spread, tokens_per_s, cost.peak_bytes, cost.flops, 1e3 * floor, share)
+        return {**self.about, **dict(zip(names, numbers, strict=True))}
+
+
+def _tried(forms: Sequence[Form], setting: Setting, about: Row, course: _Course) -> list[_Trial]:
+    """What the forms that may and need be measured at one length take once."""
     wanted = {}
     for form in forms:
         status = course.status(form.name)
@@ -331,19 +393,33 @@ def _rows(
             wanted[form.name] = (form, begun)
     tried = {name: form for name, (form, begun) in wanted.items() if begun["status"] == "ok"}
     inputs = (unless_out_of_memory(partial(inputs_of, setting)) if tried else None) or {}
-    calls = {name: call_of(form, inputs, setting) for name, form in tried.items()} if inputs else {}
-    costs = {
-        name: unless_out_of_memory(partial(_cost, call, tried[name], inputs, setting)) for name, call in calls.items()
-    }
-    taken = interleaved({name: calls[name] for name in calls if costs[name] is not None}, num_repeats, setting.device)
+    trials = []
     for name, (form, begun) in wanted.items():
-        row = {
-            **begun,
-            **({"status": "oom"} if name in tried and costs.get(name) is None else {}),
-            **_numbers(taken.get(name), costs.get(name), form, setting, roof),
-        }
-        course.latest[name] = row
-        yield row
+        cost = unless_out_of_memory(partial(_cost, form, inputs, setting)) if inputs and name in tried else None
+        status = "oom" if name in tried and cost is None else begun["status"]
+        trial = _Trial(form, setting, {**begun, "status": status}, cost)
+        course.take(trial)
+        trials.append(trial)
+    return trials
+
+
+def _time(trials: Sequence[_Trial], num_repeats: int) -> None:
+    """Time the calls of what can be measured; lengths take turns, and at each length forms."""
+    can_run = [trial for trial in trials if trial.cost is not None]
+    for _ in range(num_repeats):
+        for setting, group in groupby(can_run, key=lambda trial: trial.setting):
+            inputs = unless_out_of_memory(partial(inputs_of, setting)) or {}
+            for trial in group if inputs else ():
+                seconds_taken = unless_out_of_memory(partial(_turn, trial, inputs))
+                trial.taken += [] if seconds_taken is None else [seconds_taken]
+
+
+def _turn(trial: _Trial, inputs: Inputs) -> float:
+    """Seconds of one call, with a call before it that does not count if it is brief."""
+    call = call_of(trial.form, inputs, trial.setting)
+    if trial.cost is not None and trial.cost.seconds < BRIEF_S:
+        call()
+    return seconds(call, trial.setting.device)
 
 
 def _identity(form: Form, setting: Setting) -> dict[str, Any]:
@@ -385,14 +461,14 @@ def call_of(form: Form, inputs: Inputs, setting: Setting) -> Call:
     return forward if setting.direction == "forward" else forward_and_backward
 
 
-def _cost(call: Call, form: Form, inputs: Inputs, setting: Setting) -> tuple[int, int]:
-    """Peak memory and floating-point operations of a call of a form."""
+def _cost(form: Form, inputs: Inputs, setting: Setting) -> _Cost:
+    call = call_of(form, inputs, setting)
     counted = call if form.counted is None else call_of(replace(form, call=form.counted), inputs, setting)
     with _without_kernels():
         flops = flops_of(counted)
     if setting.device.type == "cuda":
         call()  # compiles a kernel
-    return peak_bytes(call, setting.device), flops
+    return _Cost(peak_bytes(call, setting.device), flops, seconds(call, setting.device))
 
 
 @contextmanager
@@ -407,26 +483,6 @@ def _without_kernels() -> Iterator[None]:
             del os.environ["SYNTHBENCH_KERNELS"]
         else:
             os.environ["SYNTHBENCH_KERNELS"] = before
-
-
-def _numbers(
-    taken: Sequence[float] | None,
-    cost: tuple[int, int] | None,
-    form: Form,
-    setting: Setting,
-    roof: Roof,
-) -> dict[str, Any]:
-    names = ("median_ms", "spread", "tokens_per_s", "peak_bytes", "flops", "floor_ms", "roofline_share")
-    if taken is None or cost is None:
-        return dict.fromkeys(names)
-    low, middle, high = (float(value) for value in np.quantile(taken, [0.25, 0.5, 0.75]))
-    peak, flops = cost
-    one = setting.batch_size * setting.length * MODEL_DIM * setting.dtype.itemsize
-    moved = one * (2 if form.takes == "layer" else 4) * (1 if setting.direction == "forward" else 3)
-    floor = roof.floor_s(flops, moved)
-    tokens_per_s = setting.batch_size * setting.length / middle
-    numbers = (1e3 * middle, (high - low) / middle, tokens_per_s, peak, flops, 1e3 * floor, floor / middle)
-    return dict(zip(names, numbers, strict=True))
 
 
 def _fitted(rows: Sequence[Mapping[str, Any]], cost: str) -> float | None:

@@ -1,9 +1,10 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
 from synthbench.bench import instruments, scaling
@@ -26,6 +27,7 @@ def measured(
     table: Table | None = None,
     arguments: dict[str, Any] | None = None,
     forms: Sequence[str] = scaling.FORMS,
+    num_repeats: int = 1,
 ) -> list[Row]:
     return list(
         scaling.measure(
@@ -34,7 +36,7 @@ def measured(
             table or Table(scaling.IDENTITY, CPU),
             forms=forms,
             batch_size=2,
-            num_repeats=1,
+            num_repeats=num_repeats,
             dtype="float32",
             limits=limits,
         )
@@ -131,6 +133,66 @@ def test_inputs_that_do_not_fit_are_rows_too(monkeypatch: pytest.MonkeyPatch) ->
     assert [(row["form"], row["length"], row["status"]) for row in rows] == [
         (form, 16, "oom") for _direction in scaling.DIRECTIONS for form in ("gram", "streamed")
     ]
+
+
+def test_lengths_and_forms_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[tuple[str, int]] = []
+
+    def record(form: str) -> Callable[..., Tensor]:
+        def call(_queries: object, _keys: object, v: Tensor, **_options: object) -> Tensor:
+            called.append((form, v.shape[-2]))
+            return v * 1
+
+        return call
+
+    monkeypatch.setattr(_linear, "gram", record("gram"))
+    monkeypatch.setattr(_linear, "chunked", record("chunked"))
+    monkeypatch.setattr(scaling, "BRIEF_S", 0.0)
+    monkeypatch.setattr(scaling, "DIRECTIONS", ["forward"])
+    round_of_all = [("gram", 16), ("chunked", 16), ("gram", 32), ("chunked", 32)]
+
+    rows = measured("linear", [16, 32], forms=["gram", "chunked"], num_repeats=3)
+
+    assert called[-12:] == 3 * round_of_all
+    assert [(row["form"], row["length"]) for row in rows] == round_of_all
+    num_calls = len(called)
+    monkeypatch.setattr(scaling, "BRIEF_S", 1e6)
+    measured("linear", [16, 32], forms=["gram", "chunked"], num_repeats=3)
+    assert len(called) == 2 * num_calls + 12  # each timed call with another before it
+
+
+def test_running_out_of_memory_where_lengths_take_turns_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(trial: Any, _inputs: object) -> float:
+        if trial.form.name == "gram":
+            raise torch.OutOfMemoryError
+        return 1.0
+
+    monkeypatch.setattr(scaling, "_turn", fail)
+    rows = measured("linear", [16], forms=["gram", "streamed"])
+
+    assert {(row["form"], row["status"], row["median_ms"]) for row in rows} == {
+        ("gram", "oom", None),
+        ("streamed", "ok", 1e3),
+    }
+
+
+@pytest.mark.parametrize("longest", [1024, 16384])
+def test_exponents_are_fitted_where_nothing_changes_its_form(longest: int) -> None:
+    def milliseconds(length: int) -> float:  # a Gram matrix up to 1024, then linear and slower at first
+        return length**2 / 1e6 if length <= scaling.ONE_PIECE else length / 100.0
+
+    rows = [
+        {
+            "mechanism": "slay", "form": "attend", "direction": "forward", "length": 2**power, "status": "ok",
+            "median_ms": milliseconds(2**power), "tokens_per_s": 1.0, "peak_bytes": 2**power, "roofline_share": 0.5,
+        }
+        for power in range(5, 15) if 2**power <= longest
+    ]  # fmt: skip
+
+    (fact,) = scaling.summary(rows)
+
+    assert fact["time_exponent"] == pytest.approx(2 if longest == 1024 else 1)
+    assert fact["memory_exponent"] == pytest.approx(1)
 
 
 def test_exponents_are_slopes_in_logarithms() -> None:
