@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from synthbench.bench.forms import DIRECTIONS, Form, Setting, built, call_of, dtype_of, inputs_of
 from synthbench.bench.instruments import (
     Call,
     as_in_a_worker,
@@ -16,7 +17,6 @@ from synthbench.bench.instruments import (
     unless_out_of_memory,
 )
 from synthbench.bench.rows import Row, Table
-from synthbench.bench.scaling import DIRECTIONS, Form, Setting, built, call_of, dtype_of, inputs_of
 from synthbench.knobs import coerce, term_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import version_of

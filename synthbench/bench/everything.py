@@ -19,7 +19,7 @@ from typing import Literal
 
 import torch
 
-from synthbench.bench.scaling import FORMS
+from synthbench.bench.forms import FORMS
 from synthbench.errors import StoreError, UnknownName
 from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.environment import hardware

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from synthbench.bench import context, fidelity, scaling, suite
+from synthbench.bench import context, fidelity, forms, scaling, suite
 from synthbench.bench.anatomy.curves import Curve, Curves, Panel
 from synthbench.bench.rows import Row, load
 from synthbench.errors import StoreError
@@ -105,7 +105,7 @@ def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
                 ),
                 _markdown(ratios),
             ]
-        for direction in scaling.DIRECTIONS:
+        for direction in forms.DIRECTIONS:
             found = [row for row in group if row["direction"] == direction and row["status"] == "ok"]
             suffix = f"{direction.replace('+', '-')}-{dtype}-batch-{batch_size}"
             drawings += [
@@ -133,7 +133,7 @@ def _of_mechanisms(rows: Sequence[Row], direction: str, suffix: str) -> Drawing 
 
 def _of_forms(rows: Sequence[Row], mechanism: str, direction: str, suffix: str) -> Drawing | None:
     """Ways to compute the attention of one mechanism."""
-    names = [form for form in scaling.FORMS if form not in ("layer", "attend")]
+    names = [form for form in forms.FORMS if form not in ("layer", "attend")]
     chosen = {form: [row for row in rows if (row["mechanism"], row["form"]) == (mechanism, form)] for form in names}
     return _drawing(
         f"forms-{mechanism}-{suffix}",

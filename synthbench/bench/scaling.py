@@ -1,24 +1,8 @@
 """What attention costs as sequences grow: time, memory, and how near it comes to the floor of its arithmetic.
 
-``layer`` is the whole mechanism with its projections, ``attend`` what it does between them from q, k, v to the outputs
-of the heads, both in the form that it chooses itself. The other forms compute the same as ``attend``:
-
-===============  =====================================================================================================
-form             of features
-===============  =====================================================================================================
-``gram``         naive: the masked matrix of kernel values
-``recurrent``    one token at a time, as a decoder goes
-``chunked``      linear in the length, features of all tokens in memory
-``streamed``     the same with features made block by block, and again in the backward pass
-``kernel``       Triton, on a GPU
-``fla``          kernels of the package of that name, where it is installed, on features of all tokens in memory
-``published``    as the papers' code has it: prefix sums, or a loop over nodes and chunks
-===============  =====================================================================================================
-
-Of scores there are ``dense``, ``blocked``, ``tiled``, ``kernel`` and, on a GPU, PyTorch's FlexAttention, ``flex``. Time
-is the median of repeats in which all forms and all lengths take turns, so that a slow minute changes neither what one
-form gains over another nor how fast the time grows; on a CPU it is the time that the process has a core. Memory is the
-peak of what tensors held beyond the inputs.
+Time is the median of repeats in which all forms and all lengths take turns, so that a slow minute changes neither what
+one form gains over another nor how fast the time grows; on a CPU it is the time that the process has a core. Memory is
+the peak of what tensors held beyond the inputs.
 The floor is what the form's arithmetic, or its inputs and outputs, would take at the rates that the device reaches in a
 large product and a large copy; Triton's arithmetic is not counted, so a kernel and ``flex`` are taken to do that of the
 PyTorch form in their place, ``fla`` that of chunks.
@@ -30,15 +14,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from synthbench.bench import flash_linear_attention as fla
+from synthbench.bench.forms import (
+    DIRECTIONS,
+    FORMS,
+    MODEL_DIM,
+    NUM_HEADS,
+    Form,
+    Inputs,
+    Setting,
+    built,
+    call_of,
+    dtype_of,
+    forms_of,
+    inputs_of,
+)
 from synthbench.bench.instruments import (
-    Call,
     Roof,
     as_in_a_worker,
     exponent,
@@ -49,22 +43,11 @@ from synthbench.bench.instruments import (
     seconds,
     unless_out_of_memory,
 )
-from synthbench.bench.published import published
 from synthbench.bench.rows import Row, Table
-from synthbench.errors import UnknownName, UsageError
+from synthbench.errors import UnknownName
 from synthbench.knobs import coerce, term_of
-from synthbench.mechanisms import MECHANISMS, _flex, _linear, _scores, _streaming, _yat_tiles
-from synthbench.mechanisms.base import Attention, FeatureAttention, Mechanism, ScoreAttention
+from synthbench.mechanisms import MECHANISMS, _scores, _streaming
 from synthbench.registry import version_of
-
-MODEL_DIM, NUM_HEADS = 256, 8
-
-DIRECTIONS = ("forward", "forward+backward")
-FORMS = (
-    *("layer", "attend"),
-    *("gram", "recurrent", "chunked", "streamed", "dense", "blocked", "tiled", "flex", "kernel", "fla", "published"),
-)
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 NAIVE = ("published", "dense")
 """Forms that write out what others never hold."""
@@ -79,10 +62,6 @@ BRIEF_S = 0.05
 IDENTITY = ("mechanism", "form", "direction", "length", "batch_size", "dtype")
 """What tells rows of one device apart."""
 
-Takes = Literal["layer", "heads"]
-Inputs = dict[Takes, tuple[Tensor, ...]]
-"""What forms are called with, by what they take."""
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -92,29 +71,6 @@ class Limits:
     """One call."""
     gigabytes: float
     """Peak memory."""
-
-
-@dataclass(frozen=True)
-class Form:
-    """One way to compute a mechanism."""
-
-    name: str
-    takes: Takes
-    """Whether it is called with the tokens [batch, length, width], or with q, k and v of all heads."""
-    call: Callable[..., Tensor]
-    counted: Callable[..., Tensor] | None = None
-    """What does the same arithmetic by PyTorch's operations, which can be counted."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a form is called on."""
-
-    direction: str
-    length: int
-    batch_size: int
-    device: torch.device
-    dtype: torch.dtype
 
 
 def measure(
@@ -127,6 +83,7 @@ def measure(
     num_repeats: int,
     dtype: str,
     limits: Limits,
+    on_begin: Callable[[str, str], None] = lambda _mechanism, _direction: None,
 ) -> Iterator[Row]:
     """Rows for every mechanism, form, direction and length; what the table has is not measured.
 
@@ -144,6 +101,7 @@ def measure(
         num_repeats: Timings; the median counts.
         dtype: Type of number.
         limits: Beyond what a form is not measured.
+        on_begin: Called with a mechanism and a direction before their rows are measured.
 
     Raises:
         UnknownName: If a mechanism, an argument or a form does not exist.
@@ -159,6 +117,7 @@ def measure(
         for name, arguments in mechanisms.items():
             term = term_of(MECHANISMS[name], coerce("mechanism", MECHANISMS[name], dict(arguments)))
             for direction in DIRECTIONS:
+                on_begin(term, direction)
                 course = _Course(table, limits)
                 trials: list[_Trial] = []
                 for length in sorted(lengths):
@@ -173,17 +132,6 @@ def measure(
                     row = trial.row(roof)
                     table.add(row)
                     yield row
-
-
-def dtype_of(name: str) -> torch.dtype:
-    """The type of number with a name.
-
-    Raises:
-        UsageError: If it is not allowed.
-    """
-    if name not in DTYPES:
-        raise UsageError(f"dtype is {name!r}; allowed: {', '.join(DTYPES)}")
-    return DTYPES[name]
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -248,64 +196,6 @@ def against_naive(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         fact[str(slow["length"])] = slow["median_ms"] / fast["median_ms"]
         fact["memory"] = fast["peak_bytes"] / slow["peak_bytes"]
     return list(facts.values())
-
-
-def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:
-    """The forms of a mechanism that the device of the setting can run; those of its heads all compute the same."""
-    forms = [Form("layer", "layer", unit.forward)]
-    if not isinstance(unit, Attention):
-        return forms
-    forms.append(Form("attend", "heads", unit.attend))
-    if isinstance(unit, FeatureAttention):
-        guard: dict[str, Any] = {"guard": unit.guard, "delta": unit.delta}
-
-        def by_factors(form: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return form(unit.factors(q, "query"), unit.factors(k, "key"), v, **guard)
-
-        forms += [
-            Form("gram", "heads", partial(by_factors, _linear.gram)),
-            Form("recurrent", "heads", partial(by_factors, _linear.recurrent)),
-            Form("chunked", "heads", partial(by_factors, _linear.chunked)),
-            Form("streamed", "heads", partial(_streaming.streamed, unit.factors, **guard)),
-            Form("published", "heads", partial(published, unit)),
-        ]
-    elif isinstance(unit, ScoreAttention):
-        forms += [
-            Form(name, "heads", partial(form, unit.scores, unit.normaliser, power=unit.softermax_power))
-            for name, form in (("dense", _scores.dense), ("blocked", _scores.blocked))
-        ]
-        if (tiled := _yat_tiles.of(unit)) is not None:
-            forms.append(Form("tiled", "heads", tiled))
-        if _flex.runs_on(setting.device) and (flex := _flex.of(unit, _flex.compiled())) is not None:
-            forms.append(Form("flex", "heads", flex, counted=_named("blocked", forms).call))
-    if isinstance(unit, FeatureAttention | ScoreAttention):
-        zero = torch.zeros((), device=setting.device, dtype=setting.dtype)
-        sample = zero.expand(1, NUM_HEADS, setting.length, unit.head_dim)  # takes no memory
-        kernel = unit.gpu_kernel(sample, sample, sample)
-        if kernel is not None:
-            by_torch = _named("streamed" if isinstance(unit, FeatureAttention) else "blocked", forms)
-            forms.append(Form("kernel", "heads", kernel, counted=by_torch.call))
-        if isinstance(unit, FeatureAttention) and fla.serves(sample):
-            forms.append(Form("fla", "heads", partial(fla.attend, unit), counted=partial(fla.counted, unit)))
-    return forms
-
-
-def _named(name: str, forms: Iterable[Form]) -> Form:
-    return next(form for form in forms if form.name == name)
-
-
-def built(name: str, arguments: Mapping[str, Any], setting: Setting) -> Mechanism:
-    """A mechanism of the measured width, for sequences of the setting's length."""
-    unit = MECHANISMS[name]
-    given: dict[str, Any] = coerce("mechanism", unit, dict(arguments))
-    mechanism = unit(
-        model_dim=MODEL_DIM,
-        num_heads=NUM_HEADS,
-        max_length=setting.length,
-        generator=torch.Generator().manual_seed(0),
-        **given,
-    )
-    return mechanism.to(setting.device, setting.dtype)
 
 
 class _Course:
@@ -433,32 +323,6 @@ def _identity(form: Form, setting: Setting) -> dict[str, Any]:
         "head_dim": MODEL_DIM // NUM_HEADS,
         "dtype": str(setting.dtype).removeprefix("torch."),
     }
-
-
-def inputs_of(setting: Setting) -> Inputs:
-    """Random tokens, and random queries, keys and values."""
-    generator = torch.Generator(setting.device).manual_seed(setting.length)
-    about: dict[str, Any] = {"generator": generator, "device": setting.device, "dtype": setting.dtype}
-
-    def draw(*shape: int) -> Tensor:
-        return torch.randn(setting.batch_size, *shape, **about)
-
-    head = (NUM_HEADS, setting.length, MODEL_DIM // NUM_HEADS)
-    return {"layer": (draw(setting.length, MODEL_DIM),), "heads": (draw(*head), draw(*head), draw(*head))}
-
-
-def call_of(form: Form, inputs: Inputs, setting: Setting) -> Call:
-    """A call of a form on some inputs, in the direction of the setting."""
-    given = inputs[form.takes]
-
-    def forward() -> None:
-        with torch.no_grad():
-            form.call(*given)
-
-    def forward_and_backward() -> None:
-        torch.autograd.backward(form.call(*(tensor.detach().requires_grad_() for tensor in given)).sum())
-
-    return forward if setting.direction == "forward" else forward_and_backward
 
 
 def _cost(form: Form, inputs: Inputs, setting: Setting) -> _Cost:

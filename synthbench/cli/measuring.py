@@ -61,6 +61,7 @@ def scaling(
     """Measure time and peak memory of every form of attention as sequences grow, 8 heads of 32; fit the exponents."""
     from synthbench.bench import flash_linear_attention as fla
     from synthbench.bench import scaling as bench
+    from synthbench.bench.forms import FORMS
     from synthbench.bench.rows import Table
     from synthbench.mechanisms import _flex, kernels
     from synthbench.runner.environment import resolve_device
@@ -79,11 +80,12 @@ def scaling(
             select_mechanisms(load_suite("paper"), mech or ["all"]),
             parse_lengths(lengths),
             table,
-            forms=bench.FORMS if forms == "all" else parse_names(forms),
+            forms=FORMS if forms == "all" else parse_names(forms),
             batch_size=batch_size,
             num_repeats=repeats,
             dtype=dtype,
             limits=bench.Limits(max_seconds, max_gigabytes),
+            on_begin=lambda mechanism, direction: typer.echo(f"{mechanism} {direction}: lengths take turns", err=True),
         ):
             typer.echo(
                 f"{row['mechanism']} {row['form']} {row['direction']} {row['length']}: {row['status']}", err=True

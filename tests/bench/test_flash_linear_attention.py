@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from synthbench.bench import flash_linear_attention as fla
 from synthbench.bench import instruments, scaling
+from synthbench.bench.forms import DIRECTIONS
 from synthbench.bench.rows import Table
 from synthbench.cli import app
 from synthbench.mechanisms import MECHANISMS, _linear
@@ -105,8 +106,8 @@ def test_its_tiles_are_chosen_once_by_a_call_of_their_own(standin: Standin) -> N
 
 @pytest.mark.usefixtures("standin")
 def test_it_is_measured_beside_the_other_forms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaling, "MODEL_DIM", 16)
-    monkeypatch.setattr(scaling, "NUM_HEADS", 2)
+    monkeypatch.setattr("synthbench.bench.forms.MODEL_DIM", 16)
+    monkeypatch.setattr("synthbench.bench.forms.NUM_HEADS", 2)
     mechanisms: dict[str, dict[str, object]] = {"linear": {}, "softmax": {}}
     rows = list(
         scaling.measure(
@@ -122,7 +123,7 @@ def test_it_is_measured_beside_the_other_forms(monkeypatch: pytest.MonkeyPatch) 
     )
 
     assert {(row["mechanism"], row["direction"], row["length"]) for row in rows if row["form"] == "fla"} == {
-        ("linear", direction, 16) for direction in scaling.DIRECTIONS
+        ("linear", direction, 16) for direction in DIRECTIONS
     }
     assert {row["status"] for row in rows} == {"ok"}
     one, other = (row["flops"] for row in rows if (row["length"], row["direction"]) == (16, "forward"))

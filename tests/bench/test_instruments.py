@@ -1,11 +1,15 @@
 """Benches measure as workers train."""
 
+import gc
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 
-from synthbench.bench.instruments import of_glibc
+import pytest
+import torch
+
+from synthbench.bench.instruments import of_glibc, seconds
 
 FAULTS = """
 import resource
@@ -69,3 +73,15 @@ def test_a_bench_says_nothing_of_the_profiler_that_counts_its_memory() -> None:
 
     assert "linear layer forward 16: ok" in done.stderr
     assert "profiler" not in done.stderr
+
+
+def test_nothing_is_collected_while_a_call_is_timed() -> None:
+    seen = []
+    assert gc.isenabled()
+
+    seconds(lambda: seen.append(gc.isenabled()), torch.device("cpu"))
+    with pytest.raises(ZeroDivisionError):
+        seconds(lambda: 1 / 0, torch.device("cpu"))
+
+    assert seen == [False]
+    assert gc.isenabled()

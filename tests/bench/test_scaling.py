@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
 from synthbench.bench import instruments, scaling
+from synthbench.bench.forms import DIRECTIONS, FORMS, Inputs, Setting, call_of, forms_of
 from synthbench.bench.published import per_node_chunks, prefix_sums
 from synthbench.bench.rows import Row, Table, load
 from synthbench.errors import StoreError, UnknownName, UsageError
@@ -26,7 +27,7 @@ def measured(
     *,
     table: Table | None = None,
     arguments: dict[str, Any] | None = None,
-    forms: Sequence[str] = scaling.FORMS,
+    forms: Sequence[str] = FORMS,
     num_repeats: int = 1,
 ) -> list[Row]:
     return list(
@@ -43,8 +44,8 @@ def measured(
     )
 
 
-def setting_of(length: int, dtype: torch.dtype = torch.float32) -> scaling.Setting:
-    return scaling.Setting("forward", length, 1, CPU, dtype)
+def setting_of(length: int, dtype: torch.dtype = torch.float32) -> Setting:
+    return Setting("forward", length, 1, CPU, dtype)
 
 
 def test_every_form_is_measured_in_both_directions_at_every_length() -> None:
@@ -53,7 +54,7 @@ def test_every_form_is_measured_in_both_directions_at_every_length() -> None:
     assert {(row["form"], row["direction"], row["length"]) for row in rows} == {
         (form, direction, length)
         for form in ("layer", "attend", "gram", "recurrent", "chunked", "streamed", "published")
-        for direction in scaling.DIRECTIONS
+        for direction in DIRECTIONS
         for length in (16, 32)
     }
     for row in rows:
@@ -66,7 +67,7 @@ def test_features_that_a_module_makes_are_measured_in_blocks_too() -> None:
     rows = measured("rewa-fourier", [32])
 
     assert {row["status"] for row in rows} == {"ok"}
-    assert {row["direction"] for row in rows if row["form"] == "streamed"} == set(scaling.DIRECTIONS)
+    assert {row["direction"] for row in rows if row["form"] == "streamed"} == set(DIRECTIONS)
 
 
 @pytest.mark.parametrize("name", ["slay", "linear", "performer", "softmax", "yat-spherical", "cosformer"])
@@ -75,7 +76,7 @@ def test_forms_of_the_heads_are_one_function(name: str) -> None:
     unit = unit.double()
     q, k, v = (torch.randn(1, 2, 40, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) for _ in "qkv")
 
-    forms = scaling.forms_of(unit, setting_of(40, torch.float64))
+    forms = forms_of(unit, setting_of(40, torch.float64))
     first, *others = (form.call(q, k, v) for form in forms if form.takes == "heads")
 
     for other in others:
@@ -86,7 +87,7 @@ def test_forms_of_the_heads_are_one_function(name: str) -> None:
 def test_every_form_can_be_asked_for(name: str) -> None:
     unit = MECHANISMS[name](model_dim=16, num_heads=2, max_length=40)
 
-    assert {form.name for form in scaling.forms_of(unit, setting_of(40))} <= set(scaling.FORMS)
+    assert {form.name for form in forms_of(unit, setting_of(40))} <= set(FORMS)
 
 
 def test_the_published_forms_compute_the_definition() -> None:
@@ -123,7 +124,7 @@ def test_running_out_of_memory_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_inputs_that_do_not_fit_are_rows_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_setting: scaling.Setting) -> None:
+    def fail(_setting: Setting) -> None:
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(scaling, "inputs_of", fail)
@@ -131,7 +132,7 @@ def test_inputs_that_do_not_fit_are_rows_too(monkeypatch: pytest.MonkeyPatch) ->
     rows = measured("linear", [16, 32], forms=["gram", "streamed"])
 
     assert [(row["form"], row["length"], row["status"]) for row in rows] == [
-        (form, 16, "oom") for _direction in scaling.DIRECTIONS for form in ("gram", "streamed")
+        (form, 16, "oom") for _direction in DIRECTIONS for form in ("gram", "streamed")
     ]
 
 
@@ -225,10 +226,10 @@ def test_products_are_counted_however_they_are_called() -> None:
 
 @pytest.mark.parametrize("name", ["slay", "yat-spherical", "rewa-fourier"])
 def test_forms_that_do_the_same_work_have_about_the_same_count(name: str) -> None:
-    setting = scaling.Setting("forward+backward", 1100, 1, CPU, torch.float32)
+    setting = Setting("forward+backward", 1100, 1, CPU, torch.float32)
     unit = MECHANISMS[name](model_dim=16, num_heads=2, max_length=1100, generator=torch.Generator().manual_seed(0))
-    inputs: scaling.Inputs = {"heads": tuple(torch.ones(1, 2, 1100, 8) for _ in "qkv")}
-    calls = {form.name: scaling.call_of(form, inputs, setting) for form in scaling.forms_of(unit, setting)[1:]}
+    inputs: Inputs = {"heads": tuple(torch.ones(1, 2, 1100, 8) for _ in "qkv")}
+    calls = {form.name: call_of(form, inputs, setting) for form in forms_of(unit, setting)[1:]}
 
     by_blocks, plain = ("streamed", "chunked") if "streamed" in calls else ("tiled", "blocked")
 
@@ -239,7 +240,7 @@ def test_forms_that_do_the_same_work_have_about_the_same_count(name: str) -> Non
 def test_memory_of_the_streamed_form_grows_with_the_length_and_that_of_the_dense_form_with_its_square() -> None:
     slay = MECHANISMS["slay"](model_dim=16, num_heads=2, generator=torch.Generator().manual_seed(0))
     assert isinstance(slay, FeatureAttention)
-    calls = {form.name: form.call for form in scaling.forms_of(slay, setting_of(8192))}
+    calls = {form.name: form.call for form in forms_of(slay, setting_of(8192))}
     peaks = {
         name: [
             instruments.peak_bytes(lambda: calls[name](*(torch.ones(1, 2, length, 8) for _ in "qkv")), CPU)  # noqa: B023
@@ -322,13 +323,13 @@ def test_kernels_are_measured_where_they_run(name: str, monkeypatch: pytest.Monk
     pytest.importorskip("triton", reason="Triton is not installed: pip install 'synthbench[triton]'")
     assert measured(name, [8], forms=["kernel"]) == []
     monkeypatch.setattr(kernels, "runs_on", lambda _device: True)  # in Triton's interpreter, on a CPU
-    monkeypatch.setattr(scaling, "MODEL_DIM", 32)
-    monkeypatch.setattr(scaling, "NUM_HEADS", 2)
+    monkeypatch.setattr("synthbench.bench.forms.MODEL_DIM", 32)
+    monkeypatch.setattr("synthbench.bench.forms.NUM_HEADS", 2)
 
     rows = measured(name, [8], forms=["kernel"])
 
     assert {(row["form"], row["direction"], row["status"]) for row in rows} == {
-        ("kernel", direction, "ok") for direction in scaling.DIRECTIONS
+        ("kernel", direction, "ok") for direction in DIRECTIONS
     }
     assert all(row["flops"] > 0 for row in rows)  # of the PyTorch form: Triton's are not counted
 

@@ -1,0 +1,166 @@
+"""Ways to compute a mechanism, and calls of them on random inputs, 8 heads of 32.
+
+``layer`` is the whole mechanism with its projections, ``attend`` what it does between them from q, k, v to the outputs
+of the heads, both in the form that it chooses itself. The other forms compute the same as ``attend``:
+
+===============  =====================================================================================================
+form             of features
+===============  =====================================================================================================
+``gram``         naive: the masked matrix of kernel values
+``recurrent``    one token at a time, as a decoder goes
+``chunked``      linear in the length, features of all tokens in memory
+``streamed``     the same with features made block by block, and again in the backward pass
+``kernel``       Triton, on a GPU
+``fla``          kernels of the package of that name, where it is installed, on features of all tokens in memory
+``published``    as the papers' code has it: prefix sums, or a loop over nodes and chunks
+===============  =====================================================================================================
+
+Of scores there are ``dense``, ``blocked``, ``tiled``, ``kernel`` and, on a GPU, PyTorch's FlexAttention, ``flex``.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from synthbench.bench import flash_linear_attention as fla
+from synthbench.bench.instruments import Call
+from synthbench.bench.published import published
+from synthbench.errors import UsageError
+from synthbench.knobs import coerce
+from synthbench.mechanisms import MECHANISMS, _flex, _linear, _scores, _streaming, _yat_tiles
+from synthbench.mechanisms.base import Attention, FeatureAttention, Mechanism, ScoreAttention
+
+MODEL_DIM, NUM_HEADS = 256, 8
+
+DIRECTIONS = ("forward", "forward+backward")
+FORMS = (
+    *("layer", "attend"),
+    *("gram", "recurrent", "chunked", "streamed", "dense", "blocked", "tiled", "flex", "kernel", "fla", "published"),
+)
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+
+Takes = Literal["layer", "heads"]
+Inputs = dict[Takes, tuple[Tensor, ...]]
+"""What forms are called with, by what they take."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way to compute a mechanism."""
+
+    name: str
+    takes: Takes
+    """Whether it is called with the tokens [batch, length, width], or with q, k and v of all heads."""
+    call: Callable[..., Tensor]
+    counted: Callable[..., Tensor] | None = None
+    """What does the same arithmetic by PyTorch's operations, which can be counted."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a form is called on."""
+
+    direction: str
+    length: int
+    batch_size: int
+    device: torch.device
+    dtype: torch.dtype
+
+
+def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:
+    """The forms of a mechanism that the device of the setting can run; those of its heads all compute the same."""
+    forms = [Form("layer", "layer", unit.forward)]
+    if not isinstance(unit, Attention):
+        return forms
+    forms.append(Form("attend", "heads", unit.attend))
+    if isinstance(unit, FeatureAttention):
+        guard: dict[str, Any] = {"guard": unit.guard, "delta": unit.delta}
+
+        def by_factors(form: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return form(unit.factors(q, "query"), unit.factors(k, "key"), v, **guard)
+
+        forms += [
+            Form("gram", "heads", partial(by_factors, _linear.gram)),
+            Form("recurrent", "heads", partial(by_factors, _linear.recurrent)),
+            Form("chunked", "heads", partial(by_factors, _linear.chunked)),
+            Form("streamed", "heads", partial(_streaming.streamed, unit.factors, **guard)),
+            Form("published", "heads", partial(published, unit)),
+        ]
+    elif isinstance(unit, ScoreAttention):
+        forms += [
+            Form(name, "heads", partial(form, unit.scores, unit.normaliser, power=unit.softermax_power))
+            for name, form in (("dense", _scores.dense), ("blocked", _scores.blocked))
+        ]
+        if (tiled := _yat_tiles.of(unit)) is not None:
+            forms.append(Form("tiled", "heads", tiled))
+        if _flex.runs_on(setting.device) and (flex := _flex.of(unit, _flex.compiled())) is not None:
+            forms.append(Form("flex", "heads", flex, counted=_named("blocked", forms).call))
+    if isinstance(unit, FeatureAttention | ScoreAttention):
+        zero = torch.zeros((), device=setting.device, dtype=setting.dtype)
+        sample = zero.expand(1, NUM_HEADS, setting.length, unit.head_dim)  # takes no memory
+        kernel = unit.gpu_kernel(sample, sample, sample)
+        if kernel is not None:
+            by_torch = _named("streamed" if isinstance(unit, FeatureAttention) else "blocked", forms)
+            forms.append(Form("kernel", "heads", kernel, counted=by_torch.call))
+        if isinstance(unit, FeatureAttention) and fla.serves(sample):
+            forms.append(Form("fla", "heads", partial(fla.attend, unit), counted=partial(fla.counted, unit)))
+    return forms
+
+
+def _named(name: str, forms: Iterable[Form]) -> Form:
+    return next(form for form in forms if form.name == name)
+
+
+def built(name: str, arguments: Mapping[str, Any], setting: Setting) -> Mechanism:
+    """A mechanism of the measured width, for sequences of the setting's length."""
+    unit = MECHANISMS[name]
+    given: dict[str, Any] = coerce("mechanism", unit, dict(arguments))
+    mechanism = unit(
+        model_dim=MODEL_DIM,
+        num_heads=NUM_HEADS,
+        max_length=setting.length,
+        generator=torch.Generator().manual_seed(0),
+        **given,
+    )
+    return mechanism.to(setting.device, setting.dtype)
+
+
+def inputs_of(setting: Setting) -> Inputs:
+    """Random tokens, and random queries, keys and values."""
+    generator = torch.Generator(setting.device).manual_seed(setting.length)
+    about: dict[str, Any] = {"generator": generator, "device": setting.device, "dtype": setting.dtype}
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(setting.batch_size, *shape, **about)
+
+    head = (NUM_HEADS, setting.length, MODEL_DIM // NUM_HEADS)
+    return {"layer": (draw(setting.length, MODEL_DIM),), "heads": (draw(*head), draw(*head), draw(*head))}
+
+
+def call_of(form: Form, inputs: Inputs, setting: Setting) -> Call:
+    """A call of a form on some inputs, in the direction of the setting."""
+    given = inputs[form.takes]
+
+    def forward() -> None:
+        with torch.no_grad():
+            form.call(*given)
+
+    def forward_and_backward() -> None:
+        torch.autograd.backward(form.call(*(tensor.detach().requires_grad_() for tensor in given)).sum())
+
+    return forward if setting.direction == "forward" else forward_and_backward
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """The type of number with a name.
+
+    Raises:
+        UsageError: If it is not allowed.
+    """
+    if name not in DTYPES:
+        raise UsageError(f"dtype is {name!r}; allowed: {', '.join(DTYPES)}")
+    return DTYPES[name]
