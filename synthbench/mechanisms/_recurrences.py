@@ -6,11 +6,12 @@ Two of them, for queries and keys [..., length, key_dim] and values [..., length
 * decay: S_t = diag(exp(log_decay_t)) S_{t-1} + k_t v_tᵀ, one decay a key channel or, at width 1, one for all;
 * delta rule: S_t = (I - beta_t k_t k_tᵀ) S_{t-1} + beta_t k_t v_tᵀ.
 
-Within a chunk all tokens are computed together; a Python loop carries the state from chunk to chunk. Leading axes
-broadcast.
+Within a chunk all tokens are computed together; a Python loop carries the state from chunk to chunk. On a CPU a long
+sequence goes segment by segment. Leading axes broadcast.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
@@ -21,6 +22,9 @@ from synthbench.mechanisms._linear import widened
 
 CHUNK = 32
 """Most tokens a chunk."""
+
+SEGMENT = 1024
+"""Most tokens a CPU works on at once, a multiple of the chunk: what is held of so many fits the caches of a core."""
 
 PAIRS = 4
 """Tokens of a block in which a decay a channel is computed for every pair."""
@@ -39,18 +43,7 @@ def decayed(
     """
     if q.shape[-2] < k.shape[-2]:
         return _last_decayed(q, k, v, log_decay)
-    length = v.shape[-2]
-    num_chunks, size = _chunks(length)
-    if log_decay.shape[-1] > 1:
-        size = PAIRS * 2 ** math.ceil(math.log2(max(1, size / PAIRS)))
-    q, k, v, log_decay = (_cut(x, num_chunks, size) for x in (q, k, v, log_decay))
-    elapsed = log_decay.cumsum(-2)
-    out = (_within_by_head if log_decay.shape[-1] == 1 else _within_by_channel)(q, k, v, elapsed)
-    if num_chunks > 1:
-        whole = elapsed[..., -1:, :]
-        states = _carry(whole.exp().mT, (k * (whole - elapsed).exp()).mT @ v)
-        out = out + (q * elapsed.exp()) @ states
-    return out.flatten(-3, -2)[..., :length, :]
+    return _by_segments(_decayed_segment, q, k, v, log_decay)
 
 
 def decayed_recurrent(
@@ -81,26 +74,8 @@ def delta(
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule.
     """
-    length, value_dim, dtype = *v.shape[-2:], v.dtype
     # A CPU solves no system in half precision.
-    q, k, v, beta = (_cut(widened(x), *_chunks(length)) for x in (q, k, v, beta))
-    scaled = beta * k
-    solved: Tensor = torch.linalg.solve_triangular(
-        (scaled @ k.mT).tril(-1), torch.cat([beta * v, scaled], dim=-1), upper=False, unitriangular=True
-    )
-    own, read = solved[..., :value_dim], solved[..., value_dim:]
-    scores = (q @ k.mT).tril()
-    if k.shape[-3] == 1:
-        return (scores @ own).squeeze(-3).to(dtype)
-    state = torch.zeros_like(k[..., 0, :, :].mT @ own[..., 0, :, :])
-    states, news = [], []
-    for k_n, own_n, read_n in zip(k.unbind(-3), own.unbind(-3), read.unbind(-3), strict=True):
-        new = own_n - read_n @ state
-        states.append(state)
-        news.append(new)
-        state = state + k_n.mT @ new
-    out = scores @ torch.stack(news, dim=-3) + q @ torch.stack(states, dim=-3)
-    return out.flatten(-3, -2)[..., :length, :].to(dtype)
+    return _by_segments(_delta_segment, *map(widened, (q, k, v, beta))).to(v.dtype)
 
 
 def delta_recurrent(
@@ -117,6 +92,66 @@ def delta_recurrent(
         state = state + k[..., t, :, None] * (beta[..., t, :] * (v[..., t, :] - stored)).unsqueeze(-2)
         outs.append((q[..., t, :, None] * state).sum(-2))
     return torch.stack(outs, dim=-2)
+
+
+Segment = Callable[..., tuple[Tensor, Tensor | None]]
+"""From tensors, the state before them and whether the sequence goes on, to outputs and, if so, the state after them."""
+
+
+def _by_segments(segment: Segment, *tensors: Tensor) -> Tensor:
+    """The outputs of all segments; on a GPU, where launches count and not caches, of all tokens as one."""
+    length = tensors[0].shape[-2]
+    if length <= SEGMENT or tensors[0].device.type != "cpu":
+        return segment(*tensors, state=None, goes_on=False)[0]
+    outs: list[Tensor] = []
+    state: Tensor | None = None
+    # Split, not sliced: the gradient of a slice is as long as the whole.
+    for parts in zip(*(x.split(SEGMENT, dim=-2) for x in tensors), strict=True):
+        out, state = segment(*parts, state=state, goes_on=(len(outs) + 1) * SEGMENT < length)
+        outs.append(out)
+    return torch.cat(outs, dim=-2)
+
+
+def _decayed_segment(
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, *, state: Tensor | None, goes_on: bool
+) -> tuple[Tensor, Tensor | None]:
+    length = v.shape[-2]
+    num_chunks, size = _chunks(length)
+    if log_decay.shape[-1] > 1:
+        size = PAIRS * 2 ** math.ceil(math.log2(max(1, size / PAIRS)))
+    q, k, v, log_decay = (_cut(x, num_chunks, size) for x in (q, k, v, log_decay))
+    elapsed = log_decay.cumsum(-2)
+    out = (_within_by_head if log_decay.shape[-1] == 1 else _within_by_channel)(q, k, v, elapsed)
+    if num_chunks > 1 or state is not None or goes_on:
+        whole = elapsed[..., -1:, :]
+        states, state = _carry(whole.exp().mT, (k * (whole - elapsed).exp()).mT @ v, state, goes_on=goes_on)
+        out = out + (q * elapsed.exp()) @ states
+    return out.flatten(-3, -2)[..., :length, :], state
+
+
+def _delta_segment(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *, state: Tensor | None, goes_on: bool
+) -> tuple[Tensor, Tensor | None]:
+    length, value_dim = v.shape[-2:]
+    q, k, v, beta = (_cut(x, *_chunks(length)) for x in (q, k, v, beta))
+    scaled = beta * k
+    solved: Tensor = torch.linalg.solve_triangular(
+        (scaled @ k.mT).tril(-1), torch.cat([beta * v, scaled], dim=-1), upper=False, unitriangular=True
+    )
+    own, read = solved[..., :value_dim], solved[..., value_dim:]
+    scores = (q @ k.mT).tril()
+    if k.shape[-3] == 1 and state is None and not goes_on:
+        return (scores @ own).squeeze(-3), None
+    if state is None:
+        state = torch.zeros_like(k[..., 0, :, :].mT @ own[..., 0, :, :])
+    states, news = [], []
+    for k_n, own_n, read_n in zip(k.unbind(-3), own.unbind(-3), read.unbind(-3), strict=True):
+        new = own_n - read_n @ state
+        states.append(state)
+        news.append(new)
+        state = state + k_n.mT @ new
+    out = scores @ torch.stack(news, dim=-3) + q @ torch.stack(states, dim=-3)
+    return out.flatten(-3, -2)[..., :length, :], state
 
 
 def _last_decayed(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
@@ -172,12 +207,14 @@ def _pairs(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
     return scores @ v
 
 
-def _carry(decay: Tensor, update: Tensor) -> Tensor:
-    """The state before each chunk, from what each chunk multiplies it by and adds to it."""
+def _carry(decay: Tensor, update: Tensor, state: Tensor | None, *, goes_on: bool) -> tuple[Tensor, Tensor | None]:
+    """The state before each chunk and, if it goes on, after the last.
+
+    They come from what each chunk multiplies the state by and adds to it.
+    """
     updates = update.unbind(-3)
-    state = torch.zeros_like(updates[0])
-    states = [state]
-    for decay_n, update_n in zip(decay.unbind(-3)[:-1], updates[:-1], strict=True):
-        state = torch.addcmul(update_n, decay_n, state)
-        states.append(state)
-    return torch.stack(states, dim=-3)
+    states = [torch.zeros_like(updates[0]) if state is None else state]
+    num_carried = len(updates) if goes_on else len(updates) - 1
+    for decay_n, update_n in zip(decay.unbind(-3)[:num_carried], updates[:num_carried], strict=True):
+        states.append(torch.addcmul(update_n, decay_n, states[-1]))
+    return torch.stack(states[: len(updates)], dim=-3), states[-1] if goes_on else None

@@ -58,6 +58,41 @@ def test_sizes_of_chunks_and_blocks_do_not_matter(
     torch.testing.assert_close((decayed(q, k, v, -decay.square()), delta(q, k, v, beta)), before)
 
 
+@pytest.mark.parametrize("length", [8, 9, 16, 21])
+@pytest.mark.parametrize("width", [1, 3])
+def test_segments_do_not_matter_to_values_and_gradients(
+    length: int, width: int, normal: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q, k, v = (normal(2, length, 3, seed=seed) for seed in range(3))
+    decay, beta = -normal(2, length, width, seed=3).square(), normal(2, length, 1, seed=4).sigmoid()
+    before = value_and_gradients(decayed, [q, k, v, decay]), value_and_gradients(delta, [q, k, v, beta])
+    monkeypatch.setattr(_recurrences, "CHUNK", 4)
+    monkeypatch.setattr(_recurrences, "SEGMENT", 8)
+
+    after = value_and_gradients(decayed, [q, k, v, decay]), value_and_gradients(delta, [q, k, v, beta])
+
+    torch.testing.assert_close(after, before, rtol=1e-10, atol=1e-10)
+
+
+def test_a_long_sequence_goes_segment_by_segment(
+    normal: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+    within = _recurrences._within_by_head
+
+    def record(q: Tensor, *others: Tensor) -> Tensor:
+        lengths.append(q.shape[-3] * q.shape[-2])
+        return within(q, *others)
+
+    monkeypatch.setattr(_recurrences, "_within_by_head", record)
+    monkeypatch.setattr(_recurrences, "SEGMENT", 2 * CHUNK)
+    q, k, v = (normal(1, 5 * CHUNK, 2, seed=seed) for seed in range(3))
+
+    decayed(q, k, v, torch.zeros(1, 5 * CHUNK, 1, dtype=q.dtype))
+
+    assert lengths == [2 * CHUNK, 2 * CHUNK, CHUNK]
+
+
 @pytest.mark.parametrize("width", [1, 5])
 def test_the_last_query_alone_gives_the_last_output(width: int, normal: Callable[..., Tensor]) -> None:
     q, k, v = (normal(2, 3, 70, 5, seed=seed) for seed in range(3))
