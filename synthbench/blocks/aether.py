@@ -20,6 +20,9 @@ class Aether(Block):
 
     Source: Bouhsine (2026), figure 4 and sections 2.1, 2.3 and 3.6. The units have the biases of section 2.1, and so
     has the linear layer; the language model there has none (table 7). The paper gives no epsilon.
+
+    The authors' package ``nmn`` has 1e-5 for it, and multiplies its units by a learned number alpha that begins at 1.
+    Here alpha is an exponent, as in section 2.3: the factor is (n / log(1 + n))^alpha, with n the number of units.
     """
 
     name: ClassVar = "aether"

@@ -5,18 +5,22 @@ encoding, and every cell holds rows of one version. A setting is what was asked 
 were matched to. Where the store has several versions of a task or of a mechanism, or several widths, the one with the
 newest row is shown and the rows of the others are counted, never mixed in.
 Where a suite tries several learning rates, a cell shows the one that did best on the validation stream.
-A score without a passed check of causality is no score: such a row is left out.
+A score without a passed check of causality is no score: such a row is left out. So is a row of a task's version that
+was withdrawn, because it does not test what it says: ``reference/withdrawn.csv`` lists those versions.
 """
 
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cache
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
+from synthbench.reports.published import lines_of
 
 TASK_KEY = ["task_category", "task", "task_args", "seq_len"]
 """Columns that make a task at one size."""
@@ -37,6 +41,26 @@ Terms = Mapping[str, Mapping[str, str]]
 """Names of units, each with the arguments that its rows must have, as text."""
 
 
+class Withdrawal(NamedTuple):
+    """A version of a task whose rows no report shows."""
+
+    task: str
+    version: str
+    """The declared version: what a row's ``task_version`` has before the plus sign."""
+    reason: str
+
+    @property
+    def in_words(self) -> str:
+        """Which version it is, and why it was withdrawn."""
+        return f"{self.task} version {self.version}, withdrawn: {self.reason}"
+
+
+@cache
+def withdrawals() -> tuple[Withdrawal, ...]:
+    """All withdrawn versions of tasks, in the order of the data."""
+    return tuple(Withdrawal(line["task"], line["version"], line["reason"]) for line in lines_of("withdrawn.csv"))
+
+
 @dataclass(frozen=True)
 class Selection:
     """The rows of one report and what was left out."""
@@ -45,6 +69,8 @@ class Selection:
     suite_version: str
     rows: pd.DataFrame
     """Oldest first; one row for each task, size, mechanism and seed."""
+    num_withdrawn: dict[Withdrawal, int]
+    """Rows of each withdrawn version of a task that has some."""
     num_outdated: int
     """Rows of other versions of a task, or of other versions or widths of a mechanism."""
     num_repeated: int
@@ -58,6 +84,7 @@ class Selection:
     def left_out(self) -> dict[str, int]:
         """How many rows no cell shows, by the reason in words; reasons without a row are not named."""
         counts = {
+            **{f"of {withdrawal.in_words}": count for withdrawal, count in self.num_withdrawn.items()},
             "of older versions": self.num_outdated,
             "of mechanisms that did not pass the check of causality": self.num_unchecked,
             "whose seed has a newer or a successful row": self.num_repeated,
@@ -90,7 +117,8 @@ def select(
 
     Raises:
         UnknownName: If the store has no full row of the suite or of its version; the message names what it has.
-        UsageError: If no row of the suite is full, or none is of the mechanisms and seeds.
+        UsageError: If no row of the suite is full or of the mechanisms and seeds, or all that are lack a check of
+            causality or are of withdrawn versions of tasks.
     """
     full = rows[rows["is_full"].astype(bool) & rows["role"].isna()]
     of_suite = full[full["suite"] == suite]
@@ -115,8 +143,16 @@ def select(
     if of_version.empty:
         raise UsageError(f"the store has no full row of suite {suite!r} with these mechanisms and seeds")
 
-    is_unchecked = (of_version["status"] == "ok") & ~of_version["causal_checked"].astype(bool)
-    checked = of_version[~is_unchecked]
+    standing, num_withdrawn = _without_withdrawn(of_version)
+    if standing.empty:
+        versions = "; ".join(withdrawal.in_words for withdrawal in num_withdrawn)
+        raise UsageError(
+            f"the store has {len(of_version)} full rows of suite {suite!r} with these mechanisms and seeds, all of "
+            f"{versions}"
+        )
+
+    is_unchecked = (standing["status"] == "ok") & ~standing["causal_checked"].astype(bool)
+    checked = standing[~is_unchecked]
     if checked.empty:
         raise UsageError(f"no row of suite {suite!r} is of a mechanism that passed the check of causality")
 
@@ -137,8 +173,9 @@ def select(
         suite=suite,
         suite_version=suite_version,
         rows=chosen.drop(columns=["is_ok", "setting"]).sort_values(["finished_at", "run_id"]).reset_index(drop=True),
+        num_withdrawn=num_withdrawn,
         num_outdated=len(checked) - len(current),
-        num_unchecked=len(of_version) - len(checked),
+        num_unchecked=len(standing) - len(checked),
         num_repeated=len(best) - len(chosen),
         num_other_rates=len(current) - len(best),
     )
@@ -172,6 +209,19 @@ def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> p
             raise UsageError(f"no row of {kind} {name!r} with {stated or 'any arguments'}; rows have: {have}")
         kept.append(matching)
     return rows.loc[pd.concat(kept).index.sort_values()] if kept else rows
+
+
+def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Withdrawal, int]]:
+    """The rows of versions that stand, and how many are of each of the others."""
+    declared = rows["task_version"].map({text: str(text).partition("+")[0] for text in rows["task_version"].unique()})
+    is_withdrawn = np.zeros(len(rows), dtype=bool)
+    counts = {}
+    for withdrawal in withdrawals():
+        is_of_it = ((rows["task"] == withdrawal.task) & (declared == withdrawal.version)).to_numpy()
+        is_withdrawn |= is_of_it
+        if is_of_it.any():
+            counts[withdrawal] = int(is_of_it.sum())
+    return rows[~is_withdrawn], counts
 
 
 def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]) -> pd.DataFrame:

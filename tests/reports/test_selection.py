@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.reports.selection import only_suite, select
+from synthbench.reports.selection import only_suite, select, withdrawals
+from synthbench.tasks import TASKS
 
 MakeFrame = Callable[..., pd.DataFrame]
 
@@ -93,6 +94,56 @@ def test_an_older_task_version_is_left_out_for_every_mechanism(make_frame: MakeF
 
     assert selection.rows["score"].tolist() == [0.5]
     assert selection.num_outdated == 2
+
+
+def test_rows_of_a_withdrawn_version_of_a_task_never_enter_and_are_counted_with_the_reason(
+    make_frame: MakeFrame,
+) -> None:
+    kept = make_frame({"slay": [0.1, 0.2]})
+    withdrawn = make_frame(
+        {"slay": [0.9, 0.8], "linear": [0.7]},
+        task="composite_recall",
+        task_version="1+cc",
+        finished_at=LATER,
+    )
+    failed = make_frame({"softmax": [None]}, task="composite_recall", task_version="1+dd", causal_checked=False)
+    selection = select(pd.concat([withdrawn, kept, failed]), "paper")
+
+    assert selection.rows["score"].tolist() == [0.1, 0.2]
+    assert (selection.num_outdated, selection.num_repeated, selection.num_unchecked) == (0, 0, 0)
+    assert list(selection.num_withdrawn.values()) == [4]
+    assert selection.left_out == {
+        "of composite_recall version 1, withdrawn: at its tiny size one token of a key alone tells the value of 78 % "
+        "of the keys": 4
+    }
+
+
+def test_a_later_version_of_a_withdrawn_task_enters_though_its_rows_are_older(make_frame: MakeFrame) -> None:
+    first = make_frame({"slay": [0.9]}, task="composite_recall", task_version="1+cc", finished_at=LATER)
+    second = make_frame({"slay": [0.5]}, task="composite_recall", task_version="2+dd")
+    tenth = make_frame({"linear": [0.4]}, task="composite_recall", task_version="10+dd", finished_at=EARLIER)
+
+    assert select(pd.concat([first, second]), "paper").rows["task_version"].tolist() == ["2+dd"]
+    assert select(pd.concat([first, tenth]), "paper").rows["task_version"].tolist() == ["10+dd"]
+
+
+def test_rows_of_withdrawn_versions_alone_are_refused_with_the_reason(make_frame: MakeFrame) -> None:
+    withdrawn = make_frame({"slay": [0.9, 0.8]}, task="composite_recall", task_version="1+cc")
+    reason = (
+        r"has 2 full rows of suite 'paper' with these mechanisms and seeds, all of composite_recall version 1, with"
+    )
+
+    with pytest.raises(UsageError, match=reason):
+        select(withdrawn, "paper")
+    with pytest.raises(UsageError, match=reason):
+        select(pd.concat([withdrawn, make_frame({"linear": [0.1]})]), "paper", mechanisms=["slay"])
+
+
+def test_a_version_that_runs_now_is_not_withdrawn() -> None:
+    for withdrawal in withdrawals():
+        assert withdrawal.version.isdigit()
+        assert int(withdrawal.version) < TASKS[withdrawal.task].version
+        assert withdrawal.reason
 
 
 def test_versions_are_told_apart_for_each_position_encoding(make_frame: MakeFrame) -> None:

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
+from synthbench.tasks import shortcut_accuracies
 from synthbench.tasks.base import IGNORE, TASKS, Task
 from synthbench.tasks.recall._queries import ask
-from synthbench.tasks.recall.composite_recall import CompositeRecall
+from synthbench.tasks.recall.composite_recall import CompositeRecall, sides
 from synthbench.tasks.recall.fuzzy_recall import FuzzyRecall
 from synthbench.tasks.recall.in_context_recall import InContextRecall
 from synthbench.tasks.recall.memorization import Memorization
@@ -130,6 +131,7 @@ ODD: list[tuple[Task, int]] = [
     (Mqar(num_pairs=3, vocabulary=8, alpha=0.0), 12),
     (OverwriteRecall(num_keys=3, num_rewritten=3, vocabulary=9), 21),
     (CompositeRecall(num_pairs=9, grid=3, num_values=5), 58),
+    (CompositeRecall(num_pairs=6, grid=5, num_values=3), 40),
     (InContextRecall(vocabulary=9, scored="probe"), 21),
     (NoisyRecall(vocabulary=9, num_noise=1, noise=0.9), 21),
     (FuzzyRecall(vocabulary=7, num_keys=2), 17),
@@ -192,11 +194,19 @@ def test_overwrite_recall_asks_each_key_once_for_its_latest_value(
         assert sorted(inputs[targets != IGNORE]) == sorted({key for key, _ in pairs})
 
 
-@given(seed=SEEDS, grid=st.integers(2, 5), share=st.floats(0, 1), num_values=st.integers(2, 9), more=st.integers(0, 20))
+@given(
+    seed=SEEDS,
+    num_rows=st.integers(2, 4),
+    num_columns=st.integers(2, 4),
+    spare=st.integers(0, 3),
+    num_values=st.integers(2, 9),
+    more=st.integers(0, 20),
+)
 def test_composite_recall_asks_each_key_once_for_its_value(
-    assert_targets_follow: Check, seed: int, grid: int, share: float, num_values: int, more: int
+    assert_targets_follow: Check, seed: int, num_rows: int, num_columns: int, spare: int, num_values: int, more: int
 ) -> None:
-    task = CompositeRecall(num_pairs=max(1, int(share * grid**2)), grid=grid, num_values=num_values)
+    grid = max(num_rows, num_columns) + spare
+    task = CompositeRecall(num_pairs=num_rows * num_columns, grid=grid, num_values=num_values)
     length = task.min_length + more
     assert_targets_follow(task, reference, seed, length)
 
@@ -204,6 +214,56 @@ def test_composite_recall_asks_each_key_once_for_its_value(
         asked = np.flatnonzero(targets != IGNORE)
         keys = inputs[: 3 * task.num_pairs].reshape(-1, 3)[:, :2].tolist()
         assert sorted(zip(inputs[asked - 1], inputs[asked], strict=True)) == sorted(map(tuple, keys))
+
+
+@pytest.mark.parametrize("size", ["tiny", "small", "hard"])
+@given(seed=SEEDS)
+def test_every_token_of_a_composite_key_stands_at_its_place_in_two_keys_or_more(size: str, seed: int) -> None:
+    """The keys are all cells of a part of the grid, so that one of their tokens alone leaves several values."""
+    task, length = CompositeRecall.of_size(size)
+    assert isinstance(task, CompositeRecall)
+    for inputs in task.sample(np.random.default_rng(seed), 4, length).inputs:
+        first, second, _ = inputs[: 3 * task.num_pairs].reshape(-1, 3).T
+        for tokens in (first, second):
+            assert np.unique(tokens, return_counts=True)[1].min() >= 2
+        assert len(set(first)) * len(set(second)) == len(set(zip(first, second, strict=True))) == task.num_pairs
+        assert first.max() < task.grid <= second.min()
+        assert second.max() < 2 * task.grid
+
+
+@pytest.mark.parametrize("size", ["tiny", "small", "hard"])
+def test_one_token_of_a_composite_key_is_worth_a_guess_among_the_values_of_its_keys(size: str) -> None:
+    task, length = CompositeRecall.of_size(size)
+    assert isinstance(task, CompositeRecall)
+    num_first, num_second = sides(task.num_pairs)
+    measured = shortcut_accuracies(task, length)
+
+    # A first token stands in one key for each second token, and the other way round.
+    for name, num_keys in (("same_first", num_second), ("same_second", num_first), ("rarer_token", num_first)):
+        guess = 1 / num_keys + (1 - 1 / num_keys) / task.num_values
+        assert abs(measured[name].value - guess) < 4 * measured[name].standard_error, name
+
+
+def test_the_rarer_token_of_a_composite_key_is_the_one_in_fewer_keys() -> None:
+    """Keys that are no whole part of a grid, as in the task's first version, give themselves away."""
+    task = CompositeRecall(num_pairs=4, grid=4, num_values=4)
+    keys = [1, 6, 11, 0, 4, 8, 0, 5, 9, 0, 6, 10]
+    queries = [1, 6, 12, 0, 4, 12, 0, 5, 12, 0, 6, 12]
+    rules = task.shortcuts(np.array([keys + queries]))
+    answers = {name: predictions[0, 13::3].tolist() for name, predictions in rules.items()}
+
+    assert answers == {
+        "same_first": [11, 10, 10, 10],
+        "same_second": [10, 8, 9, 10],
+        "rarer_token": [11, 8, 9, 10],
+    }
+
+
+@pytest.mark.parametrize(
+    ("num_pairs", "expected"), [(4, (2, 2)), (6, (2, 3)), (12, (3, 4)), (16, (4, 4)), (24, (4, 6)), (13, (1, 13))]
+)
+def test_the_sides_of_a_number_of_keys_differ_as_little_as_possible(num_pairs: int, expected: tuple[int, int]) -> None:
+    assert sides(num_pairs) == expected
 
 
 @given(
@@ -311,7 +371,9 @@ def test_stretching_multiplies_the_load_with_the_length(name: str, load: list[st
         ("mqar", {"vocabulary": 32}, r"num_pairs of task 'mqar' is 16; allowed: at most 15, the number of keys"),
         ("overwrite_recall", {"vocabulary": 16}, r"num_keys of .* is 8; allowed: at most 7, the number of keys in the"),
         ("overwrite_recall", {"num_keys": 3}, r"num_rewritten of .* is 4; allowed: at most 3, the number of keys in a"),
-        ("composite_recall", {"grid": 3}, r"num_pairs of .* is 16; allowed: at most 9, the number of cells"),
+        ("composite_recall", {"grid": 3}, r"is 16; allowed: a product of two numbers from 2 to 3, .* did you mean 9\?"),
+        ("composite_recall", {"num_pairs": 17}, r"num_pairs of .* is 17; .* the size of .* did you mean 16 or 18\?"),
+        ("composite_recall", {"num_pairs": 22}, r"num_pairs of .* is 22; .* from 2 to 8, .* did you mean 21\?"),
         ("fuzzy_recall", {"vocabulary": 4}, r"max_motif of .* is 3; allowed: at most 2, the number of tokens"),
         ("fuzzy_recall", {"vocabulary": 6, "num_keys": 16}, r"num_keys of .* is 16; allowed: at most 15, .* different"),
     ],

@@ -25,7 +25,9 @@ class SelectiveCopying(Task):
     solve it; mixers that do the same at every position, such as convolutions and linear time-invariant recurrences,
     cannot, and a fixed-size state is full when the symbols are many.
 
-    Source: Poli et al. (2024), selective copying. Out of range both the symbols and the blanks are more.
+    Source: Poli et al. (2024), MAD, as coded. There each blank goes in front of a random symbol, so that the last
+    symbol always stands right before the separator, and sequences have 256 tokens. Ours draws the places of the
+    symbols: every arrangement is equally likely. Out of range both the symbols and the blanks are more.
     """
 
     name: ClassVar = "selective_copying"

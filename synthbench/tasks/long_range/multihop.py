@@ -23,8 +23,9 @@ class Multihop(Task):
     Tests one hop: find the unique second marker and read the token after it. The first marker stands in the first third
     of the sequence, the second in the second third.
 
-    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded. The published code also drew
-    a position in the last third, and did not use it.
+    Source: Luna, Bouhsine & Choromanski (2026), section 3.3 and table 8, as coded. Its documentation describes a
+    chain of pointers, at the start and after one and two thirds; the code has two markers, at random positions, and no
+    chain. It also draws a position in the last third, which it does not use, and ours does not draw.
     """
 
     name: ClassVar = "multihop"

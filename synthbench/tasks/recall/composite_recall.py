@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import isqrt
 from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int
 
+from synthbench.errors import UsageError
 from synthbench.knobs import Value, knob
 from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import Batch, Task, task
 from synthbench.tasks.recall._base import Recall
 from synthbench.tasks.recall._queries import ask, look_up
+
+MAX_PAIRS = 4096
 
 
 @task
@@ -19,21 +23,26 @@ from synthbench.tasks.recall._queries import ask, look_up
 class CompositeRecall(Recall):
     """Read keys of two tokens with a value each; then, whenever a key comes again, name its value at its second token.
 
-    With ``grid=3``, ``num_values=4`` and ``num_pairs=3``::
+    With ``grid=3``, ``num_values=3`` and ``num_pairs=4``::
 
-        inputs    0 1 4 0 2 6 1 0 3 0 2 7 1 0 7 0 1 7
-        targets   . . . . . . . . . . 6 . . 3 . . 4 .
+        inputs    2 5 8 0 3 6 0 5 7 2 3 6 0 5 9 2 5 9 2 3 9 0 3 9
+        targets   . . . . . . . . . . . . . 7 . . 8 . . 6 . . 6 .
 
-    The tokens of keys are 0 to 2, values are 3 to 6, and the blank is 7. A key is an ordered pair, a cell of a square
-    grid, so that neither of its tokens tells its value. Each key is asked once, at a random place.
+    First tokens of keys are 0 to 2, second tokens 3 to 5, values 6 to 8, and the blank is 9. Each sequence draws a few
+    first and a few second tokens, as equal in number as ``num_pairs`` allows, and every combination of them is a key.
+    So each token stands in at least two keys, and does not tell the value alone, unless those keys happen to share it.
+    Each key is asked once, at a random place.
 
     Tests recall by a conjunction: two layers, or a short convolution below one, can bind the tokens of a key first.
 
-    Source: Arora et al. (2024), Zoology, the variant of MQAR with composite keys in its code. There first and second
-    tokens come from separate sets, all cells are in use, places follow a power law, and values are distinct.
+    Source: Arora et al. (2024), Zoology, the variant of MQAR with composite keys in its code. There as many first as
+    second tokens are drawn, so that the number of keys is a square; values are distinct within a sequence, places of
+    queries follow a power law, and random tokens stand between the queries. Ours may draw fewer first than second
+    tokens; values may coincide, places are uniform, and blanks stand between the queries.
     """
 
     name: ClassVar = "composite_recall"
+    version: ClassVar = 2
     source: ClassVar = "arora2024zoology"
     length: ClassVar = 128
     sizes: ClassVar[Mapping[str, Mapping[str, Value]]] = {
@@ -41,18 +50,27 @@ class CompositeRecall(Recall):
         "small": {"length": length},
         "hard": {"length": 512, "num_pairs": 64, "grid": 16, "num_values": 256},
     }
-    num_pairs: int = knob(16, "number of keys in a sequence, each of which is asked once", low=1, high=4096)
-    grid: int = knob(8, "number of tokens that keys are made of", low=2, high=256)
+    num_pairs: int = knob(
+        16, "number of keys, each asked once: a product of two numbers from 2 to grid", low=4, high=MAX_PAIRS
+    )
+    grid: int = knob(8, "number of first tokens that keys are made of, and of second ones", low=2, high=256)
     num_values: int = knob(64, "number of values", low=2, high=65536)
 
     def __post_init__(self) -> None:
         """Check the knobs, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range, or there are fewer cells than keys.
+            UsageError: If a knob lies outside its range, or no part of the grid has this number of cells.
         """
         super().__post_init__()
-        self.check_at_most("num_pairs", self.grid**2, "the number of cells of the grid")
+        if not _fits(self.num_pairs, self.grid):
+            allowed = [pairs for pairs in range(4, MAX_PAIRS + 1) if _fits(pairs, self.grid)]
+            distance = min(abs(pairs - self.num_pairs) for pairs in allowed)
+            nearest = " or ".join(str(pairs) for pairs in allowed if abs(pairs - self.num_pairs) == distance)
+            raise UsageError(
+                f"num_pairs of task {self.name!r} is {self.num_pairs}; allowed: a product of two numbers from 2 to "
+                f"{self.grid}, the size of the grid; did you mean {nearest}?"
+            )
 
     @property
     def num_answers(self) -> int:
@@ -61,8 +79,8 @@ class CompositeRecall(Recall):
 
     @property
     def vocab_size(self) -> int:
-        """The tokens of keys, the values and the blank."""
-        return self.grid + self.num_values + 1
+        """The first and the second tokens of keys, the values and the blank."""
+        return 2 * self.grid + self.num_values + 1
 
     @property
     def min_length(self) -> int:
@@ -70,16 +88,20 @@ class CompositeRecall(Recall):
         return 6 * self.num_pairs
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw distinct cells of the grid and a value for each, and ask for each of them."""
+        """Draw first and second tokens, a value for each combination of them, and ask for each in another order."""
         self.check_length(length)
         end, shape = 3 * self.num_pairs, (batch_size, self.num_pairs)
-        keys = np.stack(np.divmod(distinct(rng, *shape, self.grid**2), self.grid), axis=2)
-        values = self.grid + rng.integers(self.num_values, size=shape)
+        num_first, num_second = sides(self.num_pairs)
+        cells = rng.permuted(np.tile(np.arange(self.num_pairs), (batch_size, 1)), axis=1)
+        row, column = np.divmod(cells, num_second)
+        first = np.take_along_axis(distinct(rng, batch_size, num_first, self.grid), row, axis=1)
+        second = self.grid + np.take_along_axis(distinct(rng, batch_size, num_second, self.grid), column, axis=1)
+        values = 2 * self.grid + rng.integers(self.num_values, size=shape)
         inputs = np.full((batch_size, length), self.vocab_size - 1)
-        inputs[:, 0:end:3] = keys[:, :, 0]
-        inputs[:, 1:end:3] = keys[:, :, 1]
+        inputs[:, 0:end:3] = first
+        inputs[:, 1:end:3] = second
         inputs[:, 2:end:3] = values
-        targets = ask(rng, inputs, keys, values, end)
+        targets = ask(rng, inputs, np.stack([first, second], axis=2), values, end)
         return Batch(inputs, targets)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
@@ -87,11 +109,33 @@ class CompositeRecall(Recall):
         return replace(self, num_pairs=factor * self.num_pairs), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The value of the last key with the same first, or the same second, token."""
+        """The value of the last key with the same first, or the same second, token; or with the one in fewer keys."""
         end = 3 * self.num_pairs
         first, second, values = inputs[:, 0:end:3], inputs[:, 1:end:3], inputs[:, 2:end:3]
         before = np.roll(inputs, 1, axis=1)  # the first token of a key, seen from the second
+        same_first = look_up(first, values, before, self.vocab_size)
+        same_second = look_up(second, values, inputs, self.vocab_size)
+        # First and second tokens have different ids, so that one table counts the keys of both.
+        tokens = np.concatenate([first, second], axis=1) + self.vocab_size * np.arange(len(inputs))[:, None]
+        num_keys = np.bincount(tokens.ravel(), minlength=self.vocab_size * len(inputs)).reshape(len(inputs), -1)
+        is_first_rarer = np.take_along_axis(num_keys, before, axis=1) < np.take_along_axis(num_keys, inputs, axis=1)
         return {
-            "same_first": look_up(first, values, before, self.vocab_size),
-            "same_second": look_up(second, values, inputs, self.vocab_size),
+            "same_first": same_first,
+            "same_second": same_second,
+            "rarer_token": np.where(is_first_rarer, same_first, same_second),
         }
+
+
+def sides(num_pairs: int) -> tuple[int, int]:
+    """The two whole numbers with this product that differ least, the smaller one first."""
+    smaller = next(side for side in range(isqrt(num_pairs), 0, -1) if num_pairs % side == 0)
+    return smaller, num_pairs // smaller
+
+
+def _fits(num_pairs: int, grid: int) -> bool:
+    """Whether some rows and columns of the grid, at least two of each, have this number of cells.
+
+    The two sides that differ least have the smallest larger side: where they do not fit, no others do.
+    """
+    smaller, larger = sides(num_pairs)
+    return smaller >= 2 and larger <= grid

@@ -35,8 +35,10 @@ class FuzzyRecall(Recall):
     task of MAD, where mechanisms that decay do worst.
 
     Source: Poli et al. (2024), MAD, as coded. There keys are drawn from all motifs, so that long ones hardly come again
-    but for a probe at the end; the start is padded; keys are of full size in tests; and training asks for every next
-    token. Ours draws ``num_keys`` keys for each sequence and repeats them all, and cuts the stream off.
+    but for a probe at the end; the start is padded, by one of the 16 tokens, which leaves 7 for keys; keys are of full
+    size in tests; and training asks for every next token, in a fixed set of sequences. Ours draws ``num_keys`` keys for
+    each sequence and repeats them all. It has no probe, cuts the stream off instead of padding it, and scores only
+    values of keys seen before, in training as in tests.
     """
 
     name: ClassVar = "fuzzy_recall"

@@ -28,7 +28,8 @@ class InContextRecall(Stream):
     the small size, and fall behind as keys and length grow.
 
     Source: Poli et al. (2024), MAD, as coded. There training asks for every next token, in a fixed set of sequences;
-    ours scores what is tested there, or the last key alone.
+    ours scores what is tested there, or the last key alone, in new sequences. There the key that is asked at
+    the end is the last token read, the 127th of 128; ours reads its value too where the length is even.
     """
 
     name: ClassVar = "in_context_recall"

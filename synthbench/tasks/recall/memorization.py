@@ -31,7 +31,9 @@ class Memorization(Recall):
     A control: the answer needs the previous token and what was learned about it. It should depend on the parameters of
     the channel mixer, and hardly on how positions are mixed.
 
-    Source: Poli et al. (2024), MAD, section 3.1. There sequences come from a fixed set.
+    Source: Poli et al. (2024), MAD, section 3.1 and code. There training repeats a fixed set of 256 sequences; of 256
+    tokens 127 are keys and 128 are values, one of them without a key. Ours draws new sequences all the time, and has as
+    many keys as values.
     """
 
     name: ClassVar = "memorization"

@@ -28,7 +28,9 @@ class NoisyRecall(Stream):
     state; a mixer that is linear and time-invariant cannot.
 
     Source: Poli et al. (2024), MAD, as coded. There training asks for every next token, in a fixed set of sequences;
-    ours scores what is tested there.
+    ours scores what is tested there, in new sequences. There the key that is asked at the end is the last token read,
+    the 127th of 128; ours reads its value too where the length is even. There the pair that is kept free of noise may
+    be the last one, which is free of it anyway; ours is one before it, so that there always is a key to ask for.
     """
 
     name: ClassVar = "noisy_recall"
