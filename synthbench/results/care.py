@@ -1,6 +1,7 @@
 """Care of a store: what it holds, what in it is broken, what in it is no longer needed."""
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,8 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from synthbench.results.compaction import compact
-from synthbench.results.files import remove
-from synthbench.results.folder import Quarantined, is_old
+from synthbench.results.folder import Quarantined, is_old, size_of
 from synthbench.results.reading import curves_of, newest, row_files, rows_of, verifications_of
 from synthbench.results.schema import STATUSES
 from synthbench.results.store import Store
@@ -77,7 +77,8 @@ def contents(store: Store, rows: pa.Table) -> Contents:
 def _places(root: Path) -> list[Place]:
     places = []
     for name in ("runs", "curves", "compact", "verified", "_tmp", "quarantine", "logs"):
-        sizes = [path.stat().st_size for path in (root / name).rglob("*") if path.is_file()]
+        found = [size_of(Path(folder, file)) for folder, _, names in os.walk(root / name) for file in names]
+        sizes = [size for size in found if size is not None]  # a driver beside renames and removes
         if sizes:
             places.append(Place(name, len(sizes), sum(sizes)))
     return places
@@ -104,14 +105,16 @@ def examine(store: Store, *, is_repairing: bool) -> list[Broken]:
     Raises:
         StoreError: If a newer synthbench wrote one of the rows, or a repair cannot be written.
     """
-    rows = rows_of(store.folder)
-    curves = curves_of(store.folder, rows)
-    verifications_of(store.folder)
-    is_in_compact = any(report.file.startswith("compact/") and not report.is_moved for report in store.quarantined)
-    repaired = set()
-    if is_repairing and (curves.lost or is_in_compact):
-        compact(store.folder, without=curves.lost)
-        repaired |= {f"curves/run-{name}.parquet" for name in curves.lost}
+    # Between the look at a row and the look at its curve a driver may replace both, and a good row would be taken out.
+    with store.folder.writing() if is_repairing else contextlib.nullcontext():
+        rows = rows_of(store.folder)
+        curves = curves_of(store.folder, rows)
+        verifications_of(store.folder)
+        is_in_compact = any(report.file.startswith("compact/") and not report.is_moved for report in store.quarantined)
+        repaired = set()
+        if is_repairing and (curves.lost or is_in_compact):
+            compact(store.folder, without=curves.lost)
+            repaired |= {f"curves/run-{name}.parquet" for name in curves.lost}
     repaired |= {report.file for report in store.quarantined if report.is_moved}
     found = dict.fromkeys((report.file, report.reason) for report in store.quarantined)
     return [Broken(file, reason, file in repaired) for file, reason in found]
@@ -140,7 +143,7 @@ def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
         StoreError: If the store cannot be written, or another process is compacting it.
     """
     with contextlib.nullcontext() if is_dry else store.folder.alone():
-        partials = store.folder.stale_partials()
+        partials, logs = store.folder.stale_partials(), store.folder.stale_logs()
         sources = row_files(store.folder)
         rows = newest(sources.table)
         curves = curves_of(store.folder, rows)
@@ -152,16 +155,16 @@ def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
         orphans = [file for file in curves.unused if is_old(file.path)]
         found = [
             *(_leftover(store, path, "half written by a writer that was killed") for path in partials),
+            *(_leftover(store, path, "the empty log of a job that was killed") for path in logs),
             *(_leftover(store, file.path, "its rows were replaced, or are in another file too") for file in replaced),
             *(_leftover(store, file.path, "no row belongs to what is in it") for file in orphans),
         ]
         if not is_dry:
-            for path in partials:
+            for path in partials + logs:
                 path.unlink(missing_ok=True)
-            for file in replaced + orphans:
-                remove(file)
+            store.folder.remove(replaced + orphans)
     return found
 
 
 def _leftover(store: Store, path: Path, why: str) -> Leftover:
-    return Leftover(path.relative_to(store.root).as_posix(), why, path.stat().st_size)
+    return Leftover(path.relative_to(store.root).as_posix(), why, size_of(path) or 0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from synthbench.results.files import encode, remove
+from synthbench.results.files import encode
 from synthbench.results.folder import Folder
 from synthbench.results.reading import curves_of, newest, only, row_files
 
@@ -28,7 +28,7 @@ def compact(folder: Folder, *, without: Collection[str] = ()) -> int:
         curves = curves_of(folder, rows)
         old = folder.compact_paths("runs", "curves")
         kept = folder.commit_rows(rows, curves.table)
-        num_merged = sum(remove(file) for file in sources.files + curves.files if file.path not in old)
+        num_merged = folder.remove([file for file in sources.files + curves.files if file.path not in old])
         for path in old:
             if path in sources.faults:
                 folder.set_aside(path, sources.faults[path])

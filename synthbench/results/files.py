@@ -33,8 +33,15 @@ MAX_SMALL_BYTES = 2**25
 MAX_COMPACT_BYTES = 2**31
 
 
+Identity = tuple[int, int]
+"""Inode and time of change, which tell a file from one that was put in its place: the inode alone may be used again."""
+
+
 class Damaged(Exception):  # noqa: N818 -- not an error: the reader goes on without the file
     """A file that cannot be trusted; its message says why."""
+
+    identity: Identity | None = None
+    """None if it could not even be opened."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ class File:
     """A file that could be decoded; nothing is known yet of the values in it."""
 
     path: Path
-    inode: int
+    identity: Identity
     table: pa.Table
     is_sealed: bool = False
     """Whether its name is the hash of its bytes, as that of a file of many rows is when it is written."""
@@ -104,15 +111,12 @@ def read(path: Path) -> File | Damaged | None:
         return damage
 
 
-def remove(file: File) -> bool:
-    """Delete a merged file, unless a writer has replaced it since it was read."""
+def identity_of(path: Path) -> Identity | None:
+    """Which file is there now; None if it is gone."""
     try:
-        is_ours = file.path.stat().st_ino == file.inode
-        if is_ours:
-            file.path.unlink()
+        return _identity(path.stat())
     except FileNotFoundError:
-        return False
-    return is_ours
+        return None
 
 
 def stack(schema: pa.Schema, tables: Sequence[pa.Table]) -> pa.Table:
@@ -135,26 +139,39 @@ def _bits(table: pa.Table) -> pa.Table:
 def _load(path: Path) -> File:
     is_small = path.parent.name != "compact"
     max_bytes = MAX_SMALL_BYTES if is_small else MAX_COMPACT_BYTES
-    content, inode = _content(path, max_bytes)
+    content, identity = _content(path, max_bytes)
+    try:
+        return _decoded(path, content, identity, max_bytes)
+    except Damaged as damage:
+        damage.identity = identity
+        raise
+
+
+def _decoded(path: Path, content: bytes, identity: Identity, max_bytes: int) -> File:
+    is_small = path.parent.name != "compact"
     is_runs = path.parent.name == "runs" or path.name.startswith("runs-")
     max_rows = 1 if is_small and is_runs else MAX_ROWS
     table, footer = _decode(content, max_rows, max_bytes)
     if path.parent.name == "verified":
-        return File(path, inode, _aligned(table, VERIFICATION_COLUMNS, VERIFICATIONS))
+        return File(path, identity, _aligned(table, VERIFICATION_COLUMNS, VERIFICATIONS))
     if not is_runs:
-        return File(path, inode, _aligned(table, CURVE_COLUMNS, CURVES))
+        return File(path, identity, _aligned(table, CURVE_COLUMNS, CURVES))
     _refuse_newer(path, table, footer)
     is_sealed = not is_small and path.stem == f"runs-{hashlib.sha256(content).hexdigest()[:16]}"
-    return File(path, inode, _aligned(table, RUN_COLUMNS, RUNS), is_sealed)
+    return File(path, identity, _aligned(table, RUN_COLUMNS, RUNS), is_sealed)
 
 
-def _content(path: Path, max_bytes: int) -> tuple[bytes, int]:
+def _identity(status: os.stat_result) -> Identity:
+    return status.st_ino, status.st_mtime_ns
+
+
+def _content(path: Path, max_bytes: int) -> tuple[bytes, Identity]:
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             if status.st_size > max_bytes:
                 raise Damaged(f"it has {status.st_size} bytes")
-            return file.read(), status.st_ino
+            return file.read(), _identity(status)
     except FileNotFoundError:
         raise
     except OSError as error:

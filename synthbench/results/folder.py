@@ -21,7 +21,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -33,7 +33,7 @@ from filelock import FileLock, Timeout
 from synthbench import __version__
 from synthbench.errors import StoreError
 from synthbench.results import files
-from synthbench.results.files import Damaged, File, parquet_files
+from synthbench.results.files import Damaged, File, Identity, parquet_files
 
 FORMAT = 1
 """Version of the folder's layout, in ``store.json``."""
@@ -44,6 +44,9 @@ _COMPACT = re.compile(r"(runs|curves)-[0-9a-f]{16}\.parquet")
 
 STALE_S = 3600.0
 """A writer is done with its files within seconds; what it left half done this long ago, in seconds, was killed."""
+
+REMOVED_AT_ONCE = 64
+"""Files; writers wait meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Folder:
         self.root = root
         self.is_writable = is_writable
         self._left_out: dict[Quarantined, None] = {}
+        self._write_lock = FileLock(root / "_tmp" / "write.lock")
 
     @property
     def quarantined(self) -> list[Quarantined]:
@@ -129,13 +133,13 @@ class Folder:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Wait until no other process writes a run.
+        """Wait until no other process writes or removes a run, and let none do so meanwhile; may be nested.
 
         Raises:
             StoreError: If the store cannot be written.
         """
         try:
-            with FileLock(self.root / "_tmp" / "write.lock"):
+            with self._write_lock:
                 yield
         except OSError as error:
             raise self._refusal(error) from error
@@ -150,7 +154,7 @@ class Folder:
         partial = self.root / "_tmp" / f"{target.stem}.{uuid4().hex}.partial"
         try:
             with partial.open("xb") as file:
-                _mark_in_use(file)
+                mark_in_use(file)
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -228,17 +232,41 @@ class Folder:
         """What the side table of verifications holds; files that cannot be decoded are set aside."""
         return self._decoded(parquet_files(self.root / "verified"))
 
-    def set_aside(self, path: Path, reason: str) -> None:
-        """Move a bad file to ``quarantine/`` if the store is open for writing, and report it."""
+    def set_aside(self, path: Path, reason: str, seen: Identity | None = None) -> None:
+        """Move a bad file to ``quarantine/`` if the store is open for writing, and report it.
+
+        Args:
+            path: The file.
+            reason: What is wrong with it.
+            seen: The file in which that was found: one that a writer has put in its place since stays. None where the
+                name alone is wrong.
+        """
         is_moved = False
         if self.is_writable:
             shelf = self.root / "quarantine"
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, StoreError), self.writing():
+                if seen is not None and files.identity_of(path) not in (seen, None):
+                    return
                 shelf.mkdir(exist_ok=True)
                 # The time at the end keeps earlier exhibits, and keeps *.parquet patterns away.
                 path.replace(shelf / f"{path.parent.name}-{path.name}.{time.time_ns()}")
                 is_moved = True
         self.report(path, reason, is_moved=is_moved)
+
+    def remove(self, unneeded: Sequence[File]) -> int:
+        """Delete files, unless a writer has replaced them since they were read; how many were deleted.
+
+        Raises:
+            StoreError: If the store cannot be written.
+        """
+        num_removed = 0
+        for start in range(0, len(unneeded), REMOVED_AT_ONCE):
+            with self.writing():  # no writer replaces a file between the look at it and its end
+                for file in unneeded[start : start + REMOVED_AT_ONCE]:
+                    if files.identity_of(file.path) == file.identity:
+                        file.path.unlink(missing_ok=True)
+                        num_removed += 1
+        return num_removed
 
     def exhibit(self, content: bytes, name: str) -> None:
         """Keep something in ``quarantine/``.
@@ -262,6 +290,11 @@ class Folder:
         """What killed writers left half written: it is old, and no process has it open."""
         return [path for path in self.partials() if is_old(path) and not _is_in_use(path)]
 
+    def stale_logs(self) -> list[Path]:
+        """Logs of jobs that were killed before they printed anything: empty, old, and no process has them open."""
+        logs = sorted((self.root / "logs").glob("*.log"))
+        return [path for path in logs if size_of(path) == 0 and is_old(path) and not _is_in_use(path)]
+
     def _decoded(self, paths: Iterable[Path]) -> list[File]:
         paths = list(paths)
         return self._kept(paths, map(files.read, paths))
@@ -270,7 +303,7 @@ class Folder:
         kept = []
         for path, outcome in zip(paths, outcomes, strict=True):
             if isinstance(outcome, Damaged):
-                self.set_aside(path, str(outcome))
+                self.set_aside(path, str(outcome), outcome.identity)
             elif outcome is not None:
                 kept.append(outcome)
         return kept
@@ -292,7 +325,16 @@ def is_old(path: Path) -> bool:
         return False
 
 
-def _mark_in_use(file: BinaryIO) -> None:
+def size_of(path: Path) -> int | None:
+    """Bytes of a file; None if somebody has removed it since it was listed."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def mark_in_use(file: BinaryIO) -> None:
+    """Keep ``store gc`` from taking a file that is being written for what a killed process left."""
     # The kernel takes the mark away when the process ends, however it ends. Some network disks have no locks: there age
     # alone tells.
     with contextlib.suppress(OSError):

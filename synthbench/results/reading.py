@@ -101,16 +101,17 @@ def verified(folder: Folder, files: Sequence[File]) -> Rows:
         if file.table.num_rows and (are_readable or is_readable(file.table)):
             kept.append(file)
         else:
-            folder.set_aside(file.path, "it holds no readable row")
+            folder.set_aside(file.path, "it holds no readable row", file.identity)
     table = stack(RUNS, [file.table for file in kept])
-    paths = [file.path for file in kept for _ in range(file.table.num_rows)]
+    owners = [file for file in kept for _ in range(file.table.num_rows)]
+    paths = [file.path for file in owners]
     is_good = np.ones(table.num_rows, dtype=bool)
     faults: dict[Path, str] = {}
     for index, fault in _faults(table, paths).items():
         is_good[index] = False
         path = paths[index]
         if path.parent.name == "runs":
-            folder.set_aside(path, fault)
+            folder.set_aside(path, fault, owners[index].identity)
         else:
             folder.report(path, fault, is_moved=False)
         faults.setdefault(path, fault)

@@ -17,6 +17,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from synthbench.results.folder import mark_in_use
+
 
 @contextlib.contextmanager
 def settings_restored() -> Iterator[None]:
@@ -70,18 +72,24 @@ def contained(log: Path) -> Iterator[None]:
         log.open("wb") as output,
         _sent_to(output.fileno()),
     ):
+        mark_in_use(output)
         os.chdir(scratch)
         try:
             yield
         finally:
             os.chdir(log.parent)  # a folder that somebody stands in cannot be removed everywhere
-    if not log.stat().st_size:
-        log.unlink()
+    # It is gone if somebody cleared the folder, or if the job ran twice because its first worker was taken for dead.
+    with contextlib.suppress(FileNotFoundError):
+        if not log.stat().st_size:
+            log.unlink()
 
 
-def log_of(results: Path, run_id: str) -> Path:
-    """Where the output of the job lies whose first missing row has this id."""
-    return results / "logs" / f"{run_id}.log"
+def log_of(results: Path, run_id: str, driver: str) -> Path:
+    """Where the output of the job lies whose first missing row has this id, as one driver runs it.
+
+    Another driver on the same store may run the same job at the same time.
+    """
+    return results / "logs" / f"{run_id}.{driver}.log"
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import torch
 from pebble import ProcessExpired, ProcessPool
@@ -145,7 +146,7 @@ def record(findings: Mapping[Subject, list[Verdict]], cache: Path) -> None:
     cache.mkdir(parents=True, exist_ok=True)
     for subject, verdicts in findings.items():
         path = cache / f"{_key(subject)}.json"
-        written = path.with_suffix(f".{os.getpid()}.tmp")
+        written = path.with_suffix(f".{uuid4().hex}.tmp")  # drivers on two machines may have the same process id
         known = {"kind": subject.kind, "name": subject.name, "version": version_of(subject.unit)}
         content = {**known, "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts]}
         written.write_text(json.dumps(content, indent=1), encoding="utf-8")

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
 import torch
 
@@ -41,6 +42,11 @@ class Circumstances:
     """Whether nothing may be computed in a way that can give other bits the next time."""
     is_alone: bool = True
     """Whether no other worker uses the memory of the device at the same time."""
+    driver: str = field(default_factory=lambda: uuid4().hex[:8])
+    """Tells the logs of this command from those of another one that runs on the same store at the same time.
+
+    It is not host and process id: two containers may share both, and a store does not name hosts.
+    """
 
 
 class Crowded(Exception):  # noqa: N818 - not an error: the job is tried again without the others

@@ -34,7 +34,7 @@ from synthbench.runner.run import run
 torch.set_num_threads(1)
 
 def request_of(fields):
-    return Request(**{**fields, "results": Path(fields["results"]), "executor": "inline", "device": "cpu"})
+    return Request(**{"executor": "inline", "device": "cpu", **fields, "results": Path(fields["results"])})
 
 def say(*words):
     print(*words, file=sys.stderr, flush=True)

@@ -22,6 +22,7 @@ Fields = Callable[..., dict[str, Any]]
 Content = Callable[[Path], tuple[list[str], list[str]]]
 
 KILLS = 10
+ROUNDS = 2
 
 
 @pytest.mark.parametrize("seed", [0])
@@ -88,6 +89,27 @@ def test_two_drivers_on_one_store_make_every_row_once(
     # Each planned before the other had written a row, so both wrote more than half of them.
     assert driver.said.count("row ok") > 12
     assert content(tmp_path / "results") == content(undisturbed)
+
+
+@pytest.mark.parametrize("drivers", [2, 4])
+def test_drivers_that_begin_together_on_a_new_store_make_every_row_once(
+    driver: Any, undisturbed: Path, fields: Fields, content: Content, tmp_path: Path, drivers: int
+) -> None:
+    """Each has two workers, with a log for every job; they are forked, since each would import for seconds."""
+    quick = """
+import multiprocessing
+from synthbench.runner.executors import pool
+pool.get_context = lambda _: multiprocessing.get_context("fork")
+"""
+    for number in range(ROUNDS):
+        results = tmp_path / f"results-{number}"
+
+        assert driver.run(fields(results, executor="pool", workers=2), quick, times=drivers) == 0, driver.said
+
+        assert driver.said.count("row ok") > 12
+        assert content(results) == content(undisturbed)
+        assert list((results / "logs").iterdir()) == []
+        assert list((results / "_tmp").glob("*.partial")) == []
 
 
 def test_a_limit_on_files_ends_the_run_and_spares_earlier_rows(

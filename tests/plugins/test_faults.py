@@ -140,10 +140,11 @@ def test_a_meddler_changes_nothing_for_the_jobs_after_it(tmp_path: Path) -> None
     decided = ["run_id", "status", "score", "train_loss", "num_threads"]
     assert list(after.loc["softmax", decided]) == list(alone.loc["softmax", decided])
     assert after.status["meddles"] == "ok"
-    log = (tmp_path / "after" / "logs" / f"{after.run_id['meddles']}.log").read_text()
+    (log_file,) = (tmp_path / "after" / "logs").iterdir()
+    log = log_file.read_text()
     assert "printed by python\n" in log
     assert "written by a library\n" in log
-    assert [path.name for path in (tmp_path / "after" / "logs").iterdir()] == [f"{after.run_id['meddles']}.log"]
+    assert log_file.name.startswith(f"{after.run_id['meddles']}.")
     assert not list(Path.cwd().glob("written by*"))
     assert not list(tmp_path.rglob("written by*"))
 

@@ -219,7 +219,7 @@ def log_of_job(job: Job, circumstances: Circumstances) -> Path:
     Raises:
         SynthbenchError: If what the job names is not loaded in this process.
     """
-    return log_of(circumstances.results, (*job.missing, *job.untuned)[0].run_id)
+    return log_of(circumstances.results, (*job.missing, *job.untuned)[0].run_id, circumstances.driver)
 
 
 def work(attempt: Try, circumstances: Circumstances, log: Path) -> list[Outcome]:

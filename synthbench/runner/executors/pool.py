@@ -39,7 +39,7 @@ Future = ProcessFuture[list[Outcome]]
 class Pool(Crew[Future]):
     """A process a core, or a few on a GPU. A killed or hung worker costs its own job and no other.
 
-    What a job prints lies in the folder of the results, in ``logs/RUN_ID.log``.
+    What a job prints lies in the folder of the results, in ``logs/RUN_ID.DRIVER.log``.
 
     Args:
         num_workers: Processes that run at once.
