@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
+from synthbench.reports.aggregates import Interval, Rank
 from synthbench.reports.build import build
 from synthbench.reports.grid import grid
 from synthbench.reports.leaderboard import leaderboard as leaderboard_of
@@ -78,8 +79,9 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
         suite: Its name; may be left out where the rows have one suite only.
 
     Returns:
-        One line a mechanism: ``rank`` with its interval, interquartile mean ``iqm`` of the skill with its interval,
-        mean ``skill``, share of ``solved`` runs with its interval, and the mean skill of every category.
+        One row a mechanism: the mean skill of every category, then mean ``skill``, interquartile mean ``iqm`` and share
+        of ``solved`` runs, each with the ends of its 95 % interval for these tasks and other seeds, and ``rank`` with
+        those of its interval for tasks like these.
 
     Raises:
         UnknownName: If the rows have no full run of the suite.
@@ -90,17 +92,11 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "mechanism": entry.mechanism.label,
-            "rank": entry.rank.value,
-            "rank_low": entry.rank.low,
-            "rank_high": entry.rank.high,
-            "iqm": entry.middle.value,
-            "iqm_low": entry.middle.low,
-            "iqm_high": entry.middle.high,
-            "skill": entry.skill,
-            "solved": entry.solved.value,
-            "solved_low": entry.solved.low,
-            "solved_high": entry.solved.high,
-            **entry.categories,
+            **{category: skill.value for category, skill in entry.categories.items()},
+            **_columns("skill", entry.skill),
+            **_columns("iqm", entry.middle),
+            **_columns("solved", entry.solved),
+            **_columns("rank", entry.rank),
         }
         for entry in board.entries
     ).set_index("mechanism")
@@ -138,6 +134,10 @@ def check(target: str, *, plugins: str | list[str] | None = None) -> pd.DataFram
     """
     reports = examination.check(target, _listed(plugins or []))
     return pd.DataFrame({"unit": report["name"], **verdict} for report in reports for verdict in report["verdicts"])
+
+
+def _columns(name: str, found: Interval | Rank) -> dict[str, float | int]:
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def _request(request: Request | None, options: Mapping[str, Any]) -> Request:

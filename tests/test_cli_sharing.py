@@ -148,7 +148,7 @@ def test_compare_prints_a_line_a_task_and_a_summary(full: Path) -> None:
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["task", "copy", "reverse"]
-    assert lines[-1].startswith("slay less softmax, suite paper 2026.1: mean difference of skill -0.1333 (")
+    assert lines[-1].startswith("slay − softmax, suite paper 2026.1: mean difference of skill -0.1333 (")
 
 
 @pytest.mark.parametrize(

@@ -120,11 +120,11 @@ def compare(
     results: Results = Path("results"),
     fail_below: Annotated[
         float | None,
-        typer.Option(help="Exit 1 if the whole interval of the mean difference, second less first, lies below this."),
+        typer.Option(help="Exit 1 if the whole interval of the mean difference, second − first, lies below this."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two sides run by run: differences of skill, second less first, with intervals and paired tests.
+    """Compare two sides run by run: differences of skill, second − first, with intervals and tests.
 
     Stores are two folders; mechanisms and commits are looked up in one, --results. Of stores and commits, --mech
     selects the mechanisms.

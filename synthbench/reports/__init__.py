@@ -3,12 +3,14 @@
 ============================================  ==================================================================
 :mod:`~synthbench.reports.selection`          which rows enter: one suite version, one version of every unit
 :mod:`~synthbench.reports.grid`               rows to cells: means and intervals over seeds
-:mod:`~synthbench.reports.statistics`         paired tests between cells
-:mod:`~synthbench.reports.aggregates`         one number a mechanism over many tasks, with its interval
+:mod:`~synthbench.reports.statistics`         tests of a difference
+:mod:`~synthbench.reports.aggregates`         intervals, and one number a mechanism over many tasks
+:mod:`~synthbench.reports.verdicts`           which tasks tell mechanisms apart, and which of them
+:mod:`~synthbench.reports.leaderboard`        profiles, means and ranks
 :mod:`~synthbench.reports.curves`             learning curves, averaged over seeds
 :mod:`~synthbench.reports.table`              cells to tables, without markup
 :mod:`~synthbench.reports.difference`         the table against the published one
-:mod:`~synthbench.reports.separation`         which tasks tell mechanisms apart
+:mod:`~synthbench.reports.separation`         the verdicts as a page
 :mod:`~synthbench.reports.markdown`, ``latex``  a table as text
 :mod:`~synthbench.reports.figures`            what is drawn, each with its numbers
 :mod:`~synthbench.reports.page`               one HTML file that works without a network

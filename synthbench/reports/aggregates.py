@@ -1,32 +1,32 @@
-"""Statistics over many tasks, as a leaderboard prints them: one number a mechanism, with an interval.
+"""Statistics over many tasks: one number a mechanism, with an interval.
 
-All of them take skills as an array [mechanisms, tasks, seeds] without gaps: a run that failed counts as 0, the floor.
-Seeds are paired: seed s of all mechanisms saw the same sequences, so resamples are drawn once for all mechanisms.
+Each interval answers one of two questions. *These tasks, other seeds*: what would the number be with infinitely many
+seeds of the same tasks? *Tasks like these*: what would it be over all tasks of which these could be a sample? All take
+skills in [0, 1] as an array [mechanisms, tasks, seeds] without gaps: a run that failed counts as 0, the floor. Each
+category weighs the same, and each task of a category. ``docs/simulation.py`` simulates how often intervals cover.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 from scipy import stats
 
-from synthbench.reports.grid import CONFIDENCE
-from synthbench.reports.statistics import TOLERANCE
+from synthbench.reports.statistics import CONFIDENCE, TOLERANCE, spread
 
 Skills = Float[np.ndarray, "mechanisms tasks seeds"]
-Runs = Float[np.ndarray, "mechanisms runs"]
-"""Skills of all tasks and seeds taken together."""
-Counts = Float[np.ndarray, "resamples runs"]
-"""How often each run is in each resample."""
-Statistic = Callable[[Runs, Counts], Float[np.ndarray, "resamples mechanisms"]]
+PerTask = Float[np.ndarray, " tasks"]
+PerCell = Float[np.ndarray, "mechanisms tasks"]
 
-_AT_ONCE = 2**20
-"""Numbers of counts that are held at once."""
+TIE = 0.02
+"""Skills nearer to each other than this are a tie: neither run improves on the other."""
 
 
 class Interval(NamedTuple):
-    """An estimate and the ends of its 95 % interval."""
+    """An estimate and the ends of its 95 % interval; NaN where nothing can be said of them."""
 
     value: float
     low: float
@@ -41,171 +41,212 @@ class Rank(NamedTuple):
     """Best rank in the interval."""
     high: int
     """Worst rank in the interval."""
-    p_first: float
-    """Share of resamples in which nothing ranks better."""
 
 
-def mean(runs: Runs, counts: Counts) -> Float[np.ndarray, "resamples mechanisms"]:
-    """Mean over the runs of each resample."""
-    averages: Float[np.ndarray, "resamples mechanisms"] = counts @ runs.T / counts.sum(axis=1, keepdims=True)
-    return averages
+def balanced(categories: Sequence[str]) -> PerTask:
+    """The weight of each task: all categories weigh the same, and so do the tasks of one; they sum to 1."""
+    sizes = {category: categories.count(category) for category in categories}
+    return np.array([1 / (len(sizes) * sizes[category]) for category in categories])
 
 
-def interquartile_mean(runs: Runs, counts: Counts) -> Float[np.ndarray, "resamples mechanisms"]:
-    """Mean of the middle half of the runs of each resample; of n runs n // 4 are left out at both ends.
+def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high: float = 1.0) -> Interval:
+    """A value with its t interval, cut to the range that it can have.
 
-    Source: Agarwal et al. (2021), section 4.3.
+    Args:
+        value: The estimate.
+        error: Its standard error; where one of both is NaN so are the ends.
+        dof: Degrees of freedom of the error.
+        low: The lowest value that there can be.
+        high: The highest.
+
+    Source: Student (1908).
     """
-    of_run = np.ascontiguousarray(counts.T)
-    total = of_run.sum(axis=0)
-    first = total // 4
-    last = total - first
-    order = np.argsort(runs, axis=1, kind="stable")
-    ascending = np.take_along_axis(runs, order, axis=1)
-    # The sum over the middle half by parts: run after run upwards, how many of it are at or below that run.
-    sums = ascending[:, -1:] * last - ascending[:, :1] * first
-    below, of_middle = np.zeros_like(sums), np.empty_like(sums)
-    for own, step in zip(order.T, np.diff(ascending).T, strict=False):
-        below += of_run[own]
-        np.clip(below, first, last, out=of_middle)
-        of_middle *= step[:, None]
-        sums -= of_middle
-    middle: Float[np.ndarray, "resamples mechanisms"] = (sums / (last - first)).T
-    return middle
+    if math.isnan(value) or math.isnan(error):
+        return Interval(value, math.nan, math.nan)
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, dof)) * error if error else 0.0
+    return Interval(value, max(low, value - half), min(high, value + half))
 
 
-def bootstrap(
-    skills: Skills, statistic: Statistic, rng: np.random.Generator, *, num_resamples: int = 2000, over_tasks: bool
-) -> Float[np.ndarray, "resamples mechanisms"]:
-    """The statistic of resampled skills: seeds are drawn with replacement within each task, so strata stay whole.
+def over_seeds(skills: Skills, weights: PerTask, *, low: float = 0.0, high: float = 1.0) -> list[Interval]:
+    """Weighted mean skill of every mechanism. These tasks, other seeds.
+
+    Tasks are strata: each adds the variance of its own mean.
 
     Args:
         skills: One number a run.
-        statistic: Reduces the runs of every mechanism to one number.
-        rng: Draws the resamples.
-        num_resamples: How many.
-        over_tasks: Whether tasks are drawn with replacement too: then the interval speaks of tasks like these, not of
-            these tasks.
+        weights: Of the tasks, which sum to 1.
+        low: The lowest value that a mean can have.
+        high: The highest.
 
-    Source: Agarwal et al. (2021), section 4.1, the stratified bootstrap.
+    Returns:
+        One interval a mechanism; its ends are NaN below two seeds.
+    """
+    variance, dof = (part.T for part in spread(np.moveaxis(skills, 1, 0)))
+    errors, of_errors = _error_over_seeds(variance, dof, skills.shape[2], weights)
+    return [
+        t_interval(value, error, free, low=low, high=high)
+        for value, error, free in zip((skills.mean(axis=2) @ weights).tolist(), errors, of_errors, strict=True)
+    ]
+
+
+def over_tasks(values: PerTask, categories: Sequence[str], *, low: float = 0.0, high: float = 1.0) -> Interval:
+    """Balanced mean of one number a task. Tasks like these, of the same categories.
+
+    Tasks scatter alike in all categories, so that a category of one task has an error too.
+
+    Args:
+        values: One number a task.
+        categories: Of the tasks.
+        low: The lowest value that a mean can have.
+        high: The highest.
+
+    Returns:
+        Its ends are NaN unless two tasks more than there are categories tell how tasks scatter.
+    """
+    error, dof = _error_over_tasks(values[None], categories)
+    return t_interval(float(balanced(categories) @ values), float(error[0]), dof, low=low, high=high)
+
+
+def interquartile_means(skills: Skills, weights: PerTask) -> list[Interval]:
+    """Mean of the middle half of the runs of every mechanism, by weight. These tasks, other seeds.
+
+    Its error is that of the mean of runs that are cut to the quartiles, twice: a run that moves beyond a quartile moves
+    nothing, any other moves the mean of half of the runs. A bootstrap of few seeds is too narrow for that mean, by more
+    than √((n - 1) / n).
+
+    Args:
+        skills: One number a run.
+        weights: Of the tasks, which sum to 1.
+
+    Returns:
+        One interval a mechanism; its ends are NaN below two seeds.
+
+    Source: Agarwal et al. (2021), section 4.3; Tukey & McLaughlin (1963) for the error of a trimmed mean.
     """
     num_mechanisms, num_tasks, num_seeds = skills.shape
     runs = skills.reshape(num_mechanisms, -1)
-    num_runs = runs.shape[1]
-    at_once = max(1, _AT_ONCE // num_runs)
-    # A stream for each, so that what is drawn does not depend on how many resamples are held at once.
-    of_tasks, of_seeds = rng.spawn(2)
-    values = []
-    for start in range(0, num_resamples, at_once):
-        size = min(at_once, num_resamples - start)
-        tasks = (
-            of_tasks.integers(num_tasks, size=(size, num_tasks))
-            if over_tasks
-            else np.broadcast_to(np.arange(num_tasks), (size, num_tasks))
-        )
-        seeds = of_seeds.integers(num_seeds, size=(size, num_tasks, num_seeds))
-        drawn = (np.arange(size)[:, None, None] * num_tasks + tasks[:, :, None]) * num_seeds + seeds
-        counts = np.bincount(drawn.ravel(), minlength=size * num_runs).reshape(size, num_runs)
-        values.append(statistic(runs, counts.astype(np.float64)))
-    resamples: Float[np.ndarray, "resamples mechanisms"] = np.concatenate(values)
-    return resamples
+    order = np.argsort(runs, axis=1, kind="stable")
+    ascending = np.take_along_axis(runs, order, axis=1)
+    own = np.repeat(weights / num_seeds, num_seeds)[order]
+    up_to = own.cumsum(axis=1)
+    of_middle = np.clip(up_to, 0.25, 0.75) - np.clip(up_to - own, 0.25, 0.75)
+    quartiles = [
+        ascending[np.arange(num_mechanisms), (up_to < share - TOLERANCE).sum(axis=1)] for share in (0.25, 0.75)
+    ]
+    cut = np.clip(skills, *(ends[:, None, None] for ends in quartiles))
+    variance = cut.var(axis=2, ddof=1) if num_seeds > 1 else np.full((num_mechanisms, num_tasks), math.nan)
+    errors, dof = _error_over_seeds(variance, np.full_like(variance, num_seeds - 1), num_seeds, weights)
+    values = 2 * (of_middle * ascending).sum(axis=1)
+    return [t_interval(value, 2 * error, free) for value, error, free in zip(values.tolist(), errors, dof, strict=True)]
 
 
-def intervals(
-    skills: Skills,
-    statistic: Statistic,
-    rng: np.random.Generator,
-    *,
-    num_resamples: int = 2000,
-    over_tasks: bool = False,
-) -> list[Interval]:
-    """The statistic of every mechanism with its percentile interval.
+def solved_rates(is_solved: Bool[np.ndarray, "mechanisms tasks seeds"], weights: PerTask) -> list[Interval]:
+    """Share of runs that solved their task, by weight. These tasks, other seeds.
 
-    Raises:
-        ValueError: If there are fewer than two seeds: nothing can be said of how they scatter.
+    As :func:`over_seeds`. Where fewer than five runs of a mechanism did otherwise than its others, or the runs of no
+    task differ, variances say little: the interval reaches as far as Wilson's over all runs of the mechanism, which is
+    too wide rather than too narrow.
+
+    Source: Wilson (1927); Kish (1965), section 11.7, for how many runs of one weight weighted ones are worth.
     """
-    _require_seeds(skills)
-    ends = _percentiles(bootstrap(skills, statistic, rng, num_resamples=num_resamples, over_tasks=over_tasks))
-    return [Interval(*map(float, line)) for line in zip(_once(skills, statistic), *ends, strict=True)]
+    intervals = over_seeds(is_solved.astype(float), weights)
+    num_seeds = is_solved.shape[2]
+    num_worth = num_seeds / (weights**2).sum()
+    z = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
+    for index, num_solved in enumerate(is_solved.sum(axis=(1, 2)).tolist()):
+        value, low, high = intervals[index]
+        if min(num_solved, is_solved[0].size - num_solved) < 5 or low == high:
+            centre = (value + z**2 / (2 * num_worth)) / (1 + z**2 / num_worth)
+            half = z * math.sqrt(value * (1 - value) / num_worth + (z / (2 * num_worth)) ** 2) / (1 + z**2 / num_worth)
+            ends = float(np.fmin(low, centre - half)), float(np.fmax(high, centre + half))
+            intervals[index] = Interval(value, max(0.0, ends[0]), min(1.0, ends[1]))
+    return intervals
 
 
-def ranks(skills: Skills, rng: np.random.Generator, *, num_resamples: int = 2000) -> list[Rank]:
-    """The rank of every mechanism by mean skill, with an interval over resampled tasks and seeds.
+def ranks(skills: Skills, categories: Sequence[str]) -> list[Rank]:
+    """The rank of every mechanism by balanced mean skill, with intervals that hold all at once. Tasks like these.
 
-    Raises:
-        ValueError: If there are fewer than two seeds.
+    A mechanism ranks below each that is better for certain and above each that is worse for certain. Certain is a
+    difference whose interval, one of all pairs at once, leaves out 0. Where tasks are too few for one, nothing is.
+
+    Source: Mogstad et al. (2024), section 2, ranks from simultaneous intervals; Games & Howell (1976) for these.
     """
-    _require_seeds(skills)
-    resampled = _ranks(bootstrap(skills, mean, rng, num_resamples=num_resamples, over_tasks=True))
-    own = _ranks(_once(skills, mean)[None])[0]
-    low, high = _percentiles(resampled)
+    num_mechanisms = len(skills)
+    means = skills.mean(axis=2)
+    value = means @ balanced(categories)
+    differences = means[:, None] - means[None]
+    errors, dof = _error_over_tasks(differences.reshape(num_mechanisms**2, -1), categories)
+    is_unknown = math.isnan(dof) or num_mechanisms < 2
+    limit = math.inf if is_unknown else _farthest_quantile(num_mechanisms, dof)
+    lead = value[:, None] - value[None]
+    with np.errstate(invalid="ignore"):
+        reach = np.where(np.isinf(limit), math.inf, limit * errors.reshape(lead.shape))
+    is_better = lead > reach + TOLERANCE
+    num_above = (lead > TOLERANCE).sum(axis=0)
     return [
-        Rank(int(rank), int(np.floor(first)), int(np.ceil(last)), float(share))
-        for rank, first, last, share in zip(own, low, high, (resampled == 1).mean(axis=0), strict=True)
+        Rank(1 + int(above), 1 + int(better), num_mechanisms - int(worse))
+        for above, better, worse in zip(num_above, is_better.sum(axis=0), is_better.sum(axis=1), strict=True)
     ]
 
 
 def probability_of_improvement(
-    first: Float[np.ndarray, "tasks seeds"], second: Float[np.ndarray, "tasks other_seeds"]
-) -> float:
-    """Chance that a run of the first beats a run of the second on a task drawn at random; a tie counts half.
+    first: Float[np.ndarray, "tasks seeds"],
+    second: Float[np.ndarray, "tasks other_seeds"],
+    categories: Sequence[str],
+) -> Interval:
+    """Chance that a run of the first beats a run of the second on a task drawn at random. Tasks like these.
 
-    Source: Agarwal et al. (2021), section 4.3.
+    Skills less than ``TIE`` apart are a tie, which counts half. All categories weigh the same.
+
+    Source: Agarwal et al. (2021), section 4.3; there only equal scores are a tie.
     """
-    higher = first[:, :, None] > second[:, None, :]
-    equal = first[:, :, None] == second[:, None, :]
-    return float((higher + 0.5 * equal).mean())
+    lead = first[:, :, None] - second[:, None, :]
+    chances = ((lead >= TIE - TOLERANCE) + 0.5 * (np.abs(lead) < TIE - TOLERANCE)).mean(axis=(1, 2))
+    return over_tasks(chances, categories)
 
 
-def solved_rate(num_solved: int, num_runs: int) -> Interval:
-    """Share of runs that solved their task, with Wilson's interval.
+def profile(
+    skills: Float[np.ndarray, "tasks seeds"], weights: PerTask, thresholds: Float[np.ndarray, " thresholds"]
+) -> Float[np.ndarray, " thresholds"]:
+    """Share of the runs of a mechanism, by weight, with a skill of each threshold or more: its performance profile.
 
-    Raises:
-        ValueError: If there is no run.
-
-    Source: Wilson (1927).
+    Source: Agarwal et al. (2021), section 4.2, the run-score distribution.
     """
-    if num_runs < 1:
-        raise ValueError("there is no run")
-    ends = stats.binomtest(num_solved, num_runs).proportion_ci(CONFIDENCE, method="wilson")
-    return Interval(num_solved / num_runs, float(ends.low), float(ends.high))
+    reached = (skills[..., None] >= thresholds - TOLERANCE).mean(axis=1)
+    share: Float[np.ndarray, " thresholds"] = weights @ reached
+    return share
 
 
-def variance_share(scores: Float[np.ndarray, "mechanisms seeds"]) -> float:
-    """Share of a task's variance that lies between mechanisms and not between seeds of one; 0 if nothing varies.
+def _error_over_seeds(
+    variance: PerCell, dof: PerCell, num_seeds: int, weights: PerTask
+) -> tuple[list[float], list[float]]:
+    """Standard errors of weighted means, one a mechanism, and their degrees of freedom.
 
-    The sum of squares between mechanisms over the total one, η².
+    Source: Satterthwaite (1946).
     """
-    if np.ptp(scores) <= TOLERANCE:
-        return 0.0
-    total = float(((scores - scores.mean()) ** 2).sum())
-    between = float(scores.shape[1] * ((scores.mean(axis=1) - scores.mean()) ** 2).sum())
-    return between / total
+    parts = weights**2 * variance / num_seeds
+    squared_errors = parts.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        of_all = squared_errors**2 / (parts**2 / dof).sum(axis=1)
+    return np.sqrt(squared_errors).tolist(), of_all.tolist()
 
 
-def _once(skills: Skills, statistic: Statistic) -> Float[np.ndarray, " mechanisms"]:
-    """The statistic of every run once."""
-    runs = skills.reshape(len(skills), -1)
-    (values,) = statistic(runs, np.ones((1, runs.shape[1])))
-    found: Float[np.ndarray, " mechanisms"] = values
-    return found
+@lru_cache
+def _farthest_quantile(num_means: int, dof: float) -> float:
+    """What the t value of the farthest of some equal means seldom exceeds: the studentised range over √2."""
+    return float(stats.studentized_range.ppf(CONFIDENCE, num_means, dof)) / math.sqrt(2)
 
 
-def _ranks(values: Float[np.ndarray, "resamples mechanisms"]) -> Int[np.ndarray, "resamples mechanisms"]:
-    """One more than the number of mechanisms with a higher value; what is higher by rounding only is equal."""
-    is_higher = values[:, None, :] > values[:, :, None] + TOLERANCE
-    found: Int[np.ndarray, "resamples mechanisms"] = 1 + is_higher.sum(axis=2)
-    return found
-
-
-def _percentiles(
-    resampled: Float[np.ndarray, "resamples mechanisms"] | Int[np.ndarray, "resamples mechanisms"],
-) -> tuple[Float[np.ndarray, " mechanisms"], Float[np.ndarray, " mechanisms"]]:
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(resampled, [tail, 1 - tail], axis=0)
-    return low, high
-
-
-def _require_seeds(skills: Skills) -> None:
-    if skills.shape[2] < 2:
-        raise ValueError(f"an interval over seeds needs at least two; there is {skills.shape[2]}")
+def _error_over_tasks(
+    values: Float[np.ndarray, "lines tasks"], categories: Sequence[str]
+) -> tuple[Float[np.ndarray, " lines"], float]:
+    """Standard errors of balanced means over tasks, and their degrees of freedom; NaN below two."""
+    names = list(dict.fromkeys(categories))
+    of_category = np.array([[category == name for category in categories] for name in names], dtype=float)
+    sizes = of_category.sum(axis=1)
+    dof = len(categories) - len(names)
+    if dof < 2:
+        return np.full(len(values), math.nan), math.nan
+    residuals = values - (values @ of_category.T / sizes) @ of_category
+    variance = (residuals**2).sum(axis=1) / dof
+    return np.sqrt(variance * (1 / sizes).sum()) / len(names), float(dof)

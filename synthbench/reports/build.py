@@ -98,7 +98,7 @@ def _csv_files(report: Report) -> Files:
             (
                 [
                     *(task.category, task.label, mechanism.label, cell.n, cell.num_failed, cell.mean, cell.std),
-                    *(*cell.interval, task.floor, task.ceiling, cell.skill),
+                    *(*report.of.interval(task, mechanism), task.floor, task.ceiling, cell.skill),
                 ]
                 for task, mechanism, cell in report.cells
             ),
@@ -126,6 +126,7 @@ def _json_files(report: Report) -> Files:
     facts = {
         "suite": report.selection.suite,
         "suite_version": report.selection.suite_version,
+        "verdict": report.verdict,
         "tasks": [task._asdict() for task in report.of.tasks],
         "mechanisms": [mechanism._asdict() for mechanism in report.of.mechanisms],
         "cells": [
@@ -135,7 +136,7 @@ def _json_files(report: Report) -> Files:
                 "mechanism": mechanism.label,
                 "mean": cell.mean,
                 "std": cell.std,
-                "interval": cell.interval,
+                "interval": report.of.interval(task, mechanism),
                 "skill": cell.skill,
                 "runs": [{name: run[name] for name in _RUN} for run in report.runs_of(task, mechanism)],
             }
@@ -145,10 +146,10 @@ def _json_files(report: Report) -> Files:
             {
                 "mechanism": entry.mechanism.label,
                 "rank": entry.rank._asdict(),
-                "skill": entry.skill,
+                "skill": entry.skill._asdict(),
                 "interquartile_mean": entry.middle._asdict(),
                 "solved": entry.solved._asdict(),
-                "categories": entry.categories,
+                "categories": {name: skill._asdict() for name, skill in entry.categories.items()},
             }
             for entry in (report.board.entries if report.board else ())
         ],

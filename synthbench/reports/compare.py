@@ -2,13 +2,14 @@
 
 A run of one side is paired with the run of the other that saw the same sequences: same task at the same size and
 version, same seed, and the same mechanism in the same setting, block and positions as far as these are not what is
-compared. A difference is the second side's skill less the first's; a run without a score counts as one at the floor.
+compared. A difference is the second side's skill less the first's, each cut to 0 to 1; a run without a score counts as
+one at the floor.
 """
 
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,11 +19,11 @@ from jaxtyping import Float
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import parse_term
-from synthbench.reports.aggregates import Interval, intervals, mean, probability_of_improvement
-from synthbench.reports.grid import NO_ROWS
+from synthbench.reports.aggregates import Interval, balanced, over_seeds, probability_of_improvement, t_interval
+from synthbench.reports.grid import by_seed, clipped
 from synthbench.reports.selection import TASK_KEY, Terms, having, select, settings
-from synthbench.reports.separation import SMALLEST_GAP
-from synthbench.reports.statistics import holm, paired_p
+from synthbench.reports.statistics import SIGNIFICANCE, PairTests, holm, pair_tests, shares_seeds
+from synthbench.reports.verdicts import SMALLEST_GAP
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
@@ -46,10 +47,10 @@ class PairedTask:
     difference: float
     """Second less first."""
     low: float
-    """Lower end of the 95 % t-interval of the difference over seeds; NaN below two seeds."""
+    """Lower end of the 95 % interval of the difference, for this task and other seeds; NaN below two seeds."""
     high: float
     p: float
-    """Of the paired t test over seeds, Holm-adjusted over all tasks of the comparison."""
+    """Of a moderated t test over seeds, Holm-adjusted over all tasks of the comparison; NaN below two seeds."""
     num_seeds: int
     num_failed: int
     """Runs without a score, on both sides."""
@@ -65,9 +66,11 @@ class Comparison:
     suite_version: str
     tasks: tuple[PairedTask, ...]
     mean_difference: Interval | None
-    """Over all tasks and common seeds, with the 95 % interval over resampled tasks and seeds; None below two seeds."""
-    improvement: float
-    """Chance that a run of the second side beats one of the first on a task drawn at random."""
+    """Over all categories, with the 95 % interval for these tasks and other seeds; None below two common seeds."""
+    improvement: Interval
+    """Chance that a run of the second side beats one of the first on a task drawn at random, for tasks like these."""
+    is_paired: bool
+    """Whether the tests compare run with run of one seed: the two sides are correlated over seeds."""
     num_seeds: int
     """Seeds that every task has on both sides: what the mean is taken over."""
     num_unpaired: int
@@ -90,20 +93,31 @@ class Comparison:
     def as_facts(self) -> dict[str, Any]:
         """Everything by name, for JSON."""
         interval = None if self.mean_difference is None else self.mean_difference._asdict()
-        return {**asdict(self), "mean_difference": interval}
+        return {**asdict(self), "mean_difference": interval, "improvement": self.improvement._asdict()}
 
     def summary(self) -> str:
-        """The whole in one or two sentences."""
+        """The whole in a few sentences; where something cannot be said, that it cannot."""
+        of = f"{self.second} − {self.first}, suite {self.suite} {self.suite_version}"
         if self.mean_difference is None:
-            mean_difference = "no interval below two common seeds"
-        else:
-            value, low, high = self.mean_difference
-            mean_difference = f"{value:+.4f} ({low:+.4f} to {high:+.4f})"
+            return (
+                f"{of}: {self.num_seeds} seeds are common to all tasks, and two are needed to say how sure a "
+                f"difference is. {self._left_out}"
+            )
+        value, low, high = self.mean_difference
+        num_apart = sum(task.p < SIGNIFICANCE for task in self.tasks)
+        chance, *ends = self.improvement
+        of_tasks = "" if math.isnan(ends[0]) else f" ({ends[0]:.3f} to {ends[1]:.3f} for tasks like these)"
         return (
-            f"{self.second} less {self.first}, suite {self.suite} {self.suite_version}: mean difference of skill "
-            f"{mean_difference} over {len(self.tasks)} tasks and {self.num_seeds} seeds; probability of improvement "
-            f"{self.improvement:.3f}. {self.num_unpaired} rows have no partner; {self.num_left_out} tasks have a gap "
-            "between floor and ceiling too small for a skill."
+            f"{of}: mean difference of skill {value:+.4f} ({low:+.4f} to {high:+.4f} for these tasks and other seeds) "
+            f"over {len(self.tasks)} tasks and {self.num_seeds} seeds; they differ on {num_apart} of the tasks; "
+            f"probability of improvement {chance:.3f}{of_tasks}. {self._left_out}"
+        )
+
+    @property
+    def _left_out(self) -> str:
+        return (
+            f"{self.num_unpaired} rows have no partner; {self.num_left_out} tasks have a gap between floor and ceiling "
+            "too small for a skill."
         )
 
 
@@ -184,23 +198,30 @@ def compare(
     if not measured:
         raise UsageError("floor and ceiling are too near to each other in every task that both sides have")
     skills = [(_skills(one["runs"], ""), _skills(one["runs"], "_other")) for one in measured]
-    adjusted = holm(np.array([paired_p(before, after) for before, after in skills]))
-    seeds = sorted(set.intersection(*(set(before) for before, _ in skills)))
-    before, after = (
-        np.array([[side[seed] for seed in seeds] for side in column]).reshape(len(measured), len(seeds))
-        for column in zip(*skills, strict=True)
-    )
+    everything = sorted({seed for both in skills for seed in both[0]})
+    scores = np.array([by_seed(both, everything) for both in skills])
+    is_paired = shares_seeds(scores)
+    tests = pair_tests(scores, is_paired=is_paired)
+    adjusted = holm(tests.p[:, 0])
+    common = scores[:, :, ~np.isnan(scores).any(axis=(0, 1))]
+    categories = [one["task_category"] for one in measured]
     return Comparison(
         first=first.name,
         second=second.name,
         suite=suite,
         suite_version=chosen.suite_version,
         tasks=tuple(
-            _paired_task(one, *of_task, float(p)) for one, of_task, p in zip(measured, skills, adjusted, strict=True)
+            _paired_task(one, own, tests, index, float(adjusted[index]))
+            for index, (one, own) in enumerate(zip(measured, scores, strict=True))
         ),
-        mean_difference=_mean_difference(before, after),
-        improvement=probability_of_improvement(after, before) if seeds else math.nan,
-        num_seeds=len(seeds),
+        mean_difference=over_seeds((common[:, 1] - common[:, 0])[None], balanced(categories), low=-1.0)[0]
+        if common.shape[2] > 1
+        else None,
+        improvement=probability_of_improvement(common[:, 1], common[:, 0], categories)
+        if common.shape[2]
+        else Interval(math.nan, math.nan, math.nan),
+        is_paired=is_paired,
+        num_seeds=common.shape[2],
         num_unpaired=num_unpaired,
         num_left_out=len(_groups(paired[~has_skill], unit)),
     )
@@ -240,38 +261,31 @@ def _groups(rows: pd.DataFrame, by: list[str]) -> list[tuple[tuple[Any, ...], pd
 def _skills(runs: pd.DataFrame, suffix: str) -> dict[int, float]:
     """Skill by seed; a run without a score is one at the floor."""
     skill = runs[f"skill{suffix}"].where(runs[f"status{suffix}"] == "ok", 0.0).fillna(0.0)
-    return {int(seed): float(value) for seed, value in zip(runs["seed"], skill, strict=True)}
+    return {int(seed): clipped(value) for seed, value in zip(runs["seed"], skill, strict=True)}
 
 
-def _paired_task(one: dict[str, Any], before: dict[int, float], after: dict[int, float], p: float) -> PairedTask:
-    # An estimate of the differences has the interval that an estimate of scores has.
-    difference = replace(NO_ROWS, scores={seed: after[seed] - before[seed] for seed in before})
+def _paired_task(
+    one: dict[str, Any], skills: Float[np.ndarray, "2 seeds"], tests: PairTests, index: int, p: float
+) -> PairedTask:
     runs: pd.DataFrame = one["runs"]
-    low, high = difference.interval
+    before, after = np.nanmean(skills, axis=1).tolist()
+    error, dof = float(tests.error[index, 0]), float(tests.dof[index, 0])
+    difference, low, high = t_interval(after - before, error, dof, low=-1.0)
     return PairedTask(
         task=one["task"],
         length=one["seq_len"],
         mechanism=one.get("mech", ""),
         block=one["block"],
         positions=one["positions"],
-        first=float(np.mean(list(before.values()))),
-        second=float(np.mean(list(after.values()))),
-        difference=difference.mean,
+        first=before,
+        second=after,
+        difference=difference,
         low=low,
         high=high,
         p=p,
-        num_seeds=difference.n,
+        num_seeds=len(runs),
         num_failed=int((runs["status"] != "ok").sum() + (runs["status_other"] != "ok").sum()),
     )
-
-
-def _mean_difference(
-    before: Float[np.ndarray, "tasks seeds"], after: Float[np.ndarray, "tasks seeds"]
-) -> Interval | None:
-    if before.shape[1] < 2:
-        return None
-    generator = np.random.Generator(np.random.Philox(0))
-    return intervals((after - before)[None], mean, generator, over_tasks=True)[0]
 
 
 def _nothing_pairs(

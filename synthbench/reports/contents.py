@@ -24,15 +24,17 @@ from synthbench.reports.grid import (
     records,
     task_key,
 )
-from synthbench.reports.leaderboard import Leaderboard, improvement_table, leaderboard, leaderboard_table, reach_table
+from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard_tables, reach_table
 from synthbench.reports.peers import SUITE as PEERS
 from synthbench.reports.peers import peers_table
 from synthbench.reports.predictions import prediction_table
 from synthbench.reports.published import causes
 from synthbench.reports.selection import Selection
-from synthbench.reports.separation import Separation, separation, separation_table, summary
+from synthbench.reports.separation import PAGE as SEPARATION
+from synthbench.reports.separation import separation_table, summary
 from synthbench.reports.stems import stem_of
 from synthbench.reports.table import Table, category_averages, category_table, full_table, steps_table
+from synthbench.reports.verdicts import Verdicts, judge
 
 _RESERVED = (
     "averages",
@@ -51,7 +53,7 @@ _RESERVED = (
 )
 
 _MADE_BY = (
-    *("error_type", "device_type", "device_name", "train_s", "ensemble_size"),
+    *("error_type", "device_type", "device_name"),
     *("synthbench_version", "git_sha", "git_dirty", "verified_by"),
 )
 """What a report says of how rows were made; stores of before rows were verified have no column for that."""
@@ -115,9 +117,19 @@ class Report:
         return leaderboard(self.of) if len(self.of.seeds) > 1 else None
 
     @cached_property
-    def judged(self) -> list[Separation]:
+    def verdicts(self) -> Verdicts:
         """What every task says about the mechanisms."""
-        return separation(self.of)
+        return judge(self.of)
+
+    @cached_property
+    def verdict(self) -> str:
+        """The outcome of the whole report in a sentence or two: who can be the best, and how many tasks tell."""
+        ranking = (
+            "One seed says nothing of how sure a difference is, so nothing is ranked."
+            if self.board is None
+            else self.board.verdict()
+        )
+        return f"{ranking} {summary(self.verdicts)}"
 
     @cached_property
     def pages(self) -> dict[str, Page]:
@@ -139,23 +151,23 @@ def _pages(report: Report) -> dict[str, Page]:
     of = report.of
     pages: dict[str, Page] = {}
     for category in of.categories:
-        one = category_table(of, category)
-        pages[stem_of(category, pages, _RESERVED)] = Page(one.title, (one,))
-    for one in (full_table(of), category_averages(of)):
-        pages[one.name] = Page(one.title, (one,))
-    pages["separation"] = Page(
-        "What separates mechanisms", (separation_table(of, report.judged),), summary(report.judged)
-    )
+        one = category_table(of, report.verdicts, category)
+        own = {task.key: report.verdicts[task.key] for task in of.tasks_of(category)}
+        pages[stem_of(category, pages, _RESERVED)] = Page(one.title, (one,), summary(own))
+    full, averages = full_table(of, report.verdicts), category_averages(of)
+    pages[full.name] = Page(full.title, (full,), report.verdict)
+    pages[averages.name] = Page(averages.title, (averages,), averages.outcome)
+    separation = separation_table(of, report.verdicts)
+    pages[SEPARATION] = Page(separation.title, (separation,), summary(report.verdicts))
     if report.selection.suite.startswith("paper"):
         found = difference(of)
         if any(one.ours for one in found.comparisons):
             tables = tuple(difference_tables(found, causes()))
             pages["difference"] = Page("Difference from the published table", tables, found.summary())
     if report.board is not None:
-        ranking, improvement = leaderboard_table(report.board), improvement_table(report.board)
-        pages[ranking.name] = Page(ranking.title, (ranking, improvement) if improvement else (ranking,))
+        pages["leaderboard"] = Page("Leaderboard", tuple(leaderboard_tables(report.board)), report.board.verdict())
     against_peers = peers_table(of, report.records) if report.selection.suite == PEERS else None
     for extra in (reach_table(of), prediction_table(of), against_peers, steps_table(of)):
         if extra is not None:
-            pages[extra.name] = Page(extra.title, (extra,))
+            pages[extra.name] = Page(extra.title, (extra,), extra.outcome)
     return pages

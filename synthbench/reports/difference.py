@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 
 from synthbench.reports.grid import Estimate, Grid, MechanismFacts, arguments_in
 from synthbench.reports.published import (
@@ -23,6 +24,11 @@ from synthbench.suites import load_suite
 
 LIMIT = 3.0
 """Combined standard errors beyond which a difference is called one."""
+
+UNINFORMATIVE = 0.05
+"""Skill so near to 0 or 1 that every mechanism may be there."""
+
+NUM_DRAWS = 2000
 
 ROUNDING_ERROR = ROUNDING / math.sqrt(12)
 """Standard deviation of a uniform rounding error."""
@@ -48,6 +54,9 @@ class Comparison:
     published_mean: float
     published_std: float
     """Population standard deviation over the published seeds, as printed."""
+    floor: float
+    """Of the task; NaN without our cell, as is its ceiling."""
+    ceiling: float
 
     @property
     def difference(self) -> float:
@@ -65,6 +74,12 @@ class Comparison:
     def z(self) -> float:
         """The difference in combined standard errors; NaN below two seeds of ours."""
         return self.difference / self.standard_error
+
+    @property
+    def is_informative(self) -> bool:
+        """Whether the published mean lies between floor and ceiling, where mechanisms can differ."""
+        gap = self.ceiling - self.floor
+        return gap > 0 and UNINFORMATIVE <= (self.published_mean - self.floor) / gap <= 1 - UNINFORMATIVE
 
     @property
     def is_judged(self) -> bool:
@@ -93,9 +108,33 @@ class Difference:
 
     @property
     def rms_z(self) -> float:
-        """Root mean square of z over the judged cells; about 1 if the standard errors are right, NaN without any."""
+        """Root mean square of z over the judged cells; NaN without any."""
         judged = [one.z for one in self.comparisons if one.is_judged]
         return float(np.sqrt(np.mean(np.square(judged)))) if judged else math.nan
+
+    @property
+    def informative(self) -> tuple[Comparison, ...]:
+        """Those that are judged and are published between floor and ceiling."""
+        return tuple(one for one in self.comparisons if one.is_judged and one.is_informative)
+
+    @property
+    def unnoticed(self) -> float:
+        """Skill by which half of the informative cells could differ and stay within the limit; NaN without any."""
+        reach = [LIMIT * one.standard_error / (one.ceiling - one.floor) for one in self.informative]
+        return float(np.median(reach)) if reach else math.nan
+
+    def expected_rms_z(self) -> tuple[float, float, float]:
+        """What the root mean square of z is if all published cells come from our distributions: mean and 95 % range.
+
+        Less than 1, as the standard error of a published mean is never taken to be smaller than ours predicts. Both
+        sides are drawn anew, normal about our mean with our spread, ours without and the published with the noise of
+        its test sets and rounded.
+        """
+        rng = np.random.Generator(np.random.Philox(0))
+        squares = [np.square(_drawn_z(one.ours, rng)) for one in self.comparisons if one.is_judged and one.ours]
+        rms = np.sqrt(np.mean(squares, axis=0))
+        low, high = np.quantile(rms, [0.025, 0.975])
+        return float(rms.mean()), float(low), float(high)
 
     def summary(self) -> str:
         """The outcome in words, every count computed."""
@@ -104,9 +143,18 @@ class Difference:
         num_missing = sum(one.ours is None for one in self.comparisons)
         num_single = len(self.comparisons) - num_judged - num_missing
         sentence = f"{num_within} of {len(self.comparisons)} published cells within 3 combined standard errors"
-        if num_judged:
-            sentence += f", rms z = {self.rms_z:.2f}"
         sentence += f"; {len(self.outside)} outside."
+        if self.informative:
+            sentence += (
+                f" {len(self.informative)} of them are informative, with a published skill from {UNINFORMATIVE:g} to "
+                f"{1 - UNINFORMATIVE:g}; in half of these a difference of {self.unnoticed:.2f} of skill would go "
+                "unnoticed."
+            )
+        if num_judged:
+            mean, low, high = self.expected_rms_z()
+            sentence += (
+                f" rms z = {self.rms_z:.2f}, where an exact reproduction has {mean:.2f} ({low:.2f} to {high:.2f})."
+            )
         if num_missing:
             sentence += f" Without exactly one cell of ours that has a score: {num_missing}."
         if num_single:
@@ -158,12 +206,15 @@ def difference(of: Grid) -> Difference:
             category=cell.category,
             mechanism=labels.get(cell.mechanism, cell.mechanism),
             mechanism_published=cell.mechanism,
-            ours=_ours(of, cell),
+            ours=ours,
             published_mean=cell.mean,
             published_std=cell.std,
+            floor=floor,
+            ceiling=ceiling,
         )
         for cell in table8()
         if cell.mean is not None and cell.std is not None
+        for ours, floor, ceiling in [_ours(of, cell)]
     ]
     named = dict.fromkeys(cell.task for cell in table8())
     return Difference(
@@ -187,11 +238,32 @@ def difference_tables(found: Difference, causes: Mapping[tuple[str, str], str]) 
     return [*tables, _averages_table(found)]
 
 
-def _ours(of: Grid, published: PublishedCell) -> Estimate | None:
-    """Our cell of the published task and mechanism; None unless there is exactly one that has a score."""
-    tasks = [task for task in of.tasks if task.name == published.task]
-    cells = [of.cell(task, mechanism) for mechanism in _named(of, published.mechanism) for task in tasks]
-    return cells[0] if len(cells) == 1 and cells[0].n else None
+def _ours(of: Grid, published: PublishedCell) -> tuple[Estimate | None, float, float]:
+    """Our cell of the published task and mechanism, floor and ceiling; None unless exactly one has a score."""
+    found = [
+        (task, of.cell(task, mechanism))
+        for mechanism in _named(of, published.mechanism)
+        for task in of.tasks
+        if task.name == published.task
+    ]
+    if len(found) != 1 or not found[0][1].n:
+        return None, math.nan, math.nan
+    task, cell = found[0]
+    return cell, task.floor, task.ceiling
+
+
+def _drawn_z(ours: Estimate, rng: np.random.Generator) -> Float[np.ndarray, " draws"]:
+    """The z value of a published cell that comes from the distribution of ours, drawn many times."""
+    evaluation_std = 0.0 if math.isnan(ours.evaluation_std) else ours.evaluation_std
+    mine = ours.mean + ours.std * rng.standard_normal((NUM_DRAWS, ours.n))
+    of_tests = evaluation_std / math.sqrt(NUM_SEQUENCES) * rng.standard_normal((NUM_DRAWS, NUM_SEEDS))
+    theirs = ours.mean + ours.std * rng.standard_normal((NUM_DRAWS, NUM_SEEDS)) + of_tests
+    mean, std = (ROUNDING * np.round(one / ROUNDING) for one in (theirs.mean(axis=1), theirs.std(axis=1)))
+    my_variance = mine.var(axis=1, ddof=1)
+    predicted = my_variance / NUM_SEEDS + evaluation_std**2 / (NUM_SEEDS * NUM_SEQUENCES)
+    squared_error = my_variance / ours.n + np.maximum(std**2 / (NUM_SEEDS - 1), predicted) + ROUNDING_ERROR**2
+    found: Float[np.ndarray, " draws"] = (mine.mean(axis=1) - mean) / np.sqrt(squared_error)
+    return found
 
 
 def _named(of: Grid, published: str) -> list[MechanismFacts]:

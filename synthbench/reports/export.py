@@ -11,15 +11,14 @@ import numpy as np
 import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
+from synthbench.registry import CONTROL
 from synthbench.reports import latex, markdown
 from synthbench.reports.cite import cite
 from synthbench.reports.contents import Report
-from synthbench.reports.grid import MechanismFacts, Row, TaskFacts
+from synthbench.reports.grid import MechanismFacts, Row, TaskFacts, clipped
 from synthbench.reports.selection import Selection, Terms, having, select
 from synthbench.reports.spreadsheet import Value, csv_text, json_text
-from synthbench.reports.statistics import TOLERANCE, not_separable
 from synthbench.reports.table import (
-    DAGGER,
     MARKS,
     MINUS,
     NOTHING,
@@ -28,18 +27,22 @@ from synthbench.reports.table import (
     Line,
     Table,
     fixed,
+    is_tied,
     marks_of,
     percent,
     sources_of,
 )
+from synthbench.reports.verdicts import best_of
 from synthbench.results.schema import RUN_COLUMNS
 
 Across = Literal["columns", "tasks", "mechanisms"]
 ACROSS: tuple[Across, ...] = ("columns", "tasks", "mechanisms")
 
 _NUMBERS = ("int32", "int64", "float32", "float64")
-_SPREAD = "Fractions in per cent, skills as they are: mean ± sample standard deviation over the runs that ended well,"
+_SPREAD = "Fractions in per cent, skills cut to 0 to 1: mean ± sample standard deviation over the runs that ended well,"
 _BETTER_HIGHER = ("score", "score_ood", "skill")
+_MARKED = ("score", "skill")
+"""What the tests of a report are about."""
 
 
 class Measure(NamedTuple):
@@ -57,8 +60,8 @@ class Measure(NamedTuple):
         return self.name == "skill" or self.name.endswith(".skill")
 
     @property
-    def is_marked(self) -> bool:
-        """Whether the best and the second of a task are marked: a higher value is better."""
+    def is_result(self) -> bool:
+        """Whether it says how good a mechanism is, so that its spread is printed even if it is 0."""
         return self.name in _BETTER_HIGHER or (self.is_metric and self.name.endswith((".skill", ".score")))
 
 
@@ -142,8 +145,7 @@ class Export:
         headings, columns, lines = build()
         names = ", ".join(measure.name for measure in self.measures)
         meanings = [f"{one.name}: {one.meaning.partition(';')[0].replace('`', '')}." for one in self.measures]
-        marked = [one.name for one in self.measures if one.is_marked]
-        notes = [MARKS] * bool(marked) + [DAGGER] * ("score" in marked)
+        notes = [MARKS] if any(one.name in _MARKED for one in self.measures) else []
         selection = self.report.selection
         return Table(
             name="export",
@@ -199,19 +201,21 @@ class Export:
         ]
 
     def _printed(self, measure: Measure) -> dict[tuple[TaskFacts, MechanismFacts], Cell]:
-        """All cells of one column; in one whose higher values are better, the best and second of a task are marked."""
+        """All cells of one column; in one of scores or skills, what a report marks in a task is marked."""
         printed: dict[tuple[TaskFacts, MechanismFacts], Cell] = {}
         for task in self.tasks:
             summaries = [self._summary(measure, task, mechanism) for mechanism in self.mechanisms]
             cells = [_cell(measure, one) for one in summaries]
-            if measure.is_marked and abs(task.gap) >= TOLERANCE:
-                tied = [False] * len(cells)
-                if measure.name == "score":
-                    tied = not_separable([self.report.of.cell(task, mechanism) for mechanism in self.mechanisms])
-                found = marks_of([one.mean for one in summaries])
+            verdict = self.report.verdicts[task.key]
+            best = best_of(self.report.of, verdict)
+            if measure.name in _MARKED and best in self.mechanisms:
+                is_control = [mechanism.family == CONTROL for mechanism in self.mechanisms]
+                marks = marks_of(
+                    [math.nan if is_one else one.mean for one, is_one in zip(summaries, is_control, strict=True)]
+                )
                 cells = [
-                    replace(cell, mark=mark, is_tied=is_tied and mark != "best" and any(found))
-                    for cell, mark, is_tied in zip(cells, found, tied, strict=True)
+                    replace(cell, mark=mark, is_tied=is_tied(verdict, best, mechanism))
+                    for cell, mark, mechanism in zip(cells, marks, self.mechanisms, strict=True)
                 ]
             printed |= {(task, mechanism): cell for mechanism, cell in zip(self.mechanisms, cells, strict=True)}
         return printed
@@ -223,6 +227,8 @@ class Export:
             return Summary(math.nan, math.nan, ", ".join(words))
         values = [_value(measure, run) for run in runs if run["status"] == "ok"]
         known = [float(value) for value in values if not _is_missing(value)]
+        if measure.is_skill:
+            known = [clipped(value) for value in known]
         mean = float(np.mean(known)) if known else math.nan
         return Summary(mean, float(np.std(known, ddof=1)) if len(known) > 1 else math.nan, "")
 
@@ -272,7 +278,9 @@ def export(
     wanted = rows if mechanisms is None else having(rows, "mech", mechanisms)
     selection = select(wanted, suite, suite_version, mechanisms=mechanisms, seeds=seeds)
     if tasks is not None:
-        chosen = having(selection.rows, "task", tasks)
+        # A glob or a category may name tasks that only other suites have rows of.
+        present = {name: arguments for name, arguments in tasks.items() if name in set(selection.rows["task"])}
+        chosen = having(selection.rows, "task", present or tasks)
         selection = replace(selection, rows=chosen.reset_index(drop=True))
     measures = _measures(selection, columns)
     if not measures:
@@ -343,7 +351,7 @@ def _cell(measure: Measure, summary: Summary) -> Cell:
     else:
         printed = percent if measure.unit == "fraction" else _significant
     # What is the same for all runs is a fact and has no spread: parameters, floors.
-    has_std = not math.isnan(summary.std) and (measure.is_marked or summary.std > 0)
+    has_std = not math.isnan(summary.std) and (measure.is_result or summary.std > 0)
     return Cell(printed(summary.mean), printed(summary.std) if has_std else "")
 
 

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from jaxtyping import Float
 
+from synthbench.reports.aggregates import Interval, t_interval
 from synthbench.reports.published import category_order, mechanism_order, published_name, task_order
 from synthbench.reports.selection import AROUND, SETTING, TASK_KEY, settings
+from synthbench.reports.statistics import Scores, spread
 from synthbench.results.schema import split_match
 
-CONFIDENCE = 0.95
 _STRETCHED_SKILL = re.compile(r"x([0-9]+)\.skill")
 
 COLUMNS = (
@@ -88,7 +89,7 @@ class Estimate:
     failed_seeds: tuple[int, ...]
     """Seeds that have a row but no score."""
     skill: float
-    """Mean over seeds; NaN where floor and ceiling are equal."""
+    """Mean over seeds of the skills, each cut to [0, 1]; NaN where floor and ceiling are equal."""
     evaluation_std: float
     """Standard deviation of the score of one test sequence, averaged over seeds; NaN where no row says it."""
     num_sequences: int
@@ -97,12 +98,18 @@ class Estimate:
     """Steps until the threshold was reached, one value for each seed that ended well; infinite where it never was."""
     steps_planned: int
     stretched_skills: dict[int, dict[int, float]]
-    """Skill on longer or more loaded tests, by the multiple of the training and by seed; empty without such tests."""
+    """Skill on longer or more loaded tests, by the multiple of the training and by seed; empty without such tests.
+
+    As it was measured: chance makes it slightly negative or larger than 1.
+    """
 
     @cached_property
     def stretched(self) -> dict[int, float]:
-        """Mean skill on longer or more loaded tests, by the multiple of the training; NaN where no seed has one."""
-        return {factor: _mean(list(skills.values()), float) for factor, skills in self.stretched_skills.items()}
+        """Mean skill, cut to [0, 1], on longer or more loaded tests, by the multiple of the training.
+
+        NaN where no seed has one.
+        """
+        return {factor: _mean(list(skills.values()), clipped) for factor, skills in self.stretched_skills.items()}
 
     @property
     def num_failed(self) -> int:
@@ -128,17 +135,6 @@ class Estimate:
     def standard_error(self) -> float:
         """Standard error of the mean over seeds; NaN below two seeds."""
         return self.std / math.sqrt(self.n) if self.n > 1 else math.nan
-
-    @cached_property
-    def interval(self) -> tuple[float, float]:
-        """Lower and upper end of the 95 % t-interval of the mean; NaN below two seeds.
-
-        Source: Student (1908). Assumes that seeds are normal; near 0 and 1 an end can leave [0, 1].
-        """
-        if self.n < 2:
-            return math.nan, math.nan
-        half = float(stats.t.ppf((1 + CONFIDENCE) / 2, self.n - 1)) * self.standard_error
-        return self.mean - half, self.mean + half
 
     @property
     def evaluation_error(self) -> float:
@@ -169,6 +165,63 @@ class Grid:
     def categories(self) -> tuple[str, ...]:
         """The categories in the order of the published table, then alphabetically."""
         return tuple(dict.fromkeys(task.category for task in self.tasks))
+
+    @cached_property
+    def scores(self) -> Scores:
+        """Every score, [tasks, mechanisms, seeds]; NaN where a run is missing or failed."""
+        lines = [by_seed([cell.scores for cell in self.cells_of(task)], self.seeds) for task in self.tasks]
+        return np.array(lines).reshape(len(self.tasks), len(self.mechanisms), len(self.seeds))
+
+    def interval(self, task: TaskFacts, mechanism: MechanismFacts) -> tuple[float, float]:
+        """Ends of the 95 % interval of a cell's mean, for this task and other seeds; NaN where there can be none.
+
+        How much runs scatter is estimated from all cells of a task: :func:`synthbench.reports.statistics.spread`.
+        """
+        return self._intervals[task.key, mechanism.key][1:]
+
+    def skill(self, task: TaskFacts, mechanism: MechanismFacts, factor: int = 1) -> Interval:
+        """Mean skill of a cell, each cut to [0, 1], with the 95 % interval for this task and other seeds.
+
+        Args:
+            task: The task.
+            mechanism: The mechanism.
+            factor: The multiple of the training's length or load that it was tested at.
+
+        Returns:
+            NaN where the cell has no skill there.
+        """
+        return self._skills.get(factor, {}).get((task.key, mechanism.key), Interval(math.nan, math.nan, math.nan))
+
+    @cached_property
+    def _intervals(self) -> dict[tuple[Key, Key], Interval]:
+        return self._with_intervals(self.scores)
+
+    @cached_property
+    def _skills(self) -> dict[int, dict[tuple[Key, Key], Interval]]:
+        factors = sorted({factor for cell in self.cells.values() for factor in cell.stretched_skills})
+        gaps = np.array([task.gap if task.gap > 0 else math.nan for task in self.tasks])
+        floors = np.array([task.floor for task in self.tasks])
+        skills = {1: (self.scores - floors[:, None, None]) / gaps[:, None, None]}
+        for factor in factors:
+            lines = [
+                by_seed([cell.stretched_skills.get(factor, {}) for cell in self.cells_of(task)], self.seeds)
+                for task in self.tasks
+            ]
+            skills[factor] = np.array(lines)
+        return {factor: self._with_intervals(np.clip(found, 0, 1)) for factor, found in skills.items()}
+
+    def _with_intervals(self, numbers: Scores) -> dict[tuple[Key, Key], Interval]:
+        """The mean of every cell with its interval, of one number a run."""
+        num_runs = (~np.isnan(numbers)).sum(axis=2)
+        variance, dof = spread(numbers)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means, errors = np.nansum(numbers, axis=2) / num_runs, np.sqrt(variance / num_runs)
+        return {
+            (task.key, mechanism.key): t_interval(float(means[at]), float(errors[at]), float(dof[at]))
+            for row, task in enumerate(self.tasks)
+            for column, mechanism in enumerate(self.mechanisms)
+            for at in [(row, column)]
+        }
 
     @cached_property
     def seeds(self) -> tuple[int, ...]:
@@ -248,6 +301,12 @@ def arguments_in(text: str) -> dict[str, Any]:
     """Arguments by name; what is no object, as a stranger may write, has one name."""
     given = json.loads(text)
     return given if isinstance(given, dict) else {"arguments": given}
+
+
+def by_seed(numbers: Sequence[Mapping[int, float]], seeds: Sequence[int]) -> Float[np.ndarray, "cells seeds"]:
+    """One number a run, a column a seed, from what every cell has by seed; NaN where one is missing."""
+    found = [[own.get(seed, math.nan) for seed in seeds] for own in numbers]
+    return np.array(found, dtype=float).reshape(len(numbers), len(seeds))
 
 
 def is_known(value: Any) -> bool:
@@ -383,8 +442,8 @@ def _estimate(cell: Sequence[Row]) -> Estimate:
     return Estimate(
         scores={int(row["seed"]): float(row["score"]) for row in finished},
         failed_seeds=tuple(int(row["seed"]) for row in cell if not _has_score(row)),
-        skill=_mean(finished, lambda row: row["skill"]),
-        evaluation_std=_mean(deviations, lambda deviation: deviation),
+        skill=_mean([row["skill"] for row in finished], clipped),
+        evaluation_std=_mean(deviations),
         num_sequences=sum(int(row["n_eval"]) for row in finished),
         steps_to_threshold=tuple(
             float(row["steps_to_threshold"]) if is_known(row["steps_to_threshold"]) else math.inf for row in finished
@@ -405,8 +464,13 @@ def _has_score(row: Row) -> bool:
     return bool(row["status"] == "ok" and is_known(row["score"]))
 
 
-def _mean(items: Sequence[Any], value: Callable[[Any], Any]) -> float:
-    known = [float(one) for one in map(value, items) if is_known(one)]
+def clipped(skill: float) -> float:
+    """A skill as it enters a mean: not below the floor, not above the ceiling."""
+    return min(1.0, max(0.0, float(skill)))
+
+
+def _mean(items: Sequence[Any], value: Callable[[Any], float] = float) -> float:
+    known = [value(one) for one in items if is_known(one)]
     return float(np.mean(known)) if known else math.nan
 
 

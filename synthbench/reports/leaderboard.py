@@ -1,6 +1,7 @@
 """Who is good at what, and how sure that is: the ranking of a suite, and how far its mechanisms reach out of range."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -8,21 +9,27 @@ from itertools import combinations
 import numpy as np
 from jaxtyping import Float
 
+from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import (
+    TIE,
     Interval,
     Rank,
-    interquartile_mean,
-    intervals,
+    balanced,
+    interquartile_means,
+    over_seeds,
     probability_of_improvement,
     ranks,
-    solved_rate,
+    solved_rates,
 )
-from synthbench.reports.grid import Estimate, Grid, MechanismFacts, TaskFacts
-from synthbench.reports.separation import SMALLEST_GAP
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, percent, sources_of
+from synthbench.reports.grid import Estimate, Grid, MechanismFacts, TaskFacts, clipped
+from synthbench.reports.statistics import TOLERANCE
+from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, interval_cell, percent, sources_of
+from synthbench.reports.verdicts import SMALLEST_GAP
 
 SOLVED = 0.9
 """Skill from which a run counts as one that solved its task."""
+THESE_TASKS = "the 95 % interval for these tasks and other seeds"
+"""What most intervals of a ranking answer."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +39,15 @@ class Entry:
     mechanism: MechanismFacts
     rank: Rank
     skills: Float[np.ndarray, "tasks seeds"]
-    """Of every run; 0 where it has no score."""
-    skill: float
-    """Mean over tasks and seeds."""
+    """Of every run, in [0, 1]; 0 where it has no score."""
+    skill: Interval
+    """Mean over categories, of each the mean over its tasks and seeds; for these tasks and other seeds."""
     middle: Interval
-    """Interquartile mean of all runs, with the interval over seeds."""
-    categories: dict[str, float]
-    """Mean skill by category, of those with a ranked task."""
+    """Interquartile mean of all runs; for these tasks and other seeds."""
+    categories: dict[str, Interval]
+    """Mean skill by category, of those with a ranked task; for these tasks and other seeds."""
     solved: Interval
+    """Share of runs that solved their task; for these tasks and other seeds."""
 
 
 @dataclass(frozen=True)
@@ -47,28 +55,89 @@ class Leaderboard:
     """The ranking of one suite."""
 
     tasks: tuple[TaskFacts, ...]
-    """Those that count: floor and ceiling are further apart than the evaluation's noise."""
+    """Those that count: floor and ceiling are so far apart that a difference in skill is more than noise."""
     seeds: tuple[int, ...]
     entries: tuple[Entry, ...]
     """Best first."""
     partial: dict[MechanismFacts, int]
     """Mechanisms that lack some run, with the number of ranked tasks that they have all runs of; never ranked."""
-    num_left_out: int
+    left_out: tuple[TaskFacts, ...]
     """Tasks that do not count."""
 
     @cached_property
-    def improvement(self) -> Float[np.ndarray, "entries entries"]:
-        """Probability of improvement of each entry over each other one; NaN over itself."""
-        chances = np.full((len(self.entries), len(self.entries)), math.nan)
+    def improvement(self) -> list[list[Interval | None]]:
+        """Probability of improvement of each entry over each other one; None over itself."""
+        chances: list[list[Interval | None]] = [[None] * len(self.entries) for _ in self.entries]
+        of_tasks = [task.category for task in self.tasks]
         for one, other in combinations(range(len(self.entries)), 2):
-            chance = probability_of_improvement(self.entries[one].skills, self.entries[other].skills)
-            chances[one, other], chances[other, one] = chance, 1 - chance
+            chance = probability_of_improvement(self.entries[one].skills, self.entries[other].skills, of_tasks)
+            chances[one][other] = chance
+            chances[other][one] = Interval(1 - chance.value, 1 - chance.high, 1 - chance.low)
         return chances
 
     @property
     def categories(self) -> tuple[str, ...]:
         """Those with a task that counts."""
         return tuple(dict.fromkeys(task.category for task in self.tasks))
+
+    @property
+    def weights(self) -> Float[np.ndarray, " tasks"]:
+        """Of the tasks: all categories weigh the same."""
+        return balanced([task.category for task in self.tasks])
+
+    @property
+    def mechanisms(self) -> tuple[Entry, ...]:
+        """The entries without the controls, best first."""
+        return tuple(entry for entry in self.entries if entry.mechanism.family != CONTROL)
+
+    @property
+    def candidates(self) -> tuple[Entry, ...]:
+        """Those that may be the best on tasks like these, controls left out: nothing is better for certain."""
+        first = min((entry.rank.low for entry in self.mechanisms), default=1)
+        return tuple(entry for entry in self.mechanisms if entry.rank.low == first)
+
+    @property
+    def best(self) -> MechanismFacts | None:
+        """The one mechanism that can be the best on tasks like these; None if there are several, or nothing else."""
+        return self.candidates[0].mechanism if len(self.candidates) == 1 < len(self.mechanisms) else None
+
+    def verdict(self) -> str:
+        """Who can be the best, in one sentence or two; what cannot be said where there is too little."""
+        return self._silence() or self._claim()
+
+    def _silence(self) -> str:
+        """Why nothing can be said; empty if something can."""
+        if not self.tasks:
+            return f"Nothing is ranked: no task has {100 * SMALLEST_GAP:.0f} points between its floor and its ceiling."
+        if not self.entries:
+            return "Nothing is ranked: no mechanism has a run of every task and seed."
+        if not self.mechanisms:
+            return "Nothing is compared: only controls have all runs."
+        if len(self.mechanisms) == 1:
+            return f"Nothing is compared: {self.mechanisms[0].mechanism.label} is the only mechanism with all runs."
+        return ""
+
+    def _claim(self) -> str:
+        best, lowest, num = self.mechanisms[0], self.mechanisms[-1], len(self.mechanisms)
+        over = f"over {_count(len(self.tasks), 'task')} in {_count(len(self.categories), 'category', 'categories')}"
+        if best.skill.value - lowest.skill.value <= TOLERANCE:
+            return f"All {num} mechanisms have the same mean skill {over}: {fixed(best.skill.value, 2)}."
+        highest = (
+            f"{best.mechanism.label} has the highest mean skill {over}: {fixed(best.skill.value, 2)} "
+            f"({fixed(best.skill.low, 2)} to {fixed(best.skill.high, 2)} for other seeds)."
+        )
+        if self.best:
+            return f"{highest} On tasks like these it is the best of {num}."
+        if len(self.candidates) == num:
+            return f"{highest} No mechanism is shown to be better than another on tasks like these."
+        others = [entry.mechanism.label for entry in self.candidates if entry is not best]
+        num_more = max(0, len(others) - MOST_NAMES)
+        named = [*others[:MOST_NAMES], f"{num_more} more"] if num_more else others
+        return f"{highest} On tasks like these the best of {num} may as well be {_listed(named)}."
+
+
+MOST_NAMES = 5
+"""Mechanisms that a sentence names besides the best."""
 
 
 def leaderboard(of: Grid) -> Leaderboard:
@@ -80,96 +149,110 @@ def leaderboard(of: Grid) -> Leaderboard:
     Raises:
         ValueError: If there are fewer than two seeds: no interval can be given.
     """
+    if len(of.seeds) < 2:
+        raise ValueError(f"an interval over seeds needs at least two; there is {len(of.seeds)}")
     tasks = tuple(task for task in of.tasks if task.gap >= SMALLEST_GAP)
-    seeds = of.seeds
+    left_out = tuple(task for task in of.tasks if task.gap < SMALLEST_GAP)
     num_complete = {
-        mechanism: sum(_is_complete(of.cell(task, mechanism), seeds) for task in tasks) for mechanism in of.mechanisms
+        mechanism: sum(_is_complete(of.cell(task, mechanism), of.seeds) for task in tasks)
+        for mechanism in of.mechanisms
     }
     ranked = [mechanism for mechanism, count in num_complete.items() if count == len(tasks) > 0]
     partial = {mechanism: count for mechanism, count in num_complete.items() if mechanism not in ranked}
     if not ranked:
-        return Leaderboard(tasks, seeds, (), partial, len(of.tasks) - len(tasks))
-    skills = np.array([[_skills(of, task, mechanism, seeds) for task in tasks] for mechanism in ranked])
-    categories = tuple(dict.fromkeys(task.category for task in tasks))
-    generator = np.random.Generator(np.random.Philox(0))
-    found = [
-        Entry(
-            mechanism=mechanism,
-            rank=rank,
-            skills=own,
-            skill=float(average),
-            middle=middle,
-            categories={category: _category_mean(own, tasks, category) for category in categories},
-            solved=solved_rate(int((own >= SOLVED).sum()), own.size),
-        )
-        for mechanism, own, rank, average, middle in zip(
-            ranked,
-            skills,
-            ranks(skills, generator),
-            skills.mean(axis=(1, 2)),
-            intervals(skills, interquartile_mean, generator),
-            strict=True,
-        )
-    ]
-    entries = tuple(sorted(found, key=lambda entry: -entry.skill))
-    return Leaderboard(tasks, seeds, entries, partial, len(of.tasks) - len(tasks))
+        return Leaderboard(tasks, of.seeds, (), partial, left_out)
+    skills = np.array([[_skills(of, task, mechanism) for task in tasks] for mechanism in ranked])
+    categories = [task.category for task in tasks]
+    weights = balanced(categories)
+    is_in = {name: np.array([category == name for category in categories]) for name in dict.fromkeys(categories)}
+    by_category = {name: over_seeds(skills[:, own], weights[own] * len(is_in)) for name, own in is_in.items()}
+    columns = zip(
+        ranked,
+        ranks(skills, categories),
+        skills,
+        over_seeds(skills, weights),
+        interquartile_means(skills, weights),
+        [dict(zip(by_category, found, strict=True)) for found in zip(*by_category.values(), strict=True)],
+        solved_rates(skills >= SOLVED, weights),
+        strict=True,
+    )
+    entries = tuple(sorted((Entry(*column) for column in columns), key=lambda entry: -entry.skill.value))
+    return Leaderboard(tasks, of.seeds, entries, partial, left_out)
 
 
-def leaderboard_table(board: Leaderboard) -> Table:
-    """The ranking, best first; mechanisms that lack a run follow without a rank."""
-    lines = [Line((entry.mechanism.label,), _entry_cells(entry)) for entry in board.entries]
-    for mechanism, count in board.partial.items():
-        remark = Cell(f"{count} of {len(board.tasks)} tasks")
-        blanks = (Cell(),) * (3 + len(board.categories))
-        lines.append(Line((mechanism.label,), (remark, *blanks, *_costs(mechanism)), len(lines) == len(board.entries)))
+def leaderboard_tables(board: Leaderboard) -> list[Table]:
+    """The profile by category, the means over all of them with the rank last, and who improves on whom."""
+    tables = [_profile_table(board), _summary_table(board)]
+    return [*tables, _improvement_table(board)] if len(board.entries) > 1 else tables
+
+
+def _profile_table(board: Leaderboard) -> Table:
     return Table(
         name="leaderboard",
-        title="Leaderboard",
+        title="Skill by category",
         caption=(
-            f"Skill, (accuracy − floor) / (ceiling − floor), over {len(board.tasks)} tasks and {len(board.seeds)} "
-            "seeds. Rank: by mean skill, with the 95 % interval over resampled tasks and seeds. IQM: interquartile "
-            "mean of all runs, with the 95 % interval over resampled seeds. Solved: share of runs with a skill of "
-            f"{SOLVED:g}, with Wilson's interval. A run without a score counts as 0. Parameters of the mechanisms of "
-            "all layers, state of one, the largest over the tasks. Left out for a gap below "
-            f"{percent(SMALLEST_GAP)} points: {board.num_left_out} tasks."
+            f"Mean skill, (accuracy − floor) / (ceiling − floor) cut to 0 to 1, over the tasks of a category and "
+            f"{len(board.seeds)} seeds, with {THESE_TASKS}. A run without a score counts as 0. Best mean over the "
+            f"categories first.{_left_out(board)}"
         ),
         headings=("Mechanism",),
-        columns=(
-            Column("Rank"),
-            Column("IQM"),
-            Column("Skill"),
-            Column("Solved"),
-            *(Column(category) for category in board.categories),
-            Column("Parameters"),
-            Column("State"),
+        columns=tuple(Column(f"{name} ({_num_tasks(board, name)})") for name in board.categories),
+        lines=_with_partial(
+            board,
+            [tuple(map(interval_cell, entry.categories.values())) for entry in board.entries],
+            len(board.categories),
         ),
-        lines=tuple(lines),
         sources=sources_of(board.tasks, (*(entry.mechanism for entry in board.entries), *board.partial)),
     )
 
 
-def improvement_table(board: Leaderboard) -> Table | None:
-    """How often a run of one ranked mechanism beats a run of another; None if fewer than two are ranked."""
-    if len(board.entries) < 2:
-        return None
+def _summary_table(board: Leaderboard) -> Table:
+    return Table(
+        name="leaderboard-summary",
+        title="Means and ranks",
+        caption=(
+            f"Over {len(board.tasks)} tasks and {len(board.seeds)} seeds; every category weighs the same. Skill: mean. "
+            f"IQM: interquartile mean of all runs. Solved: share of runs with a skill of {SOLVED:g}, in per cent. All "
+            f"three with {THESE_TASKS}. Parameters of the mechanisms of all layers, state of one, the largest over the "
+            "tasks. Rank by mean skill, with 95 % intervals that hold for all mechanisms at once and for tasks like "
+            "these."
+        ),
+        headings=("Mechanism",),
+        columns=tuple(map(Column, ("Skill", "IQM", "Solved", "Parameters", "State", "Rank"))),
+        lines=_with_partial(board, [_summary_cells(entry) for entry in board.entries], 6),
+        sources=sources_of(board.tasks, (*(entry.mechanism for entry in board.entries), *board.partial)),
+    )
+
+
+def _improvement_table(board: Leaderboard) -> Table:
     return Table(
         name="improvement",
         title="Probability of improvement",
         caption=(
-            "Chance in per cent that a run of the line's mechanism has a higher skill than one of the column's, on a "
-            "task drawn at random; a tie counts half. Best mechanism first."
+            "Chance in per cent that a run of the row's mechanism has a higher skill than one of the column's, on a "
+            f"task drawn at random, all categories alike; skills less than {TIE:g} apart are a tie, which counts half. "
+            "With the 95 % interval for tasks like these, each by itself. Best mechanism first."
         ),
         headings=("Mechanism",),
         columns=tuple(Column(entry.mechanism.label) for entry in board.entries),
         lines=tuple(
             Line(
                 (entry.mechanism.label,),
-                tuple(Cell() if math.isnan(chance) else Cell(percent(chance)) for chance in chances),
+                tuple(Cell() if chance is None else interval_cell(chance, show=_whole_percent) for chance in chances),
             )
-            for entry, chances in zip(board.entries, board.improvement.tolist(), strict=True)
+            for entry, chances in zip(board.entries, board.improvement, strict=True)
         ),
         sources=sources_of(board.tasks, (entry.mechanism for entry in board.entries)),
     )
+
+
+def _with_partial(board: Leaderboard, cells: Sequence[tuple[Cell, ...]], num_columns: int) -> tuple[Line, ...]:
+    """A line for each ranked mechanism, then one for each that lacks a run."""
+    lines = [Line((entry.mechanism.label,), own) for entry, own in zip(board.entries, cells, strict=True)]
+    for mechanism, count in board.partial.items():
+        label = f"{mechanism.label} ({count} of {len(board.tasks)} tasks, not ranked)"
+        lines.append(Line((label,), (Cell(),) * num_columns, is_first_of_group=len(lines) == len(board.entries)))
+    return tuple(lines)
 
 
 def reach_table(of: Grid) -> Table | None:
@@ -195,6 +278,25 @@ def reach_table(of: Grid) -> Table | None:
             for mechanism in of.mechanisms
         ),
         sources=sources_of(tasks, of.mechanisms),
+        outcome=_reach_outcome(of, tasks),
+    )
+
+
+def _reach_outcome(of: Grid, tasks: Sequence[TaskFacts]) -> str:
+    """Who solves most tasks at the largest multiple of all."""
+    largest = max(factor for task in tasks for cell in of.cells_of(task) for factor in cell.stretched)
+    num_solved = {
+        mechanism.label: sum(reach(of.cell(task, mechanism)) == largest for task in tasks)
+        for mechanism in of.mechanisms
+    }
+    most = max(num_solved.values())
+    if not most:
+        return f"No mechanism solves a task at {largest}× the length or load of its training."
+    farthest = [label for label, count in num_solved.items() if count == most]
+    solve = "solves" if len(farthest) == 1 else "solve"
+    return (
+        f"At {largest}× the length or load of the training {_listed(farthest, 'and')} {solve} most: {most} of "
+        f"{len(tasks)} tasks."
     )
 
 
@@ -215,33 +317,47 @@ def _reach_cell(cell: Estimate) -> Cell:
     return Cell(f"{farthest}×" if farthest else NOTHING, remarks=(fixed(cell.stretched[max(cell.stretched)], 2),))
 
 
-def _entry_cells(entry: Entry) -> tuple[Cell, ...]:
+def _summary_cells(entry: Entry) -> tuple[Cell, ...]:
     rank = entry.rank
-    span = f"{rank.low}-{rank.high}" if rank.low < rank.high else f"{rank.low}"
     return (
-        Cell(str(rank.value), remarks=(span,)),
-        Cell(fixed(entry.middle.value, 2), remarks=(f"{fixed(entry.middle.low, 2)} to {fixed(entry.middle.high, 2)}",)),
-        Cell(fixed(entry.skill, 2)),
-        Cell(percent(entry.solved.value), remarks=(f"{percent(entry.solved.low)} to {percent(entry.solved.high)}",)),
-        *(Cell(fixed(skill, 2)) for skill in entry.categories.values()),
-        *_costs(entry.mechanism),
+        interval_cell(entry.skill),
+        interval_cell(entry.middle),
+        interval_cell(entry.solved, show=percent),
+        *(
+            Cell(NOTHING if math.isnan(cost) else f"{cost:.0f}")
+            for cost in (entry.mechanism.num_parameters, entry.mechanism.state)
+        ),
+        Cell(str(rank.value), remarks=(f"{rank.low}-{rank.high}" if rank.low < rank.high else f"{rank.low}",)),
     )
 
 
-def _costs(mechanism: MechanismFacts) -> tuple[Cell, Cell]:
-    return tuple(
-        Cell(NOTHING if math.isnan(cost) else f"{cost:.0f}") for cost in (mechanism.num_parameters, mechanism.state)
-    )  # type: ignore[return-value]
+def _whole_percent(fraction: float) -> str:
+    return fixed(100 * fraction, 0)
+
+
+def _num_tasks(board: Leaderboard, category: str) -> int:
+    return sum(task.category == category for task in board.tasks)
+
+
+def _left_out(board: Leaderboard) -> str:
+    if not board.left_out:
+        return ""
+    names = ", ".join(task.label for task in board.left_out)
+    return f" Not ranked, with less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling: {names}."
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _listed(names: Sequence[str], word: str = "or") -> str:
+    return f" {word} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _is_complete(cell: Estimate, seeds: tuple[int, ...]) -> bool:
     return {*cell.scores, *cell.failed_seeds} == set(seeds)
 
 
-def _skills(of: Grid, task: TaskFacts, mechanism: MechanismFacts, seeds: tuple[int, ...]) -> list[float]:
+def _skills(of: Grid, task: TaskFacts, mechanism: MechanismFacts) -> list[float]:
     scores = of.cell(task, mechanism).scores
-    return [(scores[seed] - task.floor) / task.gap if seed in scores else 0.0 for seed in seeds]
-
-
-def _category_mean(own: Float[np.ndarray, "tasks seeds"], tasks: tuple[TaskFacts, ...], category: str) -> float:
-    return float(np.mean([skills.mean() for task, skills in zip(tasks, own, strict=True) if task.category == category]))
+    return [clipped((scores[seed] - task.floor) / task.gap) if seed in scores else 0.0 for seed in of.seeds]

@@ -1,6 +1,7 @@
 """Suite ``peers`` beside what other suites published of the same tasks at the same lengths of training."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -8,6 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from synthbench.reports.aggregates import t_interval
 from synthbench.reports.grid import (
     NO_ROWS,
     Estimate,
@@ -20,9 +22,12 @@ from synthbench.reports.grid import (
     task_key,
 )
 from synthbench.reports.published import lines_of
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, sources_of
+from synthbench.reports.statistics import spread
+from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, interval_cell, sources_of
 
 SUITE = "peers"
+NEAR = 0.03
+"""Distance from a published number that is called near."""
 Measure = Literal["score", "skill"]
 
 
@@ -109,15 +114,16 @@ def peers_table(of: Grid, records: Sequence[Row]) -> Table | None:
     compared = compare(of, records)
     if not compared:
         return None
+    num_near = sum(abs(one.ours.mean - one.published.value) <= NEAR for one in compared)
     return Table(
         name="peers",
         title="Against other suites",
         caption=(
             "Numbers that other suites published beside ours at the same lengths of training: accuracy, or skill where "
             "theirs is scaled so that chance is 0. Ours: mean over seeds at the lengths named, a multiple of the "
-            "training's each, with its 95 % t-interval; theirs often the best of many runs. At 1×: ours at the length "
-            "of the training. What is high there and low beyond was learned and not extended; what is low there was "
-            "not learned in our steps."
+            "training's each, with its 95 % t interval for other seeds, too narrow where some seeds learn and some "
+            "fail; theirs often the best of many runs. At 1×: ours at the length of the training. What is high there "
+            "and low beyond was learned and not extended; what is low there was not learned in our steps."
         ),
         headings=("Task", "Mechanism"),
         columns=(
@@ -154,6 +160,7 @@ def peers_table(of: Grid, records: Sequence[Row]) -> Table | None:
             (one.mechanism for one in compared),
             (one.published.source for one in compared),
         ),
+        outcome=f"{num_near} of {len(compared)} published numbers lie within {NEAR:g} of ours.",
     )
 
 
@@ -179,8 +186,9 @@ def _values(number: PublishedNumber, metrics: dict[str, float], row: Row) -> lis
 
 
 def _ours(cell: Estimate) -> Cell:
-    low, high = cell.interval
-    return Cell(fixed(cell.mean, 3), remarks=(f"{fixed(low, 3)} to {fixed(high, 3)}",) if cell.n > 1 else ())
+    variance, dof = spread(np.array([[list(cell.scores.values())]], dtype=float))
+    interval = t_interval(cell.mean, math.sqrt(variance[0, 0] / cell.n), float(dof[0, 0]), low=-math.inf)
+    return interval_cell(interval, show=lambda number: fixed(number, 3))
 
 
 def _measure(text: str) -> Measure:

@@ -2,12 +2,15 @@
 
 import json
 import math
+from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from typing import Literal, NamedTuple, get_args
 
-from synthbench.reports.grid import Estimate, Grid, MechanismFacts
+from synthbench.reports.aggregates import Interval
+from synthbench.reports.grid import Grid, MechanismFacts
 from synthbench.reports.published import lines_of
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, sources_of
+from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, interval_cell, sources_of
 
 Verdict = Literal["fail", "partly", "pass"]
 Class = Literal["softmax", "additive", "gated", "delta", "signed", "nonlinear"]
@@ -48,15 +51,13 @@ class Comparison(NamedTuple):
 
     prediction: Prediction
     mechanism: MechanismFacts
-    skill: float
+    skill: Interval
     """Mean over seeds at the prediction's multiple; NaN if it was not measured."""
 
     @property
     def verdict(self) -> Verdict | None:
         """What the skill amounts to; None if it was not measured."""
-        if math.isnan(self.skill):
-            return None
-        return "pass" if self.skill >= PASSED else "partly" if self.skill >= FAILED else "fail"
+        return None if math.isnan(self.skill.value) else _verdict_of(self.skill.value)
 
     @property
     def agreement(self) -> str:
@@ -66,6 +67,70 @@ class Comparison(NamedTuple):
         if self.verdict == self.prediction.verdict:
             return "agrees"
         return "half" if "partly" in (self.verdict, self.prediction.verdict) else "disagrees"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it does not agree, and the interval of the skill reaches into what was predicted."""
+        if self.verdict is None or self.agreement == "agrees" or math.isnan(self.skill.low):
+            return False
+        order = get_args(Verdict)
+        low, high = (order.index(_verdict_of(end)) for end in self.skill[1:])
+        return low <= order.index(self.prediction.verdict) <= high
+
+
+class Agreement(NamedTuple):
+    """How some predictions did, beside what needs no knowledge."""
+
+    num_predictions: int
+    num_agreeing: int
+    kappa: float
+    """Agreement beyond chance; NaN where chance alone agrees on everything.
+
+    Source: Cohen (1960).
+    """
+    guess: Verdict
+    """The outcome that was measured most often."""
+    num_guessed: int
+    """How many predictions of that outcome, whatever the task and mechanism, would agree."""
+
+    def __str__(self) -> str:
+        kappa = "" if math.isnan(self.kappa) else f", Cohen's κ {fixed(self.kappa, 2)}"
+        return (
+            f"{self.num_agreeing} of {self.num_predictions} agree{kappa}; predicting “{self.guess}” of everything "
+            f"would agree with {self.num_guessed}"
+        )
+
+
+def agreement(compared: Sequence[Comparison]) -> Agreement:
+    """Count what agrees.
+
+    Args:
+        compared: Predictions that were measured, one or more.
+    """
+    num_agreeing = sum(one.agreement == "agrees" for one in compared)
+    predicted = Counter(one.prediction.verdict for one in compared)
+    measured = Counter(_verdict_of(one.skill.value) for one in compared)
+    by_chance = sum(predicted[verdict] * measured[verdict] for verdict in get_args(Verdict)) / len(compared) ** 2
+    observed = num_agreeing / len(compared)
+    guess = max(get_args(Verdict), key=measured.__getitem__)
+    return Agreement(
+        num_predictions=len(compared),
+        num_agreeing=num_agreeing,
+        kappa=(observed - by_chance) / (1 - by_chance) if by_chance < 1 else math.nan,
+        guess=guess,
+        num_guessed=measured[guess],
+    )
+
+
+def summary(compared: Sequence[Comparison]) -> str:
+    """The outcome in a sentence or two, in range and out of range apart."""
+    ranges = {
+        "At the length or load of the training": [one for one in compared if one.prediction.factor == 1],
+        "Beyond it": [one for one in compared if one.prediction.factor > 1],
+    }
+    found = [f"{words} {agreement(own)}." for words, own in ranges.items() if own]
+    num_open = sum(one.is_open for one in compared)
+    return " ".join([*found, f"{num_open} of those that do not agree are open: their interval reaches the prediction."])
 
 
 @cache
@@ -95,7 +160,7 @@ def compare(of: Grid) -> list[Comparison]:
         of: The cells of a report.
     """
     return [
-        Comparison(prediction, mechanism, _skill(of.cell(task, mechanism), prediction.factor))
+        Comparison(prediction, mechanism, of.skill(task, mechanism, prediction.factor))
         for prediction in predictions()
         for task in of.tasks
         if task.name == prediction.task
@@ -113,16 +178,16 @@ def prediction_table(of: Grid) -> Table | None:
     compared = [one for one in compare(of) if one.verdict is not None]
     if not compared:
         return None
-    counts = {word: sum(one.agreement == word for one in compared) for word in ("agrees", "half", "disagrees")}
+    compared.sort(key=lambda one: one.prediction.factor > 1)
     names = {one.prediction.task for one in compared}
     return Table(
         name="predictions",
         title="Predictions of the literature",
         caption=(
-            f"Of {len(compared)} predictions {counts['agrees']} agree with the measurement, {counts['half']} half, "
-            f"{counts['disagrees']} do not. Measured: pass from a mean skill of {PASSED:g}, fail below {FAILED:g}, "
-            "else partly; half: one of both is partly. ×: multiple of the length or load of the training. The "
-            "literature speaks of models that were trained longer, at larger sizes."
+            f"Measured: pass from a mean skill of {PASSED:g}, fail below {FAILED:g}, else partly; "
+            "half: one of both is partly. Skill with the 95 % interval for this task and other seeds. ×: multiple of "
+            "the length or load of the training. The literature speaks of models that were trained longer, at larger "
+            "sizes."
         ),
         headings=("Task", "Mechanism"),
         columns=(
@@ -140,8 +205,8 @@ def prediction_table(of: Grid) -> Table | None:
                     Cell(f"{one.prediction.factor}×"),
                     Cell(one.prediction.verdict),
                     Cell(one.verdict or NOTHING),
-                    Cell(fixed(one.skill, 2)),
-                    Cell(one.agreement),
+                    interval_cell(one.skill),
+                    Cell(f"{one.agreement}, open" if one.is_open else one.agreement),
                     Cell(one.prediction.source),
                 ),
                 is_first_of_group=index == 0 or compared[index - 1].prediction.task != one.prediction.task,
@@ -151,11 +216,12 @@ def prediction_table(of: Grid) -> Table | None:
         sources=sources_of(
             (task for task in of.tasks if task.name in names), (), (one.prediction.source for one in compared)
         ),
+        outcome=summary(compared),
     )
 
 
-def _skill(cell: Estimate, factor: int) -> float:
-    return cell.skill if factor == 1 else cell.stretched.get(factor, math.nan)
+def _verdict_of(skill: float) -> Verdict:
+    return "pass" if skill >= PASSED else "partly" if skill >= FAILED else "fail"
 
 
 def _verdict(text: str) -> Verdict:

@@ -26,7 +26,10 @@ def csv_text(header: Sequence[str], lines: Iterable[Sequence[Value]]) -> str:
 
 
 def json_text(value: object) -> str:
-    """JSON in ASCII; a number that is missing or not finite is null, and keys stay in their order."""
+    """JSON in ASCII; a number that is missing or not finite is null, and keys stay in their order.
+
+    Numbers have twelve digits: the last ones of a float64 are those of the processor.
+    """
     return json.dumps(_strict(value), indent=1, allow_nan=False) + "\n"
 
 
@@ -36,8 +39,9 @@ def _strict(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_strict(part) for part in value]
     # pandas' own sign for what is missing is no float.
-    is_number = isinstance(value, float) and math.isfinite(value)
-    return value if value is None or is_number or isinstance(value, str | int) else None
+    if isinstance(value, float) and math.isfinite(value):
+        return float(f"{value:.12g}")
+    return value if value is None or isinstance(value, str | int) else None
 
 
 def _field(value: Value) -> str | int:

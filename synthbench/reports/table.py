@@ -1,20 +1,21 @@
 """Tables as cells, without markup: what is printed and what is marked, not how.
 
 Accuracies are printed in per cent with one decimal. Marks follow the means before rounding; means that print alike
-share their mark. A task has no marks if its floor and ceiling are equal or if all its means print alike: there is
-nothing to win.
+share their mark. Only a task that separates mechanisms has marks, and controls never have.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from synthbench.errors import UnknownName
+from synthbench.registry import CONTROL
+from synthbench.reports.aggregates import Interval
 from synthbench.reports.grid import Estimate, Grid, MechanismFacts, TaskFacts
-from synthbench.reports.statistics import TOLERANCE, not_separable
+from synthbench.reports.verdicts import Verdict, Verdicts, best_of
 
 Mark = Literal["", "best", "second"]
 
@@ -25,8 +26,10 @@ MINUS = "−"
 MOST_COLUMNS = 12
 """Mechanisms beyond which tables that have them as columns have them as lines."""
 
-MARKS = "Bold: best; underlined: second."
-DAGGER = "†: not separable from the best (paired t test over common seeds, Holm within the task, 5 %)."
+MARKS = (
+    "Bold: best; underlined: second; †: not shown to differ from the best (moderated t test, Holm within the task, "
+    "5 %). Marked are only the tasks that separate mechanisms, and no controls."
+)
 BOUNDS = "Floor: best predictor that sees no input; ceiling: best causal predictor."
 
 
@@ -74,6 +77,8 @@ class Table:
     lines: tuple[Line, ...]
     sources: tuple[str, ...] = ()
     """Keys of the papers that its units come from, in alphabetical order."""
+    outcome: str = ""
+    """What it says, in a sentence; a page begins with it."""
 
 
 def percent(fraction: float) -> str:
@@ -91,11 +96,12 @@ def fixed(number: float, decimals: int, *, is_signed: bool = False) -> str:
     return f"{sign}{abs(rounded):.{decimals}f}"
 
 
-def category_table(of: Grid, category: str) -> Table:
+def category_table(of: Grid, verdicts: Verdicts, category: str) -> Table:
     """Mechanisms as lines, the tasks of one category as columns, then one line each for floor and ceiling.
 
     Args:
         of: The cells of a report.
+        verdicts: What every task says about the mechanisms.
         category: The category; the message of the error lists those that the rows have.
 
     Raises:
@@ -105,7 +111,7 @@ def category_table(of: Grid, category: str) -> Table:
         raise UnknownName("category", category, of.categories)
     tasks = of.tasks_of(category)
     common_n = _common_n(of, tasks)
-    columns = [_task_cells(of, task, common_n) for task in tasks]
+    columns = [_task_cells(of, verdicts[task.key], common_n) for task in tasks]
     lines = [
         Line((mechanism.label,), tuple(column[position] for column in columns))
         for position, mechanism in enumerate(of.mechanisms)
@@ -125,11 +131,12 @@ def category_table(of: Grid, category: str) -> Table:
     )
 
 
-def full_table(of: Grid) -> Table:
+def full_table(of: Grid, verdicts: Verdicts) -> Table:
     """All tasks as lines, grouped by category; floor, ceiling and mechanisms as columns, as in the published Table 8.
 
     Args:
         of: The cells of a report.
+        verdicts: What every task says about the mechanisms.
     """
     common_n = _common_n(of, of.tasks)
     return _readable(
@@ -142,7 +149,7 @@ def full_table(of: Grid) -> Table:
             lines=tuple(
                 Line(
                     (task.category, task.label),
-                    (floor_cell(task), ceiling_cell(task), *_task_cells(of, task, common_n)),
+                    (floor_cell(task), ceiling_cell(task), *_task_cells(of, verdicts[task.key], common_n)),
                     is_first_of_group=task is of.tasks_of(task.category)[0],
                 )
                 for task in of.tasks
@@ -155,8 +162,8 @@ def full_table(of: Grid) -> Table:
 def category_averages(of: Grid) -> Table:
     """Means of task means, categories as lines and mechanisms as columns, as in the published Table 3.
 
-    A mechanism without a score on some task of a category has the mean of the others, says so and is not marked:
-    means over different tasks do not compare.
+    Nothing is marked: means of accuracies over tasks with other floors do not compare. A mechanism without a score on
+    some task of a category has the mean of the others and says so.
 
     Args:
         of: The cells of a report.
@@ -165,31 +172,26 @@ def category_averages(of: Grid) -> Table:
     for category in of.categories:
         tasks = of.tasks_of(category)
         averages = [average_of([of.cell(task, mechanism) for task in tasks]) for mechanism in of.mechanisms]
-        complete = [average.num_missing == 0 for average in averages]
-        marks = marks_of(
-            [a.mean if is_complete else math.nan for a, is_complete in zip(averages, complete, strict=True)]
-        )
-        cells = [
-            Cell(percent(average.mean), remarks=_average_remarks(average, len(tasks)), mark=mark)
-            for average, mark in zip(averages, marks, strict=True)
-        ]
         floor, ceiling = (float(np.mean([bound(task) for task in tasks])) for bound in (_floor, _ceiling))
         bounds = (
             _bound_cell(floor, "≥", is_exact=all(task.floor_is_exact for task in tasks)),
             _bound_cell(ceiling, "≤", is_exact=all(task.ceiling_is_exact for task in tasks)),
         )
-        if ceiling - floor < TOLERANCE:
-            cells = [replace(cell, mark="") for cell in cells]
+        cells = [Cell(percent(average.mean), remarks=_average_remarks(average, len(tasks))) for average in averages]
         lines.append(Line((category,), (*bounds, *cells)))
     return _readable(
         Table(
             name="averages",
             title="Averages of the categories",
-            caption=f"Mean over the category's tasks of the mean accuracy, in per cent. {MARKS} {BOUNDS}",
+            caption=(
+                "Mean over the category's tasks of the mean accuracy, in per cent. The leaderboard has the same of the "
+                f"skill, with intervals. {BOUNDS}"
+            ),
             headings=("Category",),
             columns=(*_bound_columns(), *(Column(mechanism.label) for mechanism in of.mechanisms)),
             lines=tuple(lines),
             sources=sources_of(of.tasks, of.mechanisms),
+            outcome="Accuracies of categories are not compared: their tasks have other floors.",
         )
     )
 
@@ -226,6 +228,7 @@ def steps_table(of: Grid) -> Table | None:
                 for task in tasks
             ),
             sources=sources_of(tasks, of.mechanisms),
+            outcome=f"On {len(tasks)} of {len(of.tasks)} tasks some run reached the suite's threshold.",
         )
     )
 
@@ -278,6 +281,22 @@ def mean_cell(cell: Estimate, common_n: int | None = None) -> Cell:
     return Cell(percent(cell.mean), "" if math.isnan(cell.std) else percent(cell.std), tuple(remarks))
 
 
+def p_text(p: float) -> str:
+    """A p value with three decimals: ``0.012``, ``< 0.001``; ``--`` for NaN."""
+    return "< 0.001" if p < 0.001 else fixed(p, 3)
+
+
+def interval_cell(of: Interval, show: Callable[[float], str] | None = None) -> Cell:
+    """A number with the ends of its interval, if it has one.
+
+    Args:
+        of: The number.
+        show: How it is printed; with two decimals if None.
+    """
+    show = show or (lambda number: fixed(number, 2))
+    return Cell(show(of.value), remarks=() if math.isnan(of.low) else (f"{show(of.low)} to {show(of.high)}",))
+
+
 def sources_of(
     tasks: Iterable[TaskFacts], mechanisms: Iterable[MechanismFacts], others: Iterable[str] = ()
 ) -> tuple[str, ...]:
@@ -286,16 +305,27 @@ def sources_of(
     return tuple(sorted(key for key in keys if key))
 
 
-def _task_cells(of: Grid, task: TaskFacts, common_n: int | None) -> list[Cell]:
+def _task_cells(of: Grid, verdict: Verdict, common_n: int | None) -> list[Cell]:
     """The cells of one task with their marks, in the order of the mechanisms."""
-    estimates = of.cells_of(task)
-    marks: list[Mark] = marks_of([estimate.mean for estimate in estimates])
-    if abs(task.gap) < TOLERANCE or not any(marks):
+    estimates = of.cells_of(verdict.task)
+    best = best_of(of, verdict)
+    if best is None:
         return [mean_cell(estimate, common_n) for estimate in estimates]
+    is_marked = [mechanism.family != CONTROL for mechanism in of.mechanisms]
+    marks = marks_of([one.mean if is_one else math.nan for one, is_one in zip(estimates, is_marked, strict=True)])
     return [
-        replace(mean_cell(estimate, common_n), mark=mark, is_tied=is_tied and mark != "best")
-        for estimate, mark, is_tied in zip(estimates, marks, not_separable(estimates), strict=True)
+        replace(
+            mean_cell(estimate, common_n), mark=mark, is_tied=bool(estimate.n) and is_tied(verdict, best, mechanism)
+        )
+        for mechanism, estimate, mark in zip(of.mechanisms, estimates, marks, strict=True)
     ]
+
+
+def is_tied(verdict: Verdict, best: MechanismFacts | None, mechanism: MechanismFacts) -> bool:
+    """Whether a mechanism is not shown to differ from the best one; False for it, for a control, and without a best."""
+    if best is None or mechanism == best or mechanism.family == CONTROL:
+        return False
+    return not verdict.is_apart(best, mechanism)
 
 
 def marks_of(means: Sequence[float]) -> list[Mark]:
@@ -324,7 +354,7 @@ def _caption(common_n: int | None) -> str:
         seeds = "one seed (n = 1)"
     else:
         seeds = f"mean ± sample standard deviation over n = {common_n} seeds"
-    return f"Accuracy in per cent, {seeds}. {MARKS} {DAGGER} {BOUNDS}"
+    return f"Accuracy in per cent, {seeds}. {MARKS} {BOUNDS}"
 
 
 def _bound_columns() -> tuple[Column, Column]:

@@ -1,151 +1,199 @@
-"""Statistics over many tasks: cases worked by hand, and coverage by simulation."""
+"""Statistics over many tasks: cases worked by hand; docs/simulation.py has how often intervals cover."""
 
-from typing import Any
+import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from synthbench.reports import aggregates
 from synthbench.reports.aggregates import (
-    bootstrap,
-    interquartile_mean,
-    intervals,
-    mean,
+    Interval,
+    balanced,
+    interquartile_means,
+    over_seeds,
+    over_tasks,
     probability_of_improvement,
+    profile,
     ranks,
-    solved_rate,
-    variance_share,
+    solved_rates,
+    t_interval,
 )
+
+ONE = ["a"] * 4
+"""Four tasks of one category."""
 
 
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def test_the_interquartile_mean_leaves_out_a_quarter_on_either_side() -> None:
-    runs = np.array([[0.0, 9.0, 2.0, 4.0, 3.0, 1.0, -7.0, 5.0], [2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 10.0]])
-    once, uneven = np.ones(8), np.array([3.0, 0.0, 0.0, 2.0, 0.0, 1.0, 0.0, 2.0])
-    counts = np.stack([once, uneven])
-
-    # Uneven: 0 0 0 1 4 4 5 5, and six times 2 and two times 10.
-    np.testing.assert_allclose(interquartile_mean(runs, counts), [[(1 + 2 + 3 + 4) / 4, 2], [(0 + 1 + 4 + 4) / 4, 2]])
-    np.testing.assert_allclose(mean(runs, counts), [[17 / 8, 3], [19 / 8, 4]])
+def test_categories_weigh_the_same_and_so_do_the_tasks_of_one() -> None:
+    np.testing.assert_allclose(balanced(["a", "b", "a", "a", "b"]), [1 / 6, 1 / 4, 1 / 6, 1 / 6, 1 / 4])
 
 
-@pytest.mark.parametrize("num_runs", range(4, 12))
-def test_the_interquartile_mean_is_scipys_trimmed_mean_of_the_resample(num_runs: int) -> None:
-    draws = rng(num_runs)
-    runs = draws.choice([0.0, 0.25, 1.0, 1.0], size=(3, num_runs)) * draws.random((3, num_runs)).round(1)
-    counts = draws.multinomial(num_runs, np.full(num_runs, 1 / num_runs), size=20)
-    expected = [[stats.trim_mean(np.repeat(own, count), 0.25) for own in runs] for count in counts]
+def test_a_t_interval_is_cut_to_what_can_be() -> None:
+    expected = stats.t.interval(0.95, 4, 0.5, 0.1)
 
-    np.testing.assert_allclose(interquartile_mean(runs, counts.astype(float)), expected, atol=1e-12)
-
-
-def test_resamples_keep_tasks_whole_and_mechanisms_paired() -> None:
-    # Seeds of task t have the values 10 t and 10 t + 1; the second mechanism is the first plus 100.
-    first = np.array([[0.0, 1.0], [10.0, 11.0], [20.0, 21.0]])
-    skills = np.stack([first, first + 100])
-    drawn = bootstrap(skills, mean, rng(), num_resamples=500, over_tasks=False)
-
-    np.testing.assert_allclose(drawn[:, 1] - drawn[:, 0], 100)
-    assert drawn[:, 0].min() == pytest.approx(10.0)
-    assert drawn[:, 0].max() == pytest.approx(11.0)
-    over_tasks = bootstrap(skills, mean, rng(), num_resamples=500, over_tasks=True)
-    assert over_tasks[:, 0].min() < 10.0 - 1
-    assert over_tasks[:, 0].max() > 11.0 + 1
+    assert t_interval(0.5, 0.1, 4.0) == pytest.approx((0.5, *expected))
+    assert t_interval(0.95, 0.1, 4.0).high == 1
+    assert t_interval(0.05, 0.1, 4.0).low == 0
+    assert t_interval(0.05, 0.1, 4.0, low=-1.0).low < 0
+    assert t_interval(0.5, 0.0, math.nan) == (0.5, 0.5, 0.5)
+    assert [math.isnan(end) for end in t_interval(0.5, math.nan, 4.0)] == [False, True, True]
 
 
-@pytest.mark.parametrize("over_tasks", [False, True])
-def test_resamples_do_not_depend_on_how_many_are_held_at_once(
-    monkeypatch: pytest.MonkeyPatch, *, over_tasks: bool
-) -> None:
+def test_the_errors_of_tasks_add_up_by_their_weights() -> None:
+    # One mechanism, so that each cell has its own variance: 0.01 and 0.04 of three runs each.
+    skills = np.array([[[0.4, 0.5, 0.6], [0.3, 0.5, 0.7]]])
+    (interval,) = over_seeds(skills, np.array([0.25, 0.75]))
+
+    parts = np.array([0.25**2 * 0.01 / 3, 0.75**2 * 0.04 / 3])
+    dof = parts.sum() ** 2 / (parts**2 / 2).sum()
+    assert interval == pytest.approx((0.5, *stats.t.interval(0.95, dof, 0.5, math.sqrt(parts.sum()))))
+
+
+def test_one_seed_gives_no_interval() -> None:
+    skills, weights = np.full((2, 4, 1), 0.5), balanced(ONE)
+
+    for found in (over_seeds(skills, weights), interquartile_means(skills, weights)):
+        assert [interval.value for interval in found] == [0.5, 0.5]
+        assert all(math.isnan(interval.low) and math.isnan(interval.high) for interval in found)
+
+
+def test_a_mean_over_tasks_has_the_t_interval_of_its_tasks() -> None:
+    values = np.array([0.2, 0.4, 0.3, 0.7])
+
+    assert over_tasks(values, ONE) == pytest.approx((0.4, *stats.t.interval(0.95, 3, 0.4, stats.sem(values))))
+
+
+def test_tasks_scatter_about_the_mean_of_their_category() -> None:
+    values, categories = np.array([0.1, 0.3, 0.7, 0.9, 0.5]), ["a", "a", "b", "b", "c"]
+    interval = over_tasks(values, categories)
+
+    # Means 0.2, 0.8 and 0.5; squares 4 · 0.01 of two free tasks; errors 1/2, 1/2 and 1 of a variance.
+    error = math.sqrt(0.02 * (1 / 2 + 1 / 2 + 1)) / 3
+    assert interval == pytest.approx((0.5, *stats.t.interval(0.95, 2, 0.5, error)))
+    assert math.isnan(over_tasks(values[1:], categories[1:]).low)
+
+
+def test_the_interquartile_mean_is_scipys_trimmed_mean() -> None:
     skills = rng(1).random((3, 4, 5))
-    whole = bootstrap(skills, mean, rng(), num_resamples=100, over_tasks=over_tasks)
-    monkeypatch.setattr(aggregates, "_AT_ONCE", 7 * skills[0].size)
+    found = interquartile_means(skills, balanced(ONE))
 
-    np.testing.assert_allclose(bootstrap(skills, mean, rng(), num_resamples=100, over_tasks=over_tasks), whole)
+    np.testing.assert_allclose(
+        [interval.value for interval in found], [stats.trim_mean(own.ravel(), 0.25) for own in skills]
+    )
+    assert all(interval.low < interval.value < interval.high for interval in found)
 
 
-@pytest.mark.parametrize("statistic", [mean, interquartile_mean])
-def test_intervals_cover_the_truth_about_as_often_as_they_say(statistic: Any) -> None:
-    """Ten seeds of twelve tasks, normal around 0.5, as skills of one mechanism: the truth is 0.5."""
-    draws = rng(2)
-    inside = 0
-    for _ in range(300):
-        skills = 0.5 + 0.1 * draws.standard_normal((1, 12, 10))
-        (interval,) = intervals(skills, statistic, draws, num_resamples=300)
-        inside += interval.low <= 0.5 <= interval.high
+def test_the_interquartile_mean_cuts_a_quarter_of_the_weight() -> None:
+    # Two tasks of one category and one of another, one run each: weights 1/4, 1/4 and 1/2.
+    skills = np.array([[[0.0], [0.4], [1.0]]])
+    (interval,) = interquartile_means(skills, balanced(["a", "a", "b"]))
 
-    # The percentile bootstrap is a little narrow at ten seeds: 0.93 is what theory gives, ± 3.5 standard errors.
-    assert 0.88 <= inside / 300 <= 0.98
+    assert interval.value == pytest.approx(0.5 * 0.4 + 0.5 * 1.0)
+
+
+def test_the_error_of_the_interquartile_mean_is_that_of_runs_cut_to_the_quartiles() -> None:
+    # Quartiles 0.2 and 0.6. Cut, the tasks have 0.2 0.2, 0.2 0.4, 0.5 0.6, 0.6 0.6.
+    skills = np.array([[[0.0, 0.1], [0.2, 0.4], [0.5, 0.6], [0.8, 1.0]]])
+    (interval,) = interquartile_means(skills, balanced(ONE))
+
+    parts = np.array([0.2**2, 0.1**2]) / 2 / 2 / 4**2
+    dof = parts.sum() ** 2 / (parts**2).sum()
+    expected = stats.t.interval(0.95, dof, 0.425, 2 * math.sqrt(parts.sum()))
+    assert interval == pytest.approx((0.425, max(0, expected[0]), min(1, expected[1])))
+
+
+def test_solved_rates_are_means_of_what_was_solved() -> None:
+    is_solved = rng(2).random((2, 4, 6)) < np.array([0.2, 0.5, 0.7, 0.5])[:, None]
+    weights = np.array([0.1, 0.2, 0.3, 0.4])
+
+    assert solved_rates(is_solved, weights) == over_seeds(is_solved.astype(float), weights)
+
+
+def test_where_runs_hardly_differ_the_solved_rate_has_wilsons_interval() -> None:
+    all_solved, one_task = solved_rates(
+        np.arange(4)[:, None] >= np.array([0, 1])[:, None, None] * np.ones(5), balanced(ONE)
+    )
+
+    wilson = stats.binomtest(20, 20).proportion_ci(method="wilson")
+    assert all_solved == pytest.approx((1.0, wilson.low, 1.0))
+    # The runs of each task agree: nothing but Wilson's says how sure that is.
+    wilson = stats.binomtest(15, 20).proportion_ci(method="wilson")
+    assert one_task == pytest.approx((0.75, wilson.low, wilson.high))
+
+
+def test_one_run_that_failed_widens_the_interval_as_far_as_wilsons() -> None:
+    is_solved = np.ones((1, 4, 5), dtype=bool)
+    is_solved[0, 0, 0] = False
+    (found,) = solved_rates(is_solved, balanced(ONE))
+
+    assert found.low <= stats.binomtest(19, 20).proportion_ci(method="wilson").low
+
+
+def test_runs_of_other_weights_are_worth_fewer() -> None:
+    (found,) = solved_rates(np.ones((1, 3, 4), dtype=bool), balanced(["a", "a", "b"]))
+
+    # Weights 1/4, 1/4, 1/2: worth 4 · 8 / 3 runs; Wilson's lower end where all solved is n / (n + z²).
+    z = stats.norm.ppf(0.975)
+    assert found == pytest.approx((1.0, (32 / 3) / (32 / 3 + z**2), 1.0))
 
 
 def test_ranks_are_shared_by_equals_and_certain_for_the_distant() -> None:
-    base = rng(3).random((6, 5)) * 0.1
-    skills = np.stack([base, base + 0.5, base, base - 0.5])
-    found = ranks(skills, rng())
+    base = rng(3).random((6, 5)) * 0.1 + 0.3
+    found = ranks(np.stack([base, base + 0.5, base, base - 0.3]), ["a"] * 6)
 
     assert [rank.value for rank in found] == [2, 1, 2, 4]
-    assert [(rank.low, rank.high) for rank in found] == [(2, 2), (1, 1), (2, 2), (4, 4)]
-    assert [rank.p_first for rank in found] == [0, 1, 0, 0]
+    assert [(rank.low, rank.high) for rank in found] == [(2, 3), (1, 1), (2, 3), (4, 4)]
 
 
 def test_what_differs_by_rounding_only_shares_its_rank() -> None:
-    skills = np.full((2, 3, 2), 0.7)
+    skills = np.full((2, 4, 2), 0.7)
     skills[1] += 1e-15
 
-    assert [rank.value for rank in ranks(skills, rng())] == [1, 1]
-    assert [rank.p_first for rank in ranks(skills, rng())] == [1, 1]
+    assert [rank.value for rank in ranks(skills, ONE)] == [1, 1]
 
 
-def test_ranks_of_two_alike_mechanisms_overlap() -> None:
-    skills = 0.5 + 0.1 * rng(4).standard_normal((2, 20, 5))
+def test_a_rank_is_certain_from_the_studentised_range_on() -> None:
+    """Two mechanisms of four tasks: the range of two is a two-sided t test."""
+    lead = np.array([0.05, 0.15, 0.05, 0.15])
+    limit = stats.t.ppf(0.975, 3) * stats.sem(lead)
 
-    for rank in ranks(skills, rng()):
-        assert (rank.low, rank.high) == (1, 2)
-        assert 0.01 < rank.p_first < 0.99
+    def high_of_best(mean: float) -> int:
+        skills = np.stack([0.4 + lead - lead.mean() + mean, np.full(4, 0.4)])[:, :, None]
+        return ranks(skills, ONE)[0].high
 
-
-def test_probability_of_improvement_counts_pairs_of_runs() -> None:
-    first = np.array([[1.0, 3.0], [0.0, 0.0]])
-    second = np.array([[2.0, 0.0], [0.0, 1.0]])
-
-    # Task 1: 1 beats 0, 3 beats both, 1 loses to 2: 3 of 4. Task 2: two ties, two losses: 1 of 4.
-    assert probability_of_improvement(first, second) == pytest.approx((3 / 4 + 1 / 4) / 2)
-    assert probability_of_improvement(first, second) + probability_of_improvement(second, first) == pytest.approx(1)
+    assert [high_of_best(0.99 * limit), high_of_best(1.01 * limit)] == [2, 1]
 
 
-def test_the_solved_rate_has_wilsons_interval() -> None:
-    interval = solved_rate(8, 10)
+def test_too_few_tasks_leave_every_rank_open() -> None:
+    skills = np.stack([np.full((3, 4), 0.9), np.full((3, 4), 0.1)])
 
-    # z = 1.96: centre (0.8 + z²/20) / (1 + z²/10), half width z √(0.016 + z²/400) / (1 + z²/10).
-    assert interval.value == 0.8
-    assert (interval.low, interval.high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-    assert solved_rate(0, 5).low == 0
-    assert solved_rate(0, 5).high > 0.3
-    with pytest.raises(ValueError, match="no run"):
-        solved_rate(0, 0)
+    assert [(rank.value, rank.low, rank.high) for rank in ranks(skills, ["a", "b", "c"])] == [(1, 1, 2), (2, 1, 2)]
 
 
-def test_the_solved_rates_interval_covers() -> None:
-    draws = rng(5)
-    counts = draws.binomial(20, 0.7, size=500)
-    inside = [interval.low <= 0.7 <= interval.high for interval in (solved_rate(int(count), 20) for count in counts)]
+def test_probability_of_improvement_counts_pairs_of_runs_and_near_ones_half() -> None:
+    first = np.array([[0.5, 0.9], [0.1, 0.1], [0.999, 1.0], [0.3, 0.3]])
+    second = np.array([[0.6, 0.1], [0.1, 0.2], [0.981, 0.999], [0.1, 0.1]])
+    chances = np.array([3 / 4, 1 / 4, 1 / 2, 1.0])
 
-    assert 0.92 <= np.mean(inside) <= 0.99
-
-
-def test_the_variance_share_is_between_over_total() -> None:
-    # Means 1 and 3 around 2: between 2 · (1 + 1) = 4; within 4 · 0.25 = 1.
-    assert variance_share(np.array([[0.5, 1.5], [2.5, 3.5]])) == pytest.approx(4 / 5)
-    assert variance_share(np.full((3, 4), 0.2)) == 0
-    assert variance_share(np.array([[0.0, 1.0], [0.0, 1.0]])) == 0
+    interval = probability_of_improvement(first, second, ONE)
+    assert interval == pytest.approx(over_tasks(chances, ONE))
+    other = probability_of_improvement(second, first, ONE)
+    assert other == pytest.approx((1 - interval.value, 1 - interval.high, 1 - interval.low))
 
 
-@pytest.mark.parametrize("statistic", [intervals, ranks])
-def test_one_seed_gives_no_interval(statistic: Any) -> None:
-    arguments = (rng(),) if statistic is ranks else (mean, rng())
-    with pytest.raises(ValueError, match="at least two; there is 1"):
-        statistic(np.zeros((2, 3, 1)), *arguments)
+def test_two_hundredths_are_no_tie() -> None:
+    first, second = np.full((4, 1), 0.52), np.full((4, 1), 0.5)
+
+    assert probability_of_improvement(first, second, ONE) == Interval(1.0, 1.0, 1.0)
+
+
+def test_a_profile_is_the_share_of_runs_that_reach_a_threshold() -> None:
+    skills = np.array([[0.0, 0.5], [0.5, 1.0]])
+
+    np.testing.assert_allclose(
+        profile(skills, np.array([0.25, 0.75]), np.array([0.0, 0.5, 0.6, 1.0])),
+        [1.0, 0.125 + 0.75, 0.375, 0.375],
+    )

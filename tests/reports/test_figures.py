@@ -3,11 +3,13 @@
 import csv
 import io
 import json
+import math
 import os
 import pickle
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from itertools import combinations, product
 from pathlib import Path
@@ -24,10 +26,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from synthbench.reports.aggregates import Interval
 from synthbench.reports.curves import mean_curves
 from synthbench.reports.figures import Drawing, Facts, drawings, render
 from synthbench.reports.figures.drawing import COLOURS, LONGEST, _style, shown
-from synthbench.reports.figures.scatter import spread
+from synthbench.reports.figures.profiles import profiles
+from synthbench.reports.figures.scatter import Point, labelled, spread
 from synthbench.reports.grid import grid, records
 from synthbench.reports.leaderboard import leaderboard
 
@@ -115,7 +119,7 @@ def all_drawn(rows: pd.DataFrame) -> dict[str, Drawing]:
 
 
 CURVES = {f"learning-curves-{category}" for category in ("basic", "arithmetic", "memory")}
-RANKED = {"ranks", "skill-state", "cost", "improvement"}
+RANKED = {"ranks", "profiles", "skill-state", "improvement"}
 
 
 def test_a_complete_sweep_has_every_figure(all_drawn: dict[str, Drawing]) -> None:
@@ -128,8 +132,11 @@ def test_what_the_rows_say_nothing_about_is_left_out(rows: pd.DataFrame) -> None
         "no curves": (drawn(rows), CURVES),
         "one point a curve": (drawn(rows, curves_of(rows).query("step == 50")), CURVES),
         "nothing stretched": (drawn(rows.assign(metrics="{}"), curves_of(rows)), {"generalisation"}),
-        "one state": (drawn(rows.assign(state_size=64), curves_of(rows)), {"skill-state"}),
-        "one cost": (drawn(rows.assign(train_s=1.0, n_params_mixer=64), curves_of(rows)), {"cost"}),
+        "tests without a skill": (
+            drawn(rows.assign(metrics='{"x2.skill": null}'), curves_of(rows)),
+            {"generalisation"},
+        ),
+        "one size": (drawn(rows.assign(state_size=64, n_params_mixer=64), curves_of(rows)), {"skill-state"}),
         "one mechanism": (drawn(rows[rows["mech"] == "slay"], curves_of(rows)), RANKED),
         "no gap": (
             drawn(rows.assign(floor=1.0, skill=np.nan, metrics="{}"), curves_of(rows)),
@@ -142,18 +149,53 @@ def test_what_the_rows_say_nothing_about_is_left_out(rows: pd.DataFrame) -> None
         assert set(found) == everything - missing, case
 
 
-def test_a_cost_that_is_the_same_for_all_has_no_panel(rows: pd.DataFrame) -> None:
-    found = drawn(rows.assign(n_params_mixer=64))["cost"]
+def test_a_size_that_is_the_same_for_all_has_no_panel(rows: pd.DataFrame, all_drawn: dict[str, Drawing]) -> None:
+    assert all_drawn["skill-state"].header == ("mechanism", "family", "state", "parameters", "skill", "low", "high")
+    for column, missing in (("n_params_mixer", "parameters"), ("state_size", "state")):
+        found = drawn(rows.assign(**{column: 64}))["skill-state"]
+        assert set(all_drawn["skill-state"].header) - set(found.header) == {missing}
 
-    assert "seconds" in found.header
-    assert "parameters" not in found.header
+
+def test_of_many_mechanisms_the_best_and_those_that_no_smaller_one_matches_are_named() -> None:
+    skills = [0.9, 0.89, 0.88, 0.87, 0.86, 0.85, 0.84, 0.83, 0.5, 0.4, 0.3]
+    states = [100, 100, 100, 100, 100, 100, 100, 100, 20, 50, 10]
+    points = [
+        Point(f"m{place}", "a", Interval(skill, skill, skill), (float(state), math.nan))
+        for place, (skill, state) in enumerate(zip(skills, states, strict=True))
+    ]
+
+    # m9 has a larger state than m8 and less skill; nothing is known of the other cost.
+    assert [point.label for point in labelled(points, 0)] == ["m10", "m8", *(f"m{place}" for place in range(7, -1, -1))]
+    assert labelled(points, 1) == []
 
 
-def test_times_on_several_devices_have_no_panel(rows: pd.DataFrame) -> None:
-    found = drawn(rows.assign(device_name=rows["mech"]))["cost"]
+def test_the_heat_map_names_the_tasks_that_it_leaves_out(rows: pd.DataFrame, all_drawn: dict[str, Drawing]) -> None:
+    narrow = rows.assign(floor=np.where(rows["task"].isin(["sort", "stack"]), 0.85, rows["floor"]))
 
-    assert "seconds" not in found.header
-    assert "parameters" in found.header
+    assert "Left out, with less than 20 points" not in all_drawn["heat-map"].caption
+    assert drawn(narrow)["heat-map"].caption.endswith(
+        "Left out, with less than 20 points between floor and ceiling: sort, stack."
+    )
+
+
+def test_profiles_are_the_shares_of_runs_that_reach_a_skill(rows: pd.DataFrame, all_drawn: dict[str, Drawing]) -> None:
+    for line in numbers(all_drawn["profiles"]):
+        own = rows[rows["mech_label"] == line["mechanism"]]
+        reached = (own["skill"] >= float(line["skill"]) - 1e-9).groupby(own["task_category"]).mean()
+        assert float(line["share"]) == pytest.approx(reached.mean(), abs=1e-5)
+        assert float(line["low"]) <= float(line["share"]) <= float(line["high"])
+    shares = [float(line["share"]) for line in numbers(all_drawn["profiles"]) if line["mechanism"] == "SLAY"]
+    assert shares[0] == 1
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_profiles_of_41_mechanisms_take_less_than_two_seconds(make_frame: MakeFrame) -> None:
+    rows = sweep(make_frame, [f"mechanism-{number}" for number in range(41)])
+    facts = Facts(records(rows), grid(rows), None, leaderboard(grid(rows)))
+    start = time.process_time()
+
+    assert len(profiles(facts).lines) == 41 * 41  # type: ignore[union-attr]
+    assert time.process_time() - start < 2
 
 
 def test_the_heat_map_holds_the_skills_of_the_grid(rows: pd.DataFrame, all_drawn: dict[str, Drawing]) -> None:
@@ -164,27 +206,24 @@ def test_the_heat_map_holds_the_skills_of_the_grid(rows: pd.DataFrame, all_drawn
     assert found == pytest.approx(skills, rel=1e-5)
 
 
-def test_ranks_costs_and_improvement_are_those_of_the_leaderboard(
+def test_ranks_sizes_and_improvement_are_those_of_the_leaderboard(
     rows: pd.DataFrame, all_drawn: dict[str, Drawing]
 ) -> None:
     entries = leaderboard(grid(rows)).entries
 
     assert [line["mechanism"] for line in numbers(all_drawn["ranks"])] == [entry.mechanism.label for entry in entries]
-    for entry, rank, state, cost in zip(
-        entries, *(numbers(all_drawn[name]) for name in ("ranks", "skill-state", "cost")), strict=True
+    for entry, rank, size in zip(
+        entries, *(numbers(all_drawn[name]) for name in ("ranks", "skill-state")), strict=True
     ):
-        assert [int(rank[name]) for name in ("rank", "low", "high")] == list(entry.rank[:3])
-        assert float(state["state"]) == entry.mechanism.state
-        assert float(state["skill"]) == pytest.approx(entry.middle.value, rel=1e-5)
-        own = rows[rows["mech"] == entry.mechanism.name]
-        assert float(cost["seconds"]) == pytest.approx(
-            float((own["train_s"] / own["ensemble_size"]).median()), rel=1e-5
-        )
-    chances = {
-        (line["mechanism"], line["other"]): float(line["probability"]) for line in numbers(all_drawn["improvement"])
-    }
+        assert [int(rank[name]) for name in ("rank", "low", "high")] == list(entry.rank)
+        assert float(size["state"]) == entry.mechanism.state
+        assert float(size["parameters"]) == entry.mechanism.num_parameters
+        assert [float(size[name]) for name in ("skill", "low", "high")] == pytest.approx(list(entry.skill), rel=1e-5)
+    chances = {(line["mechanism"], line["other"]): line for line in numbers(all_drawn["improvement"])}
     for one, other in combinations([entry.mechanism.label for entry in entries], 2):
-        assert chances[one, other] + chances[other, one] == pytest.approx(1, abs=1e-5)
+        for name, opposite in (("probability", "probability"), ("low", "high"), ("high", "low")):
+            ends = float(chances[one, other][name]), float(chances[other, one][opposite])
+            assert sum(ends) == pytest.approx(1, abs=1e-5)
 
 
 def test_generalisation_is_the_mean_over_the_tasks_of_a_category(
@@ -195,7 +234,31 @@ def test_generalisation_is_the_mean_over_the_tasks_of_a_category(
         by_seed = own.groupby("seed")["score"].mean() / int(line["multiple"])
         assert int(line["n"]) == 3
         assert float(line["mean"]) == pytest.approx(by_seed.mean(), rel=1e-5)
-        assert float(line["standard_error"]) == pytest.approx(by_seed.std() / np.sqrt(3), rel=1e-5)
+        assert 0 <= float(line["low"]) < float(line["mean"]) < float(line["high"]) <= 1
+
+
+def test_generalisation_in_range_is_what_the_leaderboard_says(
+    rows: pd.DataFrame, all_drawn: dict[str, Drawing]
+) -> None:
+    categories = {entry.mechanism.label: entry.categories for entry in leaderboard(grid(rows)).entries}
+
+    for line in numbers(all_drawn["generalisation"]):
+        if line["multiple"] == "1":
+            found = [float(line[name]) for name in ("mean", "low", "high")]
+            assert found == pytest.approx(list(categories[line["mechanism"]][line["category"]]), rel=1e-4)
+
+
+def test_generalisation_cuts_skills_and_counts_a_failure_as_0(rows: pd.DataFrame) -> None:
+    is_first = (rows["mech"] == "slay") & (rows["seed"] == 42)
+    below = rows.assign(metrics=json.dumps({"x2.skill": -0.4, "x4.skill": 1.2}))
+    failed = below.assign(
+        status=below["status"].mask(is_first, "diverged"), **{k: below[k].mask(is_first) for k in ("score", "skill")}
+    )
+    found = [line for line in numbers(drawn(failed)["generalisation"]) if line["mechanism"] == "SLAY"]
+
+    assert {line["n"] for line in found} == {"3"}
+    means = {line["multiple"]: float(line["mean"]) for line in found}
+    assert [means["2"], means["4"]] == pytest.approx([0, 2 / 3], rel=1e-5)
 
 
 def test_generalisation_leaves_out_a_mechanism_that_lacks_a_task(rows: pd.DataFrame) -> None:

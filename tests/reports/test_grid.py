@@ -31,19 +31,56 @@ def test_cells_agree_with_pandas(paper: pd.DataFrame) -> None:
     assert sum(cell.num_failed for cell in of.cells.values()) == (paper["status"] != "ok").sum()
 
 
-def test_the_interval_is_that_of_scipy(make_frame: MakeFrame) -> None:
-    scores = [0.1, 0.4, 0.35, 0.8]
-    (cell,) = grid(make_frame({"slay": scores})).cells.values()
+def test_the_interval_of_the_only_mechanism_is_that_of_scipy(make_frame: MakeFrame) -> None:
+    scores = [0.4, 0.5, 0.45, 0.6]
+    of = grid(make_frame({"slay": scores}, floor=0.25, ceiling=0.75))
     expected = stats.t.interval(0.95, len(scores) - 1, np.mean(scores), stats.sem(scores))
 
-    assert cell.interval == pytest.approx(expected)
+    assert of.interval(of.tasks[0], of.mechanisms[0]) == pytest.approx(expected)
+    skill = of.skill(of.tasks[0], of.mechanisms[0])
+    np.testing.assert_allclose(skill, [(end - 0.25) / 0.5 for end in (np.mean(scores), *expected)])
+
+
+def test_an_interval_stays_within_what_a_score_can_be(make_frame: MakeFrame) -> None:
+    of = grid(make_frame({"slay": [1.0, 0.9, 0.99], "linear": [0.0, 0.1, 0.01]}))
+    ends = [of.interval(of.tasks[0], mechanism) for mechanism in of.mechanisms]
+
+    assert [ends[0][0], ends[1][1]] == [0.0, 1.0]
+
+
+def test_a_cell_that_learned_with_all_seeds_beside_others_that_did_not_is_not_certain(make_frame: MakeFrame) -> None:
+    of = grid(make_frame({"slay": [0.98] * 3, "linear": [0.98, 0.3, 0.98], "softmax": [0.3, 0.98, 0.98]}))
+    low, high = of.interval(of.tasks[0], next(one for one in of.mechanisms if one.name == "slay"))
+
+    assert (low < 0.7, high) == (True, 1.0)
+
+
+def test_a_skill_is_cut_to_floor_and_ceiling_before_it_enters_a_mean(make_frame: MakeFrame) -> None:
+    rows = make_frame({"slay": [0.1, 0.5]}, floor=0.25, ceiling=0.75, metrics='{"x2.skill": -0.4}')
+    rows["skill"] = (rows["score"] - 0.25) / 0.5
+    of = grid(rows)
+    cell = of.cell(of.tasks[0], of.mechanisms[0])
+
+    assert cell.skill == pytest.approx(0.25)
+    assert cell.stretched == {2: 0.0}
+    assert of.skill(of.tasks[0], of.mechanisms[0], 2) == (0.0, 0.0, 0.0)
+    assert all(map(math.isnan, of.skill(of.tasks[0], of.mechanisms[0], 4)))
 
 
 def test_one_seed_has_neither_spread_nor_interval(make_frame: MakeFrame) -> None:
-    (cell,) = grid(make_frame({"slay": [0.3]})).cells.values()
+    of = grid(make_frame({"slay": [0.3]}))
+    (cell,) = of.cells.values()
 
     assert cell.mean == 0.3
-    assert all(map(math.isnan, (cell.std, cell.standard_error, *cell.interval)))
+    ends = of.interval(of.tasks[0], of.mechanisms[0])
+    assert all(map(math.isnan, (cell.std, cell.standard_error, *ends)))
+
+
+def test_a_cell_without_a_score_has_no_interval(make_frame: MakeFrame) -> None:
+    of = grid(make_frame({"slay": [0.3, 0.4], "linear": [None, None]}))
+    (failed,) = (one for one in of.mechanisms if one.name == "linear")
+
+    assert all(map(math.isnan, (*of.interval(of.tasks[0], failed), *of.skill(of.tasks[0], failed))))
 
 
 def test_a_run_that_ended_well_without_a_score_has_failed(make_frame: MakeFrame) -> None:

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from synthbench.reports.grid import grid
-from synthbench.reports.leaderboard import improvement_table, leaderboard, leaderboard_table, reach_table
+from synthbench.reports.leaderboard import leaderboard, leaderboard_tables, reach_table
+from synthbench.reports.table import Cell
 
 
 def frame(make_frame: Any, tasks: Mapping[str, Mapping[str, list[float | None]]], **bounds: float) -> pd.DataFrame:
@@ -30,16 +31,27 @@ def rows(make_frame: Any) -> pd.DataFrame:
     )
 
 
+def many(make_frame: Any, means: Mapping[str, float], num_tasks: int = 8, **bounds: float) -> pd.DataFrame:
+    """Three runs about some means on tasks of one category."""
+    draws = np.random.default_rng(0)
+    tasks = {
+        f"task_{index}": {mech: list(mean + 0.01 * draws.standard_normal(3)) for mech, mean in means.items()}
+        for index in range(num_tasks)
+    }
+    return frame(make_frame, tasks, **bounds)
+
+
 def test_mechanisms_with_all_runs_are_ranked_and_a_failure_counts_as_the_floor(rows: pd.DataFrame) -> None:
     board = leaderboard(grid(rows))
 
     assert [entry.mechanism.name for entry in board.entries] == ["softmax", "linear"]
     best, worst = board.entries
-    assert (best.rank.value, best.rank.low, best.rank.high, best.rank.p_first) == (1, 1, 1, 1.0)
-    assert best.skill == pytest.approx((0.95 + 1) / 2)
+    assert [best.rank.value, worst.rank.value] == [1, 2]
+    assert best.skill.value == pytest.approx((0.95 + 1) / 2)
     assert best.solved.value == 1
-    assert worst.skill == pytest.approx((0.25 + 1 / 3) / 2)
-    assert worst.middle.value == pytest.approx(np.mean([0.2, 0.25, 0.3, 0.5]))
+    assert worst.skill.value == pytest.approx((0.25 + 1 / 3) / 2)
+    # The middle half of 0, 0.2, 0.25, 0.3, 0.5, 0.5: half of the second, two whole, half of the fifth.
+    assert worst.middle.value == pytest.approx((0.5 * 0.2 + 0.25 + 0.3 + 0.5 * 0.5) / 3)
     assert worst.middle.low < worst.middle.value < worst.middle.high
     assert {mechanism.name: count for mechanism, count in board.partial.items()} == {"slay": 1}
 
@@ -47,31 +59,87 @@ def test_mechanisms_with_all_runs_are_ranked_and_a_failure_counts_as_the_floor(r
 def test_skill_is_between_floor_and_ceiling(make_frame: Any) -> None:
     made = frame(make_frame, {"sort": {"softmax": [0.6, 0.6], "linear": [0.5, 0.7]}}, floor=0.5, ceiling=0.75)
 
-    assert [entry.skill for entry in leaderboard(grid(made)).entries] == pytest.approx([0.4, 0.4])
+    assert [entry.skill.value for entry in leaderboard(grid(made)).entries] == pytest.approx([0.4, 0.4])
 
 
-def test_a_task_whose_bounds_are_too_close_does_not_count(make_frame: Any, rows: pd.DataFrame) -> None:
-    close = frame(
-        make_frame, {"histogram": {"softmax": [0.871] * 3, "linear": [0.872] * 3}}, floor=0.871, ceiling=0.872
+def test_nobody_is_below_the_floor_or_above_the_ceiling(make_frame: Any) -> None:
+    made = frame(make_frame, {"sort": {"softmax": [0.99, 0.98], "linear": [0.1, 0.6]}}, floor=0.5, ceiling=0.75)
+
+    assert [entry.skill.value for entry in leaderboard(grid(made)).entries] == pytest.approx([1.0, 0.2])
+
+
+def test_every_category_weighs_the_same(make_frame: Any) -> None:
+    tasks = {"sort": (0.9, "basic"), "copy": (0.7, "basic"), "parity": (0.2, "arithmetic")}
+    rows = pd.concat(
+        make_frame({"slay": [score] * 2, "linear": [0.5] * 2}, task=task, task_category=category, run_id=task)
+        for task, (score, category) in tasks.items()
     )
+    (slay,) = (one for one in leaderboard(grid(rows)).entries if one.mechanism.name == "slay")
+
+    assert slay.skill.value == pytest.approx((0.8 + 0.2) / 2)
+    assert {name: skill.value for name, skill in slay.categories.items()} == pytest.approx(
+        {"basic": 0.8, "arithmetic": 0.2}
+    )
+    assert slay.solved.value == pytest.approx(1 / 4)
+
+
+def test_a_task_whose_bounds_are_too_close_does_not_count_and_is_named(make_frame: Any, rows: pd.DataFrame) -> None:
+    close = frame(make_frame, {"compression": {"softmax": [0.6] * 3, "linear": [0.5] * 3}}, floor=0.55, ceiling=0.59)
     board = leaderboard(grid(pd.concat([rows, close], ignore_index=True)))
 
     assert [task.name for task in board.tasks] == ["copy", "sort"]
+    assert [task.name for task in board.left_out] == ["compression"]
     assert len(board.entries) == 2
+    assert "points between floor and ceiling: compression." in leaderboard_tables(board)[0].caption
 
 
-def test_the_table_has_the_partial_ones_last_and_without_a_rank(rows: pd.DataFrame) -> None:
-    table = leaderboard_table(leaderboard(grid(rows)))
-    columns = [column.label for column in table.columns]
-    lines = {line.labels[0]: dict(zip(columns, line.cells, strict=True)) for line in table.lines}
+def test_the_tables_have_the_partial_ones_last_and_without_a_rank(rows: pd.DataFrame) -> None:
+    profile, means, _improvement = leaderboard_tables(leaderboard(grid(rows)))
 
-    assert list(lines) == ["Standard", "Linear", "SLAY"]
-    assert lines["Standard"]["Rank"].value == "1"
-    assert lines["Standard"]["basic"].value == "0.97"
-    assert lines["SLAY"]["Rank"].value == "1 of 2 tasks"
-    assert lines["SLAY"]["Skill"].value == "--"
-    assert lines["SLAY"]["State"].value == "1088"
-    assert table.lines[2].is_first_of_group
+    assert [line.labels[0] for line in profile.lines] == ["Standard", "Linear", "SLAY (1 of 2 tasks, not ranked)"]
+    assert [column.label for column in profile.columns] == ["basic (2)"]
+    assert profile.lines[0].cells[0].value == "0.97"
+    columns = [column.label for column in means.columns]
+    lines = [dict(zip(columns, line.cells, strict=True)) for line in means.lines]
+    assert columns[-1] == "Rank"
+    assert lines[0]["Rank"] == Cell("1", remarks=("1-2",))  # two tasks do not tell how tasks scatter
+    assert lines[0]["State"].value == "1088"
+    assert {cell.value for cell in lines[2].values()} == {"--"}
+    assert means.lines[2].is_first_of_group
+
+
+def test_the_verdict_names_who_else_may_be_the_best(make_frame: Any) -> None:
+    clear = leaderboard(grid(many(make_frame, {"softmax": 0.9, "linear": 0.5, "slay": 0.4})))
+    near = leaderboard(grid(many(make_frame, {"softmax": 0.601, "linear": 0.6, "slay": 0.3})))
+    alike = leaderboard(grid(many(make_frame, {"softmax": 0.601, "linear": 0.6})))
+
+    assert clear.verdict().startswith("Standard has the highest mean skill over 8 tasks in 1 category: 0.90 (")
+    assert clear.verdict().endswith("On tasks like these it is the best of 3.")
+    assert near.verdict().endswith(f"may as well be {near.entries[1].mechanism.label}.")
+    assert alike.verdict().endswith("No mechanism is shown to be better than another on tasks like these.")
+
+
+def test_the_verdict_says_what_cannot_be_said(make_frame: Any) -> None:
+    alone = leaderboard(grid(many(make_frame, {"softmax": 0.9})))
+    narrow = leaderboard(grid(many(make_frame, {"softmax": 0.56, "linear": 0.57}, floor=0.55, ceiling=0.59)))
+    missing = frame(make_frame, {"sort": {"softmax": [0.9, 0.9], "linear": [0.2]}, "copy": {"linear": [0.2, 0.3]}})
+
+    assert alone.verdict() == "Nothing is compared: Standard is the only mechanism with all runs."
+    assert narrow.verdict() == "Nothing is ranked: no task has 20 points between its floor and its ceiling."
+    assert leaderboard(grid(missing)).verdict() == "Nothing is ranked: no mechanism has a run of every task and seed."
+    alike = leaderboard(grid(frame(make_frame, {"sort": {"softmax": [0.5, 0.5], "linear": [0.5, 0.5]}})))
+    assert alike.verdict() == "All 2 mechanisms have the same mean skill over 1 task in 1 category: 0.50."
+    for board in (alone, narrow, alike, leaderboard(grid(missing))):
+        assert "nan" not in str(leaderboard_tables(board))
+
+
+def test_controls_are_not_what_a_verdict_is_about(make_frame: Any) -> None:
+    rows = many(make_frame, {"mean": 0.9, "linear": 0.5})
+    rows["mech_family"] = rows["mech_family"].mask(rows["mech"] == "mean", "control")
+
+    assert leaderboard(grid(rows)).verdict() == "Nothing is compared: Linear is the only mechanism with all runs."
+    only = leaderboard(grid(rows[rows["mech"] == "mean"]))
+    assert only.verdict() == "Nothing is compared: only controls have all runs."
 
 
 def test_one_seed_is_refused(make_frame: Any) -> None:
@@ -102,16 +170,18 @@ def test_the_reach_is_the_largest_multiple_up_to_which_all_are_solved(make_frame
         "SLAY": ("1×", ("0.95",)),
         "Performer": ("2×", ("0.10",)),
     }
+    assert table.outcome == "At 4× the length or load of the training Standard solves most: 1 of 1 tasks."
 
 
 def test_there_is_no_reach_where_nothing_was_tested_out_of_range(rows: pd.DataFrame) -> None:
     assert reach_table(grid(rows)) is None
 
 
-def test_improvement_is_told_for_every_pair_of_ranked_mechanisms(rows: pd.DataFrame) -> None:
-    table = improvement_table(leaderboard(grid(rows)))
+def test_improvement_is_told_for_every_pair_of_ranked_mechanisms(make_frame: Any) -> None:
+    rows = many(make_frame, {"softmax": 0.9, "linear": 0.5})
+    _profile, _means, table = leaderboard_tables(leaderboard(grid(rows)))
 
-    assert table is not None
     assert [column.label for column in table.columns] == ["Standard", "Linear"]
-    assert [[cell.value for cell in line.cells] for line in table.lines] == [["--", "100.0"], ["0.0", "--"]]
-    assert improvement_table(leaderboard(grid(rows[rows["mech"] == "softmax"]))) is None
+    assert table.lines[0].cells == (Cell(), Cell("100", remarks=("100 to 100",)))
+    assert table.lines[1].cells == (Cell("0", remarks=("0 to 0",)), Cell())
+    assert len(leaderboard_tables(leaderboard(grid(rows[rows["mech"] == "softmax"])))) == 2

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from synthbench.reports import markdown
 from synthbench.reports.grid import grid
 from synthbench.reports.table import Cell, Column, Line, Table, category_table
+from synthbench.reports.verdicts import judge
 
 MakeFrame = Callable[..., pd.DataFrame]
 
@@ -59,7 +60,8 @@ def test_best_is_bold_and_second_underlined() -> None:
     ],
 )
 def test_hostile_names_are_printed_as_they_are(make_frame: MakeFrame, name: str, escaped: str) -> None:
-    table = category_table(grid(make_frame({"slay": [0.5], "mine": [0.25]}, mech_label=name)), "basic")
+    of = grid(make_frame({"slay": [0.5], "mine": [0.25]}, mech_label=name))
+    table = category_table(of, judge(of), "basic")
     (own,) = (line for line in table.lines if line.labels[0].endswith("(mine)"))
 
     assert last_line(table_of(labels=own.labels)) == [f"{escaped} (mine)"]
@@ -85,7 +87,8 @@ def test_the_name_of_a_group_is_printed_once() -> None:
 
 
 def test_a_page_has_title_introduction_caption_and_sources(make_frame: MakeFrame) -> None:
-    table = category_table(grid(make_frame({"slay": [0.5]})), "basic")
+    of = grid(make_frame({"slay": [0.5]}))
+    table = category_table(of, judge(of), "basic")
     single, double = (markdown.document("A page", [table] * count, "In short.") for count in (1, 2))
 
     assert single.startswith("# A page\n\nIn short.\n\nAccuracy")

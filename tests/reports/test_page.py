@@ -3,6 +3,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -15,11 +16,14 @@ from hypothesis import strategies as st
 from synthbench.registry import version_of
 from synthbench.reports.contents import Report
 from synthbench.reports.grid import grid
+from synthbench.reports.markdown import escape, table
 from synthbench.reports.page import charts, page
 from synthbench.reports.page.commands import mechanism_term, run_command, seed_ranges
 from synthbench.reports.page.example import describe
-from synthbench.reports.page.untrusted import LONGEST_NAME, anchors, is_link, name, plain
+from synthbench.reports.page.untrusted import LONGEST_NAME, anchors, is_link, name, plain, sentence
+from synthbench.reports.readme import readme
 from synthbench.reports.selection import select
+from synthbench.reports.separation import summary
 from synthbench.tasks import TASKS
 
 MakeFrame = Callable[..., pd.DataFrame]
@@ -158,7 +162,8 @@ def test_complete_sweeps_are_ranked_and_the_others_follow_with_a_reason(make_fra
 
     assert [line.one("a").text for line in ranked.all("tr")] == ["good", "failed", "bad"]
     assert [line.one("a").text for line in unranked.all("tr")] == ["partial"]
-    assert [line.all("td")[0].attributes["data-v"] for line in ranked.all("tr")] == ["1", "2", "3"]
+    assert [line.one("td", class_="rank").attributes["data-v"] for line in ranked.all("tr")] == ["1", "2", "3"]
+    assert unranked.one("td", class_="rank").text == "–"
     assert "1 ok, 1 diverged" in ranked.all("tr")[1].text
     assert "1 ok, 1 missing" in unranked.text
 
@@ -167,10 +172,10 @@ def test_a_run_without_a_score_counts_as_the_floor(make_frame: MakeFrame) -> Non
     rows = make_frame({"failed": [None, 1.0], "steady": [0.6, 0.6]})
     lines = board(parse(page_of(rows))).one("tbody").all("tr")
 
-    assert {line.one("a").text: line.one("td", class_="strong").text for line in lines} == {
-        "failed": "0.50",
-        "steady": "0.60",
-    }
+    means = {line.one("a").text: line.one("td", class_="skill").one("b").text for line in lines}
+    assert means == {"failed": "0.50", "steady": "0.60"}
+    # The profile counts it too.
+    assert [line.one("td", class_="heat").attributes["data-v"] for line in lines] == ["0.6", "0.5"]
 
 
 def test_rows_that_no_cell_shows_are_counted_with_the_reason(make_frame: MakeFrame) -> None:
@@ -185,13 +190,19 @@ def test_one_seed_makes_no_ranking(make_frame: MakeFrame) -> None:
 
     assert "unranked" in str(board(root).one("tbody").attributes["class"])
     assert [line.one("a").text for line in board(root).one("tbody").all("tr")] == ["good", "bad"]
-    assert "There is one seed" in root.text
+    assert root.one("p", class_="verdict").text.startswith("One seed says nothing of how sure a difference is")
+    assert "best" not in root.one("section", id="leaderboard").text
 
 
 def test_a_suite_of_tasks_without_a_gap_says_that_there_is_nothing_to_rank_by(make_frame: MakeFrame) -> None:
     rows = make_frame({"one": [1.0, 1.0]}, floor=1.0, skill=None)
 
-    assert "there is nothing to rank by" in parse(page_of(rows)).text
+    root = parse(page_of(rows))
+    assert root.one("p", class_="verdict").text.startswith("Nothing is ranked: no task has 20 points between")
+    note = root.one("div", data_panel="").all("p")[-1]
+    assert note.text.startswith("Not ranked, with less than 20 points between floor and ceiling:")
+    assert [link.attributes["href"] for link in note.all("a")] == ["#task-sort"]
+    assert not root.all("td", class_="heat")
 
 
 def test_every_category_has_its_own_ranking(paper: pd.DataFrame) -> None:
@@ -199,7 +210,7 @@ def test_every_category_has_its_own_ranking(paper: pd.DataFrame) -> None:
     of_basic = root.one("details", data_panel="category-basic")
     headings = [one.text for one in of_basic.one("thead").all("th")]
 
-    assert headings[-2:] == ["copy", "reverse"]
+    assert headings == ["Mechanism", "copy", "reverse", "Mean skill", "Solved, %", "Rank"]
     # Those with every run of the category, though hardly any has all of the suite.
     assert {line.one("a").text for line in of_basic.all("tbody")[0].all("tr")} == {
         "Standard",
@@ -208,7 +219,171 @@ def test_every_category_has_its_own_ranking(paper: pd.DataFrame) -> None:
         "SLAY",
     }
     assert of_basic.all("tbody")[1].text.count("3 of 6 runs") == 4
-    assert "nothing to rank by" in root.one("details", data_panel="category-memory").text
+    of_memory = root.one("details", data_panel="category-memory")
+    assert "Nothing is ranked: no task has 20 points between its floor and its ceiling." in of_memory.text
+    assert not of_memory.all("table")
+
+
+def test_the_board_shows_the_profile_first_and_the_rank_last(paper: pd.DataFrame) -> None:
+    rows = paper[paper["task"].isin(["copy", "reverse", "parity"]) & paper["mech"].isin(["softmax", "slay", "linear"])]
+    root = parse(page_of(rows))
+    report = Report(select(rows, "paper"), None)
+    assert report.board is not None
+    headings = [one.text for one in board(root).one("thead").all("th")]
+
+    assert root.one("p", class_="verdict").text == report.verdict
+    assert headings == [
+        *("Mechanism", "basic 2 tasks", "arithmetic 1 task"),
+        *("Mean skill", "Solved, %", "Parameters", "State", "Rank"),
+    ]
+    assert board(root).one("th", aria_sort="descending").text == "Mean skill"
+    for line, entry in zip(board(root).one("tbody").all("tr"), report.board.entries, strict=True):
+        assert line.one("a").text == entry.mechanism.label
+        for cell, skill in zip(line.all("td", class_="heat"), entry.categories.values(), strict=True):
+            assert cell.text == f"{skill.value:.2f} {skill.low:.2f}–{skill.high:.2f}"
+            assert cell.attributes["title"] == f"95 % interval {skill.low:.2f} to {skill.high:.2f}"
+        assert line.one("td", class_="skill").text == (
+            f"{entry.skill.value:.2f} {entry.skill.low:.2f} to {entry.skill.high:.2f}"
+        )
+        assert line.one("td", class_="rank").text == f"{entry.rank.value} {entry.rank.low}–{entry.rank.high}"
+
+
+def test_no_line_says_anything_of_time(paper: pd.DataFrame) -> None:
+    assert "econds" not in parse(page_of(paper)).text
+
+
+def profile_rows(make_frame: MakeFrame) -> pd.DataFrame:
+    """A category with a best mechanism, one without, and one of a single task."""
+    scores = {
+        ("clear", "t1"): {"good": [0.90, 0.92], "bad": [0.10, 0.12]},
+        ("clear", "t2"): {"good": [0.91, 0.93], "bad": [0.12, 0.14]},
+        ("clear", "t3"): {"good": [0.89, 0.91], "bad": [0.10, 0.11]},
+        ("open", "t4"): {"good": [0.5, 0.6], "bad": [0.6, 0.5]},
+        ("open", "t5"): {"good": [0.6, 0.7], "bad": [0.5, 0.5]},
+        ("open", "t6"): {"good": [0.3, 0.2], "bad": [0.4, 0.5]},
+        ("single", "t7"): {"good": [0.9, 0.9], "bad": [0.1, 0.1]},
+    }
+    parts = [make_frame(of_task, task=task, task_category=category) for (category, task), of_task in scores.items()]
+    rows: pd.DataFrame = pd.concat(parts, ignore_index=True)
+    return rows.assign(run_id=rows["task"] + rows["run_id"])
+
+
+def test_a_category_names_a_best_only_where_one_is_shown(make_frame: MakeFrame) -> None:
+    root = parse(page_of(profile_rows(make_frame)))
+    panels = {name: root.one("details", data_panel=f"category-{name}") for name in ("clear", "open", "single")}
+
+    said = {name: panel.one("summary").one("small").text for name, panel in panels.items()}
+    assert said == {"clear": "3 tasks · best: good", "open": "3 tasks · no best is shown", "single": "1 task · see t7"}
+    assert panels["single"].one("summary").one("a").attributes["href"] == "#task-t7"
+    assert "On tasks like these it is the best of 2." in panels["clear"].text
+    assert "No mechanism is shown to be better than another on tasks like these." in panels["open"].text
+    assert "better than another" not in panels["single"].text
+
+
+def test_a_control_is_never_the_best(make_frame: MakeFrame) -> None:
+    rows = profile_rows(make_frame)
+    rows.loc[rows["mech"] == "good", "mech_family"] = "control"
+    root = parse(page_of(rows))
+
+    assert "best: " not in root.one("main").text
+    assert "†" not in root.one("main").text
+
+
+def test_a_task_names_a_best_only_where_it_separates(make_frame: MakeFrame) -> None:
+    far = {"good": [0.9, 0.91, 0.92, 0.93], "close": [0.9, 0.91, 0.92, 0.91], "bad": [0.1, 0.11, 0.1, 0.12]}
+    near = {"good": [0.5, 0.52, 0.48, 0.5], "close": [0.5, 0.5, 0.51, 0.5], "bad": [0.49, 0.5, 0.52, 0.5]}
+    rows = pd.concat([make_frame(far, task="far"), make_frame(near, task="near")], ignore_index=True)
+    rows["run_id"] = rows["task"] + rows["run_id"]
+    root = parse(page_of(rows))
+    separating, other = (root.one("details", id=f"task-{task}") for task in ("far", "near"))
+
+    assert separating.all("summary")[0].one("small").text == "basic · separates; between · best: good"
+    assert other.all("summary")[0].one("small").text == "basic · does not separate; between"
+    assert "Pairs of mechanisms that differ 2 of 3 (66.7 %)" in separating.text
+    assert "Variance between mechanisms, % (ω²)" in separating.text
+    marked = [line.one("a").text for line in separating.one("tbody").all("tr") if line.all("abbr")]
+    assert marked == ["close"]
+    assert "† not shown to differ from the best: moderated t test, Holm within the task, 5 %." in separating.text
+    assert "†" not in other.text
+
+
+def test_a_mechanism_that_stands_out_is_named_with_its_p(make_frame: MakeFrame) -> None:
+    report = Report(select(make_frame({"one": [0.9, 0.8], "other": [0.2, 0.3]}), "paper"), None)
+    ((key, verdict),) = report.verdicts.items()
+    found = replace(verdict, separates=True, named=frozenset(), outlier=report.of.mechanisms[0], p_outlier=0.0123)
+    report.__dict__["verdicts"] = {key: found}
+    section = parse(page(report)).one("details", id="task-sort")
+
+    assert "Stands out from all others one , p = 0.012" in section.text
+    assert "one stands out" in section.all("summary")[0].text
+
+
+NONE_BETTER = "No mechanism is shown to be better than another"
+BAD_INPUT: dict[str, tuple[dict[str, list[float | None]], dict[str, Any], str]] = {
+    "one seed": ({"a": [0.9], "b": [0.1]}, {}, "One seed says nothing"),
+    "one mechanism": ({"a": [0.9, 0.8]}, {}, "Nothing is compared: a is the only mechanism with all runs."),
+    "one task": ({"a": [0.9, 0.8], "b": [0.1, 0.2]}, {}, NONE_BETTER),
+    "one score": ({"a": [0.5, 0.5], "b": [0.5, 0.5], "c": [0.5, 0.5]}, {}, "All 3 mechanisms have the same mean skill"),
+    "a failure": ({"a": [None, 0.9], "b": [0.2, 0.3]}, {}, NONE_BETTER),
+    "only failures": ({"a": [None, None], "b": [None, None]}, {}, "All 2 mechanisms have the same mean skill"),
+    "missing rows": ({"a": [0.9, 0.8], "b": [0.1]}, {}, "Nothing is compared: a is the only mechanism"),
+    "a seed each": ({"a": [0.9, 0.8], "b": [0.1, 0.2]}, {"drop": {"a": 42, "b": 43}}, "Nothing is ranked"),
+    "only controls": ({"a": [0.9, 0.8], "b": [0.1, 0.2]}, {"mech_family": "control"}, "only controls have all runs"),
+    "no gap": ({"a": [1.0, 1.0], "b": [1.0, 1.0]}, {"floor": 1.0, "skill": None}, "Nothing is ranked: no task"),
+    "below the floor": (
+        {"a": [0.1, 0.1], "b": [0.2, 0.2]},
+        {"floor": 0.5, "skill": -0.6},
+        "All 2 mechanisms have the same mean skill",
+    ),
+    "sizes unknown": ({"a": [0.9, 0.8], "b": [0.1, 0.2]}, {"n_params_mixer": None, "state_size": None}, NONE_BETTER),
+}
+"""Scores, what else the rows say, and what the verdict must say."""
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_where_little_is_there_the_report_says_what_cannot_be_said(make_frame: MakeFrame, case: str) -> None:
+    scores, changes, said = BAD_INPUT[case]
+    dropped = changes.get("drop", {})
+    rows = make_frame(scores, **{name: value for name, value in changes.items() if name != "drop"})
+    rows = rows[rows["seed"] != rows["mech"].map(dropped)]
+    rows = rows.assign(metrics=[json.dumps({"x2.skill": -0.1, "x4.skill": None})] * len(rows))
+    points = pd.DataFrame({"run_id": rows["run_id"], "step": 5, "value": 0.5}).assign(split="validation", metric="loss")
+    report = Report(select(rows, "paper"), points)
+    root, first = parse(page(report)), readme(report, [])
+    shown = (root.one("header"), root.one("main"), root.one("footer"))
+    texts = {"page": " ".join(part.text for part in shown), "readme": first}
+    texts |= {drawing.name: drawing.numbers + drawing.caption for drawing in report.drawings}
+
+    assert said in report.verdict
+    assert root.one("p", class_="verdict").text == report.verdict
+    assert first.split("\n\n")[1] == escape(report.verdict)
+    for place, text in texts.items():
+        assert not re.search(r"\b(nan|NaN|inf|None)\b", text), place
+        assert not re.search(r"(^|[ ,(])[-−]0?\.\d", text), f"{place}: a number below 0"
+    for drawing in report.drawings:
+        assert drawing.draw().axes
+    # Two seeds of two mechanisms tell nothing.
+    assert "best: " not in root.one("main").text
+
+
+def test_the_first_page_of_a_report_begins_with_its_outcome(paper: pd.DataFrame) -> None:
+    report = Report(select(paper, "paper"), None)
+    title, outcome, profile, *others = readme(report, []).split("\n\n")
+
+    assert title == "# Suite paper, version 2026.1"
+    assert outcome == escape(report.verdict)
+    assert profile == table(report.pages["leaderboard"].tables[0])
+    assert all(report.verdict not in block and summary(report.verdicts) not in block for block in others)
+    # Every task is in the list of what separates.
+    section = others[others.index("## What separates") + 1]
+    named = [name for line in section.splitlines() for name in line.split(": ")[1].split(", ")]
+    assert sorted(named) == sorted(escape(task.label) for task in report.of.tasks)
+
+
+def test_without_a_ranking_the_first_page_has_no_profile(make_frame: MakeFrame) -> None:
+    first = readme(Report(select(make_frame({"a": [0.9], "b": [0.1]}), "paper"), None), [])
+
+    assert first.split("\n\n")[2] == "## What it counts"
 
 
 def test_a_section_shows_what_the_cells_hold(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
@@ -254,20 +429,6 @@ def test_verified_rows_are_told_from_the_others(make_frame: MakeFrame) -> None:
     assert not parse(page_of(rows.drop(columns="verified_by"))).all("span", class_="badge")
 
 
-def test_seconds_are_those_of_one_run_on_each_device(make_frame: MakeFrame) -> None:
-    rows = make_frame({"slay": [0.1, 0.2, 0.3]}, train_s=8.0, ensemble_size=4, device_name="x")
-    is_last = rows["seed"] == 44
-    rows = rows.assign(
-        device_type=rows["device_type"].mask(is_last, "cuda"),
-        device_name=rows["device_name"].mask(is_last, "y"),
-        train_s=rows["train_s"].mask(is_last, 2.0),
-    )
-    section = parse(page_of(rows)).one("details", id="mech-slay")
-
-    assert "2.0 on cpu (x)" in section.text
-    assert "0.50 on cuda (y)" in section.text
-
-
 def test_hostile_strings_are_shown_and_do_nothing(hostile_strings: tuple[str, ...], hostile: pd.DataFrame) -> None:
     text = page_of(hostile)
     root = parse(text)
@@ -306,6 +467,12 @@ def test_a_name_is_short_and_printable_on_one_line(text: str) -> None:
     assert 0 < len(shown) <= LONGEST_NAME
     assert "\n" not in shown
     assert plain(shown) == shown
+
+
+def test_a_sentence_keeps_its_words_and_cuts_those_that_are_too_long() -> None:
+    assert (
+        sentence(f"{'n' * 200} has the highest\nmean\x07") == f"{'n' * (LONGEST_NAME - 1)}… has the highest mean\ufffd"
+    )
 
 
 @pytest.mark.parametrize(

@@ -100,10 +100,13 @@ def names(opened: Page, panel: str = "") -> list[str]:
     return [line.locator("th a").inner_text() for line in lines(opened, panel).all()]
 
 
-def values(opened: Page, column: int) -> list[float]:
+def values(opened: Page, heading: str) -> list[float]:
     """What the ranked mechanisms are sorted by in a column."""
+    column = [
+        one.split(" ↓")[0].split(" ↑")[0] for one in opened.locator("[data-panel=''] th[scope=col]").all_inner_texts()
+    ]
     cells = opened.locator("[data-panel=''] tbody:not(.unranked) tr").all()
-    return [float(str(row.locator("> *").nth(column).get_attribute("data-v"))) for row in cells]
+    return [float(str(row.locator("> *").nth(column.index(heading)).get_attribute("data-v"))) for row in cells]
 
 
 def test_the_page_opens_without_a_network(open_page: Open) -> None:
@@ -117,17 +120,33 @@ def test_the_page_opens_without_a_network(open_page: Open) -> None:
 def test_a_heading_sorts_and_says_so(open_page: Open) -> None:
     opened = open_page()
     heading = opened.locator("[data-panel=''] th", has_text="Mean skill")
-    unranked = names(opened)[len(values(opened, 3)) :]
+    best_first = values(opened, "Mean skill")
+    unranked = names(opened)[len(best_first) :]
 
-    heading.get_by_role("button").click()
     expect(heading).to_have_attribute("aria-sort", "descending")
-    assert values(opened, 3) == sorted(values(opened, 3), reverse=True)
+    assert best_first == sorted(best_first, reverse=True)
     heading.get_by_role("button").click()
     expect(heading).to_have_attribute("aria-sort", "ascending")
-    assert values(opened, 3) == sorted(values(opened, 3))
+    assert values(opened, "Mean skill") == best_first[::-1]
+    opened.locator("[data-panel=''] th", has_text="Rank").get_by_role("button").click()
+    assert values(opened, "Rank") == sorted(values(opened, "Rank"))
     assert opened.locator("[data-panel=''] th[aria-sort]").count() == 1
     # What has no rank stays below whatever it is sorted by.
-    assert set(names(opened)[len(values(opened, 3)) :]) == set(unranked)
+    assert set(names(opened)[len(best_first) :]) == set(unranked)
+
+
+def test_the_first_screen_holds_the_verdict_and_the_profile(open_page: Open) -> None:
+    opened = open_page(size=(1400, 900))
+    board = opened.locator("[data-panel=''] .scroll")
+
+    expect(opened.locator(".verdict")).to_be_in_viewport(ratio=1)
+    for line in lines(opened).all()[:6]:
+        expect(line.locator("td.heat").last).to_be_in_viewport(ratio=1)
+    # All columns are there, the rank with its interval last.
+    assert board.evaluate("one => one.scrollWidth <= one.clientWidth")
+    expect(lines(opened).first.locator("> *").last).to_have_class("rank")
+    expect(opened.locator(".hint")).to_be_hidden()
+    assert opened.evaluate("document.querySelector('.top').offsetHeight") < 200
 
 
 def test_names_are_sorted_like_words(open_page: Open) -> None:
@@ -270,6 +289,45 @@ def test_a_phone_scrolls_tables_but_not_the_page(open_page: Open, name: str) -> 
 
     assert opened.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
     assert opened.locator("#search").bounding_box()["width"] <= PHONE[0]  # type: ignore[index]
+
+
+def test_a_phone_says_that_the_table_scrolls_and_has_no_empty_band(open_page: Open) -> None:
+    opened = open_page("paper", PHONE)
+    frame = opened.locator("[data-panel=''] .scroll")
+    fade = "one => getComputedStyle(one).getPropertyValue('--fade')"
+
+    expect(opened.locator(".hint")).to_be_visible()
+    assert frame.evaluate("one => one.scrollWidth > one.clientWidth")
+    assert frame.locator("thead").evaluate("one => one.offsetHeight") < 60
+    if opened.evaluate("CSS.supports('animation-timeline: scroll()')"):
+        assert frame.evaluate(fade) == "40px"
+        frame.evaluate("one => { one.scrollLeft = one.scrollWidth }")
+        opened.wait_for_function(
+            "() => getComputedStyle(document.querySelector('.scroll')).getPropertyValue('--fade') === '0px'"
+        )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_paper_text_is_dark_on_white(open_page: Open, scheme: str) -> None:
+    opened = open_page(color_scheme=scheme)
+    opened.emulate_media(media="print", color_scheme="dark" if scheme == "dark" else "light")
+    found = opened.evaluate(
+        """() => {
+          const numbers = (one, name) => getComputedStyle(one)[name].match(/[\\d.]+/g).map(Number).slice(0, 3);
+          const printed = ["body", ".verdict", ".who a", "td.skill b", "td.n", "dt"];
+          return {
+            paper: Math.min(...numbers(document.body, "backgroundColor")),
+            ink: Math.max(...printed.flatMap((one) => numbers(document.querySelector(one), "color"))),
+            heat: getComputedStyle(document.querySelector("td.heat")).printColorAdjust,
+          };
+        }"""
+    )
+
+    assert found["paper"] > 245
+    assert found["ink"] < 128
+    # The colours of the profile are printed, or white text would stand on white.
+    assert found["heat"] == "exact"
+    expect(opened.locator(".hint, .filters, nav").first).to_be_hidden()
 
 
 def test_hostile_rows_open_no_dialog_and_run_nothing(open_page: Open, hostile_strings: tuple[str, ...]) -> None:

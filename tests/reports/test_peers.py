@@ -54,6 +54,7 @@ def test_ours_is_the_mean_over_the_lengths_and_then_over_seeds(make_frame: MakeF
     assert (measure.value, published.value, ours.value, difference.value) == ("accuracy", "1.000", "0.700", "−0.300")
     assert trained.value == "0.950"
     assert {"deletang2023chomsky"} <= set(table.sources)
+    assert table.outcome == "0 of 1 published numbers lie within 0.03 of ours."
 
 
 def test_eigenvalues_tell_numbers_of_one_mechanism_apart(make_frame: MakeFrame) -> None:

@@ -9,7 +9,15 @@ import pytest
 
 from synthbench.mechanisms import MECHANISMS
 from synthbench.reports.grid import grid
-from synthbench.reports.predictions import CLASSES, compare, prediction_table, predictions
+from synthbench.reports.predictions import (
+    CLASSES,
+    Agreement,
+    agreement,
+    compare,
+    prediction_table,
+    predictions,
+    summary,
+)
 from synthbench.sources import bibtex
 from synthbench.tasks import TASKS
 
@@ -53,7 +61,7 @@ def test_out_of_range_predictions_are_judged_out_of_range(make_frame: MakeFrame)
     (one,) = compare(grid(rows))
 
     assert (one.prediction.factor, one.agreement) == (4, "agrees")
-    assert one.skill == pytest.approx(0.1)
+    assert one.skill.value == pytest.approx(0.1)
     without = compare(grid(cells(make_frame, ("parity_final", "softmax", [1.0, 1.0], {}))))
     assert [one.verdict for one in without] == [None]
 
@@ -70,7 +78,55 @@ def test_the_table_counts_what_agrees(make_frame: MakeFrame) -> None:
     table = prediction_table(grid(rows))
 
     assert table is not None
-    assert table.caption.startswith("Of 2 predictions 1 agree with the measurement, 0 half, 1 do not.")
+    assert table.outcome.startswith(
+        "At the length or load of the training 1 of 2 agree, Cohen's κ 0.00; predicting “fail” of everything would "
+        "agree with 2. 0 of those that do not agree are open"
+    )
     assert [line.cells[-2].value for line in table.lines] == ["agrees", "disagrees"]
     assert "merrill2024illusion" in table.sources
     assert prediction_table(grid(cells(make_frame, ("copy", "softmax", [1.0], {})))) is None
+
+
+def test_predictions_in_range_and_beyond_it_are_counted_apart(make_frame: MakeFrame) -> None:
+    beyond = {"metrics": json.dumps({"x4.skill": 0.1})}
+    rows = cells(
+        make_frame,
+        ("parity_final", "softmax", [1.0, 1.0], beyond),  # predicted at 4×: fail
+        ("parity_final", "lstm", [1.0, 1.0], beyond),  # pass
+        ("s5_words", "softmax", [0.2, 0.2], {}),  # fail
+        ("s5_words", "lstm", [1.0, 1.0], {}),  # pass
+    )
+    found = compare(grid(rows))
+    within = agreement([one for one in found if one.prediction.factor == 1])
+    out_of_range = agreement([one for one in found if one.prediction.factor > 1])
+
+    assert within == Agreement(2, 2, 1.0, "fail", 1)
+    assert (out_of_range.num_agreeing, out_of_range.num_guessed, out_of_range.kappa) == (1, 2, 0.0)
+    assert "2 of 2 agree, Cohen's κ 1.00" in summary(found)
+    assert "Beyond it 1 of 2 agree, Cohen's κ 0.00; predicting “fail” of everything would agree with 2" in summary(
+        found
+    )
+
+
+def test_kappa_is_that_of_the_example_worked_by_hand(make_frame: MakeFrame) -> None:
+    """Three of four agree; by chance (2 · 3 + 2 · 1) / 16 = 0.5 do: κ = (0.75 - 0.5) / (1 - 0.5)."""
+    rows = cells(
+        make_frame,
+        ("s5_words", "softmax", [0.2, 0.2], {}),  # fail, fails
+        ("s5_words", "linear", [0.2, 0.2], {}),  # fail, fails
+        ("s5_words", "lstm", [1.0, 1.0], {}),  # pass, passes
+        ("a5_words", "lstm", [0.2, 0.2], {}),  # pass, fails
+    )
+
+    assert agreement(compare(grid(rows))).kappa == pytest.approx(0.5)
+
+
+def test_a_disagreement_within_the_interval_is_open(make_frame: MakeFrame) -> None:
+    """Learned with three of five seeds: a mean of 0.67 is no proof that it does not pass."""
+    rows = cells(
+        make_frame,
+        ("overwrite_recall", "softmax", [0.26, 0.86, 0.99, 0.26, 0.96], {}),  # predicted: pass
+        ("s5_words", "lstm", [0.21, 0.2, 0.22, 0.2, 0.21], {}),  # predicted: pass
+    )
+
+    assert [(one.agreement, one.is_open) for one in compare(grid(rows))] == [("half", True), ("disagrees", False)]

@@ -1,48 +1,227 @@
-from collections.abc import Callable
+"""Tests within a task: cases worked by hand, against scipy, and against all shuffles of a small task."""
+
+import math
+from itertools import combinations, product
 
 import numpy as np
-import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from synthbench.reports.grid import grid
-from synthbench.reports.statistics import SIGNIFICANCE, combined_error, holm, not_separable, paired_p, pairs
+from synthbench.reports.statistics import (
+    LEAST_PRIOR,
+    SIGNIFICANCE,
+    combined_error,
+    holm,
+    omega_squared,
+    pair_tests,
+    permutation_test,
+    seed_correlation,
+    shares_seeds,
+    spread,
+)
 
-MakeFrame = Callable[..., pd.DataFrame]
-
-fractions = st.lists(st.floats(0, 1), min_size=2, max_size=8)
+NAN = math.nan
 probabilities = st.lists(st.floats(0, 1), min_size=0, max_size=12)
+runs = st.lists(st.tuples(st.integers(0, 64), st.integers(0, 64)), min_size=2, max_size=8)
 
 
-@given(scores=st.lists(st.tuples(st.integers(0, 64), st.integers(0, 64)), min_size=2, max_size=8))
-def test_the_paired_test_is_that_of_scipy_where_differences_vary(scores: list[tuple[int, int]]) -> None:
-    first, second = ({seed: pair[side] / 64 for seed, pair in enumerate(scores)} for side in (0, 1))
-    differences = [a - b for a, b in scores]
-
-    if len(set(differences)) > 1:
-        expected = float(stats.ttest_rel(list(first.values()), list(second.values())).pvalue)
-    else:
-        expected = 1.0 if differences[0] == 0 else 0.0
-    assert paired_p(first, second) == pytest.approx(expected, abs=1e-12)
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
 
 
-def test_a_difference_that_varies_in_the_last_bits_only_is_constant() -> None:
-    first = {seed: 0.1 * seed for seed in range(1, 6)}
-    second = {seed: score + 0.3 for seed, score in first.items()}
-    last_bits = {seed: score * (1 + 1e-15) for seed, score in first.items()}
+def test_a_cell_has_the_mean_of_its_own_variance_and_its_tasks_by_degrees_of_freedom() -> None:
+    # Own variances 1 and 2, that of the task 4/3. The other task says that variances differ: the prior is the least.
+    scores = np.array([[[0.0, 1.0, 2.0], [0.0, 2.0, NAN]], [[0.0, 1.0, 2.0], [0.5, 0.5, 0.5]]])
+    variance, dof = (part[:1] for part in spread(scores))
 
-    assert paired_p(first, second) == 0
-    assert paired_p(first, last_bits) == 1
+    pooled = (2 * 1.0 + 1 * 2.0) / 3
+    moderated = (LEAST_PRIOR * pooled + 2 * 1.0) / (LEAST_PRIOR + 2)
+    np.testing.assert_allclose(variance, [[moderated, 2.0]])  # never less than its own
+    np.testing.assert_allclose(dof, [[3, 3]])  # three of the whole task
+
+
+def test_a_cell_that_hardly_scatters_takes_the_variance_of_its_task() -> None:
+    scores = np.array([[[0.98, 0.98, 0.98], [0.98, 0.3, 0.98], [0.5, NAN, NAN]]])
+    variance, _dof = spread(scores)
+
+    pooled = np.var([0.98, 0.3, 0.98], ddof=1) / 2
+    np.testing.assert_allclose(variance[0, [0, 2]], pooled)
+    assert variance[0, 1] == pytest.approx(2 * pooled)
+
+
+def test_variances_that_differ_by_chance_only_are_taken_together() -> None:
+    scores = rng().standard_normal((200, 6, 5))
+    variance, dof = spread(scores)
+
+    assert (dof == 24).all()
+    own, pooled = scores.var(axis=2, ddof=1), scores.var(axis=2, ddof=1).mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(variance, np.maximum(own, pooled * np.ones(6)), rtol=0.02)
+
+
+@pytest.mark.parametrize("prior", [4.0, 8.0])
+def test_the_prior_is_found_where_variances_come_from_one(prior: float) -> None:
+    draws = rng(1)
+    variances = prior / draws.chisquare(prior, (2000, 6, 1))
+    _variance, dof = spread(np.sqrt(variances) * draws.standard_normal((2000, 6, 5)))
+
+    assert dof[0, 0] - 4 == pytest.approx(prior, rel=0.15)
+
+
+def test_a_task_without_two_runs_of_a_cell_has_no_variance() -> None:
+    variance, _dof = spread(np.array([[[0.1, NAN], [0.2, NAN]]]))
+
+    assert np.isnan(variance).all()
+
+
+@given(pairs=runs)
+def test_the_paired_test_of_two_cells_is_that_of_scipy_where_differences_vary(pairs: list[tuple[int, int]]) -> None:
+    scores = np.array([pairs], dtype=float).transpose(0, 2, 1) / 64
+    tests = pair_tests(scores, is_paired=True)
+    differences = {a - b for a, b in pairs}
+
+    constant = 1.0 if differences == {0} else 0.0
+    expected = float(stats.ttest_rel(*scores[0]).pvalue) if len(differences) > 1 else constant
+    assert tests.p[0, 0] == pytest.approx(expected, abs=1e-12)
 
 
 def test_only_common_seeds_are_paired() -> None:
-    first, second = {1: 0.1, 2: 0.5, 3: 0.4, 9: 1.0}, {1: 0.2, 2: 0.4, 3: 0.1, 7: 0.0}
-    expected = stats.ttest_rel([0.1, 0.5, 0.4], [0.2, 0.4, 0.1]).pvalue
+    scores = np.array([[[0.1, 0.5, 0.4, NAN, 1.0], [0.2, 0.4, 0.1, 0.0, NAN]]])
+    expected = stats.ttest_rel([0.1, 0.5, 0.4], [0.2, 0.4, 0.1])
 
-    assert paired_p(first, second) == pytest.approx(expected)
-    assert paired_p({1: 0.0, 2: 0.1}, {2: 0.9, 3: 1.0}) == 1
+    tests = pair_tests(scores, is_paired=True)
+    assert tests.p[0, 0] == pytest.approx(expected.pvalue)
+    assert tests.difference[0, 0] == pytest.approx(0.1)
+    assert np.isnan(pair_tests(np.array([[[0.0, 0.1, NAN], [NAN, NAN, 0.9]]]), is_paired=True).p[0, 0])
+
+
+def test_the_unpaired_test_of_cells_that_scatter_alike_has_all_degrees_of_freedom_of_the_task() -> None:
+    runs = np.array([0.1, 0.3, 0.2, 0.4])
+    scores = np.stack([runs, runs[::-1] + 0.25, runs[[1, 0, 3, 2]] + 0.1])[None]
+    tests = pair_tests(scores, is_paired=False)
+
+    error = math.sqrt(2 * runs.var(ddof=1) / 4)
+    np.testing.assert_allclose(tests.difference[0], [-0.25, -0.1, 0.15])
+    np.testing.assert_allclose(tests.error[0], error)
+    np.testing.assert_allclose(tests.dof[0], 9)
+    np.testing.assert_allclose(tests.p[0], 2 * stats.t.sf(np.abs(tests.difference[0]) / error, 9))
+
+
+def test_cells_that_scatter_by_rounding_only_differ_for_certain_or_not_at_all() -> None:
+    constant = np.full(3, 0.7)
+    scores = np.stack([constant, constant * (1 + 1e-15), constant + 0.1])[None]
+
+    for is_paired in (False, True):
+        np.testing.assert_array_equal(pair_tests(scores, is_paired=is_paired).p, [[1, 0, 0]])
+
+
+def test_a_cell_without_a_run_is_not_tested() -> None:
+    tests = pair_tests(np.array([[[0.1, 0.2], [NAN, NAN], [0.3, 0.5]]]), is_paired=False)
+
+    assert np.isnan(tests.p[0]).tolist() == [True, False, True]
+
+
+@settings(deadline=None)  # the first example draws the shuffles
+@given(scores=st.lists(st.integers(0, 8), min_size=6, max_size=6, unique=True))
+def test_shuffles_are_counted_as_all_of_them_are(scores: list[int]) -> None:
+    """Two cells of three runs have twenty ways to share them; the smallest p is two of these."""
+    values = np.array(scores, dtype=float)
+    observed = abs(values[:3].mean() - values[3:].mean())
+    all_ways = [
+        abs(values[list(one)].mean() - np.delete(values, list(one)).mean()) for one in combinations(range(6), 3)
+    ]
+    exact = np.mean([distance >= observed - 1e-9 for distance in all_ways])
+
+    found = permutation_test(values.reshape(2, 3), is_paired=False)
+    assert found.least_p == pytest.approx(0.1)
+    assert exact >= found.least_p
+    assert found.p == pytest.approx(exact, abs=0.02)
+
+
+def test_shuffles_within_seeds_are_counted_as_all_of_them_are() -> None:
+    differences = np.array([0.1, 0.2, -0.05, 0.4, 0.3])
+    base = np.array([0.5, 0.1, 0.9, 0.3, 0.2])
+    signs = np.array(list(product([-1, 1], repeat=5)))
+    exact = np.mean(np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9)
+
+    found = permutation_test(np.stack([base + differences, base]), is_paired=True)
+    assert found.p == pytest.approx(exact, abs=0.02)
+    assert found.least_p == 1 / 16
+    # The seeds differ far more than the mechanisms: unpaired, nothing is to be seen.
+    assert permutation_test(np.stack([base + differences, base]), is_paired=False).p > 2 * exact
+
+
+def test_the_outlier_is_the_cell_farthest_from_all_others() -> None:
+    # One mechanism learns with three of five seeds, no other with any.
+    scores = 0.27 + 0.01 * rng(2).standard_normal((6, 5))
+    scores[4, [1, 2, 4]] = [0.86, 0.99, 0.96]
+    found = permutation_test(scores, is_paired=False)
+
+    assert found.outlier == 4
+    assert found.p < 0.05
+    assert found.p_outlier < 0.05
+
+
+def test_the_least_p_is_that_of_the_clearest_difference() -> None:
+    """Three cells of two runs each can be had in 15 ways, apart from which cell is which."""
+    found = permutation_test(np.array([[0.1, 0.11], [0.5, 0.51], [0.9, 0.91]]), is_paired=False)
+
+    assert found.least_p == pytest.approx(1 / 15)
+    assert found.p >= 1 / 15 - 0.01
+    assert permutation_test(np.array([[0.1, 0.2, 0.3], [0.9, 0.8, NAN]]), is_paired=False).least_p == pytest.approx(0.1)
+
+
+def test_missing_runs_are_not_shuffled() -> None:
+    whole = rng(3).random((3, 4))
+    padded = np.concatenate([whole, np.full((3, 2), NAN)], axis=1)
+
+    assert permutation_test(padded, is_paired=False) == permutation_test(whole, is_paired=False)
+    assert permutation_test(padded, is_paired=True) == permutation_test(whole, is_paired=True)
+    # Without two common seeds nothing can be paired.
+    apart = np.array([[0.1, 0.2, NAN, NAN], [NAN, NAN, 0.7, 0.8]])
+    assert permutation_test(apart, is_paired=True) == permutation_test(apart, is_paired=False)
+
+
+def test_the_level_of_the_permutation_test_is_kept_where_half_of_the_runs_learn() -> None:
+    """The paired t test said at three seeds that 29 % of such tasks differ."""
+    draws = rng(4)
+    p = [
+        permutation_test(
+            np.where(draws.random((6, 3)) < 0.5, 0.95, 0.3) + 0.01 * draws.standard_normal((6, 3)), is_paired=False
+        ).p
+        for _ in range(300)
+    ]
+
+    # Three standard errors about 5 %.
+    assert abs(np.mean(np.array(p) < SIGNIFICANCE) - 0.05) < 3 * math.sqrt(0.05 * 0.95 / 300)
+
+
+def test_seeds_correlate_as_far_as_they_share_something() -> None:
+    shared, own = rng(5).standard_normal((400, 1, 8)), rng(6).standard_normal((400, 3, 8))
+    half = np.sqrt(0.5)
+
+    error = 1 / math.sqrt(400 * 3 * 7)
+    for scores, expected in ((own, 0), (half * shared + half * own, 0.5), (np.repeat(shared, 3, axis=1), 1)):
+        found, estimated = seed_correlation(scores)
+        assert found == pytest.approx(expected, abs=0.05)
+        assert estimated == pytest.approx(error)
+        assert shares_seeds(scores) == (expected > 0)
+
+
+def test_few_tasks_do_not_tell_that_seeds_go_together() -> None:
+    """Two runs of two cells correlate by 1 or by -1, whatever they are."""
+    assert seed_correlation(np.array([[[0.1, 0.3], [0.2, 0.9]]])) == pytest.approx((1.0, 1.0))
+    assert not shares_seeds(np.array([[[0.1, 0.3], [0.2, 0.9]]]))
+
+
+def test_cells_that_do_not_scatter_or_lack_a_seed_tell_nothing_of_correlation() -> None:
+    first, second = np.array([0.1, 0.5, 0.2]), np.array([0.3, 0.2, 0.9])
+    expected = np.corrcoef(first, second)[0, 1]
+    scores = np.stack([first, second, np.full(3, 1.0), np.array([0.1, NAN, 0.3])])[None]
+
+    assert seed_correlation(scores) == pytest.approx((expected, 1 / math.sqrt(2)))
+    assert not shares_seeds(np.full((2, 3, 4), 0.5))
 
 
 @given(p=probabilities)
@@ -61,33 +240,19 @@ def test_holm_rejects_what_the_step_down_procedure_rejects(p: list[float]) -> No
 
 def test_holm_agrees_with_the_example_worked_by_hand() -> None:
     np.testing.assert_allclose(holm(np.array([0.04, 0.01, 0.03])), [0.06, 0.03, 0.06])
+    np.testing.assert_allclose(holm(np.array([NAN, 0.04, 0.01, NAN, 0.03])), [NAN, 0.06, 0.03, NAN, 0.06])
+
+
+def test_omega_squared_takes_off_what_chance_puts_between_cells() -> None:
+    # Means 1 and 3 around 2: between 2 · (1 + 1) = 4; within 4 · 0.25 = 1, of two free runs 0.5 each.
+    assert omega_squared(np.array([[0.5, 1.5], [2.5, 3.5]])) == pytest.approx((4 - 0.5) / (5 + 0.5))
+    assert omega_squared(np.full((3, 4), 0.2)) == 0
+    assert omega_squared(np.array([[0.0, 1.0], [0.0, 1.0]])) == 0
+    assert math.isnan(omega_squared(np.array([[0.5, 0.6]])))
+    assert math.isnan(omega_squared(np.array([[0.5], [0.6]])))
+    null = [omega_squared(rng(seed).standard_normal((6, 5))) for seed in range(200)]
+    assert np.mean(null) < 0.06  # η² has 5 / 29
 
 
 def test_errors_combine_by_their_squares() -> None:
     assert combined_error(3.0, 4.0) == pytest.approx(5.0)
-
-
-def test_pairs_are_those_of_mechanisms_with_a_score(make_frame: MakeFrame) -> None:
-    of = grid(make_frame({"slay": [0.1, 0.2], "linear": [0.3, 0.3], "yat": [None, None], "performer": [0.5]}))
-    found = {(pair.first.name, pair.second.name): pair.p for pair in pairs(of)}
-
-    assert set(found) == {("performer", "linear"), ("performer", "slay"), ("linear", "slay")}
-    assert found["performer", "slay"] == 1
-    assert found["linear", "slay"] == pytest.approx(stats.ttest_rel([0.1, 0.2], [0.3, 0.3]).pvalue)
-
-
-def test_what_holm_leaves_open_is_not_separable_from_the_best(make_frame: MakeFrame) -> None:
-    rng = np.random.default_rng(3)
-    scores = {
-        mech: list(mean + 0.01 * rng.standard_normal(5))
-        for mech, mean in {"softmax": 0.9, "slay": 0.899, "linear": 0.5, "performer": 0.88}.items()
-    }
-    of = grid(make_frame(scores))
-    tied = dict(zip((one.name for one in of.mechanisms), not_separable(of.cells_of(of.tasks[0])), strict=True))
-
-    best = max(scores, key=lambda mech: float(np.mean(scores[mech])))
-    others = [mech for mech in scores if mech != best]
-    p = [float(stats.ttest_rel(scores[best], scores[mech]).pvalue) for mech in others]
-    expected = {mech: bool(value >= 0.05) for mech, value in zip(others, holm(np.array(p)), strict=True)}
-    assert tied == {best: False} | expected
-    assert set(expected.values()) == {True, False}

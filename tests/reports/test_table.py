@@ -21,8 +21,29 @@ from synthbench.reports.table import (
     percent,
     steps_table,
 )
+from synthbench.reports.verdicts import judge
 
 MakeFrame = Callable[..., pd.DataFrame]
+
+
+def table_of(rows: pd.DataFrame, category: str) -> Table:
+    """The table of one category."""
+    return category_table(grid(rows), judge(grid(rows)), category)
+
+
+def basic(rows: pd.DataFrame) -> Table:
+    """The table of the category that made rows have unless they say otherwise."""
+    return table_of(rows, "basic")
+
+
+def full(rows: pd.DataFrame) -> Table:
+    """The table of all tasks."""
+    return full_table(grid(rows), judge(grid(rows)))
+
+
+def averages(rows: pd.DataFrame) -> Table:
+    """The table of the categories' averages."""
+    return category_averages(grid(rows))
 
 
 def column(of: Table, number: int = 0) -> dict[str, Cell]:
@@ -52,71 +73,82 @@ def test_cells_print_mean_and_sample_deviation_in_per_cent(make_frame: MakeFrame
     rows = make_frame({"slay": [0.5, 0.6, 0.4], "linear": [0.2, 0.25, 0.1]})
     expected = rows.groupby("mech_label")["score"].agg(["mean", "std"]) * 100
 
-    found = column(category_table(grid(rows), "basic"))
+    found = column(basic(rows))
     for label, (mean, std) in expected.iterrows():
         assert (found[str(label)].value, found[str(label)].std) == (f"{mean:.1f}", f"{std:.1f}")
 
 
 def test_best_and_second_are_marked(make_frame: MakeFrame) -> None:
-    rows = make_frame({"slay": [0.9, 0.9], "linear": [0.5, 0.5], "performer": [0.8, 0.8]})
+    rows = make_frame({"slay": [0.9] * 3, "linear": [0.5] * 3, "performer": [0.8] * 3})
 
-    assert marks(category_table(grid(rows), "basic")) == {"SLAY": "best", "Performer": "second"}
-    assert [cell.mark for cell in full_table(grid(rows)).lines[0].cells] == ["", "", "second", "", "best"]
+    assert marks(basic(rows)) == {"SLAY": "best", "Performer": "second"}
+    assert [cell.mark for cell in full(rows).lines[0].cells] == ["", "", "second", "", "best"]
 
 
 def test_means_that_print_alike_share_their_mark(make_frame: MakeFrame) -> None:
-    rows = make_frame({"softmax": [0.9001], "slay": [0.9004], "linear": [0.5001], "performer": [0.4999], "yat": [0.1]})
+    means = {"softmax": 0.9001, "slay": 0.9004, "linear": 0.5001, "performer": 0.4999, "yat": 0.1}
+    rows = make_frame({mech: [mean] * 3 for mech, mean in means.items()})
 
-    assert marks(category_table(grid(rows), "basic")) == {
+    assert marks(basic(rows)) == {
         "Standard": "best", "SLAY": "best", "Linear": "second", "Performer": "second",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("scores", [{"slay": [0.5, 0.6]}, {"slay": [0.50001], "linear": [0.5]}])
-def test_one_mechanism_and_means_that_all_print_alike_have_no_marks(make_frame: MakeFrame, scores: Any) -> None:
-    table = category_table(grid(make_frame(scores)), "basic")
+@pytest.mark.parametrize(
+    "scores",
+    [
+        {"slay": [0.5, 0.6]},
+        {"slay": [0.50001], "linear": [0.5]},
+        {"slay": [0.9], "linear": [0.1]},  # one seed says nothing of chance
+        {"slay": [0.5, 0.7, 0.3], "linear": [0.4, 0.6, 0.2]},
+    ],
+)
+def test_a_task_that_does_not_separate_has_no_marks(make_frame: MakeFrame, scores: Any) -> None:
+    table = basic(make_frame(scores))
 
     assert not marks(table)
     assert not any(cell.is_tied for cell in column(table).values())
 
 
 def test_nothing_is_marked_where_floor_and_ceiling_are_equal(make_frame: MakeFrame) -> None:
-    rows = make_frame({"slay": [0.9], "linear": [0.5]}, floor=0.7, ceiling=0.7, skill=None)
+    rows = make_frame({"slay": [0.9] * 4, "linear": [0.5] * 4}, floor=0.7, ceiling=0.7, skill=None)
 
-    for table in (category_table(grid(rows), "basic"), full_table(grid(rows)), category_averages(grid(rows))):
+    for table in (basic(rows), full(rows), averages(rows)):
         assert not any(cell.mark or cell.is_tied for line in table.lines for cell in line.cells)
 
 
-def test_a_dagger_stands_where_the_paired_test_does_not_separate(make_frame: MakeFrame) -> None:
+def test_a_dagger_stands_where_a_mechanism_is_not_shown_to_differ_from_the_best(make_frame: MakeFrame) -> None:
     rows = make_frame(
         {"slay": [0.9, 0.8, 0.7, 0.95], "softmax": [0.8, 0.9, 0.75, 0.85], "linear": [0.3, 0.2, 0.1, 0.35]}
     )
-    found = column(category_table(grid(rows), "basic"))
+    found = column(basic(rows))
 
+    assert {label for label, cell in found.items() if cell.mark == "best"} == {"SLAY"}
     assert {label for label, cell in found.items() if cell.is_tied} == {"Standard"}
 
 
-def test_a_mean_that_prints_like_the_best_is_best_and_has_no_dagger(make_frame: MakeFrame) -> None:
-    rows = make_frame({"slay": [0.9001, 0.8], "softmax": [0.9, 0.8002], "linear": [0.1, 0.3]})
-    found = column(category_table(grid(rows), "basic"))
+def test_a_control_has_no_mark_however_good_it_is(make_frame: MakeFrame) -> None:
+    rows = make_frame({"slay": [0.9, 0.91] * 3, "linear": [0.5, 0.51] * 3, "mean": [0.95, 0.96] * 3})
+    rows["mech_family"] = rows["mech_family"].mask(rows["mech"] == "mean", "control")
+    found = column(basic(rows))
 
-    assert {label for label, cell in found.items() if cell.mark == "best"} == {"SLAY", "Standard"}
-    assert {label for label, cell in found.items() if cell.is_tied} == {"Linear"}
+    assert found["SLAY"].mark == "best"
+    assert (found["mean"].mark, found["mean"].is_tied) == ("", False)
 
 
 def test_floor_and_ceiling_are_printed_and_bounds_say_so(make_frame: MakeFrame) -> None:
     exact = make_frame({"slay": [0.5]}, floor=0.125, ceiling=0.75)
     bound = make_frame({"slay": [0.5]}, floor=0.125, ceiling=0.75, floor_kind="bound", ceiling_kind="bound")
 
-    found = column(category_table(grid(exact), "basic"))
+    found = column(basic(exact))
     assert (found["Floor"].value, found["Ceiling"].value) == ("12.5", "75.0")
-    assert [cell.value for cell in full_table(grid(bound)).lines[0].cells[:2]] == ["≥ 12.5", "≤ 75.0"]
-    assert [cell.value for cell in category_averages(grid(bound)).lines[0].cells[:2]] == ["≥ 12.5", "≤ 75.0"]
+    assert [cell.value for cell in full(bound).lines[0].cells[:2]] == ["≥ 12.5", "≤ 75.0"]
+    assert [cell.value for cell in averages(bound).lines[0].cells[:2]] == ["≥ 12.5", "≤ 75.0"]
 
 
 def test_n_stands_in_the_caption_if_it_is_common_and_in_the_cells_if_not(make_frame: MakeFrame) -> None:
-    common = category_table(grid(make_frame({"slay": [0.1, 0.2, 0.3], "linear": [0.1, 0.2, 0.3]})), "basic")
-    mixed = category_table(grid(make_frame({"slay": [0.1, 0.2, 0.3], "linear": [0.1, 0.2]})), "basic")
+    common = basic(make_frame({"slay": [0.1, 0.2, 0.3], "linear": [0.1, 0.2, 0.3]}))
+    mixed = basic(make_frame({"slay": [0.1, 0.2, 0.3], "linear": [0.1, 0.2]}))
 
     assert "n = 3 seeds" in common.caption
     assert not any(cell.remarks for cell in column(common).values())
@@ -127,23 +159,23 @@ def test_n_stands_in_the_caption_if_it_is_common_and_in_the_cells_if_not(make_fr
 
 def test_failures_are_counted_and_what_is_missing_is_a_dash(make_frame: MakeFrame) -> None:
     rows = make_frame({"slay": [0.1, 0.2, None], "linear": [None, None], "performer": [0.1, 0.3]})
-    found = column(category_table(grid(rows), "basic"))
+    found = column(basic(rows))
 
     assert found["SLAY"].remarks == ("1 failed",)
     assert (found["Linear"].value, found["Linear"].std, found["Linear"].remarks) == ("--", "", ("2 failed",))
     other = make_frame({"yat": [0.5]}, task_category="memory", task="kv_recall")
-    assert column(category_table(grid(pd.concat([rows, other])), "memory"))["SLAY"] == Cell("--")
+    assert column(table_of(pd.concat([rows, other]), "memory"))["SLAY"] == Cell("--")
 
 
 def test_a_single_seed_has_no_spread(make_frame: MakeFrame) -> None:
-    table = category_table(grid(make_frame({"slay": [0.5], "linear": [0.25]})), "basic")
+    table = basic(make_frame({"slay": [0.5], "linear": [0.25]}))
 
     assert "one seed (n = 1)" in table.caption
     assert [cell.std for cell in column(table).values()] == [""] * 4
 
 
 def test_averages_are_the_means_of_task_means(paper: pd.DataFrame) -> None:
-    table = category_averages(grid(paper))
+    table = averages(paper)
     means = paper.groupby(["task_category", "mech_label", "task"])["score"].mean().dropna()
     expected = means.groupby(level=["task_category", "mech_label"]).mean() * 100
 
@@ -154,19 +186,16 @@ def test_averages_are_the_means_of_task_means(paper: pd.DataFrame) -> None:
         assert found == dict.fromkeys(labels[2:], NOTHING) | of_category
 
 
-def test_an_average_over_fewer_tasks_says_so_and_is_not_marked(paper: pd.DataFrame) -> None:
-    table = category_averages(grid(paper))
-    (basic,) = (line for line in table.lines if line.labels == ("basic",))
-    cells = dict(zip((one.label for one in table.columns), basic.cells, strict=True))
+def test_an_average_over_fewer_tasks_says_so(paper: pd.DataFrame) -> None:
+    table = averages(paper)
+    (line,) = (line for line in table.lines if line.labels == ("basic",))
+    cells = dict(zip((one.label for one in table.columns), line.cells, strict=True))
 
-    assert cells["Hadamard"].value == "100.0"
-    assert cells["Hadamard"].remarks == ("1 of 2 tasks",)
-    assert cells["Hadamard"].mark == ""
-    assert (cells["Standard"].mark, cells["SLAY"].mark) == ("best", "second")
+    assert cells["Hadamard"] == Cell("100.0", remarks=("1 of 2 tasks",))
 
 
 def test_the_full_table_groups_tasks_by_category(paper: pd.DataFrame) -> None:
-    lines = full_table(grid(paper)).lines
+    lines = full(paper).lines
 
     assert [line.labels[1] for line in lines if line.is_first_of_group] == [
         "copy", "parity", "retrieval", "histogram", "dyck_2",
@@ -176,7 +205,7 @@ def test_the_full_table_groups_tasks_by_category(paper: pd.DataFrame) -> None:
 
 def test_an_unknown_category_is_refused(make_frame: MakeFrame) -> None:
     with pytest.raises(UnknownName, match="did you mean 'basic'"):
-        category_table(grid(make_frame({"slay": [0.5]})), "basics")
+        table_of(make_frame({"slay": [0.5]}), "basics")
 
 
 @pytest.mark.parametrize(
@@ -207,8 +236,8 @@ def test_many_mechanisms_are_lines_with_the_same_cells_and_bounds_first(make_fra
     few = make_frame({f"m{index:02}": [0.1 + index / 50] for index in range(MOST_COLUMNS - 2)})
     many = make_frame({f"m{index:02}": [0.1 + index / 50] for index in range(MOST_COLUMNS)})
 
-    for make in (full_table, category_averages):
-        upright, turned = make(grid(few)), make(grid(many))
+    for make in (full, averages):
+        upright, turned = make(few), make(many)
         assert [column.label for column in upright.columns[:3]] == ["Floor", "Ceiling", "m00"]
         assert [line.labels for line in turned.lines[:3]] == [("Floor",), ("Ceiling",), ("m00",)]
         assert len(turned.columns) == len(upright.lines)

@@ -5,17 +5,18 @@
 :mod:`~synthbench.reports.figures.facts`                          what all are drawn from
 :mod:`~synthbench.reports.figures.matrix`, ``lines``, ``scatter``  what several share
 ``learning_curves``, ``costs``, ``generalisation``, ``heat_map``,  the figures
-``improvement``, ``ranks``
+``improvement``, ``profiles``, ``ranks``
 ================================================================  ==================================================
 """
 
-from synthbench.reports.figures.costs import cost, skill_state
+from synthbench.reports.figures.costs import skill_state
 from synthbench.reports.figures.drawing import PICTURES, Drawing, render
 from synthbench.reports.figures.facts import Facts
 from synthbench.reports.figures.generalisation import generalisation
 from synthbench.reports.figures.heat_map import heat_map
 from synthbench.reports.figures.improvement import improvement
 from synthbench.reports.figures.learning_curves import learning_curves
+from synthbench.reports.figures.profiles import profiles
 from synthbench.reports.figures.ranks import ranks
 
 __all__ = ["PICTURES", "Drawing", "Facts", "drawings", "render"]
@@ -23,5 +24,5 @@ __all__ = ["PICTURES", "Drawing", "Facts", "drawings", "render"]
 
 def drawings(facts: Facts) -> list[Drawing]:
     """All figures that the rows have something for."""
-    single = (ranks, skill_state, cost, heat_map, improvement, generalisation)
+    single = (ranks, profiles, skill_state, heat_map, improvement, generalisation)
     return [*(drawing for draw in single if (drawing := draw(facts)) is not None), *learning_curves(facts)]

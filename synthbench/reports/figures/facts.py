@@ -1,17 +1,17 @@
 """What figures are drawn from, worked out once for all of them."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
+from synthbench.reports.aggregates import balanced
 from synthbench.reports.figures.drawing import COLOURS, Look, looks
 from synthbench.reports.grid import Grid, MechanismFacts, Row, TaskFacts
 from synthbench.reports.leaderboard import Leaderboard
-from synthbench.reports.separation import SMALLEST_GAP
+from synthbench.reports.verdicts import SMALLEST_GAP
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Facts:
 
     @cached_property
     def best_first(self) -> tuple[MechanismFacts, ...]:
-        """All mechanisms by their mean skill over the tasks; where there is none it counts as 0."""
+        """All mechanisms by their mean skill, every category alike; a run without a score counts as 0."""
         return tuple(sorted(self.of.mechanisms, key=self._mean_skill, reverse=True))
 
     @cached_property
@@ -44,16 +44,15 @@ class Facts:
         best = self.best_first[: len(COLOURS)]
         return looks([mechanism.label for mechanism in self.of.mechanisms if mechanism in best])
 
-    @property
-    def pale_words(self) -> str:
-        """Says in a caption which mechanisms are pale; nothing if none is."""
-        num_pale = len(self.of.mechanisms) - len(self.looks)
-        return (
-            f" In colour: the {len(self.looks)} with the best mean skill; pale: the other {num_pale}."
-            if num_pale
-            else ""
-        )
+    def pale_words(self, drawn: Collection[str]) -> str:
+        """Says in a caption which of the mechanisms that are drawn are pale; nothing if none is."""
+        num_pale = len(set(drawn) - set(self.looks))
+        num_coloured = len(set(drawn)) - num_pale
+        return f" In colour: the {num_coloured} with the best mean skill; pale: the other {num_pale}." * bool(num_pale)
 
     def _mean_skill(self, mechanism: MechanismFacts) -> float:
-        skills = [self.of.cell(task, mechanism).skill for task in self.tasks]
-        return float(np.mean([0.0 if math.isnan(skill) else skill for skill in skills])) if skills else 0.0
+        if not self.tasks:
+            return 0.0
+        cells = [self.of.cell(task, mechanism) for task in self.tasks]
+        skills = np.array([cell.skill * cell.n / (cell.n + cell.num_failed) if cell.n else 0.0 for cell in cells])
+        return float(balanced([task.category for task in self.tasks]) @ skills)

@@ -5,8 +5,8 @@ import numpy as np
 from synthbench.reports.figures.drawing import Drawing
 from synthbench.reports.figures.facts import Facts
 from synthbench.reports.figures.matrix import draw_matrix
-from synthbench.reports.separation import SMALLEST_GAP
-from synthbench.reports.table import fixed, percent
+from synthbench.reports.table import fixed
+from synthbench.reports.verdicts import SMALLEST_GAP
 
 
 def heat_map(facts: Facts) -> Drawing | None:
@@ -15,14 +15,15 @@ def heat_map(facts: Facts) -> Drawing | None:
     values = np.array([[facts.of.cell(task, mechanism).skill for mechanism in mechanisms] for task in facts.tasks])
     if np.isnan(values).all():
         return None
-    num_left_out = len(facts.of.tasks) - len(facts.tasks)
+    left_out = ", ".join(task.label for task in facts.of.tasks if task not in facts.tasks)
     return Drawing(
         name="heat-map",
         title="Skill by task and mechanism",
         caption=(
-            "Mean skill over seeds, (accuracy − floor) / (ceiling − floor); colours end at 0 and 1. Mechanisms by mean "
-            f"skill, best first. White: no score. Left out for a gap below {percent(SMALLEST_GAP)} points: "
-            f"{num_left_out} tasks."
+            "Mean skill over seeds, (accuracy − floor) / (ceiling − floor) cut to 0 to 1. Mechanisms by mean skill, "
+            "every category alike, best first. White: no score."
+            + f" Left out, with less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling: {left_out}."
+            * bool(left_out)
         ),
         header=("category", "task", "mechanism", "skill"),
         lines=tuple(

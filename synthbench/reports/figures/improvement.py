@@ -2,6 +2,9 @@
 
 import math
 
+import numpy as np
+
+from synthbench.reports.aggregates import TIE
 from synthbench.reports.figures.drawing import Drawing
 from synthbench.reports.figures.facts import Facts
 from synthbench.reports.figures.matrix import draw_matrix
@@ -13,20 +16,23 @@ def improvement(facts: Facts) -> Drawing | None:
     if facts.board is None or len(facts.board.entries) < 2:
         return None
     labels = [entry.mechanism.label for entry in facts.board.entries]
-    values = facts.board.improvement
+    values = np.array(
+        [[math.nan if chance is None else chance.value for chance in line] for line in facts.board.improvement]
+    )
     return Drawing(
         name="improvement",
         title="Probability of improvement",
         caption=(
-            "Chance that a run of the line's mechanism has a higher skill than one of the column's, on a task drawn at "
-            "random; a tie counts half. Best mechanism first."
+            "Chance that a run of the row's mechanism has a higher skill than one of the column's, on a task drawn at "
+            f"random, all categories alike; skills less than {TIE:g} apart are a tie, which counts half. Best "
+            "mechanism first. The CSV file has the 95 % interval of each, by itself, for tasks like these."
         ),
-        header=("mechanism", "other", "probability"),
+        header=("mechanism", "other", "probability", "low", "high"),
         lines=tuple(
-            (label, other, float(value))
-            for label, line in zip(labels, values, strict=True)
-            for other, value in zip(labels, line, strict=True)
-            if not math.isnan(value)
+            (label, other, *chance)
+            for label, line in zip(labels, facts.board.improvement, strict=True)
+            for other, chance in zip(labels, line, strict=True)
+            if chance is not None
         ),
         draw=lambda: draw_matrix(
             values,
@@ -34,7 +40,7 @@ def improvement(facts: Facts) -> Drawing | None:
             labels,
             groups=None,
             colours="PuOr",
-            scale="line beats column",
+            scale="row beats column",
             number=lambda chance: fixed(chance, 2),
         ),
     )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -50,7 +51,7 @@ def _drawing(
         title=f"Learning curves, {category.replace('_', ' ')}",
         caption=(
             f"Validation {word} by training step: mean over seeds; band: one standard error to both sides, from two "
-            f"seeds. A run that stopped early keeps its last value.{bounds}{facts.pale_words}"
+            f"seeds. A run that stopped early keeps its last value.{bounds}{facts.pale_words(curves['mechanism'])}"
         ),
         header=tuple(columns),
         lines=tuple(
@@ -81,7 +82,7 @@ def _draw(facts: Facts, tasks: Sequence[TaskFacts], curves: pd.DataFrame, metric
         draw_lines(
             axis,
             {label: (curve["step"].to_numpy(), curve["mean"].to_numpy()) for label, curve in own.items()},
-            {label: curve["standard_error"].to_numpy() for label, curve in own.items()},
+            {label: _band(curve) for label, curve in own.items()},
             facts.looks,
         )
         axis.set_xlim(0, last_step)
@@ -91,3 +92,8 @@ def _draw(facts: Facts, tasks: Sequence[TaskFacts], curves: pd.DataFrame, metric
             axis.yaxis.set_major_formatter(PERCENT)
     draw_legend(figure, facts.looks, has_pale=has_pale, has_markers=False)
     return figure
+
+
+def _band(curve: pd.DataFrame) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
+    mean, error = curve["mean"].to_numpy(), curve["standard_error"].to_numpy()
+    return mean - error, mean + error

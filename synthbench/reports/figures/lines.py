@@ -17,7 +17,7 @@ _HANDLE = 0.4
 def draw_lines(
     axis: Axes,
     lines: Mapping[str, tuple[Num[np.ndarray, " points"], Float[np.ndarray, " points"]]],
-    errors: Mapping[str, Float[np.ndarray, " points"]],
+    bands: Mapping[str, tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]],
     looks: Mapping[str, Look],
     *,
     has_markers: bool = False,
@@ -27,7 +27,7 @@ def draw_lines(
     Args:
         axis: Where to draw.
         lines: Places and heights of the points of every line, by label.
-        errors: Half the height of the band at every point; NaN for none.
+        bands: Lower and upper end of the band at every point, of those in colour; NaN for none.
         looks: The look of those in colour.
         has_markers: Whether every point of a line in colour is marked.
     """
@@ -41,8 +41,8 @@ def draw_lines(
     for label, look in looks.items():
         if label in lines:
             at, heights = lines[label]
-            if not np.isnan(errors[label]).all():
-                ends = (np.clip(heights + sign * errors[label], low, high) for sign in (-1, 1))
+            if not np.isnan(bands[label]).all():
+                ends = (np.clip(end, low, high) for end in bands[label])
                 axis.fill_between(at, *ends, color=look.colour, alpha=0.15, linewidth=0, zorder=2)
             axis.plot(
                 at, np.clip(heights, low, high), color=look.colour, linestyle=look.dashes, zorder=3,

@@ -19,10 +19,10 @@ def ranks(facts: Facts) -> Drawing | None:
         name="ranks",
         title="Ranks",
         caption=(
-            "Rank by mean skill over the tasks, and its 95 % interval over resampled tasks and seeds. Two mechanisms "
-            "whose intervals overlap may well change places."
+            "Rank by mean skill over the tasks, with 95 % intervals that hold for all mechanisms at once, for tasks "
+            "like these. Two mechanisms whose intervals overlap may well change places."
         ),
-        header=("mechanism", "rank", "low", "high", "p_first"),
+        header=("mechanism", "rank", "low", "high"),
         lines=tuple((entry.mechanism.label, *entry.rank) for entry in entries),
         draw=lambda: _draw(entries),
     )

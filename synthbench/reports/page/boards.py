@@ -1,17 +1,22 @@
 """The rankings of a page: of the whole suite, and of each category."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from synthbench.reports.aggregates import Interval
 from synthbench.reports.contents import Report
-from synthbench.reports.grid import Grid, MechanismFacts, TaskFacts
+from synthbench.reports.grid import Grid, Key, MechanismFacts, TaskFacts
 from synthbench.reports.leaderboard import Entry, Leaderboard, leaderboard
 from synthbench.reports.page import charts
 from synthbench.reports.page.facets import Facet, categories
-from synthbench.reports.separation import SMALLEST_GAP
+from synthbench.reports.page.results import Result
+from synthbench.reports.verdicts import SMALLEST_GAP
+
+_PartOf = Callable[[str, MechanismFacts, Entry | None], Interval]
+"""Mean skill of one part of a board, by its label."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +31,9 @@ class BoardLine:
     rank_bar: charts.Bar | None
     skill_bar: charts.Bar | None
     skill: float
-    """Mean over tasks and seeds, runs without a score counted as 0; NaN where some task has no run."""
-    parts: tuple[float, ...]
-    """Mean skill of each part of the board; NaN where some task of the part has no run."""
+    """Mean over the parts; NaN where some task has no run."""
+    parts: tuple[Interval, ...]
+    """Mean skill of each part, runs without a score counted as 0; NaN where some task of it has no run."""
 
 
 @dataclass(frozen=True)
@@ -37,66 +42,103 @@ class Board:
 
     facet: Facet | None
     """The category; None for the whole suite."""
-    parts: tuple[str, ...]
-    num_tasks: int
-    num_left_out: int
+    parts: dict[str, tuple[TaskFacts, ...]]
+    """What the heat columns stand for: labels with the tasks that count."""
+    left_out: tuple[TaskFacts, ...]
     """Tasks whose gap between floor and ceiling is below the noise."""
-    num_seeds: int
+    best: MechanismFacts | None
+    """The one mechanism that nothing is better than on tasks like these; None where several may be."""
+    verdict: str
+    """Who can be the best, in a sentence; empty below two seeds."""
     ranked: tuple[BoardLine, ...]
     unranked: tuple[BoardLine, ...]
 
+    @property
+    def tasks(self) -> tuple[TaskFacts, ...]:
+        """The tasks that count."""
+        return tuple(task for tasks in self.parts.values() for task in tasks)
 
-def boards(report: Report) -> tuple[Board, ...]:
-    """The ranking of the suite, then one of each category."""
+
+def boards(report: Report, results: Mapping[tuple[Key, Key], Result]) -> tuple[Board, ...]:
+    """The ranking of the suite, then one of each category.
+
+    Args:
+        report: What is ranked.
+        results: Its cells.
+    """
+    return (_of_suite(report), *(_of_category(report.of, facet, results) for facet in categories(report.of).values()))
+
+
+def _of_suite(report: Report) -> Board:
     of = report.of
-    parts = [(category, of.tasks_of(category)) for category in of.categories]
-    return (
-        _board(of, report.board, None, parts, num_seeds=len(of.seeds)),
-        *(_of_category(of, facet) for facet in categories(of).values()),
-    )
+    parts = {category: _counting(of.tasks_of(category)) for category in of.categories}
+
+    def part(category: str, mechanism: MechanismFacts, entry: Entry | None) -> Interval:
+        return entry.categories[category] if entry else _alone(_mean_skill(of, parts[category], mechanism))
+
+    return _board(of, report.board, None, parts, part)
 
 
-def _of_category(of: Grid, facet: Facet) -> Board:
-    own = of.only(facet.label)
-    parts = [(task.label, (task,)) for task in own.tasks]
-    return _board(of, leaderboard(own) if len(own.seeds) > 1 else None, facet, parts, num_seeds=len(own.seeds))
+def _of_category(whole: Grid, facet: Facet, results: Mapping[tuple[Key, Key], Result]) -> Board:
+    of = whole.only(facet.label)
+    tasks = {task.label: task for task in of.tasks}
+
+    def part(label: str, mechanism: MechanismFacts, _entry: Entry | None) -> Interval:
+        task = tasks[label]
+        skill = _mean_skill(of, [task], mechanism)
+        # Intervals are of the runs with a score: where one failed they are of another mean.
+        if of.cell(task, mechanism).num_failed or math.isnan(skill):
+            return _alone(skill)
+        return Interval(skill, *results[task.key, mechanism.key].interval)
+
+    found = leaderboard(of) if len(of.seeds) > 1 else None
+    return _board(of, found, facet, {label: _counting([task]) for label, task in tasks.items()}, part)
 
 
 def _board(
     of: Grid,
     found: Leaderboard | None,
     facet: Facet | None,
-    parts: Sequence[tuple[str, tuple[TaskFacts, ...]]],
-    *,
-    num_seeds: int,
+    parts: Mapping[str, tuple[TaskFacts, ...]],
+    part_of: _PartOf,
 ) -> Board:
-    counting = {name: [task for task in tasks if task.gap >= SMALLEST_GAP] for name, tasks in parts}
-    shown = {name: tasks for name, tasks in counting.items() if tasks}
-    tasks = [task for part in shown.values() for task in part]
+    shown = {label: tasks for label, tasks in parts.items() if tasks}
+    tasks = [task for own in shown.values() for task in own]
     entries = {entry.mechanism.key: entry for entry in found.entries} if found else {}
 
     def line(mechanism: MechanismFacts) -> BoardLine:
         entry = entries.get(mechanism.key)
+        of_parts = tuple(part_of(label, mechanism, entry) for label in shown)
+        mean = float(np.mean([one.value for one in of_parts])) if of_parts else math.nan
         return BoardLine(
             mechanism=mechanism,
             entry=entry,
             reason="" if entry else _reason(of, found, mechanism, tasks),
-            rank_bar=charts.rank_bar(*entry.rank[:3], len(entries)) if entry else None,
-            skill_bar=charts.bar(*entry.middle) if entry else None,
-            skill=entry.skill if entry else _mean_skill(of, tasks, mechanism),
-            parts=tuple(_mean_skill(of, part, mechanism) for part in shown.values()),
+            rank_bar=charts.rank_bar(*entry.rank, len(entries)) if entry else None,
+            skill_bar=charts.bar(*entry.skill) if entry else None,
+            skill=entry.skill.value if entry else mean,
+            parts=of_parts,
         )
 
     lines = sorted(map(line, of.mechanisms), key=_best_first)
     return Board(
         facet=facet,
-        parts=tuple(shown),
-        num_tasks=len(tasks),
-        num_left_out=sum(len(part) for _, part in parts) - len(tasks),
-        num_seeds=num_seeds,
+        parts=shown,
+        left_out=tuple(task for task in of.tasks if task not in tasks),
+        best=found.best if found else None,
+        verdict=found.verdict() if found else "",
         ranked=tuple(one for one in lines if one.entry),
         unranked=tuple(one for one in lines if not one.entry),
     )
+
+
+def _counting(tasks: Sequence[TaskFacts]) -> tuple[TaskFacts, ...]:
+    return tuple(task for task in tasks if task.gap >= SMALLEST_GAP)
+
+
+def _alone(skill: float) -> Interval:
+    """A mean of which nothing is said but its value."""
+    return Interval(skill, math.nan, math.nan)
 
 
 def _reason(of: Grid, found: Leaderboard | None, mechanism: MechanismFacts, tasks: Sequence[TaskFacts]) -> str:

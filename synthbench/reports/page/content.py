@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass
 
 from synthbench.reports.contents import Report
-from synthbench.reports.devices import device_of
-from synthbench.reports.grid import Key
+from synthbench.reports.grid import Key, Row
 from synthbench.reports.page import facets
 from synthbench.reports.page.boards import Board, boards
 from synthbench.reports.page.commands import report_command, run_command, seed_ranges
@@ -21,6 +20,8 @@ class Content:
 
     suite: str
     suite_version: str
+    verdict: str
+    """The outcome in a sentence or two."""
     num_rows: int
     num_mechanisms: int
     num_tasks: int
@@ -67,8 +68,8 @@ class Content:
 def content(report: Report) -> Content:
     """All that a page says of a report."""
     selection, of, records = report.selection, report.of, report.records
-    ranked = boards(report)
     cells = results(report)
+    ranked = boards(report, cells)
     seeds = of.seeds
     mechanisms = mechanism_sections(selection.suite, of, records, ranked[0], cells)
     names = list(dict.fromkeys(mechanism.name for mechanism in of.mechanisms))
@@ -77,21 +78,27 @@ def content(report: Report) -> Content:
     return Content(
         suite=selection.suite,
         suite_version=selection.suite_version,
+        verdict=report.verdict,
         num_rows=len(records),
         num_mechanisms=len(of.mechanisms),
         num_tasks=len(of.tasks),
         statuses=statuses(records),
         left_out=selection.left_out,
         seeds=seed_ranges(seeds),
-        devices=tuple(sorted({device_of(row) for row in records})),
+        devices=tuple(sorted(set(map(_device_of, records)))),
         versions=tuple(sorted({code_version(row) for row in records})),
         run_command=run_command(selection.suite, seeds, mechanism=",".join(names)) if is_one_command else None,
         report_command=report_command(selection.suite, selection.suite_version, seeds, names),
         boards=ranked,
         mechanisms=mechanisms,
-        tasks=task_sections(selection.suite, of, records, report.judged, cells),
+        tasks=task_sections(selection.suite, of, records, report.verdicts, cells),
         families=tuple(facets.families(of).values()),
         categories=tuple(facets.categories(of).values()),
         blocks=tuple(facets.blocks(of).values()),
         positions=tuple(facets.positions(of).values()),
     )
+
+
+def _device_of(row: Row) -> str:
+    """Type and model of what a row was made on."""
+    return f"{row['device_type']} ({row['device_name']})"

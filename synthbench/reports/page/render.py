@@ -13,8 +13,8 @@ from synthbench.reports.contents import Report
 from synthbench.reports.leaderboard import SOLVED
 from synthbench.reports.page import charts, untrusted
 from synthbench.reports.page.content import content
-from synthbench.reports.separation import SMALLEST_GAP
-from synthbench.reports.table import fixed, percent
+from synthbench.reports.table import fixed, p_text, percent
+from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP
 
 _NOTHING = "–"
 
@@ -37,8 +37,8 @@ def page(report: Report) -> str:
             policy=_policy(style, script),
             solved=SOLVED,
             smallest_gap=SMALLEST_GAP,
+            margin=MARGIN,
             plot=charts,
-            nothing=math.nan,
         )
     )
 
@@ -71,15 +71,17 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "name": untrusted.name,
+        "sentence": untrusted.sentence,
         "skill": _skill,
         "per_cent": _per_cent,
         "count": _count,
         "whole": _whole,
-        "seconds": _seconds,
         "heat": charts.heat,
+        "p": _p,
         "sortable": _sortable,
         "words": lambda text: untrusted.name(text.replace("_", " ")),
     }
+    environment.globals["nothing"] = math.nan
     environment.tests |= {"nan": math.isnan, "link": untrusted.is_link}
     return environment
 
@@ -105,9 +107,9 @@ def _whole(number: float) -> str:
     return _count(round(number)) if math.isfinite(number) else _NOTHING
 
 
-def _seconds(seconds: float) -> str:
-    """Two figures or more: ``0.25``, ``2.0``, ``12.5``, ``250``."""
-    return fixed(seconds, 2) if seconds < 1 else fixed(seconds, 1) if seconds < 100 else _whole(seconds)
+def _p(p: float) -> str:
+    text = p_text(p)
+    return text if text.startswith("<") else f"= {text}"
 
 
 def _sortable(number: float) -> str:

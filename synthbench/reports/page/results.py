@@ -5,10 +5,21 @@ from collections import Counter
 from dataclasses import dataclass
 
 from synthbench.reports.contents import Report
-from synthbench.reports.grid import Estimate, Key, MechanismFacts, Row, TaskFacts, is_known, mechanism_key, task_key
+from synthbench.reports.grid import (
+    Estimate,
+    Key,
+    MechanismFacts,
+    Row,
+    TaskFacts,
+    clipped,
+    is_known,
+    mechanism_key,
+    task_key,
+)
 from synthbench.reports.leaderboard import reach
 from synthbench.reports.page import charts
-from synthbench.reports.statistics import not_separable
+from synthbench.reports.table import is_tied
+from synthbench.reports.verdicts import best_of
 
 _METRICS = (("validation", "accuracy"), ("validation", "loss"), ("train", "loss"))
 """Splits and metrics of a learning curve; the first that a cell has is drawn."""
@@ -27,7 +38,7 @@ class Result:
     failures: str
     """Statuses of the runs without a score, with their numbers; empty if there are none."""
     is_tied: bool
-    """Not separable from the best mechanism of the task."""
+    """Not shown to differ from the best mechanism of a task that separates."""
     reach: int
     """Largest multiple of the training up to which the task is solved; 0 if it is not even in range."""
     curve: charts.Curve | None
@@ -43,12 +54,17 @@ def results(report: Report) -> dict[tuple[Key, Key], Result]:
             failures.setdefault((task_key(row), mechanism_key(row)), Counter())[_failure(row)] += 1
     found = {}
     for task in of.tasks:
-        for mechanism, is_tied in zip(of.mechanisms, not_separable(of.cells_of(task)), strict=True):
+        verdict = report.verdicts[task.key]
+        best = best_of(of, verdict)
+        for mechanism in of.mechanisms:
             keys = (task.key, mechanism.key)
             if keys not in of.cells:
                 continue
             estimate = of.cells[keys]
-            low, high = ((end - task.floor) / task.gap if task.gap else math.nan for end in estimate.interval)
+            low, high = (
+                clipped((end - task.floor) / task.gap) if task.gap and not math.isnan(end) else math.nan
+                for end in of.interval(task, mechanism)
+            )
             counts = failures.get(keys, Counter())
             found[keys] = Result(
                 task=task,
@@ -57,7 +73,7 @@ def results(report: Report) -> dict[tuple[Key, Key], Result]:
                 interval=(low, high),
                 bar=charts.bar(estimate.skill, low, high),
                 failures=", ".join(f"{count} {status}" for status, count in sorted(counts.items())),
-                is_tied=is_tied,
+                is_tied=bool(estimate.n) and is_tied(verdict, best, mechanism),
                 reach=reach(estimate),
                 curve=drawn.get(keys),
             )

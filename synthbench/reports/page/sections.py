@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from synthbench.reports.cite import cite
-from synthbench.reports.devices import run_seconds
 from synthbench.reports.grid import Grid, Key, MechanismFacts, Row, TaskFacts, arguments_in, mechanism_key, task_key
 from synthbench.reports.page import charts, facets
 from synthbench.reports.page.boards import Board, BoardLine
@@ -17,7 +16,7 @@ from synthbench.reports.page.facets import Facet
 from synthbench.reports.page.results import Result
 from synthbench.reports.page.rows import is_verified, statuses
 from synthbench.reports.page.untrusted import anchors
-from synthbench.reports.separation import Separation
+from synthbench.reports.verdicts import Verdict, Verdicts, best_of
 
 
 @dataclass(frozen=True)
@@ -27,15 +26,6 @@ class Source:
     key: str
     bibtex: str
     """Empty where the key has no entry."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Seconds of training of one run on one device."""
-
-    device: str
-    seconds: float
-    """Median over the rows."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +43,6 @@ class MechanismSection:
     """Rows by status, ``ok`` first; ``missing`` are runs that others have."""
     badge: str
     """Whether rows were confirmed by another run; empty where no row of the report was."""
-    costs: tuple[Cost, ...]
     source: Source
     command: str | None
     results: tuple[Result, ...]
@@ -78,7 +67,9 @@ class TaskSection:
     category: Facet
     arguments: dict[str, Any]
     description: Description | None
-    separation: Separation
+    verdict: Verdict
+    best: MechanismFacts | None
+    """None where nothing can be called the best."""
     source: Source
     command: str | None
     results: tuple[Result, ...]
@@ -132,7 +123,6 @@ def mechanism_sections(
                 arguments=arguments_in(facts.arguments),
                 statuses=_with_missing(statuses(own), num_runs),
                 badge=_badge(own) if has_verified else "",
-                costs=tuple(Cost(*cost) for cost in run_seconds(own).items()),
                 source=_source(facts.source),
                 command=command,
                 results=shown,
@@ -156,7 +146,7 @@ def task_sections(
     suite: str,
     of: Grid,
     records: Sequence[Row],
-    judged: Sequence[Separation],
+    verdicts: Verdicts,
     results: Mapping[tuple[Key, Key], Result],
 ) -> tuple[TaskSection, ...]:
     """One section for each task, in printed order.
@@ -165,13 +155,12 @@ def task_sections(
         suite: Name of the suite.
         of: The cells.
         records: Their rows, oldest first.
-        judged: What :func:`synthbench.reports.separation.separation` says of them.
+        verdicts: What :func:`synthbench.reports.verdicts.judge` says of them.
         results: What is shown of the cells.
     """
     ids = anchors("task", [(task.key, task.name) for task in of.tasks])
     categories = facets.categories(of)
     newest = {task_key(row): row for row in records}
-    by_task = {one.task.key: one for one in judged}
     sections = []
     for task in of.tasks:
         row = newest[task.key]
@@ -183,7 +172,8 @@ def task_sections(
                 category=categories[task.category],
                 arguments=arguments_in(str(row["task_args"])),
                 description=describe(task.name, str(row["task_version"]), str(row["task_args"])),
-                separation=by_task[task.key],
+                verdict=verdicts[task.key],
+                best=best_of(of, verdicts[task.key]),
                 source=_source(task.source),
                 command=run_command(suite, of.seeds, task=task.name),
                 results=tuple(sorted(found, key=lambda one: -one.estimate.mean if one.estimate.n else math.inf)),

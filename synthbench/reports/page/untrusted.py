@@ -35,6 +35,11 @@ def name(text: str) -> str:
     return plain(" ".join(text.split()), LONGEST_NAME) or "(no name)"
 
 
+def sentence(text: str) -> str:
+    """A sentence of ours that names what strangers named, on one line; words that are too long are cut."""
+    return " ".join(name(word) for word in text.split())
+
+
 def is_link(text: str) -> bool:
     """Whether a text is an address that may be followed: https, with a host, and nothing invisible."""
     if not re.fullmatch(r"https://[!-~]+", text):

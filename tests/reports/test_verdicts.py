@@ -1,0 +1,267 @@
+"""What a task says about mechanisms: whether it separates them, which, and where its scores sit."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from synthbench.reports.grid import Grid, grid
+from synthbench.reports.statistics import holm, pair_tests, permutation_test
+from synthbench.reports.verdicts import Verdict, best_of, judge
+
+MakeFrame = Callable[..., pd.DataFrame]
+
+
+def only(rows: pd.DataFrame) -> Verdict:
+    """The verdict on the only task."""
+    (verdict,) = judge(grid(rows)).values()
+    return verdict
+
+
+def by_name(of: Grid) -> dict[str, Verdict]:
+    """Verdicts by task."""
+    return {one.task.name: one for one in judge(of).values()}
+
+
+def drawn(
+    means: Mapping[str, float], num_seeds: int = 5, spread: float = 0.01, seed: int = 0
+) -> dict[str, list[float]]:
+    """Scores about some means."""
+    draws = np.random.default_rng(seed)
+    return {mech: list(mean + spread * draws.standard_normal(num_seeds)) for mech, mean in means.items()}
+
+
+@pytest.mark.parametrize(
+    ("scores", "bounds", "expected"),
+    [
+        ([0.12, 0.11], (0.1, 0.9), "at floor"),
+        ([0.05, 0.06], (0.1, 0.9), "at floor"),
+        ([0.88, 0.87], (0.1, 0.9), "at ceiling"),
+        ([0.91, 0.90], (0.1, 0.9), "at ceiling"),
+        ([0.5, 0.5], (0.1, 0.9), "between"),
+        ([0.7, 0.7], (0.7, 0.7), "floor = ceiling"),
+        ([0.7, 0.7], (0.501, 0.7), "gap too narrow to rank"),
+        ([0.7, 0.7], (0.4, 0.7), "at ceiling"),
+    ],
+)
+def test_the_place_follows_from_skill(
+    make_frame: MakeFrame, scores: list[float], bounds: tuple[float, float], expected: str
+) -> None:
+    floor, ceiling = bounds
+
+    assert only(make_frame({"slay": scores, "linear": scores}, floor=floor, ceiling=ceiling)).place == expected
+
+
+def test_one_mechanism_above_the_floor_lifts_the_task_off_it(make_frame: MakeFrame) -> None:
+    assert only(make_frame({"slay": [0.01, 0.01], "linear": [0.3, 0.3]})).place == "between"
+
+
+def test_evaluation_noise_counts_as_the_floor_but_spread_between_seeds_does_not(make_frame: MakeFrame) -> None:
+    # Two seeds of 1000 sequences each: three standard errors are 3 * 0.5 / sqrt(2000), about 0.034.
+    noisy = '{"score_std_over_sequences": 0.5}'
+    within, beyond = {"slay": [0.07, 0.09]}, {"slay": [0.07, 0.11]}
+
+    assert only(make_frame(within, floor=0.05, ceiling=0.25, metrics=noisy)).place == "at floor"
+    assert only(make_frame(within, floor=0.05, ceiling=0.25, metrics="{}")).place == "between"
+    assert only(make_frame(beyond, floor=0.05, ceiling=0.25, metrics=noisy)).place == "between"
+    assert only(make_frame({"slay": [0.0, 1.0]}, metrics="{}")).place == "between"
+
+
+def test_p_values_of_tasks_are_adjusted_together_and_those_of_pairs_within_a_task(make_frame: MakeFrame) -> None:
+    made = {
+        "a": drawn({"slay": 0.5, "linear": 0.5, "softmax": 0.5}, seed=1),
+        "b": drawn({"slay": 0.5, "linear": 0.5, "softmax": 0.7}, seed=2),
+        "c": drawn({"slay": 0.5, "linear": 0.52, "softmax": 0.53}, seed=3),
+    }
+    rows = pd.concat([make_frame(scores, task=task, run_id=task) for task, scores in made.items()])
+    of = grid(rows)
+    found = by_name(of)
+
+    raw = [permutation_test(own, is_paired=False).p for own in of.scores]
+    np.testing.assert_allclose([found[task].p for task in "abc"], stats.false_discovery_control(raw))
+    assert [found[task].separates for task in "abc"] == [False, True, False]
+    p = holm(pair_tests(of.scores, is_paired=False).p[1])
+    keys = [frozenset((one.key, other.key)) for one, other in combinations(of.mechanisms, 2)]
+    assert found["b"].named == {key for key, value in zip(keys, p, strict=True) if value < 0.05}
+    assert len(found["b"].named) == 2
+    assert found["a"].named == found["c"].named == set()
+
+
+def test_a_difference_that_is_certain_but_counts_for_nothing_separates_nothing(make_frame: MakeFrame) -> None:
+    def judged(distance: float) -> Verdict:
+        return only(
+            make_frame(drawn({"slay": 0.5, "linear": 0.5 + distance, "softmax": 0.5}, spread=1e-3), ceiling=1.0)
+        )
+
+    assert judged(0.045).p == judged(0.055).p < 0.01
+    assert [judged(distance).separates for distance in (0.045, 0.055)] == [False, True]
+    assert [len(judged(distance).named) for distance in (0.045, 0.055)] == [0, 2]
+
+
+def test_a_task_whose_bounds_are_equal_separates_nothing(make_frame: MakeFrame) -> None:
+    verdict = only(make_frame(drawn({"slay": 0.2, "linear": 0.9}), floor=0.9, ceiling=0.9))
+
+    assert (verdict.separates, verdict.words) == (False, "does not separate; floor = ceiling")
+
+
+def test_what_learns_with_some_seeds_only_stands_out(make_frame: MakeFrame) -> None:
+    """Fisher's exact test on learned or not says 0.002; no pair of means is far apart by a t test."""
+    scores = drawn(dict.fromkeys(["linear", "slay", "yat-spherical", "performer", "slay-laplace"], 0.27))
+    verdict = only(make_frame({"softmax": [0.26, 0.86, 0.99, 0.26, 0.96], **scores}))
+
+    assert verdict.separates
+    assert verdict.named == set()
+    assert verdict.outlier is not None
+    assert verdict.outlier.name == "softmax"
+    assert verdict.p_outlier < 0.05
+    assert verdict.words == "separates; Standard stands out; between"
+
+
+def test_the_outlier_is_apart_from_all_others_and_they_are_not_from_each_other(make_frame: MakeFrame) -> None:
+    scores = drawn(dict.fromkeys(["linear", "slay", "yat-spherical", "performer", "slay-laplace"], 0.27))
+    of = grid(make_frame({"softmax": [0.26, 0.86, 0.99, 0.26, 0.96], **scores}))
+    (verdict,) = judge(of).values()
+    best, *others = sorted(of.mechanisms, key=lambda one: one.name != "softmax")
+
+    assert best_of(of, verdict) == best
+    assert all(verdict.is_apart(best, other) for other in others)
+    assert not any(verdict.is_apart(one, other) for one, other in combinations(others, 2))
+    assert not verdict.is_apart(best, best)
+
+
+def test_correlated_seeds_are_compared_seed_by_seed(make_frame: MakeFrame) -> None:
+    """Seeds differ by 0.2, mechanisms by 0.06 on each of them."""
+    seeds = 0.5 + 0.2 * np.random.default_rng(7).standard_normal(10)
+    shared = {mech: list(seeds + shift) for mech, shift in {"slay": 0.0, "linear": 0.06, "softmax": 0.0}.items()}
+    shuffled = {
+        mech: list(np.random.default_rng(index).permutation(own)) for index, (mech, own) in enumerate(shared.items())
+    }
+
+    assert only(make_frame(shared)).separates
+    assert not only(make_frame(shuffled)).separates
+
+
+def test_a_task_without_a_best_has_none(make_frame: MakeFrame) -> None:
+    of = grid(make_frame(drawn({"slay": 0.5, "linear": 0.501})))
+    (verdict,) = judge(of).values()
+
+    assert not verdict.separates
+    assert best_of(of, verdict) is None
+
+
+@pytest.mark.parametrize(
+    ("of_linear", "separates_at", "words"),
+    [
+        ({2: 0.99, 4: 0.99}, None, "does not separate; at ceiling"),
+        ({2: 0.97, 4: 0.5}, 4, "does not separate; at ceiling; does at 4×"),
+        ({2: 0.6, 4: 0.5}, 2, "does not separate; at ceiling; does at 2×"),
+    ],
+)
+def test_a_task_that_all_solve_may_separate_out_of_range(
+    make_frame: MakeFrame, of_linear: dict[int, float], separates_at: int | None, words: str
+) -> None:
+    skills = {"slay": {2: 1.0, 4: 1.0}, "softmax": {2: 1.0, 4: 1.0}, "linear": of_linear}
+    verdict = only(
+        pd.concat(
+            make_frame({mech: [1.0] * 4}, metrics=json.dumps({f"x{factor}.skill": one for factor, one in own.items()}))
+            for mech, own in skills.items()
+        )
+    )
+
+    assert (verdict.separates_at, verdict.words) == (separates_at, words)
+
+
+def test_what_separates_in_range_is_not_looked_at_out_of_range(make_frame: MakeFrame) -> None:
+    metrics = [json.dumps({"x2.skill": skill}) for skill in (0.1, 0.9)]
+    rows = pd.concat(
+        make_frame(drawn({mech: mean}), metrics=own)
+        for (mech, mean), own in zip({"slay": 0.9, "linear": 0.1}.items(), metrics, strict=True)
+    )
+
+    assert (only(rows).separates, only(rows).separates_at) == (True, None)
+
+
+def test_ranges_agree_with_pandas(paper: pd.DataFrame) -> None:
+    means = paper.assign(skill=paper["skill"].clip(0, 1)).groupby(["task", "mech"])[["score", "skill"]].mean()
+    low, high = (getattr(means.groupby("task"), name)() for name in ("min", "max"))
+
+    for task, one in by_name(grid(paper)).items():
+        assert one.means == pytest.approx((low["score"][task], high["score"][task]))
+        if task == "retrieval":
+            assert one.skills is None
+        else:
+            assert one.skills == pytest.approx((low["skill"][task], high["skill"][task]))
+
+
+def test_one_mechanism_leaves_nothing_to_compare(make_frame: MakeFrame) -> None:
+    verdict = only(make_frame({"slay": [0.5, 0.6]}))
+
+    assert verdict.words == "nothing to compare; between"
+    assert math.isnan(verdict.p)
+    assert math.isnan(verdict.between)
+
+
+def test_one_seed_leaves_nothing_to_compare(make_frame: MakeFrame) -> None:
+    verdict = only(make_frame({"slay": [0.5], "linear": [0.9]}))
+
+    assert (verdict.words, verdict.separates) == ("nothing to compare; between", False)
+
+
+def test_equal_scores_do_not_separate(make_frame: MakeFrame) -> None:
+    verdict = only(make_frame({"slay": [0.5] * 5, "linear": [0.5] * 5}))
+
+    assert (verdict.p, verdict.separates, verdict.between) == (1.0, False, 0.0)
+
+
+def test_what_beats_a_control_is_not_separated_by_that(make_frame: MakeFrame) -> None:
+    mechanisms = drawn({"slay": 0.5, "linear": 0.5})
+    with_mean = make_frame({**mechanisms, **drawn({"mean": 0.01}, spread=0.001)})
+    controlled = with_mean.assign(mech_family=with_mean["mech_family"].mask(with_mean["mech"] == "mean", "control"))
+
+    assert judge(grid(controlled)) == judge(grid(make_frame(mechanisms)))
+    assert not only(controlled).separates
+    assert only(with_mean).separates
+
+
+def test_a_control_is_never_the_best(make_frame: MakeFrame) -> None:
+    rows = make_frame({**drawn({"slay": 0.5, "linear": 0.2}), **drawn({"mean": 0.9})})
+    of = grid(rows.assign(mech_family=rows["mech_family"].mask(rows["mech"] == "mean", "control")))
+    (verdict,) = judge(of).values()
+
+    best = best_of(of, verdict)
+    assert best is not None
+    assert best.name == "slay"
+
+
+def test_a_task_on_which_all_failed_has_no_score(make_frame: MakeFrame) -> None:
+    verdict = only(make_frame({"slay": [None, None], "linear": [None, None]}))
+
+    assert verdict.words == "nothing to compare; no score"
+    assert (verdict.means, verdict.skills, verdict.num_pairs) == (None, None, 0)
+
+
+def test_a_failed_run_is_left_out_of_the_tests(make_frame: MakeFrame) -> None:
+    scores = drawn({"slay": 0.5, "linear": 0.9})
+    failed = {**scores, "linear": [*scores["linear"], None]}
+
+    assert only(make_frame(failed)).named == only(make_frame(scores)).named != set()
+
+
+@pytest.mark.parametrize("solved", [0.0, 0.5])
+def test_a_mechanism_against_itself_under_other_names_is_not_separated(make_frame: MakeFrame, solved: float) -> None:
+    """Scores of four names from one distribution, in some of which half of the seeds solve the task: bimodal ones."""
+    draws = np.random.default_rng(9)
+    names = ["softmax", "linear", "slay", "performer"]
+    found = 0
+    for _ in range(100):
+        is_solved = draws.random((4, 8)) < solved
+        scores = np.where(is_solved, 0.98, 0.3) + 0.08 * draws.standard_normal((4, 8))
+        found += only(make_frame(dict(zip(names, scores, strict=True)))).separates
+
+    # 5 % and three standard errors over 100 repetitions.
+    assert found / 100 <= 0.115
