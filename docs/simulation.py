@@ -1,0 +1,317 @@
+"""How often the tests and intervals of a report err: ``python docs/simulation.py``, ``--check`` to compare.
+
+Reports of made-up runs go through the functions that make real ones, and what they say is held against what is true.
+The numbers are in ``simulation.csv`` and in ``statistics.md``; they take some minutes on one core. ``--check`` makes
+the first report of each line again, and compares it with what it was when the numbers were made.
+"""
+
+import csv
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from tabulate import tabulate
+
+from synthbench.reports.aggregates import probability_of_improvement, ranks
+from synthbench.reports.grid import NO_ROWS, Estimate, Grid, MechanismFacts, TaskFacts
+from synthbench.reports.leaderboard import SOLVED, leaderboard
+from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE
+from synthbench.reports.verdicts import judge
+
+FOLDER = Path(__file__).parent
+NUM_REPORTS = 60
+NUM_SEEDS = (3, 5, 10)
+NUM_CATEGORIES, TASKS_EACH, NUM_MECHANISMS = 4, 6, 6
+NUM_TASKS = NUM_CATEGORIES * TASKS_EACH
+NUM_TRUE = 4000
+"""Runs of a cell that stand for infinitely many."""
+
+Levels = Float[np.ndarray, "tasks mechanisms"]
+Runs = Float[np.ndarray, "tasks mechanisms seeds"]
+
+
+class Case(NamedTuple):
+    """A way in which runs scatter."""
+
+    words: str
+    draw: Callable[[np.random.Generator, Levels, int], Runs]
+    """Runs of cells of which each has a level from 0.2 to 0.8: the higher, the better."""
+    better: float = 0.6
+    worse: float = 0.5
+    """Levels of the mechanism that is better and of all others, where a true difference is to be found."""
+
+
+def _normal(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Runs:
+    return levels[..., None] + 0.05 * rng.standard_normal((*levels.shape, num_seeds))
+
+
+def _near_ceiling(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Runs:
+    return 1 - 2 * (1 - levels[..., None]) * rng.beta(0.8, 30, (*levels.shape, num_seeds))
+
+
+def _learning(lowest: float, highest: float) -> Callable[[np.random.Generator, Levels, int], Runs]:
+    """Runs that reach 0.98 or stay at 0.3; the share that learns goes from one number to the other with the level."""
+
+    def draw(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Runs:
+        share = lowest + (highest - lowest) * (levels[..., None] - 0.2) / 0.6
+        shape = (*levels.shape, num_seeds)
+        return np.where(rng.random(shape) < share, 0.98, 0.3) + 0.01 * rng.standard_normal(shape)
+
+    return draw
+
+
+def _unequal(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Runs:
+    spreads = np.where(np.arange(levels.shape[1]) == 1, 0.08, 0.02)
+    return levels[..., None] + spreads[:, None] * rng.standard_normal((*levels.shape, num_seeds))
+
+
+def _residual(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Runs:
+    """What five runs of six mechanisms had over their mean on some task, each mechanism its own."""
+    tasks = np.arange(len(levels)) * len(RESIDUALS) // len(levels)
+    runs = rng.integers(RESIDUALS.shape[2], size=(*levels.shape, num_seeds))
+    found: Runs = levels[..., None] + np.take_along_axis(RESIDUALS[tasks], runs, axis=2)
+    return found
+
+
+def _read_residuals() -> Runs:
+    """Of suite core-mini 2026.1, widened by what a mean over five runs takes from their spread."""
+    numbers = np.loadtxt(FOLDER / "residuals.csv", delimiter=",", skiprows=1, usecols=(2, 3, 4, 5, 6))
+    return numbers.reshape(-1, NUM_MECHANISMS, 5) * math.sqrt(5 / 4)
+
+
+RESIDUALS = _read_residuals()
+CASES: Mapping[str, Case] = {
+    "normal": Case("standard deviation 0.05; 0.6 against 0.5", _normal),
+    "near the ceiling": Case("skewed below 1; a mean of 0.99 against 0.90", _near_ceiling, 0.8, -1.0),
+    "half learn": Case("0.98 or 0.3, half of the runs learn; 95 % against 5 %", _learning(0.05, 0.95), 0.8, 0.2),
+    "8 of 10 learn": Case("0.98 or 0.3, 80 % of the runs learn; 100 % against 60 %", _learning(0.6, 1.0), 0.8, 0.2),
+    "unequal spread": Case("one mechanism scatters four times as much as the others; 0.6 against 0.5", _unequal),
+    "residuals": Case("what runs of core-mini had over their means; 0.6 against 0.5", _residual),
+}
+
+TESTS = ("null separates", "null pair", "true separates", "true pair")
+INTERVALS = ("cell", "category", "skill", "IQM", "solved", "rank", "improvement")
+NUM_RANKINGS = 20
+"""Rankings in a report's line: whether one errs is a single yes or no."""
+
+
+def measures(case: Case, num_seeds: int, index: int) -> dict[str, float]:
+    """What one report says, held against the truth: shares of errors and of truths found, coverages and widths."""
+    rng = np.random.Generator(np.random.Philox(key=(num_seeds, index)))
+    return {
+        **_of_tests(case, num_seeds, rng),
+        **_of_these_tasks(case, num_seeds, rng),
+        **_of_tasks_like_these(case, num_seeds, rng),
+    }
+
+
+def _of_tests(case: Case, num_seeds: int, rng: np.random.Generator) -> dict[str, float]:
+    """On every second task nothing differs; on the others the first mechanism is better than all others."""
+    levels = np.full((NUM_TASKS, NUM_MECHANISMS), 0.5)
+    is_null = np.arange(NUM_TASKS) % 2 == 0
+    levels[~is_null, 0], levels[~is_null, 1:] = case.better, case.worse
+    of = make_grid(np.clip(case.draw(rng, levels, num_seeds), 0, 1))
+    verdicts = list(judge(of).values())
+    first = of.mechanisms[0].key
+    null = [one for one, is_one in zip(verdicts, is_null, strict=True) if is_one]
+    true = [one for one, is_one in zip(verdicts, is_null, strict=True) if not is_one]
+    return {
+        "null separates": _share(one.separates for one in null),
+        "null pair": _share(any(first not in pair for pair in one.named) for one in true),
+        "true separates": _share(one.separates for one in true),
+        "true pair": float(np.mean([sum(first in pair for pair in one.named) for one in true])) / (NUM_MECHANISMS - 1),
+    }
+
+
+def _of_these_tasks(case: Case, num_seeds: int, rng: np.random.Generator) -> dict[str, float]:
+    """Intervals for these tasks and other seeds, on tasks and mechanisms of many levels."""
+    levels = _levels(rng)
+    of = make_grid(np.clip(case.draw(rng, levels, num_seeds), 0, 1))
+    true = np.clip(case.draw(rng, levels, NUM_TRUE), 0, 1)
+    means = true.mean(axis=2)
+    by_mechanism = {entry.mechanism.key: entry for entry in leaderboard(of).entries}
+    entries = [by_mechanism[mechanism.key] for mechanism in of.mechanisms]
+    ends = {
+        "cell": [
+            (*of.interval(task, mechanism), means[row, column])
+            for row, task in enumerate(of.tasks)
+            for column, mechanism in enumerate(of.mechanisms)
+        ],
+        "category": [
+            (*entry.categories[name][1:], means[[task.category == name for task in of.tasks], column].mean())
+            for column, entry in enumerate(entries)
+            for name in of.categories
+        ],
+        "skill": [(*entry.skill[1:], means[:, column].mean()) for column, entry in enumerate(entries)],
+        "IQM": [(*entry.middle[1:], _middle(true[:, column])) for column, entry in enumerate(entries)],
+        "solved": [(*entry.solved[1:], (true[:, column] >= SOLVED).mean()) for column, entry in enumerate(entries)],
+    }
+    return {key: value for name, lines in ends.items() for key, value in _coverage(name, lines).items()}
+
+
+def _of_tasks_like_these(case: Case, num_seeds: int, rng: np.random.Generator) -> dict[str, float]:
+    """Intervals for tasks like these: levels scatter over tasks in the same way for all mechanisms, so none is better.
+
+    A rank errs if any mechanism is said to be better or worse than another.
+    """
+    categories = [f"category {index // TASKS_EACH}" for index in range(NUM_TASKS)]
+    is_right, chances = [], []
+    for _ in range(NUM_RANKINGS):
+        skills = np.moveaxis(np.clip(case.draw(rng, _levels(rng), num_seeds), 0, 1), 1, 0)
+        is_right.append(all(one.low == 1 and one.high == NUM_MECHANISMS for one in ranks(skills, categories)))
+        chances.append((*probability_of_improvement(skills[2], skills[3], categories)[1:], 0.5))
+    return {"rank covers": _share(is_right), **_coverage("improvement", chances)}
+
+
+def _levels(rng: np.random.Generator) -> Levels:
+    return np.clip(0.5 + 0.15 * rng.standard_normal((NUM_TASKS, NUM_MECHANISMS)), 0.2, 0.8)
+
+
+def _coverage(name: str, lines: Sequence[tuple[float, float, float]]) -> dict[str, float]:
+    low, high, truth = np.array(lines).T
+    covers = (low <= truth + TOLERANCE) & (truth <= high + TOLERANCE)
+    return {f"{name} covers": float(covers.mean()), f"{name} width": float((high - low).mean())}
+
+
+def make_grid(scores: Runs) -> Grid:
+    """A grid of made-up runs, with floor 0 and ceiling 1."""
+    tasks = tuple(
+        TaskFacts(
+            key=(index,),
+            label=f"task {index}",
+            name=f"task_{index}",
+            category=f"category {index // TASKS_EACH}",
+            floor=0.0,
+            floor_is_exact=True,
+            ceiling=1.0,
+            ceiling_is_exact=True,
+            local_ceiling=math.nan,
+            shortcut=None,
+            source="",
+        )
+        for index in range(len(scores))
+    )
+    mechanisms = tuple(
+        MechanismFacts(
+            (index,), f"mechanism {index}", f"m{index}", "1", "{}", None, "made up", "", "", math.nan, math.nan
+        )
+        for index in range(scores.shape[1])
+    )
+    cells = {
+        (task.key, mechanism.key): _estimate(scores[row, column])
+        for row, task in enumerate(tasks)
+        for column, mechanism in enumerate(mechanisms)
+    }
+    return Grid(tasks, mechanisms, cells)
+
+
+def _estimate(scores: Float[np.ndarray, " seeds"]) -> Estimate:
+    return Estimate(**{**vars(NO_ROWS), "scores": dict(enumerate(scores.tolist())), "skill": float(scores.mean())})
+
+
+def _middle(runs: Float[np.ndarray, "tasks seeds"]) -> float:
+    ordered = np.sort(runs.ravel())
+    return float(ordered[len(ordered) // 4 : -(len(ordered) // 4)].mean())
+
+
+def _share(found: Iterable[bool]) -> float:
+    return float(np.mean(list(found)))
+
+
+def simulate(num_reports: int) -> Iterator[dict[str, str]]:
+    """The lines of the table: means over some reports of each case and number of seeds."""
+    for name, case in CASES.items():
+        for num_seeds in NUM_SEEDS:
+            found = [measures(case, num_seeds, index) for index in range(num_reports)]
+            means = {key: f"{np.mean([one[key] for one in found]):.4f}" for key in found[0]}
+            yield {"case": name, "seeds": str(num_seeds), "reports": str(num_reports), **means}
+
+
+def read() -> list[dict[str, str]]:
+    """The lines that were written."""
+    with (FOLDER / "simulation.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+BEGIN, END = "<!-- Written by docs/simulation.py. -->\n", "<!-- Until here. -->\n"
+
+
+def tables(lines: list[dict[str, str]]) -> str:
+    """Both tables as Markdown."""
+    whole = [line for line in lines if line["reports"] != "1"]
+    of_tests = [[_case(line), line["seeds"], *(f"{float(line[name]):.2f}" for name in TESTS)] for line in whole]
+    of_intervals = [[_case(line), line["seeds"], *(_coverage_cell(line, name) for name in INTERVALS)] for line in whole]
+    cases = "".join(f"- *{name}*: {case.words}.\n" for name, case in CASES.items())
+    exceptions = "; ".join(
+        f"{line['case']}, {line['seeds']} seeds: {float(line['null separates']):.2f}"
+        for line in whole
+        if float(line["null separates"]) > SIGNIFICANCE
+    )
+    return (
+        f"{cases}\n"
+        + _table(["case", "seeds", *TESTS], of_tests)
+        + f"\n\nMore than 5 % of the tasks on which nothing differs are said to separate where {exceptions}.\n\n"
+        + _table(["case", "seeds", *INTERVALS], of_intervals)
+        + "\n"
+    )
+
+
+def _table(headings: list[str], lines: list[list[str]]) -> str:
+    sides = ["left", *["right"] * (len(headings) - 1)]
+    return tabulate(lines, headings, tablefmt="pipe", disable_numparse=True, colalign=sides)
+
+
+def _coverage_cell(line: Mapping[str, str], name: str) -> str:
+    covers = f"{float(line[f'{name} covers']):.2f}"
+    return f"{covers} ({float(line[f'{name} width']):.2f})" if f"{name} width" in line else covers
+
+
+def _case(line: Mapping[str, str]) -> str:
+    return line["case"] if line["seeds"] == str(NUM_SEEDS[0]) else ""
+
+
+def stale() -> list[str]:
+    """What no longer is as it was written: numbers of the first reports, or the tables in the text."""
+    written = {(line["case"], line["seeds"]): line for line in read() if line["reports"] == "1"}
+    found = []
+    for line in simulate(1):
+        old = written.get((line["case"], line["seeds"]), {})
+        found += [
+            f"{line['case']}, {line['seeds']} seeds, {key}: {old.get(key)} was written, now it is {value}"
+            for key, value in line.items()
+            if key not in ("case", "seeds", "reports") and abs(float(old.get(key, "nan")) - float(value)) > 2e-4
+        ]
+    text = (FOLDER / "statistics.md").read_text(encoding="utf-8")
+    if text.partition(BEGIN)[2].partition(END)[0].strip() != tables(read()).strip():
+        found.append("statistics.md has other tables than simulation.csv")
+    return found
+
+
+def main() -> int:
+    """Write the numbers, or compare them."""
+    if sys.argv[1:] == ["--check"]:
+        found = stale()
+        sys.stdout.writelines(f"stale: {line}\n" for line in found)
+        return 1 if found else 0
+    lines = [*simulate(1), *simulate(NUM_REPORTS)]
+    with (FOLDER / "simulation.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+    write_tables(lines)
+    return 0
+
+
+def write_tables(lines: list[dict[str, str]]) -> None:
+    """Put the tables into the text."""
+    page = FOLDER / "statistics.md"
+    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    page.write_text(before + begin + tables(lines) + END + rest.partition(END)[2], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
