@@ -24,7 +24,7 @@ def mix() -> Mix:
     return mix
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def normal() -> Callable[..., Tensor]:
     """Draw N(0, 1) numbers in float64 from a seed."""
 
