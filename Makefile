@@ -8,7 +8,7 @@ comma := ,
 PYTEST := $(BIN)/pytest -rs --numprocesses auto --maxprocesses 8 --dist worksteal
 REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,ray,submitit$(if $(filter Linux,$(shell uname)),$(comma)triton)"
 
-.PHONY: demo test check test-end-to-end test-slow bench-gpu clean
+.PHONY: demo test check test-end-to-end test-other-processor test-slow bench-gpu clean
 
 demo: $(VENV)/.installed  ## Run the smoke suite and print its tables
 	$(BIN)/synthbench run --suite smoke --results demo/results
@@ -35,6 +35,20 @@ check:  ## The same in an environment that is ready
 
 test-end-to-end: $(VENV)/.installed-test  ## Whole commands as a user meets them: faults, clusters, plugins, the page, the documentation
 	$(REQUIRE) $(PYTEST) -m end_to_end
+
+# Libraries choose their code by the processor, and so the last bits of every result. A test that passes because of
+# those bits fails on another machine. Here all of them take the code for the oldest x86-64, without AVX and FMA:
+# PyTorch, OpenBLAS (of NumPy and SciPy), MKL (of PyTorch) and NumPy. Other architectures have no such switches.
+OLDEST := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE \
+	NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
+MATHEMATICS := tests/mechanisms tests/positions tests/blocks tests/bench/test_anatomy.py
+
+test-other-processor: $(VENV)/.installed-test  ## The tests of the mathematics as the oldest x86-64 processor rounds
+ifeq ($(shell uname -m),x86_64)
+	$(OLDEST) $(PYTEST) -m "not slow and not gpu and not end_to_end" $(MATHEMATICS)
+else
+	@echo "nothing to do: only x86-64 can take the place of another processor"
+endif
 
 test-slow: $(VENV)/.installed-test  ## Tests that train to a threshold
 	$(BIN)/pytest -m slow
