@@ -9,6 +9,7 @@ import csv
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE
 from synthbench.reports.verdicts import judge
 
 FOLDER = Path(__file__).parent
-NUM_REPORTS = 60
+NUM_REPORTS = 100
 NUM_SEEDS = (3, 5, 10)
 NUM_CATEGORIES, TASKS_EACH, NUM_MECHANISMS = 4, 6, 6
 NUM_TASKS = NUM_CATEGORIES * TASKS_EACH
@@ -65,8 +66,14 @@ def _learning(lowest: float, highest: float) -> Callable[[np.random.Generator, L
 
 
 def _unequal(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Runs:
-    spreads = np.where(np.arange(levels.shape[1]) == 1, 0.08, 0.02)
+    spreads = np.where(np.arange(levels.shape[1]) == NOISY, 0.08, 0.02)
     return levels[..., None] + spreads[:, None] * rng.standard_normal((*levels.shape, num_seeds))
+
+
+def _correlated(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Runs:
+    own = rng.standard_normal((*levels.shape, num_seeds))
+    shared = rng.standard_normal((len(levels), 1, num_seeds))
+    return levels[..., None] + 0.05 * math.sqrt(0.5) * (own + shared)
 
 
 def _residual(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Runs:
@@ -90,11 +97,16 @@ CASES: Mapping[str, Case] = {
     "half learn": Case("0.98 or 0.3, half of the runs learn; 95 % against 5 %", _learning(0.05, 0.95), 0.8, 0.2),
     "8 of 10 learn": Case("0.98 or 0.3, 80 % of the runs learn; 100 % against 60 %", _learning(0.6, 1.0), 0.8, 0.2),
     "unequal spread": Case("one mechanism scatters four times as much as the others; 0.6 against 0.5", _unequal),
+    "correlated seeds": Case("as normal; half of the variance is shared by all runs of a seed", _correlated),
     "residuals": Case("what runs of core-mini had over their means; 0.6 against 0.5", _residual),
 }
 
 TESTS = ("null separates", "null pair", "true separates", "true pair")
-INTERVALS = ("cell", "category", "skill", "IQM", "solved", "rank", "improvement")
+INTERVALS = ("cell", "noisy cell", "category", "skill", "IQM", "solved", "rank", "improvement", "near 1")
+NOISY = 1
+"""The mechanism whose cells are also counted by themselves: with unequal spread it is the one that scatters more."""
+BETTER = 0.2
+"""By which one mechanism is above, and another below, all others where one nearly always improves on the other."""
 NUM_RANKINGS = 20
 """Rankings in a report's line: whether one errs is a single yes or no."""
 
@@ -141,6 +153,9 @@ def _of_these_tasks(case: Case, num_seeds: int, rng: np.random.Generator) -> dic
             for row, task in enumerate(of.tasks)
             for column, mechanism in enumerate(of.mechanisms)
         ],
+        "noisy cell": [
+            (*of.interval(task, of.mechanisms[NOISY]), means[row, NOISY]) for row, task in enumerate(of.tasks)
+        ],
         "category": [
             (*entry.categories[name][1:], means[[task.category == name for task in of.tasks], column].mean())
             for column, entry in enumerate(entries)
@@ -156,19 +171,36 @@ def _of_these_tasks(case: Case, num_seeds: int, rng: np.random.Generator) -> dic
 def _of_tasks_like_these(case: Case, num_seeds: int, rng: np.random.Generator) -> dict[str, float]:
     """Intervals for tasks like these: levels scatter over tasks in the same way for all mechanisms, so none is better.
 
-    A rank errs if any mechanism is said to be better or worse than another.
+    A rank errs if any mechanism is said to be better or worse than another. One mechanism more, which is better on most
+    tasks, has a probability of improvement near 1.
     """
     categories = [f"category {index // TASKS_EACH}" for index in range(NUM_TASKS)]
-    is_right, chances = [], []
+    is_right, chances, near_1 = [], [], []
+    truth = _chance_of_better(case)
     for _ in range(NUM_RANKINGS):
         skills = np.moveaxis(np.clip(case.draw(rng, _levels(rng), num_seeds), 0, 1), 1, 0)
         is_right.append(all(one.low == 1 and one.high == NUM_MECHANISMS for one in ranks(skills, categories)))
         chances.append((*probability_of_improvement(skills[2], skills[3], categories)[1:], 0.5))
-    return {"rank covers": _share(is_right), **_coverage("improvement", chances)}
+        better = np.moveaxis(np.clip(case.draw(rng, _levels(rng, BETTER), num_seeds), 0, 1), 1, 0)
+        near_1.append((*probability_of_improvement(better[2], better[3], categories)[1:], truth))
+    return {"rank covers": _share(is_right), **_coverage("improvement", chances), **_coverage("near 1", near_1)}
 
 
-def _levels(rng: np.random.Generator) -> Levels:
-    return np.clip(0.5 + 0.15 * rng.standard_normal((NUM_TASKS, NUM_MECHANISMS)), 0.2, 0.8)
+@cache
+def _chance_of_better(case: Case) -> float:
+    """The probability of improvement of a mechanism that is better by ``BETTER``, over very many tasks."""
+    rng = np.random.Generator(np.random.Philox(0))
+    tasks = [np.clip(case.draw(rng, _levels(rng, BETTER), 4), 0, 1) for _ in range(400)]
+    better, other = np.concatenate([one[:, 2] for one in tasks]), np.concatenate([one[:, 3] for one in tasks])
+    return probability_of_improvement(better, other, ["all"] * len(better)).value
+
+
+def _levels(rng: np.random.Generator, better: float = 0.0) -> Levels:
+    """Of all mechanisms alike, but the third, which may be better by something."""
+    levels = 0.5 + 0.15 * rng.standard_normal((NUM_TASKS, NUM_MECHANISMS))
+    levels[:, 2] += better
+    levels[:, 3] -= better
+    return np.clip(levels, 0.2, 0.8)
 
 
 def _coverage(name: str, lines: Sequence[tuple[float, float, float]]) -> dict[str, float]:

@@ -111,7 +111,9 @@ def submit(
 def compare(
     first: Annotated[
         str,
-        typer.Argument(help="A mechanism, slay:P=8 in one setting; the folder of a store; or the begin of a commit."),
+        typer.Argument(
+            help="A mechanism, slay:P=8 in one setting; the folder of a store; or the first digits of a commit."
+        ),
     ],
     second: Annotated[str, typer.Argument(help="Another of the same kind.")],
     suite: ReportedSuite = None,

@@ -21,6 +21,8 @@ Skills = Float[np.ndarray, "mechanisms tasks seeds"]
 PerTask = Float[np.ndarray, " tasks"]
 PerCell = Float[np.ndarray, "mechanisms tasks"]
 
+FEW = 5
+"""Trials of the rarer outcome below which the variance of a share says little."""
 TIE = 0.02
 """Skills nearer to each other than this are a tie: neither run improves on the other."""
 
@@ -81,7 +83,7 @@ def over_seeds(skills: Skills, weights: PerTask, *, low: float = 0.0, high: floa
     Returns:
         One interval a mechanism; its ends are NaN below two seeds.
     """
-    variance, dof = (part.T for part in spread(np.moveaxis(skills, 1, 0)))
+    variance, _, dof = (part.T for part in spread(np.moveaxis(skills, 1, 0)))
     errors, of_errors = _error_over_seeds(variance, dof, skills.shape[2], weights)
     return [
         t_interval(value, error, free, low=low, high=high)
@@ -143,24 +145,32 @@ def interquartile_means(skills: Skills, weights: PerTask) -> list[Interval]:
 def solved_rates(is_solved: Bool[np.ndarray, "mechanisms tasks seeds"], weights: PerTask) -> list[Interval]:
     """Share of runs that solved their task, by weight. These tasks, other seeds.
 
-    As :func:`over_seeds`. Where fewer than five runs of a mechanism did otherwise than its others, or the runs of no
-    task differ, variances say little: the interval reaches as far as Wilson's over all runs of the mechanism, which is
-    too wide rather than too narrow.
-
-    Source: Wilson (1927); Kish (1965), section 11.7, for how many runs of one weight weighted ones are worth.
+    As :func:`over_seeds`, and as far as Wilson's interval where variances say little: where fewer than five runs of a
+    mechanism solved their task, or fewer than five did not, and where the runs of each task agree.
     """
     intervals = over_seeds(is_solved.astype(float), weights)
-    num_seeds = is_solved.shape[2]
-    num_worth = num_seeds / (weights**2).sum()
+    num_worth = is_solved.shape[2] / float((weights**2).sum())
+    num_solved = is_solved.sum(axis=(1, 2))
+    is_rare = np.minimum(num_solved, is_solved[0].size - num_solved) < FEW
+    return [
+        _reaching_wilsons(interval, num_worth) if is_one or interval.low == interval.high else interval
+        for interval, is_one in zip(intervals, is_rare.tolist(), strict=True)
+    ]
+
+
+def _reaching_wilsons(of: Interval, num_worth: float) -> Interval:
+    """The interval of a share of so many trials, widened as far as Wilson's: too wide rather than too narrow.
+
+    Source: Wilson (1927). Weighted trials are worth (Σ w)² / Σ w² of one weight: Kish (1965).
+    """
     z = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
-    for index, num_solved in enumerate(is_solved.sum(axis=(1, 2)).tolist()):
-        value, low, high = intervals[index]
-        if min(num_solved, is_solved[0].size - num_solved) < 5 or low == high:
-            centre = (value + z**2 / (2 * num_worth)) / (1 + z**2 / num_worth)
-            half = z * math.sqrt(value * (1 - value) / num_worth + (z / (2 * num_worth)) ** 2) / (1 + z**2 / num_worth)
-            ends = float(np.fmin(low, centre - half)), float(np.fmax(high, centre + half))
-            intervals[index] = Interval(value, max(0.0, ends[0]), min(1.0, ends[1]))
-    return intervals
+    centre = (of.value + z**2 / (2 * num_worth)) / (1 + z**2 / num_worth)
+    half = z * math.sqrt(of.value * (1 - of.value) / num_worth + (z / (2 * num_worth)) ** 2) / (1 + z**2 / num_worth)
+    return Interval(
+        of.value,
+        float(np.clip(np.fmin(of.low, centre - half), 0, 1)),
+        float(np.clip(np.fmax(of.high, centre + half), 0, 1)),
+    )
 
 
 def ranks(skills: Skills, categories: Sequence[str]) -> list[Rank]:
@@ -169,7 +179,8 @@ def ranks(skills: Skills, categories: Sequence[str]) -> list[Rank]:
     A mechanism ranks below each that is better for certain and above each that is worse for certain. Certain is a
     difference whose interval, one of all pairs at once, leaves out 0. Where tasks are too few for one, nothing is.
 
-    Source: Mogstad et al. (2024), section 2, ranks from simultaneous intervals; Games & Howell (1976) for these.
+    Source: Mogstad et al. (2024) for ranks from simultaneous intervals; these are in the manner of Tukey, with an error
+    for each pair of mechanisms from their differences on the tasks.
     """
     num_mechanisms = len(skills)
     means = skills.mean(axis=2)
@@ -196,13 +207,17 @@ def probability_of_improvement(
 ) -> Interval:
     """Chance that a run of the first beats a run of the second on a task drawn at random. Tasks like these.
 
-    Skills less than ``TIE`` apart are a tie, which counts half. All categories weigh the same.
+    Skills less than ``TIE`` apart are a tie, which counts half. All categories weigh the same. Where one of both seldom
+    wins, the interval reaches as far as Wilson's: a few tasks on which it always loses do not show that it always does.
 
     Source: Agarwal et al. (2021), section 4.3; there only equal scores are a tie.
     """
     lead = first[:, :, None] - second[:, None, :]
     chances = ((lead >= TIE - TOLERANCE) + 0.5 * (np.abs(lead) < TIE - TOLERANCE)).mean(axis=(1, 2))
-    return over_tasks(chances, categories)
+    interval = over_tasks(chances, categories)
+    num_worth = 1 / float((balanced(categories) ** 2).sum())
+    is_rare = min(interval.value, 1 - interval.value) * num_worth < FEW
+    return _reaching_wilsons(interval, num_worth) if is_rare and not math.isnan(interval.low) else interval
 
 
 def profile(

@@ -22,8 +22,17 @@ from synthbench.knobs import parse_term
 from synthbench.reports.aggregates import Interval, balanced, over_seeds, probability_of_improvement, t_interval
 from synthbench.reports.grid import by_seed, clipped
 from synthbench.reports.selection import TASK_KEY, Terms, having, select, settings
-from synthbench.reports.statistics import SIGNIFICANCE, PairTests, holm, pair_tests, shares_seeds
-from synthbench.reports.verdicts import SMALLEST_GAP
+from synthbench.reports.statistics import (
+    SIGNIFICANCE,
+    TOLERANCE,
+    PairTests,
+    Scores,
+    holm,
+    least_p,
+    pair_tests,
+    shares_seeds,
+)
+from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
@@ -70,7 +79,7 @@ class Comparison:
     improvement: Interval
     """Chance that a run of the second side beats one of the first on a task drawn at random, for tasks like these."""
     is_paired: bool
-    """Whether the tests compare run with run of one seed: the two sides are correlated over seeds."""
+    """Whether the tests of the tasks compare run with run of one seed, as the mean difference always does."""
     num_seeds: int
     """Seeds that every task has on both sides: what the mean is taken over."""
     num_unpaired: int
@@ -104,13 +113,13 @@ class Comparison:
                 f"difference is. {self._left_out}"
             )
         value, low, high = self.mean_difference
-        num_apart = sum(task.p < SIGNIFICANCE for task in self.tasks)
+        num_apart = sum(task.p < SIGNIFICANCE and abs(task.difference) >= MARGIN for task in self.tasks)
         chance, *ends = self.improvement
         of_tasks = "" if math.isnan(ends[0]) else f" ({ends[0]:.3f} to {ends[1]:.3f} for tasks like these)"
         return (
             f"{of}: mean difference of skill {value:+.4f} ({low:+.4f} to {high:+.4f} for these tasks and other seeds) "
-            f"over {len(self.tasks)} tasks and {self.num_seeds} seeds; they differ on {num_apart} of the tasks; "
-            f"probability of improvement {chance:.3f}{of_tasks}. {self._left_out}"
+            f"over {len(self.tasks)} tasks and {self.num_seeds} seeds; they differ by {MARGIN:g} or more on "
+            f"{num_apart} of the tasks; probability of improvement {chance:.3f}{of_tasks}. {self._left_out}"
         )
 
     @property
@@ -130,7 +139,7 @@ class Side(NamedTuple):
 
 
 def sides(first: str, second: str, results: Path, read: Callable[[Path], pd.DataFrame]) -> tuple[Side, Side]:
-    """What two names mean, each looked up as a store, then as a mechanism, then as the begin of a commit.
+    """What two names mean, each looked up as a store, then as a mechanism, then as the beginning of a commit's hash.
 
     Args:
         first: The folder of a store, or a mechanism or a commit with rows in ``results``.
@@ -193,7 +202,7 @@ def compare(
     if paired.empty:
         raise UsageError(_nothing_pairs(ours, theirs, first.name, second.name, by))
     num_unpaired = len(ours) + len(theirs) - 2 * len(paired)
-    has_skill = (paired["ceiling"] - paired["floor"]) >= SMALLEST_GAP
+    has_skill = (paired["ceiling"] - paired["floor"]) >= SMALLEST_GAP - TOLERANCE
     measured = [dict(zip(unit, key, strict=True)) | {"runs": runs} for key, runs in _groups(paired[has_skill], unit)]
     if not measured:
         raise UsageError("floor and ceiling are too near to each other in every task that both sides have")
@@ -202,7 +211,7 @@ def compare(
     scores = np.array([by_seed(both, everything) for both in skills])
     is_paired = shares_seeds(scores)
     tests = pair_tests(scores, is_paired=is_paired)
-    adjusted = holm(tests.p[:, 0])
+    adjusted = holm(_p_values(tests, scores, is_paired=is_paired))
     common = scores[:, :, ~np.isnan(scores).any(axis=(0, 1))]
     categories = [one["task_category"] for one in measured]
     return Comparison(
@@ -227,6 +236,14 @@ def compare(
     )
 
 
+def _p_values(tests: PairTests, scores: Scores, *, is_paired: bool) -> Float[np.ndarray, " tasks"]:
+    """Of every task. Where no run scatters a t test is certain of any difference; shuffling few runs never is."""
+    num_runs = (~np.isnan(scores)).sum(axis=2)
+    floors = [least_p(own, is_paired=is_paired) if min(own) else math.nan for own in num_runs.tolist()]
+    p = tests.p[:, 0]
+    return np.where((tests.error[:, 0] == 0) & (p < 1), np.maximum(p, floors), p)
+
+
 def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with their settings; a side that is a mechanism has one, and what was matched to a size only alone."""
     if side.kind == "mechanism" and rows["match"].isna().any():
@@ -248,7 +265,7 @@ def _in_store(name: str, rows: pd.DataFrame) -> Side:
         return Side(name, "mechanism", having(of_mechanism, "mech", {unit: arguments}))
     commits = {sha for sha in rows["git_sha"].dropna().unique() if _COMMIT.fullmatch(name) and sha.startswith(name)}
     if len(commits) > 1:
-        raise UsageError(f"commit {name!r} is the begin of {', '.join(sorted(commits))}; write more of it")
+        raise UsageError(f"commit {name!r} begins the hashes {', '.join(sorted(commits))}; write more of it")
     if commits:
         return Side(name, "commit", rows[rows["git_sha"].isin(commits)])
     raise UnknownName("store, or mechanism or commit with rows", name, {*rows["mech"], *rows["git_sha"].dropna()})

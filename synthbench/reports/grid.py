@@ -213,7 +213,7 @@ class Grid:
     def _with_intervals(self, numbers: Scores) -> dict[tuple[Key, Key], Interval]:
         """The mean of every cell with its interval, of one number a run."""
         num_runs = (~np.isnan(numbers)).sum(axis=2)
-        variance, dof = spread(numbers)
+        variance, _, dof = spread(numbers)
         with np.errstate(invalid="ignore", divide="ignore"):
             means, errors = np.nansum(numbers, axis=2) / num_runs, np.sqrt(variance / num_runs)
         return {

@@ -24,7 +24,7 @@ from synthbench.reports.aggregates import (
 from synthbench.reports.grid import Estimate, Grid, MechanismFacts, TaskFacts, clipped
 from synthbench.reports.statistics import TOLERANCE
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, interval_cell, percent, sources_of
-from synthbench.reports.verdicts import SMALLEST_GAP
+from synthbench.reports.verdicts import SMALLEST_GAP, is_ranked
 
 SOLVED = 0.9
 """Skill from which a run counts as one that solved its task."""
@@ -92,7 +92,7 @@ class Leaderboard:
 
     @property
     def candidates(self) -> tuple[Entry, ...]:
-        """Those that may be the best on tasks like these, controls left out: nothing is better for certain."""
+        """Those that may be the best on tasks like these, controls left out: none is better for certain."""
         first = min((entry.rank.low for entry in self.mechanisms), default=1)
         return tuple(entry for entry in self.mechanisms if entry.rank.low == first)
 
@@ -151,8 +151,8 @@ def leaderboard(of: Grid) -> Leaderboard:
     """
     if len(of.seeds) < 2:
         raise ValueError(f"an interval over seeds needs at least two; there is {len(of.seeds)}")
-    tasks = tuple(task for task in of.tasks if task.gap >= SMALLEST_GAP)
-    left_out = tuple(task for task in of.tasks if task.gap < SMALLEST_GAP)
+    tasks = tuple(task for task in of.tasks if is_ranked(task))
+    left_out = tuple(task for task in of.tasks if not is_ranked(task))
     num_complete = {
         mechanism: sum(_is_complete(of.cell(task, mechanism), of.seeds) for task in tasks)
         for mechanism in of.mechanisms

@@ -186,7 +186,7 @@ def _values(number: PublishedNumber, metrics: dict[str, float], row: Row) -> lis
 
 
 def _ours(cell: Estimate) -> Cell:
-    variance, dof = spread(np.array([[list(cell.scores.values())]], dtype=float))
+    variance, _, dof = spread(np.array([[list(cell.scores.values())]], dtype=float))
     interval = t_interval(cell.mean, math.sqrt(variance[0, 0] / cell.n), float(dof[0, 0]), low=-math.inf)
     return interval_cell(interval, show=lambda number: fixed(number, 3))
 

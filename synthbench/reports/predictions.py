@@ -130,7 +130,8 @@ def summary(compared: Sequence[Comparison]) -> str:
     }
     found = [f"{words} {agreement(own)}." for words, own in ranges.items() if own]
     num_open = sum(one.is_open for one in compared)
-    return " ".join([*found, f"{num_open} of those that do not agree are open: their interval reaches the prediction."])
+    found += [f"{num_open} of the others reach the prediction with their interval."] if num_open else []
+    return " ".join(found)
 
 
 @cache

@@ -48,7 +48,7 @@ def summary(verdicts: Verdicts) -> str:
     separate = "separates" if num_separating == 1 else "separate"
     farther = f", and {num_farther} of the others out of range" if num_farther else ""
     return (
-        f"{num_separating} of {len(judged)} tasks {separate} mechanisms, by a skill of {MARGIN:g} or more{farther}. "
+        f"{num_separating} of {len(judged)} tasks {separate} mechanisms{farther}. "
         f"Where the scores sit: {', '.join(phrases)}."
     )
 
@@ -69,11 +69,12 @@ def separation_table(of: Grid, verdicts: Verdicts) -> Table:
         title="What separates mechanisms",
         caption=(
             "Lowest and highest mean accuracy in per cent and mean skill over the mechanisms, controls left out. A "
-            f"task separates if its farthest means differ by a skill of {MARGIN:g} or more and p is below 5 %: p is "
-            "the share of shuffles of its runs among the mechanisms that put two means as far apart, adjusted over the "
-            "tasks (Benjamini and Hochberg). Pairs: those that differ as much by a moderated t test, 5 %, Holm within "
-            "the task; where none is left, the mechanism that stands out from all others, with the share of shuffles. "
-            "Between: share of the variance that lies between mechanisms, ω², in per cent; 0 is what chance gives. "
+            f"task separates if its farthest means differ by {100 * MARGIN:.0f} % of the gap between floor and ceiling "
+            "or more, at least a point, and p is below 5 %: p is the share of shuffles of its runs among the "
+            "mechanisms that put two means as far apart, adjusted over the tasks (Benjamini and Hochberg). Pairs: "
+            "those that differ as much by a moderated t test, 5 %, Holm within the task; where none is left, the "
+            "mechanism that stands out from all others together, with the share of shuffles. Between: share of the "
+            "variance that lies between mechanisms, ω², in per cent; about 0 is what chance gives. "
             f"Skill: (accuracy − floor) / (ceiling − floor), cut to 0 to 1. At floor or at ceiling: all mechanisms are "
             f"within a skill of {MARGIN:g} of it, or within 3 standard errors of the evaluation. Gap too narrow to "
             f"rank: less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling.{farther} {BOUNDS}"

@@ -6,7 +6,9 @@ an array [tasks, cells, seeds], NaN where a run is missing; how often they err i
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +23,8 @@ PAIRING = 0.2
 """Correlation of runs that share a seed above which they are compared seed by seed."""
 QUIET = 0.01
 """Part of a task's variance below which a cell has too little of its own: its runs may all have had the same luck."""
+LOUD = 3.0
+"""Times a task's variance above which a cell is like no other of its task: an interval of it cannot rely on them."""
 LEAST_PRIOR = 3.0
 """Degrees of freedom that a task's variance always has in that of a cell. Without them the interval of a cell that
 learns on 8 of 10 seeds covers 77 % at five seeds."""
@@ -40,6 +44,8 @@ class Spread(NamedTuple):
     """Of one run; NaN in a task of which no cell has two runs."""
     dof: Cells
     """Degrees of freedom of that variance."""
+    dof_alone: Cells
+    """The same for a statement about this cell alone: its own only, where it scatters far more than its task."""
 
 
 class Permutation(NamedTuple):
@@ -60,15 +66,15 @@ def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) 
 
     The variance of three runs is hardly known, while the cells of a task tend to scatter alike. So a cell's variance is
     the mean of its own and of the task's, weighted by degrees of freedom; those of the task's are estimated from how
-    much variances differ within tasks, over all tasks. Three departures from the source, each because runs of neural
-    networks often all learn or all fail: the task's variance always weighs something, a cell is never taken to scatter
-    less than it does, and one that hardly scatters at all takes the task's.
+    much variances differ within tasks, over all tasks. Three departures from the source, since runs of neural networks
+    often all learn or all fail: the task's variance always weighs something, a cell is never taken to scatter less than
+    it does, and one that hardly scatters takes the task's.
 
     Args:
         scores: One number a run.
         most_dof: Degrees of freedom that no variance has more than; those of all cells of the task if None.
 
-    Source: Smyth (2004), section 4, with the cap on the degrees of freedom of limma.
+    Source: Smyth (2004), the moderated t statistic, with the cap on the degrees of freedom of limma.
     """
     num_runs = (~np.isnan(scores)).sum(axis=2)
     dof = np.maximum(num_runs - 1.0, 0)
@@ -80,12 +86,18 @@ def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) 
         pooled = ((dof * own).sum(axis=1) / all_dof)[:, None]
     prior = max(_prior_dof(own, dof, pooled), LEAST_PRIOR)
     moderated = np.maximum(own, (prior * pooled + dof * own) / (prior + dof))
-    cap = all_dof if most_dof is None else most_dof
-    return Spread(np.where(own < QUIET * pooled, pooled, moderated), np.minimum(prior + dof, cap[:, None]))
+    cap = (all_dof if most_dof is None else most_dof)[:, None]
+    of_both = np.minimum(prior + dof, cap)
+    return Spread(
+        np.where(own < QUIET * pooled, pooled, moderated), of_both, np.where(own > LOUD * pooled, dof, of_both)
+    )
 
 
 def _prior_dof(own: Cells, dof: Cells, pooled: Float[np.ndarray, "tasks 1"]) -> float:
-    """Degrees of freedom of the tasks' variances, from how much log variances differ within tasks."""
+    """Degrees of freedom of the tasks' variances, from how much log variances differ within tasks.
+
+    Source: Smyth (2004), estimation of the hyperparameters; here around each task's own mean.
+    """
     is_known = (dof > 0) & (pooled > 0)
     num_known = is_known.sum(axis=1)
     is_used = is_known & (num_known > 1)[:, None]
@@ -122,7 +134,7 @@ def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
         scores: One number a run.
         is_paired: Whether runs of one seed are compared with each other, over the seeds that both cells have.
 
-    Source: Smyth (2004), section 4; Welch (1947) for the degrees of freedom of two variances.
+    Source: Smyth (2004); Welch (1947) for the degrees of freedom of two variances.
     """
     first, second = np.triu_indices(scores.shape[1], 1)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -131,13 +143,13 @@ def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
             num_runs = (~np.isnan(differences)).sum(axis=2)
             # Of k mechanisms only k - 1 differences are free.
             most_dof = (scores.shape[1] - 1) * np.maximum(num_runs.max(axis=1, initial=0) - 1.0, 0)
-            variance, dof = spread(differences, most_dof)
+            variance, dof, _ = spread(differences, most_dof)
             difference = np.nansum(differences, axis=2) / num_runs
             squared_error = variance / num_runs
         else:
             num_runs = (~np.isnan(scores)).sum(axis=2)
             means = np.nansum(scores, axis=2) / num_runs
-            variance, of_cell = spread(scores)
+            variance, of_cell, _ = spread(scores)
             one, other = (variance / num_runs)[:, first], (variance / num_runs)[:, second]
             dof = (one + other) ** 2 / (one**2 / of_cell[:, first] + other**2 / of_cell[:, second])
             dof = np.minimum(dof, np.maximum(num_runs - 1.0, 0).sum(axis=1, keepdims=True))
@@ -160,7 +172,7 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
         is_paired: Whether runs are shuffled within their seed only, over the seeds that all cells have. Where these
             are fewer than two, runs are shuffled freely.
 
-    Source: Fisher (1935), section 21; Phipson & Smyth (2010) for counting the runs as they are among the shuffles.
+    Source: Fisher (1935), Pitman (1937); Phipson & Smyth (2010) for counting the runs as they are among the shuffles.
     """
     is_common = ~np.isnan(scores).any(axis=0)
     is_paired &= bool(is_common.sum() > 1)
@@ -180,18 +192,29 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
     shuffled = np.abs(means - means.mean(axis=1, keepdims=True)).max(axis=1)
     return Permutation(
         p=_share(np.ptp(means, axis=1), float(np.ptp(observed))),
-        least_p=_least_p(num_runs.tolist(), is_paired=is_paired),
+        least_p=least_p(num_runs.tolist(), is_paired=is_paired),
         outlier=outlier,
         p_outlier=_share(shuffled, float(distances[outlier])),
     )
 
 
-def _least_p(num_runs: list[int], *, is_paired: bool) -> float:
-    """Shuffles that change nothing, or only which cell is which, among all."""
+def least_p(num_runs: Sequence[int], *, is_paired: bool) -> float:
+    """The p value of the clearest difference that there can be between some cells.
+
+    All runs of one cell are below, and all of another above those of the others, which may be shuffled at will.
+
+    Args:
+        num_runs: Of every cell.
+        is_paired: Whether runs are shuffled within their seed only.
+    """
+    num_cells, total = len(num_runs), sum(num_runs)
     if is_paired:
-        return 1 / math.prod([math.factorial(len(num_runs))] * (num_runs[0] - 1))
-    same = math.prod(map(math.factorial, [*num_runs, *Counter(num_runs).values()]))
-    return same / math.factorial(sum(num_runs))
+        return math.prod([1 / (num_cells * (num_cells - 1))] * (min(num_runs) - 1))
+    sizes = Counter(permutations(num_runs, 2))
+    ways = [
+        count * math.prod(map(math.factorial, (low, high, total - low - high))) for (low, high), count in sizes.items()
+    ]
+    return min(ways) / math.factorial(total)
 
 
 def _share(shuffled: Float[np.ndarray, " shuffles"], observed: float) -> float:
@@ -268,7 +291,7 @@ def omega_squared(scores: Float[np.ndarray, "cells seeds"]) -> float:
     Returns:
         A number in [0, 1]; NaN below two cells or where no cell has two runs.
 
-    Source: Hays (1963), section 10.17.
+    Source: Hays (1963).
     """
     num_runs = (~np.isnan(scores)).sum(axis=1)
     scores, num_runs = scores[num_runs > 0], num_runs[num_runs > 0]

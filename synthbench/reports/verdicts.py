@@ -51,7 +51,7 @@ class Verdict:
     least_p: float
     """What p would be, unadjusted, if the runs of this task differed as clearly as they can; NaN without a test."""
     separates: bool
-    """Whether some two mechanisms differ, and by a skill that counts."""
+    """Whether some two mechanisms differ, and by as much as counts."""
     num_pairs: int
     named: frozenset[frozenset[Key]]
     """Pairs of mechanisms, by their keys, that are shown to differ; none where the task does not separate."""
@@ -66,10 +66,8 @@ class Verdict:
     """Where it does not separate: the smallest multiple of the training's length or load at which it does, if any."""
 
     def is_apart(self, first: MechanismFacts, second: MechanismFacts) -> bool:
-        """Whether two mechanisms are shown to differ, as a named pair or as the outlier against the others."""
-        return frozenset((first.key, second.key)) in self.named or (
-            self.outlier is not None and first != second and self.outlier in (first, second)
-        )
+        """Whether two mechanisms are shown to differ: they are a named pair. An outlier differs from all together."""
+        return frozenset((first.key, second.key)) in self.named
 
     @property
     def words(self) -> str:
@@ -91,9 +89,10 @@ def judge(of: Grid) -> Verdicts:
     """Judge every task: does it separate mechanisms, and which pairs of them?
 
     A task separates if its runs, shuffled among its mechanisms, seldom have means as far apart as they have: 5 % after
-    Benjamini & Hochberg (1995) over the tasks, and the farthest differ by a skill of ``MARGIN``. Within such a task the
-    pairs are named that differ by as much and by a moderated t test, 5 % after Holm over its pairs; where none is left,
-    the mechanism that is farthest from the others. Runs are paired by seed only if seeds are correlated over the suite.
+    Benjamini & Hochberg (1995) over the tasks, and the farthest differ by ``MARGIN`` of the gap between floor and
+    ceiling or more. Within such a task the pairs are named that differ by as much and by a moderated t test, 5 % after
+    Holm over its pairs; where none is left, the mechanism that is farthest from the others. Runs are paired by seed
+    only if seeds are correlated over the suite.
     Controls are left out: most tasks tell them from any mechanism.
 
     Args:
@@ -179,20 +178,24 @@ def _separating_multiples(of: Grid, tasks: Sequence[TaskFacts], *, is_paired: bo
         for task in tasks:
             cells = [of.cell(task, mechanism) for mechanism in of.mechanisms]
             lowest, highest = _range([cell.stretched.get(factor, math.nan) for cell in cells]) or (0.0, 0.0)
-            if highest - lowest >= MARGIN - TOLERANCE:
-                skills = [cell.stretched_skills.get(factor, {}) for cell in cells]
-                tests.append((factor, task, _test(by_seed(skills, of.seeds), is_paired=is_paired).p))
-    adjusted = _adjusted([p for _factor, _task, p in tests])
+            skills = by_seed([cell.stretched_skills.get(factor, {}) for cell in cells], of.seeds)
+            tests.append((factor, task, highest - lowest, _test(skills, is_paired=is_paired).p))
+    adjusted = _adjusted([p for *_, p in tests])
     found: dict[Key, int] = {}
-    for (factor, task, _p), value in zip(tests, adjusted, strict=True):
-        if value < SIGNIFICANCE:
+    for (factor, task, distance, _p), value in zip(tests, adjusted, strict=True):
+        if value < SIGNIFICANCE and distance >= MARGIN - TOLERANCE:
             found.setdefault(task.key, factor)
     return found
 
 
 def _counts(task: TaskFacts, one: float, other: float) -> bool:
-    """Whether two means are as far apart as counts for anything."""
-    return task.gap > TOLERANCE and abs(one - other) >= MARGIN * task.gap - TOLERANCE
+    """Whether two means are as far apart as counts for anything; over a narrow gap that is a point of accuracy."""
+    return task.gap > TOLERANCE and abs(one - other) >= MARGIN * max(task.gap, SMALLEST_GAP) - TOLERANCE
+
+
+def is_ranked(task: TaskFacts) -> bool:
+    """Whether floor and ceiling are far enough apart for a ranking."""
+    return task.gap >= SMALLEST_GAP - TOLERANCE
 
 
 def _place(task: TaskFacts, cells: Sequence[Estimate]) -> Place:
@@ -201,7 +204,7 @@ def _place(task: TaskFacts, cells: Sequence[Estimate]) -> Place:
         return "no score"
     if abs(task.gap) < TOLERANCE:
         return "floor = ceiling"
-    if task.gap < SMALLEST_GAP:
+    if not is_ranked(task):
         return "gap too narrow to rank"
     if all(_is_near(cell, cell.mean - task.floor, task.gap) for cell in cells):
         return "at floor"

@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from synthbench.reports.aggregates import (
-    Interval,
     balanced,
     interquartile_means,
     over_seeds,
@@ -179,7 +178,10 @@ def test_probability_of_improvement_counts_pairs_of_runs_and_near_ones_half() ->
     chances = np.array([3 / 4, 1 / 4, 1 / 2, 1.0])
 
     interval = probability_of_improvement(first, second, ONE)
-    assert interval == pytest.approx(over_tasks(chances, ONE))
+    assert interval.value == pytest.approx(chances.mean())
+    clustered, wilson = over_tasks(chances, ONE), stats.binomtest(5, 8).proportion_ci(method="wilson")
+    assert interval.low <= min(clustered.low, wilson.low)
+    assert interval.high == clustered.high == 1.0
     other = probability_of_improvement(second, first, ONE)
     assert other == pytest.approx((1 - interval.value, 1 - interval.high, 1 - interval.low))
 
@@ -187,7 +189,21 @@ def test_probability_of_improvement_counts_pairs_of_runs_and_near_ones_half() ->
 def test_two_hundredths_are_no_tie() -> None:
     first, second = np.full((4, 1), 0.52), np.full((4, 1), 0.5)
 
-    assert probability_of_improvement(first, second, ONE) == Interval(1.0, 1.0, 1.0)
+    assert probability_of_improvement(first, second, ONE).value == 1.0
+    assert probability_of_improvement(first - 0.001, second, ONE).value == 0.5
+
+
+def test_always_winning_on_a_few_tasks_is_no_proof_of_always_winning() -> None:
+    interval = probability_of_improvement(np.full((24, 3), 0.9), np.full((24, 3), 0.1), ["a"] * 24)
+
+    assert interval == pytest.approx((1.0, stats.binomtest(24, 24).proportion_ci(method="wilson").low, 1.0))
+
+
+def test_where_both_win_often_the_interval_is_that_of_the_tasks() -> None:
+    chances = np.tile([0.0, 1.0, 0.5], 8)
+    first, second = np.where(chances == 1, 0.9, 0.1)[:, None], np.where(chances == 0, 0.9, 0.1)[:, None]
+
+    assert probability_of_improvement(first, second, ["a"] * 24) == over_tasks(chances, ["a"] * 24)
 
 
 def test_a_profile_is_the_share_of_runs_that_reach_a_threshold() -> None:

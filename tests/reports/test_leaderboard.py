@@ -182,6 +182,6 @@ def test_improvement_is_told_for_every_pair_of_ranked_mechanisms(make_frame: Any
     _profile, _means, table = leaderboard_tables(leaderboard(grid(rows)))
 
     assert [column.label for column in table.columns] == ["Standard", "Linear"]
-    assert table.lines[0].cells == (Cell(), Cell("100", remarks=("100 to 100",)))
-    assert table.lines[1].cells == (Cell("0", remarks=("0 to 0",)), Cell())
+    assert table.lines[0].cells == (Cell(), Cell("100", remarks=("68 to 100",)))  # Wilson's of eight tasks
+    assert table.lines[1].cells == (Cell("0", remarks=("0 to 32",)), Cell())
     assert len(leaderboard_tables(leaderboard(grid(rows[rows["mech"] == "softmax"])))) == 2

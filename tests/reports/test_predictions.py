@@ -80,7 +80,7 @@ def test_the_table_counts_what_agrees(make_frame: MakeFrame) -> None:
     assert table is not None
     assert table.outcome.startswith(
         "At the length or load of the training 1 of 2 agree, Cohen's κ 0.00; predicting “fail” of everything would "
-        "agree with 2. 0 of those that do not agree are open"
+        "agree with 2."
     )
     assert [line.cells[-2].value for line in table.lines] == ["agrees", "disagrees"]
     assert "merrill2024illusion" in table.sources

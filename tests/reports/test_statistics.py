@@ -11,9 +11,11 @@ from scipy import stats
 
 from synthbench.reports.statistics import (
     LEAST_PRIOR,
+    LOUD,
     SIGNIFICANCE,
     combined_error,
     holm,
+    least_p,
     omega_squared,
     pair_tests,
     permutation_test,
@@ -34,7 +36,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 def test_a_cell_has_the_mean_of_its_own_variance_and_its_tasks_by_degrees_of_freedom() -> None:
     # Own variances 1 and 2, that of the task 4/3. The other task says that variances differ: the prior is the least.
     scores = np.array([[[0.0, 1.0, 2.0], [0.0, 2.0, NAN]], [[0.0, 1.0, 2.0], [0.5, 0.5, 0.5]]])
-    variance, dof = (part[:1] for part in spread(scores))
+    variance, dof, _ = (part[:1] for part in spread(scores))
 
     pooled = (2 * 1.0 + 1 * 2.0) / 3
     moderated = (LEAST_PRIOR * pooled + 2 * 1.0) / (LEAST_PRIOR + 2)
@@ -44,19 +46,29 @@ def test_a_cell_has_the_mean_of_its_own_variance_and_its_tasks_by_degrees_of_fre
 
 def test_a_cell_that_hardly_scatters_takes_the_variance_of_its_task() -> None:
     scores = np.array([[[0.98, 0.98, 0.98], [0.98, 0.3, 0.98], [0.5, NAN, NAN]]])
-    variance, _dof = spread(scores)
+    variance = spread(scores).variance
 
     pooled = np.var([0.98, 0.3, 0.98], ddof=1) / 2
     np.testing.assert_allclose(variance[0, [0, 2]], pooled)
     assert variance[0, 1] == pytest.approx(2 * pooled)
 
 
+def test_alone_a_cell_that_scatters_far_more_than_its_task_has_its_own_degrees_of_freedom() -> None:
+    quiet = [[0.5, 0.51, 0.52], [0.6, 0.61, 0.6], [0.7, 0.69, 0.7], [0.4, 0.41, 0.41], [0.3, 0.31, 0.3]]
+    variance, dof, alone = spread(np.array([[[0.1, 0.9, 0.5], *quiet]]))
+
+    assert variance[0, 0] == pytest.approx(0.16)
+    assert alone[0, 0] == 2 < dof[0, 0]
+    np.testing.assert_array_equal(alone[0, 1:], dof[0, 1:])
+
+
 def test_variances_that_differ_by_chance_only_are_taken_together() -> None:
     scores = rng().standard_normal((200, 6, 5))
-    variance, dof = spread(scores)
+    variance, dof, dof_alone = spread(scores)
 
     assert (dof == 24).all()
     own, pooled = scores.var(axis=2, ddof=1), scores.var(axis=2, ddof=1).mean(axis=1, keepdims=True)
+    np.testing.assert_array_equal(dof_alone, np.where(own > LOUD * pooled, 4, 24))
     np.testing.assert_allclose(variance, np.maximum(own, pooled * np.ones(6)), rtol=0.02)
 
 
@@ -64,13 +76,13 @@ def test_variances_that_differ_by_chance_only_are_taken_together() -> None:
 def test_the_prior_is_found_where_variances_come_from_one(prior: float) -> None:
     draws = rng(1)
     variances = prior / draws.chisquare(prior, (2000, 6, 1))
-    _variance, dof = spread(np.sqrt(variances) * draws.standard_normal((2000, 6, 5)))
+    dof = spread(np.sqrt(variances) * draws.standard_normal((2000, 6, 5))).dof
 
     assert dof[0, 0] - 4 == pytest.approx(prior, rel=0.15)
 
 
 def test_a_task_without_two_runs_of_a_cell_has_no_variance() -> None:
-    variance, _dof = spread(np.array([[[0.1, NAN], [0.2, NAN]]]))
+    variance = spread(np.array([[[0.1, NAN], [0.2, NAN]]])).variance
 
     assert np.isnan(variance).all()
 
@@ -164,12 +176,15 @@ def test_the_outlier_is_the_cell_farthest_from_all_others() -> None:
 
 
 def test_the_least_p_is_that_of_the_clearest_difference() -> None:
-    """Three cells of two runs each can be had in 15 ways, apart from which cell is which."""
-    found = permutation_test(np.array([[0.1, 0.11], [0.5, 0.51], [0.9, 0.91]]), is_paired=False)
+    clear = np.array([[0.1, 0.11], [0.5, 0.51], [0.52, 0.53], [0.9, 0.91]])
 
-    assert found.least_p == pytest.approx(1 / 15)
-    assert found.p >= 1 / 15 - 0.01
-    assert permutation_test(np.array([[0.1, 0.2, 0.3], [0.9, 0.8, NAN]]), is_paired=False).least_p == pytest.approx(0.1)
+    # Of four cells the runs of two in the middle may be anywhere: 12 · 2! · 2! · 4! of 8!, or 1 of 12 within seeds.
+    for is_paired, expected in ((False, 12 * 2 * 2 * 24 / 40320), (True, 1 / 12)):
+        found = permutation_test(clear, is_paired=is_paired)
+        assert found.least_p == pytest.approx(expected)
+        assert found.p == pytest.approx(expected, abs=0.01)
+    assert least_p([2, 2, 2], is_paired=False) == pytest.approx(1 / 15)
+    assert least_p([3, 2], is_paired=False) == pytest.approx(0.1)
 
 
 def test_missing_runs_are_not_shuffled() -> None:

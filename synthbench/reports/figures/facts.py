@@ -11,7 +11,7 @@ from synthbench.reports.aggregates import balanced
 from synthbench.reports.figures.drawing import COLOURS, Look, looks
 from synthbench.reports.grid import Grid, MechanismFacts, Row, TaskFacts
 from synthbench.reports.leaderboard import Leaderboard
-from synthbench.reports.verdicts import SMALLEST_GAP
+from synthbench.reports.verdicts import is_ranked
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Facts:
     @cached_property
     def tasks(self) -> tuple[TaskFacts, ...]:
         """Those in which something can be won: the ones that the leaderboard counts."""
-        return tuple(task for task in self.of.tasks if task.gap >= SMALLEST_GAP)
+        return tuple(task for task in self.of.tasks if is_ranked(task))
 
     @cached_property
     def best_first(self) -> tuple[MechanismFacts, ...]:

@@ -13,7 +13,7 @@ from synthbench.reports.leaderboard import Entry, Leaderboard, leaderboard
 from synthbench.reports.page import charts
 from synthbench.reports.page.facets import Facet, categories
 from synthbench.reports.page.results import Result
-from synthbench.reports.verdicts import SMALLEST_GAP
+from synthbench.reports.verdicts import is_ranked
 
 _PartOf = Callable[[str, MechanismFacts, Entry | None], Interval]
 """Mean skill of one part of a board, by its label."""
@@ -133,7 +133,7 @@ def _board(
 
 
 def _counting(tasks: Sequence[TaskFacts]) -> tuple[TaskFacts, ...]:
-    return tuple(task for task in tasks if task.gap >= SMALLEST_GAP)
+    return tuple(task for task in tasks if is_ranked(task))
 
 
 def _alone(skill: float) -> Interval:
