@@ -65,7 +65,9 @@ def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high
     """
     if math.isnan(value) or math.isnan(error):
         return Interval(value, math.nan, math.nan)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, dof)) * error if error else 0.0
+    # What should be 0 or 1 is it but for rounding, which every processor does otherwise.
+    value = round(value, 12)
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, dof)) * error if error > TOLERANCE else 0.0
     return Interval(value, max(low, value - half), min(high, value + half))
 
 
