@@ -9,6 +9,7 @@ import csv
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -242,7 +243,7 @@ def make_grid(scores: Runs) -> Grid:
 
 
 def _estimate(scores: Float[np.ndarray, " seeds"]) -> Estimate:
-    return Estimate(**{**vars(NO_ROWS), "scores": dict(enumerate(scores.tolist())), "skill": float(scores.mean())})
+    return replace(NO_ROWS, scores=dict(enumerate(scores.tolist())), skill=float(scores.mean()))
 
 
 def _middle(runs: Float[np.ndarray, "tasks seeds"]) -> float:
