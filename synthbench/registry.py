@@ -67,6 +67,8 @@ class Registry(Mapping[str, type[T]]):
             )
         if not unit.__module__.startswith(f"{self._room}."):
             self._load()  # a built-in unit has its name before any other
+        if not isinstance(getattr(unit, "version", 1), int) or getattr(unit, "version", 1) < 1:
+            raise UsageError(f"{self.kind} {bare!r} has the version {unit.version!r}; allowed: whole numbers from 1")
         name = unit.name = f"{package}/{bare}" if package else bare
         known = self._units.setdefault(name, unit)
         if known is not unit and (known.__module__, known.__qualname__) != (unit.__module__, unit.__qualname__):
@@ -165,10 +167,10 @@ class Registry(Mapping[str, type[T]]):
 
 
 def code_hash(unit: type[Any]) -> str:
-    """Hash of a unit's code in 12 hex digits; comments, docstrings and layout do not count.
+    """Hash of a unit's source in 12 hex digits; comments, docstrings and layout do not count.
 
-    Of a built-in unit it is that of the class, and what the class inherits does not count: a change in a base that
-    changes numbers bumps the unit's ``version``. Of any other unit it is that of the whole module.
+    Of a built-in unit it is that of the class, of any other unit that of the whole module. It tells where to look when
+    two runs disagree; what a unit computes is what its :func:`version_of` says.
     """
     if unit in _HASHES:
         return _HASHES[unit]
@@ -183,7 +185,7 @@ def code_hash(unit: type[Any]) -> str:
 
 
 def _source(unit: type[Any]) -> str:
-    if unit.__module__.partition(".")[0] == "synthbench":
+    if _is_built_in(unit):
         return inspect.getsource(unit)
     try:
         return inspect.getsource(inspect.getmodule(unit) or unit)
@@ -202,16 +204,26 @@ def _source(unit: type[Any]) -> str:
 
 
 def version_of(unit: type[Any]) -> str:
-    """A unit's declared version and the hash of its code: ``1+3f9a0c11d2e4``."""
-    return f"{getattr(unit, 'version', 1)}+{code_hash(unit)}"
+    """The version of what a unit computes, a part of every id: the declared one, ``2``.
+
+    A unit that does not come with synthbench and declares none has its source for a version, ``1+3f9a0c11d2e4``: no
+    golden output holds it to what it computes, so every edit counts.
+    """
+    declared = str(getattr(unit, "version", 1))
+    if _is_built_in(unit) or any("version" in vars(one) for one in unit.__mro__ if not _is_built_in(one)):
+        return declared
+    return f"{declared}+{code_hash(unit)}"
+
+
+def _is_built_in(unit: type[Any]) -> bool:
+    return unit.__module__.partition(".")[0] == "synthbench"
 
 
 def origin_of(unit: type[Any]) -> str:
     """Where a unit comes from: ``builtin``, ``distribution==version``, the name of a file, or ``notebook``."""
-    top = unit.__module__.partition(".")[0]
-    if top == "synthbench":
+    if _is_built_in(unit):
         return "builtin"
-    for distribution in packages_distributions().get(top, []):
+    for distribution in packages_distributions().get(unit.__module__.partition(".")[0], []):
         return f"{distribution}=={version(distribution)}"
     try:
         return Path(inspect.getfile(unit)).name

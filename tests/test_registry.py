@@ -160,12 +160,35 @@ def test_code_hash_sees_code(tmp_path: Path, old: str, new: str) -> None:
     assert code_hash(plain) != code_hash(changed)
 
 
-def test_version_is_the_declared_one_and_the_hash(tmp_path: Path) -> None:
+def test_what_comes_with_synthbench_has_its_declared_version() -> None:
+    assert version_of(TASKS["copy"]) == "1"
+    assert version_of(TASKS["composite_recall"]) == "2"
+
+
+def test_a_foreign_unit_has_its_source_for_a_version_unless_it_declares_one(tmp_path: Path) -> None:
     plain = unit_from(tmp_path / "unit_plain.py", PLAIN)
     second = unit_from(tmp_path / "unit_second.py", PLAIN.replace('name = "unit"', 'name = "unit"; version = 2'))
+    heir = type("Heir", (second,), {"__module__": second.__module__})
 
     assert version_of(plain) == f"1+{code_hash(plain)}"
-    assert version_of(second) == f"2+{code_hash(second)}"
+    assert version_of(second) == version_of(heir) == "2"
+
+
+def test_a_version_of_a_built_in_base_is_not_declared_by_its_foreign_heir(tmp_path: Path) -> None:
+    source = "from synthbench.tasks import TASKS\n\nclass Unit(TASKS['composite_recall']):\n    name = 'own'\n"
+    heir = unit_from(tmp_path / "unit_heir.py", source)
+
+    assert version_of(heir) == f"2+{code_hash(heir)}"
+
+
+@pytest.mark.usefixtures("room")
+@pytest.mark.parametrize("version", [0, "2b", 1.5, None])
+def test_a_version_that_is_no_whole_number_is_refused(version: object) -> None:
+    unit = unit_called("copy")
+    unit.version = version
+
+    with pytest.raises(UsageError, match=r"has the version .*; allowed: whole numbers from 1"):
+        Registry("unit", room="some_room").register(unit)
 
 
 def test_origin_of_a_builtin_a_distribution_and_a_file(tmp_path: Path) -> None:

@@ -66,6 +66,8 @@ def verify(
             typer.echo(f"cannot be verified: {name}: {reason}")
         columns = ["run_id", "task", "mechanism", "seed", "recorded", "again", "difference", "verdict", "detail"]
         print_facts(facts, columns, as_json=False)
+    for note in found.notes:
+        typer.echo(note, err=True)
     typer.echo(found.summary(), err=True)
     raise typer.Exit(0 if found.ok else 1)
 

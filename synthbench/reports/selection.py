@@ -46,7 +46,7 @@ class Withdrawal(NamedTuple):
 
     task: str
     version: str
-    """The declared version: what a row's ``task_version`` has before the plus sign."""
+    """As in a row's ``task_version``."""
     reason: str
 
     @property
@@ -213,11 +213,10 @@ def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> p
 
 def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Withdrawal, int]]:
     """The rows of versions that stand, and how many are of each of the others."""
-    declared = rows["task_version"].map({text: str(text).partition("+")[0] for text in rows["task_version"].unique()})
     is_withdrawn = np.zeros(len(rows), dtype=bool)
     counts = {}
     for withdrawal in withdrawals():
-        is_of_it = ((rows["task"] == withdrawal.task) & (declared == withdrawal.version)).to_numpy()
+        is_of_it = ((rows["task"] == withdrawal.task) & (rows["task_version"] == withdrawal.version)).to_numpy()
         is_withdrawn |= is_of_it
         if is_of_it.any():
             counts[withdrawal] = int(is_of_it.sum())

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from synthbench.results.schema import RUN_COLUMNS, canonical_json, run_id, skill
+from synthbench.results.migration import former, former_name
+from synthbench.results.schema import RUN_COLUMNS, canonical_json, row_sha256, run_id, skill
 
 MAX_TEXT = 1000
 """Longest text of a row, in characters; JSON may be longer."""
@@ -52,8 +53,11 @@ _MEASURED = ("score", "n_correct", "n_eval_examples", "eval_loss")
 
 
 def digest(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Hash over the names and checksums of some rows, in 64 hex digits; their order does not count."""
-    names = sorted(f"{row['run_id']}:{row['row_sha256']}" for row in rows)
+    """Hash over the names and checksums of some rows, in 64 hex digits; their order does not count.
+
+    Of a migrated row those count under which it was written: what was said of the rows then holds for them now.
+    """
+    names = sorted(":".join(former_name(row)) for row in rows)
     return hashlib.sha256("\n".join(names).encode()).hexdigest()
 
 
@@ -86,7 +90,7 @@ def faults(row: Mapping[str, Any], now: datetime) -> list[str]:
     too_long = list(_oversized(row))
     if too_long:  # nothing in it is looked at more closely
         return too_long
-    return [*_of_configuration(row), *_of_numbers(row), *_of_outcome(row), *_of_times(row, now)]
+    return [*_of_configuration(row), *_of_migration(row), *_of_numbers(row), *_of_outcome(row), *_of_times(row, now)]
 
 
 def _oversized(row: Mapping[str, Any]) -> Iterator[str]:
@@ -118,6 +122,16 @@ def _of_configuration(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"run_id is not the hash of its configuration, which is {name}"
     if _hash(row["config_json"])[:16] != row["config_hash"]:
         yield f"config_hash {row['config_hash']!r} is not the hash of config_json"
+
+
+def _of_migration(row: Mapping[str, Any]) -> Iterator[str]:
+    if row["migrated_from"] is None:
+        return
+    before = former(row)
+    if before is None:
+        yield f"migrated_from is {row['migrated_from']!r}; allowed: schema:run_id:row_sha256"
+    elif run_id(_object(before["config_json"])) != before["run_id"] or row_sha256(before) != before["row_sha256"]:
+        yield f"it is not the row {before['run_id']} that it says it was migrated from"
 
 
 def _of_numbers(row: Mapping[str, Any]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from synthbench.errors import UsageError
 from synthbench.results.checks import curve_checksums, curve_starts, is_readable, row_checksums, suspects
 from synthbench.results.files import File, stack
 from synthbench.results.folder import RUN_ID, Folder
+from synthbench.results.migration import former_name, migrated
 from synthbench.results.schema import (
     CURVE_COLUMNS,
     CURVES,
@@ -28,6 +29,7 @@ from synthbench.results.schema import (
 _FEW = 16
 """So many rows are looked at one by one sooner than a column at a time."""
 _AGE = ("run_id", "finished_at", "row_sha256")
+_NAMES = ("run_id", "row_sha256", "migrated_from")
 _ORDER = ("suite", "task", "mech", "seed", "run_id")
 
 
@@ -83,7 +85,7 @@ def outline_of(folder: Folder, columns: Sequence[str]) -> pa.Table:
     others: list[File] = []
     for file in folder.small_files("runs") + folder.compact_files("runs"):
         (sealed if file.is_sealed and is_readable(file.table.select(needed)) else others).append(file)
-    tables = [verified(folder, others).table, *(file.table for file in sealed)]
+    tables = [verified(folder, others).table, *(migrated(file.table) for file in sealed)]
     return newest(pa.concat_tables([table.select(needed) for table in tables])).select(list(columns))
 
 
@@ -93,7 +95,7 @@ def row_files(folder: Folder) -> Rows:
 
 
 def verified(folder: Folder, files: Sequence[File]) -> Rows:
-    """The rows of some files that hold; what does not hold is set aside or reported."""
+    """The rows of some files that hold, under the ids of this schema; what does not hold is set aside or reported."""
     # One look at all of them: thousands of tables of one row are slow to look at one by one.
     are_readable = is_readable(stack(RUNS, [file.table for file in files]))
     kept = []
@@ -117,7 +119,8 @@ def verified(folder: Folder, files: Sequence[File]) -> Rows:
         faults.setdefault(path, fault)
     left = [file for file in kept if file.path.parent.name != "runs" or file.path not in faults]
     good_paths = [path for path, is_kept in zip(paths, is_good, strict=True) if is_kept]
-    return Rows(table if is_good.all() else table.filter(pa.array(is_good)), good_paths, left, faults)
+    good = table if is_good.all() else table.filter(pa.array(is_good))
+    return Rows(migrated(good), good_paths, left, faults)
 
 
 def newest(table: pa.Table) -> pa.Table:
@@ -134,6 +137,11 @@ def only(rows: pa.Table, run_ids: Iterable[str]) -> pa.Table:
     return rows.filter(pc.is_in(rows["run_id"], pa.array(set(run_ids), pa.string())))
 
 
+def former_names(rows: pa.Table) -> list[tuple[str, str]]:
+    """Id and checksum under which each row was first written: what curves and verifications of that time name."""
+    return [former_name(row) for row in rows.select(list(_NAMES)).to_pylist()]
+
+
 def curves_of(folder: Folder, rows: pa.Table) -> Curves:
     """The curve of each row that has one; a row whose curve is lost is reported."""
     files = [file for file in folder.small_files("curves") + folder.compact_files("curves") if is_readable(file.table)]
@@ -143,18 +151,25 @@ def curves_of(folder: Folder, rows: pa.Table) -> Curves:
     for number, key in enumerate(zip(names, curve_checksums(points.table, points.starts), strict=True)):
         found.setdefault(key, number)
     chosen = []
+    owners = []
     lost = set()
-    for name, checksum in zip(rows["run_id"].to_pylist(), rows["curve_sha256"].to_pylist(), strict=True):
-        index = found.get((name, checksum))
+    written_as = [name for name, _ in former_names(rows)]
+    for name, before, checksum in zip(
+        rows["run_id"].to_pylist(), written_as, rows["curve_sha256"].to_pylist(), strict=True
+    ):
+        index = found.get((name, checksum), found.get((before, checksum)))
         if index is not None:
             chosen.append(index)
+            owners.append(name)
         elif checksum is not None:
             lost.add(name)
             path = folder.root / "curves" / f"run-{name}.parquet"
             folder.report(path, "the curve of this run is missing or does not belong to its row", is_moved=False)
     used = set(points.origins[chosen].tolist())
+    taken = points.table.take(pa.array(_spans(points.starts[chosen], points.lengths[chosen])))
+    names_of_points = pa.array(np.repeat(np.array(owners, dtype=object), points.lengths[chosen]), pa.string())
     return Curves(
-        points.table.take(pa.array(_spans(points.starts[chosen], points.lengths[chosen]))).combine_chunks(),
+        taken.set_column(0, CURVES.field(0), names_of_points).combine_chunks(),
         [file for number, file in enumerate(files) if number in used],
         [file for number, file in enumerate(files) if number not in used],
         lost,

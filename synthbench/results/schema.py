@@ -19,7 +19,7 @@ import pyarrow as pa
 from synthbench.errors import UnknownName, UsageError
 from synthbench.registry import NAME
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 Status = Literal["ok", "diverged", "oom", "timeout", "error", "contract", "unsupported"]
 STATUSES: tuple[Status, ...] = ("ok", "diverged", "oom", "timeout", "error", "contract", "unsupported")
@@ -73,7 +73,7 @@ _BOUND_KINDS = ("exact", "bound")
 
 RUN_COLUMNS = (
     # What the row is
-    Column("run_id", "string", "", "identity: hash of everything that decides the result, 16 hex digits"),
+    Column("run_id", "string", "", "identity: hash of config_json, 16 hex digits"),
     Column("schema_version", "int32", "", "version of this table that the row was written under"),
     Column(
         "role",
@@ -92,7 +92,10 @@ RUN_COLUMNS = (
     # Task
     Column("task", "name", "", "registered name"),
     Column("task_category", "name", "", "the folder that holds the task"),
-    Column("task_version", "string", "", "declared version and hash of the generator's code"),
+    Column(
+        "task_version", "string", "", "declared version; of a plugin that declares none, `1+` and its task_code_hash"
+    ),
+    Column("task_code_hash", "string", "", "hash of the source; information only; null if unknown", is_nullable=True),
     Column("task_source", "string", "", "key of the paper"),
     Column("task_args", "json", "", "knobs and length"),
     Column("task_size", "name", "", "rung of the task's ladder; null if none was asked for", is_nullable=True),
@@ -107,7 +110,9 @@ RUN_COLUMNS = (
     Column("mech_label", "string", "", "what a table prints"),
     Column("mech_family", "string", "", "which idea it descends from"),
     Column("mech_source", "string", "", "key of the paper"),
-    Column("mech_version", "string", "", "declared version and hash of the class's code"),
+    Column(
+        "mech_version", "string", "", "declared version; of a plugin that declares none, `1+` and its mech_code_hash"
+    ),
     Column("mech_origin", "string", "", "`builtin`, `distribution==version` or a file's name"),
     Column("mech_args", "json", "", "hyper-parameters"),
     Column(
@@ -118,10 +123,14 @@ RUN_COLUMNS = (
         "found; null without it",
         is_nullable=True,
     ),
-    Column("mech_code_hash", "string", "", "hash of the class's code"),
+    Column("mech_code_hash", "string", "", "hash of the source; information only"),
     Column("causal_checked", "bool", "", "the contract's causality check passed at this code hash"),
     Column("block", "term", "", "the layer around the mechanism: `aether:norm=pre`"),
+    Column("block_code_hash", "string", "", "hash of the source; information only; null if unknown", is_nullable=True),
     Column("positions", "term", "", "how the order of tokens reaches the mechanism: `rope:base=500`"),
+    Column(
+        "positions_code_hash", "string", "", "hash of the source; information only; null if unknown", is_nullable=True
+    ),
     Column("d_model", "int32", "", "width"),
     Column("n_layers", "int32", "count", "blocks"),
     Column("n_heads", "int32", "count", "heads"),
@@ -241,6 +250,14 @@ RUN_COLUMNS = (
         "string",
         "",
         "who ran it again and found the same, with what and when; filled on reading, never in a row's file; else null",
+        is_nullable=True,
+    ),
+    Column(
+        "migrated_from",
+        "string",
+        "",
+        "schema, run_id and row_sha256 that the row was written under, `2:<run_id>:<row_sha256>`, if its id hashed the "
+        "source of its components; else null",
         is_nullable=True,
     ),
     Column("curve_sha256", "string", "", "over the learning curve; null if the run has none", is_nullable=True),

@@ -16,7 +16,7 @@ from synthbench.errors import StoreError, UsageError
 from synthbench.results.compaction import compact
 from synthbench.results.files import encode
 from synthbench.results.folder import RUN_ID, Folder, Quarantined
-from synthbench.results.reading import curves_of, only, outline_of, rows_of, verifications_of, verified
+from synthbench.results.reading import curves_of, former_names, only, outline_of, rows_of, verifications_of, verified
 from synthbench.results.schema import (
     CURVE_COLUMNS,
     RUN_COLUMNS,
@@ -200,5 +200,6 @@ class Store:
     def _with_verifications(self, rows: pa.Table) -> pa.Table:
         said = verifications_of(self.folder)
         keys = zip(rows["run_id"].to_pylist(), rows["row_sha256"].to_pylist(), strict=True)
+        words = [said.get(key, said.get(before)) for key, before in zip(keys, former_names(rows), strict=True)]
         place = RUNS.get_field_index("verified_by")
-        return rows.set_column(place, RUNS.field(place), pa.array(map(said.get, keys), pa.string()))
+        return rows.set_column(place, RUNS.field(place), pa.array(words, pa.string()))

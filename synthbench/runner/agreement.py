@@ -116,7 +116,7 @@ def _changed(row: Row, again: Row) -> list[str]:
 def equal(one: Any, other: Any, tolerance: float = 0.0) -> bool:
     """Equality in which NaN equals NaN."""
     if isinstance(one, float) and isinstance(other, int | float):
-        return (math.isnan(one) and math.isnan(other)) or abs(one - other) <= tolerance or one == other
+        return bool((math.isnan(one) and math.isnan(other)) or abs(one - other) <= tolerance or one == other)
     return bool(one == other)
 
 

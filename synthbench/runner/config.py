@@ -11,7 +11,7 @@ from synthbench.blocks import BLOCKS, Block
 from synthbench.knobs import Value, arguments_of, with_defaults
 from synthbench.mechanisms import MECHANISMS, Attention, Mechanism
 from synthbench.positions import POSITIONS, PositionEncoding
-from synthbench.registry import version_of
+from synthbench.registry import code_hash, version_of
 from synthbench.results.schema import canonical_json, json_entries, run_id_of
 from synthbench.runner.ensemble import SequenceModel
 from synthbench.runner.selection import configured
@@ -80,7 +80,7 @@ class Cell:
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel by names: a worker finds the units again, and may first have to load a plugin."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {one.name: getattr(self, one.name) for one in fields(self)} | {"code": self.code}
 
     @cached_property
     def task(self) -> Task:
@@ -104,6 +104,17 @@ class Cell:
     def mechanism(self) -> type[Mechanism]:
         """The mechanism's class."""
         return MECHANISMS[self.mechanism_name]
+
+    @cached_property
+    def code(self) -> dict[str, str]:
+        """Hash of the source of each component where the cell was made; it travels with the cell."""
+        return self.code_here()
+
+    def code_here(self) -> dict[str, str]:
+        """Hash of the source of each component in this process."""
+        units: dict[str, type[Any]] = {"task": TASKS[self.task_name], "mech": self.mechanism}
+        units |= {"block": self.block[0], "positions": self.positions[0]}
+        return {kind: code_hash(unit) for kind, unit in units.items()}
 
     def mechanism_fields(self) -> dict[str, Any]:
         """What the mechanism is built with, but for its generator."""

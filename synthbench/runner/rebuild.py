@@ -33,7 +33,7 @@ CIRCUMSTANCES = (
     *("wall_s", "queue_s", "train_s", "eval_s", "data_s", "step_ms_median", "tokens_per_s", "peak_mem_bytes"),
     *("flops_estimate", "started_at", "finished_at", "host_hash", "executor", "attempt", "synthbench_version"),
     *("git_sha", "git_dirty", "python", "torch", "numpy", "cuda", "os", "packages", "verified_by", "curve_sha256"),
-    "row_sha256",
+    *("row_sha256", "migrated_from", *(f"{kind}_code_hash" for kind in ("task", "mech", "block", "positions"))),
 )
 """Columns that neither the configuration and the code nor the training decide. All others are checked in every row."""
 
@@ -156,7 +156,7 @@ def _rebuilt(config: Mapping[str, Any], row: Row) -> Cell:
             if installed != config[f"{kind}_version"]:
                 raise CannotVerify(
                     f"other version: {registry.kind} {config[kind]!r} is {config[f'{kind}_version']} in the row and "
-                    f"{installed} here"
+                    f"{installed} here; checked: its checksums, its name and that its figures fit each other"
                 )
         given = dict(config["task_args"])
         length = given.pop("length")
@@ -240,6 +240,15 @@ def against_the_code(row: Row, groups: Groups) -> list[str]:
         and not equal(row[column.name], said[column.name], 1e-9)
     ]
     return wrong + _not_full(row, cell)
+
+
+def of_other_source(row: Row, cell: Cell) -> list[str]:
+    """Components of a row that have another source here, under the same version: ``mech slay``."""
+    return [
+        f"{kind} {json.loads(row['config_json'])[kind]}"
+        for kind, here in cell.code.items()
+        if row[f"{kind}_code_hash"] not in (None, here)
+    ]
 
 
 def _other_sizes(cell: Cell, config: Mapping[str, Any], row: Row) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from synthbench.knobs import term_of
-from synthbench.registry import code_hash, origin_of, version_of
+from synthbench.registry import origin_of, version_of
 from synthbench.results.schema import canonical_json, skill
 from synthbench.runner.config import DTYPE, Cell, Member
 from synthbench.runner.environment import hardware, peak_memory_bytes, software
@@ -163,6 +163,7 @@ def _common(members: Sequence[Member], index: int, attempt: Attempt) -> dict[str
         "task": cell.task_name,
         "task_category": task.category(),
         "task_version": version_of(type(task)),
+        "task_code_hash": cell.code["task"],
         "task_source": task.source,
         "task_args": canonical_json(cell.resolved_task_arguments),
         "task_size": cell.size,
@@ -176,10 +177,12 @@ def _common(members: Sequence[Member], index: int, attempt: Attempt) -> dict[str
         "mech_origin": origin_of(mechanism),
         "mech_args": canonical_json(cell.resolved_mechanism_arguments),
         "match": cell.match,
-        "mech_code_hash": code_hash(mechanism),
+        "mech_code_hash": cell.code["mech"],
         "causal_checked": attempt.causal_checked,
         "block": term_of(*cell.block),
+        "block_code_hash": cell.code["block"],
         "positions": term_of(*cell.positions),
+        "positions_code_hash": cell.code["positions"],
         "d_model": model.model_dim,
         "n_layers": model.num_layers,
         "n_heads": model.num_heads,
@@ -216,6 +219,7 @@ def _common(members: Sequence[Member], index: int, attempt: Attempt) -> dict[str
         "executor": attempt.executor,
         "attempt": attempt.number,
         "verified_by": None,
+        "migrated_from": None,
         **software(),
         **hardware(attempt.device),
         "deterministic": attempt.is_deterministic,

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ from synthbench.runner.determinism import reserve_workspace
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors.choice import make_executor
 from synthbench.runner.plan import Job, Plan
-from synthbench.runner.rebuild import CannotVerify, Groups, against_the_code
+from synthbench.runner.rebuild import CannotVerify, Groups, against_the_code, of_other_source
 from synthbench.runner.request import Request
 from synthbench.runner.worker import Circumstances
 
@@ -68,6 +68,8 @@ class Verification:
     """What is wrong with a row or a file, by run id or name."""
     unverifiable: dict[str, str] = field(default_factory=dict)
     """Why a row cannot be run again here, by run id."""
+    notes: list[str] = field(default_factory=list)
+    """What is worth knowing of rows in which nothing is wrong, a sentence each."""
     reruns: list[Rerun] = field(default_factory=list)
 
     @property
@@ -178,17 +180,30 @@ def verify(
         if not wrong:
             sound.append(row)
     groups = Groups(sound)
+    other_source: Counter[str] = Counter()
     for row in sound:
         try:
             found.faults += [(row["run_id"], fault) for fault in against_the_code(row, groups)]
+            other_source.update(of_other_source(row, groups.cell(row)))
         except CannotVerify as reason:
             found.unverifiable[row["run_id"]] = str(reason)
+    found.notes = _notes(sound, other_source)
     at_fault = {name for name, _ in found.faults}
     drawn = sample(rows, sampling.fraction, sampling.salt)[: sampling.limit]
     jobs = groups.jobs(name for name in drawn if name not in at_fault | found.unverifiable.keys())
     on_plan(sum(len(rows_of_job) for _, rows_of_job in jobs))
     found.reruns = _run_again(jobs, groups, store, sampling)
     return found
+
+
+def _notes(rows: Sequence[Row], other_source: Mapping[str, int]) -> list[str]:
+    num_migrated = sum(row["migrated_from"] is not None for row in rows)
+    migrated = f"rows written under an older schema: {num_migrated}, each found to be the row that it was then"
+    others = ", ".join(f"{unit} ({count} rows)" for unit, count in sorted(other_source.items()))
+    return [
+        *([migrated] if num_migrated else []),
+        *([f"made by another source of the same version: {others}"] if others else []),
+    ]
 
 
 def _run_again(jobs: Sequence[tuple[Job, list[Row]]], groups: Groups, store: Store, sampling: Sampling) -> list[Rerun]:

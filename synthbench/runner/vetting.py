@@ -30,7 +30,7 @@ from synthbench.errors import ContractError, SynthbenchError
 from synthbench.knobs import coerce, term_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
-from synthbench.registry import Registry, version_of
+from synthbench.registry import Registry, code_hash, version_of
 from synthbench.runner.containment import become_worker
 from synthbench.runner.ensemble import SequenceModel, stack_models, strategy_of
 from synthbench.suites.config import ModelSettings
@@ -164,22 +164,22 @@ def examine(subject: Subject) -> list[Verdict]:
 
 
 def built(subject: Subject) -> str:
-    """Build a unit once; its version.
+    """Build a unit once; the hash of its source.
 
     Raises:
         UsageError: If an argument is not allowed.
         ContractError: If it cannot be loaded or built.
     """
     _promises(subject)
-    return version_of(subject.unit)
+    return code_hash(subject.unit)
 
 
 def _vet(subject: Subject, trial: Trial, cache: Path | None) -> list[Verdict]:
     if subject.is_in_session:
         return examine(subject)
     what = f"{subject.kind} {subject.name!r}"
-    version = trial.attempt(what, built, subject)
-    known = _known(_key(subject, version), cache)
+    code = trial.attempt(what, built, subject)
+    known = _known(_key(subject, code), cache)
     if known is not None:
         return known
     try:
@@ -188,9 +188,9 @@ def _vet(subject: Subject, trial: Trial, cache: Path | None) -> list[Verdict]:
         return [Verdict("process", "stays in its process and comes back", "broken", str(problem))]
 
 
-def _key(subject: Subject, version: str | None = None) -> str:
+def _key(subject: Subject, code: str | None = None) -> str:
     decisive = [
-        subject.kind, subject.name, version or version_of(subject.unit), sorted(subject.arguments.items()),
+        subject.kind, subject.name, code or code_hash(subject.unit), sorted(subject.arguments.items()),
         synthbench.__version__, torch.__version__,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]

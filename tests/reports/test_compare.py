@@ -160,8 +160,8 @@ def test_equal_stores_differ_by_nothing(make_frame: MakeFrame) -> None:
 
 
 def test_two_commits_of_one_store_are_compared(make_frame: MakeFrame) -> None:
-    before = make_frame({"slay": [0.5, 0.6]}, git_sha="a" * 40, mech_version="1+aa")
-    after = make_frame({"slay": [0.4, 0.5]}, git_sha="b" * 40, mech_version="1+bb")
+    before = make_frame({"slay": [0.5, 0.6]}, git_sha="a" * 40, mech_version="1")
+    after = make_frame({"slay": [0.4, 0.5]}, git_sha="b" * 40, mech_version="2")
     found = against(pd.concat([before, after]), "a" * 7, "b" * 8)
 
     assert [task.difference for task in found.tasks] == pytest.approx([-0.1])

@@ -103,10 +103,10 @@ def test_rows_of_a_withdrawn_version_of_a_task_never_enter_and_are_counted_with_
     withdrawn = make_frame(
         {"slay": [0.9, 0.8], "linear": [0.7]},
         task="composite_recall",
-        task_version="1+cc",
+        task_version="1",
         finished_at=LATER,
     )
-    failed = make_frame({"softmax": [None]}, task="composite_recall", task_version="1+dd", causal_checked=False)
+    failed = make_frame({"softmax": [None]}, task="composite_recall", task_version="1", causal_checked=False)
     selection = select(pd.concat([withdrawn, kept, failed]), "paper")
 
     assert selection.rows["score"].tolist() == [0.1, 0.2]
@@ -119,7 +119,7 @@ def test_rows_of_a_withdrawn_version_of_a_task_never_enter_and_are_counted_with_
 
 
 def test_a_later_version_of_a_withdrawn_task_enters_though_its_rows_are_older(make_frame: MakeFrame) -> None:
-    first = make_frame({"slay": [0.9]}, task="composite_recall", task_version="1+cc", finished_at=LATER)
+    first = make_frame({"slay": [0.9]}, task="composite_recall", task_version="1", finished_at=LATER)
     second = make_frame({"slay": [0.5]}, task="composite_recall", task_version="2+dd")
     tenth = make_frame({"linear": [0.4]}, task="composite_recall", task_version="10+dd", finished_at=EARLIER)
 
@@ -128,7 +128,7 @@ def test_a_later_version_of_a_withdrawn_task_enters_though_its_rows_are_older(ma
 
 
 def test_rows_of_withdrawn_versions_alone_are_refused_with_the_reason(make_frame: MakeFrame) -> None:
-    withdrawn = make_frame({"slay": [0.9, 0.8]}, task="composite_recall", task_version="1+cc")
+    withdrawn = make_frame({"slay": [0.9, 0.8]}, task="composite_recall", task_version="1")
     reason = (
         r"has 2 full rows of suite 'paper' with these mechanisms and seeds, all of composite_recall version 1, with"
     )

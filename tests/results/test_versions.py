@@ -23,8 +23,9 @@ LATEST = f"{SCHEMA_VERSION}-3cb3fba"
 
 @pytest.fixture(params=OLDER)
 def older(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    shutil.copytree(STORES / request.param, tmp_path / "store")
-    return tmp_path / "store"
+    name: str = request.param
+    shutil.copytree(STORES / name, tmp_path / name)
+    return tmp_path / name
 
 
 @pytest.fixture
@@ -41,7 +42,8 @@ def columns_of(root: Path) -> dict[str, object]:
 
 def test_an_older_store_reads_with_nulls_for_what_its_writer_did_not_know(older: Path) -> None:
     store = Store.open(older, create=False)
-    unknown = [name for name in RUNS.names if name not in columns_of(older)]
+    unknown = [name for name in RUNS.names if name not in columns_of(older) and name != "migrated_from"]
+    is_older = [int(older.name.partition("-")[0]) < SCHEMA_VERSION] * 3
 
     rows = store.table()
 
@@ -50,6 +52,7 @@ def test_an_older_store_reads_with_nulls_for_what_its_writer_did_not_know(older:
     assert rows["score"].to_pylist() == [0.75, None, 0.75]
     assert rows["error_message"].to_pylist() == [None, "é | <b> =1+1", None]
     assert all(rows[name].null_count == 3 for name in unknown)
+    assert [name is not None for name in rows["migrated_from"].to_pylist()] == is_older
     assert store.curves()["run_id"].nunique() == 2
     assert examine(store, is_repairing=False) == []
 
@@ -60,6 +63,10 @@ def test_the_stores_differ_as_the_history_does() -> None:
     added = set(known["1-94a8f8f"]) - set(known["1-743f58e"])
     assert added == {"role", "task_size", "local_ceiling", "lr_first", "lr_last"}
     assert set(known["2-3cb3fba"]) - set(known["1-2fdfcd0"]) == {"match"}
+    assert set(known[LATEST]) - set(known["2-3cb3fba"]) == {
+        *(f"{kind}_code_hash" for kind in ("task", "block", "positions")),
+        "migrated_from",
+    }
     verified = Store.open(STORES / "1-2fdfcd0", create=False).table()["verified_by"].to_pylist()
     assert verified[0] is not None
     assert verified[0].startswith("a colleague (bitwise")

@@ -1,9 +1,14 @@
+import pickle
 from collections.abc import Callable
 
 import pytest
 
+from synthbench import registry
 from synthbench.errors import UnknownName, UsageError
+from synthbench.mechanisms import MECHANISMS
+from synthbench.registry import code_hash
 from synthbench.results.schema import run_id
+from synthbench.runner import config
 from synthbench.runner.config import Cell
 from synthbench.runner.plan import make_cells, make_plan, select_mechanisms, select_tasks, shortened
 from synthbench.suites import load_suite
@@ -29,6 +34,28 @@ def test_a_mechanism_that_the_suite_does_not_name_has_its_own_defaults() -> None
     (cell,) = cells_of({"copy": {}}, {"yat-sum": {}})
 
     assert cell.resolved_mechanism_arguments == {"epsilon": 1e-3}
+
+
+def test_a_row_is_known_by_declared_versions_not_by_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    (cell,), (again,), (raised,) = (cells_of({"copy": {}}, {"slay": {}}) for _ in range(3))
+    monkeypatch.setattr(registry, "code_hash", lambda _unit: "0" * 12)
+    monkeypatch.setattr(config, "code_hash", lambda _unit: "0" * 12)
+    (member,), (same,) = (one.members([42])[:1] for one in (cell, again))
+
+    assert cell.code == dict.fromkeys(("task", "mech", "block", "positions"), "0" * 12)
+    assert member.run_id == same.run_id
+    monkeypatch.setattr(MECHANISMS["slay"], "version", MECHANISMS["slay"].version + 1)
+    assert raised.members([42])[0].run_id != member.run_id
+
+
+def test_the_source_of_the_planned_components_travels_with_a_cell() -> None:
+    (cell,) = cells_of({"copy": {}}, {"slay": {}})
+    cell.code["mech"] = "elsewhere"
+
+    there = pickle.loads(pickle.dumps(cell))  # noqa: S301 - its own
+
+    assert there.code["mech"] == "elsewhere"
+    assert there.code_here() == {**there.code, "mech": code_hash(MECHANISMS["slay"])}
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_an_edited_row_with_a_new_checksum_is_found_by_the_re_run(altered: Calla
     [
         ("floor", 0.0), ("ceiling", 0.99), ("floor_kind", "bound"), ("mech_label", "Best ever"), ("n_eval", 64),
         ("data_seed", 7), ("batch_size", 32), ("lr", 0.5), ("task_category", "memory"), ("vocab_size", 4),
-        ("mech_code_hash", "0" * 12), ("suite_version", "2026.2"), ("seed", 99), ("tuning_trials", 9),
+        ("mech_version", "7"), ("task_version", "7"), ("suite_version", "2026.2"), ("seed", 99), ("tuning_trials", 9),
         ("device_type", "cuda"),
     ],
 )  # fmt: skip

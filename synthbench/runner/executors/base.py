@@ -241,13 +241,14 @@ def work(attempt: Try, circumstances: Circumstances, log: Path) -> list[Outcome]
 
 
 def check_code(job: Job, circumstances: Circumstances, log: Path) -> None:
-    """Load the plugins, and refuse code whose row would be another than the one that the driver waits for.
+    """Load the plugins, and refuse code that is not the driver's.
 
     Raises:
         UsageError: If a plugin is not here.
-        ContractError: If a plugin cannot be loaded, or the row has another name than the log that the driver named.
+        ContractError: If a plugin cannot be loaded, a component has another source than where the job was planned, or
+            the row has another name than the log that the driver named.
     """
     plugins.load(circumstances.plugins)
-    if log_of_job(job, circumstances) != log:
+    if log_of_job(job, circumstances) != log or any(cell.code != cell.code_here() for cell in job.cells):
         host = socket.gethostname()
         raise ContractError(f"{host} has another version of synthbench, or of what it runs, than the driver")

@@ -1,0 +1,138 @@
+"""Rows of schemas 1 and 2 in the form of schema 3: their ids hashed the source of their components, now the version.
+
+Up to schema 2 the version of a component was ``1+3f9a0c11d2e4``, the declared one and a hash of its source, and both
+were part of a row's id. Of a built-in component only the declared one still is. :func:`migrated` gives a row its new
+id and keeps all that it said before, so that :func:`former` can undo it and its old checksum can be checked.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from synthbench.results.checks import row_checksums
+from synthbench.results.schema import RUNS, SCHEMA_VERSION, canonical_json
+
+LAST_BY_SOURCE = 2
+"""The last schema whose ids hashed the source of built-in components."""
+
+_TASKS = """
+a4_z5_words a5_words addition anbncn bigram binary_addition bottleneck_compression bucket_sort composite_recall
+compression copy counting cycle_navigation distant_match duplicate_string dyck even_pairs first_token fuzzy_recall
+grid_neighbours histogram in_context_language in_context_recall induction induction_first induction_latest
+induction_majority khop_induction kv_recall listops long_copy majority memorization missing_duplicate modular
+modular_arithmetic modular_brackets mqar multihop ngram_lookup noisy_copy noisy_recall odds_first overwrite_recall
+parity parity_final parity_running pattern periodic_pattern planted_counting planted_majority pointer_chasing
+retrieval reverse reverse_string s3_words s5_swaps s5_words selective_copy selective_copying shuffle_dyck
+solve_equation sort stack stack_manipulation string_copy tree_compose tree_copy tree_mirror z60_words
+"""
+_MECHANISMS = """
+based cosformer deltanet gla identity linear local lstm mamba2 mean performer performer-exp retention rewa-adaptive
+rewa-density rewa-euclidean rewa-fisher rewa-fourier rewa-functional rewa-geometric rewa-hyperbolic rewa-lsh
+rewa-mixture rewa-operator rewa-oscillatory rewa-path rewa-riemannian rewa-spherical rff slay slay-exact slay-hadamard
+slay-laplace slay-maclaurin slay-nystrom slay-sketch slay-tensorsketch softmax yat yat-spherical yat-sum
+"""
+BUILT_IN = {
+    "task": frozenset(_TASKS.split()),
+    "mech": frozenset(_MECHANISMS.split()),
+    "block": frozenset({"aether", "attention_only", "transformer"}),
+    "positions": frozenset({"espr", "learned", "none", "rope", "string"}),
+}
+"""What came with synthbench while schema 2 was written: a fact of the past, nothing is ever added."""
+
+_BY_SOURCE = re.compile(r"([0-9]+)\+([0-9a-f]{12})")
+_FORMER = re.compile(r"([0-9]+):([0-9a-f]{16}):([0-9a-f]{64})")
+_IN_COLUMNS = ("task", "mech")
+"""Components whose version has a column of its own beside that in ``config_json``."""
+
+
+def migrated(table: pa.Table) -> pa.Table:
+    """The same rows with the ids of this schema; a table without older rows is returned as it is.
+
+    Args:
+        table: Rows under ``RUNS`` that hold, whose checksums are right.
+    """
+    is_older = pc.less_equal(table["schema_version"], LAST_BY_SOURCE)
+    if not pc.any(is_older).as_py():
+        return table
+    rows = [_migrated(row) if row["schema_version"] <= LAST_BY_SOURCE else row for row in table.to_pylist()]
+    changed = pa.Table.from_pylist(rows, schema=RUNS)
+    # Of the other rows the checksum is not touched: what one says that does not hold must not come to hold here.
+    sums = np.where(is_older.to_numpy(), np.array(row_checksums(changed), dtype=object), table["row_sha256"].to_numpy())
+    return changed.set_column(RUNS.get_field_index("row_sha256"), RUNS.field("row_sha256"), pa.array(sums, pa.string()))
+
+
+def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The row that a migrated one was, under its old id and with its old checksum; None if it was no other.
+
+    What it gives is to be checked: :func:`synthbench.results.schema.row_sha256` says whether it was ever written.
+    """
+    stated = _FORMER.fullmatch(row["migrated_from"] or "")
+    if stated is None:
+        return None
+    config = _object(row["config_json"])
+    hashes = {kind: row[f"{kind}_code_hash"] for kind in BUILT_IN}
+    versions = {f"{kind}_version": _with_source(config.get(f"{kind}_version"), hashes[kind]) for kind in BUILT_IN}
+    text = canonical_json(config | {name: version for name, version in versions.items() if name in config})
+    return {
+        **row,
+        **_named(text if config else row["config_json"]),
+        **{f"{kind}_version": _with_source(row[f"{kind}_version"], hashes[kind]) for kind in _IN_COLUMNS},
+        **{f"{kind}_code_hash": None for kind in BUILT_IN if kind != "mech"},
+        "schema_version": int(stated[1]),
+        "run_id": stated[2],
+        "row_sha256": stated[3],
+        "migrated_from": None,
+        "verified_by": None,  # filled on reading
+    }
+
+
+def former_name(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Id and checksum under which a row was first written; needs ``run_id``, ``row_sha256`` and ``migrated_from``."""
+    stated = _FORMER.fullmatch(row["migrated_from"] or "")
+    return (row["run_id"], row["row_sha256"]) if stated is None else (stated[2], stated[3])
+
+
+def _migrated(row: dict[str, Any]) -> dict[str, Any]:
+    config = _object(row["config_json"])
+    declared = {kind: _declared(kind, config.get(kind), config.get(f"{kind}_version")) for kind in BUILT_IN}
+    versions = {f"{kind}_version": version for kind, (version, code) in declared.items() if code is not None}
+    return {
+        **row,
+        **(_named(canonical_json(config | versions)) if versions else {}),
+        **{f"{kind}_version": _declared(kind, row[kind], row[f"{kind}_version"])[0] for kind in _IN_COLUMNS},
+        **{f"{kind}_code_hash": code for kind, (_, code) in declared.items() if kind != "mech"},
+        "schema_version": SCHEMA_VERSION,
+        "migrated_from": f"{row['schema_version']}:{row['run_id']}:{row['row_sha256']}",
+    }
+
+
+def _declared(kind: str, name: Any, version: Any) -> tuple[Any, str | None]:
+    """The version without its source, and the hash of the source; what is not built in keeps both in one."""
+    parts = _BY_SOURCE.fullmatch(version) if isinstance(version, str) else None
+    if parts is None or not isinstance(name, str) or name not in BUILT_IN[kind]:
+        return version, None
+    return parts[1], parts[2]
+
+
+def _with_source(version: Any, code_hash: str | None) -> Any:
+    return version if code_hash is None or not str(version).isdecimal() else f"{version}+{code_hash}"
+
+
+def _named(config_json: str) -> dict[str, str]:
+    digest = hashlib.sha256(config_json.encode()).hexdigest()[:16]
+    return {"config_json": config_json, "config_hash": digest, "run_id": digest}
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The object in a canonical JSON text; empty for any other: such a row keeps its name, and the audit names it."""
+    value = json.loads(text)
+    try:
+        return value if isinstance(value, dict) and canonical_json(value) == text else {}
+    except ValueError:  # 1e999 is JSON, and infinite
+        return {}

@@ -1,0 +1,174 @@
+"""Rows whose ids hashed the source of their components get the ids that the same runs have now, and lose nothing."""
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from synthbench.blocks import BLOCKS
+from synthbench.cli import app
+from synthbench.mechanisms import MECHANISMS
+from synthbench.positions import POSITIONS
+from synthbench.results import RUNS, Store
+from synthbench.results.audit import digest, faults
+from synthbench.results.migration import BUILT_IN, former, migrated
+from synthbench.results.schema import canonical_json, row_sha256, run_id
+from synthbench.runner.rebuild import Groups, against_the_code, of_other_source
+from synthbench.runner.verify import Sampling, verify
+from synthbench.tasks import TASKS
+
+Row = dict[str, Any]
+STORE = Path(__file__).parents[1] / "golden" / "stores" / "by_source"
+"""Four rows of the committed store as they were under schema 1, one of them run again by a colleague."""
+WITHDRAWN = "composite_recall"
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Store:
+    shutil.copytree(STORE, tmp_path / "older")
+    return Store.open(tmp_path / "older", create=True)
+
+
+@pytest.fixture
+def rows(older: Store) -> list[Row]:
+    found: list[Row] = older.table().to_pylist()
+    return found
+
+
+def test_a_migrated_row_has_the_id_that_the_same_run_has_now(rows: list[Row]) -> None:
+    groups = Groups(rows)
+    current = [row for row in rows if row["task"] != WITHDRAWN]
+
+    assert len(current) == 3
+    for row in current:
+        assert against_the_code(row, groups) == []  # the code writes this configuration, so this id
+        assert {row["task_version"], row["mech_version"]} == {"1"}
+        assert run_id(json.loads(row["config_json"])) == row["run_id"] != row["migrated_from"].split(":")[1]
+
+
+def test_what_the_row_was_can_be_had_again_to_the_last_bit(rows: list[Row]) -> None:
+    for row in rows:
+        before = former(row)
+        assert before is not None
+        assert before["task_version"] == f"1+{row['task_code_hash']}"
+        assert row_sha256(before) == before["row_sha256"] == row["migrated_from"].split(":")[2]
+        assert run_id(json.loads(before["config_json"])) == before["run_id"]
+        assert faults(row, datetime.now(UTC)) == []
+
+
+def test_curves_and_verifications_go_with_their_rows(older: Store, rows: list[Row]) -> None:
+    assert set(older.curves()["run_id"]) == {row["run_id"] for row in rows}
+    assert set(older.curves([rows[1]["run_id"]])["run_id"]) == {rows[1]["run_id"]}
+    assert [row["verified_by"] for row in rows if row["verified_by"]] == [
+        "a colleague (bitwise, synthbench 0.1.0.dev0, 2026-11-20)"
+    ]
+    assert older.statuses() == {row["run_id"]: "ok" for row in rows}
+    assert older.quarantined == []
+
+
+def test_compaction_writes_what_reading_gives_and_the_digest_stays(older: Store, rows: list[Row]) -> None:
+    curves = older.curves()
+    before = digest(former(row) or row for row in rows)
+
+    older.compact()
+
+    assert [path.name for path in STORE.glob("compact/*")] != [path.name for path in older.root.glob("compact/*")]
+    assert older.table().to_pylist() == rows
+    assert older.curves().equals(curves)
+    assert digest(rows) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"score": 0.25, "n_correct": 1, "n_eval_examples": 4, "skill": None},
+        {"mech_code_hash": "0" * 12},
+        {"block_code_hash": None},
+        {"migrated_from": f"1:{'0' * 16}:{'0' * 64}"},
+        {"migrated_from": "long ago"},
+    ],
+)
+def test_a_row_that_is_not_what_it_was_migrated_from_is_named(rows: list[Row], change: Row) -> None:
+    assert [one for one in faults(rows[0] | change, datetime.now(UTC)) if "migrated" in one]
+
+
+def test_components_of_a_plugin_keep_their_source_in_their_version(make_row: Callable[..., Row]) -> None:
+    of_plugin, built_in = "1+aaaaaaaaaaaa", "1+bbbbbbbbbbbb"
+    config = {"task": "my_task", "task_version": of_plugin, "mech": "slay", "mech_version": built_in}
+    row = make_row(task="my_task", task_version=of_plugin, mech="slay", mech_version=built_in)
+    row |= {"schema_version": 2, "config_json": canonical_json(config), "mech_code_hash": "b" * 12}
+    row |= {"run_id": run_id(config)}
+    row["config_hash"] = row["run_id"]
+    row["row_sha256"] = row_sha256(row)
+
+    (found,) = migrated(pa.Table.from_pylist([row], schema=RUNS)).to_pylist()
+
+    assert (found["task_version"], found["task_code_hash"]) == (of_plugin, None)
+    assert (found["mech_version"], found["mech_code_hash"]) == ("1", "b" * 12)
+    assert json.loads(found["config_json"]) == config | {"mech_version": "1"}
+    before = former(found)
+    assert before is not None
+    assert before == row
+    assert row_sha256(before) == row["row_sha256"]
+
+
+def test_what_no_writer_wrote_keeps_its_name(make_row: Callable[..., Row]) -> None:
+    texts = ["[]", '{"mech": "slay"}', '{"a":1e999}', '{"mech":["slay"],"mech_version":"1+bbbbbbbbbbbb"}']
+    made = [make_row(seed=seed) | {"schema_version": 1, "config_json": text} for seed, text in enumerate(texts)]
+
+    found = migrated(pa.Table.from_pylist(made, schema=RUNS)).to_pylist()
+
+    assert [row["run_id"] for row in found] == [row["run_id"] for row in made]
+    assert [row["config_json"] for row in found] == texts
+
+
+def test_rows_of_this_schema_are_not_touched(make_row: Callable[..., Row]) -> None:
+    table = pa.Table.from_pylist([make_row()], schema=RUNS)
+
+    assert migrated(table) is table
+
+
+def test_verify_says_what_it_could_check_of_older_rows(older: Store, rows: list[Row], tmp_path: Path) -> None:
+    (withdrawn,) = (row["run_id"] for row in rows if row["task"] == WITHDRAWN)
+    alone = Store.open(tmp_path / "alone", create=True)
+    alone.adopt(older, [withdrawn])
+
+    found = verify(alone, Sampling(device="cpu"))
+
+    assert found.faults == []
+    assert "is 1 in the row and 2 here; checked: its checksums" in found.unverifiable[withdrawn]
+    assert found.notes == ["rows written under an older schema: 1, each found to be the row that it was then"]
+
+
+def test_a_row_of_another_source_of_the_same_version_is_counted_not_refused(rows: list[Row]) -> None:
+    groups = Groups(rows)
+    row = next(row for row in rows if row["mech"] == "slay")
+    renamed = row | {"mech_code_hash": "0" * 12}
+
+    assert of_other_source(row, groups.cell(row)) == []
+    assert of_other_source(renamed, groups.cell(row)) == ["mech slay"]
+    assert against_the_code(renamed, groups) == []
+
+
+def test_an_export_and_a_listing_take_an_older_store_as_it_is(older: Store) -> None:
+    listed = CliRunner().invoke(app, ["store", "ls", "--results", str(older.root), "--json"])
+    exported = CliRunner().invoke(app, ["export", "--suite", "paper", "--results", str(older.root)])
+
+    assert listed.exit_code == exported.exit_code == 0
+    assert "1+" not in exported.stdout
+
+
+def test_the_components_of_that_time_are_not_those_of_today_by_accident() -> None:
+    # None of them is gone: what is withdrawn leaves the registry, not this list.
+    for kind, registry in (("task", TASKS), ("mech", MECHANISMS), ("block", BLOCKS), ("positions", POSITIONS)):
+        assert BUILT_IN[kind] >= {name for name in registry if registry.is_built_in(name)} - ADDED_SINCE
+
+
+ADDED_SINCE: frozenset[str] = frozenset()
+"""Components that came after schema 2."""
