@@ -29,6 +29,8 @@ class Knob:
     high: Number | None
     choices: tuple[str, ...]
     meaning: str
+    is_addition: bool = False
+    """Whether it was added after rows were made: at its default it is part of no id and no seed."""
 
     def allowed(self) -> str:
         """Say in words which values are allowed, e.g. ``int from 1 to 64``."""
@@ -40,9 +42,21 @@ class Knob:
         return self.type.__name__ + bounds
 
 
-def knob(default: Value, meaning: str, *, low: Number | None = None, high: Number | None = None) -> Any:
-    """Declare a dataclass field with a range (both ends allowed) and a one-line meaning."""
-    return dataclasses.field(default=default, metadata={"meaning": meaning, "low": low, "high": high})
+def knob(
+    default: Value,
+    meaning: str,
+    *,
+    low: Number | None = None,
+    high: Number | None = None,
+    is_addition: bool = False,
+) -> Any:
+    """Declare a dataclass field with a range (both ends allowed) and a one-line meaning.
+
+    An option that is added after rows were made is declared with ``is_addition``: at its default, which must compute
+    what was computed without it, it is part of no id and no seed, so those rows remain.
+    """
+    metadata = {"meaning": meaning, "low": low, "high": high, "is_addition": is_addition}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def knobs_of(unit: type) -> Mapping[str, Knob]:
@@ -67,18 +81,24 @@ def _knobs_of(unit: type) -> Mapping[str, Knob]:
             high=field.metadata["high"],
             choices=choices,
             meaning=field.metadata["meaning"],
+            is_addition=field.metadata["is_addition"],
         )
     return MappingProxyType(knobs)
 
 
 def arguments_of(unit: object) -> dict[str, Value]:
-    """The value of every knob of an instance, by name."""
-    return {name: getattr(unit, name) for name in knobs_of(type(unit))}
+    """The value of every knob of an instance, by name, but for additions at their defaults."""
+    return with_defaults(type(unit), {name: getattr(unit, name) for name in knobs_of(type(unit))})
 
 
 def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
-    """Every knob of a class, by name: the argument where one is given, else the default."""
-    return {name: arguments.get(name, declared.default) for name, declared in knobs_of(unit).items()}
+    """Every knob of a class, by name: the argument where one is given, else the default; no addition at its default."""
+    values = {name: (arguments.get(name, declared.default), declared) for name, declared in knobs_of(unit).items()}
+    return {
+        name: value
+        for name, (value, declared) in values.items()
+        if not (declared.is_addition and value == declared.default)
+    }
 
 
 def term_of(unit: type, arguments: dict[str, Value], *, is_complete: bool = False) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import arguments_of, check, coerce, knob, knobs_of
+from synthbench.knobs import arguments_of, check, coerce, knob, knobs_of, term_of, with_defaults
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,14 @@ class Unit:
     shape: Literal["round", "square"] = knob("round", "what it looks like")
     label: str = knob("none", "what it is called")
     hidden: int = 7
+
+
+@dataclass(frozen=True)
+class Extended(Unit):
+    """The unit with options that were added later."""
+
+    added: int = knob(2, "how many more", low=0, is_addition=True)
+    is_bold: bool = knob(default=False, meaning="whether to dare", is_addition=True)
 
 
 def test_knobs_are_the_declared_fields_in_order() -> None:
@@ -117,3 +125,27 @@ def test_an_instance_is_checked_as_a_whole() -> None:
     check(Unit())
     with pytest.raises(UsageError, match="unit:count is 9; allowed: int from 1 to 8"):
         check(Unit(count=9))
+
+
+def test_an_addition_at_its_default_is_no_argument() -> None:
+    plain = Unit(count=5)
+
+    assert arguments_of(Extended(count=5)) == arguments_of(plain)
+    assert with_defaults(Extended, {"count": 5, "added": 2}) == with_defaults(Unit, {"count": 5})
+    assert term_of(Extended, arguments_of(Extended(count=5)), is_complete=True) == term_of(
+        Unit, arguments_of(plain), is_complete=True
+    )
+
+
+def test_an_addition_at_another_value_is_an_argument() -> None:
+    unit = Extended(added=3)
+
+    assert arguments_of(unit) == {**arguments_of(Unit()), "added": 3}
+    assert with_defaults(Extended, {"is_bold": True}) == {**arguments_of(Unit()), "is_bold": True}
+    assert term_of(Extended, arguments_of(unit)) == "unit:added=3"
+
+
+def test_an_addition_is_checked_and_read_like_any_knob() -> None:
+    assert coerce("unit", Extended, {"added": "2"}) == {"added": 2}
+    with pytest.raises(UsageError, match="unit:added is -1; allowed: int from 0"):
+        check(Extended(added=-1))

@@ -158,7 +158,7 @@ class Number(NamedTuple):
 def _numbers(cell: Cell) -> Iterator[Number]:
     for name, knob in knobs_of(cell.mechanism).items():
         if knob.type is int:
-            present = cell.resolved_mechanism_arguments[name]
+            present = cell.resolved_mechanism_arguments.get(name, knob.default)
             yield Number(int(present), lambda value, name=name: _with_argument(cell, name, value))  # type: ignore[misc]
     step = cell.suite.model.num_heads if issubclass(cell.mechanism, Attention) else 1
     yield Number(cell.suite.model.model_dim // step, lambda value: _with_width(cell, value * step))

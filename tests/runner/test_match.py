@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from synthbench.errors import UnknownName, UsageError
+from synthbench.knobs import _knobs_of
+from synthbench.mechanisms.performer import Performer
 from synthbench.results.schema import split_match
 from synthbench.runner.config import Cell
 from synthbench.runner.match import (
@@ -47,6 +49,19 @@ def test_parameters_meet_those_of_softmax(make_cell: Callable[..., Cell], mechan
 
     assert size_of(reference_of(cell), "params") == target
     assert abs(size_of(found, "params") - target) <= TOLERANCE * target
+
+
+def test_a_count_that_was_added_later_is_changed_too(
+    make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, knobs = make_cell("copy", "performer"), _knobs_of
+    added = {name: replace(knob, is_addition=True) for name, knob in knobs(Performer).items()}
+    monkeypatch.setattr("synthbench.knobs._knobs_of", lambda unit: added if unit is Performer else knobs(unit))
+    cell = make_cell("copy", "performer")
+    found = matched(cell, "state", 2 * size_of(before, "state"))
+
+    assert cell.resolved_mechanism_arguments == {}
+    assert found.resolved_mechanism_arguments == {"M": 128}
 
 
 def test_a_count_of_features_changes_before_the_width_does(make_cell: Callable[..., Cell]) -> None:
