@@ -184,12 +184,34 @@ def _suites() -> Iterator[str]:
             for s in suites
         ],
     )
+    yield from _own_suites()
     for suite in suites:
         yield f"## {suite.name}"
         yield escape(suite.description) + "."
         yield _table(("setting", "value"), _settings(suite))
         yield f"Tasks: {', '.join(_with_arguments(suite.tasks))}."
         yield f"Mechanisms: {', '.join(_with_arguments(suite.mechanisms))}."
+
+
+def _own_suites() -> Iterator[str]:
+    yield "## Tasks that a suite does not list"
+    yield (
+        "Any registered task can be trained under the protocol of any suite. Name it, with a size or other arguments "
+        "if its default length is not what you want:"
+    )
+    yield "```sh\nsynthbench run --suite smoke --task mqar:size=small --mech softmax,linear\n```"
+    yield (
+        "Its rows belong to suite `smoke.extra`, which has the version and the protocol of `smoke`, so the tables of "
+        "`smoke` stay as they are. `synthbench report --suite smoke.extra` shows them, and `synthbench status` takes "
+        "the options of `run`. `all`, categories and globs select from the suite's own tasks only."
+    )
+    yield "## A suite of your own"
+    yield (
+        "`--suite ./my_suite.toml` reads a suite from a file, in the format of [the built-in ones]"
+        "(../synthbench/suites/smoke.toml). Its `name` is that of the file, and an unknown key is an error. Raise "
+        "`version` whenever the protocol or a task's arguments change. `synthbench new task my_task` writes one beside "
+        "the task; see [plugins.md](plugins.md#one-file)."
+    )
 
 
 def _settings(suite: Suite) -> list[tuple[str, str]]:

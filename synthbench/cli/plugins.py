@@ -18,10 +18,14 @@ def new(
     ] = False,
 ) -> None:
     """Write a mechanism or a task that works, with its test, into the current folder: edit it from there."""
-    from synthbench.terminal.scaffold import write
+    from synthbench.terminal.scaffold import NEXT_STEPS, write
 
     for path in write(kind, name, Path.cwd(), is_package=is_package):
         typer.echo(path.relative_to(Path.cwd()))
+    if not is_package and kind in NEXT_STEPS:
+        typer.echo("next:", err=True)
+        for step in NEXT_STEPS[kind]:
+            typer.echo(f"  {step.format(name=name)}", err=True)
 
 
 def check(

@@ -167,6 +167,8 @@ def _print_plan(request: "Request", *, as_json: bool) -> None:
         suite = plan.jobs[0].cells[0].suite.model_dump(mode="json") if plan.jobs else None
         typer.echo(json.dumps({"planned": plan.num_planned, "done": plan.num_done, "missing": facts, "suite": suite}))
         return
+    for notice in plan.notices:
+        typer.echo(notice, err=True)
     for fact in facts:
         typer.echo("  ".join("tuned" if value is None else str(value) for value in fact.values()))
     typer.echo(f"{plan.num_missing} of {plan.num_planned} rows are missing, {plan.num_done} are there", err=True)

@@ -21,6 +21,7 @@ import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.reports.published import lines_of
+from synthbench.suites import EXTRA
 
 TASK_KEY = ["task_category", "task", "task_args", "seq_len"]
 """Columns that make a task at one size."""
@@ -184,10 +185,13 @@ def select(
 def only_suite(rows: pd.DataFrame) -> str | None:
     """The one suite that some rows are of, where any is full that of the full ones; None if there are several or none.
 
+    Rows of tasks that a suite does not list count only where there are no others.
+
     Args:
         rows: Rows of a store.
     """
     suites = set(rows.loc[rows["is_full"].astype(bool), "suite"]) or set(rows["suite"])
+    suites = {suite for suite in suites if not suite.endswith(EXTRA)} or suites
     return str(suites.pop()) if len(suites) == 1 else None
 
 

@@ -11,7 +11,7 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.estimates import Estimates, traits_of
 from synthbench.runner.selection import Selection, select, split_terms
-from synthbench.suites import Suite
+from synthbench.suites import Suite, extended
 from synthbench.tasks import TASKS, sized
 
 
@@ -72,6 +72,8 @@ class Plan:
     """Of all planned rows, those that are there included."""
     estimates: Estimates = field(default_factory=Estimates)
     """How long the jobs may take."""
+    notices: tuple[str, ...] = ()
+    """What the user should know before the first job, a sentence each."""
 
     def __repr__(self) -> str:
         return f"Plan({self.num_missing} of {self.num_planned} rows are missing, in {len(self.jobs)} jobs)"
@@ -109,12 +111,15 @@ def surrounded(suite: Suite, *, block: str | None, positions: str | None) -> Sui
 
 
 def select_tasks(suite: Suite, expressions: Sequence[str]) -> Selection:
-    """The suite's tasks that some expressions select; ``@category`` selects a category.
+    """The tasks that some expressions select, the suite's first; ``@category`` selects a category.
+
+    A task that the suite does not list is selected by its name alone. A package is imported only if it is named.
 
     Raises:
-        UnknownName: If a name or category is not in the suite.
+        UnknownName: If a name is not registered, or a category is not in the suite.
     """
-    return select("task", expressions, list(suite.tasks), lambda name: TASKS[name].category())
+    unlisted = [name for name in TASKS if name not in suite.tasks]
+    return select("task", expressions, list(suite.tasks), lambda name: TASKS[name].category(), unlisted=unlisted)
 
 
 def select_mechanisms(suite: Suite, expressions: Sequence[str]) -> Selection:
@@ -135,14 +140,17 @@ def select_mechanisms(suite: Suite, expressions: Sequence[str]) -> Selection:
 def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_type: str, is_full: bool) -> list[Cell]:
     """Task × mechanism, each with the suite's arguments and, over them, the command line's.
 
+    Cells of tasks that the suite does not list belong to :func:`~synthbench.suites.extended` of it.
+
     Raises:
         UnknownName: If a task, a block, a position encoding or an argument does not exist.
         UsageError: If a value is out of range, or a task has no sequence of its length.
     """
-    sizes = {name: sized(name, {**suite.tasks[name], **given}) for name, given in tasks.items()}
+    sizes = {name: sized(name, {**suite.tasks.get(name, {}), **given}) for name, given in tasks.items()}
+    extra = extended(suite, {name: given for name, given in tasks.items() if name not in suite.tasks})
     cells = [
         Cell(
-            suite=suite,
+            suite=extra if task in extra.tasks else suite,
             task_name=task,
             size=size,
             length=length,

@@ -23,7 +23,7 @@ from synthbench.runner.config import Cell, Member
 from synthbench.runner.match import misses
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Attempt, Failure, failure_row
-from synthbench.suites import Suite, load_suite, suite_names
+from synthbench.suites import EXTRA, Suite, load_suite, suite_names
 from synthbench.suites.config import TuningSettings
 from synthbench.tasks import TASKS
 
@@ -283,9 +283,10 @@ def _other_sizes(cell: Cell, config: Mapping[str, Any], row: Row) -> list[str]:
 def _not_full(row: Row, cell: Cell) -> list[str]:
     """Where a row calls itself full: what of its protocol is not that of the suite, if this version is installed."""
     suite = cell.suite
-    if not row["is_full"] or suite.name not in suite_names():
+    name = suite.name.removesuffix(EXTRA)  # tasks that a suite does not list have its protocol
+    if not row["is_full"] or name not in suite_names():
         return []
-    own = load_suite(suite.name)
+    own = load_suite(name)
     if own.version != suite.version:
         return []
     own = own.model_copy(update={"model": own.model.model_copy(update=_surroundings(suite))})

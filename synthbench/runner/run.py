@@ -1,9 +1,10 @@
 """Runs what is missing: the one function behind ``synthbench run`` and :func:`synthbench.run`."""
 
+import shlex
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ from synthbench.runner.selection import Selection
 from synthbench.runner.stream import TOKENS_AT_ONCE
 from synthbench.runner.vetting import REGISTRIES, Subject, Trial, record, vet
 from synthbench.runner.worker import Circumstances, Outcome
-from synthbench.suites import Suite, load_suite
+from synthbench.suites import EXTRA, Suite, load_suite
 from synthbench.tasks import TASKS
 
 GPU_GROUP_SIZE = 64
@@ -117,7 +118,7 @@ def plan_request(request: Request, device: torch.device) -> Plan:
     def group_size(cell: Cell) -> int:
         return request.group_size or default_group_size(cell)
 
-    return make_plan(
+    plan = make_plan(
         cells,
         seeds,
         done,
@@ -125,6 +126,23 @@ def plan_request(request: Request, device: torch.device) -> Plan:
         is_across_tasks=request.group_size is not None or device.type == "cuda",
         estimates=Estimates(known.select(list(TIMED)).to_pandas()),
     )
+    return replace(plan, notices=tuple(_on_extra_tasks(cells, request.results)))
+
+
+def _on_extra_tasks(cells: Sequence[Cell], results: Path) -> Iterator[str]:
+    """Which tasks a suite does not list, and the command that shows their tables."""
+    extra: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        if cell.suite.name.endswith(EXTRA):
+            extra.setdefault(cell.suite.name, {})[cell.task_name] = None
+    for suite, tasks in extra.items():
+        report = ["synthbench", "report", "--suite", suite]
+        if results != Request.results:
+            report += ["--results", str(results)]
+        yield (
+            f"not in suite {suite.removesuffix(EXTRA)!r}, so not in its tables: {', '.join(tasks)}; "
+            f"`{shlex.join(report)}` shows them"
+        )
 
 
 def default_group_size(cell: Cell) -> int:
@@ -182,12 +200,15 @@ def _requested(request: Request, device: torch.device) -> tuple[list[Cell], Sequ
 
 def _selected(request: Request) -> tuple[Suite, Selection, Selection]:
     """The suite, its tasks and the mechanisms that a request names; units of packages are not imported yet."""
-    suite = surrounded(load_suite(request.suite), block=request.block, positions=request.positions)
-    return (
-        suite,
-        select_tasks(suite, request.tasks),
-        select_mechanisms(suite, list(request.mechanisms) or [",".join(suite.mechanisms)]),
-    )
+    listed = load_suite(request.suite.removesuffix(EXTRA))
+    suite = surrounded(listed, block=request.block, positions=request.positions)
+    tasks = select_tasks(suite, request.tasks)
+    if request.suite.endswith(EXTRA) and (own := [name for name in tasks if name in suite.tasks]):
+        raise UsageError(
+            f"task {own[0]!r} is one of suite {suite.name!r}; allowed in {request.suite!r}: registered tasks that "
+            f"{suite.name!r} does not list, named one by one"
+        )
+    return suite, tasks, select_mechanisms(suite, list(request.mechanisms) or [",".join(suite.mechanisms)])
 
 
 def foreign_subjects(request: Request) -> list[Subject]:
@@ -199,7 +220,7 @@ def foreign_subjects(request: Request) -> list[Subject]:
     suite, tasks, mechanisms = _selected(request)
     around = [(kind, *parse_term(term)) for kind, term in _around(suite)]
     used: list[tuple[str, str, Mapping[str, Any]]] = [
-        *((TASKS.kind, name, {**suite.tasks[name], **given}) for name, given in tasks.items()),
+        *((TASKS.kind, name, {**suite.tasks.get(name, {}), **given}) for name, given in tasks.items()),
         *((MECHANISMS.kind, name, {**suite.mechanisms.get(name, {}), **given}) for name, given in mechanisms.items()),
         *around,
     ]

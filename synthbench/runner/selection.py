@@ -14,7 +14,14 @@ Selection = dict[str, dict[str, str]]
 """Selected names in order, each with the arguments that were given as text."""
 
 
-def select(kind: str, expressions: Sequence[str], names: Sequence[str], group_of: Callable[[str], str]) -> Selection:
+def select(
+    kind: str,
+    expressions: Sequence[str],
+    names: Sequence[str],
+    group_of: Callable[[str], str],
+    *,
+    unlisted: Sequence[str] = (),
+) -> Selection:
     """The names that some expressions select, and the arguments given with them.
 
     Args:
@@ -23,6 +30,7 @@ def select(kind: str, expressions: Sequence[str], names: Sequence[str], group_of
             ``all,!parity`` is all but one; if every term takes away, they take from all.
         names: What can be selected, in the order in which it is returned.
         group_of: The group of a name, which ``@group`` selects: the category of a task, the family of a mechanism.
+        unlisted: Further names, which only the name itself selects: no glob, no group, not ``all``. They come last.
 
     Raises:
         UnknownName: If a name or group does not exist, or a glob matches nothing.
@@ -32,21 +40,21 @@ def select(kind: str, expressions: Sequence[str], names: Sequence[str], group_of
     terms = [term for expression in expressions for term in split_terms(expression)]
     if not terms:
         raise UsageError(f"no {kind} is named; allowed: {', '.join(names)}, a glob, @group, all or !name")
-    _refuse_two_settings(kind, terms, names)
+    _refuse_two_settings(kind, terms, [*names, *unlisted])
     chosen: dict[str, dict[str, str]] = {}
     if all(term.startswith("!") for term in terms):
         chosen = {name: {} for name in names}
     for term in terms:
         is_exclusion = term.startswith("!")
         pattern, arguments = parse_term(term.removeprefix("!"))
-        for name in _matches(kind, pattern, names, group_of):
+        for name in [pattern] if pattern in unlisted else _matches(kind, pattern, names, group_of, unlisted):
             if is_exclusion:
                 chosen.pop(name, None)
             else:
                 chosen[name] = {**chosen.get(name, {}), **arguments}
     if not chosen:
         raise UsageError(f"{','.join(expressions)!r} leaves no {kind}")
-    return {name: chosen[name] for name in names if name in chosen}
+    return {name: chosen[name] for name in [*names, *unlisted] if name in chosen}
 
 
 def split_terms(expression: str) -> list[str]:
@@ -88,7 +96,9 @@ def _refuse_two_settings(kind: str, terms: Sequence[str], names: Sequence[str]) 
             )
 
 
-def _matches(kind: str, pattern: str, names: Sequence[str], group_of: Callable[[str], str]) -> list[str]:
+def _matches(
+    kind: str, pattern: str, names: Sequence[str], group_of: Callable[[str], str], unlisted: Sequence[str]
+) -> list[str]:
     if pattern == "all":
         return list(names)
     if pattern.startswith("@"):
@@ -101,5 +111,5 @@ def _matches(kind: str, pattern: str, names: Sequence[str], group_of: Callable[[
     else:
         found = [name for name in names if name == pattern]
     if not found:
-        raise UnknownName(kind, pattern, names)
+        raise UnknownName(kind, pattern, [*names, *unlisted])
     return found

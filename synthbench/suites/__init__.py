@@ -1,5 +1,5 @@
 """The suites: tasks with their sizes, and the protocol. A suite is a TOML file."""
 
-from synthbench.suites.config import Suite, load_suite, suite_names
+from synthbench.suites.config import EXTRA, Suite, extended, load_suite, suite_names
 
-__all__ = ["Suite", "load_suite", "suite_names"]
+__all__ = ["EXTRA", "Suite", "extended", "load_suite", "suite_names"]

@@ -27,6 +27,8 @@ def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 Finite = Annotated[float, AfterValidator(_finite)]
 Positive = Annotated[int, Field(gt=0)]
+EXTRA = ".extra"
+"""Ends the name under which a suite's protocol trains tasks that the suite does not list."""
 Arguments = dict[str, bool | int | float | str]
 
 
@@ -130,6 +132,16 @@ class Suite(_Strict):
         return self
 
 
+def extended(suite: Suite, tasks: Mapping[str, Mapping[str, str]]) -> Suite:
+    """The protocol of a suite for tasks that it does not list.
+
+    Its name is another one, so that no table of the suite shows the rows.
+    """
+    return suite.model_copy(
+        update={"name": f"{suite.name}{EXTRA}", "tasks": {name: dict(tasks[name]) for name in tasks}}
+    )
+
+
 def suite_names() -> list[str]:
     """The suites that come with synthbench, and those that installed packages offer."""
     built_in = (
@@ -194,6 +206,8 @@ def parse_suite(text: str, *, origin: str, expected_name: str) -> Suite:
         raise UsageError(
             f"{origin}: name is {suite.name!r}; allowed: the file's name, {expected_name!r}, in lower case"
         )
+    if suite.name.endswith(EXTRA):
+        raise UsageError(f"{origin}: name is {suite.name!r}; allowed: any that does not end in {EXTRA!r}")
     return suite
 
 

@@ -47,6 +47,8 @@ class Progress:
         where = f"{executor.name}, {executor.num_workers} at a time" if executor.num_workers else executor.name
         there = f"{plan.num_missing} rows to run ({where}), {plan.num_done} are there"
         self._console.print(there + (self._eta(", ") if plan.num_missing else ""), highlight=False)
+        for notice in plan.notices:
+            self._console.print(notice, highlight=False, markup=False, soft_wrap=True)
         if self._console.is_terminal and plan.num_missing:
             self._bar = Bar(
                 TextColumn("{task.description}"),

@@ -10,10 +10,21 @@ from string import Template
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.plugins import SETTINGS
+from synthbench.suites import suite_names
 from synthbench.tasks import TASKS
 
 GROUPS = {"mech": "mechanisms", "task": "tasks"}
 """The group of entry points by the word of the command line."""
+
+NEXT_STEPS = {
+    "task": (
+        "synthbench check {name}",
+        "synthbench run --suite ./{name}.toml",
+        "synthbench report --suite {name}",
+        "synthbench run --suite smoke --task {name}",
+    )
+}
+"""Commands to go on with after a file was written, by the word of the command line."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _LOAD = """from synthbench.plugins import load
@@ -42,8 +53,8 @@ def write(kind: str, name: str, folder: Path, *, is_package: bool) -> list[Path]
         raise UnknownName("kind of plugin", kind, GROUPS)
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise UsageError(f"name is {name!r}; allowed: lower-case letters, digits and '_', beginning with a letter")
-    if not is_package and name in _taken(kind):
-        raise UsageError(f"name is {name!r}, which belongs to a built-in {kind}; choose another")
+    if not is_package and (owner := _owner(kind, name)):
+        raise UsageError(f"name is {name!r}, which belongs to {owner}; choose another")
     contents = _package(kind, name, folder) if is_package else _file(kind, name, folder)
     for path in contents:
         if path.exists() and path.name != SETTINGS:
@@ -54,17 +65,24 @@ def write(kind: str, name: str, folder: Path, *, is_package: bool) -> list[Path]
     return list(contents)
 
 
-def _taken(kind: str) -> set[str]:
+def _owner(kind: str, name: str) -> str | None:
+    """To what a name belongs already, in words."""
     from synthbench.mechanisms import MECHANISMS
 
-    return {name for name in (TASKS if kind == "task" else MECHANISMS) if "/" not in name}
+    if name == "synthbench":  # its file would be imported in place of the package
+        return "the package itself"
+    if name in (TASKS if kind == "task" else MECHANISMS):
+        return f"a built-in {kind}"
+    return "a suite" if kind == "task" and name in suite_names() else None
 
 
 def _file(kind: str, name: str, folder: Path) -> dict[Path, str]:
     given = {"unit": name, "preamble": "from pathlib import Path\n\n", "load": _LOAD.format(name=name)}
+    suite = {folder / f"{name}.toml": _filled("suite.toml", kind, name)} if kind == "task" else {}
     return {
         folder / f"{name}.py": _filled(f"{kind}.py", kind, name),
         folder / f"test_{name}.py": _filled(f"test_{kind}.py", kind, name, **given),
+        **suite,
         folder / SETTINGS: _settings(folder, f"{name}.py"),
     }
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from synthbench.errors import UnknownName, UsageError
+from synthbench.mechanisms import MECHANISMS
+from synthbench.suites import load_suite
 from synthbench.terminal.scaffold import write
 
 pytestmark = pytest.mark.end_to_end
@@ -30,7 +32,8 @@ def test_a_new_file_passes_its_own_tests_and_the_check(kind: str, synthbench: Co
     checked = synthbench("check", "my_idea", "--json")
     tested = pytest_in(tmp_path)
 
-    assert written.stdout.split() == ["my_idea.py", "test_my_idea.py", "synthbench.toml"]
+    suite = ["my_idea.toml"] if kind == "task" else []
+    assert written.stdout.split() == ["my_idea.py", "test_my_idea.py", *suite, "synthbench.toml"]
     assert checked.returncode == 0, checked.stderr
     (report,) = json.loads(checked.stdout)
     assert (report["name"], report["passed"], report["origin"]) == ("my_idea", True, "my_idea.py")
@@ -66,6 +69,39 @@ def test_from_an_empty_folder_to_a_ranking(synthbench: Command, tmp_path: Path) 
     assert ran.returncode == 0, ran.stderr
     assert reported.returncode == 0, reported.stderr
     assert "my\\_idea" in (tmp_path / "reports" / "mine" / "leaderboard.md").read_text()
+
+
+def test_a_new_task_is_run_in_its_own_suite_and_beside_those_of_another(synthbench: Command, tmp_path: Path) -> None:
+    written = synthbench("new", "task", "my_task")
+    steps = [line.split() for line in written.stderr.splitlines() if line.startswith("  synthbench ")]
+    suites = [step[3] for step in steps if step[1] == "run"]
+    assert suites == ["./my_task.toml", "smoke"]
+    for step in steps:
+        short = ["--mech", "mean", "--seeds", "42", "--device", "cpu"] if step[1] == "run" else []
+        done = synthbench(*step[1:], *short, *(["--mech", "mean", "--format", "md"] if step[1] == "report" else []))
+        assert done.returncode == 0, (step, done.stderr)
+    reported = synthbench("report", "--suite", "smoke.extra", "--format", "md")
+
+    assert reported.returncode == 0, reported.stderr
+    for suite in ("my_task", "smoke.extra"):
+        assert "my\\_task" in (tmp_path / "reports" / suite / "full.md").read_text()
+
+
+def test_the_suite_of_a_new_task_has_the_protocol_of_smoke(tmp_path: Path) -> None:
+    write("task", "my_task", tmp_path, is_package=False)
+    own, smoke = load_suite(str(tmp_path / "my_task.toml")), load_suite("smoke")
+
+    assert own.model_dump(include={"model", "training", "evaluation", "seeds", "tuning"}) == smoke.model_dump(
+        include={"model", "training", "evaluation", "seeds", "tuning"}
+    )
+    assert set(own.mechanisms) <= set(MECHANISMS)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("task", "smoke"), ("task", "synthbench"), ("mech", "synthbench")])
+def test_names_of_suites_and_of_the_package_are_refused(kind: str, name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"name is {name!r}, which belongs to"):
+        write(kind, name, tmp_path, is_package=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_second_plugin_joins_the_first_and_comments_stay(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from synthbench.reports.contents import Report
 from synthbench.reports.grid import grid
 from synthbench.reports.markdown import escape, table
 from synthbench.reports.page import charts, page
-from synthbench.reports.page.commands import mechanism_term, run_command, seed_ranges
+from synthbench.reports.page.commands import run_command, seed_ranges, task_terms, term
 from synthbench.reports.page.example import describe
 from synthbench.reports.page.untrusted import LONGEST_NAME, anchors, is_link, name, plain, sentence
 from synthbench.reports.readme import readme
@@ -519,7 +519,7 @@ def test_seeds_are_written_as_the_command_line_reads_them(seeds: list[int], expe
 def test_a_mechanism_is_named_as_the_command_line_reads_it_or_not_at_all(
     unit: str, arguments: str, expected: str | None
 ) -> None:
-    assert mechanism_term(unit, arguments) == expected
+    assert term(unit, arguments) == expected
 
 
 def test_no_one_command_trains_several_settings_again(make_frame: Callable[..., pd.DataFrame]) -> None:
@@ -529,6 +529,19 @@ def test_no_one_command_trains_several_settings_again(make_frame: Callable[..., 
     assert "Train everything again" in single
     assert "Train everything again" not in both
     assert all(f"--mech slay:P={number} " in both for number in (8, 16))
+
+
+def test_commands_for_tasks_outside_a_suite_name_the_tasks_with_their_arguments(
+    make_frame: Callable[..., pd.DataFrame],
+) -> None:
+    rows = make_frame({"slay": [0.5, 0.6]}, suite="smoke.extra", task="mqar", task_args='{"length":16,"num_pairs":2}')
+    text = page(Report(select(rows, "smoke.extra"), None))
+    commands = re.findall(r"synthbench run [^<]*", text)
+
+    assert commands
+    assert all("--suite smoke.extra --task mqar:length=16,num_pairs=2 " in command for command in commands)
+    assert task_terms("smoke", {"mqar": "{}"}) is None
+    assert run_command("smoke.extra", [1], task=task_terms("smoke.extra", {"a;ls": "{}"})) is None
 
 
 def test_a_command_names_no_suite_that_is_none() -> None:

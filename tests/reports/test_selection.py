@@ -195,6 +195,9 @@ def test_the_only_suite_is_that_of_the_full_rows(make_frame: MakeFrame) -> None:
     assert only_suite(pd.concat([shortened, full])) == "core"
     assert only_suite(pd.concat([full, full.assign(suite="paper")])) is None
     assert only_suite(full.iloc[:0]) is None
+    extra = full.assign(suite="core.extra")
+    assert only_suite(extra) == "core.extra"
+    assert only_suite(pd.concat([extra, full])) == "core"
 
 
 def test_of_several_learning_rates_the_best_in_validation_is_shown(make_frame: MakeFrame) -> None:

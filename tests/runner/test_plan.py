@@ -12,6 +12,7 @@ from synthbench.runner import config
 from synthbench.runner.config import Cell
 from synthbench.runner.plan import make_cells, make_plan, select_mechanisms, select_tasks, shortened
 from synthbench.suites import load_suite
+from synthbench.tasks import TASKS
 
 PAPER = load_suite("paper")
 
@@ -84,8 +85,23 @@ def test_bad_arguments_are_named(
 def test_tasks_are_those_of_the_suite_and_mechanisms_all() -> None:
     assert list(select_tasks(PAPER, ["@robustness"])) == ["noisy_copy", "compression"]
     assert list(select_mechanisms(PAPER, ["@yat"])) == ["yat-spherical", "yat", "yat-sum"]
-    with pytest.raises(UnknownName):
-        select_tasks(load_suite("smoke"), ["parity"])
+    with pytest.raises(UnknownName, match="group of tasks"):
+        select_tasks(load_suite("smoke"), ["@robustness"])
+
+
+def test_a_task_that_the_suite_does_not_list_is_run_with_its_protocol_under_another_name() -> None:
+    smoke = load_suite("smoke")
+    tasks = select_tasks(smoke, ["copy", "mqar:size=small", "parity"])
+    cells = {cell.task_name: cell for cell in make_cells(smoke, tasks, {"linear": {}}, device_type="cpu", is_full=True)}
+
+    assert {name: cell.suite.name for name, cell in cells.items()} == {
+        "copy": "smoke", "mqar": "smoke.extra", "parity": "smoke.extra",
+    }  # fmt: skip
+    assert cells["copy"].suite == smoke
+    assert (cells["mqar"].size, cells["mqar"].length) == ("small", TASKS["mqar"].of_size("small")[1])
+    assert (cells["parity"].size, cells["parity"].length) == (None, TASKS["parity"].length)
+    protocol = {"version", "model", "training", "evaluation", "seeds", "tuning", "mechanisms"}
+    assert cells["mqar"].suite.model_dump(include=protocol) == smoke.model_dump(include=protocol)
 
 
 def test_what_decides_a_result_decides_the_run_id(make_cell: Callable[..., Cell]) -> None:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,35 @@ def test_progress_counts_by_category(tmp_path: Path) -> None:
         {"category": "patterns", "planned": 2, "done": 0, "failed": 0, "missing": 2},
         {"category": "all", "planned": 4, "done": 2, "failed": 0, "missing": 2},
     ]
+
+
+def test_a_task_outside_the_suite_has_rows_of_its_own_and_is_announced(tmp_path: Path) -> None:
+    request = tiny(tmp_path, tasks=("copy:length=8,mqar:length=16,num_pairs=2",))
+    listed = plan_request(tiny(tmp_path), CPU)
+    plan = plan_request(request, CPU)
+    run(request)
+    again = plan_request(request, CPU)
+
+    assert listed.notices == ()
+    assert plan.notices == again.notices
+    (notice,) = plan.notices
+    assert "not in suite 'smoke', so not in its tables: mqar; " in notice
+    assert f"`synthbench report --suite smoke.extra --results {tmp_path}`" in notice
+    assert again.num_missing == 0
+    rows = Store.open(tmp_path, create=False).runs()
+    assert dict(zip(rows.task, rows.suite, strict=True)) == {"copy": "smoke", "mqar": "smoke.extra"}
+    assert set(rows.suite_version) == {"2026.1"}
+    recall, everything = progress_of(replace(request, tasks=("mqar:length=16,num_pairs=2",)), CPU)
+    assert (recall["category"], recall["done"], everything["done"]) == ("recall", 2, 2)
+
+
+def test_the_extra_suite_has_tasks_that_are_named_and_none_of_the_suite(tmp_path: Path) -> None:
+    extra = plan_request(tiny(tmp_path, suite="smoke.extra", tasks=("parity:length=8",)), CPU)
+
+    assert extra.run_ids == plan_request(tiny(tmp_path, tasks=("parity:length=8",)), CPU).run_ids
+    for tasks in (("all",), ("parity,copy",)):
+        with pytest.raises(UsageError, match=r"task 'copy' is one of suite 'smoke'; allowed in 'smoke\.extra'"):
+            plan_request(tiny(tmp_path, suite="smoke.extra", tasks=tasks), CPU)
 
 
 def test_executors_are_chosen_by_the_size_of_the_plan(tmp_path: Path) -> None:

@@ -31,6 +31,33 @@ def test_expressions_select_in_the_order_of_the_suite(expressions: list[str], ex
     assert selected(*expressions) == expected
 
 
+@pytest.mark.parametrize(
+    ("expressions", "expected"),
+    [
+        (["all"], NAMES),
+        (["*"], NAMES),
+        (["!copy"], NAMES[1:]),
+        (["mine"], ["mine"]),
+        (["mine,copy"], ["copy", "mine"]),
+        (["all", "mine", "other"], [*NAMES, "mine", "other"]),
+        (["@basic,mine,!mine"], ["copy", "sort", "reverse"]),
+    ],
+)
+def test_an_unlisted_name_is_selected_by_nothing_but_itself(expressions: list[str], expected: list[str]) -> None:
+    chosen = select("task", expressions, NAMES, GROUPS.__getitem__, unlisted=["mine", "other"])
+
+    assert list(chosen) == expected
+
+
+def test_an_unlisted_name_takes_arguments_and_one_setting() -> None:
+    assert select("task", ["mine:R=2"], NAMES, GROUPS.__getitem__, unlisted=["mine"]) == {"mine": {"R": "2"}}
+    with pytest.raises(UsageError, match="named twice"):
+        select("task", ["mine:R=2", "mine:R=3"], NAMES, GROUPS.__getitem__, unlisted=["mine"])
+    for wrong, nearest in (("mime", "mine"), ("coppy", "copy")):
+        with pytest.raises(UnknownName, match=f"did you mean '{nearest}'"):
+            select("task", [wrong], NAMES, GROUPS.__getitem__, unlisted=["mine"])
+
+
 def test_arguments_stay_with_their_name() -> None:
     assert split_terms("slay:R=3,P=8,linear") == ["slay:R=3,P=8", "linear"]
     assert parse_term("slay:R=3,P=8") == ("slay", {"R": "3", "P": "8"})

@@ -308,6 +308,18 @@ def test_a_shortened_run_that_calls_itself_full_is_found(altered: Callable[..., 
     }
 
 
+def test_a_shortened_run_of_a_task_outside_the_suite_is_found_too(tmp_path: Path) -> None:
+    run(tiny(tmp_path, tasks=("parity:length=8",), seeds=(0,)))
+    store = Store.open(tmp_path, create=True)
+    (row,) = store.table().to_pylist()
+    store.write({**row, "is_full": True}, [])
+    found = verify(store, Sampling(fraction=0.01, device="cpu"))
+
+    assert {fault for _, fault in found.faults} == {
+        f"is_full is True, but {part} is not that of suite 'smoke.extra' 2026.1" for part in ("training", "evaluation")
+    }
+
+
 def test_a_full_row_that_was_matched_has_the_width_that_this_took(tmp_path: Path) -> None:
     full = tiny(
         tmp_path, tasks=("copy",), mechanisms=("lstm",), steps=None, limit=None, match="params=30000", seeds=(42,)

@@ -93,6 +93,11 @@ def test_every_mistake_is_named(before: str, after: str, message: str) -> None:
         parse_suite(SMOKE.replace(before, after), origin="smoke.toml", expected_name="smoke")
 
 
+def test_no_suite_takes_the_name_of_anothers_further_tasks() -> None:
+    with pytest.raises(UsageError, match=r"name is 'smoke\.extra'; allowed: any that does not end in '\.extra'"):
+        parse_suite(SMOKE.replace('"smoke"', '"smoke.extra"'), origin="smoke.extra.toml", expected_name="smoke.extra")
+
+
 def test_an_unknown_suite_names_the_nearest() -> None:
     with pytest.raises(UnknownName, match="did you mean 'paper'"):
         load_suite("papr")

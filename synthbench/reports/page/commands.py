@@ -8,10 +8,12 @@ from typing import Any
 
 from synthbench.registry import NAME
 from synthbench.results.schema import TERM, split_match
+from synthbench.suites import EXTRA
 
 _ARGUMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MATCH = re.compile(r"(params|state)(=[0-9]+)?")
 _VALUE = re.compile(r"[A-Za-z0-9_.+-]+")
+_TERMS = re.compile(rf"{TERM.pattern}(,{TERM.pattern})*", re.ASCII)
 
 
 def run_command(
@@ -29,8 +31,8 @@ def run_command(
     Args:
         suite: Name of the suite.
         seeds: Root seeds.
-        task: Name of a task; all of the suite if None.
-        mechanism: What :func:`mechanism_term` gave; those of the suite if None.
+        task: Name of a task, or what :func:`task_terms` gave; all of the suite if None.
+        mechanism: What :func:`term` gave; those of the suite if None.
         block: Name of the block; the suite's if None.
         positions: Name of the position encoding; the suite's if None.
         match: The size that the mechanism is matched to, and what was asked for; takes the place of ``mechanism``.
@@ -39,10 +41,21 @@ def run_command(
         match, mechanism = split_match(match)
         if not (_MATCH.fullmatch(match) and TERM.fullmatch(mechanism)):
             return None
-    named = {"suite": suite, "task": task, "block": block, "positions": positions}
+    named = {"suite": suite, "block": block, "positions": positions}
     if any(value is not None and not NAME.fullmatch(value) for value in named.values()):
         return None
-    options = {**named, "mech": mechanism, "match": match, "seeds": seed_ranges(seeds), "results": "again"}
+    if task is not None and not _TERMS.fullmatch(task):
+        return None
+    options = {
+        "suite": suite,
+        "task": task,
+        "block": block,
+        "positions": positions,
+        "mech": mechanism,
+        "match": match,
+        "seeds": seed_ranges(seeds),
+        "results": "again",
+    }
     return _command("run", options)
 
 
@@ -54,8 +67,20 @@ def report_command(suite: str, version: str, seeds: Collection[int], mechanisms:
     return _command("report", options)
 
 
-def mechanism_term(name: str, arguments: str) -> str | None:
-    """How a command line names a mechanism with the arguments of a row: ``slay:R=2,P=32``; None if it cannot."""
+def task_terms(suite: str, tasks: Mapping[str, str]) -> str | None:
+    """What ``--task`` must say for some tasks: nothing where the suite lists them, else each with its arguments.
+
+    Args:
+        suite: Name of the suite.
+        tasks: The arguments of a row by name of the task.
+    """
+    if not suite.endswith(EXTRA):
+        return None
+    return ",".join(term(name, arguments) or "?" for name, arguments in tasks.items())  # "?" is refused
+
+
+def term(name: str, arguments: str) -> str | None:
+    """How a command line names a unit with the arguments of a row: ``slay:R=2,P=32``; None if it cannot."""
     given: Any = json.loads(arguments)
     if not NAME.fullmatch(name) or not isinstance(given, dict):
         return None

@@ -7,7 +7,7 @@ from synthbench.reports.contents import Report
 from synthbench.reports.grid import Key, Row
 from synthbench.reports.page import facets
 from synthbench.reports.page.boards import Board, boards
-from synthbench.reports.page.commands import report_command, run_command, seed_ranges
+from synthbench.reports.page.commands import report_command, run_command, seed_ranges, task_terms
 from synthbench.reports.page.facets import Facet
 from synthbench.reports.page.results import results
 from synthbench.reports.page.rows import code_version, statuses
@@ -73,6 +73,7 @@ def content(report: Report) -> Content:
     seeds = of.seeds
     mechanisms = mechanism_sections(selection.suite, of, records, ranked[0], cells)
     names = list(dict.fromkeys(mechanism.name for mechanism in of.mechanisms))
+    extra = task_terms(selection.suite, {str(row["task"]): str(row["task_args"]) for row in records})
     # One command has one setting of a mechanism: where there are more, the sections have theirs.
     is_one_command = len({mechanism.key[:-1] for mechanism in of.mechanisms}) == len(of.mechanisms)
     return Content(
@@ -87,7 +88,9 @@ def content(report: Report) -> Content:
         seeds=seed_ranges(seeds),
         devices=tuple(sorted(set(map(_device_of, records)))),
         versions=tuple(sorted({code_version(row) for row in records})),
-        run_command=run_command(selection.suite, seeds, mechanism=",".join(names)) if is_one_command else None,
+        run_command=(
+            run_command(selection.suite, seeds, task=extra, mechanism=",".join(names)) if is_one_command else None
+        ),
         report_command=report_command(selection.suite, selection.suite_version, seeds, names),
         boards=ranked,
         mechanisms=mechanisms,

@@ -10,7 +10,7 @@ from synthbench.reports.cite import cite
 from synthbench.reports.grid import Grid, Key, MechanismFacts, Row, TaskFacts, arguments_in, mechanism_key, task_key
 from synthbench.reports.page import charts, facets
 from synthbench.reports.page.boards import Board, BoardLine
-from synthbench.reports.page.commands import mechanism_term, run_command
+from synthbench.reports.page.commands import run_command, task_terms, term
 from synthbench.reports.page.example import Description, describe
 from synthbench.reports.page.facets import Facet
 from synthbench.reports.page.results import Result
@@ -102,12 +102,13 @@ def mechanism_sections(
         facts = line.mechanism
         own = by_mechanism[facts.key]
         shown = tuple(results[task.key, facts.key] for task in of.tasks if (task.key, facts.key) in results)
-        term = mechanism_term(facts.name, facts.arguments)
+        named = term(facts.name, facts.arguments)
         is_one_of_several = around[facts.name] > 1
-        command = term and run_command(
+        command = named and run_command(
             suite,
             {int(row["seed"]) for row in own},
-            mechanism=term,
+            task=task_terms(suite, {str(row["task"]): str(row["task_args"]) for row in own}),
+            mechanism=named,
             match=facts.match,
             block=facets.block_of(facts) if is_one_of_several else None,
             positions=facets.positions_of(facts) if is_one_of_several else None,
@@ -175,7 +176,9 @@ def task_sections(
                 verdict=verdicts[task.key],
                 best=best_of(of, verdicts[task.key]),
                 source=_source(task.source),
-                command=run_command(suite, of.seeds, task=task.name),
+                command=run_command(
+                    suite, of.seeds, task=task_terms(suite, {task.name: str(row["task_args"])}) or task.name
+                ),
                 results=tuple(sorted(found, key=lambda one: -one.estimate.mean if one.estimate.n else math.inf)),
             )
         )
