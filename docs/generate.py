@@ -77,10 +77,42 @@ def _tasks() -> Iterator[str]:
             for category, names in sorted(by_category.items())
         ],
     )
+    yield from _data()
     for category, names in sorted(by_category.items()):
         yield f"## {category}"
         for name in names:
             yield from _task(name)
+
+
+def _data() -> Iterator[str]:
+    yield "## The data without the trainer"
+    yield "The sequences of a task as a file, or as a dataset for a training loop of your own:"
+    yield "```sh\nsynthbench data mqar --size small --count 10000 --seed 0 --split test --out mqar.npz\n```"
+    yield (
+        "The file is a NumPy archive: `inputs` and `targets`, int64 [count, length], with targets of −100 where "
+        "nothing is scored, and `metadata`, a JSON text with task, version, options, length, vocab_size, readout, "
+        "floor, ceiling, split and seed. A file that exists is not replaced without `--force`."
+    )
+    yield (
+        "```python\n"
+        "from torch.utils.data import DataLoader\n\n"
+        "from synthbench.data import TaskDataset\n\n"
+        'train = TaskDataset("mqar:size=tiny", split="train", seed=0, count=1000 * 32, batch_size=32)\n'
+        'test = TaskDataset("mqar:size=tiny", split="test", seed=0, count=2048)\n'
+        'print(test.metadata["vocab_size"], test.metadata["floor"], test.metadata["ceiling"])\n\n'
+        "for inputs, targets in DataLoader(train, batch_size=32):\n"
+        "    ...  # predict targets[:, t] from inputs[:, : t + 1]; cross_entropy ignores −100 by default\n"
+        "    break\n"
+        "```"
+    )
+    yield (
+        "Both give exactly the sequences of a run with this seed: one that reads `count` of them in batches of "
+        "`batch_size`, by default in a single batch, as a test does. A stream is drawn in blocks of many batches, so "
+        "other counts and batch sizes are other sequences. `--suite core-mini` (`suite=`) gives what the runs of a "
+        "suite read, at the size that the suite sets: all of it, or the first `count`. Train, validation and test are "
+        "separate streams. Where `readout` is `bottleneck`, runs read all answers from the last token, so a target may "
+        "depend on tokens after its position."
+    )
 
 
 def _task(name: str) -> Iterator[str]:

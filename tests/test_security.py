@@ -42,6 +42,8 @@ COMMANDS = {
     "run of a mechanism": ["run", "--suite=smoke", "--mech={}", "--dry-run"],
     "submit": ["submit", "--suite=smoke", "--mech={}"],
     "show": ["show", "{}"],
+    "data": ["data", "{}", "--count=1", "--out=drawn.npz"],
+    "data of a suite": ["data", "copy", "--suite={}", "--out=drawn.npz"],
     "bench anatomy": ["bench", "anatomy", "--figure={}"],
 }
 

@@ -14,6 +14,7 @@ import typer
 from synthbench import __version__
 from synthbench.cli.benches import bench_app
 from synthbench.cli.care import doctor, store_app
+from synthbench.cli.data import data
 from synthbench.cli.listing import list_app, show
 from synthbench.cli.options import spread
 from synthbench.cli.plugins import check, new
@@ -31,7 +32,7 @@ app = typer.Typer(
     add_completion=True,
 )
 app.add_typer(list_app, name="list")
-for command in (show, run, status, report, export, compare, verify, submit, doctor, new, check):
+for command in (show, run, status, report, export, compare, verify, submit, data, doctor, new, check):
     app.command()(command)
 app.add_typer(bench_app, name="bench")
 app.add_typer(store_app, name="store")

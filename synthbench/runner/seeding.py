@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
-import torch
 
 from synthbench.knobs import arguments_of
 from synthbench.tasks import Batch, Task
@@ -39,13 +38,6 @@ def init_seed(seed: int) -> int:
 def data_seed(task: Task, length: int, seed: int) -> int:
     """A number below 2**63 that names a member's training stream; equal for all mechanisms."""
     return int(_data_sequence(task, length, "train", seed).generate_state(1, np.uint64)[0] >> 1)
-
-
-def init_generator(seed: int) -> torch.Generator:
-    """The generator from which a member's parameters and frozen features are drawn."""
-    generator = torch.Generator()
-    generator.manual_seed(init_seed(seed))
-    return generator
 
 
 def data_blocks(

@@ -18,7 +18,7 @@ from synthbench.runner.ensemble import SequenceModel, Strategy, inherit, stack_m
 from synthbench.runner.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
 from synthbench.runner.optimiser import MemberAdamW, advance, make_optimiser, update
 from synthbench.runner.schedule import make_schedule
-from synthbench.runner.seeding import Split, init_generator
+from synthbench.runner.seeding import Split, init_seed
 from synthbench.runner.stream import DeviceBlock, device_blocks, in_pieces
 from synthbench.tasks import IGNORE
 
@@ -86,6 +86,13 @@ class GroupResult:
     eval_s: float = 0.0
     data_s: float = 0.0
     step_ms_median: float = math.nan
+
+
+def init_generator(seed: int) -> torch.Generator:
+    """The generator from which a member's parameters and frozen features are drawn."""
+    generator = torch.Generator()
+    generator.manual_seed(init_seed(seed))
+    return generator
 
 
 def build_models(members: Sequence[Member], factor: int = 1) -> list[SequenceModel]:

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from synthbench.runner.seeding import BLOCK_STEPS, Split, data_blocks, data_seed, init_generator, init_seed
+from synthbench.runner.seeding import BLOCK_STEPS, Split, data_blocks, data_seed, init_seed
+from synthbench.runner.train import init_generator
 from synthbench.tasks import TASKS, Batch
 
 

@@ -1,0 +1,56 @@
+"""The sequences of a task as a PyTorch dataset: the data of the benchmark for a training loop of one's own."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from synthbench.runner.sequences import Sequences, draw
+
+__all__ = ["Sequences", "TaskDataset", "draw"]
+
+
+class TaskDataset(Dataset[tuple[Tensor, Tensor]]):
+    """The sequences that a run reads from one of its streams, a pair ``(inputs, targets)`` of int64 [length] each.
+
+    A model predicts ``targets[t]`` from ``inputs[0..t]``; targets of -100 are not scored, which is what
+    ``torch.nn.functional.cross_entropy`` ignores by default. (Where ``metadata["readout"]`` is ``bottleneck``, runs
+    predict all targets from the whole sequence.) All sequences are drawn when the dataset is made and take
+    16 bytes a token, so every worker of a ``DataLoader`` reads the same ones, in any order.
+
+    >>> from torch.utils.data import DataLoader
+    >>> dataset = TaskDataset("mqar:size=tiny", split="test", seed=42, count=256)
+    >>> inputs, targets = next(iter(DataLoader(dataset, batch_size=32)))
+    >>> inputs.shape == targets.shape == (32, dataset.metadata["length"])
+    True
+
+    With a ``suite`` they are what its runs read:
+
+    >>> len(TaskDataset("copy", split="train", seed=42, suite="smoke"))  # 200 steps of 16 sequences
+    3200
+    """
+
+    def __init__(
+        self,
+        task: str,
+        *,
+        split: str = "train",
+        seed: int = 0,
+        count: int | None = None,
+        batch_size: int | None = None,
+        suite: str | None = None,
+    ) -> None:
+        """Draw the sequences; arguments and errors are those of :func:`draw`."""
+        sequences = draw(task, split=split, seed=seed, count=count, batch_size=batch_size, suite=suite)
+        self.metadata: dict[str, Any] = sequences.metadata
+        """Task, version, options, length, vocab_size, readout, floor, ceiling, split, seed, count and batch size."""
+        self.inputs: Int[Tensor, "count length"] = torch.from_numpy(sequences.inputs)
+        self.targets: Int[Tensor, "count length"] = torch.from_numpy(sequences.targets)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.inputs[index], self.targets[index]
