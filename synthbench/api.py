@@ -148,8 +148,8 @@ def _request(request: Request | None, options: Mapping[str, Any]) -> Request:
     changes = dict(options)
     for listed in {"tasks", "mechanisms", "plugins"} & changes.keys():
         changes[listed] = _listed(changes[listed])
-    if "results" in changes:
-        changes["results"] = Path(changes["results"])
+    for folder in {"results", "predictions"} & changes.keys():
+        changes[folder] = changes[folder] and Path(changes[folder])
     return replace(request or Request(), **changes)
 
 

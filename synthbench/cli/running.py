@@ -110,6 +110,12 @@ def run(
         ),
     ] = None,
     rerun: Annotated[str, typer.Option(help="Run again what is there: none, failed or all.")] = "none",
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for what each trained model predicts on the test sequences (not those of stretches)."
+        ),
+    ] = None,
     deterministic: Annotated[
         bool,
         typer.Option("--deterministic", help="Deterministic algorithms only; rows that were made without run again."),
@@ -128,6 +134,7 @@ def run(
         timeout_s=timeout,
         group_size=members,
         rerun=rerun,
+        predictions=predictions,
         deterministic=deterministic,
     )
     if dry_run:

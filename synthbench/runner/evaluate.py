@@ -38,8 +38,16 @@ def summed_losses(
 
 
 @torch.inference_mode()
-def evaluate(model: SequenceModel, blocks: Iterable[DeviceBlock]) -> list[Score]:
-    """Score every member; the sequences are read in pieces."""
+def evaluate(
+    model: SequenceModel, blocks: Iterable[DeviceBlock], *, predicted: list[Tensor] | None = None
+) -> list[Score]:
+    """Score every member; the sequences are read in pieces.
+
+    Args:
+        model: Of all members.
+        blocks: The sequences.
+        predicted: Takes the predicted tokens of every piece, [members, sequences, columns] on the CPU.
+    """
     was_training = model.training
     model.eval()
     correct, scored, losses = [], [], []
@@ -50,9 +58,12 @@ def evaluate(model: SequenceModel, blocks: Iterable[DeviceBlock]) -> list[Score]
         for piece, label in in_pieces(sequences, labels):
             logits = model(piece, columns)
             is_scored = label != IGNORE
-            correct.append(((logits.argmax(-1) == label) & is_scored).sum(-1))
+            tokens = logits.argmax(-1)
+            correct.append(((tokens == label) & is_scored).sum(-1))
             scored.append(is_scored.sum(-1))
             losses.append(summed_losses(logits, label))
+            if predicted is not None:
+                predicted.append(tokens.cpu())
     model.train(was_training)
     total_loss = torch.stack(losses).double().sum(0).tolist()
     return [

@@ -34,6 +34,8 @@ class Request:
     timeout_s: float | None = None
     group_size: int | None = None
     rerun: str = "none"
+    predictions: Path | None = None
+    """Folder that gets what each trained model predicts in the test, ``<run_id>.npz``; None: nothing is kept."""
     deterministic: bool = False
     """Deterministic algorithms only; a row that was made without counts as missing."""
     shard: str | None = None

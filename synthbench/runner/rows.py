@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,6 +37,8 @@ class Attempt:
     is_deterministic: bool = False
     is_alone: bool = True
     """Whether no other worker uses the memory of the device."""
+    predictions: Path | None = None
+    """Folder for what models predict in the test."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.results import Store
 from synthbench.results.schema import RUNS
+from synthbench.runner import predictions
 from synthbench.runner.config import Cell
 from synthbench.runner.determinism import reserve_workspace
 from synthbench.runner.estimates import TIMED, Estimates
@@ -126,7 +127,19 @@ def plan_request(request: Request, device: torch.device) -> Plan:
         is_across_tasks=request.group_size is not None or device.type == "cuda",
         estimates=Estimates(known.select(list(TIMED)).to_pandas()),
     )
-    return replace(plan, notices=tuple(_on_extra_tasks(cells, request.results)))
+    statuses = dict(zip(known["run_id"].to_pylist(), known["status"].to_pylist(), strict=True))
+    scored = [run_id for run_id in plan.run_ids if run_id in done and statuses[run_id] == "ok"]
+    notices = (*_on_extra_tasks(cells, request.results), *_on_predictions(scored, request.predictions))
+    return replace(plan, notices=notices)
+
+
+def _on_predictions(scored: Sequence[str], folder: Path | None) -> Iterator[str]:
+    """How many of the rows that need no run have no predictions, if these are asked for."""
+    if folder is None:
+        return
+    missing = [run_id for run_id in scored if not predictions.path_of(folder, run_id).exists()]
+    if missing:
+        yield f"{len(missing)} of the rows already done have no predictions in {folder}; --rerun all makes them"
 
 
 def _on_extra_tasks(cells: Sequence[Cell], results: Path) -> Iterator[str]:
@@ -288,6 +301,8 @@ def run(
     is_in_session = any(subject.is_in_session for subject in findings)
     executor = make_executor(request, plan, device, is_foreign=bool(findings), is_in_session=is_in_session)
     Store.open(request.results, create=True)
+    if request.predictions is not None:
+        predictions.prepare(request.predictions)
     record(findings, request.results / CONTRACT)
     report = RunReport(request.results, plan.run_ids, plan.num_done)
     on_plan(plan, executor)
@@ -303,6 +318,7 @@ def run(
             if subject.kind == MECHANISMS.kind and (broken := violation(verdicts)) is not None
         },
         is_deterministic=request.deterministic,
+        predictions=request.predictions and request.predictions.absolute(),
     )
     for event in executor.run(plan.jobs, circumstances, stop):
         for outcome in event.outcomes:

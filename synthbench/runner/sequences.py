@@ -88,17 +88,14 @@ def draw(
     protocol = None if suite is None else load_suite(suite)
     listed = {} if protocol is None else protocol.tasks.get(name, {})
     _, length, options = sized(name, {**listed, **given})
-    if split not in get_args(Split):
-        raise UnknownName("split", split, get_args(Split))
-    if seed < 0:
-        raise UsageError(f"seed is {seed}; allowed: 0 and more")
-    for label, value in (("count", count), ("batch size", batch_size)):
-        if value is not None and value < 1:
-            raise UsageError(f"{label} is {value}; allowed: 1 and more")
+    for label, value, least in (("seed", seed, 0), ("count", count, 1), ("batch size", batch_size, 1)):
+        if value is not None and value < least:
+            raise UsageError(f"{label} is {value}; allowed: {least} and more")
+    stream = _split(split)
     if protocol is None:
         num_batches, batch_size = _in_batches(count, batch_size)
     elif batch_size is None:
-        num_batches, batch_size = _read_by(protocol, split)
+        num_batches, batch_size = _read_by(protocol, stream)
     else:
         raise UsageError(f"batch size is {batch_size}; allowed: none beside suite {protocol.name!r}, which has its own")
     most = min(num_batches * batch_size, MOST_TOKENS // length)
@@ -106,7 +103,7 @@ def draw(
     if count > most:
         raise UsageError(f"count is {count}; allowed: 1 to {most}")
     unit = TASKS[name](**options)
-    return sequences_of(unit, length, split, seed, num_batches=num_batches, batch_size=batch_size, count=count)
+    return sequences_of(unit, length, stream, seed, num_batches=num_batches, batch_size=batch_size, count=count)
 
 
 def sequences_of(
@@ -123,6 +120,13 @@ def sequences_of(
         for parts in zip(*drawn, strict=True)
     )
     return Sequences(task, length, split, seed, batch_size, inputs, targets)
+
+
+def _split(name: str) -> Split:
+    for split in get_args(Split):
+        if split == name:
+            return split
+    raise UnknownName("split", name, get_args(Split))
 
 
 def _in_batches(count: int | None, batch_size: int | None) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import torch
+from jaxtyping import Int
 
 from synthbench.layers import Mixer
 from synthbench.mechanisms import Mechanism, num_parameters
@@ -57,6 +58,8 @@ class MemberResult:
     score: Score | None = None
     stretched: dict[int, Score] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    predictions: Int[np.ndarray, "sequences length"] | None = None
+    """Tokens predicted in the test, where asked for; arbitrary at positions that are not scored."""
     validation: list[Score] = field(default_factory=list)
     train_loss: float = math.nan
     diverged_at: int | None = None
@@ -200,13 +203,14 @@ class Trainer:
         return model
 
 
-def train_group(members: Sequence[Member], device: torch.device) -> GroupResult:
+def train_group(members: Sequence[Member], device: torch.device, *, keeps_predictions: bool = False) -> GroupResult:
     """Train members together and evaluate each; the test stream is opened once, at the end.
 
     Args:
         members: Each with a learning rate; all of them reported, or all tuning. Of one cell, or of cells that share a
             :attr:`Cell.program`.
         device: Where.
+        keeps_predictions: Whether the results have what reported members predicted in the test.
     """
     trainer = Trainer(members, device)
     result = GroupResult(
@@ -218,7 +222,7 @@ def train_group(members: Sequence[Member], device: torch.device) -> GroupResult:
     if members[0].is_tuning:
         _validate(result)
     else:
-        _test(trainer, result)
+        _test(trainer, result, keeps_predictions=keeps_predictions)
     return result
 
 
@@ -312,13 +316,15 @@ def _validate(result: GroupResult) -> None:
             member.score = member.validation[-1]
 
 
-def _test(trainer: Trainer, result: GroupResult) -> None:
+def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> None:
     """Score the members that did not diverge on the test streams, which nothing else reads."""
     if all(member.diverged_at is not None for member in result.members):
         return
     began = time.perf_counter()
     num_sequences = trainer.suite.evaluation.test_sequences
-    scores = evaluate(trainer.model, trainer.batches("test", 1, num_sequences))
+    block = next(trainer.batches("test", 1, num_sequences))
+    predicted: list[torch.Tensor] | None = [] if keeps_predictions else None
+    scores = evaluate(trainer.model, [block], predicted=predicted)
     all_metrics: list[dict[str, float]] = [{} for _ in scores]
     if trainer.mechanism.metrics is not Mixer.metrics:
         all_metrics = layer_metrics(trainer.model, next(trainer.batches("validation", 1, METRIC_SEQUENCES)))
@@ -326,9 +332,21 @@ def _test(trainer: Trainer, result: GroupResult) -> None:
         if member.diverged_at is None:
             member.score = score
             member.metrics = metrics
+    if predicted is not None:
+        _keep(torch.cat(predicted, 1).numpy(), block.columns.cpu().numpy(), result)
     for cell in dict.fromkeys(member.cell for member in trainer.members):
         _test_stretched(trainer, [member for member in result.members if member.member.cell is cell])
     result.eval_s += time.perf_counter() - began
+
+
+def _keep(
+    tokens: Int[np.ndarray, "members sequences columns"], columns: Int[np.ndarray, " columns"], result: GroupResult
+) -> None:
+    """Note what the members that have a score predicted, each token at its position."""
+    for member, own in zip(result.members, tokens, strict=True):
+        if member.score is not None:
+            member.predictions = np.zeros((len(own), member.member.cell.length), own.dtype)
+            member.predictions[:, columns] = own
 
 
 def _test_stretched(trainer: Trainer, results: Sequence[MemberResult]) -> None:

@@ -17,6 +17,7 @@ from synthbench.contract.mechanisms import check_causality
 from synthbench.errors import ContractError
 from synthbench.mechanisms import Mechanism
 from synthbench.results import Store
+from synthbench.runner import predictions
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.containment import settings_restored
 from synthbench.runner.determinism import deterministic_algorithms, is_refused
@@ -42,6 +43,8 @@ class Circumstances:
     """Whether nothing may be computed in a way that can give other bits the next time."""
     is_alone: bool = True
     """Whether no other worker uses the memory of the device at the same time."""
+    predictions: Path | None = None
+    """Folder for what models predict in the test; None: nobody wants to know."""
     driver: str = field(default_factory=lambda: uuid4().hex[:8])
     """Tells the logs of this command from those of another one that runs on the same store at the same time.
 
@@ -165,12 +168,13 @@ def attempt_of(circumstances: Circumstances, number: int) -> Attempt:
         began=time.monotonic(),
         is_deterministic=circumstances.is_deterministic,
         is_alone=circumstances.is_alone,
+        predictions=circumstances.predictions,
     )
 
 
 def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) -> list[Outcome]:
     try:
-        result = train_group(members, attempt.device)
+        result = train_group(members, attempt.device, keeps_predictions=attempt.predictions is not None)
     except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
         failure = Failure(_status_of(problem), type(problem).__name__, str(problem))
     else:
@@ -199,6 +203,8 @@ def _record(job: Job, result: GroupResult, attempt: Attempt, store: Store) -> li
     for index, trained in enumerate(result.members):
         if trained.member in job.missing:
             row = member_row(result, index, attempt)
+            if attempt.predictions is not None:
+                predictions.write(attempt.predictions, trained)  # before the row, which says that the run is finished
             store.write(row, curve_points(trained))
             outcomes.append(outcome_of(row))
     return outcomes

@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader
 from synthbench.data import TaskDataset
 from synthbench.errors import StoreError, UsageError
 from synthbench.results import Store
-from synthbench.runner import sequences
 from synthbench.runner.plan import make_cells
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
@@ -147,7 +146,7 @@ def test_no_file_is_replaced_unasked_and_none_is_left_half_done(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sequences.np, "savez_compressed", full)
+    monkeypatch.setattr(np, "savez_compressed", full)
     with pytest.raises(StoreError, match="No space left on device"):
         write(drawn, tmp_path / "old.npz", is_forced=True)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("old.npz", "precious")]

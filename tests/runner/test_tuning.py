@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,9 @@ def test_what_has_been_tuned_is_not_tuned_again(
     chosen = set(Store.open(circumstances.results, create=False).runs().query("role.isna()").lr)
     trained: list[Member] = []
 
-    def spied(members: Any, device: torch.device) -> Any:
+    def spied(members: Any, device: torch.device, **how: bool) -> Any:
         trained.extend(members)
-        return train_group(members, device)
+        return train_group(members, device, **how)
 
     monkeypatch.setattr(worker, "train_group", spied)
     plan = plan_of(tuned, range(3), circumstances.results)
@@ -94,13 +95,26 @@ def test_what_has_been_tuned_is_not_tuned_again(
     assert {member.learning_rate for member in trained} == chosen
 
 
+def test_predictions_are_kept_of_reported_members_only(
+    tuned: Cell, circumstances: Circumstances, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (job,) = plan_of(tuned, range(2), circumstances.results).jobs
+    execute(job, replace(circumstances, predictions=kept), 1)
+    rows = Store.open(circumstances.results, create=False).runs()
+
+    assert rows.role.notna().any()
+    assert {path.stem for path in kept.iterdir()} == set(rows[rows.role.isna()].run_id)
+
+
 def test_the_smallest_rate_is_taken_where_nothing_was_learned(
     tuned: Cell, circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(members: Any, device: torch.device) -> Any:
+    def failing(members: Any, device: torch.device, **how: bool) -> Any:
         if members[0].is_tuning:
             raise RuntimeError("no")
-        return train_group(members, device)
+        return train_group(members, device, **how)
 
     monkeypatch.setattr(worker, "train_group", failing)
     (job,) = plan_of(tuned, range(1), circumstances.results).jobs

@@ -27,13 +27,13 @@ def job_of(cell: Cell, missing: Sequence[int] = SEEDS) -> Job:
     return Job((cell,), members, tuple(members[seed] for seed in missing), group_size=len(members))
 
 
-def failing(problem: Exception, largest: int = 0) -> Callable[[Sequence[Member], torch.device], GroupResult]:
+def failing(problem: Exception, largest: int = 0) -> Callable[..., GroupResult]:
     """Training that fails for more than ``largest`` members at once."""
 
-    def train(members: Sequence[Member], device: torch.device) -> GroupResult:
+    def train(members: Sequence[Member], device: torch.device, **how: bool) -> GroupResult:
         if len(members) > largest:
             raise problem
-        return train_group(members, device)
+        return train_group(members, device, **how)
 
     return train
 
@@ -133,9 +133,9 @@ def test_a_row_says_whether_only_deterministic_algorithms_were_allowed(
 def test_what_has_no_deterministic_algorithm_is_unsupported_only_if_one_is_asked_for(
     make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def train(members: Sequence[Member], device: torch.device) -> GroupResult:
+    def train(members: Sequence[Member], device: torch.device, **how: bool) -> GroupResult:
         torch.zeros(2).put_(torch.tensor([0]), torch.ones(1))  # PyTorch has no deterministic form of it
-        return train_group(members, device)
+        return train_group(members, device, **how)
 
     monkeypatch.setattr(worker, "train_group", train)
     cell = make_cell(length=4)
@@ -169,10 +169,10 @@ def test_a_cell_that_fails_takes_no_other_with_it(
 ) -> None:
     cells = (make_cell("copy", length=4), make_cell("reverse", length=4))
 
-    def train(members: Sequence[Member], device: torch.device) -> GroupResult:
+    def train(members: Sequence[Member], device: torch.device, **how: bool) -> GroupResult:
         if any(member.cell is cells[0] for member in members):
             raise ArithmeticError("no such token")
-        return train_group(members, device)
+        return train_group(members, device, **how)
 
     monkeypatch.setattr(worker, "train_group", train)
     members = tuple(member for cell in cells for member in cell.members(SEEDS))
@@ -187,8 +187,8 @@ def test_a_cell_that_fails_takes_no_other_with_it(
 def test_a_diverged_member_is_a_row_without_a_score_but_with_its_curve(
     make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def diverge(members: Sequence[Member], device: torch.device) -> GroupResult:
-        result = train_group(members, device)
+    def diverge(members: Sequence[Member], device: torch.device, **how: bool) -> GroupResult:
+        result = train_group(members, device, **how)
         result.members[1].score, result.members[1].diverged_at = None, 4
         return result
 

@@ -1,0 +1,112 @@
+"""What is kept of a test agrees with the row, and keeping it changes nothing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import synthbench
+from synthbench.errors import StoreError
+from synthbench.results import Store
+from synthbench.results.schema import run_id
+from synthbench.runner.environment import resolve_device
+from synthbench.runner.request import Request
+from synthbench.runner.run import plan_request, run
+from synthbench.runner.sequences import draw
+from synthbench.tasks import IGNORE
+
+CPU = resolve_device("cpu")
+
+CIRCUMSTANCES = [
+    *("executor", "attempt", "started_at", "finished_at", "peak_mem_bytes", "row_sha256", "curve_sha256"),
+    *("wall_s", "queue_s", "train_s", "eval_s", "data_s", "step_ms_median", "tokens_per_s", "git_sha", "git_dirty"),
+]
+"""Columns that say who made a row, when, and how long it took."""
+
+
+def tiny(results: Path, **changes: Any) -> Request:
+    """Runs of tasks that share a program and have other vocabularies and scored positions: four rows."""
+    base: dict[str, Any] = {
+        "suite": "smoke", "tasks": ("copy:length=8,majority:length=8",), "mechanisms": ("linear",), "steps": 3,
+        "limit": 32, "device": "cpu", "results": results,
+    }  # fmt: skip
+    return Request(**(base | changes))
+
+
+def rows_of(results: Path) -> pa.Table:
+    return Store.open(results, create=False).table()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"executor": "inline"},
+        {"executor": "inline", "group_size": 4},
+        pytest.param({"executor": "pool", "workers": 2}, marks=pytest.mark.end_to_end),
+    ],
+)
+def test_a_file_holds_what_its_row_counts_and_changes_no_bit_of_it(how: dict[str, Any], tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    run(tiny(tmp_path / "with", predictions=kept, **how))
+    run(tiny(tmp_path / "without", **how))
+    rows = rows_of(tmp_path / "with")
+
+    assert rows.drop_columns(CIRCUMSTANCES) == rows_of(tmp_path / "without").drop_columns(CIRCUMSTANCES)
+    assert {path.name for path in kept.iterdir()} == {f"{name}.npz" for name in rows["run_id"].to_pylist()}
+    for row in rows.to_pylist():
+        with np.load(kept / f"{row['run_id']}.npz", allow_pickle=False) as file:
+            inputs, targets, predictions = (file[name] for name in ("inputs", "targets", "predictions"))
+            metadata = json.loads(str(file["metadata"]))
+        drawn = draw(f"{row['task']}:length=8", split="test", seed=row["seed"], count=32)
+        np.testing.assert_array_equal(inputs, drawn.inputs)
+        np.testing.assert_array_equal(targets, drawn.targets)
+        assert inputs.dtype == targets.dtype == predictions.dtype == np.int64
+        assert (predictions == targets).sum() == row["n_correct"]
+        assert (targets != IGNORE).sum() == row["n_eval_examples"]
+        np.testing.assert_array_equal(predictions == -1, targets == IGNORE)
+        assert metadata["run_id"] == row["run_id"] == run_id(metadata["config"])
+        assert metadata["floor"] == row["floor"]
+
+
+def test_rows_that_are_done_are_counted_and_made_again_only_if_asked(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    run(tiny(tmp_path, tasks=("copy:length=8",)))
+    request = tiny(tmp_path, predictions=kept)
+    plan = plan_request(request, CPU)
+    run(request)
+
+    assert plan.notices == (f"2 of the rows already done have no predictions in {kept}; --rerun all makes them",)
+    assert len(list(kept.iterdir())) == 2
+    assert len(plan_request(request, CPU).notices) == 1
+    run(tiny(tmp_path, predictions=kept, rerun="all"))
+    assert len(list(kept.iterdir())) == 4
+    assert plan_request(request, CPU).notices == ()
+
+
+def test_a_folder_that_takes_no_file_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"cannot write predictions to .*file"):
+        run(tiny(tmp_path / "results", predictions=tmp_path / "file"))
+
+    assert len(rows_of(tmp_path / "results")) == 0
+
+
+def test_the_python_interface_takes_a_text_and_a_diverged_run_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = {"suite": "smoke", "tasks": "copy:length=4", "mechanisms": "mean", "limit": 4, "device": "cpu"}
+    synthbench.run(**options, steps=2, seeds=(0,), predictions="kept")
+    monkeypatch.setattr("synthbench.runner.train._record", _diverging)
+    report = synthbench.run(**options, steps=2, seeds=(1,), predictions="kept")
+
+    assert [outcome.status for outcome in report.outcomes] == ["diverged"]
+    (file,) = (tmp_path / "kept").iterdir()
+    assert file.stem not in {outcome.run_id for outcome in report.outcomes}
+
+
+def _diverging(result: Any, step: int, *_: object) -> None:
+    result.diverged_at = step
