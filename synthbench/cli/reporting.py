@@ -1,12 +1,13 @@
 """``synthbench report`` and ``synthbench export``: from rows to tables and figures."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from synthbench.cli.options import MechanismTerms, Results, TaskTerms, parse_names, parse_seeds
-from synthbench.cli.rows import ReportedSuite, SuiteVersion, read_rows, read_rows_and_curves, selected, suite_of
+from synthbench.cli.rows import Beside, ReportedSuite, SuiteVersion, read_beside, selected, suite_of
 from synthbench.errors import UnknownName
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def report(
     mech: MechanismTerms = None,
     seeds: ReportedSeeds = None,
     results: Results = Path("results"),
+    beside: Beside = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the report; reports/SUITE if left out.")] = None,
     formats: Annotated[
         str | None,
@@ -46,23 +48,26 @@ def report(
     """Regenerate the tables and figures of a suite from the rows of a store.
 
     It shows the mechanisms that the suite names and those that do not come with synthbench, or those that --mech
-    selects: --mech all is everything in the store. A single table on stdout: synthbench export.
+    selects: --mech all is everything in the store. With --beside published it shows all of one's own mechanisms beside
+    the rows that come with synthbench. A single table on stdout: synthbench export.
     """
     from synthbench.reports import build, stale, write
     from synthbench.reports.build import DEFAULT_FORMATS
     from synthbench.reports.selection import having
 
-    rows, curves = read_rows_and_curves(results)
-    suite = suite_of(rows, suite)
-    shown = _reported(rows, suite, mech)
+    read = read_beside(results, beside, suite, suite_version)
+    rows = read.rows
+    suite = suite_of(rows[read.is_own], suite)
+    shown = _reported(rows, suite, mech, rows.loc[read.is_own, "mech"].unique() if beside else ())
     files = build(
         having(rows, "mech", shown) if mech and shown else rows,
-        curves,
+        read.curves,
         suite,
-        suite_version,
+        read.suite_version,
         mechanisms=shown,
         seeds=parse_seeds(seeds) if seeds is not None else None,
         formats=DEFAULT_FORMATS if formats is None else parse_names(formats),
+        origins=read.origins,
     )
     folder = out or Path("reports") / suite
     if check:
@@ -105,6 +110,7 @@ def export(
         bool, typer.Option("--cite", help="Print the BibTeX of the tasks and mechanisms in the table instead.")
     ] = False,
     results: Results = Path("results"),
+    beside: Beside = None,
 ) -> None:
     """Print any selection of cells and columns as one table: Markdown, LaTeX, CSV or JSON.
 
@@ -116,11 +122,12 @@ def export(
 
     if format_ not in EXPORTS:
         raise UnknownName("format of an export", format_, EXPORTS)
-    rows = read_rows(results)
+    read = read_beside(results, beside, suite, suite_version)
+    rows = read.rows
     made = make_export(
         rows,
-        suite_of(rows, suite),
-        suite_version,
+        suite_of(rows[read.is_own], suite),
+        read.suite_version,
         tasks=selected(rows, "task", task) if task else None,
         mechanisms=selected(rows, "mechanism", mech) if mech else None,
         seeds=parse_seeds(seeds) if seeds is not None else None,
@@ -130,8 +137,8 @@ def export(
     typer.echo(made.bibtex() if cite else EXPORTS[format_](made), nl=False)
 
 
-def _reported(rows: "pd.DataFrame", suite: str, terms: list[str] | None) -> "Selection | None":
-    """The mechanisms of a report: those that terms select, or the suite's and foreign ones; None is all."""
+def _reported(rows: "pd.DataFrame", suite: str, terms: list[str] | None, own: Iterable[str]) -> "Selection | None":
+    """The mechanisms of a report: those that terms select, or the suite's, one's own and foreign ones; None is all."""
     from synthbench.suites import load_suite, suite_names
 
     if terms:
@@ -139,4 +146,4 @@ def _reported(rows: "pd.DataFrame", suite: str, terms: list[str] | None) -> "Sel
     if suite not in suite_names():
         return None
     foreign = rows.loc[(rows["suite"] == suite) & (rows["mech_origin"] != "builtin"), "mech"]
-    return {name: {} for name in (*load_suite(suite).mechanisms, *foreign.unique())}
+    return {name: {} for name in (*load_suite(suite).mechanisms, *own, *foreign.unique())}

@@ -9,12 +9,20 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
-    from synthbench.results import Store
+    from synthbench.reports.beside import Joined
+    from synthbench.results import Quarantined, Store
     from synthbench.runner.selection import Selection
 
 ReportedSuite = Annotated[
     str | None,
     typer.Option("--suite", help="The suite whose rows are read; if left out the only one in the store, else paper."),
+]
+Beside = Annotated[
+    str | None,
+    typer.Option(
+        help="Rows of others to show beside those of --results: published (the rows that come with synthbench), a "
+        "store's folder, a .parquet file or a .tar.gz bundle. Neither store is changed."
+    ),
 ]
 SuiteVersion = Annotated[str | None, typer.Option(help="Its version; the newest in the store if left out.")]
 
@@ -37,6 +45,24 @@ def read_rows_and_curves(results: Path) -> "tuple[pd.DataFrame, pd.DataFrame]":
     rows, curves = store.read()
     name_what_is_left_out(store)
     return rows, curves
+
+
+def read_beside(results: Path, other: str | None, suite: str | None, version: str | None) -> "Joined":
+    """All rows of a store, and beside them those of another one if one is named.
+
+    Raises:
+        UnknownName: If there is another one, and the store has no full run of the suite.
+        UsageError: If the other one has no full run of the suite in this version.
+        StoreError: If one of them cannot be read.
+    """
+    from synthbench.reports.beside import Joined, join
+
+    own = read_rows_and_curves(results)
+    if other is None:
+        return Joined(*own, version)
+    joined = join(own, str(results), other, suite_of(own[0], suite), version)
+    _name(joined.left_out)
+    return joined
 
 
 def suite_of(rows: "pd.DataFrame", named: str | None) -> str:
@@ -62,7 +88,11 @@ def selected(rows: "pd.DataFrame", kind: str, terms: Sequence[str]) -> "Selectio
 
 def name_what_is_left_out(store: "Store") -> None:
     """Say on stderr which files and rows the readers of a store have left out, and why."""
-    for file in store.quarantined:
+    _name(store.quarantined)
+
+
+def _name(left_out: "Sequence[Quarantined]") -> None:
+    for file in left_out:
         typer.echo(f"left out: {file.file}: {file.reason}", err=True)
 
 

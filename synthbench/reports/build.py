@@ -28,6 +28,7 @@ def build(
     mechanisms: Collection[str] | None = None,
     seeds: Collection[int] | None = None,
     formats: Collection[str] = DEFAULT_FORMATS,
+    origins: "pd.Series[str] | None" = None,
 ) -> dict[str, str | bytes]:
     """All files of the report on one suite version.
 
@@ -42,6 +43,7 @@ def build(
         mechanisms: Those to show; all that have rows if None.
         seeds: Root seeds to show; all that have rows if None.
         formats: Which kinds of files, of ``FORMATS``.
+        origins: Which store a row is from, by ``run_id``; None if all are from one.
 
     Returns:
         Text, or the bytes of a picture, by file name.
@@ -53,7 +55,7 @@ def build(
     for name in formats:
         if name not in FORMATS:
             raise UnknownName("format of a report", name, FORMATS)
-    report = Report(select(rows, suite, suite_version, mechanisms=mechanisms, seeds=seeds), curves)
+    report = Report(select(rows, suite, suite_version, mechanisms=mechanisms, seeds=seeds), curves, origins=origins)
     files: dict[str, str | bytes] = {}
     with _unsearched(report):
         for name, files_of in FORMATS.items():

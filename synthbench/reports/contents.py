@@ -76,6 +76,8 @@ class Report:
     """Of any runs; None leaves out what shows them."""
     measured: tuple[str, ...] = ()
     """Columns of rows that are read besides those that every report reads."""
+    origins: "pd.Series[str] | None" = None
+    """Which store a row is from, by ``run_id``; None if all are from one."""
 
     @cached_property
     def of(self) -> Grid:
@@ -87,6 +89,14 @@ class Report:
         """The rows that are shown, oldest first, with the columns that are read."""
         rows = self.selection.rows
         return records(rows, [name for name in dict.fromkeys((*COLUMNS, *_MADE_BY, *self.measured)) if name in rows])
+
+    @cached_property
+    def stores(self) -> dict[str, int]:
+        """How many of the rows are from each store; empty if all are from one."""
+        if self.origins is None:
+            return {}
+        shown = self.origins.loc[self.selection.rows["run_id"]].value_counts()
+        return {str(name): int(shown.get(name, 0)) for name in self.origins.unique()}
 
     @property
     def cells(self) -> Iterator[tuple[TaskFacts, MechanismFacts, Estimate]]:

@@ -28,6 +28,9 @@ def readme(report: Report, files: Iterable[str]) -> str:
         f"Cells: {len(of.tasks)} tasks × {len(of.mechanisms)} mechanisms, {num_empty} without a score.",
         f"Seeds in a cell: {_span([count for count in counts if count])}.",
     ]
+    if report.stores:
+        counted = ", ".join(f"{number} from {name}" for name, number in report.stores.items())
+        facts.append(f"Stores: {counted}. Times and memory were measured apart and cannot be compared between them.")
     facts += [f"Left out: {_rows(number)} {reason}." for reason, number in selection.left_out.items()]
     if report.cited[1]:
         facts.append(f"Sources without a BibTeX entry: {', '.join(report.cited[1])}.")

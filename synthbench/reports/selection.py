@@ -121,22 +121,9 @@ def select(
         UsageError: If no row of the suite is full or of the mechanisms and seeds, or all that are lack a check of
             causality or are of withdrawn versions of tasks.
     """
-    full = rows[rows["is_full"].astype(bool) & rows["role"].isna()]
+    suite_version = version_shown(rows, suite, suite_version)
+    full = full_runs(rows)
     of_suite = full[full["suite"] == suite]
-    if of_suite.empty:
-        if num_others := int((rows["suite"] == suite).sum()):
-            raise UsageError(
-                f"the store has {num_others} rows of suite {suite!r}, all of runs that --steps or --limit shortened or "
-                "that chose learning rates; a report shows full runs only"
-            )
-        raise UnknownName("suite with full rows in the store", suite, set(full["suite"]))
-    newest = {
-        str(version): group["finished_at"].max() for version, group in of_suite.groupby("suite_version", observed=True)
-    }
-    if suite_version is None:
-        suite_version = max(newest, key=lambda version: (_version_order(version), newest[version], version))
-    elif suite_version not in newest:
-        raise UnknownName(f"version of suite {suite!r} with full rows in the store", suite_version, newest)
     of_version = of_suite[of_suite["suite_version"] == suite_version].sort_values(["finished_at", "run_id"])
     for column, wanted in (("mech", mechanisms), ("seed", seeds)):
         if wanted is not None:
@@ -180,6 +167,37 @@ def select(
         num_repeated=len(best) - len(chosen),
         num_other_rates=len(current) - len(best),
     )
+
+
+def full_runs(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of runs that nothing shortened and that did not only help to choose a learning rate."""
+    return rows[rows["is_full"].astype(bool) & rows["role"].isna()]
+
+
+def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = None) -> str:
+    """The version of a suite that a report of some rows shows: the one that is asked for, or else the newest.
+
+    Raises:
+        UnknownName: If there is no full run of the suite or of its version; the message names what there is.
+        UsageError: If the suite has rows, but none of a full run.
+    """
+    full = full_runs(rows)
+    of_suite = full[full["suite"] == suite]
+    if of_suite.empty:
+        if num_others := int((rows["suite"] == suite).sum()):
+            raise UsageError(
+                f"the store has {num_others} rows of suite {suite!r}, all of runs that --steps or --limit shortened or "
+                "that chose learning rates; a report shows full runs only"
+            )
+        raise UnknownName("suite with full rows in the store", suite, set(full["suite"]))
+    newest = {
+        str(version): group["finished_at"].max() for version, group in of_suite.groupby("suite_version", observed=True)
+    }
+    if suite_version is None:
+        suite_version = max(newest, key=lambda version: (_version_order(version), newest[version], version))
+    elif suite_version not in newest:
+        raise UnknownName(f"version of suite {suite!r} with full rows in the store", suite_version, newest)
+    return suite_version
 
 
 def only_suite(rows: pd.DataFrame) -> str | None:

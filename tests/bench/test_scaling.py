@@ -320,7 +320,7 @@ def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["slay", "linear", "yat-spherical"])
 def test_kernels_are_measured_where_they_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("triton", reason="Triton is not installed: pip install 'synthbench[triton]'")
+    pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
     assert measured(name, [8], forms=["kernel"]) == []
     monkeypatch.setattr(kernels, "runs_on", lambda _device: True)  # in Triton's interpreter, on a CPU
     monkeypatch.setattr("synthbench.bench.forms.MODEL_DIM", 32)

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from synthbench.registry import NAME
@@ -59,12 +59,22 @@ def run_command(
     return _command("run", options)
 
 
-def report_command(suite: str, version: str, seeds: Collection[int], mechanisms: Collection[str]) -> str | None:
-    """The command that makes a report of these rows; None if the rows name what no command line takes."""
+def report_command(
+    suite: str, version: str, seeds: Collection[int], mechanisms: Collection[str], stores: Sequence[str] = ()
+) -> str | None:
+    """The command that makes a report of these rows; None if the rows name what no command line takes.
+
+    Args:
+        suite: Name of the suite.
+        version: Its version.
+        seeds: Root seeds.
+        mechanisms: Their names.
+        stores: One's own store and the one beside it; none if it is the usual one alone.
+    """
     if not all(NAME.fullmatch(one) for one in (suite, *mechanisms)):
         return None
     options = {"suite": suite, "suite-version": version, "mech": ",".join(mechanisms), "seeds": seed_ranges(seeds)}
-    return _command("report", options)
+    return _command("report", options | dict(zip(("results", "beside"), stores, strict=False)))
 
 
 def task_terms(suite: str, tasks: Mapping[str, str]) -> str | None:

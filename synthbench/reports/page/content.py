@@ -28,6 +28,8 @@ class Content:
     statuses: dict[str, int]
     left_out: dict[str, int]
     """Rows that no cell shows, by reason."""
+    stores: dict[str, int]
+    """Rows by the store that they are from; empty if all are from one."""
     seeds: str
     devices: tuple[str, ...]
     versions: tuple[str, ...]
@@ -85,13 +87,16 @@ def content(report: Report) -> Content:
         num_tasks=len(of.tasks),
         statuses=statuses(records),
         left_out=selection.left_out,
+        stores=report.stores,
         seeds=seed_ranges(seeds),
         devices=tuple(sorted(set(map(_device_of, records)))),
         versions=tuple(sorted({code_version(row) for row in records})),
         run_command=(
             run_command(selection.suite, seeds, task=extra, mechanism=",".join(names)) if is_one_command else None
         ),
-        report_command=report_command(selection.suite, selection.suite_version, seeds, names),
+        report_command=report_command(
+            selection.suite, selection.suite_version, seeds, names, stores=list(report.stores)
+        ),
         boards=ranked,
         mechanisms=mechanisms,
         tasks=task_sections(selection.suite, of, records, report.verdicts, cells),

@@ -8,7 +8,7 @@ import pytest
 
 from synthbench.mechanisms import kernels
 
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'synthbench[triton]'")
+pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from torch import Tensor
 from synthbench.mechanisms import MECHANISMS, kernels
 from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
 
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'synthbench[triton]'")
+pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
 from synthbench.mechanisms.kernels import _linear, _slay, _yat_spherical
 

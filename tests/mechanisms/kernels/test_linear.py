@@ -7,7 +7,7 @@ from torch import Tensor
 from synthbench.mechanisms import _linear
 from synthbench.mechanisms._linear import Guard
 
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'synthbench[triton]'")
+pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
 from synthbench.mechanisms.kernels import _linear as kernel
 

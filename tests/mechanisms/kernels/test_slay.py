@@ -8,7 +8,7 @@ from torch import Tensor
 from synthbench.mechanisms._linear import Guard
 from synthbench.mechanisms.slay.slay import Slay
 
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'synthbench[triton]'")
+pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
 from synthbench.mechanisms.kernels import _slay
 from synthbench.mechanisms.kernels._tiles import padded

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from synthbench.mechanisms.yat_spherical import YatSpherical
 
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'synthbench[triton]'")
+pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
 from synthbench.mechanisms.kernels import _yat_spherical
 

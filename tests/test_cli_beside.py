@@ -1,0 +1,159 @@
+"""``--beside`` as a user types it: one's own rows and those of another store in one report."""
+
+import csv
+import io
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from synthbench.results import Store
+from synthbench.results.audit import digest
+from synthbench.results.bundle import Manifest, environment_of, pack
+
+MakeRow = Callable[..., dict[str, Any]]
+Command = Callable[..., Any]
+
+ROOT = Path(__file__).parents[1]
+
+POINT = {"split": "eval", "metric": "accuracy", "step": 50, "value": 0.5, "wall_s": 1.0, "tokens": 640}
+
+
+@pytest.fixture
+def own(tmp_path: Path, make_row: MakeRow) -> Path:
+    """A folder with a store of one's own: one mechanism, and a run that the others have as well."""
+    store = Store.open(tmp_path / "results", create=True)
+    for row in (
+        *(make_row(suite="smoke", mech="my_idea", mech_origin="my_idea.py", seed=seed) for seed in (42, 43)),
+        make_row(suite="smoke", mech="softmax", seed=42, score=0.5),
+    ):
+        store.write(row, [])
+    return tmp_path
+
+
+def others(folder: Path, make_row: MakeRow, **changes: Any) -> Store:
+    """A store of somebody else."""
+    store = Store.open(folder, create=True)
+    for mech in ("softmax", "linear"):
+        for seed in (42, 43):
+            store.write(make_row(**{"suite": "smoke", "mech": mech, "seed": seed, "score": 1.0} | changes), [])
+    store.compact()
+    return store
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files of a folder."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def bundle(store: Store, target: Path) -> None:
+    """Pack all rows of a store."""
+    rows = store.table().to_pylist()
+    manifest = Manifest(
+        suite="smoke", suite_version="2026.1", mechanisms=("linear", "softmax"), block=None, positions=None,
+        device_type="cpu", plugin=None, plugin_sha256=None, package=None, num_rows=len(rows), num_curves=0,
+        digest=digest(rows), environment=environment_of(rows),
+    )  # fmt: skip
+    pack(store, [row["run_id"] for row in rows], manifest, None, target)
+
+
+def scores(folder: Path) -> dict[tuple[str, str], float]:
+    """The scores of a report by mechanism and seed."""
+    lines = csv.DictReader(io.StringIO((folder / "reports" / "smoke" / "runs.csv").read_text()))
+    return {(line["mechanism"], line["seed"]): float(line["score"]) for line in lines}
+
+
+@pytest.mark.parametrize("kind", ["folder", ".parquet", ".tar.gz"])
+def test_ones_own_rows_stand_beside_others_and_win_over_the_same_run(
+    kind: str, synthbench: Command, own: Path, make_row: MakeRow
+) -> None:
+    theirs = others(own / "theirs", make_row)
+    named = "theirs"
+    if kind == ".parquet":
+        (rows,) = (theirs.root / "compact").glob("runs-*.parquet")
+        shutil.copy(rows, own / (named := "theirs.parquet"))
+    if kind == ".tar.gz":
+        named = "theirs.tar.gz"
+        bundle(theirs, own / named)
+    before = contents(own)
+    done = synthbench("report", "--suite", "smoke", "--beside", named, "--format", "csv,md,html")
+
+    assert done.returncode == 0, done.stderr
+    assert scores(own) == {
+        ("My_Idea", "42"): 0.75, ("My_Idea", "43"): 0.75, ("Softmax", "42"): 0.5, ("Softmax", "43"): 1.0,
+        ("Linear", "42"): 1.0, ("Linear", "43"): 1.0,
+    }  # fmt: skip
+    report = own / "reports" / "smoke"
+    assert f"- Stores: 3 from results, 3 from {named}. Times and memory" in (report / "README.md").read_text()
+    assert "cannot be compared between them" in (report / "index.html").read_text()
+    assert f"--results results --beside {named}" in (report / "index.html").read_text()
+    assert {name: content for name, content in contents(own).items() if "/reports/" not in name} == before
+
+
+def test_what_comes_with_synthbench_stands_beside_ones_own(synthbench: Command, tmp_path: Path) -> None:
+    published = Store.open(ROOT / "results", create=False).table()
+    of_one = (pc.field("suite") == "core-mini") & (pc.field("task") == "mqar") & (pc.field("mech") == "softmax")
+    own = Store.open(tmp_path / "results", create=True)
+    for row in published.filter(of_one & pc.field("role").is_null()).to_pylist():
+        run_id = row["run_id"][::-1]
+        own.write(row | {"mech": "my_idea", "mech_label": "Mine", "mech_origin": "my_idea.py", "run_id": run_id}, [])
+    done = synthbench("export", "--beside", "published", "--task", "mqar", "--columns", "score", "--format", "csv")
+
+    assert done.returncode == 0, done.stderr
+    mechanisms = {line["mechanism"] for line in csv.DictReader(io.StringIO(done.stdout))}
+    assert mechanisms >= {"Mine", "Standard", "DeltaNet"}
+
+
+def test_learning_curves_are_drawn_of_the_store_that_has_them(
+    synthbench: Command, own: Path, make_row: MakeRow
+) -> None:
+    theirs = others(own / "theirs", make_row)
+    theirs.write(make_row(suite="smoke", mech="linear", seed=44), [POINT])
+    done = synthbench("report", "--suite", "smoke", "--beside", "theirs", "--format", "csv")
+
+    assert done.returncode == 0, done.stderr
+    lines = list(csv.DictReader(io.StringIO((own / "reports" / "smoke" / "curves.csv").read_text())))
+    assert {line["mechanism"] for line in lines} == {"Linear"}
+
+
+@pytest.mark.parametrize(
+    ("named", "code", "message"),
+    [
+        ("publishd", 3, "no rows at 'publishd': no such file or folder; did you mean 'published'?"),
+        ("nowhere", 3, "no rows at 'nowhere': no such file or folder; allowed: a store, a .parquet file"),
+        ("https://example.org/rows.tar.gz", 3, "no rows at 'https://example.org/rows.tar.gz': no such file"),
+        ("notes.txt", 3, "notes.txt holds no rows; allowed: a store's folder, a .parquet file, a .tar.gz bundle"),
+        ("other.parquet", 3, "other.parquet has no row that can be read: it does not say which schema it has"),
+        ("older", 2, "older has suite 'smoke' in version 2025.9, the rows of results are of 2026.1"),
+        ("shortened", 2, "shortened has no full runs of suite 'smoke'; it has full runs of: none"),
+        ("paper", 2, "paper has no full runs of suite 'smoke'; it has full runs of: paper"),
+    ],
+)
+def test_a_store_with_nothing_to_show_is_one_line(
+    named: str, code: int, message: str, synthbench: Command, own: Path, make_row: MakeRow
+) -> None:
+    (own / "notes.txt").write_text("no rows")
+    pq.write_table(pa.table({"score": [1.0]}), own / "other.parquet")
+    others(own / "older", make_row, suite_version="2025.9")
+    others(own / "shortened", make_row, is_full=False)
+    others(own / "paper", make_row, suite="paper")
+    done = synthbench("report", "--suite", "smoke", "--beside", named)
+
+    assert (done.returncode, done.stdout) == (code, "")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (own / "reports").exists()
+
+
+def test_what_cannot_be_trusted_in_the_other_store_is_named(synthbench: Command, own: Path, make_row: MakeRow) -> None:
+    others(own / "theirs", make_row)
+    (own / "theirs" / "compact" / "runs-0123456789abcdef.parquet").write_bytes(b"no Parquet")
+    done = synthbench("report", "--suite", "smoke", "--beside", "theirs", "--format", "csv")
+
+    assert done.returncode == 0
+    assert "left out: compact/runs-0123456789abcdef.parquet: not a readable Parquet file" in done.stderr
