@@ -1,6 +1,6 @@
 """The Python interface: what the command line does, for a script or a notebook."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,13 @@ import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.reports.aggregates import Interval, Rank
+from synthbench.reports.beside import PUBLISHED, published
 from synthbench.reports.build import build
 from synthbench.reports.grid import grid
 from synthbench.reports.leaderboard import leaderboard as leaderboard_of
 from synthbench.reports.selection import only_suite, select
-from synthbench.results import Store
+from synthbench.results import RUNS, Store
+from synthbench.results.schema import to_frame
 from synthbench.runner import run as runner
 from synthbench.runner.executors.choice import device_of
 from synthbench.runner.plan import Plan
@@ -29,6 +31,18 @@ class Markdown(str):
 
     def _repr_markdown_(self) -> str:
         return str(self)
+
+
+class Tables(dict[str, Markdown]):
+    """Tables by name; a notebook shows all of them, each under its title."""
+
+    __slots__ = ()
+
+    def _repr_markdown_(self) -> str:
+        return "\n\n".join(self.values())
+
+    def __repr__(self) -> str:
+        return f"Tables({', '.join(self)})"
 
 
 def run(request: Request | None = None, /, **options: Any) -> RunReport:
@@ -62,13 +76,29 @@ def plan(request: Request | None = None, /, **options: Any) -> Plan:
     return runner.plan_request(asked, device_of(asked))
 
 
-def load(results: str | Path = "results") -> pd.DataFrame:
-    """All rows of a store, checked, one a run.
+def load(results: str | Path = "results", columns: str | Sequence[str] | None = None) -> pd.DataFrame:
+    """Rows of a store, checked, one a run.
+
+    >>> load("published", ["task", "mech", "seed", "skill"]).columns.to_list()
+    ['task', 'mech', 'seed', 'skill']
+
+    Args:
+        results: The store's folder; ``published`` is the rows that come with synthbench.
+        columns: Names of columns, as ``results/README.md`` explains them; all if None. Some are read faster than all.
+            :func:`leaderboard` and :func:`tables` need all.
 
     Raises:
+        UnknownName: If there is no such column.
         StoreError: If there is no store, or it cannot be read.
     """
-    return Store.open(Path(results), create=False).runs()
+    store = Store.open(published() if results == PUBLISHED else Path(results), create=False)
+    if columns is None:
+        return store.runs()
+    wanted = list(dict.fromkeys(_listed(columns)))
+    for column in wanted:
+        if column not in RUNS.names:
+            raise UnknownName("column", column, RUNS.names)
+    return to_frame(store.outline(wanted))
 
 
 def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
@@ -102,19 +132,19 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
     ).set_index("mechanism")
 
 
-def tables(rows: pd.DataFrame, suite: str | None = None) -> Mapping[str, Markdown]:
-    """The tables of a report as Markdown, by name.
+def tables(rows: pd.DataFrame, suite: str | None = None) -> Tables:
+    """The tables of a report as Markdown, by name; a notebook shows all of them, or the one that is picked.
 
     Raises:
         UnknownName: If the rows have no full run of the suite.
         UsageError: If the suite must be named.
     """
     files = build(rows, None, _suite(rows, suite), formats=["md"])
-    return {
-        name.removesuffix(".md"): Markdown(text)
+    return Tables(
+        (name.removesuffix(".md"), Markdown(text))
         for name, text in files.items()
-        if name.endswith(".md") and isinstance(text, str)
-    }
+        if name.endswith(".md") and name != "README.md" and isinstance(text, str)
+    )
 
 
 def check(target: str, *, plugins: str | list[str] | None = None) -> pd.DataFrame:
@@ -153,7 +183,7 @@ def _request(request: Request | None, options: Mapping[str, Any]) -> Request:
     return replace(request or Request(), **changes)
 
 
-def _listed(terms: str | list[str]) -> list[str]:
+def _listed(terms: str | Sequence[str]) -> list[str]:
     return [terms] if isinstance(terms, str) else list(terms)
 
 

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -59,6 +60,12 @@ def test_rows_become_a_ranking_and_tables(report: synthbench.RunReport) -> None:
     assert board["basic"].to_list() == board["skill"].to_list()
     assert "Standard" in tables["full"]
     assert tables["full"]._repr_markdown_() == tables["full"]
+    assert "full" in repr(tables)
+    shown = tables._repr_markdown_()
+    assert [line for line in shown.splitlines() if line.startswith("# ")] == [
+        table.splitlines()[0] for table in tables.values()
+    ]
+    assert "# Leaderboard" in shown
 
 
 def test_a_check_is_a_verdict_on_every_promise() -> None:
@@ -78,6 +85,7 @@ OF_TWO_SUITES = pd.DataFrame({"suite": ["paper", "core"], "is_full": True})
         (lambda: synthbench.run(task="copy"), UnknownName, "no option called 'task'; did you mean 'tasks'"),
         (lambda: synthbench.plan(suite="smoke", tasks="coppy"), UnknownName, "did you mean 'copy'"),
         (lambda: synthbench.check("liner"), UnknownName, "linear"),
+        (lambda: synthbench.load("published", ["scor"]), UnknownName, "no column called 'scor'; did you mean 'score'"),
         (lambda: synthbench.load("nowhere"), StoreError, "nowhere"),
         (lambda: synthbench.tables(OF_TWO_SUITES), UsageError, "core, paper"),
     ],
@@ -89,3 +97,24 @@ def test_what_is_not_allowed_is_refused(call: Callable[[], object], error: type[
 
 def test_a_path_may_be_text_or_a_path(report: synthbench.RunReport) -> None:
     assert synthbench.load(str(report.results)).equals(synthbench.load(Path(report.results)))
+
+
+def test_some_columns_are_read_as_they_are_among_all(report: synthbench.RunReport) -> None:
+    rows = synthbench.load(report.results)
+
+    assert synthbench.load(report.results, ["seed", "mech", "score"]).equals(rows[["seed", "mech", "score"]])
+    assert synthbench.load(report.results, "score").columns.to_list() == ["score"]
+
+
+def test_a_row_is_verified_by_what_the_store_says_whatever_columns_are_read(
+    tmp_path: Path, make_row: Callable[..., dict[str, Any]]
+) -> None:
+    synthbench.Store.open(tmp_path, create=True).write(make_row(verified_by="itself"), [])
+
+    assert synthbench.load(tmp_path, ["verified_by"])["verified_by"].isna().all()
+
+
+def test_the_rows_that_come_with_the_package_are_read_by_name() -> None:
+    root = Path(synthbench.__file__).parents[1] / "results"
+
+    assert synthbench.load("published", ["run_id"]).equals(synthbench.load(root, ["run_id"]))

@@ -12,6 +12,13 @@ def test_every_public_name_is_there() -> None:
         assert getattr(synthbench, name) is not None
 
 
+def test_completion_offers_the_public_names_before_they_are_imported() -> None:
+    script = "import synthbench; print(*dir(synthbench))"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+
+    assert set(synthbench.__all__) <= set(done.stdout.split())
+
+
 def test_importing_the_package_imports_nothing_heavy() -> None:
     script = "import sys, synthbench; sys.exit(bool({'torch', 'numpy', 'pandas', 'typer'} & set(sys.modules)))"
 

@@ -69,6 +69,12 @@ def join(own: tuple[pd.DataFrame, pd.DataFrame], name: str, other: str, suite: s
     )
 
 
+def published() -> Path:
+    """The store of the rows that come with synthbench; in a checkout it is the folder ``results``."""
+    # In a checkout it is a link to the folder, which some systems check out as a file of text.
+    return _PACKAGE / "published" if (_PACKAGE / "published").is_dir() else _PACKAGE.parent / "results"
+
+
 def _read(other: str) -> tuple[pd.DataFrame, pd.DataFrame, list[Quarantined]]:
     """Rows and curves of a store; no curves where it has no file of them."""
     with opened(_path_of(other)) as (store, _manifest):
@@ -84,8 +90,7 @@ def _read(other: str) -> tuple[pd.DataFrame, pd.DataFrame, list[Quarantined]]:
 
 def _path_of(other: str) -> Path:
     if other == PUBLISHED:
-        # In a checkout it is a link to the folder, which some systems check out as a file of text.
-        return _PACKAGE / "published" if (_PACKAGE / "published").is_dir() else _PACKAGE.parent / "results"
+        return published()
     if Path(other).exists():
         return Path(other)
     near = get_close_matches(other, [PUBLISHED])

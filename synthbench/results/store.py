@@ -85,6 +85,8 @@ class Store:
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.
         """
+        if "verified_by" in columns:  # what a file says of itself does not count
+            return self.table().select(list(columns))
         return outline_of(self.folder, columns)
 
     def statuses(self) -> dict[str, str]:
