@@ -48,6 +48,8 @@ class Entry:
     """Mean skill by category, of those with a ranked task; for these tasks and other seeds."""
     solved: Interval
     """Share of runs that solved their task; for these tasks and other seeds."""
+    stretched: dict[int, Interval]
+    """Mean skill at multiples of the length or load of the training, over the tasks that were tested there."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,11 @@ class Leaderboard:
     def categories(self) -> tuple[str, ...]:
         """Those with a task that counts."""
         return tuple(dict.fromkeys(task.category for task in self.tasks))
+
+    @property
+    def factors(self) -> tuple[int, ...]:
+        """The multiples of the length or load of the training at which the entries have a mean skill."""
+        return tuple(self.entries[0].stretched) if self.entries else ()
 
     @property
     def weights(self) -> Float[np.ndarray, " tasks"]:
@@ -174,10 +181,33 @@ def leaderboard(of: Grid) -> Leaderboard:
         interquartile_means(skills, weights),
         [dict(zip(by_category, found, strict=True)) for found in zip(*by_category.values(), strict=True)],
         solved_rates(skills >= SOLVED, weights),
+        _stretched(of, tasks, ranked),
         strict=True,
     )
     entries = tuple(sorted((Entry(*column) for column in columns), key=lambda entry: -entry.skill.value))
     return Leaderboard(tasks, of.seeds, entries, partial, left_out)
+
+
+def _stretched(of: Grid, tasks: Sequence[TaskFacts], ranked: Sequence[MechanismFacts]) -> list[dict[int, Interval]]:
+    """For each mechanism its mean skill at every multiple, over the tasks of which all runs were tested there."""
+    found: list[dict[int, Interval]] = [{} for _ in ranked]
+    for factor in sorted({factor for cell in of.cells.values() for factor in cell.stretched_skills}):
+        tested = [task for task in tasks if all(_is_tested(of.cell(task, one), factor) for one in ranked)]
+        if not tested:
+            continue
+        skills = np.array([[_skills_at(of, of.cell(task, one), factor) for task in tested] for one in ranked])
+        for own, interval in zip(found, over_seeds(skills, balanced([task.category for task in tested])), strict=True):
+            own[factor] = interval
+    return found
+
+
+def _is_tested(cell: Estimate, factor: int) -> bool:
+    return set(cell.stretched_skills.get(factor, {})) == set(cell.scores)
+
+
+def _skills_at(of: Grid, cell: Estimate, factor: int) -> list[float]:
+    skills = cell.stretched_skills.get(factor, {})
+    return [clipped(skills[seed]) if seed in skills else 0.0 for seed in of.seeds]
 
 
 def leaderboard_tables(board: Leaderboard) -> list[Table]:
@@ -207,6 +237,7 @@ def _profile_table(board: Leaderboard) -> Table:
 
 
 def _summary_table(board: Leaderboard) -> Table:
+    names = ("Skill", *(f"{factor}×" for factor in board.factors), "IQM", "Solved", "Parameters", "State", "Rank")
     return Table(
         name="leaderboard-summary",
         title="Means and ranks",
@@ -216,10 +247,12 @@ def _summary_table(board: Leaderboard) -> Table:
             f"three with {THESE_TASKS}. Parameters of the mechanisms of all layers, state of one, the largest over the "
             "tasks. Rank by mean skill, with 95 % intervals that hold for all mechanisms at once and for tasks like "
             "these."
+            + " 2×, 4×, …: mean skill at that multiple of the length or load of the training, over the tasks that were "
+            "tested there." * bool(board.factors)
         ),
         headings=("Mechanism",),
-        columns=tuple(map(Column, ("Skill", "IQM", "Solved", "Parameters", "State", "Rank"))),
-        lines=_with_partial(board, [_summary_cells(entry) for entry in board.entries], 6),
+        columns=tuple(Column(name) for name in names),
+        lines=_with_partial(board, [_summary_cells(entry) for entry in board.entries], len(names)),
         sources=sources_of(board.tasks, (*(entry.mechanism for entry in board.entries), *board.partial)),
     )
 
@@ -321,6 +354,7 @@ def _summary_cells(entry: Entry) -> tuple[Cell, ...]:
     rank = entry.rank
     return (
         interval_cell(entry.skill),
+        *map(interval_cell, entry.stretched.values()),
         interval_cell(entry.middle),
         interval_cell(entry.solved, show=percent),
         *(

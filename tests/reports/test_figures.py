@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 import os
 import pickle
 import re
@@ -11,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from itertools import combinations, product
+from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -31,7 +30,7 @@ from synthbench.reports.curves import mean_curves
 from synthbench.reports.figures import Drawing, Facts, drawings, render
 from synthbench.reports.figures.drawing import COLOURS, LONGEST, _style, shown
 from synthbench.reports.figures.profiles import profiles
-from synthbench.reports.figures.scatter import Point, labelled, spread
+from synthbench.reports.figures.scatter import Point, looks, places
 from synthbench.reports.grid import grid, records
 from synthbench.reports.leaderboard import leaderboard
 
@@ -156,17 +155,26 @@ def test_a_size_that_is_the_same_for_all_has_no_panel(rows: pd.DataFrame, all_dr
         assert set(all_drawn["skill-state"].header) - set(found.header) == {missing}
 
 
-def test_of_many_mechanisms_the_best_and_those_that_no_smaller_one_matches_are_named() -> None:
-    skills = [0.9, 0.89, 0.88, 0.87, 0.86, 0.85, 0.84, 0.83, 0.5, 0.4, 0.3]
-    states = [100, 100, 100, 100, 100, 100, 100, 100, 20, 50, 10]
-    points = [
-        Point(f"m{place}", "a", Interval(skill, skill, skill), (float(state), math.nan))
-        for place, (skill, state) in enumerate(zip(skills, states, strict=True))
-    ]
+def test_of_many_mechanisms_each_has_a_number_and_a_marker_of_its_own_in_the_colour_of_its_family() -> None:
+    families = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]
+    points = [Point(f"m{one}", families[one % 10], Interval(0.5, 0.4, 0.6), (1.0,)) for one in range(41)]
+    found = looks(points)
 
-    # m9 has a larger state than m8 and less skill; nothing is known of the other cost.
-    assert [point.label for point in labelled(points, 0)] == ["m10", "m8", *(f"m{place}" for place in range(7, -1, -1))]
-    assert labelled(points, 1) == []
+    assert [look.text for look in found] == [str(number) for number in range(1, 42)]
+    assert len({(look.colour, look.marker) for look in found}) == 41
+    assert len({look.colour for look in found}) == 10
+    assert all((one.colour == other.colour) == (a.family == b.family)
+               for (one, a), (other, b) in combinations(zip(found, points, strict=True), 2))  # fmt: skip
+    assert [look.text for look in looks(points[:3])] == ["m0", "m1", "m2"]
+
+
+def test_every_mechanism_is_in_the_key_and_its_number_at_its_point(make_frame: MakeFrame) -> None:
+    rows = sweep(make_frame, [f"mechanism-{number}" for number in range(41)])
+    found = [text for text, _ in texts(drawn(rows)["skill-state"])]
+
+    assert {f"mechanism-{number}" for number in range(41)} <= {text.partition("  ")[2] for text in found}
+    num_panels = len(drawn(rows)["skill-state"].header) - 5
+    assert all(found.count(str(number)) >= num_panels for number in range(1, 42))
 
 
 def test_the_heat_map_names_the_tasks_that_it_leaves_out(rows: pd.DataFrame, all_drawn: dict[str, Drawing]) -> None:
@@ -419,18 +427,27 @@ def test_a_label_is_one_line_of_signs_that_the_font_has(label: str, printed: str
     assert shown(label) == printed
 
 
-@given(st.lists(st.floats(-10, 10), min_size=1, max_size=41), st.floats(0.01, 1))
-def test_labels_are_spread_in_order_and_no_further_than_needed(wanted: list[float], pitch: float) -> None:
-    ordered = np.sort(np.array(wanted))
-    places = spread(ordered, pitch, -100.0, 100.0)
+@given(st.lists(st.tuples(st.floats(0, 3), st.floats(0, 2)), min_size=1, max_size=41), st.floats(0.01, 0.5))
+def test_what_stands_at_a_point_covers_no_point_and_no_other_text(at: list[tuple[float, float]], width: float) -> None:
+    boxes = places(np.array(at), [width] * len(at), (3.0, 2.0))
+    placed = [box for box in boxes if box is not None]
 
-    assert (np.diff(places) >= pitch - 1e-9).all()
-    if (np.diff(ordered) >= pitch).all():
-        np.testing.assert_allclose(places, ordered, atol=1e-9)
+    assert len(boxes) == len(at)
+    assert placed
+    assert all(box.left >= 0 and box.bottom >= 0 and box.right <= 3 and box.top <= 2 for box in placed)
+    assert not [(x, y) for box in placed for x, y in at if box.left < x < box.right and box.bottom < y < box.top]
+    for one, other in combinations(placed, 2):
+        is_beside = one.right <= other.left or other.right <= one.left
+        assert is_beside or one.top <= other.bottom or other.top <= one.bottom
 
 
-def test_labels_stay_between_the_ends_where_there_is_room() -> None:
-    for low, high in product((0.0, 0.5), (1.0, 2.0)):
-        places = spread(np.full(5, 0.9), 0.1, low, high)
-        assert places[0] >= low
-        assert places[-1] <= high + 1e-9
+def test_a_lone_point_has_its_text_to_its_right() -> None:
+    (box,) = places(np.array([[1.0, 1.0]]), [0.3], (3.0, 2.0))
+
+    assert box is not None
+    assert 1.0 < box.left < 1.1
+    assert box.bottom < 1.0 < box.top
+
+
+def test_a_text_that_is_wider_than_the_panel_is_left_out() -> None:
+    assert places(np.array([[1.0, 1.0]]), [4.0], (3.0, 2.0)) == [None]

@@ -177,6 +177,32 @@ def test_there_is_no_reach_where_nothing_was_tested_out_of_range(rows: pd.DataFr
     assert reach_table(grid(rows)) is None
 
 
+def test_the_ranking_says_the_mean_skill_at_every_multiple_of_the_training(make_frame: Any) -> None:
+    tests = {"sort": {"x2.skill": 0.5, "x4.skill": -0.5}, "copy": {"x2.skill": 0.9}}
+    made = [
+        make_frame({"softmax": [1.0, 1.0], "linear": [0.8, None]}, task=task, metrics=json.dumps(metrics))
+        for task, metrics in tests.items()
+    ]
+    rows = pd.concat(made, ignore_index=True)
+    board = leaderboard(grid(rows.assign(run_id=rows["run_id"] + rows["task"])))
+    _profile, summary, _improvement = leaderboard_tables(board)
+
+    assert board.factors == (2, 4)
+    # A run without a score counts as 0; copy was not tested at 4x, and a skill is cut to 0 to 1.
+    found = [[round(skill.value, 9) for skill in entry.stretched.values()] for entry in board.entries]
+    assert found == [[0.7, 0.0], [0.35, 0.0]]
+    assert [column.label for column in summary.columns[:3]] == ["Skill", "2×", "4×"]
+    assert summary.lines[0].cells[1].value == "0.70"
+    assert "2×, 4×" in summary.caption
+
+
+def test_a_ranking_of_rows_that_were_tested_in_range_only_has_no_multiples(rows: pd.DataFrame) -> None:
+    board = leaderboard(grid(rows))
+
+    assert board.factors == ()
+    assert "×" not in leaderboard_tables(board)[1].caption
+
+
 def test_improvement_is_told_for_every_pair_of_ranked_mechanisms(make_frame: Any) -> None:
     rows = many(make_frame, {"softmax": 0.9, "linear": 0.5})
     _profile, _means, table = leaderboard_tables(leaderboard(grid(rows)))

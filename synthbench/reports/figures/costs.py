@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from synthbench.reports.figures.drawing import DOUBLE, SINGLE, Drawing
 from synthbench.reports.figures.facts import Facts
-from synthbench.reports.figures.scatter import Point, draw_scatter, labelled
+from synthbench.reports.figures.scatter import MOST_NAMED, Point, draw_scatter
 from synthbench.reports.leaderboard import Entry
 
 _SIZES: dict[str, tuple[str, Callable[[Entry], float]]] = {
@@ -31,16 +31,15 @@ def skill_state(facts: Facts) -> Drawing | None:
     if not points:
         return None
     axes = [axis for axis, _size_of in telling.values()]
-    is_some = any(len(labelled(points, index)) < len(points) for index in range(len(axes)))
     return Drawing(
         name="skill-state",
         title="Skill against state and parameters",
         caption=(
             "Mean skill, all categories alike, with its 95 % interval for these tasks and other seeds. State: numbers "
             "that one layer keeps after a whole sequence, the largest over the tasks. Parameters: of the mechanisms of "
-            "all layers. A size that is the same for all has no panel. Shapes and colours: families."
-            + " Named: the best eight, and those that no smaller one matches; all are in the CSV file."
-            * is_some
+            "all layers. A size that is the same for all has no panel. Colour: the family; shape: its mechanisms."
+            + " Numbers: by mean skill, best first."
+            * (len(points) > MOST_NAMED)
         ),
         header=("mechanism", "family", *telling, "skill", "low", "high"),
         lines=tuple((point.label, point.family, *point.costs, *point.skill) for point in points),
