@@ -18,6 +18,7 @@ from types import ModuleType
 
 from synthbench.entry_points import is_enabled, reason
 from synthbench.errors import ContractError, UnknownName, UsageError
+from synthbench.places import last_line
 from synthbench.registry import Registry
 
 SETTINGS = "synthbench.toml"
@@ -145,9 +146,5 @@ def _load_module(name: str) -> str:
 
 def _located(problem: BaseException, path: Path) -> str:
     """The reason, and the last line of the file that led to it."""
-    trace, line = problem.__traceback__, None
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == os.fspath(path):
-            line = trace.tb_lineno
-        trace = trace.tb_next
+    line = last_line(problem, {os.fspath(path)}).rpartition(":")[2]
     return reason(problem) + (f" (line {line})" if line else "")

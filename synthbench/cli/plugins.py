@@ -16,11 +16,14 @@ def new(
     is_package: Annotated[
         bool, typer.Option("--package", help="Write a package with entry points, not one file.")
     ] = False,
+    is_module: Annotated[
+        bool, typer.Option("--module", help="Write the mechanism as a plain nn.Module with layers of its own.")
+    ] = False,
 ) -> None:
     """Write a mechanism or a task that works, with its test, into the current folder: edit it from there."""
     from synthbench.terminal.scaffold import NEXT_STEPS, write
 
-    for path in write(kind, name, Path.cwd(), is_package=is_package):
+    for path in write(kind, name, Path.cwd(), is_package=is_package, is_module=is_module):
         typer.echo(path.relative_to(Path.cwd()))
     if not is_package and kind in NEXT_STEPS:
         typer.echo("next:", err=True)

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from synthbench.contract import leaks
+from synthbench.contract.randomness import cause_of, draws_noted, dropouts_of
 from synthbench.contract.verdicts import Promise, keep_all
 from synthbench.errors import ContractError, SynthbenchError
 from synthbench.mechanisms import Mechanism
+from synthbench.places import described
 
 SHAPE: Mapping[str, Any] = {"model_dim": 16, "num_heads": 2, "max_length": 512}
 """The model around the mechanism, where the arguments do not say otherwise."""
@@ -48,7 +50,7 @@ def promises_of(unit: type[Mechanism], arguments: Mapping[str, Any]) -> list[Pro
         promise("shape", f"keeps shape and dtype at lengths {_words(LENGTHS)}", _check_shape, is_needed=True),
         promise("input", "leaves its input as it was", _check_input),
         promise("gradients", "finite outputs and gradients at scales 1 and 30; all is trained", _check_gradients),
-        promise("determinism", "one input, one output; a call changes nothing", _check_determinism),
+        promise("determinism", "one input, one output; a call changes nothing", _check_determinism, is_needed=True),
         promise("batch", "the sequences of a batch do not see each other", _check_batch_independence),
         promise(
             "causality",
@@ -63,7 +65,9 @@ def promises_of(unit: type[Mechanism], arguments: Mapping[str, Any]) -> list[Pro
             lambda one: _check_copies(one, _build(unit, arguments, seed=1)),
         ),
         promise(
-            "seed", "the generator decides all that is drawn", lambda one: _check_seed(one, _build(unit, arguments))
+            "seed",
+            "the generator decides all that is drawn",
+            lambda one: _check_seed(one, lambda: _build(unit, arguments)),
         ),
     ]
 
@@ -98,7 +102,7 @@ def _build(unit: type[Mechanism], arguments: Mapping[str, Any], seed: int = 0) -
         raise
     except (Exception, SystemExit) as error:
         raise ContractError(
-            f"mechanism {getattr(unit, 'name', unit.__name__)!r} cannot be built: {type(error).__name__}: {error}"
+            f"mechanism {getattr(unit, 'name', unit.__name__)!r} cannot be built: {described(error, unit)}"
         ) from error
 
 
@@ -114,7 +118,8 @@ def _forward(mechanism: Mechanism, x: Tensor) -> Tensor:
         raise
     except (Exception, SystemExit) as error:
         raise ContractError(
-            f"{_name(mechanism)} fails on input of shape {list(x.shape)}, {x.dtype}: {type(error).__name__}: {error}"
+            f"{_name(mechanism)} fails on input of shape {list(x.shape)}, {x.dtype}: "
+            f"{described(error, type(mechanism))}"
         ) from error
     if not isinstance(out, Tensor):
         raise ContractError(f"{_name(mechanism)} returns {type(out).__name__}; allowed: a tensor like its input")
@@ -152,16 +157,19 @@ def _check_determinism(mechanism: Mechanism) -> None:
     for mode in (False, True):
         trained = copy.deepcopy(mechanism).train(mode)
         before = {name: value.clone() for name, value in _tensors(trained).items()}
-        first, second = _forward(trained, x), _forward(trained, x)
+        with draws_noted() as drawn:
+            first, second = _forward(trained, x), _forward(trained, x)
         for name, value in _tensors(trained).items():
             if name not in before or not torch.equal(value, before[name]):
                 raise ContractError(
                     f"{_name(mechanism)} changes its own {name!r} in forward; a call must leave the mechanism as it was"
                 )
         if not torch.equal(first, second):
+            cause = cause_of(drawn, dropouts_of(trained) if mode else [])
             raise ContractError(
                 f"{_name(mechanism)} gives two outputs for one input in {'train' if mode else 'eval'} mode, "
-                f"{_change(first, second):.2g} apart; draw what is random once, in initialise"
+                f"{_change(first, second):.2g} apart; {f'{cause}; ' if cause else ''}"
+                "what is random is drawn once, when it is built"
             )
 
 
@@ -203,13 +211,13 @@ def _check_future_at(mechanism: Mechanism, length: int, scales: tuple[float, ...
 
 
 def _refuse_leak(mechanism: Mechanism, before: Tensor, after: Tensor, cut: int, scale: float) -> NoReturn:
-    difference = (before - after)[:, :cut].abs().amax((0, 2))
+    difference = (before - after)[:, :cut].abs().amax((0, 2)) / _size(before[:, :cut])
+    first = int((~(difference <= TOLERANCE)).nonzero()[0])  # NaN is a change too
     cause = leaks.likely_cause(mechanism, TOLERANCE)
     raise ContractError(
         f"{_name(mechanism)} is not causal: with the inputs from position {cut} of {before.shape[1]} on replaced by "
-        f"noise of scale {scale:g}, the output at position {int(difference.nan_to_num(torch.inf).argmax())} changes, "
-        f"by {_change(before[:, :cut], after[:, :cut]):.2g} of its size; output t may depend on inputs 0..t only"
-        + (f"; {cause}" if cause else "")
+        f"noise of scale {scale:g}, the output at position {first} changes, by {difference[first]:.2g} of its size; "
+        "output t may depend on inputs 0..t only" + (f"; {cause}" if cause else "")
     )
 
 
@@ -289,13 +297,16 @@ def _check_copies(mechanism: Mechanism, other: Mechanism) -> None:
 
 
 @torch.no_grad()
-def _check_seed(mechanism: Mechanism, again: Mechanism) -> None:
+def _check_seed(mechanism: Mechanism, build: Callable[[], Mechanism]) -> None:
     x = _noise(mechanism, 2, _allowed(mechanism, (33,))[0], seed=0)
+    with draws_noted() as drawn:
+        again = build()
     first, second = _forward(mechanism, x), _forward(again, x)
     if not torch.equal(first, second):
+        cause = cause_of(drawn, [])
         raise ContractError(
             f"{_name(mechanism)} built twice with one seed gives outputs {_change(first, second):.2g} of their size "
-            "apart; draw every parameter and feature from the generator that initialise is given"
+            f"apart; {f'{cause}; ' if cause else ''}draw every parameter and feature with PyTorch"
         )
 
 
@@ -309,8 +320,11 @@ def _tensors(mechanism: Mechanism) -> dict[str, Tensor]:
 
 def _change(before: Tensor, after: Tensor) -> float:
     """Largest difference relative to the largest value; NaN, which no comparison accepts, if either has one."""
-    size = before.abs().max().clamp(min=torch.finfo(before.dtype).tiny)
-    return float((before - after).abs().max() / size)
+    return float((before - after).abs().max() / _size(before))
+
+
+def _size(values: Tensor) -> Tensor:
+    return values.abs().max().clamp(min=torch.finfo(values.dtype).tiny)
 
 
 def _kind(x: Tensor) -> str:

@@ -9,14 +9,17 @@ level                         implements                        gets
 :class:`Mechanism`            ``forward(x)``                    a place in the registry
 ============================  ================================  ====================================================
 
+A plain causal ``nn.Module`` is a mechanism too: :func:`mechanism` registers it as it is.
+
 An author writes for one member. Leading axes are free: code that works on the trailing axes with broadcasting trains
 many members as one program, anything else is run one member at a time.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from copy import copy
 from dataclasses import InitVar, dataclass
-from typing import ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, TypeVar, dataclass_transform, overload
 
 import torch
 from jaxtyping import Float
@@ -25,13 +28,13 @@ from torch import Tensor, nn
 from synthbench.errors import UsageError
 from synthbench.knobs import check, knob
 from synthbench.layers import FieldModule, Linear, Mixer, Rotation
-from synthbench.mechanisms import _linear, _log_space, _scores, _streaming, _yat_tiles, kernels
+from synthbench.mechanisms import _linear, _log_space, _module, _scores, _streaming, _yat_tiles, kernels
 from synthbench.mechanisms._linear import Guard
 from synthbench.mechanisms._scores import Normaliser
 from synthbench.registry import Registry
 
 Side = _linear.Side
-M = TypeVar("M", bound="Mechanism")
+U = TypeVar("U", bound=nn.Module)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -69,10 +72,21 @@ class Mechanism(FieldModule, Mixer):
             UsageError: If a hyper-parameter lies outside its range.
         """
         check(self)
-        self.initialise(generator)
+        with _module.drawing_from(generator):
+            self.initialise(generator)
+
+    def __init_subclass__(cls) -> None:
+        """Take ``forward_last`` from ``forward`` where that is overridden alone, by a gate around it for example."""
+        super().__init_subclass__()
+        owners = [next(base for base in cls.__mro__ if name in vars(base)) for name in ("forward", "forward_last")]
+        if cls.__mro__.index(owners[0]) < cls.__mro__.index(owners[1]):
+            cls.forward_last = Mechanism.forward_last  # type: ignore[method-assign]
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Draw frozen features or create parameters; a mechanism that has none leaves this alone."""
+        """Draw frozen features or create parameters; a mechanism that has none leaves this alone.
+
+        What ordinary layers such as ``nn.Linear`` draw follows from ``generator`` too.
+        """
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
@@ -294,15 +308,107 @@ class FeatureAttention(Attention):
         return self.num_heads * _linear.rank(factors) * (self.head_dim + 1)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class ModuleMechanism(Mechanism):
+    """A plain causal ``nn.Module``, made a mechanism by :func:`mechanism`; what was built is its ``module``."""
+
+    module_class: ClassVar[type[nn.Module]]
+    construction: ClassVar[_module.Construction]
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Build the module with the sizes and hyper-parameters that its constructor asks for by name."""
+        values = {**vars(self), "generator": generator}
+        fields = self.construction.fields
+        self.module = self.module_class(**{parameter: values[field] for parameter, field in fields.items()})
+
+    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+        """Call the module."""
+        mixed: Tensor = self.module(x)
+        return mixed
+
+    def state_elements(self, length: int) -> int:
+        """What the module's own ``state_elements`` says; else an upper bound, every input so far."""
+        own = getattr(self.module, "state_elements", None)
+        return int(own(length)) if callable(own) else length * self.model_dim
+
+
 MECHANISMS: Registry[Mechanism] = Registry("mechanism", room="synthbench.mechanisms")
 
 
+@overload
+def mechanism(unit: type[U], /, **facts: str) -> type[U]: ...
+
+
+@overload
+def mechanism(unit: None = None, /, **facts: str) -> Callable[[type[U]], type[U]]: ...
+
+
 @dataclass_transform(eq_default=False, kw_only_default=True)
-def mechanism(unit: type[M]) -> type[M]:
-    """Make a mechanism of a class: its annotated fields become hyper-parameters, its name is registered."""
-    unit = dataclass(eq=False, repr=False, kw_only=True)(unit)
-    MECHANISMS.register(unit)
-    return unit
+def mechanism(
+    unit: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    label: str | None = None,
+    family: str | None = None,
+    source: str | None = None,
+) -> Any:
+    """Register a class as a mechanism, and return it: a :class:`Mechanism`, or any causal ``nn.Module``.
+
+    The annotated fields of a ``Mechanism`` become its hyper-parameters. A module maps [batch, length, width] to the
+    same shape and stays as it is; docs/plugins.md says what its constructor is given::
+
+        @mechanism(family="convolution")
+        class ShortConvolution(nn.Module): ...
+
+    Args:
+        unit: The class; without it, a decorator is returned.
+        name: How it is called; default: what the class declares, else its name in snake case.
+        label: What a table prints; default: what the class declares, else its name.
+        family: Which idea it descends from; default: what the class declares, else ``other``.
+        source: Key of its paper; default: what the class declares, else ``unpublished``.
+
+    Raises:
+        UsageError: If it is no class of a module, its name is not allowed or taken, or its constructor requires
+            something unknown.
+    """
+    given = {"name": name, "label": label, "family": family, "source": source}
+    facts = {key: fact for key, fact in given.items() if fact is not None}
+
+    def register(unit: Any) -> Any:
+        if not isinstance(unit, type) or not issubclass(unit, nn.Module):
+            raise UsageError(f"mechanism() is given {unit!r}; allowed: a class derived from nn.Module")
+        if not issubclass(unit, Mechanism):
+            MECHANISMS.register(_made_of(unit, facts))
+            return unit
+        for key, fact in facts.items():
+            setattr(unit, key, fact)
+        whole = dataclass(eq=False, repr=False, kw_only=True)(unit)
+        MECHANISMS.register(whole)
+        return whole
+
+    return register if unit is None else register(unit)
+
+
+def _made_of(module: type[nn.Module], facts: dict[str, str]) -> type[ModuleMechanism]:
+    """The mechanism that runs a module; the module remembers it, for an entry point that names the module."""
+    taken = {*dir(ModuleMechanism), *vars(nn.Module()), *ModuleMechanism.__annotations__, "module"}
+    construction = _module.construction_of(module, taken)
+    content = {
+        "__annotations__": {name: kind for name, (kind, _) in construction.options.items()},
+        **{name: default for name, (_, default) in construction.options.items()},
+        **_module.functions_of(module),
+        **_module.declared_facts(module),
+        **facts,
+        "__doc__": module.__doc__,
+        "__module__": _module.calling_module(),
+        "__qualname__": module.__qualname__,
+        "module_class": module,
+        "construction": construction,
+    }
+    made = dataclass(eq=False, repr=False, kw_only=True)(type(module.__name__, (ModuleMechanism,), content))
+    module.synthbench_unit = made  # type: ignore[assignment]
+    return made
 
 
 def num_parameters(module: nn.Module) -> int:

@@ -13,11 +13,15 @@ import tempfile
 from collections.abc import Iterator
 from multiprocessing import parent_process
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import torch
 
 from synthbench.results.folder import mark_in_use
+
+SILENT_EXIT = 120
+"""Exit code of a worker process that a mechanism or task ended with code 0."""
 
 
 @contextlib.contextmanager
@@ -49,6 +53,7 @@ def become_worker() -> None:
     lock.
     """
     torch.set_num_threads(1)
+    _note_silent_exits()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if driver := parent_process():
         # An end of a pipe that only the driver holds open. When it closes the kernel sends SIGIO, which ends a process.
@@ -56,6 +61,24 @@ def become_worker() -> None:
         fcntl.fcntl(driver.sentinel, fcntl.F_SETOWN, os.getpid())
         flags = fcntl.fcntl(driver.sentinel, fcntl.F_GETFL)
         fcntl.fcntl(driver.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+
+def exit_of(code: int | None) -> str:
+    """How a worker process ended, in words."""
+    return f"exit code {0 if code == SILENT_EXIT else code}"
+
+
+def _note_silent_exits() -> None:
+    """Let ``os._exit(0)`` be seen: the driver takes code 0 for the regular end of a worker, and waits for its result.
+
+    Processes that this one forks are left alone.
+    """
+    worker, leave = os.getpid(), os._exit
+
+    def leave_noticed(status: int) -> NoReturn:
+        leave(SILENT_EXIT if status == 0 and os.getpid() == worker else status)
+
+    os._exit = leave_noticed
 
 
 @contextlib.contextmanager

@@ -29,9 +29,10 @@ from synthbench.contract.verdicts import Promise, Verdict, judge
 from synthbench.errors import ContractError, SynthbenchError
 from synthbench.knobs import coerce, term_of
 from synthbench.mechanisms import MECHANISMS
+from synthbench.places import described, place_of
 from synthbench.positions import POSITIONS
 from synthbench.registry import Registry, code_hash, version_of
-from synthbench.runner.containment import become_worker
+from synthbench.runner.containment import become_worker, exit_of
 from synthbench.runner.ensemble import SequenceModel, stack_models, strategy_of
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import TASKS, sized
@@ -118,7 +119,7 @@ class Trial:
         except TrialTimeout:
             raise ContractError(f"{what} hangs: its process was ended after {self._timeout_s:g} s") from None
         except ProcessExpired as problem:
-            raise ContractError(f"{what} ends the process that it runs in, with exit code {problem.exitcode}") from None
+            raise ContractError(f"{what} ends the process that it runs in, with {exit_of(problem.exitcode)}") from None
         except SynthbenchError:
             raise
         except (Exception, SystemExit) as problem:
@@ -207,13 +208,28 @@ def _known(key: str, cache: Path | None) -> list[Verdict] | None:
 def _promises(subject: Subject) -> list[Promise]:
     unit = subject.unit
     try:
-        return _promises_of_kind(subject, unit)
+        return [_placed(promise, unit) for promise in _promises_of_kind(subject, unit)]
     except SynthbenchError:
         raise
     except (Exception, SystemExit) as problem:
-        raise ContractError(
-            f"{subject.kind} {subject.name!r} cannot be built: {type(problem).__name__}: {problem}"
-        ) from problem
+        raise ContractError(f"{subject.kind} {subject.name!r} cannot be built: {described(problem, unit)}") from problem
+
+
+def _placed(promise: Promise, unit: type[Any]) -> Promise:
+    """The promise whose message also says where the code stands: the line that raised, else the class's first."""
+
+    def check() -> None:
+        try:
+            promise.check()
+        except ContractError as problem:
+            place = "" if problem.__cause__ else place_of(unit)  # what has a cause names the line that raised
+            raise ContractError(f"{problem} ({place})" if place else str(problem)) from problem
+        except SynthbenchError:
+            raise
+        except (Exception, SystemExit) as problem:
+            raise ContractError(described(problem, unit)) from problem
+
+    return promise._replace(check=check)
 
 
 def _promises_of_kind(subject: Subject, unit: type[Any]) -> list[Promise]:

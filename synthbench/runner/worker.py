@@ -16,6 +16,7 @@ from synthbench import plugins
 from synthbench.contract.mechanisms import check_causality
 from synthbench.errors import ContractError
 from synthbench.mechanisms import Mechanism
+from synthbench.places import raised_at
 from synthbench.results import Store
 from synthbench.runner import predictions
 from synthbench.runner.config import Cell, Member
@@ -176,7 +177,7 @@ def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) 
     try:
         result = train_group(members, attempt.device, keeps_predictions=attempt.predictions is not None)
     except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
-        failure = Failure(_status_of(problem), type(problem).__name__, str(problem))
+        failure = Failure(_status_of(problem), type(problem).__name__, _message(problem, members[0].cell))
     else:
         return _record(job, result, attempt, store)
     # Out here the exception is gone, and with it the tensors that its traceback held.
@@ -232,6 +233,13 @@ def _probe(unit: type[Mechanism], arguments: tuple[tuple[str, object], ...]) -> 
     except ContractError as problem:
         return str(problem)
     return None
+
+
+def _message(problem: BaseException, cell: Cell) -> str:
+    """What a row says of an exception: the plugin's line first, if one led to it, since long messages are cut."""
+    places = (raised_at(problem, unit) for unit in (cell.mechanism, type(cell.task)))
+    place = next(filter(None, places), None)
+    return f"{place}: {problem}" if place else str(problem)
 
 
 def _status_of(problem: BaseException) -> Literal["oom", "unsupported", "error"]:

@@ -33,7 +33,7 @@ load([str(Path(__file__).with_name("{name}.py"))])
 """
 
 
-def write(kind: str, name: str, folder: Path, *, is_package: bool) -> list[Path]:
+def write(kind: str, name: str, folder: Path, *, is_package: bool, is_module: bool = False) -> list[Path]:
     """Write a plugin into a folder and name it in the folder's ``synthbench.toml``, or write a package beside it.
 
     Args:
@@ -41,6 +41,7 @@ def write(kind: str, name: str, folder: Path, *, is_package: bool) -> list[Path]
         name: Of the unit and of its module.
         folder: Where; must exist.
         is_package: Write a folder with ``pyproject.toml``, to be installed, instead of one file.
+        is_module: Write the mechanism as a plain ``nn.Module``.
 
     Returns:
         What was written or changed.
@@ -51,11 +52,16 @@ def write(kind: str, name: str, folder: Path, *, is_package: bool) -> list[Path]
     """
     if kind not in GROUPS:
         raise UnknownName("kind of plugin", kind, GROUPS)
-    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+    if is_module and kind != "mech":
+        raise UsageError(f"--module is given with {kind!r}; allowed: mech")
+    if keyword.iskeyword(name):
+        raise UsageError(f"name is {name!r}, a keyword of Python, which no module can be called; choose another")
+    if not _NAME.fullmatch(name):
         raise UsageError(f"name is {name!r}; allowed: lower-case letters, digits and '_', beginning with a letter")
     if not is_package and (owner := _owner(kind, name)):
         raise UsageError(f"name is {name!r}, which belongs to {owner}; choose another")
-    contents = _package(kind, name, folder) if is_package else _file(kind, name, folder)
+    template = "module" if is_module else kind
+    contents = _package(kind, name, folder, template) if is_package else _file(kind, name, folder, template)
     for path in contents:
         if path.exists() and path.name != SETTINGS:
             raise UsageError(f"{path} exists already; choose another name, or remove it")
@@ -76,25 +82,25 @@ def _owner(kind: str, name: str) -> str | None:
     return "a suite" if kind == "task" and name in suite_names() else None
 
 
-def _file(kind: str, name: str, folder: Path) -> dict[Path, str]:
+def _file(kind: str, name: str, folder: Path, template: str) -> dict[Path, str]:
     given = {"unit": name, "preamble": "from pathlib import Path\n\n", "load": _LOAD.format(name=name)}
     suite = {folder / f"{name}.toml": _filled("suite.toml", kind, name)} if kind == "task" else {}
     return {
-        folder / f"{name}.py": _filled(f"{kind}.py", kind, name),
-        folder / f"test_{name}.py": _filled(f"test_{kind}.py", kind, name, **given),
+        folder / f"{name}.py": _filled(f"{template}.py", kind, name),
+        folder / f"test_{name}.py": _filled(f"test_{template}.py", kind, name, **given),
         **suite,
         folder / SETTINGS: _settings(folder, f"{name}.py"),
     }
 
 
-def _package(kind: str, name: str, folder: Path) -> dict[Path, str]:
+def _package(kind: str, name: str, folder: Path, template: str) -> dict[Path, str]:
     distribution = name.replace("_", "-").strip("-")
     root = folder / distribution
     given = {"unit": f"{distribution}/{name}", "preamble": "", "load": ""}
     return {
         root / "pyproject.toml": _filled("pyproject.toml", kind, name, distribution=distribution),
-        root / f"{name}.py": _filled(f"{kind}.py", kind, name),
-        root / f"test_{name}.py": _filled(f"test_{kind}.py", kind, name, **given),
+        root / f"{name}.py": _filled(f"{template}.py", kind, name),
+        root / f"test_{name}.py": _filled(f"test_{template}.py", kind, name, **given),
     }
 
 

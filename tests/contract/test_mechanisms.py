@@ -1,8 +1,10 @@
 """The contract holds for every registered mechanism in every form, and catches what breaks it."""
 
+import random
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from jaxtyping import Float
@@ -340,10 +342,8 @@ class InPlace(Toy):
         return x.mul_(0.5)
 
 
-class Unseeded(Toy):
-    """Ordinary layers draw from the global generator."""
-
-    name: ClassVar = "unseeded"
+class OrdinaryLayers(Toy):
+    name: ClassVar = "ordinary-layers"
 
     def initialise(self, generator: torch.Generator | None) -> None:
         assert generator is not None
@@ -352,6 +352,40 @@ class Unseeded(Toy):
     def forward(self, x: X) -> X:
         out: Tensor = self.linear(x)
         return out
+
+
+class Unseeded(Toy):
+    """No seed of a run reaches NumPy or Python."""
+
+    name: ClassVar = "unseeded"
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        assert generator is not None
+        self.scale = nn.Parameter(torch.tensor(np.random.rand() + random.random()))  # noqa: NPY002, S311 - the fault
+
+    def forward(self, x: X) -> X:
+        return self.scale * x
+
+
+class Dropping(Toy):
+    name: ClassVar = "dropping"
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        assert generator is not None
+        self.drop = nn.Dropout(0.25)
+
+    def forward(self, x: X) -> X:
+        out: Tensor = self.drop(x)
+        return out
+
+
+class SeesTheThird(Toy):
+    """Only the output at position 2 depends on what comes later."""
+
+    name: ClassVar = "sees-the-third"
+
+    def forward(self, x: X) -> X:
+        return torch.cat([x[..., :2, :], x[..., 2:3, :] + x[..., -1:, :], x[..., 3:, :]], -2) if x.shape[-2] > 3 else x
 
 
 class Unbuildable(MaskedSoftmax):
@@ -368,7 +402,7 @@ class Exiting(Toy):
         raise SystemExit(1 if x.ndim else 0)
 
 
-@pytest.mark.parametrize("unit", [MaskedSoftmax, CumulativeSum, PaddedConvolution])
+@pytest.mark.parametrize("unit", [MaskedSoftmax, CumulativeSum, PaddedConvolution, OrdinaryLayers])
 def test_correct_toys_pass(unit: type[Mechanism]) -> None:
     check_mechanism(unit, {})
     check_causality(unit, {})
@@ -389,7 +423,8 @@ def test_leaks_are_caught_by_both_checks(unit: type[Mechanism]) -> None:
     [
         (LengthScale, "depends on the length: the first 1 of 2 tokens"),
         (BatchNorm, "lets the sequences of a batch see each other: at length 2 the output of row 0 changes by"),
-        (Redraw, "two outputs for one input in eval mode"),
+        (Redraw, "two outputs for one input in eval mode, .* apart; it draws from PyTorch's global generator"),
+        (Dropping, r"in train mode, .* apart; drop \(Dropout, p=0.25\) drops values while it trains"),
         (RedrawInTraining, "two outputs for one input in train mode"),
         (Counter, "changes its own 'calls' in forward"),
         (LooseFeatures, "does not survive state_dict"),
@@ -402,7 +437,7 @@ def test_leaks_are_caught_by_both_checks(unit: type[Mechanism]) -> None:
         (Elsewhere, "on meta; shape, dtype and device must be kept"),
         (Pair, "returns tuple; allowed: a tensor like its input"),
         (InPlace, "changes its input in place, by 0.5 of its size"),
-        (Unseeded, "built twice with one seed gives outputs .* of their size apart"),
+        (Unseeded, "gives outputs .* of their size apart; it draws from Python's random and numpy.random"),
         (Unbuildable, "'unbuildable' cannot be built: OSError: no weights"),
         (Exiting, "SystemExit: 1"),
         (WrongLast, "computes another last position alone than with the others"),
@@ -418,6 +453,19 @@ def test_a_leak_is_located() -> None:
     """The mask that is off by one shows each position the next: the last before the cut changes."""
     with pytest.raises(ContractError, match=r"from position 1 of 2 on replaced .* output at position 0 changes"):
         check_mechanism(MaskOffByOne, {})
+
+
+def test_the_first_position_that_sees_a_later_one_is_named() -> None:
+    with pytest.raises(ContractError, match=r"from position 8 of 33 on replaced .* output at position 2 changes"):
+        check_mechanism(SeesTheThird, {})
+
+
+def test_what_is_random_is_judged_no_further() -> None:
+    """Two outputs for one input would look like a leak, and like sequences that see each other."""
+    states = {verdict.promise: verdict.state for verdict in judge(promises_of(Redraw, {}))}
+
+    assert states["determinism"] == "broken"
+    assert states["batch"] == states["causality"] == "not tried"
 
 
 def test_every_promise_has_a_verdict() -> None:

@@ -26,9 +26,9 @@ def pytest_in(folder: Path, **environment: str) -> subprocess.CompletedProcess[s
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["mech", "task"])
-def test_a_new_file_passes_its_own_tests_and_the_check(kind: str, synthbench: Command, tmp_path: Path) -> None:
-    written = synthbench("new", kind, "my_idea")
+@pytest.mark.parametrize("kind", [["mech"], ["mech", "--module"], ["task"]])
+def test_a_new_file_passes_its_own_tests_and_the_check(kind: list[str], synthbench: Command, tmp_path: Path) -> None:
+    written = synthbench("new", *kind, "my_idea")
     checked = synthbench("check", "my_idea", "--json")
     tested = pytest_in(tmp_path)
 
@@ -41,9 +41,9 @@ def test_a_new_file_passes_its_own_tests_and_the_check(kind: str, synthbench: Co
     assert "2 passed" in tested.stdout, tested.stdout
 
 
-@pytest.mark.parametrize("kind", ["mech", "task"])
-def test_a_new_package_passes_its_own_tests_once_it_is_installed(kind: str, tmp_path: Path) -> None:
-    write(kind, "my_idea", tmp_path, is_package=True)
+@pytest.mark.parametrize(("kind", "is_module"), [("mech", False), ("mech", True), ("task", False)])
+def test_a_new_package_passes_its_own_tests_once_it_is_installed(kind: str, is_module: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case
+    write(kind, "my_idea", tmp_path, is_package=True, is_module=is_module)
     site = tmp_path / "site"
     subprocess.run(
         [
@@ -119,6 +119,13 @@ def test_bad_names_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="name is "):
         write("mech", name, tmp_path, is_package=False)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refusal_gives_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="name is 'class', a keyword of Python"):
+        write("mech", "class", tmp_path, is_package=False)
+    with pytest.raises(UsageError, match="--module is given with 'task'; allowed: mech"):
+        write("task", "mine", tmp_path, is_package=False, is_module=True)
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

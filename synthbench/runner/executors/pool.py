@@ -16,7 +16,7 @@ from typing import ClassVar
 from filelock import FileLock
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from synthbench.runner.containment import become_worker
+from synthbench.runner.containment import become_worker, exit_of
 from synthbench.runner.environment import num_memory_kills
 from synthbench.runner.executors.base import (
     POLL_S,
@@ -131,7 +131,7 @@ class _Processes(Workers[Future]):
         except ProcessExpired as problem:
             if problem.exitcode == -signal.SIGKILL and num_memory_kills() > memory_kills:
                 raise WorkerLost("killed by the system for its memory", "oom") from None
-            raise WorkerLost(f"exit code {problem.exitcode}") from None
+            raise WorkerLost(exit_of(problem.exitcode)) from None
         except Crowded:
             self._is_worn = True
             raise

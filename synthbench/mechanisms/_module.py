@@ -1,0 +1,141 @@
+"""What makes ordinary PyTorch modules work here: how a plain ``nn.Module`` is built, and what its layers draw from."""
+
+import inspect
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import torch
+from torch import nn
+
+from synthbench.errors import UsageError
+from synthbench.knobs import Value, knob
+from synthbench.places import place_of
+
+SUPPLIED: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("width", "dim", "model_dim", "d_model", "embed_dim"), "model_dim"),
+        **dict.fromkeys(("num_heads", "n_heads"), "num_heads"),
+        **dict.fromkeys(("max_length", "max_len", "max_seq_len"), "max_length"),
+        "bias": "bias",
+        "generator": "generator",
+    }
+)
+"""What the model around a mechanism says of it, by the constructor's parameter that asks for it."""
+
+FACTS = ("name", "label", "family", "source", "complexity", "version")
+"""Class variables that a module may declare as a mechanism does."""
+
+FRAMES = frozenset({"synthbench", "jaxtyping", "beartype"})
+"""Top-level modules that may stand between a plugin and the decorator."""
+
+
+class Construction(NamedTuple):
+    """How a module is built."""
+
+    fields: Mapping[str, str]
+    """The mechanism's field by the constructor's parameter."""
+    options: Mapping[str, tuple[Any, Any]]
+    """Annotation and default, a knob, of the parameters that become hyper-parameters."""
+
+
+def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construction:
+    """Read from a constructor what it is given: the model's sizes, and its own parameters that have a plain default.
+
+    Args:
+        module: A class whose constructor takes keywords.
+        taken: Names that cannot be those of hyper-parameters.
+
+    Raises:
+        UsageError: If a parameter is required and not one of :data:`SUPPLIED`.
+    """
+    fields, options = {}, {}
+    hints = _hints(module)
+    for parameter in inspect.signature(module).parameters.values():
+        name, default = parameter.name, parameter.default
+        is_keyword = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if is_keyword and name in SUPPLIED:
+            fields[name] = SUPPLIED[name]
+        elif is_keyword and isinstance(default, Value) and name not in taken:
+            fields[name] = name
+            options[name] = _option(module, default, hints.get(name))
+        elif default is parameter.empty and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise _refusal(module, name)
+    return Construction(fields, options)
+
+
+def declared_facts(module: type[nn.Module]) -> dict[str, str | int]:
+    """What a module says of itself, and what follows from its class's name: ``GatedMean`` is ``gated_mean``."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", module.__name__)
+    facts: dict[str, str | int] = {
+        "name": words.lower().strip("_"),
+        "label": module.__name__,
+        "family": "other",
+        "source": "unpublished",
+    }
+    declared = {name: getattr(module, name, None) for name in FACTS}
+    return facts | {name: fact for name, fact in declared.items() if isinstance(fact, str | int)}
+
+
+def functions_of(module: type[nn.Module]) -> dict[str, Any]:
+    """The functions of a class under names that nothing else has: a notebook's code is found by them, to be hashed."""
+    return {f"{module.__name__}.{name}": value for name, value in vars(module).items() if inspect.isfunction(value)}
+
+
+def calling_module() -> str:
+    """Name of the module outside synthbench that called it."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "synthbench").partition(".")[0] in FRAMES:
+        frame = frame.f_back
+    return frame.f_globals["__name__"] if frame is not None else "__main__"
+
+
+@contextmanager
+def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
+    """Let ordinary PyTorch layers, which draw from the process-wide generator, draw what follows from this one.
+
+    The process-wide generator of the CPU is left as it was. So is ``generator`` if nothing was drawn from that one:
+    built-in mechanisms draw what they always drew. Otherwise it moves on, so that the next layer is another one.
+    """
+    if generator is None:
+        yield
+        return
+    of_process, before = torch.default_generator, torch.get_rng_state()
+    of_process.manual_seed(_next_seed(generator.clone_state()))
+    fresh = torch.get_rng_state()
+    try:
+        yield
+        if not torch.equal(torch.get_rng_state(), fresh):
+            _next_seed(generator)
+    finally:
+        torch.set_rng_state(before)
+
+
+def _next_seed(generator: torch.Generator) -> int:
+    return int(torch.randint(2**62, (), generator=generator, device=generator.device))
+
+
+def _hints(module: type[nn.Module]) -> dict[str, Any]:
+    try:
+        return get_type_hints(module.__init__)
+    except Exception:  # noqa: BLE001 - names that only a type checker imports; the defaults' types do as well
+        return {}
+
+
+def _option(module: type[nn.Module], default: Value, hint: Any) -> tuple[Any, Any]:
+    is_choice = get_origin(hint) is Literal and all(isinstance(choice, str) for choice in get_args(hint))
+    kind = hint if is_choice or hint in (bool, int, float, str) else type(default)
+    return kind, knob(float(default) if kind is float else default, f"parameter of {module.__name__}")
+
+
+def _refusal(module: type[nn.Module], name: str) -> UsageError:
+    nearest = get_close_matches(name, SUPPLIED, n=1)
+    place = place_of(module)
+    return UsageError(
+        f"{module.__name__}{f' ({place})' if place else ''} cannot be built as a mechanism: its constructor requires "
+        f"{name!r}; supplied by name: {', '.join(SUPPLIED)}"
+        + (f"; did you mean {nearest[0]!r}?" if nearest else "; give every other parameter a default")
+    )

@@ -1,0 +1,238 @@
+"""Any causal ``nn.Module`` is a mechanism, and stays the class that it was."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from synthbench.contract.mechanisms import check_mechanism
+from synthbench.errors import UsageError
+from synthbench.knobs import coerce, knobs_of
+from synthbench.mechanisms import MECHANISMS, Mechanism, ScoreAttention, mechanism, num_parameters
+from synthbench.registry import code_hash
+from synthbench.runner.ensemble import strategy_of
+
+
+@pytest.fixture(autouse=True)
+def _forget_units() -> Iterator[None]:
+    before = dict(MECHANISMS._units) if MECHANISMS else {}
+    yield
+    MECHANISMS._units.clear()
+    MECHANISMS._units.update(before)
+
+
+class GatedLSTM(nn.Module):
+    """Calls its base in the old way, asks for two sizes and has options."""
+
+    def __init__(
+        self, d_model: int, num_heads: int, hidden: int = 8, eps: float = 1, act: Literal["tanh", "relu"] = "tanh",
+        scale=2, device: torch.device | None = None, **others: object,
+    ) -> None:  # fmt: skip
+        super(GatedLSTM, self).__init__()  # noqa: UP008 - as older code does
+        self.heads, self.eps, self.act, self.scale, self.device, self.others = (
+            num_heads, eps, act, scale, device, others,
+        )  # fmt: skip
+        self.lstm = nn.LSTM(d_model, hidden, batch_first=True)
+        self.out = nn.Linear(hidden, d_model)
+        self.start = nn.Parameter(torch.randn(d_model))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed: Tensor = self.out(self.lstm(x)[0]) + self.start
+        return mixed
+
+
+def built(name: str, seed: int = 0, **fields: Any) -> Mechanism:
+    return MECHANISMS[name](model_dim=16, num_heads=2, generator=torch.Generator().manual_seed(seed), **fields)
+
+
+def weights(one: Mechanism) -> Tensor:
+    return torch.cat([values.detach().flatten() for values in one.parameters()])
+
+
+def test_a_plain_module_keeps_the_contract_and_stays_what_it_was() -> None:
+    assert mechanism(GatedLSTM) is GatedLSTM
+    check_mechanism(MECHANISMS["gated_lstm"], {})
+
+    alone = GatedLSTM(4, 1)
+    assert alone(torch.zeros(2, 3, 4)).shape == (2, 3, 4)
+    assert not isinstance(alone, Mechanism)
+    unit = MECHANISMS["gated_lstm"]
+    assert (unit.label, unit.family, unit.source) == ("GatedLSTM", "other", "unpublished")
+    assert unit.__module__ == __name__
+
+
+def test_what_is_given_or_declared_comes_before_what_follows_from_the_name() -> None:
+    class Declared(nn.Module):
+        name: ClassVar = "stated"
+        family: ClassVar = "convolution"
+        label: ClassVar = "Stated"
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x
+
+    decorated = mechanism(label="Given", source="graves2014ntm")(Declared)
+
+    assert decorated is Declared
+    unit = MECHANISMS["stated"]
+    assert (unit.label, unit.family, unit.source) == ("Given", "convolution", "graves2014ntm")
+
+
+def test_facts_may_be_given_for_a_mechanism_too() -> None:
+    @mechanism(name="by-keyword", label="By keyword", family="softmax", source="unpublished")
+    class ByKeyword(ScoreAttention):
+        def scores(self, q: Tensor, k: Tensor) -> Tensor:
+            return q @ k.mT
+
+    assert MECHANISMS["by-keyword"] is ByKeyword
+    assert ByKeyword.label == "By keyword"
+
+
+def test_parameters_with_a_plain_default_are_options() -> None:
+    mechanism(GatedLSTM)
+    unit = MECHANISMS["gated_lstm"]
+    options = {name: (one.type, one.default, one.choices) for name, one in knobs_of(unit).items()}
+    given = coerce("mechanism", unit, {"hidden": "5", "act": "relu", "eps": "1"})
+
+    assert options == {
+        "hidden": (int, 8, ()),
+        "eps": (float, 1.0, ()),
+        "act": (str, "tanh", ("tanh", "relu")),
+        "scale": (int, 2, ()),
+    }
+    module: Any = built("gated_lstm", **given).module
+    assert (module.lstm.hidden_size, module.act, module.eps, module.scale) == (5, "relu", 1.0, 2)
+    assert (module.heads, module.out.out_features, module.device, module.others) == (2, 16, None, {})
+    with pytest.raises(UsageError, match="gated_lstm:act is 'elu'; allowed: one of tanh, relu"):
+        coerce("mechanism", unit, {"act": "elu"})
+
+
+def test_every_size_is_supplied_under_each_of_its_names() -> None:
+    @mechanism
+    class Asks(nn.Module):
+        def __init__(
+            self, width: int, dim: int, model_dim: int, embed_dim: int, n_heads: int, max_length: int, max_len: int,
+            bias: bool, generator: torch.Generator,  # noqa: FBT001 - a name that is supplied
+        ) -> None:  # fmt: skip
+            super().__init__()
+            self.sizes = (width, dim, model_dim, embed_dim, n_heads, max_length, max_len, bias)
+            self.weight = nn.Parameter(torch.randn(1, generator=generator))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.weight * x
+
+    module: Any = built("asks", max_length=33, bias=False).module
+
+    assert module.sizes == (16, 16, 16, 16, 2, 33, 33, False)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "message"),
+    [
+        ("window: int", "requires 'window'; supplied by name: width, dim, .*; give every other parameter a default"),
+        ("d_modl: int", "requires 'd_modl'; .*; did you mean 'd_model'?"),
+        ("width: int, /", "requires 'width'"),
+    ],
+)
+def test_what_cannot_be_supplied_is_named(parameter: str, message: str) -> None:
+    content: dict[str, Any] = {}
+    exec(f"def __init__(self, {parameter}): ...", content)  # noqa: S102 - a case of the test
+    unit = type("Demanding", (nn.Module,), {"__init__": content["__init__"]})
+
+    with pytest.raises(UsageError, match=f"Demanding.* cannot be built as a mechanism: its constructor {message}"):
+        mechanism(unit)
+
+
+def test_only_a_class_of_a_module_is_a_mechanism() -> None:
+    thing: Any
+    for thing in (nn.Linear(2, 2), len, int):
+        with pytest.raises(UsageError, match=r"allowed: a class derived from nn\.Module"):
+            mechanism(thing)
+
+
+def test_the_seed_decides_what_ordinary_layers_draw_and_nothing_else_notices() -> None:
+    mechanism(GatedLSTM)
+    before = torch.get_rng_state()
+    first, after = weights(built("gated_lstm")), torch.get_rng_state()
+    again, other = weights(built("gated_lstm")), weights(built("gated_lstm", seed=1))
+
+    assert torch.equal(before, after)
+    assert torch.equal(first, again)
+    assert not torch.isclose(first, other).any()
+
+
+def test_layers_from_one_generator_differ() -> None:
+    mechanism(GatedLSTM)
+    generator = torch.Generator().manual_seed(0)
+    first, second = (weights(MECHANISMS["gated_lstm"](generator=generator)) for _ in range(2))
+
+    assert not torch.isclose(first, second).any()
+
+
+def test_what_draws_from_the_generator_alone_draws_what_it_always_did() -> None:
+    class Drawing(Mechanism):
+        name: ClassVar = "drawing"
+
+        def initialise(self, generator: torch.Generator | None) -> None:
+            self.drawn = torch.rand(3, generator=generator)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x
+
+        def state_elements(self, length: int) -> int:
+            return length
+
+    ours, plain = (torch.Generator().manual_seed(3) for _ in range(2))
+
+    assert torch.equal(Drawing(generator=ours).drawn, torch.rand(3, generator=plain))
+    assert torch.equal(ours.get_state(), plain.get_state())
+
+
+def test_parameters_and_state_are_counted() -> None:
+    class Remembers(GatedLSTM):
+        def state_elements(self, length: int) -> int:
+            return 16 * length.bit_length()
+
+    mechanism(GatedLSTM)
+    mechanism(Remembers)
+
+    assert num_parameters(built("gated_lstm")) == num_parameters(built("gated_lstm").module) == 992
+    assert built("gated_lstm").state_elements(10) == 10 * 16  # every input so far: no state needs more
+    assert built("remembers").state_elements(10) == 16 * 4
+
+
+def test_members_run_one_by_one_where_a_module_cannot_be_stacked() -> None:
+    mechanism(GatedLSTM)
+
+    assert strategy_of(MECHANISMS["gated_lstm"], {"model_dim": 16, "num_heads": 2, "max_length": 8}) == "loop"
+
+
+def test_the_hash_is_that_of_the_file_which_registers() -> None:
+    mechanism(GatedLSTM)
+    mechanism(nn.Identity, name="mine")
+
+    assert code_hash(MECHANISMS["mine"]) == code_hash(MECHANISMS["gated_lstm"])
+
+
+def test_a_gate_around_forward_changes_the_last_position_too() -> None:
+    class Gated(ScoreAttention):
+        name: ClassVar = "gated"
+
+        def initialise(self, generator: torch.Generator | None) -> None:
+            assert generator is not None
+            self.gate = nn.Linear(self.model_dim, self.model_dim)
+
+        def scores(self, q: Tensor, k: Tensor) -> Tensor:
+            return q @ k.mT
+
+        def forward(self, x: Tensor) -> Tensor:
+            gated: Tensor = self.gate(x).sigmoid() * super().forward(x)
+            return gated
+
+    class Further(Gated):
+        def scores(self, q: Tensor, k: Tensor) -> Tensor:
+            return q @ k.mT / 2
+
+    for unit in (Gated, Further):
+        check_mechanism(unit, {})

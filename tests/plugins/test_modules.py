@@ -1,0 +1,86 @@
+"""A plain module in a file is trained like any mechanism, and what is wrong with it is told with its place."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from synthbench.errors import ContractError
+from synthbench.results import Store
+from synthbench.runner.vetting import Trial
+
+pytestmark = pytest.mark.end_to_end
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+MODULE = """
+import torch
+from torch import nn
+from synthbench.mechanisms import mechanism
+
+@mechanism
+class MyModule(nn.Module):
+    def __init__(self, width, hidden: int = 8):
+        super().__init__()
+        self.lstm = nn.LSTM(width, hidden, batch_first=True)
+        self.out = nn.Linear(hidden, width)
+
+    def forward(self, x):
+        return self.out(self.lstm(x)[0])
+"""
+FAILING = "        if len(x) > 4:\n            raise ArithmeticError('too many')\n        return"
+
+
+def test_two_runs_of_a_plain_module_agree_bit_for_bit(synthbench: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODULE)
+    smoke = ("run", "--suite", "smoke", "--task", "copy:length=8", "--steps", "4", "--limit", "16", "--device", "cpu")
+    rows = []
+    for results in ("first", "second"):
+        ran = synthbench(*smoke, "--mech", "my_module:hidden=6", "--plugin", "mine.py", "--results", results)
+        assert ran.returncode == 0, ran.stderr
+        rows.append(Store.open(tmp_path / results, create=False).runs().sort_values("run_id"))
+
+    decided = ["run_id", "status", "score", "train_loss", "eval_loss", "metrics", "n_params_mixer", "state_size"]
+    assert rows[0][decided].to_numpy().tolist() == rows[1][decided].to_numpy().tolist()
+    assert set(rows[0].status) == {"ok"}
+    assert rows[0].train_loss.nunique() == len(rows[0]) > 1  # each seed draws its own weights
+    assert set(rows[0].state_size) == {64 * rows[0].seq_len.iloc[0]}
+
+
+def test_a_row_names_the_line_that_raised(synthbench: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODULE.replace("        return", FAILING))
+    smoke = ("run", "--suite", "smoke", "--task", "copy:length=8", "--steps", "4", "--limit", "16", "--device", "cpu")
+    synthbench(*smoke, "--seed", "0", "--mech", "my_module", "--plugin", "mine.py", "--results", "rows")
+    (message,) = Store.open(tmp_path / "rows", create=False).runs().error_message
+
+    assert message == "mine.py:15: too many"
+
+
+def test_the_check_names_the_line_that_raised_or_that_of_the_class(synthbench: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODULE.replace("(x)[0])", "(x)[0]) @ self.out.weight"))
+    (tmp_path / "wide.py").write_text(MODULE.replace("(hidden, width)", "(hidden, width + 1)"))
+    raising, wide = (synthbench("check", f"{name}.py") for name in ("mine", "wide"))
+
+    assert "(mine.py:14)" in raising.stdout
+    assert "maps [2, 1, 16] torch.float64 to [2, 1, 17] torch.float64" in wide.stdout
+    assert "must be kept (wide.py:6)" in wide.stdout
+    assert (raising.returncode, wide.returncode) == (4, 4)
+
+
+def test_a_module_of_a_package_is_what_its_entry_point_names(synthbench: Command, install: Callable[..., Path]) -> None:
+    site = install("my-package", "[synthbench.mechanisms]\nmy_module = mine:MyModule\n", mine=MODULE)
+    checked = synthbench("check", "my-package/my_module", PYTHONPATH=str(site))
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "mechanism my-package/my_module" in checked.stdout
+
+
+@pytest.mark.parametrize("code", [0, 6])
+def test_an_exit_is_told_at_once_whatever_its_code(code: int, tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(f"import os\nos._exit({code})\n")
+    plugin = str(tmp_path / "deadly.py")
+    with Trial([plugin], timeout_s=60.0) as trial, pytest.raises(ContractError) as problem:
+        trial.attempt("it", len, [])
+
+    assert str(problem.value) == f"it ends the process that it runs in, with exit code {code}"
