@@ -19,9 +19,10 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, create_block_mask, flex_attention
 from torch.nn.functional import pad
 
-from synthbench.mechanisms import _yat_tiles
+from synthbench.mechanisms._forms import own_form
 from synthbench.mechanisms._linear import widened
 from synthbench.mechanisms._scores import SUM_DELTA
+from synthbench.mechanisms._yat_tiles import SidesOf
 from synthbench.mechanisms.base import ScoreAttention
 from synthbench.mechanisms.kernels import Form
 from synthbench.mechanisms.rewa import _geometry, _operators
@@ -31,9 +32,6 @@ from synthbench.mechanisms.rewa.rewa_hyperbolic import RewaHyperbolic
 from synthbench.mechanisms.rewa.rewa_operator import RewaOperator
 from synthbench.mechanisms.rewa.rewa_spherical import RewaSpherical
 from synthbench.mechanisms.softmax import Softmax
-from synthbench.mechanisms.yat import Yat
-from synthbench.mechanisms.yat_spherical import YatSpherical
-from synthbench.mechanisms.yat_sum import YatSum
 
 Program = Callable[..., Any]
 """FlexAttention, compiled or not."""
@@ -97,8 +95,8 @@ def pairing(unit: ScoreAttention) -> PairingOf | None:
     kind = type(unit)
     if kind is Softmax:
         return _scaled
-    if isinstance(unit, Yat | YatSum | YatSpherical) and kind in (Yat, YatSum, YatSpherical):
-        return partial(_yat, unit)
+    if (sides_of := own_form(unit, "yat_sides")) is not None:
+        return partial(_yat, sides_of, getattr(unit, "scale", 1.0))
     if isinstance(unit, RewaGeometric) and kind in GEOMETRIC and len(unit.metric.witnesses.widths) == 1:
         return partial(_distance, unit)
     return partial(_operator, unit) if isinstance(unit, RewaOperator) and kind is RewaOperator else None
@@ -140,9 +138,8 @@ def _scaled(q: Tensor, k: Tensor) -> Pairing:
     return Pairing(q, k, (), (), lambda inner: inner / root)
 
 
-def _yat(unit: Yat | YatSum | YatSpherical, q: Tensor, k: Tensor) -> Pairing:
-    sides, smallest = (_yat_tiles.spherical if isinstance(unit, YatSpherical) else _yat_tiles.plain)(unit.epsilon, q, k)
-    scale = getattr(unit, "scale", 1.0)
+def _yat(sides_of: SidesOf, scale: float, q: Tensor, k: Tensor) -> Pairing:
+    sides, smallest = sides_of(q, k)
 
     def score(inner: Tensor, a: Tensor, b: Tensor | float = 0.0) -> Tensor:
         return scale * inner.square() / (a + b - 2 * inner).clamp(min=smallest)

@@ -15,37 +15,22 @@ vectors and clipped to ±20, and what the others make of a token grows no faster
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from synthbench.layers import project
 from synthbench.mechanisms import _linear
-from synthbench.mechanisms._classes import PERFORMER_EXP, name_of
 from synthbench.mechanisms._linear import Guard, widened, with_ones
 
 WIDEST_HEAD = 64
 """Beyond it exp(‖ω‖²/2) may overflow float32: a sum over 1e5 keys does from ‖ω‖² = 154, here 8 deviations away."""
 
 
-def key_exponents_of(unit: Any, k: Tensor) -> Callable[[Tensor], Tensor] | None:
-    """The logarithm of what a ``FeatureAttention`` makes of keys like these, if that could overflow; None if not."""
-    if name_of(unit) != PERFORMER_EXP:
-        return None
-    if k.shape[-1] <= WIDEST_HEAD and k.dtype != torch.float16:
-        return None
-
-    def exponents(k: Tensor) -> Tensor:
-        y = widened(k) / k.shape[-1] ** 0.25
-        products = project(y, widened(unit.directions))
-        logarithms: Tensor = products - y.square().sum(-1, keepdim=True) / 2 - math.log(unit.M) / 2
-        return logarithms
-
-    return exponents
+def may_overflow(k: Tensor) -> bool:
+    """Whether exponential features of keys like these may be too large for their type."""
+    return k.shape[-1] > WIDEST_HEAD or k.dtype == torch.float16
 
 
 def attend(

@@ -25,8 +25,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from synthbench.mechanisms._classes import YAT, YAT_SPHERICAL, YAT_SUM, name_of
 from synthbench.mechanisms._feature_maps import unit_vectors
+from synthbench.mechanisms._forms import own_form
 from synthbench.mechanisms._linear import flattened, widened, with_ones
 from synthbench.mechanisms._scores import SUM_DELTA, is_short
 from synthbench.mechanisms.kernels import Form
@@ -53,12 +53,11 @@ def for_length(unit: Any, q: Tensor, k: Tensor) -> Form | None:
 
 
 def of(unit: Any) -> Form | None:
-    """The form by tiles of this mechanism, whatever the length; None if it has none."""
-    name = name_of(unit)
-    if name not in (YAT, YAT_SUM, YAT_SPHERICAL) or unit.normaliser == "softermax":
+    """The form by tiles of a mechanism whose class declares ``yat_sides``, whatever the length; None if it has none."""
+    sides_of = own_form(unit, "yat_sides")
+    if sides_of is None or unit.normaliser == "softermax":
         return None
-    weighting = Weighting(unit.normaliser, getattr(unit, "scale", 1.0))
-    return partial(attend, partial(spherical if name == YAT_SPHERICAL else plain, unit.epsilon), weighting)
+    return partial(attend, sides_of, Weighting(unit.normaliser, getattr(unit, "scale", 1.0)))
 
 
 class Weighting(NamedTuple):
@@ -79,21 +78,25 @@ class Sides(NamedTuple):
     """None for zeros."""
 
 
-def spherical(epsilon: float, q: Tensor, k: Tensor) -> tuple[Sides, float]:
+SidesOf = Callable[[Tensor, Tensor], tuple[Sides, float]]
+"""From q and k to the sides, and the smallest gap."""
+
+
+def spherical(unit: Any, q: Tensor, k: Tensor) -> tuple[Sides, float]:
     """The sides, and the smallest gap, of x² / max(2 + epsilon - 2x, 1e-6), x the cosine."""
     queries, keys = unit_vectors(q), unit_vectors(k)
-    a = queries.new_full((*queries.shape[:-1], 1), 2 + epsilon)
+    a = queries.new_full((*queries.shape[:-1], 1), 2 + unit.epsilon)
     return Sides(queries, keys, a, None), 1e-6
 
 
-def plain(epsilon: float, q: Tensor, k: Tensor) -> tuple[Sides, float]:
+def plain(unit: Any, q: Tensor, k: Tensor) -> tuple[Sides, float]:
     """The sides, and the smallest gap, of (q·k)² / (‖q - k‖² + epsilon)."""
     a, b = (x.square().sum(-1, keepdim=True) for x in (q, k))
-    return Sides(q, k, a + epsilon, b), epsilon
+    return Sides(q, k, a + unit.epsilon, b), unit.epsilon
 
 
 def attend(
-    sides_of: Callable[[Tensor, Tensor], tuple[Sides, float]],
+    sides_of: SidesOf,
     weighting: Weighting,
     q: Float[Tensor, "*batch queries key_dim"],
     k: Float[Tensor, "*batch length key_dim"],

@@ -29,6 +29,7 @@ from synthbench.errors import UsageError
 from synthbench.knobs import check, knob
 from synthbench.layers import FieldModule, Linear, Mixer, Rotation
 from synthbench.mechanisms import _linear, _log_space, _module, _scores, _streaming, _yat_tiles, kernels
+from synthbench.mechanisms._forms import own_form
 from synthbench.mechanisms._linear import Guard
 from synthbench.mechanisms._scores import Normaliser
 from synthbench.registry import Registry
@@ -212,7 +213,7 @@ class ScoreAttention(Attention):
 
     def gpu_kernel(self, q: Tensor, k: Tensor, v: Tensor) -> kernels.Form | None:
         """The kernel that attends to tensors like these on a GPU; None if there is none, or not for them."""
-        return kernels.of_scores(self, q, k, v)
+        return kernels.of(self, q, k, v)
 
     def attention_map(
         self, q: Float[Tensor, "*batch heads length key_dim"], k: Float[Tensor, "*batch heads length key_dim"]
@@ -271,7 +272,7 @@ class FeatureAttention(Attention):
 
     def gpu_kernel(self, q: Tensor, k: Tensor, v: Tensor) -> kernels.Form | None:
         """The kernel that attends to tensors like these on a GPU; None if there is none, or not for them."""
-        return None if self._has_trained_features() else kernels.of_features(self, q, k, v)
+        return None if self._has_trained_features() else kernels.of(self, q, k, v) or kernels.of_features(self, q, k, v)
 
     def attend_by_torch(
         self,
@@ -282,7 +283,7 @@ class FeatureAttention(Attention):
         """Attend by PyTorch's own operations, whatever the device."""
         if not q.numel():  # features need not know what to do with nothing
             return v[..., v.shape[-2] - q.shape[-2] :, :]
-        if (exponents := _log_space.key_exponents_of(self, k)) is not None:
+        if (exponents := own_form(self, "key_exponents")) is not None and _log_space.may_overflow(k):
             (query_features,) = self.factors(q, "query", first_position=k.shape[-2] - q.shape[-2])
             return _log_space.attend(query_features, exponents(k), v, guard=self.guard, delta=self.delta)
         if q.shape[-2] == k.shape[-2] > _streaming.BLOCK and not self._has_trained_features():

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from synthbench.knobs import knob
 from synthbench.layers import project
 from synthbench.mechanisms._feature_maps import gaussian_directions
+from synthbench.mechanisms._linear import widened
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
 
 
@@ -53,3 +54,10 @@ class PerformerExp(FeatureAttention):
             exponents = exponents - exponents.amax(-1, keepdim=True)
         features: Tensor = exponents.exp() / math.sqrt(self.M)
         return features
+
+    def key_exponents(self, k: Float[Tensor, "*batch length key_dim"]) -> Float[Tensor, "*batch length features"]:
+        """The logarithms of the features of keys, in float32 or better."""
+        y = widened(k) / k.shape[-1] ** 0.25
+        products = project(y, widened(self.directions))
+        logarithms: Tensor = products - y.square().sum(-1, keepdim=True) / 2 - math.log(self.M) / 2
+        return logarithms

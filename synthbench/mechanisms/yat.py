@@ -7,6 +7,7 @@ from torch import Tensor
 
 from synthbench.knobs import knob
 from synthbench.mechanisms._yat import YatAttention, yat_kernel
+from synthbench.mechanisms._yat_tiles import plain
 from synthbench.mechanisms.base import mechanism
 
 
@@ -35,6 +36,8 @@ class Yat(YatAttention):
     complexity: ClassVar = "T^2 d"
 
     epsilon: float = knob(1e-3, "added to the squared distance", low=1e-12, high=1)
+
+    yat_sides = plain
 
     def kernel(
         self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]

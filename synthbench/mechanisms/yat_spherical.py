@@ -1,5 +1,6 @@
 """Kernel attention by the Yat kernel on the sphere, computed exactly."""
 
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -7,9 +8,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.knobs import knob
+from synthbench.mechanisms import kernels
 from synthbench.mechanisms._feature_maps import unit_vectors
 from synthbench.mechanisms._scores import Normaliser
 from synthbench.mechanisms._yat import YatAttention
+from synthbench.mechanisms._yat_tiles import spherical
 from synthbench.mechanisms.base import mechanism
 
 
@@ -35,9 +38,15 @@ class YatSpherical(YatAttention):
     normaliser: Normaliser = knob("sum", "what makes weights of the kernel's values")
     epsilon: float = knob(1e-3, "added to the squared distance", low=0, high=1)
 
+    yat_sides = spherical
+
     def kernel(
         self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
     ) -> Float[Tensor, "*batch queries keys"]:
         """The kernel of every pair."""
         x = unit_vectors(q) @ unit_vectors(k).mT
         return x.square() / torch.rsub(x, 2 + self.epsilon, alpha=2).clamp(min=1e-6)
+
+    def own_kernel(self) -> kernels.Form | None:
+        """The kernel by tiles, of the sum alone."""
+        return partial(kernels.load("_yat_spherical").attend, self.epsilon) if self.normaliser == "sum" else None

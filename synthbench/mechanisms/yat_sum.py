@@ -7,6 +7,7 @@ from torch import Tensor
 
 from synthbench.knobs import knob
 from synthbench.mechanisms._yat import yat_kernel
+from synthbench.mechanisms._yat_tiles import plain
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 
 
@@ -28,6 +29,8 @@ class YatSum(ScoreAttention):
     normaliser: ClassVar = "sum"
 
     epsilon: float = knob(1e-3, "added to the squared distance", low=1e-12, high=1)
+
+    yat_sides = plain
 
     def scores(
         self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]

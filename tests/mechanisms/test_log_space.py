@@ -93,14 +93,18 @@ def test_wide_heads_of_performer_exp_do_not_overflow() -> None:
 
 
 def test_heads_of_the_usual_width_keep_their_features() -> None:
-    performer = PerformerExp(generator=torch.Generator().manual_seed(0))
     k = torch.zeros(1, 4, 3, 16)
 
-    assert _log_space.key_exponents_of(performer, k) is None
-    assert _log_space.key_exponents_of(performer, k.bfloat16()) is None
-    half = _log_space.key_exponents_of(performer, k.half())
-    assert half is not None
-    torch.testing.assert_close(half(k).exp(), performer.features(k, "key"))
+    assert not _log_space.may_overflow(k)
+    assert not _log_space.may_overflow(k.bfloat16())
+    assert _log_space.may_overflow(k.half())
+
+
+def test_exponents_are_the_logarithms_of_the_features() -> None:
+    performer = PerformerExp(generator=torch.Generator().manual_seed(0))
+    k = torch.randn(1, 4, 3, 16, generator=torch.Generator().manual_seed(1))
+
+    torch.testing.assert_close(performer.key_exponents(k).exp(), performer.features(k, "key"))
 
 
 @pytest.mark.parametrize("name", BOUNDED)

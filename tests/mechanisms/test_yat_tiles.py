@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -115,7 +116,7 @@ def test_the_size_of_a_tile_changes_nothing(
 @pytest.mark.parametrize("kernel", [_yat_tiles.spherical, _yat_tiles.plain])
 @pytest.mark.parametrize("weighting", [Weighting("sum"), Weighting("softmax", 0.5)])
 def test_gradients_are_those_of_finite_differences(kernel: Callable[..., Any], weighting: Weighting) -> None:
-    form = partial(_yat_tiles.attend, partial(kernel, 0.5), weighting)
+    form = partial(_yat_tiles.attend, partial(kernel, SimpleNamespace(epsilon=0.5)), weighting)
 
     assert torch.autograd.gradcheck(form, draw(6, batch=(1,)))
 

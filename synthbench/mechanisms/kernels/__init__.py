@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from synthbench.mechanisms._classes import SLAY, YAT_SPHERICAL, name_of
+from synthbench.mechanisms._forms import own_form
 
 Form = Callable[[Tensor, Tensor, Tensor], Tensor]
 """From q, k and v, each [..., length, width], to the outputs."""
@@ -47,35 +47,33 @@ MAX_SHARED_BYTES = 212_992
 """Shared memory of the largest tile within these limits, as compiled for compute capability 9.0."""
 
 
+def load(name: str) -> Any:
+    """The module of a kernel, imported when it is first used, since Triton may not be installed."""
+    return import_module(f"{__name__}.{name}")
+
+
+def of(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
+    """The kernel that the class of a mechanism declares as ``own_kernel``, for tensors like these; None if none."""
+    own_kernel = own_form(unit, "own_kernel")
+    return own_kernel() if own_kernel is not None and serves(q, k, v) else None
+
+
 def of_features(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
-    """The kernel that attends as this ``FeatureAttention`` does, whose features are frozen; None if there is none."""
+    """The kernel that attends as this ``FeatureAttention`` does, whose features are one factor and frozen, or None."""
     if not serves(q, k, v):
         return None
-    guard = {"guard": unit.guard, "delta": unit.delta}
-    if name_of(unit) == SLAY:
-        if unit.P > MAX_ANCHORS or unit.directions.shape[-1] > MAX_FEATURES:
-            return None
-        slay = import_module(f"{__name__}._slay")
-        constants = slay.Constants(unit.anchors, unit.directions, unit.shift, unit.log_scale)
-        return partial(slay.attend, constants, **guard)
     with torch.no_grad():
         factors = unit.factors(k[..., :1, :], "key")
     if len(factors) > 1 or factors[0].shape[-1] > MAX_FEATURES:
         return None
-    linear = import_module(f"{__name__}._linear")
+    linear = load("_linear")
 
     def forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out: Tensor = linear.forward(unit.factors(q, "query"), unit.factors(k, "key"), v, **guard)
+        factors = unit.factors(q, "query"), unit.factors(k, "key")
+        out: Tensor = linear.forward(*factors, v, guard=unit.guard, delta=unit.delta)
         return out
 
     return partial(differentiable, forward, unit._bound().attend_by_torch)  # noqa: SLF001 - the mechanisms' own affair
-
-
-def of_scores(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
-    """The kernel that attends as this ``ScoreAttention`` does; None if there is none."""
-    if not serves(q, k, v) or name_of(unit) != YAT_SPHERICAL or unit.normaliser != "sum":
-        return None
-    return partial(import_module(f"{__name__}._yat_spherical").attend, unit.epsilon)
 
 
 def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:

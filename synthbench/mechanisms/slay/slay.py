@@ -1,6 +1,7 @@
 """SLAY: the spherical Yat kernel in linear time."""
 
 import math
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from synthbench.knobs import knob
 from synthbench.layers import project
+from synthbench.mechanisms import kernels
 from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.slay._base import ProductAttention, unit_anchors
 
@@ -52,3 +54,11 @@ class Slay(ProductAttention):
         """Squared cosines with the anchors."""
         cosines = project(unit, self.anchors)
         return cosines.square() / math.sqrt(self.P)
+
+    def own_kernel(self) -> kernels.Form | None:
+        """The kernel that makes the features on chip; None if they are too many for it."""
+        if self.P > kernels.MAX_ANCHORS or self.directions.shape[-1] > kernels.MAX_FEATURES:
+            return None
+        slay = kernels.load("_slay")
+        constants = slay.Constants(self.anchors, self.directions, self.shift, self.log_scale)
+        return partial(slay.attend, constants, guard=self.guard, delta=self.delta)

@@ -185,11 +185,18 @@ def test_sizes_and_variants_without_a_kernel_run_the_form_of_pytorch(
 
 @pytest.mark.parametrize("name", ["slay", "linear", "yat-spherical"])
 def test_a_cpu_runs_no_kernel(draw: Draw, name: str) -> None:
-    unit, case = make(name), draw(5)
-    of = kernels.of_features if isinstance(unit, FeatureAttention) else kernels.of_scores
-
     assert not kernels.runs_on(torch.device("cpu"))
-    assert of(unit, *case) is None
+    assert make(name).gpu_kernel(*draw(5)) is None
+
+
+@pytest.mark.parametrize("name", ["slay", "yat-spherical"])
+def test_what_inherits_a_kernel_of_another_class_does_not_run_it(draw: Draw, runs: list[str], name: str) -> None:
+    heir = type("Heir", (MECHANISMS[name],), {})
+    out = heir(model_dim=32, num_heads=2, generator=torch.Generator().manual_seed(0)).attend(*draw(20))
+
+    assert not runs
+    torch.testing.assert_close(out, make(name).attend(*draw(20)), rtol=1e-4, atol=1e-4)
+    assert runs == [name]
 
 
 @pytest.mark.parametrize(
