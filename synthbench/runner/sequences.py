@@ -123,10 +123,11 @@ def sequences_of(
 
 
 def _split(name: str) -> Split:
-    for split in get_args(Split):
+    splits: tuple[Split, ...] = get_args(Split)
+    for split in splits:
         if split == name:
             return split
-    raise UnknownName("split", name, get_args(Split))
+    raise UnknownName("split", name, splits)
 
 
 def _in_batches(count: int | None, batch_size: int | None) -> tuple[int, int]:
