@@ -120,6 +120,15 @@ def test_a_run_can_take_other_positions(synthbench: Command) -> None:
     assert "no position encoding called 'nome'; did you mean 'none'?" in refused.stderr
 
 
+def test_a_dry_run_names_the_tasks_that_the_suite_does_not_list(synthbench: Command) -> None:
+    planned = synthbench("run", "--suite", "smoke", "--task", "copy,parity", "--mech", "linear", "--dry-run")
+
+    assert planned.returncode == 0
+    assert "not in suite 'smoke', so not in its tables: parity; " in planned.stderr
+    assert "`synthbench report --suite smoke.extra` shows them" in planned.stderr
+    assert len(planned.stdout.splitlines()) == 4
+
+
 def test_run_report_and_status_work_together(tmp_path: Path, synthbench: Command) -> None:
     ran = synthbench("run", *TINY, "--json")
     again = synthbench("run", *TINY, "--json")

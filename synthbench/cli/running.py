@@ -112,9 +112,7 @@ def run(
     rerun: Annotated[str, typer.Option(help="Run again what is there: none, failed or all.")] = "none",
     predictions: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder for what each trained model predicts on the test sequences (not those of stretches)."
-        ),
+        typer.Option(help="Folder for what every model that is trained predicts in the main test, RUN_ID.npz."),
     ] = None,
     deterministic: Annotated[
         bool,

@@ -106,10 +106,8 @@ def _matches(
         if pattern[1:] not in groups.values():
             raise UnknownName(f"group of {kind}s", pattern[1:], set(groups.values()))
         return [name for name, group in groups.items() if group == pattern[1:]]
-    if any(sign in pattern for sign in "*?["):
-        found = [name for name in names if fnmatchcase(name, pattern)]
-    else:
-        found = [name for name in names if name == pattern]
+    is_glob = any(sign in pattern for sign in "*?[")
+    found = [name for name in names if (fnmatchcase(name, pattern) if is_glob else name == pattern)]
     if not found:
-        raise UnknownName(kind, pattern, [*names, *unlisted])
+        raise UnknownName(kind, pattern, names if is_glob else [*names, *unlisted])
     return found

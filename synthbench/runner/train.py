@@ -321,10 +321,7 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
     if all(member.diverged_at is not None for member in result.members):
         return
     began = time.perf_counter()
-    num_sequences = trainer.suite.evaluation.test_sequences
-    block = next(trainer.batches("test", 1, num_sequences))
-    predicted: list[torch.Tensor] | None = [] if keeps_predictions else None
-    scores = evaluate(trainer.model, [block], predicted=predicted)
+    scores = _scores(trainer, result, keeps_predictions=keeps_predictions)
     all_metrics: list[dict[str, float]] = [{} for _ in scores]
     if trainer.mechanism.metrics is not Mixer.metrics:
         all_metrics = layer_metrics(trainer.model, next(trainer.batches("validation", 1, METRIC_SEQUENCES)))
@@ -332,21 +329,23 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
         if member.diverged_at is None:
             member.score = score
             member.metrics = metrics
-    if predicted is not None:
-        _keep(torch.cat(predicted, 1).numpy(), block.columns.cpu().numpy(), result)
     for cell in dict.fromkeys(member.cell for member in trainer.members):
         _test_stretched(trainer, [member for member in result.members if member.member.cell is cell])
     result.eval_s += time.perf_counter() - began
 
 
-def _keep(
-    tokens: Int[np.ndarray, "members sequences columns"], columns: Int[np.ndarray, " columns"], result: GroupResult
-) -> None:
-    """Note what the members that have a score predicted, each token at its position."""
-    for member, own in zip(result.members, tokens, strict=True):
-        if member.score is not None:
-            member.predictions = np.zeros((len(own), member.member.cell.length), own.dtype)
-            member.predictions[:, columns] = own
+def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> list[Score]:
+    """The score of every member on its test stream; what those that did not diverge predicted is noted if asked for."""
+    block = next(trainer.batches("test", 1, trainer.suite.evaluation.test_sequences))
+    predicted: list[torch.Tensor] | None = [] if keeps_predictions else None
+    scores = evaluate(trainer.model, [block], predicted=predicted)
+    if predicted is not None:
+        columns = block.columns.cpu().numpy()
+        for member, tokens in zip(result.members, torch.cat(predicted, 1).numpy(), strict=True):
+            if member.diverged_at is None:
+                member.predictions = np.zeros((len(tokens), member.member.cell.length), tokens.dtype)
+                member.predictions[:, columns] = tokens
+    return scores
 
 
 def _test_stretched(trainer: Trainer, results: Sequence[MemberResult]) -> None:

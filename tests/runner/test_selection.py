@@ -56,6 +56,8 @@ def test_an_unlisted_name_takes_arguments_and_one_setting() -> None:
     for wrong, nearest in (("mime", "mine"), ("coppy", "copy")):
         with pytest.raises(UnknownName, match=f"did you mean '{nearest}'"):
             select("task", [wrong], NAMES, GROUPS.__getitem__, unlisted=["mine"])
+    with pytest.raises(UnknownName, match=r"no task called 'mi\*'; allowed: copy, kv_recall, parity, reverse, sort$"):
+        select("task", ["mi*"], NAMES, GROUPS.__getitem__, unlisted=["mine"])
 
 
 def test_arguments_stay_with_their_name() -> None:

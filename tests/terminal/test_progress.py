@@ -33,6 +33,13 @@ def test_lines_go_to_stderr(progress: Progress, capsys: pytest.CaptureFixture[st
     assert captured.err == "[1/8, ETA 0:35] copy slay seed 0 ok 0.5000\n"
 
 
+def test_notices_of_a_plan_come_before_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress() as progress:
+        progress.begin(Plan((), num_planned=1, num_done=1, notices=("first [this]", "then that")), Pool(num_workers=2))
+
+    assert capsys.readouterr().err.splitlines()[-2:] == ["first [this]", "then that"]
+
+
 def test_nothing_is_said_of_the_time_before_something_is_known(
     progress: Progress, capsys: pytest.CaptureFixture[str]
 ) -> None:
