@@ -76,7 +76,8 @@ def test_a_new_task_is_run_in_its_own_suite_and_beside_those_of_another(synthben
     steps = [line.split() for line in written.stderr.splitlines() if line.startswith("  synthbench ")]
     suites = [step[3] for step in steps if step[1] == "run"]
     assert suites == ["./my_task.toml", "smoke"]
-    for step in steps:
+    assert steps[0] == ["synthbench", "check", "my_task"]
+    for step in steps[1:]:  # the first is the check, which another test makes
         short = ["--mech", "mean", "--seeds", "42", "--device", "cpu"] if step[1] == "run" else []
         done = synthbench(*step[1:], *short, *(["--mech", "mean", "--format", "md"] if step[1] == "report" else []))
         assert done.returncode == 0, (step, done.stderr)
