@@ -1,0 +1,76 @@
+"""The site of the reports, and the workflow that serves it."""
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+write = runpy.run_path(str(ROOT / "docs" / "pages.py"))["write"]
+
+
+def workflow(name: str) -> Any:
+    return yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text(encoding="utf-8"))
+
+
+def test_the_site_has_every_report_and_a_front_page_that_leads_to_each(tmp_path: Path) -> None:
+    written = write(tmp_path / "site")
+    front = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    pages = sorted((ROOT / "reports").glob("*/index.html"))
+
+    assert len(written) == len(pages) + 1
+    assert re.findall(r'href="([^"]*)/"', front) == [page.parent.name for page in pages]
+    for page in pages:
+        assert (tmp_path / "site" / page.parent.name / "index.html").read_bytes() == page.read_bytes()
+
+
+def test_the_front_page_repeats_what_a_report_says_and_nothing_that_it_holds_runs(tmp_path: Path) -> None:
+    report = tmp_path / "reports" / "a&b"
+    report.mkdir(parents=True)
+    verdict = '<p class="verdict"><bdi>Linear</bdi> is best: 1 &lt; 2 &lt;script&gt;</p>'
+    (report / "index.html").write_text(verdict, encoding="utf-8")
+    write(tmp_path / "site", tmp_path / "reports")
+    front = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+
+    assert '<a href="a&amp;b/">a&amp;b</a>' in front
+    assert "<p>Linear is best: 1 &lt; 2 &lt;script&gt;</p>" in front
+
+
+def test_without_a_report_there_is_no_site(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"has an index\.html"):
+        write(tmp_path / "site", tmp_path)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_says_when_it_runs_what_it_may_and_on_what(path: Path) -> None:
+    found = workflow(path.name)
+
+    assert found[True]  # YAML reads the key `on` as a boolean
+    assert "permissions" in found
+    for job in found["jobs"].values():
+        assert job["timeout-minutes"] <= 350
+        for step in job["steps"]:
+            assert ("run" in step) != ("uses" in step)
+            assert re.fullmatch(r"actions/[a-z-]+@v[0-9]+", step.get("uses", "actions/none@v1"))
+
+
+def test_the_pages_are_served_with_least_rights_from_paths_that_exist() -> None:
+    found = workflow("pages.yml")
+    build, deploy = found["jobs"]["build"], found["jobs"]["deploy"]
+
+    assert found["permissions"] == {}
+    assert build["permissions"] == {"contents": "read"}
+    assert deploy["permissions"] == {"pages": "write", "id-token": "write"}
+    assert deploy["needs"] == "build"
+    for pattern in found[True]["push"]["paths"]:
+        assert (ROOT / pattern.removesuffix("/**")).exists()
+    scripts = "\n".join(step.get("run", "") for step in build["steps"])
+    (script, folder) = re.findall(r"python (\S+\.py) (\S+)", scripts)[0]
+    assert (ROOT / script).is_file()
+    assert [step["with"]["path"] for step in build["steps"] if "upload-pages-artifact" in step.get("uses", "")] == [
+        folder
+    ]
