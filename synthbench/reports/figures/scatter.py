@@ -203,7 +203,7 @@ def _scale(axis: Axes, costs: Sequence[float]) -> float:
     low, high = (min(positive), max(positive)) if positive else (1.0, 10.0)
     has_zero = any(cost == 0 for cost in costs)
     # It stands at the left edge, under its own tick.
-    edge = low / max(3.0, (high / low) ** 0.12)
+    edge: float = low / max(3.0, (high / low) ** 0.12)
     axis.set_xscale("log")
     # Names stand to the right of the last point.
     axis.set_xlim((edge / 1.5) if has_zero else low / 1.3, high * max(1.3, (high / low) ** 0.15))
