@@ -17,6 +17,9 @@ GROUPS = ("tasks", "mechanisms", "positions", "blocks", "suites")
 SWITCH = "SYNTHBENCH_PLUGINS"
 """Environment variable; ``off`` hides every package and the plugins of the working folder."""
 
+STANDS_FOR = "_synthbench_unit"
+"""Attribute of a plain module's class: the mechanism that was made of it, which an entry point means by the class."""
+
 BARE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 """A bare name."""
 NAME = re.compile(rf"{BARE_NAME.pattern}(/{BARE_NAME.pattern})?")
@@ -48,8 +51,7 @@ class Offer:
             found = importlib.metadata.EntryPoint(self.name, self.value, "").load()
         except (Exception, SystemExit) as problem:  # foreign code may raise anything
             raise ContractError(f"{self.name!r} is broken: {reason(problem)}") from problem
-        # A plain module stands for the mechanism that was made of it.
-        return vars(found).get("synthbench_unit", found) if isinstance(found, type) else found
+        return vars(found).get(STANDS_FOR, found) if isinstance(found, type) else found
 
 
 def is_enabled() -> bool:

@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from synthbench.entry_points import STANDS_FOR
 from synthbench.errors import UsageError
 from synthbench.knobs import check, knob
 from synthbench.layers import FieldModule, Linear, Mixer, Rotation
@@ -337,11 +338,15 @@ MECHANISMS: Registry[Mechanism] = Registry("mechanism", room="synthbench.mechani
 
 
 @overload
-def mechanism(unit: type[U], /, **facts: str) -> type[U]: ...
+def mechanism(
+    unit: type[U], /, *, name: str = ..., label: str = ..., family: str = ..., source: str = ...
+) -> type[U]: ...
 
 
 @overload
-def mechanism(unit: None = None, /, **facts: str) -> Callable[[type[U]], type[U]]: ...
+def mechanism(
+    unit: None = None, /, *, name: str = ..., label: str = ..., family: str = ..., source: str = ...
+) -> Callable[[type[U]], type[U]]: ...
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True)
@@ -407,8 +412,9 @@ def _made_of(module: type[nn.Module], facts: dict[str, str]) -> type[ModuleMecha
         "module_class": module,
         "construction": construction,
     }
-    made = dataclass(eq=False, repr=False, kw_only=True)(type(module.__name__, (ModuleMechanism,), content))
-    module.synthbench_unit = made  # type: ignore[assignment]
+    made: type[ModuleMechanism] = type(module.__name__, (ModuleMechanism,), content)
+    made = dataclass(eq=False, repr=False, kw_only=True)(made)
+    setattr(module, STANDS_FOR, made)
     return made
 
 

@@ -26,7 +26,7 @@ def _forget_units() -> Iterator[None]:
 class GatedLSTM(nn.Module):
     """Calls its base in the old way, asks for two sizes and has options."""
 
-    def __init__(
+    def __init__(  # type: ignore[no-untyped-def]  # an option needs no annotation
         self, d_model: int, num_heads: int, hidden: int = 8, eps: float = 1, act: Literal["tanh", "relu"] = "tanh",
         scale=2, device: torch.device | None = None, **others: object,
     ) -> None:  # fmt: skip
@@ -43,7 +43,7 @@ class GatedLSTM(nn.Module):
         return mixed
 
 
-def built(name: str, seed: int = 0, **fields: Any) -> Mechanism:
+def built(name: str, *, seed: int = 0, **fields: Any) -> Mechanism:
     return MECHANISMS[name](model_dim=16, num_heads=2, generator=torch.Generator().manual_seed(seed), **fields)
 
 
@@ -93,7 +93,7 @@ def test_parameters_with_a_plain_default_are_options() -> None:
     mechanism(GatedLSTM)
     unit = MECHANISMS["gated_lstm"]
     options = {name: (one.type, one.default, one.choices) for name, one in knobs_of(unit).items()}
-    given = coerce("mechanism", unit, {"hidden": "5", "act": "relu", "eps": "1"})
+    given: dict[str, Any] = dict(coerce("mechanism", unit, {"hidden": "5", "act": "relu", "eps": "1"}))
 
     assert options == {
         "hidden": (int, 8, ()),
@@ -197,7 +197,7 @@ def test_parameters_and_state_are_counted() -> None:
     mechanism(GatedLSTM)
     mechanism(Remembers)
 
-    assert num_parameters(built("gated_lstm")) == num_parameters(built("gated_lstm").module) == 992
+    assert num_parameters(built("gated_lstm")) == num_parameters(GatedLSTM(16, 2)) == 992
     assert built("gated_lstm").state_elements(10) == 10 * 16  # every input so far: no state needs more
     assert built("remembers").state_elements(10) == 16 * 4
 

@@ -51,14 +51,16 @@ def test_two_runs_of_a_plain_module_agree_bit_for_bit(synthbench: Command, tmp_p
 def test_a_row_names_the_line_that_raised(synthbench: Command, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MODULE.replace("        return", FAILING))
     smoke = ("run", "--suite", "smoke", "--task", "copy:length=8", "--steps", "4", "--limit", "16", "--device", "cpu")
-    synthbench(*smoke, "--seed", "0", "--mech", "my_module", "--plugin", "mine.py", "--results", "rows")
-    (message,) = Store.open(tmp_path / "rows", create=False).runs().error_message
+    ran = synthbench(*smoke, "--mech", "my_module", "--plugin", "mine.py", "--results", "rows")
+    rows = Store.open(tmp_path / "rows", create=False).runs()
 
+    assert ran.returncode == 1
+    (message,) = set(rows.error_message)
     assert message == "mine.py:15: too many"
 
 
 def test_the_check_names_the_line_that_raised_or_that_of_the_class(synthbench: Command, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MODULE.replace("(x)[0])", "(x)[0]) @ self.out.weight"))
+    (tmp_path / "mine.py").write_text(MODULE.replace("(x)[0])", "(x)[0]) @ torch.zeros(2, 3)"))
     (tmp_path / "wide.py").write_text(MODULE.replace("(hidden, width)", "(hidden, width + 1)"))
     raising, wide = (synthbench("check", f"{name}.py") for name in ("mine", "wide"))
 
