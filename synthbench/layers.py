@@ -15,7 +15,11 @@ from synthbench.errors import UsageError
 
 
 def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator | None) -> nn.Parameter:
-    """A parameter drawn uniformly from [-bound, bound]."""
+    """A parameter drawn uniformly from [-bound, bound].
+
+    >>> uniform((2, 3), 0.1, torch.Generator()).shape
+    torch.Size([2, 3])
+    """
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
 
 
@@ -25,6 +29,9 @@ def project(
     """Multiply by a matrix whose leading axes broadcast against those of ``x``.
 
     Unlike ``x @ weight`` it never expands the weight: axes that only ``x`` has become rows of one product.
+
+    >>> project(torch.zeros(8, 4, 32, 16), torch.zeros(4, 16, 5)).shape  # one matrix for each of four heads
+    torch.Size([8, 4, 32, 5])
     """
     return torch.einsum("...td,...dm->...tm", x, weight)
 
@@ -93,7 +100,12 @@ class Rotation(MemberLayer, ABC):
 class Linear(MemberLayer):
     """``x W + b`` with PyTorch's default initialisation, uniform in ±1/√fan_in for both.
 
-    ``weight`` is [in, out]; stacked it is [members, in, out] and ``x`` begins with the member axis.
+    ``weight`` is [in, out]; stacked it is [members, in, out] and ``x`` begins with the member axis. Whether there is a
+    ``bias`` has to be said: a mechanism passes on its own ``bias``, which the suite decides.
+
+    >>> gate = Linear(16, 16, bias=True, generator=torch.Generator().manual_seed(0))
+    >>> gate(torch.zeros(8, 32, 16)).shape
+    torch.Size([8, 32, 16])
     """
 
     def __init__(
@@ -114,6 +126,9 @@ class LayerNorm(MemberLayer):
     """Zero mean and unit variance over the last axis, then a gain and a shift that begin at 1 and 0.
 
     ``weight`` and ``bias`` are [dim]; stacked they are [members, dim] and ``x`` begins with the member axis.
+
+    >>> LayerNorm(16)(torch.zeros(8, 32, 16)).shape
+    torch.Size([8, 32, 16])
 
     Source: Ba et al. (2016), eq. 4; epsilon as in PyTorch.
     """
@@ -146,6 +161,10 @@ class YatProduct(MemberLayer):
 
     Source: Bouhsine (2026), sections 2.1 and 2.3. The sum over units written there is the linear layer that follows.
     The paper does not say how the weights begin: uniform in ±1/√fan_in, as in :class:`Linear`.
+
+    >>> units = YatProduct(16, 64, bias=True, generator=torch.Generator().manual_seed(0))
+    >>> units(torch.zeros(8, 32, 16)).shape
+    torch.Size([8, 32, 64])
     """
 
     def __init__(
@@ -192,6 +211,9 @@ class Embedding(MemberLayer):
     """A table of N(0, 1) vectors, looked up by token id.
 
     ``weight`` is [tokens, dim]; stacked it is [members, tokens, dim] and the ids begin with the member axis.
+
+    >>> Embedding(10, 16, generator=torch.Generator().manual_seed(0))(torch.tensor([[1, 4, 1]])).shape
+    torch.Size([1, 3, 16])
     """
 
     def __init__(self, num_tokens: int, dim: int, *, generator: torch.Generator | None = None) -> None:

@@ -1,5 +1,7 @@
 """A plain module in a file is trained like any mechanism, and what is wrong with it is told with its place."""
 
+import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -76,6 +78,16 @@ def test_a_module_of_a_package_is_what_its_entry_point_names(synthbench: Command
 
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "mechanism my-package/my_module" in checked.stdout
+
+
+def test_the_examples_of_the_documentation_keep_the_contract(synthbench: Command, tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "plugins.md"
+    examples = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "examples.py").write_text("".join(examples))
+    checked = synthbench("check", "examples.py", "--json")
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert [report["name"] for report in json.loads(checked.stdout)] == ["gated_softmax", "my_module"]
 
 
 @pytest.mark.parametrize("code", [0, 6])
