@@ -32,7 +32,7 @@ def test_a_new_file_passes_its_own_tests_and_the_check(kind: list[str], synthben
     checked = synthbench("check", "my_idea", "--json")
     tested = pytest_in(tmp_path)
 
-    suite = ["my_idea.toml"] if kind == "task" else []
+    suite = ["my_idea.toml"] if kind == ["task"] else []
     assert written.stdout.split() == ["my_idea.py", "test_my_idea.py", *suite, "synthbench.toml"]
     assert checked.returncode == 0, checked.stderr
     (report,) = json.loads(checked.stdout)
