@@ -10,12 +10,9 @@ REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,ray,submitit$(if $(f
 
 .PHONY: demo test check test-end-to-end test-other-processor test-slow bench-gpu clean
 
-demo: $(VENV)/.installed  ## Run the smoke suite and print its tables
+demo: $(VENV)/.installed  ## Run the smoke suite and report on it
 	$(BIN)/synthbench run --suite smoke --results demo/results
 	$(BIN)/synthbench report --suite smoke --results demo/results --out demo/reports
-	@cat demo/reports/full.md
-	@echo "Tables: demo/reports (start at demo/reports/README.md), rows: demo/results"
-	@echo "Page: $(CURDIR)/demo/reports/index.html"
 
 test: $(VENV)/.installed-test  ## Every quick check
 	$(REQUIRE) $(MAKE) check BIN=$(BIN)

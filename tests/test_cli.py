@@ -1,5 +1,6 @@
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -136,13 +137,16 @@ def test_run_report_and_status_work_together(tmp_path: Path, synthbench: Command
     assert synthbench("run", *full).returncode == 0
     of_smoke = ["--suite", "smoke", "--format", "md"]
     report = synthbench("report", *of_smoke)
+    named = synthbench("report", *of_smoke, "--verbose")
     status = json.loads(synthbench("status", *full, "--json").stdout)
 
     assert ran.returncode == again.returncode == 0
     assert [row["status"] for row in json.loads(ran.stdout)["rows"]] == ["ok", "ok"]
     assert json.loads(again.stdout) == {"planned": 2, "done_before": 2, "rows": []}
     assert status[-1] == {"category": "all", "planned": 2, "done": 2, "failed": 0, "missing": 0}
-    assert "reports/smoke/basic.md" in report.stdout
+    assert report.stdout.splitlines()[-1] == named.stdout.splitlines()[-1] == "reports/smoke/README.md"
+    assert "reports/smoke/basic.md" not in report.stdout.splitlines()
+    assert "reports/smoke/basic.md" in named.stdout.splitlines()
     assert "| Linear" in (tmp_path / "reports" / "smoke" / "basic.md").read_text()
     assert synthbench("report", *of_smoke, "--check").returncode == 0
     (tmp_path / "reports" / "smoke" / "basic.md").write_text("edited by hand")
@@ -150,11 +154,77 @@ def test_run_report_and_status_work_together(tmp_path: Path, synthbench: Command
     assert (stale.returncode, stale.stdout) == (1, "stale: reports/smoke/basic.md\n")
 
 
+def test_a_run_ends_with_its_scores_on_stdout_and_the_next_command_on_stderr(synthbench: Command) -> None:
+    ran = synthbench("run", "--suite", "smoke", "--task", "copy", "--mech", "linear,gla", "--device", "cpu")
+    heading, row, note = ran.stdout.splitlines()
+
+    assert heading.split() == ["skill", "linear", "gla"]
+    assert re.fullmatch(r"copy   0\.\d\d ±0\.\d\d  0\.\d\d ±0\.\d\d", row)
+    assert note.startswith("Skill: 0 at the floor")
+    assert ran.stdout.replace("\n", "").isprintable()  # no control characters
+    assert ran.stderr.splitlines()[0] == "4 runs to do, 0 already done (2 workers)"
+    assert ran.stderr.splitlines()[-1] == "Next: synthbench report --suite smoke --mech linear,gla"
+    again = synthbench("run", "--suite", "smoke", "--task", "copy", "--mech", "linear,gla", "--device", "cpu", "-q")
+    assert (again.stdout, again.stderr) == (ran.stdout, "")
+
+
+def test_failed_cells_show_their_status(synthbench: Command) -> None:
+    ran = synthbench("run", *TINY, "--executor", "pool", "--timeout", "0.001")
+
+    assert ran.returncode == 1
+    assert [line.split() for line in ran.stdout.splitlines()[:2]] == [["skill", "linear"], ["copy", "timeout"]]
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_quiet_and_verbose_stand_before_or_after_the_command(place: str, synthbench: Command) -> None:
+    def planned(*options: str) -> list[str]:
+        arguments = ["run", *TINY, "--dry-run"]
+        given = [*options, *arguments] if place == "before" else [*arguments, *options]
+        return list(synthbench(*given).stdout.splitlines())
+
+    assert planned()[0] == "copy  linear  seeds 42, 43"
+    assert [len(line.split()[0]) for line in planned("--verbose")[:2]] == [16, 16]
+    assert planned()[-1] == planned("-v")[-1]
+    refused = synthbench("run", *TINY, "-q", "-v")
+    assert (refused.returncode, "exclude each other" in refused.stderr) == (2, True)
+
+
+def test_verbose_prints_the_traceback_of_a_broken_plugin(tmp_path: Path, synthbench: Command) -> None:
+    (tmp_path / "broken.py").write_text("def fail():\n    raise ValueError('no luck')\n\nfail()\n")
+    short, long = (synthbench("show", "copy", "--plugin", "broken.py", *more) for more in ((), ("-v",)))
+
+    assert short.returncode == long.returncode == 4
+    assert short.stderr.count("\n") == 1
+    assert "line 2, in fail" in long.stderr
+    assert long.stderr.endswith(short.stderr)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ("--executor threads", 2, "executor is 'threads'; allowed: auto, inline, pool, ray, slurm"),
+        ("--timeout nan", 2, "timeout is nan"),
+        ("--executor inline --workers 2", 2, "the inline executor has not"),
+        ("--per-gpu 2", 2, "processes per GPU are 2"),
+        ("--results file", 3, "file: not a folder"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_run_refuses(
+    options: str, code: int, message: str, tmp_path: Path, synthbench: Command
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    for more in ([], ["--dry-run"]):
+        done = synthbench("run", *TINY, *options.split(), *more)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert message in done.stderr
+
+
 def test_a_dry_run_writes_nothing(tmp_path: Path, synthbench: Command) -> None:
     done = synthbench("run", *TINY, "--dry-run", "--json")
 
     assert json.loads(done.stdout)["planned"] == 2
     assert json.loads(done.stdout)["suite"]["training"]["steps"] == 5
+    assert (json.loads(done.stdout)["trainings"], json.loads(done.stdout)["seconds"]) == (2, None)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -38,7 +38,7 @@ def store(tmp_path: Path, make_row: MakeRow) -> Path:
 
 
 def test_a_report_has_the_formats_that_are_asked_for(store: Path, synthbench: Command) -> None:
-    done = synthbench("report", "--suite", "custom", "--format", "csv, figures")
+    done = synthbench("report", "--suite", "custom", "--format", "csv, figures", "-v")
     folder = store / "reports" / "custom"
 
     assert done.returncode == 0, done.stderr
@@ -55,6 +55,25 @@ def test_a_report_has_the_formats_that_are_asked_for(store: Path, synthbench: Co
     (folder / "figures" / "ranks.pdf").unlink()
     stale = synthbench("report", "--suite", "custom", "--format", "csv,figures", "--check")
     assert (stale.returncode, stale.stdout) == (1, "stale: reports/custom/figures/ranks.pdf\n")
+
+
+def test_a_report_ends_with_the_verdict_the_ranking_and_its_page(synthbench: Command) -> None:
+    verdict, heading, *ranking, page = synthbench("report", "--suite", "custom", "--format", "md").stdout.splitlines()
+
+    assert verdict.startswith("Softmax has the highest mean skill over 2 tasks in 1 category: 0.87 (")
+    assert heading.split() == ["rank", "mechanism", "skill"]
+    assert [line.split()[1:3] for line in ranking] == [["Softmax", "0.87"], ["Slay", "0.61"]]
+    assert page == "reports/custom/README.md"
+
+
+def test_a_report_that_cannot_be_written_is_exit_code_3(store: Path, synthbench: Command) -> None:
+    (store / "file").write_text("not a folder")
+    done = synthbench("report", "--suite", "custom", "--format", "csv", "--out", "file")
+
+    assert done.returncode == 3
+    assert done.stderr == (
+        "synthbench: cannot write the report to file: not a folder; name another folder with --out\n"
+    )
 
 
 def test_an_export_is_one_table_on_stdout(store: Path, synthbench: Command) -> None:

@@ -48,11 +48,11 @@ def results(made: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def full(tmp_path: Path, make_row: MakeRow) -> Path:
-    """Full rows of two mechanisms over two tasks and three seeds; slay is worse by 0.1."""
+    """Full rows of three mechanisms over two tasks and three seeds; slay is worse by 0.1, gla by 0.3."""
     store = Store.open(tmp_path / "full", create=True)
     for task in ("copy", "reverse"):
         for seed in (42, 43, 44):
-            for mech, loss in (("softmax", 0.0), ("slay", 0.1)):
+            for mech, loss in (("softmax", 0.0), ("slay", 0.1), ("gla", 0.3)):
                 store.write(make_row(task=task, mech=mech, seed=seed, score=0.7 + seed / 1000 - loss), [])
     return tmp_path / "full"
 
@@ -151,6 +151,22 @@ def test_compare_prints_a_line_a_task_and_a_summary(full: Path) -> None:
     assert lines[-1].startswith("slay − softmax, suite paper 2026.1: mean difference of skill -0.1333 (")
 
 
+def test_compare_more_than_two_pair_by_pair(full: Path) -> None:
+    result = synthbench(f"compare softmax slay gla --results {full}")
+    facts = json.loads(synthbench(f"compare softmax slay gla --results {full} --json").stdout)
+
+    header, *pairs, note = result.stdout.splitlines()
+    assert header.split()[:6] == ["first", "second", "difference", "low", "high", "p"]
+    assert [line.split()[:3] for line in pairs] == [
+        ["softmax", "slay", "-0.1333"],
+        ["softmax", "gla", "-0.4"],
+        ["slay", "gla", "-0.2667"],
+    ]
+    assert "second − first" in note
+    assert [pair["difference"] for pair in facts["pairs"]] == pytest.approx([-0.1333, -0.4, -0.2667], abs=1e-4)
+    assert len(facts["comparisons"]) == 3
+
+
 @pytest.mark.parametrize(
     ("sides", "limit", "exit_code"),
     [("softmax slay", "-0.02", 1), ("slay softmax", "-0.02", 0), ("softmax slay", "-0.2", 0)],
@@ -177,7 +193,9 @@ def test_compare_two_stores_as_json(full: Path, tmp_path: Path) -> None:
         ("softmax slai", "did you mean 'slay'"),
         ("softmax softmax", "name two"),
         ("softmax slay --suite core", "no suite with full rows"),
-        ("softmax slay --mech slay", "two mechanisms are compared"),
+        ("softmax slay --mech slay", "mechanisms are compared"),
+        ("softmax", "only 'softmax' is named"),
+        ("softmax slay gla --fail-below -0.1", "allowed: with two"),
         ("{full} {other} --mech slai", "did you mean 'slay'"),
         ("softmax slay --fail-below nan", "--fail-below is nan"),
     ],

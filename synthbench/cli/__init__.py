@@ -17,6 +17,7 @@ from synthbench.cli.care import doctor, store_app
 from synthbench.cli.data import data
 from synthbench.cli.listing import list_app, show
 from synthbench.cli.options import spread
+from synthbench.cli.output import Quiet, Verbose, audible, print_problem, set_verbosity
 from synthbench.cli.plugins import check, new
 from synthbench.cli.reporting import export, report
 from synthbench.cli.running import run, status
@@ -36,6 +37,10 @@ for command in (show, run, status, report, export, compare, verify, submit, data
     app.command()(command)
 app.add_typer(bench_app, name="bench")
 app.add_typer(store_app, name="store")
+for group in (app, list_app, bench_app, store_app):
+    for registered in group.registered_commands:
+        if registered.callback is not None:
+            registered.callback = audible(registered.callback)
 
 
 def main() -> None:
@@ -47,7 +52,7 @@ def main() -> None:
         app(args=spread(sys.argv[1:]))
     except SynthbenchError as problem:
         hint = hint_for(problem.name) if isinstance(problem, UnknownName) else ""
-        typer.echo(f"synthbench: {problem}{hint}", err=True)
+        print_problem(problem, hint)
         sys.exit(problem.exit_code)
     except OSError as problem:
         typer.echo(f"synthbench: {problem}", err=True)
@@ -57,10 +62,13 @@ def main() -> None:
 
 
 @app.callback(invoke_without_command=True)
-def version(
-    is_asked: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+def before_any_command(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Synthetic sequence tasks for attention mechanisms."""
-    if is_asked:
+    if version:
         typer.echo(__version__)
         raise typer.Exit
+    set_verbosity(quiet=quiet, verbose=verbose)

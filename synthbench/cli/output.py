@@ -1,11 +1,95 @@
-"""How commands print what they know."""
+"""How commands print what they know, and how much of it."""
 
 import json
-from collections.abc import Mapping
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from enum import Enum
+from functools import wraps
+from inspect import Parameter, signature
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+
+from synthbench.errors import SynthbenchError, UsageError
+
+
+class Verbosity(Enum):
+    """How much a command says."""
+
+    QUIET = "quiet"
+    """Errors and results only."""
+    NORMAL = "normal"
+    VERBOSE = "verbose"
+    """File names and ids too, and where foreign code raised what it raised."""
+
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and results only.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Print more: file names, row ids, tracebacks of code that raised.")
+]
+
+_verbosity: ContextVar[Verbosity] = ContextVar("verbosity", default=Verbosity.NORMAL)
+
+
+def set_verbosity(*, quiet: bool, verbose: bool) -> None:
+    """Choose how much is said until the next call.
+
+    Raises:
+        UsageError: If both are asked for.
+    """
+    if quiet and verbose:
+        raise UsageError("--quiet and --verbose exclude each other; allowed: one of them")
+    _verbosity.set(Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.NORMAL)
+
+
+def is_quiet() -> bool:
+    """Whether only errors and results are printed."""
+    return _verbosity.get() is Verbosity.QUIET
+
+
+def is_verbose() -> bool:
+    """Whether more is printed than usual."""
+    return _verbosity.get() is Verbosity.VERBOSE
+
+
+def audible(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options ``--quiet`` and ``--verbose``; the program has them too, before the command's name."""
+    options = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+        for name, annotation in (("quiet", Quiet), ("verbose", Verbose))
+    ]
+
+    @wraps(command)
+    def spoken(*, quiet: bool, verbose: bool, **given: Any) -> None:
+        if quiet or verbose:
+            set_verbosity(quiet=quiet, verbose=verbose)
+        command(**given)
+
+    own = signature(command).parameters.values()
+    spoken.__signature__ = signature(command).replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    return spoken
+
+
+def note(text: str) -> None:
+    """Say on stderr what is no result; ``--quiet`` silences it."""
+    if not is_quiet():
+        typer.echo(text, err=True)
+
+
+def print_problem(problem: SynthbenchError, hint: str = "") -> None:
+    """Print an error as one line; with ``--verbose``, above it the traceback of the code that raised it."""
+    if is_verbose() and problem.__cause__ is not None:
+        typer.echo("".join(traceback.format_exception(problem.__cause__)), nl=False, err=True)
+    typer.echo(f"synthbench: {problem}{hint}", err=True)
+
+
+def width_of_stdout() -> int | None:
+    """Characters of a line of the terminal; None where the output is read by another program."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def print_facts(

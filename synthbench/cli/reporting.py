@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from synthbench.cli.options import MechanismTerms, Results, TaskTerms, parse_names, parse_seeds
+from synthbench.cli.output import is_verbose, note
 from synthbench.cli.rows import Beside, ReportedSuite, SuiteVersion, read_beside, selected, suite_of
 from synthbench.errors import UnknownName
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from synthbench.reports.contents import Report
     from synthbench.runner.selection import Selection
+
+ENTRIES = ("index.html", "README.md", "report.json")
+"""Files of a report to start from, the most readable first."""
 
 ReportedSeeds = Annotated[
     str | None, typer.Option("--seeds", help="Root seeds to show: 42-44; all that have rows if left out.")
@@ -51,24 +56,24 @@ def report(
     selects: --mech all is everything in the store. With --beside published it shows all of one's own mechanisms beside
     the rows that come with synthbench. A single table on stdout: synthbench export.
     """
-    from synthbench.reports import build, stale, write
+    from synthbench.reports import files_of, stale, write
     from synthbench.reports.build import DEFAULT_FORMATS
-    from synthbench.reports.selection import having
+    from synthbench.reports.contents import Report
+    from synthbench.reports.selection import having, select
 
     read = read_beside(results, beside, suite, suite_version)
     rows = read.rows
     suite = suite_of(rows[read.is_own], suite)
     shown = _reported(rows, suite, mech, rows.loc[read.is_own, "mech"].unique() if beside else ())
-    files = build(
+    selection = select(
         having(rows, "mech", shown) if mech and shown else rows,
-        read.curves,
         suite,
         read.suite_version,
         mechanisms=shown,
         seeds=parse_seeds(seeds) if seeds is not None else None,
-        formats=DEFAULT_FORMATS if formats is None else parse_names(formats),
-        origins=read.origins,
     )
+    made = Report(selection, read.curves, origins=read.origins)
+    files = files_of(made, DEFAULT_FORMATS if formats is None else parse_names(formats))
     folder = out or Path("reports") / suite
     if check:
         differing = stale(files, folder)
@@ -76,11 +81,21 @@ def report(
             typer.echo(f"stale: {folder / name}")
         if differing:
             raise typer.Exit(1)
-        typer.echo(f"{folder} is what the rows say", err=True)
+        note(f"{folder} is up to date")
         return
     write(files, folder)
-    for name in sorted(files):
+    for name in sorted(files) if is_verbose() else ():
         typer.echo(folder / name)
+    _print_outcome(made)
+    typer.echo(folder / next((name for name in ENTRIES if name in files), ""))
+
+
+def _print_outcome(made: "Report") -> None:
+    from synthbench.terminal.board import lines_of
+
+    typer.echo(made.verdict)
+    for line in lines_of(made.board):
+        typer.echo(line)
 
 
 def export(

@@ -31,10 +31,11 @@ from synthbench.cli.options import (
     parse_seeds,
     takes,
 )
-from synthbench.cli.output import print_facts
+from synthbench.cli.output import is_quiet, is_verbose, note, print_facts, width_of_stdout
 
 if TYPE_CHECKING:
     from synthbench.runner.request import Request
+    from synthbench.runner.run import RunReport
 
 INTERRUPTED = 130
 
@@ -153,30 +154,18 @@ def status(asked: Asked, as_json: AsJson = False) -> None:
 
 
 def _print_plan(request: "Request", *, as_json: bool) -> None:
-    from synthbench.runner.executors.choice import device_of
-    from synthbench.runner.run import plan_request
+    from synthbench.runner.run import prepare
+    from synthbench.terminal.plans import facts_of, forecast, missing_cells, missing_rows
 
-    plan = plan_request(request, device_of(request))
-    facts = [
-        {
-            "run_id": member.run_id,
-            "task": member.cell.task_name,
-            "mechanism": member.cell.mechanism_name,
-            "seed": member.seed,
-            "learning_rate": member.learning_rate,
-        }
-        for job in plan.jobs
-        for member in job.missing
-    ]
+    prepared = prepare(request)
     if as_json:
-        suite = plan.jobs[0].cells[0].suite.model_dump(mode="json") if plan.jobs else None
-        typer.echo(json.dumps({"planned": plan.num_planned, "done": plan.num_done, "missing": facts, "suite": suite}))
+        typer.echo(json.dumps(facts_of(prepared)))
         return
-    for notice in plan.notices:
+    for notice in prepared.plan.notices:
         typer.echo(notice, err=True)
-    for fact in facts:
-        typer.echo("  ".join("tuned" if value is None else str(value) for value in fact.values()))
-    typer.echo(f"{plan.num_missing} of {plan.num_planned} rows are missing, {plan.num_done} are there", err=True)
+    for line in missing_rows(prepared.plan) if is_verbose() else missing_cells(prepared.plan):
+        typer.echo(line)
+    typer.echo(forecast(prepared))
 
 
 def _run(request: "Request", *, as_json: bool) -> NoReturn:
@@ -185,24 +174,44 @@ def _run(request: "Request", *, as_json: bool) -> NoReturn:
 
     stop = threading.Event()
     # Ray prints what happens to workers on stdout, which is for results.
-    with _interruptible(stop), Progress() as progress, redirect_stdout(sys.stderr):
-        done = run_request(request, on_plan=progress.begin, on_outcome=progress.advance, stop=stop)
+    with (
+        _interruptible(stop),
+        Progress(request.results, is_verbose=is_verbose()) as progress,
+        redirect_stdout(sys.stderr),
+    ):
+        hears = {} if is_quiet() else {"on_plan": progress.begin, "on_outcome": progress.advance}
+        done = run_request(request, **hears, stop=stop)
+    _name_failures(done)
+    note(
+        f"{len(done.outcomes)} rows written to {request.results} in {done.wall_s:.1f} s, "
+        f"{done.num_done_before} already done, {len(done.failed)} failed"
+    )
     if as_json:
         outcomes = [vars(outcome) for outcome in done.outcomes]
         typer.echo(json.dumps({"planned": done.num_planned, "done_before": done.num_done_before, "rows": outcomes}))
-    for outcome in done.failed:
-        typer.echo(
-            f"{outcome.status}: {outcome.task} {outcome.mechanism} seed {outcome.seed}: {outcome.message}", err=True
-        )
-    typer.echo(
-        f"{len(done.outcomes)} rows written to {request.results} in {done.wall_s:.1f} s, "
-        f"{done.num_done_before} were there, {len(done.failed)} failed",
-        err=True,
-    )
+    elif done.num_planned:
+        _print_scores(done)
     if done.is_interrupted:
         typer.echo("interrupted; what is done is kept, the same command runs the rest", err=True)
         sys.exit(INTERRUPTED)
     sys.exit(1 if done.failed else 0)
+
+
+def _name_failures(done: "RunReport") -> None:
+    for outcome in done.failed:
+        if is_verbose() and outcome.trace is not None:
+            typer.echo(outcome.trace, nl=False, err=True)
+        typer.echo(
+            f"{outcome.status}: {outcome.task} {outcome.mechanism} seed {outcome.seed}: {outcome.message}", err=True
+        )
+
+
+def _print_scores(done: "RunReport") -> None:
+    from synthbench.terminal.scores import report_command, skill_table
+
+    typer.echo(skill_table(done.results, done.members, width_of_stdout()))
+    command = report_command(done.results, done.members)
+    note("No report shows these rows: --steps and --limit shorten runs." if command is None else f"Next: {command}")
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from synthbench.cli.options import (
 )
 from synthbench.cli.output import print_facts
 from synthbench.cli.rows import ReportedSuite, SuiteVersion, read_rows, selected, suite_of
+
+if TYPE_CHECKING:
+    from synthbench.reports.compare import Side
 
 
 def verify(
@@ -111,13 +114,13 @@ def submit(
 
 
 def compare(
-    first: Annotated[
-        str,
+    sides: Annotated[
+        list[str],
         typer.Argument(
-            help="A mechanism, slay:P=8 in one setting; the folder of a store; or the first digits of a commit."
+            help="Two or more mechanisms, slay:P=8 for one setting; or the folders of two stores, or two commit "
+            "prefixes."
         ),
     ],
-    second: Annotated[str, typer.Argument(help="Another of the same kind.")],
     suite: ReportedSuite = None,
     suite_version: SuiteVersion = None,
     mech: MechanismTerms = None,
@@ -131,24 +134,29 @@ def compare(
     """Compare two sides run by run: differences of skill, second − first, with intervals and tests.
 
     Stores are two folders; mechanisms and commits are looked up in one, --results. Of stores and commits, --mech
-    selects the mechanisms.
+    selects the mechanisms. Of more than two mechanisms the table has a row for every pair.
     """
     import pandas as pd
 
     from synthbench.errors import UsageError
     from synthbench.reports.compare import compare as compare_sides
-    from synthbench.reports.compare import sides
+    from synthbench.reports.compare import sides as sides_of
     from synthbench.reports.spreadsheet import json_text
 
     if fail_below is not None and not math.isfinite(fail_below):
         raise UsageError(f"--fail-below is {fail_below}; allowed: a number such as -0.02")
-    both = sides(first, second, results, read_rows)
-    if mech and both[0].kind == "mechanism":
-        raise UsageError(f"--mech is {','.join(mech)!r} and two mechanisms are compared; allowed: of stores or commits")
-    rows = pd.concat([side.rows for side in both])
+    found_sides = sides_of(sides, results, read_rows)
+    if mech and found_sides[0].kind == "mechanism":
+        raise UsageError(f"--mech is {','.join(mech)!r} and mechanisms are compared; allowed: of stores or commits")
+    if fail_below is not None and len(sides) > 2:
+        raise UsageError(f"--fail-below is {fail_below:g} and {len(sides)} are compared; allowed: with two")
+    rows = pd.concat([side.rows for side in found_sides])
     suite = suite_of(rows, suite)
+    if len(found_sides) > 2:
+        _print_pairs(found_sides, suite, suite_version, as_json=as_json)
+        return
     chosen = selected(rows[rows["suite"] == suite], "mechanism", mech) if mech else None
-    found = compare_sides(*both, suite, suite_version, mechanisms=chosen)
+    found = compare_sides(*found_sides, suite, suite_version, mechanisms=chosen)
     if as_json:
         typer.echo(json_text(found.as_facts()), nl=False)
     else:
@@ -160,3 +168,23 @@ def compare(
     if fail_below is not None and found.is_below(fail_below):
         typer.echo(f"the mean difference lies below {fail_below:g}", err=True)
         raise typer.Exit(1)
+
+
+def _print_pairs(sides: "list[Side]", suite: str, suite_version: str | None, *, as_json: bool) -> None:
+    from synthbench.reports.compare import pairwise
+    from synthbench.reports.spreadsheet import json_text
+
+    comparisons, pairs = pairwise(sides, suite, suite_version)
+    if as_json:
+        typer.echo(
+            json_text(
+                {"pairs": [pair._asdict() for pair in pairs], "comparisons": [one.as_facts() for one in comparisons]}
+            ),
+            nl=False,
+        )
+        return
+    print_facts([pair._asdict() for pair in pairs], list(pairs[0]._fields), as_json=False)
+    typer.echo(
+        f"Suite {suite} {comparisons[0].suite_version}: mean difference of skill, second − first, with its 95 % "
+        "interval for these tasks and other seeds; p is Holm-adjusted over the pairs. Each by task: compare two."
+    )

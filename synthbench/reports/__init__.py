@@ -21,7 +21,7 @@
 ============================================  ==================================================================
 """
 
-from synthbench.reports.build import build
+from synthbench.reports.build import build, files_of
 from synthbench.reports.folder import stale, write
 
-__all__ = ["build", "stale", "write"]
+__all__ = ["build", "files_of", "stale", "write"]

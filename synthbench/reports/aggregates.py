@@ -93,6 +93,30 @@ def over_seeds(skills: Skills, weights: PerTask, *, low: float = 0.0, high: floa
     ]
 
 
+def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask) -> float:
+    """Chance of a weighted mean difference as large as this where there is none. These tasks, other seeds.
+
+    The two-sided t test to which the interval of :func:`over_seeds` belongs. Where no run scatters it is certain of
+    any difference; then p is what swapping both sides of every seed allows.
+
+    Args:
+        differences: One number for each task and seed.
+        weights: Of the tasks, which sum to 1.
+
+    Returns:
+        NaN below two seeds.
+    """
+    num_seeds = differences.shape[1]
+    if num_seeds < 2:
+        return math.nan
+    variance, _, dof = (part.T for part in spread(differences[:, None]))
+    errors, of_errors = _error_over_seeds(variance, dof, num_seeds, weights)
+    mean = abs(float(differences.mean(axis=1) @ weights))
+    if errors[0] > TOLERANCE:
+        return float(2 * stats.t.sf(mean / errors[0], of_errors[0]))
+    return 1.0 if mean <= TOLERANCE else 2.0 ** (1 - num_seeds)
+
+
 def over_tasks(values: PerTask, categories: Sequence[str], *, low: float = 0.0, high: float = 1.0) -> Interval:
     """Balanced mean of one number a task. Tasks like these, of the same categories.
 

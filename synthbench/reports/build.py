@@ -49,13 +49,22 @@ def build(
         Text, or the bytes of a picture, by file name.
 
     Raises:
-        UnknownName: If the store has no full row of the suite or of its version, or a format does not exist.
+        UnknownName: If a format does not exist, or the store has no full row of the suite or of its version.
         UsageError: If it has none of the mechanisms and seeds.
+    """
+    report = Report(select(rows, suite, suite_version, mechanisms=mechanisms, seeds=seeds), curves, origins=origins)
+    return files_of(report, formats)
+
+
+def files_of(report: Report, formats: Collection[str] = DEFAULT_FORMATS) -> dict[str, str | bytes]:
+    """The files of a report by name: text, or the bytes of a picture.
+
+    Raises:
+        UnknownName: If a format does not exist.
     """
     for name in formats:
         if name not in FORMATS:
             raise UnknownName("format of a report", name, FORMATS)
-    report = Report(select(rows, suite, suite_version, mechanisms=mechanisms, seeds=seeds), curves, origins=origins)
     files: dict[str, str | bytes] = {}
     with _unsearched(report):
         for name, files_of in FORMATS.items():

@@ -2,14 +2,16 @@
 
 A run of one side is paired with the run of the other that saw the same sequences: same task at the same size and
 version, same seed, and the same mechanism in the same setting, block and positions as far as these are not what is
-compared. A difference is the second side's skill less the first's, each cut to 0 to 1; a run without a score counts as
-one at the floor.
+compared. A difference is the second side's skill − the first's, each cut to 0 to 1; a run without a score counts as
+one at the floor. Of more than two mechanisms every pair is compared in the same way.
 """
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +21,14 @@ from jaxtyping import Float
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import parse_term
-from synthbench.reports.aggregates import Interval, balanced, over_seeds, probability_of_improvement, t_interval
+from synthbench.reports.aggregates import (
+    Interval,
+    balanced,
+    over_seeds,
+    p_over_seeds,
+    probability_of_improvement,
+    t_interval,
+)
 from synthbench.reports.grid import by_seed, clipped
 from synthbench.reports.selection import TASK_KEY, Terms, having, select, settings
 from synthbench.reports.statistics import (
@@ -54,7 +63,7 @@ class PairedTask:
     """Mean skill."""
     second: float
     difference: float
-    """Second less first."""
+    """Second − first."""
     low: float
     """Lower end of the 95 % interval of the difference, for this task and other seeds; NaN below two seeds."""
     high: float
@@ -76,6 +85,8 @@ class Comparison:
     tasks: tuple[PairedTask, ...]
     mean_difference: Interval | None
     """Over all categories, with the 95 % interval for these tasks and other seeds; None below two common seeds."""
+    p: float
+    """Of the mean difference, by the t test that its interval belongs to; NaN below two common seeds."""
     improvement: Interval
     """Chance that a run of the second side beats one of the first on a task drawn at random, for tasks like these."""
     is_paired: bool
@@ -130,41 +141,69 @@ class Comparison:
         )
 
 
+class Pair(NamedTuple):
+    """One of several mechanisms against another: a row of a pairwise table."""
+
+    first: str
+    second: str
+    difference: float
+    """Mean difference of skill, second − first; NaN below two common seeds, as are its interval and p."""
+    low: float
+    """Lower end of its 95 % interval, for these tasks and other seeds, of this pair alone."""
+    high: float
+    p: float
+    """Of the mean difference, Holm-adjusted over all pairs."""
+    improvement: float
+    """Chance that a run of the second beats one of the first on a task drawn at random."""
+    num_tasks: int
+    """Tasks that both have."""
+    num_seeds: int
+    """Seeds that both have on all of these tasks."""
+
+
 class Side(NamedTuple):
-    """What one of two names means."""
+    """What one of the names means."""
 
     name: str
     kind: Kind
     rows: pd.DataFrame
 
 
-def sides(first: str, second: str, results: Path, read: Callable[[Path], pd.DataFrame]) -> tuple[Side, Side]:
-    """What two names mean, each looked up as a store, then as a mechanism, then as the beginning of a commit's hash.
+def sides(names: Sequence[str], results: Path, read: Callable[[Path], pd.DataFrame]) -> list[Side]:
+    """What some names mean, each looked up as a store, then as a mechanism, then as a commit prefix.
 
     Args:
-        first: The folder of a store, or a mechanism or a commit with rows in ``results``.
-        second: Another of the same kind. A mechanism of several settings is named with arguments: ``slay:P=8``.
+        names: Folders of stores, or mechanisms or commits with rows in ``results``, all of one kind. A mechanism of
+            several settings is named with arguments: ``slay:P=8``.
         results: The store of mechanisms and commits.
         read: Gives the rows of a store.
 
     Raises:
         UnknownName: If a name is none of these.
-        UsageError: If the two are of different kinds, or the same.
+        UsageError: If there are fewer than two, two are of different kinds or the same, or more than two are not
+            mechanisms.
         StoreError: If a store cannot be read.
     """
-    if first == second:
-        raise UsageError(f"both sides are {first!r}; name two")
-    are_stores = [(Path(name) / "store.json").is_file() for name in (first, second)]
+    if len(names) < 2:
+        raise UsageError(f"only {', '.join(map(repr, names))} is named; allowed: two or more to compare")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise UsageError(f"{twice[0]!r} is named twice; name two that differ")
+    are_stores = [(Path(name) / "store.json").is_file() for name in names]
     own = pd.DataFrame() if all(are_stores) else read(results)
-    one, other = (
+    found = [
         Side(name, "store", read(Path(name))) if is_store else _in_store(name, own)
-        for name, is_store in zip((first, second), are_stores, strict=True)
-    )
-    if one.kind != other.kind:
-        raise UsageError(
-            f"{first!r} is a {one.kind} and {second!r} a {other.kind}; compare two mechanisms, stores or commits"
-        )
-    return one, other
+        for name, is_store in zip(names, are_stores, strict=True)
+    ]
+    one = found[0]
+    for other in found[1:]:
+        if one.kind != other.kind:
+            raise UsageError(
+                f"{one.name!r} is a {one.kind} and {other.name!r} a {other.kind}; compare mechanisms, two stores or "
+                "two commits"
+            )
+    if len(found) > 2 and one.kind != "mechanism":
+        raise UsageError(f"{len(found)} {one.kind}s are named; allowed: two, or any number of mechanisms")
+    return found
 
 
 def compare(
@@ -223,6 +262,7 @@ def compare(
             _paired_task(one, own, tests, index, float(adjusted[index]))
             for index, (one, own) in enumerate(zip(measured, scores, strict=True))
         ),
+        p=p_over_seeds(common[:, 1] - common[:, 0], balanced(categories)),
         mean_difference=over_seeds((common[:, 1] - common[:, 0])[None], balanced(categories), low=-1.0)[0]
         if common.shape[2] > 1
         else None,
@@ -233,6 +273,40 @@ def compare(
         num_seeds=common.shape[2],
         num_unpaired=num_unpaired,
         num_left_out=len(_groups(paired[~has_skill], unit)),
+    )
+
+
+def pairwise(
+    mechanisms: Sequence[Side], suite: str, suite_version: str | None = None
+) -> tuple[list[Comparison], list[Pair]]:
+    """Compare every two of some mechanisms, in the order in which they are named.
+
+    Args:
+        mechanisms: Two or more.
+        suite: The suite whose rows are compared.
+        suite_version: Its version; the newest of each pair's first if None.
+
+    Returns:
+        The comparisons, and a row for each with its p adjusted over all of them.
+
+    Raises:
+        UnknownName: If one has no full row of the suite or of its version.
+        UsageError: If one has several settings, or two have no run in common.
+    """
+    comparisons = [compare(first, second, suite, suite_version) for first, second in combinations(mechanisms, 2)]
+    adjusted = holm(np.array([one.p for one in comparisons]))
+    return comparisons, [_pair(one, p) for one, p in zip(comparisons, adjusted.tolist(), strict=True)]
+
+
+def _pair(comparison: Comparison, p: float) -> Pair:
+    return Pair(
+        comparison.first,
+        comparison.second,
+        *(comparison.mean_difference or Interval(math.nan, math.nan, math.nan)),
+        p,
+        comparison.improvement.value,
+        len(comparison.tasks),
+        comparison.num_seeds,
     )
 
 

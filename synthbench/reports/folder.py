@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
+from synthbench.errors import StoreError
 from synthbench.reports.figures.drawing import PICTURES, mark_in
 
 INDEX = ".generated"
@@ -23,20 +24,31 @@ def write(files: Files, folder: Path) -> list[str]:
 
     Returns:
         Names of the files that were written or removed, in alphabetical order.
+
+    Raises:
+        StoreError: If the folder is a file, or something in it cannot be written.
     """
     wanted = _with_index(files)
     changed = _differing(wanted, folder, _is_same)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in changed:
-        path = folder / name
-        if name in wanted:
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(wanted[name])
-        else:
-            path.unlink()
-            if path.parent != folder and not any(path.parent.iterdir()):
-                path.parent.rmdir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in changed:
+            _bring_up_to_date(folder, name, wanted.get(name))
+    except OSError as problem:
+        reason = "not a folder" if isinstance(problem, FileExistsError | NotADirectoryError) else problem.strerror
+        raise StoreError(f"cannot write the report to {folder}: {reason}; name another folder with --out") from None
     return changed
+
+
+def _bring_up_to_date(folder: Path, name: str, content: bytes | None) -> None:
+    path = folder / name
+    if content is not None:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        return
+    path.unlink()
+    if path.parent != folder and not any(path.parent.iterdir()):
+        path.parent.rmdir()
 
 
 def stale(files: Files, folder: Path) -> list[str]:

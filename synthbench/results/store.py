@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from synthbench.errors import StoreError, UsageError
 from synthbench.results.compaction import compact
-from synthbench.results.files import encode
+from synthbench.results.files import Identity, encode, identity_of
 from synthbench.results.folder import RUN_ID, Folder, Quarantined
 from synthbench.results.reading import curves_of, former_names, only, outline_of, rows_of, verifications_of, verified
 from synthbench.results.schema import (
@@ -78,6 +78,11 @@ class Store:
         """The readable rows of some runs that have files of their own, by run_id; quick however many there are."""
         rows = verified(self.folder, self.folder.small_files("runs", run_ids)).table.to_pylist()
         return {row["run_id"]: row for row in rows}
+
+    def identities(self, run_ids: Iterable[str]) -> dict[str, Identity]:
+        """What tells the file of a run from one that replaces it, by run_id; runs without a file are left out."""
+        found = {name: identity_of(self.root / "runs" / f"run-{name}.parquet") for name in run_ids}
+        return {name: identity for name, identity in found.items() if identity is not None}
 
     def outline(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of every readable row once, in the order of :meth:`table`; quick where one file has many rows.

@@ -1,11 +1,12 @@
 """When a run will be done: what was expected of its jobs, corrected by what it has seen so far."""
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-from synthbench.runner.config import Cell
+from synthbench.runner.config import Cell, Member
 from synthbench.runner.estimates import traits_of
 from synthbench.runner.plan import Plan
 from synthbench.runner.worker import Outcome
@@ -14,70 +15,91 @@ NUM_LATEST = 100
 """Rows of a kind that are looked back at: the machine may not be as busy as it was."""
 
 Latest = partial(deque[float], maxlen=NUM_LATEST)
+Key = tuple[str, str]
+"""Mechanism and task: what an outcome names its cell by."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Cell:
     family: str
     cost: float
-    """Of one member: seconds if it was measured on such a device, else work."""
-    num_left: int = 0
-    """Rows."""
-    num_trained: int = 0
-    """Members, those that tune included."""
-    num_missing: int = 0
-    """Rows at the beginning."""
+    """Of one training: seconds if it was measured on such a device, else work."""
 
 
-def _key(cell: Cell) -> tuple[str, str]:
-    """What an outcome names its cell by."""
-    return cell.mechanism_name, cell.task_name
+@dataclass(frozen=True)
+class _Part:
+    """Trainings that are done when one row is written."""
+
+    key: Key
+    num_trainings: int
 
 
 class Outlook:
-    """Seconds that the rest of a plan will take.
+    """Trainings that the rest of a plan takes, tuning included, and the seconds of them.
 
-    What a member of a cell takes is the median of those that came; else its cost in the plan, times how much longer
+    What a training of a cell takes is the median of those that came; else its cost in the plan, times how much longer
     than their cost those of the same mechanism took, else of the same family, else all.
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._cells: dict[tuple[str, str], _Cell] = {}
+        self._cells: dict[Key, _Cell] = {}
         self._is_timed = True
         for one in dict.fromkeys(cell for job in plan.jobs for cell in job.cells):
             traits = traits_of(one)
             self._cells[_key(one)] = _Cell(traits["mech_family"], plan.estimates.cost(traits))
             self._is_timed &= plan.estimates.share_s(traits) is not None
-        for member in (member for job in plan.jobs for member in job.missing):
-            self._cells[_key(member.cell)].num_left += 1
-            self._cells[_key(member.cell)].num_missing += 1
-        for member in (member for job in plan.jobs for member in job.trained):
-            self._cells[_key(member.cell)].num_trained += 1
-        self._seconds: dict[tuple[str, str], deque[float]] = defaultdict(Latest)
+        self._parts: dict[str, _Part] = {}
+        self._tuning_ids: dict[str, frozenset[str]] = {}
+        for job in plan.jobs:
+            tuning = _parts(job.untuned, job.untuned)
+            missing = set(job.missing)
+            rows = {name: part for group in job.groups for name, part in _parts(group, missing).items()}
+            self._parts |= {**tuning, **rows}
+            self._tuning_ids |= dict.fromkeys(rows, frozenset(tuning))
+        self.num_trainings = self.num_left
+        self._seconds: dict[Key, deque[float]] = defaultdict(Latest)
         self._slowness: dict[tuple[str, ...], deque[float]] = defaultdict(Latest)
 
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """The ids of the rows that are still to be written, tuning rows included."""
+        return tuple(self._parts)
+
+    @property
+    def num_left(self) -> int:
+        """Trainings that are still to be done."""
+        return sum(part.num_trainings for part in self._parts.values())
+
     def see(self, outcome: Outcome) -> None:
-        """Take note of a row that was written."""
+        """Take note of a row that was written; of one that was seen before nothing is noted."""
+        if self._parts.pop(outcome.run_id, None) is None:
+            return
         key = outcome.mechanism, outcome.task
-        cell = self._cells[key]
-        cell.num_left -= 1
         self._seconds[key].append(outcome.share_s)
         if outcome.status in ("ok", "diverged"):  # how long a failure takes says nothing of other cells
             for kin in self._kinships(key):
-                self._slowness[kin].append(outcome.share_s / cell.cost)
+                self._slowness[kin].append(outcome.share_s / self._cells[key].cost)
+
+    def end(self, outcome: Outcome) -> None:
+        """Take note of a row of a job that has ended: what it has not tuned by now it never will."""
+        self.see(outcome)
+        for name in self._tuning_ids.pop(outcome.run_id, ()):
+            self._parts.pop(name, None)
 
     def left_s(self) -> float | None:
         """Seconds of one worker until the last row; None where nothing is known."""
+        left: Counter[Key] = Counter()
+        for part in self._parts.values():
+            left[part.key] += part.num_trainings
         total = 0.0
-        for key, cell in self._cells.items():
-            if cell.num_left and cell.num_missing:
-                member_s = self._member_s(key)
-                if member_s is None:
-                    return None
-                total += member_s * cell.num_left * cell.num_trained / cell.num_missing
+        for key, num_trainings in left.items():
+            training_s = self._training_s(key)
+            if training_s is None:
+                return None
+            total += training_s * num_trainings
         return total
 
-    def _member_s(self, key: tuple[str, str]) -> float | None:
+    def _training_s(self, key: Key) -> float | None:
         if self._seconds[key]:
             return median(self._seconds[key])
         cell = self._cells[key]
@@ -86,5 +108,16 @@ class Outlook:
                 return cell.cost * median(self._slowness[kin])
         return cell.cost if self._is_timed else None
 
-    def _kinships(self, key: tuple[str, str]) -> tuple[tuple[str, ...], ...]:
+    def _kinships(self, key: Key) -> tuple[tuple[str, ...], ...]:
         return (("mechanism", key[0]), ("family", self._cells[key].family), ())
+
+
+def _key(cell: Cell) -> Key:
+    return cell.mechanism_name, cell.task_name
+
+
+def _parts(together: Sequence[Member], missing: Container[Member]) -> dict[str, _Part]:
+    """The rows that come of some trainings; with the first count those that train again beside what is missing."""
+    rows = [member for member in together if member in missing]
+    num_again = len(together) - len(rows)
+    return {member.run_id: _Part(_key(member.cell), 1 + num_again * (member is rows[0])) for member in rows}

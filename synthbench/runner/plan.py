@@ -68,8 +68,8 @@ class Plan:
     jobs: tuple[Job, ...]
     num_planned: int
     num_done: int
-    run_ids: tuple[str, ...] = ()
-    """Of all planned rows, those that are there included."""
+    members: Mapping[str, Member] = field(default_factory=dict)
+    """Of all planned rows by their ids, those already done included."""
     estimates: Estimates = field(default_factory=Estimates)
     """How long the jobs may take."""
     notices: tuple[str, ...] = ()
@@ -79,9 +79,19 @@ class Plan:
         return f"Plan({self.num_missing} of {self.num_planned} rows are missing, in {len(self.jobs)} jobs)"
 
     @property
+    def run_ids(self) -> tuple[str, ...]:
+        """The ids of all planned rows."""
+        return tuple(self.members)
+
+    @property
     def num_missing(self) -> int:
         """Rows that are still to be written."""
         return self.num_planned - self.num_done
+
+    @property
+    def num_trainings(self) -> int:
+        """Trainings before the last row is written, those that tune included."""
+        return sum(len(job.trained) for job in self.jobs)
 
 
 def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
@@ -243,9 +253,9 @@ def make_plan(
                 costs.append((sum(cost[member.cell] for member in job.trained), job))
     costs.sort(key=lambda entry: -entry[0])  # stable: equal costs stay in the order of the suite
     jobs = tuple(job for _, job in costs)
-    run_ids = tuple(run_id for of_cell in ids.values() for run_id in of_cell.values())
+    planned = {run_id: member for of_cell in ids.values() for member, run_id in of_cell.items()}
     num_missing = sum(len(job.missing) for job in jobs)
-    return Plan(jobs, len(run_ids), len(run_ids) - num_missing, run_ids, estimates)
+    return Plan(jobs, len(planned), len(planned) - num_missing, planned, estimates)
 
 
 def _sharing(ids: Mapping[Cell, Mapping[Member, str]], group_size: Callable[[Cell], int]) -> list[list[Cell]]:

@@ -48,6 +48,8 @@ class Failure:
     status: str
     error_type: str
     message: str
+    trace: str | None = None
+    """The traceback, for who watches; no row keeps it."""
 
 
 def member_row(result: GroupResult, index: int, attempt: Attempt) -> dict[str, Any]:

@@ -16,14 +16,14 @@ import torch
 from synthbench import plugins
 from synthbench.blocks import BLOCKS
 from synthbench.contract.verdicts import Verdict, violation
-from synthbench.errors import ContractError, UsageError
+from synthbench.errors import ContractError, StoreError, UsageError
 from synthbench.knobs import parse_term
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.results import Store
 from synthbench.results.schema import RUNS
 from synthbench.runner import predictions
-from synthbench.runner.config import Cell
+from synthbench.runner.config import Cell, Member
 from synthbench.runner.determinism import reserve_workspace
 from synthbench.runner.estimates import TIMED, Estimates
 from synthbench.runner.executors import Executor
@@ -59,24 +59,29 @@ CONTRACT = "contract"
 
 @dataclass(repr=False)
 class RunReport:
-    """What became of a request."""
+    """The result of a request."""
 
     results: Path
-    run_ids: Sequence[str]
-    """Of all planned rows."""
+    members: Mapping[str, Member]
+    """Of all planned rows by their ids."""
     num_done_before: int
     outcomes: list[Outcome] = field(default_factory=list)
     wall_s: float = 0.0
     is_interrupted: bool = False
 
     def __repr__(self) -> str:
-        counts = f"{len(self.outcomes)} rows written, {self.num_done_before} were there, {len(self.failed)} failed"
+        counts = f"{len(self.outcomes)} rows written, {self.num_done_before} already done, {len(self.failed)} failed"
         return f"RunReport({self.num_planned} planned: {counts}, {self.wall_s:.1f} s)"
+
+    @property
+    def run_ids(self) -> Sequence[str]:
+        """The ids of all planned rows."""
+        return tuple(self.members)
 
     @property
     def num_planned(self) -> int:
         """Rows that there should be."""
-        return len(self.run_ids)
+        return len(self.members)
 
     @property
     def rows(self) -> pd.DataFrame:
@@ -163,6 +168,39 @@ def default_group_size(cell: Cell) -> int:
     if cell.device_type == "cuda":
         return GPU_GROUP_SIZE
     return max(1, TOKENS_AT_ONCE["cpu"] // (cell.suite.training.batch_size * cell.length))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request that can be run: its plan and what runs it."""
+
+    request: Request
+    device: torch.device
+    findings: Mapping[Subject, Sequence[Verdict]]
+    """What the contract says of the components that do not come with synthbench."""
+    plan: Plan
+    executor: Executor
+
+
+def prepare(request: Request) -> Prepared:
+    """Everything that :func:`run` does before the first job, without a change to the store.
+
+    Raises:
+        UsageError: If a name, argument or value is not allowed.
+        StoreError: If the store cannot be read, or there can be none at its place.
+        ContractError: If a plugin cannot be loaded, or a unit of one cannot be built.
+    """
+    device = device_of(request)
+    if request.deterministic:
+        reserve_workspace(device)
+    if request.results.exists() and not request.results.is_dir():
+        raise StoreError(f"cannot write to the results store {request.results}: not a folder")
+    request = replace(request, plugins=[plugins.resolved(plugin) for plugin in request.plugins])
+    findings = vetted(request)
+    plan = plan_request(request, device)
+    is_in_session = any(subject.is_in_session for subject in findings)
+    executor = make_executor(request, plan, device, is_foreign=bool(findings), is_in_session=is_in_session)
+    return Prepared(request, device, findings, plan, executor)
 
 
 def progress_of(request: Request, device: torch.device) -> list[dict[str, Any]]:
@@ -292,23 +330,17 @@ def run(
     """
     began = time.monotonic()
     stop = stop or threading.Event()
-    device = device_of(request)
-    if request.deterministic:
-        reserve_workspace(device)
-    request = replace(request, plugins=[plugins.resolved(plugin) for plugin in request.plugins])
-    findings = vetted(request)
-    plan = plan_request(request, device)
-    is_in_session = any(subject.is_in_session for subject in findings)
-    executor = make_executor(request, plan, device, is_foreign=bool(findings), is_in_session=is_in_session)
+    prepared = prepare(request)
+    request, findings, plan, executor = prepared.request, prepared.findings, prepared.plan, prepared.executor
     Store.open(request.results, create=True)
     if request.predictions is not None:
         predictions.prepare(request.predictions)
     record(findings, request.results / CONTRACT)
-    report = RunReport(request.results, plan.run_ids, plan.num_done)
+    report = RunReport(request.results, plan.members, plan.num_done)
     on_plan(plan, executor)
     circumstances = Circumstances(
         results=request.results.absolute(),
-        device=str(device),
+        device=str(prepared.device),
         executor=executor.name,
         planned_at=time.time(),
         plugins=request.plugins,

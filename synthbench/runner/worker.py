@@ -1,6 +1,7 @@
 """What a worker does with a job: train, write the rows, say what became of each. The driver only watches."""
 
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -71,6 +72,8 @@ class Outcome:
     share_s: float
     """Wall seconds of the job over the members that it trained together."""
     message: str | None = None
+    trace: str | None = None
+    """Traceback of what was raised; None where nothing was."""
 
 
 def execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome]:
@@ -177,7 +180,8 @@ def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) 
     try:
         result = train_group(members, attempt.device, keeps_predictions=attempt.predictions is not None)
     except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
-        failure = Failure(_status_of(problem), type(problem).__name__, _message(problem, members[0].cell))
+        trace = "".join(traceback.format_exception(problem))
+        failure = Failure(_status_of(problem), type(problem).__name__, _message(problem, members[0].cell), trace)
     else:
         return _record(job, result, attempt, store)
     # Out here the exception is gone, and with it the tensors that its traceback held.
@@ -217,7 +221,7 @@ def _fail(job: Job, members: Sequence[Member], failure: Failure, attempt: Attemp
         if member in job.missing:
             row = failure_row(members, index, failure, attempt)
             store.write(row, [])
-            outcomes.append(outcome_of(row))
+            outcomes.append(replace(outcome_of(row), trace=failure.trace))
     return outcomes
 
 

@@ -2,29 +2,44 @@
 
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from synthbench.errors import StoreError
 from synthbench.runner.executors import Executor, Inline
 from synthbench.runner.outlook import Outlook
 from synthbench.runner.plan import Plan
+from synthbench.runner.watch import Watch
 from synthbench.runner.worker import Outcome
+from synthbench.terminal.durations import about
 
 HEARTBEAT_S = 30.0
+LOOK_S = 1.0
+"""Between two looks for rows in the store."""
 
 
 class Progress:
-    """Counts rows as they come and says when the rest will be there, as soon as something is known of that."""
+    """Counts trainings and rows, and says when the rest will be done as soon as something is known of that.
 
-    def __init__(self) -> None:
+    Args:
+        results: Folder of the store that the workers write to.
+        is_verbose: Print a line a row in a terminal too, with its id.
+    """
+
+    def __init__(self, results: Path, *, is_verbose: bool = False) -> None:
+        self._results = results
+        self._is_verbose = is_verbose
         self._console = Console(stderr=True)
         self._bar: Bar | None = None
         self._stopped = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._outlook = Outlook(Plan((), 0, 0))
+        self._watch: Watch | None = None
         self._num_done = self._num_failed = self._num_rows = 0
         self._executor: Executor = Inline()
         self._last_line = time.monotonic()
@@ -44,57 +59,92 @@ class Progress:
         self._num_rows = plan.num_missing
         self._executor = executor
         self._outlook = Outlook(plan)
-        where = f"{executor.name}, {executor.num_workers} at a time" if executor.num_workers else executor.name
-        there = f"{plan.num_missing} rows to run ({where}), {plan.num_done} are there"
-        self._console.print(there + (self._eta(", ") if plan.num_missing else ""), highlight=False)
+        there = f"{to_do(plan)}, {plan.num_done} already done"
+        is_idle = not plan.num_missing
+        line = there if is_idle else f"{there} ({workers_of(executor)}){self._left(', ', '')}"
+        self._console.print(line, highlight=False)
         for notice in plan.notices:
             self._console.print(notice, highlight=False, markup=False, soft_wrap=True)
-        if self._console.is_terminal and plan.num_missing:
-            self._bar = Bar(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("{task.fields[note]}"),
-                console=self._console,
-            )
+        if is_idle:
+            return
+        self._watch = Watch(self._results, self._outlook.run_ids)
+        if self._console.is_terminal:
+            self._bar = Bar(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=self._console)
             self._bar.start()
-            self._bar.add_task("rows", total=plan.num_missing, note=self._eta())
-        else:
-            threading.Thread(target=self._beat, daemon=True).start()
+            self._bar.add_task(self._state(), total=self._outlook.num_trainings)
+        threading.Thread(target=self._beat, daemon=True).start()
 
     def advance(self, outcome: Outcome) -> None:
-        """Count a row."""
+        """Count a row of a job that has ended."""
         with self._lock:
             self._num_done += 1
             self._num_failed += outcome.status != "ok"
-            self._outlook.see(outcome)
-        if self._bar is not None:
-            failed = f"{self._num_failed} failed  " if self._num_failed else ""
-            self._bar.update(self._bar.task_ids[0], advance=1, note=failed + self._eta())
-            return
-        score = "" if outcome.score is None else f" {outcome.score:.4f}"
-        self._line(f"{outcome.task} {outcome.mechanism} seed {outcome.seed} {outcome.status}{score}")
+            self._outlook.end(outcome)
+        self._redraw()
+        if self._bar is None or self._is_verbose:
+            score = "" if outcome.score is None else f" {outcome.score:.4f}"
+            name = f" {outcome.run_id}" if self._is_verbose else ""
+            self._line(f"{outcome.task} {outcome.mechanism} seed {outcome.seed} {outcome.status}{score}{name}")
 
-    def _eta(self, before: str = "") -> str:
-        """``ETA 1:02:03``, or nothing where nothing is known."""
+    def look(self) -> None:
+        """Count the rows that appeared in the store since the last look."""
+        with suppress(OSError, StoreError):  # who runs the jobs meets that too, and says so
+            news = self._watch.news() if self._watch is not None else []
+            with self._lock:
+                for outcome in news:
+                    self._outlook.see(outcome)
+            if news:
+                self._redraw()
+
+    def _state(self) -> str:
+        """``trainings 37/624 · rows 3/240 · about 31 min left``; trainings are left out where each gives a row."""
         with self._lock:
-            left_s = self._outlook.left_s()
-        return "" if left_s is None else f"{before}ETA {clock(left_s / (self._executor.num_workers or 1))}"
+            num = self._outlook.num_trainings
+            num_done = num - self._outlook.num_left
+            rows = f"rows {self._num_done}/{self._num_rows}"
+            parts = [f"rows {num_done}/{num}"] if num == self._num_rows else [f"trainings {num_done}/{num}", rows]
+            if self._num_failed:
+                parts.append(f"{self._num_failed} failed")
+            return " · ".join(parts) + self._left(" · ", " left")
+
+    def _left(self, before: str, after: str) -> str:
+        """``about 31 min`` between two other texts, or nothing where nothing is known."""
+        with self._lock:
+            left_s = self._outlook.left_s() if self._outlook.num_left else None
+        return "" if left_s is None else f"{before}{about(left_s / (self._executor.num_workers or 1))}{after}"
+
+    def _redraw(self) -> None:
+        if self._bar is None:
+            return
+        with self._lock:
+            completed = self._outlook.num_trainings - self._outlook.num_left
+        self._bar.update(self._bar.task_ids[0], completed=completed, description=self._state())
 
     def _line(self, text: str) -> None:
         self._last_line = time.monotonic()
-        head = f"[{self._num_done}/{self._num_rows}{self._eta(', ')}]"
-        self._console.print(f"{head} {text}", highlight=False, markup=False, soft_wrap=True)
+        self._console.print(f"[{self._state()}] {text}", highlight=False, markup=False, soft_wrap=True)
 
     def _beat(self) -> None:
-        while not self._stopped.wait(1.0):
-            if time.monotonic() - self._last_line >= HEARTBEAT_S:
+        while not self._stopped.wait(LOOK_S):
+            began = time.monotonic()
+            self.look()
+            if self._bar is None and time.monotonic() - self._last_line >= HEARTBEAT_S:
                 self._line("still running")
+            self._stopped.wait(20 * (time.monotonic() - began))  # a slow file system is not to be kept busy
 
 
-def clock(seconds: float) -> str:
-    """Seconds as ``1:02:03`` or ``2:03``."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+def to_do(plan: Plan) -> str:
+    """``240 runs to do after 384 trainings that tune``: what of a plan is missing."""
+    num_tuning = sum(len(job.untuned) for job in plan.jobs)
+    runs = f"{plan.num_missing} {'run' if plan.num_missing == 1 else 'runs'} to do"
+    return f"{runs} after {num_tuning} trainings that tune" if num_tuning else runs
+
+
+def workers_of(executor: Executor) -> str:
+    """``2 workers``; where jobs run if there are no worker processes, or it is not known how many."""
+    if executor.name == "inline":
+        return "in this process"
+    if executor.num_workers is None:
+        return executor.name
+    workers = f"{executor.num_workers} {'worker' if executor.num_workers == 1 else 'workers'}"
+    return workers if executor.name == "pool" else f"{workers} of {executor.name}"

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.reports.compare import Comparison, Side, compare, sides
+from synthbench.reports.compare import Comparison, Side, compare, pairwise, sides
 from synthbench.reports.statistics import pair_tests
 
 MakeFrame = Callable[..., pd.DataFrame]
@@ -21,7 +21,7 @@ SCORES = {"softmax": [0.5, 0.6, 0.7], "slay": [0.6, 0.65, 0.9]}
 
 
 def against(rows: pd.DataFrame, first: str = "softmax", second: str = "slay", **more: Any) -> Comparison:
-    return compare(*sides(first, second, Path("results"), lambda _path: rows), "paper", **more)
+    return compare(*sides([first, second], Path("results"), lambda _path: rows), "paper", **more)
 
 
 def as_stores(first: pd.DataFrame, second: pd.DataFrame, **more: Any) -> Comparison:
@@ -254,6 +254,45 @@ def test_names_that_are_not_two_of_a_kind_are_refused(
         against(rows, first, second)
 
 
+def test_of_several_mechanisms_every_pair_is_compared_and_p_adjusted_over_the_pairs(make_frame: MakeFrame) -> None:
+    rows = make_frame({**SCORES, "gla": [0.1, 0.2, 0.15]})
+    several = sides(["softmax", "slay", "gla"], Path("results"), lambda _path: rows)
+    comparisons, pairs = pairwise(several, "paper")
+
+    assert [(pair.first, pair.second) for pair in pairs] == [("softmax", "slay"), ("softmax", "gla"), ("slay", "gla")]
+    for pair, alone in zip(pairs, comparisons, strict=True):
+        assert alone == against(rows, pair.first, pair.second)
+        assert alone.mean_difference == pair[2:5]
+    raw = sorted(one.p for one in comparisons)
+    assert min(pair.p for pair in pairs) == pytest.approx(3 * raw[0])
+    assert (pairs[0].num_tasks, pairs[0].num_seeds) == (1, 3)
+
+
+def test_the_p_of_a_mean_difference_is_below_a_level_where_its_interval_leaves_zero_out(make_frame: MakeFrame) -> None:
+    for scores, is_apart in (([0.6, 0.65, 0.9], False), ([0.2, 0.1, 0.15], True)):
+        found = against(make_frame({"softmax": [0.5, 0.6, 0.7], "slay": scores}))
+
+        assert found.mean_difference is not None
+        assert (found.p < 0.05) == (found.mean_difference.low * found.mean_difference.high > 0) == is_apart
+
+
+def test_of_runs_that_do_not_scatter_p_is_what_their_number_allows(make_frame: MakeFrame) -> None:
+    same = make_frame({"softmax": [0.5, 0.5, 0.5], "slay": [0.5, 0.5, 0.5], "gla": [0.7, 0.7, 0.7]})
+
+    assert against(same).p == 1.0
+    assert against(same, "softmax", "gla").p == pytest.approx(0.25)
+
+
+def test_more_than_two_stores_are_refused(make_frame: MakeFrame, tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in "abc"]
+    for name in names:
+        Path(name).mkdir()
+        (Path(name) / "store.json").write_text("{}")
+
+    with pytest.raises(UsageError, match="3 stores are named; allowed: two, or any number of mechanisms"):
+        sides(names, Path("results"), lambda _path: make_frame(SCORES))
+
+
 def test_folders_that_are_stores_are_read_and_results_is_not(make_frame: MakeFrame, tmp_path: Path) -> None:
     rows = make_frame(SCORES)
     for name in ("one", "two"):
@@ -265,7 +304,7 @@ def test_folders_that_are_stores_are_read_and_results_is_not(make_frame: MakeFra
         read.append(path)
         return rows
 
-    one, two = sides(str(tmp_path / "one"), str(tmp_path / "two"), Path("results"), record)
+    one, two = sides([str(tmp_path / "one"), str(tmp_path / "two")], Path("results"), record)
 
     assert (one.kind, two.kind, read) == ("store", "store", [tmp_path / "one", tmp_path / "two"])
 

@@ -43,8 +43,14 @@ def outlook(estimates: Estimates) -> Outlook:
     return Outlook(Plan(jobs, 12, 0, estimates=estimates))
 
 
-def outcome(task: str, mechanism: str, share_s: float, status: str = "ok") -> Outcome:
-    return Outcome("0" * 16, task, mechanism, 0, status, 0.5, 0.4, share_s)
+def outcome(task: str, mechanism: str, share_s: float, status: str = "ok", seed: int = 0) -> Outcome:
+    cell = next(cell for cell in CELLS if (cell.task_name, cell.mechanism_name) == (task, mechanism))
+    return outcome_of(Member(cell, seed, 1e-3), share_s, status)
+
+
+def outcome_of(member: Member, share_s: float, status: str = "ok") -> Outcome:
+    cell = member.cell
+    return Outcome(member.run_id, cell.task_name, cell.mechanism_name, member.seed, status, 0.5, 0.4, share_s)
 
 
 def test_nothing_is_said_where_nothing_is_known() -> None:
@@ -75,12 +81,50 @@ def test_a_failure_says_nothing_of_other_cells() -> None:
     assert found.left_s() == pytest.approx(0.01 + 2 * 1 + 4 * (2 + 3))
 
 
-def test_members_that_only_tune_count() -> None:
+def tuned_job() -> Job:
+    """Three members whose rate is to be chosen."""
     (cell,) = make_cells(load_suite("core-mini"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
     members = tuple(cell.members([0, 1, 2]))
-    job = Job((cell,), members, members, group_size=2)
+    return Job((cell,), members, members, group_size=2)
+
+
+def test_members_that_only_tune_count() -> None:
+    job = tuned_job()
+    (cell,) = job.cells
     estimates = Costs(is_timed=True, linear=2.0)
 
+    plan = Plan((job,), 3, 0, estimates=estimates)
+    found = Outlook(plan)
+
     assert len(job.untuned) > 0
-    assert Outlook(Plan((job,), 3, 0, estimates=estimates)).left_s() == 2.0 * (3 + len(job.untuned))
+    assert found.num_trainings == plan.num_trainings == 3 + len(job.untuned)
+    assert found.left_s() == 2.0 * (3 + len(job.untuned))
     assert estimates.cost(traits_of(cell)) == 2.0
+
+
+def test_a_tuning_row_counts_when_it_is_seen_and_once() -> None:
+    job = tuned_job()
+    found = Outlook(Plan((job,), 3, 0, estimates=Costs(is_timed=True, linear=2.0)))
+    for _ in range(2):
+        found.see(outcome_of(job.untuned[0], 5.0))
+
+    assert found.num_left == found.num_trainings - 1
+    assert found.left_s() == 5.0 * (3 + len(job.untuned) - 1)
+
+
+def test_a_job_that_has_ended_will_tune_no_more() -> None:
+    job = tuned_job()
+    found = Outlook(Plan((job,), 3, 0, estimates=Costs(is_timed=True, linear=2.0)))
+    found.end(outcome_of(job.members[0], 0.1, "contract"))
+
+    assert found.num_left == 2
+
+
+def test_what_trains_again_beside_a_missing_row_counts_with_it() -> None:
+    members = job_of(CELLS[0]).members
+    job = Job((CELLS[0],), members, members[1:], group_size=2)
+    found = Outlook(Plan((job,), 2, 1))
+
+    assert found.num_trainings == 2
+    found.end(outcome_of(members[1], 1.0))
+    assert found.num_left == 0

@@ -1,0 +1,37 @@
+"""The ranking of a report as a few lines."""
+
+from collections.abc import Iterator
+
+from synthbench.reports.aggregates import Interval, Rank
+from synthbench.reports.leaderboard import Leaderboard
+from synthbench.reports.table import fixed
+from synthbench.terminal.layout import aligned
+
+MOST_LINES = 10
+"""Mechanisms that are shown."""
+
+
+def lines_of(board: Leaderboard | None) -> Iterator[str]:
+    """Rank, mechanism and skill of the best, then how many more there are; nothing where nothing is ranked.
+
+    Args:
+        board: A ranking; None if one seed allows none.
+    """
+    if board is None or not board.entries:
+        return
+    best = board.entries[:MOST_LINES]
+    body = [[_rank_text(entry.rank), entry.mechanism.label, _interval_text(entry.skill)] for entry in best]
+    yield from aligned([["rank", "mechanism", "skill"], *body])
+    if num_more := len(board.entries) - len(best):
+        yield f"and {num_more} more"
+    if board.partial:
+        yield f"not ranked, as runs are missing: {', '.join(mechanism.label for mechanism in board.partial)}"
+
+
+def _rank_text(rank: Rank) -> str:
+    """The interval of the rank."""
+    return f"{rank.low}" if rank.low == rank.high else f"{rank.low}-{rank.high}"
+
+
+def _interval_text(skill: Interval) -> str:
+    return f"{fixed(skill.value, 2)} ({fixed(skill.low, 2)} to {fixed(skill.high, 2)})"

@@ -1,0 +1,142 @@
+"""The result of a request at a glance: its tasks by its mechanisms, and the command that reports on them."""
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from synthbench.registry import origin_of
+from synthbench.reports.grid import clipped
+from synthbench.results import Store
+from synthbench.runner.config import Member
+from synthbench.suites import load_suite, suite_names
+from synthbench.terminal.layout import aligned
+
+NOTHING = "--"
+"""Printed where there is no row."""
+
+Members = Mapping[str, Member]
+"""The planned rows by their ids."""
+
+
+class Run(NamedTuple):
+    """How one run ended."""
+
+    status: str
+    skill: float | None
+
+
+def skill_table(results: Path, members: Members, width: int | None) -> str:
+    """The mean skill of each task and mechanism, with a line on how to read it.
+
+    Args:
+        results: Folder of the store.
+        members: What is shown, done or not.
+        width: Columns of the terminal: where the table is wider it goes without standard deviations, and where that is
+            not enough without its last mechanisms. None: there is no limit.
+
+    Raises:
+        StoreError: If there is no store, or it cannot be read.
+    """
+    mechanisms = list(dict.fromkeys(member.cell.mechanism_name for member in members.values()))
+    cells = _cells(members, _runs(results))
+    lines = _lines(cells, mechanisms, has_spread=True)
+    if num_fitting(lines, width) < len(lines[0]):
+        lines = _lines(cells, mechanisms, has_spread=False)
+    num_shown = num_fitting(lines, width)
+    shown = [line[:num_shown] for line in lines]
+    is_spread = any("±" in text for line in shown for text in line)
+    mean = "mean ± standard deviation over seeds" if is_spread else "mean over seeds"
+    notes = [f"Skill: 0 at the floor, 1 at the ceiling; {mean}."]
+    if num_left_out := len(mechanisms) + 1 - num_shown:
+        columns = "1 column does" if num_left_out == 1 else f"{num_left_out} columns do"
+        notes.append(f"{columns} not fit into {width} characters; for all: {_all_of(results, members)}")
+    return "\n".join([*aligned(shown), *notes])
+
+
+def report_command(results: Path, members: Members) -> str | None:
+    """The command that makes a report with these rows in it; None if no report shows them: the runs were shortened."""
+    cells = {member.cell.mechanism_name: member.cell for member in members.values()}
+    if not all(cell.is_full for cell in cells.values()):
+        return None
+    suite = next(iter(cells.values())).suite.name
+    own = load_suite(suite).mechanisms if suite in suite_names() else cells
+    others = [name for name, cell in cells.items() if name not in own and origin_of(cell.mechanism) == "builtin"]
+    selection = ["--mech", ",".join(cells)] if others else []
+    return shlex.join(["synthbench", "report", "--suite", suite, *selection, *_place(results)])
+
+
+def skill_text(runs: Sequence[Run | None], *, has_spread: bool) -> str:
+    """One cell: ``0.93 ±0.02``, ``0.93 (2 of 3)`` where rows are missing or failed, ``error`` where all have.
+
+    Args:
+        runs: Those of the cell; None for one without a row.
+        has_spread: Whether the standard deviation is printed.
+    """
+    failures = Counter(run.status for run in runs if run is not None and run.status != "ok")
+    done = [run for run in runs if run is not None and run.status == "ok"]
+    if not done:
+        return failures.most_common(1)[0][0] if failures else NOTHING
+    skills = [clipped(run.skill) for run in done if run.skill is not None]
+    if not skills:
+        return "no skill"  # floor and ceiling are equal
+    text = f"{fmean(skills):.2f}"
+    if has_spread and len(skills) > 1:
+        text += f" ±{stdev(skills):.2f}"
+    missing = f" ({len(done)} of {len(runs)})" if len(done) < len(runs) else ""
+    return text + missing + "".join(f" {status}" for status in failures)
+
+
+def num_fitting(lines: Sequence[Sequence[str]], width: int | None) -> int:
+    """Columns of a table, from the left, that fit into a width; two at least, as one would have no numbers."""
+    widths = [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
+    if width is None:
+        return len(widths)
+    return max(2, sum(sum(widths[: num + 1]) - 2 <= width for num in range(len(widths))))
+
+
+def _runs(results: Path) -> dict[str, Run]:
+    known = Store.open(results, create=False).outline(("run_id", "status", "skill"))
+    columns = (column.to_pylist() for column in known.itercolumns())
+    return {name: Run(status, skill) for name, status, skill in zip(*columns, strict=True)}
+
+
+def _cells(members: Members, runs: Mapping[str, Run]) -> dict[str, dict[str, list[Run | None]]]:
+    """The runs by row label and mechanism."""
+    cells: dict[str, dict[str, list[Run | None]]] = {}
+    for run_id, member in members.items():
+        of_task = cells.setdefault(_label(member), {})
+        of_task.setdefault(member.cell.mechanism_name, []).append(runs.get(run_id))
+    return cells
+
+
+def _label(member: Member) -> str:
+    """The task, with the learning rate where the suite has a row for each of several."""
+    has_several = member.learning_rate is not None and len(member.cell.suite.training.learning_rates) > 1
+    return f"{member.cell.task_name} lr={member.learning_rate:g}" if has_several else member.cell.task_name
+
+
+def _lines(
+    cells: Mapping[str, Mapping[str, Sequence[Run | None]]], mechanisms: Sequence[str], *, has_spread: bool
+) -> list[list[str]]:
+    body = [
+        [label, *(skill_text(of_task.get(name, ()), has_spread=has_spread) for name in mechanisms)]
+        for label, of_task in cells.items()
+    ]
+    return [["skill", *mechanisms], *body]
+
+
+def _all_of(results: Path, members: Members) -> str:
+    """How to see all columns."""
+    cells = {member.cell.mechanism_name: member.cell for member in members.values()}
+    if not all(cell.is_full for cell in cells.values()):
+        return "the same command again, with its output into a file"
+    suite = next(iter(cells.values())).suite.name
+    what = ["--mech", ",".join(cells), "--columns", "skill", "--across", "mechanisms"]
+    return shlex.join(["synthbench", "export", "--suite", suite, *what, *_place(results)])
+
+
+def _place(results: Path) -> list[str]:
+    return [] if results == Path("results") else ["--results", str(results)]

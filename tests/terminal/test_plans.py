@@ -1,0 +1,88 @@
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synthbench.results import Store
+from synthbench.runner.config import Cell
+from synthbench.runner.estimates import Estimates, traits_of
+from synthbench.runner.plan import make_cells, make_plan
+from synthbench.runner.request import Request
+from synthbench.runner.run import prepare
+from synthbench.suites import load_suite
+from synthbench.terminal.plans import expected_s, facts_of, forecast, missing_cells
+
+
+class Known(Estimates):
+    """Knows what each task takes."""
+
+    def __init__(self, **seconds: float | None) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def share_s(self, traits: Mapping[str, Any]) -> float | None:
+        return self.seconds[traits["task"]]
+
+
+@pytest.fixture
+def cells() -> list[Cell]:
+    return make_cells(load_suite("smoke"), {"copy": {}, "reverse": {}}, {"linear": {}}, device_type="cpu", is_full=True)
+
+
+def request(results: Path, **changes: Any) -> Request:
+    return Request(
+        suite="smoke", tasks=["copy,reverse"], mechanisms=["linear"], device="cpu", results=results, **changes
+    )
+
+
+def test_one_line_a_cell_names_the_seeds_that_are_missing(cells: list[Cell]) -> None:
+    done = {cells[1].members([1])[0].run_id: 0.5}
+    plan = make_plan(cells, [0, 1], done, lambda _cell: 1)
+
+    assert sorted(missing_cells(plan)) == ["copy  linear  seeds 0, 1", "reverse  linear  seed 0"]
+
+
+@pytest.mark.parametrize(("num_workers", "expected"), [(1, 14.0), (2, 7.0), (9, 5.0), (None, 14.0)])
+def test_workers_share_the_jobs(num_workers: int | None, expected: float, cells: list[Cell]) -> None:
+    plan = make_plan(cells, [0, 1], {}, lambda _cell: 1, estimates=Known(copy=5.0, reverse=2.0))
+
+    assert expected_s(plan, num_workers) == expected
+
+
+def test_no_time_is_invented(cells: list[Cell]) -> None:
+    plan = make_plan(cells, [0], {}, lambda _cell: 1, estimates=Known(copy=5.0, reverse=None))
+
+    assert expected_s(plan, 1) is None
+
+
+def test_the_forecast_counts_trainings_and_says_what_is_unknown(tmp_path: Path) -> None:
+    prepared = prepare(request(tmp_path / "new", workers=3))
+
+    assert forecast(prepared) == (
+        "4 runs to do, 0 already done: 4 trainings on 3 workers; "
+        f"time unknown: no rows of device cpu in {tmp_path / 'new'} yet"
+    )
+    assert facts_of(prepared)["seconds"] is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_forecast_says_the_time_that_rows_of_the_cell_took(
+    tmp_path: Path, make_row: Callable[..., dict[str, Any]]
+) -> None:
+    prepared = prepare(request(tmp_path))
+    store = Store.open(tmp_path, create=True)
+    for member in prepared.plan.members.values():
+        store.write(make_row(**traits_of(member.cell), seed=member.seed + 50, wall_s=600.0), [])
+    timed = prepare(request(tmp_path, workers=2))
+
+    assert forecast(timed) == "4 runs to do, 0 already done: 4 trainings, about 20 min on 2 workers"
+    assert facts_of(timed)["seconds"] == pytest.approx(1200.0)
+
+
+def test_what_is_done_needs_no_time(tmp_path: Path, make_row: Callable[..., dict[str, Any]]) -> None:
+    store = Store.open(tmp_path, create=True)
+    for run_id in prepare(request(tmp_path / "new")).plan.members:
+        store.write(make_row(run_id=run_id), [])
+
+    assert forecast(prepare(request(tmp_path))) == "0 runs to do, 4 already done"

@@ -1,0 +1,111 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synthbench.results import Store
+from synthbench.runner.config import Member
+from synthbench.runner.plan import make_cells
+from synthbench.suites import load_suite
+from synthbench.terminal.scores import Run, num_fitting, report_command, skill_table, skill_text
+
+MakeRow = Callable[..., dict[str, Any]]
+OK = Run("ok", 0.5)
+
+
+def members_of(*mechanisms: str, is_full: bool = True) -> dict[str, Member]:
+    """Two seeds of two tasks of suite smoke."""
+    cells = make_cells(
+        load_suite("smoke"),
+        {"copy": {}, "reverse": {}},
+        {name: {} for name in mechanisms},
+        device_type="cpu",
+        is_full=is_full,
+    )
+    return {member.run_id: member for cell in cells for member in cell.members([42, 43])}
+
+
+def fill(results: Path, members: dict[str, Member], make_row: MakeRow, **statuses: str) -> None:
+    """Write a row for each member: skill 0.5 for seed 42 and 0.7 for 43, or the status of its mechanism."""
+    store = Store.open(results, create=True)
+    for run_id, member in members.items():
+        status = statuses.get(member.cell.mechanism_name, "ok")
+        score = {"score": 0.25 + 0.75 * (0.5 + 0.2 * (member.seed - 42))} if status == "ok" else {"score": None}
+        names = {"task": member.cell.task_name, "mech": member.cell.mechanism_name}
+        store.write(make_row(run_id=run_id, seed=member.seed, status=status, **names, **score), [])
+
+
+@pytest.mark.parametrize(
+    ("runs", "text"),
+    [
+        ([OK, Run("ok", 0.7)], "0.60 ±0.14"),
+        ([OK], "0.50"),
+        ([OK, None, None], "0.50 (1 of 3)"),
+        ([OK, Run("ok", 0.7), Run("diverged", None)], "0.60 ±0.14 (2 of 3) diverged"),
+        ([Run("error", None), Run("error", None)], "error"),
+        ([None, None], "--"),
+        ([Run("ok", -0.5), Run("ok", 1.5)], "0.50 ±0.71"),
+        ([Run("ok", None)], "no skill"),
+    ],
+)
+def test_a_cell_says_what_its_runs_came_to(runs: list[Run | None], text: str) -> None:
+    assert skill_text(runs, has_spread=True) == text
+
+
+def test_the_table_has_a_row_a_task_and_a_column_a_mechanism(tmp_path: Path, make_row: MakeRow) -> None:
+    members = members_of("linear", "gla")
+    fill(tmp_path, members, make_row, gla="error")
+
+    assert skill_table(tmp_path, members, None).splitlines() == [
+        "skill    linear      gla",
+        "copy     0.60 ±0.14  error",
+        "reverse  0.60 ±0.14  error",
+        "Skill: 0 at the floor, 1 at the ceiling; mean ± standard deviation over seeds.",
+    ]
+
+
+def test_a_table_that_is_too_wide_loses_its_spread_then_its_last_columns(tmp_path: Path, make_row: MakeRow) -> None:
+    members = members_of("linear", "gla", "softmax")
+    fill(tmp_path, members, make_row)
+    narrow, narrower = (skill_table(tmp_path, members, width).splitlines() for width in (30, 21))
+
+    assert narrow[0] == "skill    linear  gla   softmax"
+    assert narrow[1].split() == ["copy", "0.60", "0.60", "0.60"]
+    assert narrower[0] == "skill    linear  gla"
+    assert narrower[-1] == (
+        "1 column does not fit into 21 characters; for all: synthbench export --suite smoke --mech linear,gla,softmax "
+        f"--columns skill --across mechanisms --results {tmp_path}"
+    )
+    assert max(map(len, narrower[:3])) <= 21
+
+
+def test_some_number_is_always_shown() -> None:
+    assert num_fitting([["skill", "linear", "gla"], ["copy", "0.60", "0.50"]], 5) == 2
+
+
+def test_a_row_for_each_learning_rate_where_a_suite_reports_several(tmp_path: Path, make_row: MakeRow) -> None:
+    suite = load_suite("smoke")
+    rates = suite.model_copy(update={"training": suite.training.model_copy(update={"learning_rates": (1e-3, 1e-2)})})
+    (cell,) = make_cells(rates, {"copy": {}}, {"linear": {}}, device_type="cpu", is_full=True)
+    members = {member.run_id: member for member in cell.members([42, 43])}
+    fill(tmp_path, members, make_row)
+
+    lines = skill_table(tmp_path, members, None).splitlines()
+    assert [line.split()[:2] for line in lines[1:3]] == [["copy", "lr=0.001"], ["copy", "lr=0.01"]]
+
+
+@pytest.mark.parametrize(
+    ("mechanisms", "results", "command"),
+    [
+        (["linear"], "results", "synthbench report --suite smoke"),
+        (["linear"], "my rows", "synthbench report --suite smoke --results 'my rows'"),
+        (["linear", "gla"], "results", "synthbench report --suite smoke --mech linear,gla"),
+    ],
+)
+def test_the_next_command_has_the_options_that_it_needs(mechanisms: list[str], results: str, command: str) -> None:
+    assert report_command(Path(results), members_of(*mechanisms)) == command
+
+
+def test_no_report_follows_shortened_runs() -> None:
+    assert report_command(Path("results"), members_of("linear", is_full=False)) is None
