@@ -3,9 +3,10 @@
 ::
 
     SynthbenchError
-    ├── UsageError         2  a name, argument, key, value or device that is not allowed
+    ├── UsageError         2  a name, argument, key, value or device that is not allowed; a plugin or suite file that
+    │   │                     cannot be read
     │   └── UnknownName    2  a name that nothing is registered under
-    ├── StoreError         3  a results folder that cannot be read or written
+    ├── StoreError         3  results that cannot be read, or a file or folder that cannot be written
     └── ContractError      4  a task or mechanism that breaks its contract or cannot be loaded
 
 A message names the value received, what is allowed and the nearest match. The command line prints it as one line.
@@ -50,7 +51,7 @@ class UnknownName(UsageError):
 
 
 class StoreError(SynthbenchError):
-    """A results folder that cannot be read or written, or was written by a newer version."""
+    """Results that cannot be read, also as a newer version wrote them; or a file or folder that cannot be written."""
 
     exit_code = 3
 

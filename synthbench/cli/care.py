@@ -31,7 +31,7 @@ store_app = typer.Typer(help="Care for a results store.", no_args_is_help=True)
 
 @dataclass(frozen=True)
 class Choice:
-    """The options that choose rows of a store; all rows if none is given."""
+    """The options that choose rows of a store. Default: all rows."""
 
     suite: Annotated[str | None, typer.Option(help="Only rows of this suite.")] = None
     suite_version: Annotated[str | None, typer.Option(help="Only rows of this version of it.")] = None
@@ -164,13 +164,13 @@ def merge_stores(
 def export_store(
     choice: Choice,
     format_: Annotated[
-        str | None, typer.Option("--format", help="csv, json or parquet; the ending of --out if left out, else csv.")
+        str | None, typer.Option("--format", help="csv, json or parquet; the default: the ending of --out, else csv.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="File to write; stdout if left out.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write. Default: stdout.")] = None,
     results: Results = Path("results"),
 ) -> None:
     """Write rows as they are, every column, one line a run. Tables of means are made by synthbench export."""
-    from synthbench.errors import UnknownName, UsageError
+    from synthbench.errors import StoreError, UnknownName, UsageError
     from synthbench.reports.dump import DUMPS
     from synthbench.results import Store
 
@@ -188,7 +188,7 @@ def export_store(
     try:
         out.write_bytes(content if isinstance(content, bytes) else content.encode())
     except OSError as problem:
-        raise UsageError(f"{out} cannot be written: {problem.strerror}") from None
+        raise StoreError(f"{out} cannot be written: {problem.strerror}") from None
 
 
 @store_app.command("gc")

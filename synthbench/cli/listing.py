@@ -24,15 +24,16 @@ def list_tasks(
     """List the tasks: name, category, floor, ceiling."""
     from synthbench.suites import load_suite
     from synthbench.tasks import TASKS
-    from synthbench.terminal.facts import task_facts
+    from synthbench.terminal.facts import task_bounds, task_facts
 
     broken = load_what_loads(plugin) | TASKS.broken()
     tasks = {name: {} for name in TASKS.usable()} if suite is None else load_suite(suite).tasks
     categories = {TASKS[name].category() for name in tasks}
     if category is not None and category not in categories:
         raise UnknownName("category", category, categories)
+    facts_of = task_facts if as_json else task_bounds
     chosen = [
-        task_facts(name, arguments) for name, arguments in tasks.items() if category in (None, TASKS[name].category())
+        facts_of(name, arguments) for name, arguments in tasks.items() if category in (None, TASKS[name].category())
     ]
     columns = ["name", "category", "length", "vocab_size", "floor", "ceiling", "version"]
     print_facts(chosen, columns, broken=broken, as_json=as_json)

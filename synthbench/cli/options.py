@@ -20,24 +20,24 @@ SuiteName = Annotated[str, typer.Option("--suite", help="A suite's name, or a TO
 Results = Annotated[Path, typer.Option("--results", envvar="SYNTHBENCH_RESULTS", help="Folder of the results store.")]
 TaskTerms = Annotated[
     list[str] | None,
-    typer.Option("--task", help="Names, comma lists, globs, @category, all, !name; name:length=64 sets arguments."),
+    typer.Option("--task", help="Names, comma lists, globs, @category, all, !name; name:length=64 sets options."),
 ]
 MechanismTerms = Annotated[
     list[str] | None,
-    typer.Option("--mech", help="Names, comma lists, globs, @family, all, !name; slay:R=3,P=8 sets arguments."),
+    typer.Option("--mech", help="Names, comma lists, globs, @family, all, !name; slay:R=3,P=8 sets options."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
 BlockTerm = Annotated[
-    str | None, typer.Option("--block", help="Another block than the suite's; aether:norm=pre sets arguments.")
+    str | None, typer.Option("--block", help="The block, if not the suite's; aether:norm=pre sets options.")
 ]
 PositionsTerm = Annotated[
-    str | None, typer.Option("--positions", help="Another position encoding than the suite's: none, rope, espr, ...")
+    str | None, typer.Option("--positions", help="The position encoding, if not the suite's: none, rope, espr, ...")
 ]
 Match = Annotated[
     str | None,
     typer.Option(
         "--match",
-        help="params or state: change counts or widths until all mechanisms have as many as the suite's first; "
+        help="params or state: change counts or widths until every mechanism has as many as the suite's first; "
         "state=4096 sets the number.",
     ),
 ]
@@ -45,14 +45,14 @@ Plugins = Annotated[
     list[str] | None,
     typer.Option(
         "--plugin",
-        help="A Python file or module that registers further units; repeatable. It is run with your rights.",
+        help="A Python file or module that registers more components; repeatable. It runs with your rights.",
     ),
 ]
 Shard = Annotated[
     str | None,
-    typer.Option("--shard", help="2/3: of three parts of the plan the second, so that three machines share it."),
+    typer.Option("--shard", help="2/3: the second of three parts of the plan, so that three machines can share it."),
 ]
-Seeds = Annotated[str | None, typer.Option(help="Root seeds: 42-51, or 0,3,7; the suite's if left out.")]
+Seeds = Annotated[str | None, typer.Option(help="Root seeds: 42-51, or 0,3,7; default: the suite's.")]
 
 
 def takes(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

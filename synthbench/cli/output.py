@@ -74,6 +74,11 @@ def audible(command: Callable[..., None]) -> Callable[..., None]:
     return spoken
 
 
+def inert(text: str) -> str:
+    """What foreign code said, with control characters as their codes: a terminal would obey them."""
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else f"U+{ord(sign):04X}" for sign in text)
+
+
 def note(text: str) -> None:
     """Say on stderr what is no result; ``--quiet`` silences it."""
     if not is_quiet():
@@ -83,7 +88,7 @@ def note(text: str) -> None:
 def print_problem(problem: SynthbenchError, hint: str = "") -> None:
     """Print an error as one line; with ``--verbose``, above it the traceback of the code that raised it."""
     if is_verbose() and problem.__cause__ is not None:
-        typer.echo("".join(traceback.format_exception(problem.__cause__)), nl=False, err=True)
+        typer.echo(inert("".join(traceback.format_exception(problem.__cause__))), nl=False, err=True)
     typer.echo(f"synthbench: {problem}{hint}", err=True)
 
 

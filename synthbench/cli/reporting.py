@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from synthbench.cli.options import MechanismTerms, Results, TaskTerms, parse_names, parse_seeds
-from synthbench.cli.output import is_verbose, note
+from synthbench.cli.output import inert, is_verbose, note
 from synthbench.cli.rows import Beside, ReportedSuite, SuiteVersion, read_beside, selected, suite_of
 from synthbench.errors import UnknownName
 
@@ -21,7 +21,7 @@ ENTRIES = ("index.html", "README.md", "report.json")
 """Files of a report to start from, the most readable first."""
 
 ReportedSeeds = Annotated[
-    str | None, typer.Option("--seeds", help="Root seeds to show: 42-44; all that have rows if left out.")
+    str | None, typer.Option("--seeds", help="Root seeds to show: 42-44. Default: all that have rows.")
 ]
 
 
@@ -32,13 +32,13 @@ def report(
     seeds: ReportedSeeds = None,
     results: Results = Path("results"),
     beside: Beside = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the report; reports/SUITE if left out.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report. Default: reports/SUITE.")] = None,
     formats: Annotated[
         str | None,
         typer.Option(
             "--format",
             help="What to write, a comma list: md, tex, csv, json, html (a page), figures (SVG and PDF, each with its "
-            "numbers as CSV). All but json if left out. What an earlier report wrote in another format is removed.",
+            "numbers as CSV). Default: all but json. What an earlier report wrote in another format is removed.",
         ),
     ] = None,
     check: Annotated[
@@ -54,7 +54,8 @@ def report(
 
     It shows the mechanisms that the suite names and those that do not come with synthbench, or those that --mech
     selects: --mech all is everything in the store. With --beside published it shows all of one's own mechanisms beside
-    the rows that come with synthbench. A single table on stdout: synthbench export.
+    the rows that come with synthbench. It prints the verdict, the top of the ranking and the path of the page. For a
+    single table on stdout: synthbench export.
     """
     from synthbench.reports import files_of, stale, write
     from synthbench.reports.build import DEFAULT_FORMATS
@@ -93,9 +94,9 @@ def report(
 def _print_outcome(made: "Report") -> None:
     from synthbench.terminal.board import lines_of
 
-    typer.echo(made.verdict)
+    typer.echo(inert(made.verdict))
     for line in lines_of(made.board):
-        typer.echo(line)
+        typer.echo(inert(line))
 
 
 def export(
@@ -115,7 +116,7 @@ def export(
         str,
         typer.Option(
             help="What stands side by side in md and tex: columns; or tasks or mechanisms, of a single column. csv and "
-            "json have one entry a cell."
+            "json have one entry per cell."
         ),
     ] = "columns",
     format_: Annotated[
@@ -130,7 +131,7 @@ def export(
     """Print any selection of cells and columns as one table: Markdown, LaTeX, CSV or JSON.
 
     Numbers are means over the runs of a cell that ended well. --task and --mech select as in synthbench run, from what
-    has rows; all if left out. For a paper: synthbench export --task @memory --across tasks --format tex > memory.tex
+    has rows; default: all. For a paper: synthbench export --task @memory --across tasks --format tex > memory.tex
     """
     from synthbench.reports.export import EXPORTS
     from synthbench.reports.export import export as make_export

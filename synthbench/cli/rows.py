@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ReportedSuite = Annotated[
     str | None,
-    typer.Option("--suite", help="The suite whose rows are read; if left out the only one in the store, else paper."),
+    typer.Option("--suite", help="The suite whose rows are read. Default: the only one in the store, else paper."),
 ]
 Beside = Annotated[
     str | None,
@@ -24,7 +24,7 @@ Beside = Annotated[
         "store's folder, a .parquet file or a .tar.gz bundle. Neither store is changed."
     ),
 ]
-SuiteVersion = Annotated[str | None, typer.Option(help="Its version; the newest in the store if left out.")]
+SuiteVersion = Annotated[str | None, typer.Option(help="Its version. Default: the newest in the store.")]
 
 
 def read_rows(results: Path) -> "pd.DataFrame":

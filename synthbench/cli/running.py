@@ -31,7 +31,7 @@ from synthbench.cli.options import (
     parse_seeds,
     takes,
 )
-from synthbench.cli.output import is_quiet, is_verbose, note, print_facts, width_of_stdout
+from synthbench.cli.output import inert, is_quiet, is_verbose, note, print_facts, width_of_stdout
 
 if TYPE_CHECKING:
     from synthbench.runner.request import Request
@@ -42,7 +42,7 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Asked:
-    """The options that say what of a suite is to be run or counted, and where its rows are."""
+    """The options that say which part of a suite is to be run or counted, and where its rows are."""
 
     task: TaskTerms = None
     mech: MechanismTerms = None
@@ -83,46 +83,58 @@ class Asked:
 @takes(Asked)
 def run(
     asked: Asked,
-    steps: Annotated[int | None, typer.Option(help="Train for fewer steps; marks the rows as not full.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Evaluate on fewer sequences; marks the rows as not full.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Train for fewer steps. The rows are marked and enter no report.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Evaluate on fewer sequences. The rows are marked and enter no report.")
+    ] = None,
     executor: Annotated[
-        str, typer.Option(help="auto, inline, pool, or beyond this machine: ray or slurm. auto stays on this machine.")
+        str,
+        typer.Option(help="auto, inline or pool on this machine; ray or slurm on others. auto stays on this machine."),
     ] = "auto",
     address: Annotated[
         str | None,
         typer.Option(
-            help="With ray: host:port of a running cluster, or auto; one is started here if left out. "
+            help="With ray: host:port of a running cluster, or auto; default: start one here. "
             "With slurm: local tries it out on this machine."
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Worker processes, or elements of a SLURM array; one a core if left out, or 8.")
+        int | None,
+        typer.Option(help="Worker processes, default: one per core; or elements of a SLURM array, default: 8."),
     ] = None,
     per_gpu: Annotated[
         int | None,
-        typer.Option(help="Worker processes that share each GPU, each with its part of the memory; one if left out."),
+        typer.Option(help="Worker processes that share each GPU, each with its part of the memory. Default: one."),
     ] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds after which a job is killed.")] = None,
     members: Annotated[
         int | None,
         typer.Option(
-            help="Members that train as one program, also of tasks of one length as far as all of theirs fit; chosen "
-            "by length and device if left out."
+            help="Runs to batch into one program (seeds, rates, tasks of equal length). Default: by length and device."
         ),
     ] = None,
-    rerun: Annotated[str, typer.Option(help="Run again what is there: none, failed or all.")] = "none",
+    rerun: Annotated[str, typer.Option(help="Which rows to run again: none, failed or all.")] = "none",
     predictions: Annotated[
         Path | None,
-        typer.Option(help="Folder for what every model that is trained predicts in the main test, RUN_ID.npz."),
+        typer.Option(
+            help="Folder for what every model that is trained predicts in the main test, RUN_ID.npz. Rows that are "
+            "already done have none: --rerun all makes them."
+        ),
     ] = None,
     deterministic: Annotated[
         bool,
-        typer.Option("--deterministic", help="Deterministic algorithms only; rows that were made without run again."),
+        typer.Option(
+            "--deterministic", help="Use deterministic algorithms only, and run rows again that were made without."
+        ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, and run nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would run and how long it would take; run nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run what is missing: every task with every mechanism over the seeds. The same command again resumes."""
+    """Run what is missing of every task × mechanism × seed, then print their skill. The same command again resumes."""
     request = asked.request(
         steps=steps,
         limit=limit,
@@ -144,11 +156,17 @@ def run(
 
 @takes(Asked)
 def status(asked: Asked, as_json: AsJson = False) -> None:
-    """Count what is done, failed and missing, by category."""
+    """Count what is done, failed and missing, by category.
+
+    A store that --results names must exist; at the default place it may be yet to come.
+    """
+    from synthbench.results import Store
     from synthbench.runner.executors.choice import device_of
     from synthbench.runner.run import progress_of
 
     request = asked.request()
+    if request.results != Asked.results:
+        Store.open(request.results, create=False)
     facts = progress_of(request, device_of(request))
     print_facts(facts, list(facts[0]), as_json=as_json)
 
@@ -176,11 +194,10 @@ def _run(request: "Request", *, as_json: bool) -> NoReturn:
     # Ray prints what happens to workers on stdout, which is for results.
     with (
         _interruptible(stop),
-        Progress(request.results, is_verbose=is_verbose()) as progress,
+        Progress(request.results, is_quiet=is_quiet(), is_verbose=is_verbose()) as progress,
         redirect_stdout(sys.stderr),
     ):
-        hears = {} if is_quiet() else {"on_plan": progress.begin, "on_outcome": progress.advance}
-        done = run_request(request, **hears, stop=stop)
+        done = run_request(request, on_plan=progress.begin, on_outcome=progress.advance, stop=stop)
     _name_failures(done)
     note(
         f"{len(done.outcomes)} rows written to {request.results} in {done.wall_s:.1f} s, "
@@ -200,10 +217,9 @@ def _run(request: "Request", *, as_json: bool) -> NoReturn:
 def _name_failures(done: "RunReport") -> None:
     for outcome in done.failed:
         if is_verbose() and outcome.trace is not None:
-            typer.echo(outcome.trace, nl=False, err=True)
-        typer.echo(
-            f"{outcome.status}: {outcome.task} {outcome.mechanism} seed {outcome.seed}: {outcome.message}", err=True
-        )
+            typer.echo(inert(outcome.trace), nl=False, err=True)
+        where = f"{outcome.task} {outcome.mechanism} seed {outcome.seed}"
+        typer.echo(inert(f"{outcome.status}: {where}: {outcome.message}"), err=True)
 
 
 def _print_scores(done: "RunReport") -> None:

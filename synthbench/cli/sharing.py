@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 def verify(
     rows: Annotated[Path, typer.Argument(help="A store's folder, a .parquet file of rows or a .tar.gz bundle.")],
-    fraction: Annotated[float, typer.Option(help="Share of the rows to run again; at least one row.")] = 0.05,
-    salt: Annotated[str, typer.Option(help="Draws another sample; choose it after the rows were handed in.")] = "",
-    limit: Annotated[int | None, typer.Option(help="Sample at most so many rows.")] = None,
+    fraction: Annotated[float, typer.Option(help="Fraction of the rows to run again; at least one row.")] = 0.05,
+    salt: Annotated[str, typer.Option(help="Draws another sample; choose it after the rows were submitted.")] = "",
+    limit: Annotated[int | None, typer.Option(help="Most rows to sample.")] = None,
     device: Device = "auto",
-    workers: Annotated[int | None, typer.Option(help="Worker processes; one a core if left out.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes. Default: one per core.")] = None,
     timeout: Annotated[float, typer.Option(help="Seconds after which a re-run is killed.")] = 600.0,
     plugin: Plugins = None,
     run_plugin: Annotated[
@@ -83,14 +83,14 @@ def submit(
     results: Results = Path("results"),
     out: Annotated[Path, typer.Option(help="Folder or .tar.gz to write.")] = Path("submission.tar.gz"),
     plugin: Annotated[
-        Path | None, typer.Option("--plugin", help="File that has the mechanisms; it is run, and goes along.")
+        Path | None, typer.Option("--plugin", help="File that has the mechanisms; it is run, and packed too.")
     ] = None,
     package: Annotated[str | None, typer.Option(help="Package that has the mechanisms, pinned: my-idea==1.0.")] = None,
     device: Annotated[
-        str, typer.Option(help="Rows of which device: cpu or cuda; auto if there are of one only.")
+        str, typer.Option(help="Rows of which device: cpu or cuda. auto: the only one that there are rows of.")
     ] = "auto",
 ) -> None:
-    """Bundle the rows of a suite for some mechanisms, if none is missing; exit 1 and say which if one is."""
+    """Pack a complete set of rows for submission; list what is missing and exit 1 otherwise."""
     from synthbench.runner.request import Request
     from synthbench.runner.submission import submit as submit_rows
 
@@ -156,7 +156,7 @@ def compare(
         _print_pairs(found_sides, suite, suite_version, as_json=as_json)
         return
     chosen = selected(rows[rows["suite"] == suite], "mechanism", mech) if mech else None
-    found = compare_sides(*found_sides, suite, suite_version, mechanisms=chosen)
+    found = compare_sides(found_sides[0], found_sides[1], suite, suite_version, mechanisms=chosen)
     if as_json:
         typer.echo(json_text(found.as_facts()), nl=False)
     else:

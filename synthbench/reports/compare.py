@@ -342,7 +342,9 @@ def _in_store(name: str, rows: pd.DataFrame) -> Side:
         raise UsageError(f"commit {name!r} begins the hashes {', '.join(sorted(commits))}; write more of it")
     if commits:
         return Side(name, "commit", rows[rows["git_sha"].isin(commits)])
-    raise UnknownName("store, or mechanism or commit with rows", name, {*rows["mech"], *rows["git_sha"].dropna()})
+    raise UnknownName(
+        "store, or mechanism or commit with rows", name, {*rows["mech"], *rows["git_sha"].dropna().str[:10]}
+    )
 
 
 def _groups(rows: pd.DataFrame, by: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:

@@ -176,7 +176,7 @@ class Prepared:
 
     request: Request
     device: torch.device
-    findings: Mapping[Subject, Sequence[Verdict]]
+    findings: dict[Subject, list[Verdict]]
     """What the contract says of the components that do not come with synthbench."""
     plan: Plan
     executor: Executor

@@ -28,13 +28,14 @@ class Progress:
 
     Args:
         results: Folder of the store that the workers write to.
+        is_quiet: Print nothing.
         is_verbose: Print a line a row in a terminal too, with its id.
     """
 
-    def __init__(self, results: Path, *, is_verbose: bool = False) -> None:
+    def __init__(self, results: Path, *, is_quiet: bool = False, is_verbose: bool = False) -> None:
         self._results = results
         self._is_verbose = is_verbose
-        self._console = Console(stderr=True)
+        self._console = Console(stderr=True, quiet=is_quiet)
         self._bar: Bar | None = None
         self._stopped = threading.Event()
         self._lock = threading.RLock()
@@ -69,7 +70,9 @@ class Progress:
             return
         self._watch = Watch(self._results, self._outlook.run_ids)
         if self._console.is_terminal:
-            self._bar = Bar(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=self._console)
+            self._bar = Bar(
+                TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn(), console=self._console
+            )
             self._bar.start()
             self._bar.add_task(self._state(), total=self._outlook.num_trainings)
         threading.Thread(target=self._beat, daemon=True).start()
@@ -101,8 +104,8 @@ class Progress:
         with self._lock:
             num = self._outlook.num_trainings
             num_done = num - self._outlook.num_left
-            rows = f"rows {self._num_done}/{self._num_rows}"
-            parts = [f"rows {num_done}/{num}"] if num == self._num_rows else [f"trainings {num_done}/{num}", rows]
+            parts = [] if num == self._num_rows else [f"trainings {num_done}/{num}"]
+            parts.append(f"rows {self._num_done}/{self._num_rows}")
             if self._num_failed:
                 parts.append(f"{self._num_failed} failed")
             return " · ".join(parts) + self._left(" · ", " left")

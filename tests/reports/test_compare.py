@@ -21,7 +21,8 @@ SCORES = {"softmax": [0.5, 0.6, 0.7], "slay": [0.6, 0.65, 0.9]}
 
 
 def against(rows: pd.DataFrame, first: str = "softmax", second: str = "slay", **more: Any) -> Comparison:
-    return compare(*sides([first, second], Path("results"), lambda _path: rows), "paper", **more)
+    one, other = sides([first, second], Path("results"), lambda _path: rows)
+    return compare(one, other, "paper", **more)
 
 
 def as_stores(first: pd.DataFrame, second: pd.DataFrame, **more: Any) -> Comparison:

@@ -91,7 +91,7 @@ def test_the_first_interrupt_finishes_what_runs_and_keeps_it(tmp_path: Path) -> 
     )
     assert driver.stderr is not None
     for line in driver.stderr:
-        if line.startswith("[1/"):
+        if line.startswith("[rows 1/"):
             break
     driver.send_signal(signal.SIGINT)
     rest = driver.stderr.read()

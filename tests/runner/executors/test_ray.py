@@ -127,7 +127,7 @@ def test_the_command_line_starts_a_cluster_of_its_own_and_ctrl_c_finishes_what_r
     assert driver.stdout is not None
     assert driver.stderr is not None
     for line in driver.stderr:
-        if line.startswith("[1/"):
+        if line.startswith("[rows 1/"):
             break
     os.killpg(driver.pid, signal.SIGINT)  # as a terminal does
     output, rest = driver.communicate()
