@@ -1,9 +1,11 @@
-"""Write the pages of this folder that follow from the registries: ``python docs/generate.py``, ``--check`` to compare.
+"""Write what follows from the registries: ``python docs/generate.py``, ``--check`` to compare.
 
+That is the pages of this folder, and the index of components by which ``status`` counts without torch.
 The prose of a unit is its docstring; what can be computed is computed.
 """
 
 import inspect
+import json
 import os
 import re
 import sys
@@ -17,8 +19,10 @@ from tabulate import tabulate
 from synthbench.bench.anatomy import FIGURES
 from synthbench.blocks import BLOCKS
 from synthbench.entry_points import SWITCH
-from synthbench.mechanisms import MECHANISMS
+from synthbench.knobs import with_defaults
+from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.positions import POSITIONS
+from synthbench.registry import version_of
 from synthbench.reports.markdown import escape
 from synthbench.suites import Suite, load_suite, suite_names
 from synthbench.tasks import TASKS, Bound, Task, local_ceiling, shortcut_accuracies
@@ -31,8 +35,9 @@ EXAMPLE_SEED = 0
 
 
 def pages() -> dict[str, str]:
-    """Text by file name."""
+    """Text by file name, relative to this folder."""
     return {
+        "../synthbench/runner/components.json": _components(),
         "tasks.md": _join(_tasks()),
         "mechanisms.md": _join(_mechanisms()),
         "suites.md": _join(_suites()),
@@ -293,6 +298,29 @@ def _anatomy() -> Iterator[str]:
             yield f"### {figure.title}"
             yield f"![{figure.title}](anatomy/{name}.svg)"
             yield figure.caption
+
+
+def _components() -> str:
+    """What the ids of rows need to know of the components whose classes need torch."""
+    index = {
+        "mechanisms": {
+            name: {
+                "version": version_of(unit),
+                "options": with_defaults(unit, {}),
+                "family": unit.family,
+                "rotates": issubclass(unit, Attention),
+            }
+            for name, unit in MECHANISMS.items()
+        },
+        "positions": {
+            name: {"version": version_of(unit), "options": with_defaults(unit, {}), "rotates": unit.rotates}
+            for name, unit in POSITIONS.items()
+        },
+        "blocks": {
+            name: {"version": version_of(unit), "options": with_defaults(unit, {})} for name, unit in BLOCKS.items()
+        },
+    }
+    return json.dumps(index, indent=1, sort_keys=True) + "\n"
 
 
 def _table(headings: Sequence[str], lines: Iterable[Sequence[object]]) -> str:

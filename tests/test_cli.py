@@ -15,6 +15,7 @@ from synthbench.cli.options import parse_seeds
 from synthbench.cli.running import _interruptible
 from synthbench.errors import UsageError
 from synthbench.mechanisms import MECHANISMS
+from synthbench.results import Store
 from synthbench.tasks import TASKS
 
 Command = Callable[..., Any]
@@ -54,7 +55,15 @@ def test_list_mechanisms_has_every_mechanism(synthbench: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["run", "--help"], ["--version"], ["list", "tasks"], ["show", "copy"]]
+    "arguments",
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["--version"],
+        ["list", "tasks"],
+        ["show", "copy"],
+        ["status", "--suite", "core-mini", "--device", "cpu"],
+    ],
 )
 def test_what_needs_no_training_never_imports_torch(arguments: list[str], tmp_path: Path) -> None:
     script = (
@@ -217,6 +226,21 @@ def test_a_dry_run_refuses_what_a_run_refuses(
         done = synthbench("run", *TINY, *options.split(), *more)
         assert (done.returncode, done.stdout) == (code, "")
         assert message in done.stderr
+
+
+def test_status_and_a_dry_run_agree(
+    tmp_path: Path, make_row: Callable[..., dict[str, Any]], synthbench: Command
+) -> None:
+    of = ["--suite", "smoke", "--mech", "linear,gla", "--device", "cpu"]
+    missing = json.loads(synthbench("run", *of, "--dry-run", "--json").stdout)["missing"]
+    store = Store.open(tmp_path / "results", create=True)
+    for fact in missing[:5]:
+        store.write(make_row(run_id=fact["run_id"]), [])
+    planned = json.loads(synthbench("run", *of, "--dry-run", "--json").stdout)
+
+    for more in ([], ["--shard", "1/1"]):  # counted by the index, and by the components
+        counted = json.loads(synthbench("status", *of, *more, "--json").stdout)[-1]
+        assert (counted["planned"], counted["done"]) == (planned["planned"], planned["done"]) == (16, 5)
 
 
 def test_a_store_at_the_default_place_may_be_yet_to_come(synthbench: Command) -> None:

@@ -161,14 +161,21 @@ def status(asked: Asked, as_json: AsJson = False) -> None:
     A store that --results names must exist; at the default place it may be yet to come.
     """
     from synthbench.results import Store
-    from synthbench.runner.executors.choice import device_of
-    from synthbench.runner.run import progress_of
+    from synthbench.runner.tally import quick_cells, statuses_in, tally
 
     request = asked.request()
     if request.results != Asked.results:
         Store.open(request.results, create=False)
-    facts = progress_of(request, device_of(request))
+    cells = quick_cells(request)
+    facts = _progress_of(request) if cells is None else tally(cells, statuses_in(request.results))
     print_facts(facts, list(facts[0]), as_json=as_json)
+
+
+def _progress_of(request: "Request") -> list[dict[str, Any]]:
+    from synthbench.runner.executors.choice import device_of
+    from synthbench.runner.run import progress_of
+
+    return progress_of(request, device_of(request))
 
 
 def _print_plan(request: "Request", *, as_json: bool) -> None:

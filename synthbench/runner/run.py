@@ -3,7 +3,6 @@
 import shlex
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,6 +42,7 @@ from synthbench.runner.plan import (
 from synthbench.runner.request import Request
 from synthbench.runner.selection import Selection
 from synthbench.runner.stream import TOKENS_AT_ONCE
+from synthbench.runner.tally import statuses_in, tally
 from synthbench.runner.vetting import REGISTRIES, Subject, Trial, record, vet
 from synthbench.runner.worker import Circumstances, Outcome
 from synthbench.suites import EXTRA, Suite, load_suite
@@ -211,24 +211,8 @@ def progress_of(request: Request, device: torch.device) -> list[dict[str, Any]]:
         StoreError: If the store exists and cannot be read.
     """
     cells, seeds = _requested(request, device)
-    known = _known(request.results, ("run_id", "status"))
-    statuses = dict(zip(*(column.to_pylist() for column in known.itercolumns()), strict=True))
-    counts: dict[str, Counter[str]] = {}
-    for cell in cells:
-        found = [statuses.get(member.run_id, "missing") for member in cell.members(seeds)]
-        for group in (cell.task.category(), "all"):
-            counts.setdefault(group, Counter()).update(found)
-    counts["all"] = counts.pop("all")  # last
-    return [
-        {
-            "category": group,
-            "planned": count.total(),
-            "done": count["ok"],
-            "failed": count.total() - count["ok"] - count["missing"],
-            "missing": count["missing"],
-        }
-        for group, count in counts.items()
-    ]
+    planned = ((cell.task.category(), [member.run_id for member in cell.members(seeds)]) for cell in cells)
+    return tally(planned, statuses_in(request.results))
 
 
 def _requested(request: Request, device: torch.device) -> tuple[list[Cell], Sequence[int]]:

@@ -1,0 +1,173 @@
+"""How much of a request is done, counted without torch, which takes seconds to import.
+
+The ids of rows need the mechanisms' versions and options, and their classes need torch. Those that come with synthbench
+are in an index, ``components.json``, which ``python docs/generate.py`` writes.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from synthbench.entry_points import offers
+from synthbench.errors import UsageError
+from synthbench.knobs import Value, arguments_of
+from synthbench.registry import version_of
+from synthbench.results import Store
+from synthbench.results.schema import json_entries, run_id_of
+from synthbench.runner.request import Request
+from synthbench.runner.selection import select
+from synthbench.suites import Suite, load_suite, suite_names
+from synthbench.tasks import TASKS, sized
+
+ACCELERATORS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
+"""One of these is there where a CUDA or ROCm build of torch finds a device, on Linux."""
+
+
+class Part(NamedTuple):
+    """What the ids of rows need to know of a mechanism, a position encoding or a block."""
+
+    version: str
+    options: dict[str, Value]
+    """All of them, with their defaults."""
+    family: str = ""
+    rotates: bool = False
+    """Whether it turns queries and keys, of a position encoding; whether it has some to turn, of a mechanism."""
+
+
+Cells = Iterable[tuple[str, Sequence[str]]]
+"""The category and the ids of the rows of each cell."""
+
+
+def tally(cells: Cells, statuses: Mapping[str, str]) -> list[dict[str, Any]]:
+    """How many rows are done, failed and missing: one entry a category, and one for all.
+
+    Args:
+        cells: What is planned.
+        statuses: How the rows of a store ended, by their ids.
+    """
+    counts: dict[str, Counter[str]] = {}
+    for category, run_ids in cells:
+        found = [statuses.get(run_id, "missing") for run_id in run_ids]
+        for group in (category, "all"):
+            counts.setdefault(group, Counter()).update(found)
+    counts["all"] = counts.pop("all")  # last
+    return [
+        {
+            "category": group,
+            "planned": count.total(),
+            "done": count["ok"],
+            "failed": count.total() - count["ok"] - count["missing"],
+            "missing": count["missing"],
+        }
+        for group, count in counts.items()
+    ]
+
+
+def statuses_in(results: Path) -> dict[str, str]:
+    """How the rows of a store ended, by their ids; none where there is no store yet.
+
+    Raises:
+        StoreError: If the store exists and cannot be read.
+    """
+    return Store.open(results, create=False).statuses() if (results / "store.json").exists() else {}
+
+
+def quick_cells(request: Request) -> list[tuple[str, list[str]]] | None:
+    """What a request plans, where the index knows all of it; None where the components themselves must be asked.
+
+    Raises:
+        UsageError: If there is no such suite.
+    """
+    suite = load_suite(request.suite)
+    if not _is_plain(request, suite):
+        return None
+    known = index()["mechanisms"]
+    others = sorted({*known, *offers("mechanisms")} - set(suite.mechanisms))
+    try:
+        tasks = select("task", request.tasks, list(suite.tasks), lambda name: TASKS[name].category())
+        terms = list(request.mechanisms) or [",".join(suite.mechanisms)]
+        mechanisms = select("mechanism", terms, [*suite.mechanisms, *others], lambda name: known[name].family)
+    except (UsageError, KeyError):
+        return None  # said better where everything is known
+    if not set(mechanisms) <= set(known) or any((*mechanisms.values(), *tasks.values())):
+        return None
+    seeds = list(request.seeds) or suite.seeds
+    return [(TASKS[task].category(), _ids(suite, task, name, seeds)) for task in tasks for name in mechanisms]
+
+
+@cache
+def index() -> dict[str, dict[str, Part]]:
+    """The built-in mechanisms, position encodings and blocks by name, each kind by that of its package."""
+    content = json.loads(files("synthbench.runner").joinpath("components.json").read_text(encoding="utf-8"))
+    return {kind: {name: Part(**part) for name, part in parts.items()} for kind, parts in content.items()}
+
+
+def _is_plain(request: Request, suite: Suite) -> bool:
+    """Whether a suite that comes with synthbench is asked for as it is, on a CPU."""
+    changes = (request.block, request.positions, request.match, request.shard, request.steps, request.limit)
+    on_cpu = request.device == "cpu" or (request.device == "auto" and not _may_have_accelerator())
+    is_built_in = request.suite in suite_names() and request.suite not in offers("suites")
+    around = {suite.model.positions, suite.model.positions_otherwise or suite.model.positions}
+    is_known = suite.model.block in index()["blocks"] and around <= set(index()["positions"])
+    return on_cpu and is_built_in and is_known and not request.plugins and all(one is None for one in changes)
+
+
+def _may_have_accelerator() -> bool:
+    return sys.platform != "linux" or any(Path(device).exists() for device in ACCELERATORS)
+
+
+def _ids(suite: Suite, task: str, mechanism: str, seeds: Sequence[int]) -> list[str]:
+    """The ids of the rows of one cell."""
+    common = json_entries(_identity(suite, task, mechanism))
+    rates = list(suite.training.learning_rates)
+    own: list[dict[str, Any]] = [{"seed": seed, "learning_rate": rate} for rate in rates for seed in seeds]
+    if suite.tuning is not None:
+        choice = {"learning_rates": rates, "seeds": list(suite.tuning.seeds)}
+        own = [{"seed": seed, "tuning": choice} for seed in seeds]
+    return [run_id_of({**common, **json_entries(entries)}) for entries in own]
+
+
+def _identity(suite: Suite, task: str, mechanism: str) -> dict[str, Any]:
+    """What :attr:`synthbench.runner.config.Cell.identity` says; a test compares the ids of all suites."""
+    model = suite.model
+    _, length, options = sized(task, suite.tasks[task])
+    part = index()["mechanisms"][mechanism]
+    has_nothing_to_turn = index()["positions"][model.positions].rotates and not part.rotates
+    positions_name = model.positions_otherwise or model.positions if has_nothing_to_turn else model.positions
+    positions, block = index()["positions"][positions_name], index()["blocks"][model.block]
+    return {
+        "suite": suite.name,
+        "suite_version": suite.version,
+        "task": task,
+        "task_version": version_of(TASKS[task]),
+        "task_args": {"length": length, **arguments_of(TASKS[task](**options))},
+        "mech": mechanism,
+        "mech_version": part.version,
+        "mech_args": _with(part.options, suite.mechanisms.get(mechanism, {})),
+        "block": model.block,
+        "block_version": block.version,
+        "block_args": block.options,
+        "positions": positions_name,
+        "positions_version": positions.version,
+        "positions_args": positions.options,
+        "model": model.model_dump(
+            mode="json", exclude={"block", "positions", "positions_otherwise"}, exclude_none=True
+        ),
+        "training": suite.training.model_dump(mode="json", exclude={"learning_rates"}, exclude_none=True),
+        "evaluation": suite.evaluation.model_dump(mode="json", exclude_none=True),
+        "dtype": "float32",
+        "device_type": "cpu",
+    }
+
+
+def _with(defaults: Mapping[str, Value], given: Mapping[str, Any]) -> dict[str, Value]:
+    """All options; a whole number given for a float becomes one."""
+    return {
+        name: float(given[name]) if name in given and isinstance(default, float) else given.get(name, default)
+        for name, default in defaults.items()
+    }

@@ -1,0 +1,54 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from synthbench.mechanisms import MECHANISMS
+from synthbench.runner.request import Request
+from synthbench.runner.run import plan_request
+from synthbench.runner.tally import index, quick_cells, tally
+from synthbench.suites import suite_names
+
+
+@pytest.mark.parametrize("suite", suite_names())
+def test_the_index_gives_the_same_ids_as_the_components(suite: str, tmp_path: Path) -> None:
+    request = Request(suite=suite, mechanisms=["all"], device="cpu", seeds=[1042], results=tmp_path)
+    cells = quick_cells(request)
+
+    assert cells is not None
+    assert {run_id for _, run_ids in cells for run_id in run_ids} == set(
+        plan_request(request, torch.device("cpu")).run_ids
+    )
+
+
+def test_every_built_in_mechanism_is_in_the_index() -> None:
+    assert sorted(index()["mechanisms"]) == list(MECHANISMS)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mechanisms": ["slay:R=2"]},
+        {"mechanisms": ["slai"]},
+        {"tasks": ["copy:length=8"]},
+        {"device": "cuda"},
+        {"block": "aether"},
+        {"positions": "rope"},
+        {"match": "params"},
+        {"shard": "1/2"},
+        {"plugins": ["mine.py"]},
+    ],
+)
+def test_what_the_index_does_not_know_is_left_to_the_components(changes: dict[str, object]) -> None:
+    assert quick_cells(Request(suite="smoke", device="cpu")) is not None
+    assert quick_cells(Request(**{"suite": "smoke", "device": "cpu", **changes})) is None  # type: ignore[arg-type]
+
+
+def test_rows_are_counted_by_category_and_in_all() -> None:
+    counted = tally([("basic", ["a", "b"]), ("memory", ["c", "d"])], {"a": "ok", "b": "error", "d": "ok", "z": "ok"})
+
+    assert [tuple(entry.values()) for entry in counted] == [
+        ("basic", 2, 1, 1, 0),
+        ("memory", 2, 1, 0, 1),
+        ("all", 4, 2, 1, 1),
+    ]
