@@ -27,6 +27,9 @@ from synthbench.runner.plan import Job
 from synthbench.runner.rows import Attempt, Failure, curve_points, failure_row, member_row
 from synthbench.runner.train import GroupResult, train_group
 
+INNERMOST = 20
+"""Frames of a traceback that are told: those nearest to what raised."""
+
 
 @dataclass(frozen=True)
 class Circumstances:
@@ -180,7 +183,7 @@ def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) 
     try:
         result = train_group(members, attempt.device, keeps_predictions=attempt.predictions is not None)
     except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
-        trace = "".join(traceback.format_exception(problem))
+        trace = "".join(traceback.format_exception(problem, limit=-INNERMOST))
         failure = Failure(_status_of(problem), type(problem).__name__, _message(problem, members[0].cell), trace)
     else:
         return _record(job, result, attempt, store)

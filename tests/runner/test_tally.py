@@ -10,9 +10,19 @@ from synthbench.runner.tally import index, quick_cells, tally
 from synthbench.suites import suite_names
 
 
-@pytest.mark.parametrize("suite", suite_names())
-def test_the_index_gives_the_same_ids_as_the_components(suite: str, tmp_path: Path) -> None:
-    request = Request(suite=suite, mechanisms=["all"], device="cpu", seeds=[1042], results=tmp_path)
+@pytest.mark.parametrize(
+    ("suite", "task", "mechanism"),
+    [
+        *((suite, "all", None) for suite in suite_names()),
+        ("smoke", "copy", "all"),
+        ("core-mini", "parity_final", "all"),
+    ],
+)
+def test_the_index_gives_the_same_ids_as_the_components(
+    suite: str, task: str, mechanism: str | None, tmp_path: Path
+) -> None:
+    chosen = [] if mechanism is None else [mechanism]
+    request = Request(suite=suite, tasks=[task], mechanisms=chosen, device="cpu", seeds=[1042], results=tmp_path)
     cells = quick_cells(request)
 
     assert cells is not None

@@ -76,6 +76,7 @@ def test_an_error_is_a_row_with_its_type_and_message(
 
     rows = Store.open(circumstances.results, create=False).runs()
     assert [outcome.status for outcome in outcomes] == ["error"] * 3
+    assert all(f'File "{__file__}", line ' in (outcome.trace or "") for outcome in outcomes)
     assert set(rows.error_type) == {"ZeroDivisionError"}
     assert rows.error_message.str.len().max() == 500
     assert rows.score.isna().all()
