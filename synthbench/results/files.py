@@ -121,7 +121,8 @@ def identity_of(path: Path) -> Identity | None:
 
 def stack(schema: pa.Schema, tables: Sequence[pa.Table]) -> pa.Table:
     """The rows of all tables in one, which may be none."""
-    return pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()
+    # Not schema.empty_table(), which imports pandas.
+    return pa.concat_tables([pa.Table.from_batches([], schema), *tables]).combine_chunks()
 
 
 def same(one: pa.Table, other: pa.Table) -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +84,9 @@ def outline_of(folder: Folder, columns: Sequence[str]) -> pa.Table:
     others: list[File] = []
     for file in folder.small_files("runs") + folder.compact_files("runs"):
         (sealed if file.is_sealed and is_readable(file.table.select(needed)) else others).append(file)
-    tables = [verified(folder, others).table, *(migrated(file.table) for file in sealed)]
+    tables = [migrated(file.table) for file in sealed]
+    if others or not sealed:
+        tables.append(verified(folder, others).table)
     return newest(pa.concat_tables([table.select(needed) for table in tables])).select(list(columns))
 
 
@@ -126,9 +127,9 @@ def verified(folder: Folder, files: Sequence[File]) -> Rows:
 def newest(table: pa.Table) -> pa.Table:
     """Each run once, in the order of a report: the row that finished last, by the hash where two finished together."""
     by_age = _sorted(table, _AGE)
-    names = table["run_id"].take(by_age).to_pylist()
-    is_last = [name != after for name, after in zip_longest(names, names[1:])]
-    last = by_age.filter(pa.array(is_last, pa.bool_()))
+    names = table["run_id"].take(by_age).combine_chunks()
+    is_followed = pc.equal(names[:-1], names[1:])
+    last = pa.concat_arrays([by_age[:-1].filter(pc.invert(is_followed)), by_age[-1:]])
     return table.take(last.take(_sorted(table.select(_ORDER).take(last), _ORDER))).combine_chunks()
 
 

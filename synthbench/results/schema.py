@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-import pandas as pd
 import pyarrow as pa
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.registry import NAME
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCHEMA_VERSION = 3
 
@@ -416,7 +418,7 @@ def check_values(columns: Iterable[Column], row: Mapping[str, Any]) -> None:
                 _refuse(column, value)
 
 
-def to_frame(table: pa.Table) -> pd.DataFrame:
+def to_frame(table: pa.Table) -> "pd.DataFrame":
     """A table of the store for pandas; null and NaN both become a missing value.
 
     Columns of whole numbers and booleans stay such where some are null (``Int64``, ``boolean``).

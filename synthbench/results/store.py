@@ -6,9 +6,8 @@ What lies where is said in :mod:`synthbench.results.folder`, which rows count in
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,6 +28,9 @@ from synthbench.results.schema import (
     table_of,
     to_frame,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Store:
@@ -145,11 +147,11 @@ class Store:
         """
         return self._with_verifications(rows_of(self.folder))
 
-    def runs(self) -> pd.DataFrame:
+    def runs(self) -> "pd.DataFrame":
         """:meth:`table` for pandas: see :func:`synthbench.results.schema.to_frame`."""
         return to_frame(self.table())
 
-    def curves(self, run_ids: Iterable[str] | None = None) -> pd.DataFrame:
+    def curves(self, run_ids: Iterable[str] | None = None) -> "pd.DataFrame":
         """The learning curves of some runs (None: of all), in the order of :meth:`runs`.
 
         A curve counts only if it is the one that its row was written with.
@@ -157,7 +159,7 @@ class Store:
         rows = rows_of(self.folder)
         return to_frame(curves_of(self.folder, rows if run_ids is None else only(rows, run_ids)).table)
 
-    def read(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def read(self) -> "tuple[pd.DataFrame, pd.DataFrame]":
         """:meth:`runs` and :meth:`curves` of one moment; the rows are read and checked once."""
         rows = rows_of(self.folder)
         return to_frame(self._with_verifications(rows)), to_frame(curves_of(self.folder, rows).table)

@@ -13,12 +13,12 @@ from synthbench.mechanisms import MECHANISMS, Attention, Mechanism
 from synthbench.positions import POSITIONS, PositionEncoding
 from synthbench.registry import code_hash, version_of
 from synthbench.results.schema import canonical_json, json_entries, run_id_of
+from synthbench.runner import identity
 from synthbench.runner.ensemble import SequenceModel
+from synthbench.runner.identity import Component
 from synthbench.runner.selection import configured
 from synthbench.suites import Suite
 from synthbench.tasks import TASKS, Task
-
-DTYPE = "float32"
 
 
 @dataclass(frozen=True)
@@ -40,21 +40,12 @@ class Member:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The complete resolved configuration; its hash names the row.
-
-        Of a tuned member the rate is no part: the rates to choose from and the seeds of the choice decide it.
-        """
+        """The complete resolved configuration; its hash names the row."""
         return {**self.cell.identity, **self._own_identity}
 
     @property
     def _own_identity(self) -> dict[str, Any]:
-        suite = self.cell.suite
-        if suite.tuning is None:
-            return {"seed": self.seed, "learning_rate": self.learning_rate}
-        if self.is_tuning:
-            return {"seed": self.seed, "learning_rate": self.learning_rate, "role": "tuning"}
-        choice = {"learning_rates": list(suite.training.learning_rates), "seeds": list(suite.tuning.seeds)}
-        return {"seed": self.seed, "tuning": choice}
+        return identity.of_member(self.cell.suite, self.seed, self.learning_rate, is_tuning=self.is_tuning)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,32 +180,15 @@ class Cell:
     @cached_property
     def identity(self) -> dict[str, Any]:
         """What decides the result of every member, but for its seed and learning rate."""
-        suite = self.suite
-        return {
-            "suite": suite.name,
-            "suite_version": suite.version,
-            "task": self.task_name,
-            "task_version": version_of(TASKS[self.task_name]),
-            "task_args": self.resolved_task_arguments,
-            "mech": self.mechanism_name,
-            "mech_version": version_of(self.mechanism),
-            "mech_args": self.resolved_mechanism_arguments,
-            "block": self.block[0].name,
-            "block_version": version_of(self.block[0]),
-            "block_args": self.block[1],
-            "positions": self.positions[0].name,
-            "positions_version": version_of(self.positions[0]),
-            "positions_args": self.positions[1],
-            # What a suite leaves out is left out here, so that a new setting gives no old row another name.
-            "model": suite.model.model_dump(
-                mode="json", exclude={"block", "positions", "positions_otherwise"}, exclude_none=True
-            ),
-            "training": suite.training.model_dump(mode="json", exclude={"learning_rates"}, exclude_none=True),
-            "evaluation": suite.evaluation.model_dump(mode="json", exclude_none=True),
-            "dtype": DTYPE,
-            "device_type": self.device_type,
-            **({} if self.match is None else {"match": self.match}),
+        task, mechanism = TASKS[self.task_name], self.mechanism
+        block, positions = self.block, self.positions
+        components = {
+            "task": Component(self.task_name, version_of(task), self.resolved_task_arguments),
+            "mech": Component(self.mechanism_name, version_of(mechanism), self.resolved_mechanism_arguments),
+            "block": Component(block[0].name, version_of(block[0]), block[1]),
+            "positions": Component(positions[0].name, version_of(positions[0]), positions[1]),
         }
+        return identity.of_cell(self.suite, components, device_type=self.device_type, match=self.match)
 
     @cached_property
     def program(self) -> str:

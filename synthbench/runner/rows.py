@@ -14,8 +14,9 @@ import torch
 from synthbench.knobs import term_of
 from synthbench.registry import origin_of, version_of
 from synthbench.results.schema import canonical_json, skill
-from synthbench.runner.config import DTYPE, Cell, Member
+from synthbench.runner.config import Cell, Member
 from synthbench.runner.environment import hardware, peak_memory_bytes, software
+from synthbench.runner.identity import DTYPE
 from synthbench.runner.seeding import data_seed, init_seed
 from synthbench.runner.train import GroupResult, MemberResult
 from synthbench.suites import Suite

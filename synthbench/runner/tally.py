@@ -19,6 +19,8 @@ from synthbench.knobs import Value, arguments_of
 from synthbench.registry import version_of
 from synthbench.results import Store
 from synthbench.results.schema import json_entries, run_id_of
+from synthbench.runner import identity
+from synthbench.runner.identity import Component
 from synthbench.runner.request import Request
 from synthbench.runner.selection import select
 from synthbench.suites import Suite, load_suite, suite_names
@@ -33,7 +35,7 @@ class Part(NamedTuple):
 
     version: str
     options: dict[str, Value]
-    """All of them, with their defaults."""
+    """All of them with their defaults, but for additions."""
     family: str = ""
     rotates: bool = False
     """Whether it turns queries and keys, of a position encoding; whether it has some to turn, of a mechanism."""
@@ -122,52 +124,32 @@ def _may_have_accelerator() -> bool:
 
 
 def _ids(suite: Suite, task: str, mechanism: str, seeds: Sequence[int]) -> list[str]:
-    """The ids of the rows of one cell."""
-    common = json_entries(_identity(suite, task, mechanism))
-    rates = list(suite.training.learning_rates)
-    own: list[dict[str, Any]] = [{"seed": seed, "learning_rate": rate} for rate in rates for seed in seeds]
-    if suite.tuning is not None:
-        choice = {"learning_rates": rates, "seeds": list(suite.tuning.seeds)}
-        own = [{"seed": seed, "tuning": choice} for seed in seeds]
+    """The ids of the rows of one cell, as :class:`synthbench.runner.config.Member` has them; a test compares both."""
+    common = json_entries(identity.of_cell(suite, _components(suite, task, mechanism), device_type="cpu"))
+    rates = suite.training.learning_rates if suite.tuning is None else (None,)
+    own = [identity.of_member(suite, seed, rate) for rate in rates for seed in seeds]
     return [run_id_of({**common, **json_entries(entries)}) for entries in own]
 
 
-def _identity(suite: Suite, task: str, mechanism: str) -> dict[str, Any]:
-    """What :attr:`synthbench.runner.config.Cell.identity` says; a test compares the ids of all suites."""
+def _components(suite: Suite, task: str, mechanism: str) -> dict[str, Component]:
     model = suite.model
     _, length, options = sized(task, suite.tasks[task])
     part = index()["mechanisms"][mechanism]
     has_nothing_to_turn = index()["positions"][model.positions].rotates and not part.rotates
     positions_name = model.positions_otherwise or model.positions if has_nothing_to_turn else model.positions
     positions, block = index()["positions"][positions_name], index()["blocks"][model.block]
+    of_task = {"length": length, **arguments_of(TASKS[task](**options))}
     return {
-        "suite": suite.name,
-        "suite_version": suite.version,
-        "task": task,
-        "task_version": version_of(TASKS[task]),
-        "task_args": {"length": length, **arguments_of(TASKS[task](**options))},
-        "mech": mechanism,
-        "mech_version": part.version,
-        "mech_args": _with(part.options, suite.mechanisms.get(mechanism, {})),
-        "block": model.block,
-        "block_version": block.version,
-        "block_args": block.options,
-        "positions": positions_name,
-        "positions_version": positions.version,
-        "positions_args": positions.options,
-        "model": model.model_dump(
-            mode="json", exclude={"block", "positions", "positions_otherwise"}, exclude_none=True
-        ),
-        "training": suite.training.model_dump(mode="json", exclude={"learning_rates"}, exclude_none=True),
-        "evaluation": suite.evaluation.model_dump(mode="json", exclude_none=True),
-        "dtype": "float32",
-        "device_type": "cpu",
+        "task": Component(task, version_of(TASKS[task]), of_task),
+        "mech": Component(mechanism, part.version, _with(part.options, suite.mechanisms.get(mechanism, {}))),
+        "block": Component(model.block, block.version, block.options),
+        "positions": Component(positions_name, positions.version, positions.options),
     }
 
 
 def _with(defaults: Mapping[str, Value], given: Mapping[str, Any]) -> dict[str, Value]:
-    """All options; a whole number given for a float becomes one."""
-    return {
-        name: float(given[name]) if name in given and isinstance(default, float) else given.get(name, default)
-        for name, default in defaults.items()
+    """The options with those that are given; a whole number given for a float becomes one."""
+    converted = {
+        name: float(value) if isinstance(defaults.get(name), float) else value for name, value in given.items()
     }
+    return {**defaults, **converted}

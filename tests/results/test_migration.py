@@ -149,9 +149,10 @@ def test_verify_says_what_it_could_check_of_older_rows(older: Store, rows: list[
 def test_a_row_of_another_source_of_the_same_version_is_counted_not_refused(rows: list[Row]) -> None:
     groups = Groups(rows)
     row = next(row for row in rows if row["mech"] == "slay")
-    renamed = row | {"mech_code_hash": "0" * 12}
+    of_this = row | {f"{kind}_code_hash": here for kind, here in groups.cell(row).code.items()}
+    renamed = of_this | {"mech_code_hash": "0" * 12}
 
-    assert of_other_source(row, groups.cell(row)) == []
+    assert of_other_source(of_this, groups.cell(row)) == []
     assert of_other_source(renamed, groups.cell(row)) == ["mech slay"]
     assert against_the_code(renamed, groups) == []
 

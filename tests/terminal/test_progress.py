@@ -54,8 +54,8 @@ def test_lines_go_to_stderr(progress: Progress, cells: list[Cell], capsys: pytes
     assert captured.err == "[rows 1/8 · about 6 min left] copy softmax seed 0 ok 0.5000\n"
 
 
-def test_notices_of_a_plan_come_before_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress() as progress:
+def test_notices_of_a_plan_come_before_its_rows(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(results) as progress:
         progress.begin(Plan((), num_planned=1, num_done=1, notices=("first [this]", "then that")), Pool(num_workers=2))
 
     assert capsys.readouterr().err.splitlines()[-2:] == ["first [this]", "then that"]

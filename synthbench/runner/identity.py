@@ -1,0 +1,68 @@
+"""What decides the result of a run and so names its row: its configuration and the versions of its components."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from synthbench.knobs import Value
+from synthbench.suites import Suite
+
+DTYPE = "float32"
+
+
+class Component(NamedTuple):
+    """A task, mechanism, block or position encoding, as an id names it."""
+
+    name: str
+    version: str
+    """What :func:`synthbench.registry.version_of` says."""
+    arguments: dict[str, Value]
+    """Of all options, but for additions at their defaults."""
+
+
+def of_cell(
+    suite: Suite, components: Mapping[str, Component], *, device_type: str, match: str | None = None
+) -> dict[str, Any]:
+    """What decides the result of every run of a cell, but for its seed and learning rate.
+
+    Args:
+        suite: The protocol.
+        components: By ``task``, ``mech``, ``block`` and ``positions``.
+        device_type: ``cpu``, ``cuda``, ...
+        match: What the size was matched to, if it was.
+    """
+    named = {
+        key: value
+        for kind, component in components.items()
+        for key, value in (
+            (kind, component.name),
+            (f"{kind}_version", component.version),
+            (f"{kind}_args", component.arguments),
+        )
+    }
+    return {
+        "suite": suite.name,
+        "suite_version": suite.version,
+        **named,
+        # What a suite leaves out is left out here, so that a new setting gives no old row another name.
+        "model": suite.model.model_dump(
+            mode="json", exclude={"block", "positions", "positions_otherwise"}, exclude_none=True
+        ),
+        "training": suite.training.model_dump(mode="json", exclude={"learning_rates"}, exclude_none=True),
+        "evaluation": suite.evaluation.model_dump(mode="json", exclude_none=True),
+        "dtype": DTYPE,
+        "device_type": device_type,
+        **({} if match is None else {"match": match}),
+    }
+
+
+def of_member(suite: Suite, seed: int, learning_rate: float | None, *, is_tuning: bool = False) -> dict[str, Any]:
+    """What decides the result of one run beside its cell.
+
+    Of a tuned run the rate is no part: the rates to choose from and the seeds of the choice decide it.
+    """
+    if suite.tuning is None:
+        return {"seed": seed, "learning_rate": learning_rate}
+    if is_tuning:
+        return {"seed": seed, "learning_rate": learning_rate, "role": "tuning"}
+    choice = {"learning_rates": list(suite.training.learning_rates), "seeds": list(suite.tuning.seeds)}
+    return {"seed": seed, "tuning": choice}
