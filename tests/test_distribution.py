@@ -1,4 +1,4 @@
-"""What is installed: its name belongs to nobody else, and the rows come along."""
+"""What is installed: its name belongs to nobody else, the rows come along, and a newcomer needs nothing besides."""
 
 import os
 import re
@@ -16,6 +16,7 @@ from synthbench.results import Store
 from synthbench.terminal.scaffold import write
 
 MakeRow = Callable[..., dict[str, Any]]
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 ROOT = Path(__file__).parents[1]
 NAME = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
@@ -41,28 +42,115 @@ def test_no_document_installs_a_stranger_s_package() -> None:
     ]
 
 
-@pytest.mark.end_to_end
-def test_the_published_rows_are_in_the_wheel(tmp_path: Path, make_row: MakeRow) -> None:
-    tree, site = tmp_path / "tree", tmp_path / "site"
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the wheel installs, built from a copy of the checkout that is gone by now."""
+    tree, site = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("site")
     caches = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for name in ("synthbench", "results"):
         shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=caches)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
-    install = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site)]
-    subprocess.run([sys.executable, "-m", "pip", *install, str(tree)], check=True)
+    install(tree, site)
     shutil.rmtree(tree)
+    return site
+
+
+@pytest.fixture
+def synthbench(site: Path, tmp_path: Path) -> Command:
+    """The installed command line in an empty folder; what else is on the path comes before it."""
+
+    def command(*words: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+        paths = os.pathsep.join(str(folder) for folder in (path, site) if folder is not None)
+        environment = {**os.environ, "PYTHONPATH": paths, "SYNTHBENCH_PLUGINS": "on"}
+        return subprocess.run(
+            [sys.executable, "-m", "synthbench", *words],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    return command
+
+
+def install(project: Path, site: Path) -> None:
+    """Install a project without its dependencies, which are here, and without a network."""
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site)]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(project)], check=True)
+
+
+@pytest.mark.end_to_end
+def test_the_published_rows_are_in_the_wheel(
+    site: Path, synthbench: Command, tmp_path: Path, make_row: MakeRow
+) -> None:
     assert not list(site.rglob("published/**/curves-*"))
 
     own = Store.open(tmp_path / "results", create=True)
     for seed in (42, 43):
         own.write(make_row(suite="core-mini", mech="my_idea", mech_origin="my_idea.py", seed=seed), [])
-    done = subprocess.run(
-        [sys.executable, "-m", "synthbench", "report", "--beside", "published", "--format", "md"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = synthbench("report", "--beside", "published", "--format", "md")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(
         r"2 from results, [1-9][0-9]+ from published", (tmp_path / "reports" / "core-mini" / "README.md").read_text()
     )
+
+
+IDEA = """
+from torch import Tensor, nn
+from synthbench.mechanisms import mechanism
+
+@mechanism
+class MyIdea(nn.Module):
+    def __init__(self, width: int, hidden: int = 16) -> None:
+        super().__init__()
+        self.recurrence = nn.GRU(width, hidden, batch_first=True)
+        self.out = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.recurrence(x)[0])
+"""
+
+
+@pytest.mark.end_to_end
+@pytest.mark.timeout(900)
+def test_a_newcomer_goes_from_an_empty_folder_to_a_package_without_the_checkout(
+    synthbench: Command, site: Path, tmp_path: Path
+) -> None:
+    def expect(*words: str, path: Path | None = None) -> str:
+        done = synthbench(*words, path=path)
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        return done.stdout
+
+    # An ordinary module with trained parameters, and a task of one's own; both keep their contract.
+    expect("new", "mech", "my_idea", "--module")
+    (tmp_path / "my_idea.py").write_text(IDEA)
+    expect("new", "task", "my_task")
+    for name in ("my_idea", "my_task"):
+        assert "promises kept: passed" in expect("check", name)
+
+    # The task under the protocol of its own suite, whose table ends the run.
+    scores = expect("run", "--suite", "my_task.toml", "--mech", "my_idea,mean", "--device", "cpu")
+    assert re.search(r"my_task .*[0-9]", scores), scores
+    told = expect("report", "--suite", "my_task", "--mech", "all")
+    assert told.splitlines()[-1] == "reports/my_task/index.html"
+    assert "MyIdea" in told
+
+    # The mechanism on a task of the suite that measures, beside the rows that come with the package.
+    expect("run", "--suite", "core-mini", "--task", "even_pairs", "--mech", "my_idea", "--device", "cpu")
+    told = expect("report", "--suite", "core-mini", "--beside", "published", "--format", "md,html")
+    assert "not ranked, as runs are missing: MyIdea" in told, told
+    cells = (tmp_path / "reports" / "core-mini" / "full.md").read_text()
+    heading = next(line for line in cells.splitlines() if line.startswith("|"))
+    assert {"MyIdea", "Standard", "DeltaNet"} <= {name.strip(" ᵀ†") for name in heading.split("|")}, heading
+
+    # The same module as a package, in another place and under its package's name.
+    expect("new", "mech", "my_idea", "--module", "--package")
+    (tmp_path / "my-idea" / "my_idea.py").write_text(IDEA)
+    packages = tmp_path / "packages"
+    install(tmp_path / "my-idea", packages)
+    assert "mechanism my-idea/my_idea" in expect("check", "my-idea/my_idea", path=packages)
+
+    where = subprocess.run(
+        [sys.executable, "-c", "import synthbench; print(synthbench.__file__)"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert Path(where.stdout.strip()).is_relative_to(site)
