@@ -2,7 +2,7 @@
 
 Up to schema 2 the version of a component was ``1+3f9a0c11d2e4``, the declared one and a hash of its source, and both
 were part of a row's id. Of a built-in component only the declared one still is. :func:`migrated` gives a row its new
-id and keeps all that it said before, so that :func:`former` can undo it and its old checksum can be checked.
+id and keeps all that it said before, so that :func:`former` can undo it and check its old checksum.
 """
 
 import hashlib
@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from synthbench.results.checks import row_checksums
-from synthbench.results.schema import RUNS, SCHEMA_VERSION, canonical_json
+from synthbench.results.schema import RUNS, canonical_json, row_sha256
 
 LAST_BY_SOURCE = 2
-"""The last schema whose ids hashed the source of built-in components."""
+"""The last schema whose ids hashed the source of built-in components; a migrated row is one of the next."""
 
 _TASKS = """
 a4_z5_words a5_words addition anbncn bigram binary_addition bottleneck_compression bucket_sort composite_recall
@@ -51,27 +51,32 @@ _IN_COLUMNS = ("task", "mech")
 """Components whose version has a column of its own beside that in ``config_json``."""
 
 
+def is_older(table: pa.Table) -> bool:
+    """Whether any row of a table has to be migrated."""
+    oldest = pc.min(table["schema_version"]).as_py()
+    return oldest is not None and bool(oldest <= LAST_BY_SOURCE)
+
+
 def migrated(table: pa.Table) -> pa.Table:
     """The same rows with the ids of this schema; a table without older rows is returned as it is.
 
     Args:
         table: Rows under ``RUNS`` that hold, whose checksums are right.
     """
-    oldest = pc.min(table["schema_version"]).as_py()
-    if oldest is None or oldest > LAST_BY_SOURCE:
+    if not is_older(table):
         return table
-    is_older = pc.less_equal(table["schema_version"], LAST_BY_SOURCE)
+    of_old = pc.less_equal(table["schema_version"], LAST_BY_SOURCE)
     rows = [_migrated(row) if row["schema_version"] <= LAST_BY_SOURCE else row for row in table.to_pylist()]
     changed = pa.Table.from_pylist(rows, schema=RUNS)
     # Of the other rows the checksum is not touched: what one says that does not hold must not come to hold here.
-    sums = np.where(is_older.to_numpy(), np.array(row_checksums(changed), dtype=object), table["row_sha256"].to_numpy())
+    sums = np.where(of_old.to_numpy(), np.array(row_checksums(changed), dtype=object), table["row_sha256"].to_numpy())
     return changed.set_column(RUNS.get_field_index("row_sha256"), RUNS.field("row_sha256"), pa.array(sums, pa.string()))
 
 
 def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The row that a migrated one was, under its old id and with its old checksum; None if it was no other.
+    """The row that a migrated one was, to the last bit; None if it is not the row that it says it was.
 
-    What it gives is to be checked: :func:`synthbench.results.schema.row_sha256` says whether it was ever written.
+    Whoever can write a row can write ``migrated_from``, so its old id and checksum are computed again.
     """
     stated = _FORMER.fullmatch(row["migrated_from"] or "")
     if stated is None:
@@ -80,23 +85,23 @@ def former(row: Mapping[str, Any]) -> dict[str, Any] | None:
     hashes = {kind: row[f"{kind}_code_hash"] for kind in BUILT_IN}
     versions = {f"{kind}_version": _with_source(config.get(f"{kind}_version"), hashes[kind]) for kind in BUILT_IN}
     text = canonical_json(config | {name: version for name, version in versions.items() if name in config})
-    return {
+    before = {
         **row,
         **_named(text if config else row["config_json"]),
         **{f"{kind}_version": _with_source(row[f"{kind}_version"], hashes[kind]) for kind in _IN_COLUMNS},
         **{f"{kind}_code_hash": None for kind in BUILT_IN if kind != "mech"},
         "schema_version": int(stated[1]),
-        "run_id": stated[2],
-        "row_sha256": stated[3],
         "migrated_from": None,
         "verified_by": None,  # filled on reading
     }
+    before["row_sha256"] = row_sha256(before)
+    return before if (before["run_id"], before["row_sha256"]) == (stated[2], stated[3]) else None
 
 
-def former_name(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Id and checksum under which a row was first written; needs ``run_id``, ``row_sha256`` and ``migrated_from``."""
-    stated = _FORMER.fullmatch(row["migrated_from"] or "")
-    return (row["run_id"], row["row_sha256"]) if stated is None else (stated[2], stated[3])
+def stated_name(migrated_from: str | None) -> tuple[str, str] | None:
+    """Id and checksum that a row says it was written under; None if it says nothing of the kind."""
+    stated = _FORMER.fullmatch(migrated_from or "")
+    return None if stated is None else (stated[2], stated[3])
 
 
 def _migrated(row: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +113,7 @@ def _migrated(row: dict[str, Any]) -> dict[str, Any]:
         **(_named(canonical_json(config | versions)) if versions else {}),
         **{f"{kind}_version": _declared(kind, row[kind], row[f"{kind}_version"])[0] for kind in _IN_COLUMNS},
         **{f"{kind}_code_hash": code for kind, (_, code) in declared.items() if kind != "mech"},
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": LAST_BY_SOURCE + 1,
         "migrated_from": f"{row['schema_version']}:{row['run_id']}:{row['row_sha256']}",
     }
 

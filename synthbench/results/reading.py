@@ -14,7 +14,7 @@ from synthbench.errors import UsageError
 from synthbench.results.checks import curve_checksums, curve_starts, is_readable, row_checksums, suspects
 from synthbench.results.files import File, stack
 from synthbench.results.folder import RUN_ID, Folder
-from synthbench.results.migration import former_name, migrated
+from synthbench.results.migration import is_older, migrated, stated_name
 from synthbench.results.schema import (
     CURVE_COLUMNS,
     CURVES,
@@ -27,8 +27,8 @@ from synthbench.results.schema import (
 
 _FEW = 16
 """So many rows are looked at one by one sooner than a column at a time."""
-_AGE = ("run_id", "finished_at", "row_sha256")
-_NAMES = ("run_id", "row_sha256", "migrated_from")
+_DECIDING = ("run_id", "status", "migrated_from", "finished_at", "row_sha256")
+"""What :func:`newest` looks at."""
 _ORDER = ("suite", "task", "mech", "seed", "run_id")
 
 
@@ -79,12 +79,13 @@ def outline_of(folder: Folder, columns: Sequence[str]) -> pa.Table:
 
     A file of many rows is written from rows that hold, under the hash of its bytes: while its name fits, they do.
     """
-    needed = list(dict.fromkeys((*columns, *_AGE, *_ORDER)))
+    needed = list(dict.fromkeys((*columns, *_DECIDING, *_ORDER)))
     sealed: list[File] = []
     others: list[File] = []
     for file in folder.small_files("runs") + folder.compact_files("runs"):
-        (sealed if file.is_sealed and is_readable(file.table.select(needed)) else others).append(file)
-    tables = [migrated(file.table) for file in sealed]
+        is_known = file.is_sealed and is_readable(file.table.select(needed)) and not is_older(file.table)
+        (sealed if is_known else others).append(file)
+    tables = [file.table for file in sealed]
     if others or not sealed:
         tables.append(verified(folder, others).table)
     return newest(pa.concat_tables([table.select(needed) for table in tables])).select(list(columns))
@@ -125,8 +126,13 @@ def verified(folder: Folder, files: Sequence[File]) -> Rows:
 
 
 def newest(table: pa.Table) -> pa.Table:
-    """Each run once, in the order of a report: the row that finished last, by the hash where two finished together."""
-    by_age = _sorted(table, _AGE)
+    """Each run once, in the order of a report: the row that finished last, by the hash where two finished together.
+
+    Rows that became one run by migration were made by different sources: of these a failure never replaces a result.
+    """
+    is_ok = pc.match_like(table["status"], "ok")  # a comparison with a text would import pandas
+    is_result = pc.or_(is_ok, pc.is_null(table["migrated_from"]))
+    by_age = _sorted(table.append_column("is_result", is_result), ("run_id", "is_result", "finished_at", "row_sha256"))
     names = table["run_id"].take(by_age).combine_chunks()
     is_followed = pc.equal(names[:-1], names[1:])
     last = pa.concat_arrays([by_age[:-1].filter(pc.invert(is_followed)), by_age[-1:]])
@@ -136,11 +142,6 @@ def newest(table: pa.Table) -> pa.Table:
 def only(rows: pa.Table, run_ids: Iterable[str]) -> pa.Table:
     """The rows of some runs."""
     return rows.filter(pc.is_in(rows["run_id"], pa.array(set(run_ids), pa.string())))
-
-
-def former_names(rows: pa.Table) -> list[tuple[str, str]]:
-    """Id and checksum under which each row was first written: what curves and verifications of that time name."""
-    return [former_name(row) for row in rows.select(list(_NAMES)).to_pylist()]
 
 
 def curves_of(folder: Folder, rows: pa.Table) -> Curves:
@@ -154,10 +155,10 @@ def curves_of(folder: Folder, rows: pa.Table) -> Curves:
     chosen = []
     owners = []
     lost = set()
-    written_as = [name for name, _ in former_names(rows)]
-    for name, before, checksum in zip(
-        rows["run_id"].to_pylist(), written_as, rows["curve_sha256"].to_pylist(), strict=True
+    for name, migrated_from, checksum in zip(
+        *(rows[column].to_pylist() for column in ("run_id", "migrated_from", "curve_sha256")), strict=True
     ):
+        before, _ = stated_name(migrated_from) or (name, "")
         index = found.get((name, checksum), found.get((before, checksum)))
         if index is not None:
             chosen.append(index)

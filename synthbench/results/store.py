@@ -15,7 +15,8 @@ from synthbench.errors import StoreError, UsageError
 from synthbench.results.compaction import compact
 from synthbench.results.files import Identity, encode, identity_of
 from synthbench.results.folder import RUN_ID, Folder, Quarantined
-from synthbench.results.reading import curves_of, former_names, only, outline_of, rows_of, verifications_of, verified
+from synthbench.results.migration import former, stated_name
+from synthbench.results.reading import curves_of, only, outline_of, rows_of, verifications_of, verified
 from synthbench.results.schema import (
     CURVE_COLUMNS,
     RUN_COLUMNS,
@@ -66,15 +67,6 @@ class Store:
     def quarantined(self) -> list[Quarantined]:
         """What readers of this object left out so far; whoever prints a report prints this too."""
         return self.folder.quarantined
-
-    def ids(self) -> set[str]:
-        """The runs that are finished, whatever their status; a listing of ``runs/``, so cheap.
-
-        A damaged file counts until :meth:`statuses`, :meth:`table` or :meth:`runs` has opened it.
-        """
-        # Small files first: compaction writes before it deletes, so no row is missed between the two listings.
-        finished = set(self.folder.small("runs"))
-        return finished.union(verified(self.folder, self.folder.compact_files("runs")).table["run_id"].to_pylist())
 
     def uncompacted(self, run_ids: Collection[str]) -> dict[str, dict[str, Any]]:
         """The readable rows of some runs that have files of their own, by run_id; quick however many there are."""
@@ -208,7 +200,12 @@ class Store:
 
     def _with_verifications(self, rows: pa.Table) -> pa.Table:
         said = verifications_of(self.folder)
-        keys = zip(rows["run_id"].to_pylist(), rows["row_sha256"].to_pylist(), strict=True)
-        words = [said.get(key, said.get(before)) for key, before in zip(keys, former_names(rows), strict=True)]
+        names = zip(*(rows[name].to_pylist() for name in ("run_id", "row_sha256", "migrated_from")), strict=True)
+        words = []
+        for index, (run_id, checksum, migrated_from) in enumerate(names):
+            before = stated_name(migrated_from)
+            # What was said of a row holds for what it has become, if it is that row: anyone can write migrated_from.
+            is_that_row = before in said and former(rows.slice(index, 1).to_pylist()[0]) is not None
+            words.append(said.get((run_id, checksum)) or (said[before] if before and is_that_row else None))
         place = RUNS.get_field_index("verified_by")
         return rows.set_column(place, RUNS.field(place), pa.array(words, pa.string()))

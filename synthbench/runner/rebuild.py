@@ -38,6 +38,10 @@ CIRCUMSTANCES = (
 """Columns that neither the configuration and the code nor the training decide. All others are checked in every row."""
 
 
+WORDS = {"task": ("task_category", "task_source"), "mech": ("mech_label", "mech_family", "mech_source")}
+"""Columns that name things: a change of words is none of a result, and asks for no new version."""
+
+
 class CannotVerify(Exception):  # noqa: N818 -- not an error: the row may be right, and nobody can tell here
     """A row that cannot be run again here; its message says why."""
 
@@ -231,6 +235,8 @@ def against_the_code(row: Row, groups: Groups) -> list[str]:
     if said["config_json"] != row["config_json"]:
         raise CannotVerify("other version: this one writes another configuration for the same run")
     skipped = {*CIRCUMSTANCES, *RESULTS, *(("tuning_trials", "tuning_rule") if row["role"] else ())}
+    # Another source of the same version may call the same things by other names.
+    skipped |= {name for kind, names in WORDS.items() if is_of_other_source(row, cell, kind) for name in names}
     wrong = [
         f"{column.name} is {row[column.name]!r}; the code says {said[column.name]!r}"
         for column in RUN_COLUMNS
@@ -244,11 +250,13 @@ def against_the_code(row: Row, groups: Groups) -> list[str]:
 
 def of_other_source(row: Row, cell: Cell) -> list[str]:
     """Components of a row that have another source here, under the same version: ``mech slay``."""
-    return [
-        f"{kind} {json.loads(row['config_json'])[kind]}"
-        for kind, here in cell.code.items()
-        if row[f"{kind}_code_hash"] not in (None, here)
-    ]
+    config = json.loads(row["config_json"])
+    return [f"{kind} {config[kind]}" for kind in cell.code if is_of_other_source(row, cell, kind)]
+
+
+def is_of_other_source(row: Row, cell: Cell, kind: str) -> bool:
+    """Whether a component of a row, ``task``, ``mech``, ``block`` or ``positions``, has another source here."""
+    return row[f"{kind}_code_hash"] not in (None, cell.code[kind])
 
 
 def _other_sizes(cell: Cell, config: Mapping[str, Any], row: Row) -> list[str]:

@@ -53,6 +53,8 @@ GPU_GROUP_SIZE = 64
 
 RERUNS = ("none", "failed", "all")
 
+_SOURCES = ("task_code_hash", "mech_code_hash")
+
 CONTRACT = "contract"
 """Folder in that of the results, with what the contract says of units that do not come with synthbench."""
 
@@ -112,13 +114,18 @@ def plan_request(request: Request, device: torch.device) -> Plan:
     if request.group_size is not None and request.group_size < 1:
         raise UsageError(f"group size is {request.group_size}; allowed: 1 and more")
     cells, seeds = _requested(request, device)
-    known = _known(request.results, ("run_id", "skill", "deterministic", *TIMED))
-    rows = zip(*(known[name].to_pylist() for name in ("run_id", "skill", "status", "deterministic")), strict=True)
+    known = _known(request.results, ("run_id", "skill", "deterministic", *_SOURCES, *TIMED))
+    columns = ("run_id", "skill", "status", "deterministic", *_SOURCES)
+    sources = {tuple(cell.code[kind] for kind in ("task", "mech")) for cell in cells}
     done = {
         run_id: skill
-        for run_id, skill, status, is_deterministic in rows
+        for run_id, skill, status, is_deterministic, *source in zip(
+            *(known[name].to_pylist() for name in columns), strict=True
+        )
         if (request.rerun == "none" or (request.rerun == "failed" and status == "ok"))
         and (is_deterministic or not request.deterministic)
+        # A failure counts as long as the code that failed is here: what was mended gets another chance.
+        and (status == "ok" or tuple(source) in sources or None in source)
     }
 
     def group_size(cell: Cell) -> int:

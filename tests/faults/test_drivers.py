@@ -73,7 +73,7 @@ os.replace = lambda *names: os._exit(9) if next(calls) == {rename} else genuine(
     assert driver.run(request, fault) == 9
 
     left = Store.open(tmp_path / "results", create=False)
-    assert len(left.runs()) == len(left.ids()) == (rename - 1) // 2
+    assert len(left.runs()) == (rename - 1) // 2
     assert left.quarantined == []
     assert len(list((tmp_path / "results" / "_tmp").glob("*.partial"))) == 1
     assert len(list((tmp_path / "results" / "curves").iterdir())) == rename // 2

@@ -42,7 +42,7 @@ def manifest_of(store: Store, **changes: Any) -> Manifest:
 
 
 def packed(store: Store, target: Path) -> Path:
-    pack(store, sorted(store.ids()), manifest_of(store), None, target)
+    pack(store, sorted(store.statuses()), manifest_of(store), None, target)
     return target
 
 
@@ -73,7 +73,7 @@ def test_a_plugin_goes_along_and_is_hashed(store: Store, tmp_path: Path) -> None
     plugin = tmp_path / "my_idea.py"
     plugin.write_text("raise SystemExit('run')\n")
     manifest = manifest_of(store, plugin="my_idea.py", plugin_sha256="0" * 64)
-    pack(store, sorted(store.ids()), manifest, plugin, tmp_path / "bundle.tar.gz")
+    pack(store, sorted(store.statuses()), manifest, plugin, tmp_path / "bundle.tar.gz")
 
     with opened(tmp_path / "bundle.tar.gz") as (read, said):
         assert (read.root / "plugin" / "my_idea.py").read_text() == plugin.read_text()

@@ -108,7 +108,7 @@ def test_a_damaged_file_is_found_and_after_a_repair_made_again(store: Store, mak
     assert not any(one.is_repaired for one in found)
 
     assert all(one.is_repaired for one in examine(reopened(store), is_repairing=True))
-    assert row["run_id"] not in reopened(store).ids()
+    assert row["run_id"] not in reopened(store).statuses()
     assert len(list((store.root / "quarantine").iterdir())) >= 1
     assert examine(reopened(store, create=False), is_repairing=False) == []
     assert len(reopened(store).runs()) == 2

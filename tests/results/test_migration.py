@@ -1,13 +1,15 @@
 """Rows whose ids hashed the source of their components get the ids that the same runs have now, and lose nothing."""
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -17,6 +19,7 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.results import RUNS, Store
 from synthbench.results.audit import digest, faults
+from synthbench.results.files import encode
 from synthbench.results.migration import BUILT_IN, former, migrated
 from synthbench.results.schema import canonical_json, row_sha256, run_id
 from synthbench.runner.rebuild import Groups, against_the_code, of_other_source
@@ -57,8 +60,8 @@ def test_what_the_row_was_can_be_had_again_to_the_last_bit(rows: list[Row]) -> N
         before = former(row)
         assert before is not None
         assert before["task_version"] == f"1+{row['task_code_hash']}"
-        assert row_sha256(before) == before["row_sha256"] == row["migrated_from"].split(":")[2]
-        assert run_id(json.loads(before["config_json"])) == before["run_id"]
+        assert before["migrated_from"] is None
+        assert f"1:{before['run_id']}:{row_sha256(before)}" == row["migrated_from"]
         assert faults(row, datetime.now(UTC)) == []
 
 
@@ -74,7 +77,7 @@ def test_curves_and_verifications_go_with_their_rows(older: Store, rows: list[Ro
 
 def test_compaction_writes_what_reading_gives_and_the_digest_stays(older: Store, rows: list[Row]) -> None:
     curves = older.curves()
-    before = digest(former(row) or row for row in rows)
+    before = digest([former(row) or {} for row in rows])
 
     older.compact()
 
@@ -82,6 +85,16 @@ def test_compaction_writes_what_reading_gives_and_the_digest_stays(older: Store,
     assert older.table().to_pylist() == rows
     assert older.curves().equals(curves)
     assert digest(rows) == before
+
+
+def test_nobody_gets_the_verification_or_the_digest_of_another_row(older: Store, rows: list[Row]) -> None:
+    (verified,) = (row for row in rows if row["verified_by"])
+    forged = {**verified, "score": 1.0, "verified_by": None}
+    older.write(forged, [])
+
+    found = {row["run_id"]: row for row in older.table().to_pylist()}[verified["run_id"]]
+    assert (found["score"], found["verified_by"]) == (1.0, None)
+    assert digest([found]) != digest([verified])
 
 
 @pytest.mark.parametrize(
@@ -116,6 +129,49 @@ def test_components_of_a_plugin_keep_their_source_in_their_version(make_row: Cal
     assert before is not None
     assert before == row
     assert row_sha256(before) == row["row_sha256"]
+
+
+def with_source(row: Row, source: str, **changes: Any) -> Row:
+    """A row of schema 2 whose mechanism has this source."""
+    config = {"seed": row["seed"], "mech": "slay", "mech_version": f"1+{source}"}
+    changed = row | {"mech": "slay", "mech_version": f"1+{source}", "mech_code_hash": source, "schema_version": 2}
+    changed |= {"config_json": canonical_json(config), "run_id": run_id(config), "config_hash": run_id(config)}
+    changed |= {"migrated_from": None, "curve_sha256": None, **changes}
+    return changed | {"row_sha256": row_sha256(changed)}
+
+
+def test_of_two_sources_that_become_one_run_a_failure_replaces_no_result(
+    make_row: Callable[..., Row], tmp_path: Path
+) -> None:
+    ok = with_source(make_row(), "a" * 12)
+    failed = with_source(
+        make_row(), "b" * 12, status="error", error_type="ValueError", score=None, skill=None, n_correct=None,
+        finished_at=ok["finished_at"] + timedelta(hours=1),
+    )  # fmt: skip
+    store = Store.open(tmp_path / "store", create=True)
+    for row in (ok, failed):
+        path = store.root / "runs" / f"run-{row['run_id']}.parquet"
+        path.write_bytes(encode("runs", pa.Table.from_pylist([row], schema=RUNS)))
+
+    assert ok["run_id"] != failed["run_id"]
+    assert list(store.statuses().values()) == ["ok"]
+    store.compact()
+    assert list(store.statuses().values()) == ["ok"]
+    (kept,) = (store.root / "quarantine").glob("rows-of-another-source.parquet.*")
+    assert pq.read_table(kept)["status"].to_pylist() == ["error"]
+
+
+@pytest.mark.parametrize("text", ["{", "1" * 5000])
+def test_a_hostile_file_of_old_rows_is_no_traceback(make_row: Callable[..., Row], tmp_path: Path, text: str) -> None:
+    row = with_source(make_row(), "a" * 12) | {"config_json": text}
+    row["row_sha256"] = row_sha256(row)
+    content = encode("runs", pa.Table.from_pylist([row, row], schema=RUNS))
+    store = Store.open(tmp_path / "store", create=True)
+    (store.root / "compact" / f"runs-{hashlib.sha256(content).hexdigest()[:16]}.parquet").write_bytes(content)
+
+    for reader in (store.statuses, store.table, lambda: store.outline(["score"])):
+        reader()
+    assert len(store.statuses()) <= 1
 
 
 def test_what_no_writer_wrote_keeps_its_name(make_row: Callable[..., Row]) -> None:
@@ -154,7 +210,8 @@ def test_a_row_of_another_source_of_the_same_version_is_counted_not_refused(rows
 
     assert of_other_source(of_this, groups.cell(row)) == []
     assert of_other_source(renamed, groups.cell(row)) == ["mech slay"]
-    assert against_the_code(renamed, groups) == []
+    assert against_the_code(renamed | {"mech_label": "As it was called then"}, groups) == []
+    assert against_the_code(of_this | {"mech_label": "Best ever"}, groups) != []
 
 
 def test_an_export_and_a_listing_take_an_older_store_as_it_is(older: Store) -> None:

@@ -134,7 +134,7 @@ def test_a_row_and_its_curve_come_back_as_written(root: Path, make_row: MakeRow)
         name: row[name] for name in row.keys() - filled_by_store
     }
     assert back["row_sha256"] == row_sha256(back)
-    assert made.ids() == {row["run_id"]}
+    assert set(made.statuses()) == {row["run_id"]}
     assert made.statuses() == {row["run_id"]: "ok"}
     curve = reader(root).curves()
     assert curve["run_id"].unique().tolist() == [row["run_id"]]
@@ -165,7 +165,7 @@ def test_a_failed_run_is_a_row_without_a_score(root: Path, make_row: MakeRow) ->
 def test_an_empty_store_has_no_rows_but_all_columns(root: Path) -> None:
     made = Store.open(root, create=True)
 
-    assert made.ids() == set()
+    assert set(made.statuses()) == set()
     assert made.runs().columns.tolist() == RUNS.names
     assert len(made.curves()) == 0
     assert made.compact() == 0
@@ -239,7 +239,7 @@ def test_a_curve_that_does_not_fit_is_refused(root: Path, make_row: MakeRow, cha
 
     with pytest.raises(UsageError, match=message):
         made.write(make_row(), [CURVE[0] | change])
-    assert made.ids() == set()
+    assert set(made.statuses()) == set()
 
 
 def test_a_missing_column_is_named(root: Path, make_row: MakeRow) -> None:
@@ -305,7 +305,7 @@ def test_reading_changes_nothing_on_the_disk(root: Path, make_row: MakeRow) -> N
     store_to_read = reader(root)
     assert len(store_to_read.runs()) == 3
     assert len(store_to_read.curves()) == 3 * len(CURVE)
-    assert len(store_to_read.ids()) == 4
+    assert len(store_to_read.statuses()) == 3
 
     assert listing(root) == before
     assert not (root / "_tmp").exists()
@@ -400,7 +400,7 @@ def test_a_kill_before_a_rename_leaves_no_visible_row(template: Path, root: Path
     assert len(list((root / "_tmp").glob("*.partial"))) == 1
     assert len(list((root / "curves").iterdir())) == left
     survivor = reader(root)
-    assert survivor.ids() == set()
+    assert set(survivor.statuses()) == set()
     assert len(survivor.runs()) == len(survivor.curves()) == 0
     assert survivor.quarantined == []
 
@@ -465,7 +465,7 @@ def test_two_writers_of_the_same_plan_make_each_row_once(template: Path, root: P
     survivor = reader(root)
 
     assert survivor.runs()["seed"].tolist() == list(range(30))
-    assert survivor.ids() == {run_id({"seed": seed}) for seed in range(30)}
+    assert set(survivor.statuses()) == {run_id({"seed": seed}) for seed in range(30)}
     assert len(survivor.curves()) == 30 * len(CURVE)
     assert survivor.quarantined == []
 
@@ -490,7 +490,7 @@ def test_a_file_that_is_not_parquet_is_moved_and_counted(
     assert not path.exists()
     (exhibit,) = (root / "quarantine").iterdir()
     assert exhibit.read_bytes() == content
-    assert made.ids() == ({good["run_id"]} if kind == "runs" else {good["run_id"], bad["run_id"]})
+    assert set(made.statuses()) == ({good["run_id"]} if kind == "runs" else {good["run_id"], bad["run_id"]})
 
 
 def test_a_file_cut_at_any_length_is_never_read(root: Path, make_row: MakeRow) -> None:
@@ -585,7 +585,7 @@ def test_one_bad_row_in_a_compact_file_does_not_cost_the_others(root: Path, make
     forge(root / "compact" / f"runs-{'0' * 16}.parquet", rows)
 
     assert made.runs()["seed"].tolist() == [0, 2]
-    assert made.ids() == {rows[0]["run_id"], rows[2]["run_id"]}
+    assert set(made.statuses()) == {rows[0]["run_id"], rows[2]["run_id"]}
     assert [report.is_moved for report in made.quarantined] == [False]
 
     made.compact()
@@ -627,7 +627,7 @@ def test_a_hostile_row_is_set_aside_although_its_checksum_holds(
     forge(root / "runs" / f"run-{'0' * 16}.parquet", [row])
     forge(root / "compact" / f"runs-{'0' * 16}.parquet", [row])
 
-    assert made.ids() == {"0" * 16}
+    assert made.statuses() == {}
     assert len(made.runs()) == 0
     assert len(made.quarantined) == 2
     assert all(reason in report.reason for report in made.quarantined)
@@ -783,7 +783,7 @@ def test_a_curve_that_does_not_belong_to_its_row_is_left_out(root: Path, make_ro
 def test_compaction_changes_no_answer_and_happens_once(root: Path, make_row: MakeRow) -> None:
     rows = [make_row(seed=seed, eval_loss=value) for seed, value in enumerate([None, float("nan"), 1.0])]
     made = filled(root, rows, CURVE)
-    table, curves, ids, statuses = exact(made.table()), made.curves(), made.ids(), made.statuses()
+    table, curves, statuses = exact(made.table()), made.curves(), made.statuses()
 
     assert made.compact() == 6
 
@@ -792,7 +792,7 @@ def test_compaction_changes_no_answer_and_happens_once(root: Path, make_row: Mak
     survivor = reader(root)
     assert exact(survivor.table()) == table
     assert survivor.curves().equals(curves)
-    assert (survivor.ids(), survivor.statuses()) == (ids, statuses)
+    assert survivor.statuses() == statuses
     before = listing(root)
     assert made.compact() == 0
     assert listing(root) == before
@@ -841,7 +841,7 @@ def test_readers_miss_no_row_while_the_store_is_compacted(root: Path, make_row: 
     def read() -> None:
         nonlocal num_reads
         while not is_done.is_set():
-            for found in (reader(root).ids(), set(reader(root).statuses()), set(reader(root).curves()["run_id"])):
+            for found in (set(reader(root).statuses()), set(reader(root).curves()["run_id"])):
                 missed.extend(first - found)
             num_reads += 1
 
@@ -857,7 +857,7 @@ def test_readers_miss_no_row_while_the_store_is_compacted(root: Path, make_row: 
 
     assert num_reads > 0
     assert missed == []
-    assert len(made.ids()) == len(rows)
+    assert len(made.statuses()) == len(rows)
 
 
 def test_a_compact_file_that_vanishes_between_listing_and_reading_loses_no_row(

@@ -133,6 +133,24 @@ def test_failed_rows_run_again_only_if_asked(tmp_path: Path) -> None:
     assert plan_request(tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,), rerun="all"), CPU).num_missing == 1
 
 
+def test_what_failed_with_another_source_gets_another_chance(tmp_path: Path) -> None:
+    request = tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,))
+    run(request)
+    store = Store.open(tmp_path, create=True)
+    (row,) = store.table().to_pylist()
+    failed = {**row, "status": "error", "score": None, "skill": None}
+
+    def num_missing(**changes: Any) -> int:
+        store.write(failed | changes, [])
+        return plan_request(request, CPU).num_missing
+
+    assert num_missing() == 0
+    assert num_missing(mech_code_hash="0" * 12) == num_missing(task_code_hash="0" * 12) == 1
+    assert num_missing(task_code_hash=None) == 0  # of a row of before this column nobody knows
+    store.write(row | {"mech_code_hash": "0" * 12}, [])
+    assert plan_request(request, CPU).num_missing == 0
+
+
 def test_progress_counts_by_category(tmp_path: Path) -> None:
     run(tiny(tmp_path, tasks=("copy:length=8",)))
     facts = progress_of(tiny(tmp_path), CPU)

@@ -157,10 +157,10 @@ def test_a_bundle_that_lacks_rows_or_has_others_is_not_passed(complete: Request,
     submission = submit(complete, tmp_path / "whole.tar.gz")
     store = Store.open(complete.results, create=False)
     assert submission.manifest is not None
-    pack(store, sorted(store.ids())[:-1], submission.manifest, None, tmp_path / "part.tar.gz")
+    pack(store, sorted(store.statuses())[:-1], submission.manifest, None, tmp_path / "part.tar.gz")
     run(dataclasses.replace(complete, mechanisms=("identity",), seeds=(42,)))
     store = Store.open(complete.results, create=False)
-    pack(store, sorted(store.ids()), submission.manifest, None, tmp_path / "more.tar.gz")
+    pack(store, sorted(store.statuses()), submission.manifest, None, tmp_path / "more.tar.gz")
 
     part, more = (receive(tmp_path / name, SAMPLING) for name in ("part.tar.gz", "more.tar.gz"))
 
@@ -250,7 +250,7 @@ def test_a_plugin_that_leaks_is_named_before_anything_is_run_again(
     assert submission.manifest is not None
     said = {"mechanisms": ("my-idea",), "plugin": path.name, "plugin_sha256": "0" * 64}
     store = Store.open(complete.results, create=False)
-    pack(store, sorted(store.ids()), submission.manifest.model_copy(update=said), path, tmp_path / "idea.tar.gz")
+    pack(store, sorted(store.statuses()), submission.manifest.model_copy(update=said), path, tmp_path / "idea.tar.gz")
 
     found = receive(tmp_path / "idea.tar.gz", SAMPLING, runs_plugin=True)
 
@@ -263,7 +263,7 @@ def test_without_its_plugin_a_bundle_is_not_passed(complete: Request, tmp_path: 
     assert submission.manifest is not None
     manifest = submission.manifest.model_copy(update={"mechanisms": ("not-here",), "plugin": None})
     store = Store.open(complete.results, create=False)
-    pack(store, sorted(store.ids()), manifest, None, tmp_path / "other.tar.gz")
+    pack(store, sorted(store.statuses()), manifest, None, tmp_path / "other.tar.gz")
 
     with pytest.raises((UnknownName, ContractError), match="not-here"):
         receive(tmp_path / "other.tar.gz", SAMPLING)
@@ -276,7 +276,7 @@ def test_a_bundle_with_a_plugin_says_how_it_is_run(complete: Request, tmp_path: 
     path.write_text(PLUGIN)
     said = {"mechanisms": ("my-idea",), "plugin": path.name, "plugin_sha256": sha256_of(path)}
     store = Store.open(complete.results, create=False)
-    pack(store, sorted(store.ids()), submission.manifest.model_copy(update=said), path, tmp_path / "idea.tar.gz")
+    pack(store, sorted(store.statuses()), submission.manifest.model_copy(update=said), path, tmp_path / "idea.tar.gz")
 
     with pytest.raises(UsageError, match=r"brings 'my_idea\.py'.*--run-plugin"):
         receive(tmp_path / "idea.tar.gz", SAMPLING)

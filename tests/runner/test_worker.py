@@ -65,7 +65,7 @@ def test_only_what_is_missing_is_written(make_cell: Callable[..., Cell], circums
     outcomes = execute(job_of(cell, [1]), circumstances, 1)
 
     assert [outcome.seed for outcome in outcomes] == [1]
-    assert Store.open(circumstances.results, create=False).ids() == {cell.members([1])[0].run_id}
+    assert set(Store.open(circumstances.results, create=False).statuses()) == {cell.members([1])[0].run_id}
 
 
 def test_an_error_is_a_row_with_its_type_and_message(
@@ -118,7 +118,7 @@ def test_out_of_memory_beside_other_workers_is_no_row_yet(
     with pytest.raises(Crowded, match="2 GiB more"):
         execute(job_of(make_cell()), replace(circumstances, is_alone=False), 1)
 
-    assert not Store.open(circumstances.results, create=False).ids()
+    assert not Store.open(circumstances.results, create=False).statuses()
 
 
 def test_a_row_says_whether_only_deterministic_algorithms_were_allowed(
