@@ -123,7 +123,10 @@ def test_a_reader_that_has_seen_enough_is_met_in_silence(tmp_path: Path, make_ro
     ("command", "message"),
     [
         ("list suites > /dev/full", "No space left on device"),
-        ("report --suite custom --format csv --out file/report", "Not a directory: 'file/report"),
+        (
+            "report --suite custom --format csv --out file/report",
+            "cannot write the report to file/report: not a folder",
+        ),
     ],
 )
 def test_output_that_cannot_be_written_is_one_line_and_exit_code_3(
