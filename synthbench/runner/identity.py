@@ -8,6 +8,12 @@ from synthbench.suites import Suite
 
 DTYPE = "float32"
 
+TRAINING_VERSION = 1
+"""Raised by whoever changes what training computes for the same configuration.
+
+1 is left out of ids: rows of before there was such a version have none.
+"""
+
 
 class Component(NamedTuple):
     """A task, mechanism, block or position encoding, as an id names it."""
@@ -52,6 +58,7 @@ def of_cell(
         "dtype": DTYPE,
         "device_type": device_type,
         **({} if match is None else {"match": match}),
+        **({} if TRAINING_VERSION == 1 else {"training_version": TRAINING_VERSION}),
     }
 
 

@@ -18,6 +18,7 @@ from synthbench.positions import POSITIONS
 from synthbench.registry import version_of
 from synthbench.results.audit import LARGEST
 from synthbench.results.schema import RUN_COLUMNS, canonical_json
+from synthbench.runner import identity
 from synthbench.runner.agreement import RESULTS, Row, equal
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.match import misses
@@ -155,6 +156,11 @@ def _tuning_at(suite: Suite, rates: tuple[float, ...], seeds: tuple[int, ...]) -
 def _rebuilt(config: Mapping[str, Any], row: Row) -> Cell:
     """The cell that a configuration describes, from the units that are installed."""
     try:
+        if (trained_by := config.get("training_version", 1)) != identity.TRAINING_VERSION:
+            raise CannotVerify(
+                f"other version: training is {trained_by} in the row and {identity.TRAINING_VERSION} here; checked: "
+                "its checksums, its name and that its figures fit each other"
+            )
         for kind, registry in (("task", TASKS), ("mech", MECHANISMS), ("block", BLOCKS), ("positions", POSITIONS)):
             installed = version_of(registry[config[kind]])
             if installed != config[f"{kind}_version"]:

@@ -1,0 +1,288 @@
+"""What the built-in components compute, in the form in which golden files hold it."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from synthbench.blocks import BLOCKS
+from synthbench.errors import UsageError
+from synthbench.knobs import Knob, Value, knobs_of, term_of, with_defaults
+from synthbench.layers import Mixer
+from synthbench.mechanisms import MECHANISMS, num_parameters
+from synthbench.positions import POSITIONS
+from synthbench.registry import Registry
+from synthbench.tasks import TASKS, Batch, Task
+from tests.contract._golden import TOLERANCE, TOLERANCES, Entry, Lists, rounded
+
+REGISTRIES: tuple[Registry[Any], ...] = (TASKS, MECHANISMS, POSITIONS, BLOCKS)
+COMPONENTS = [(registry.kind, name) for registry in REGISTRIES for name in list(registry) if registry.is_built_in(name)]
+
+FEW, MANY = 2, 64
+"""Sequences of a task that are held in full, and as digests."""
+
+BATCH, LENGTH, WIDTH, HEADS = 2, 20, 16, 2
+LONG = 130
+"""Tokens of the outputs in float32."""
+
+NEEDS: dict[str, dict[str, Value]] = {
+    "scale": {"normaliser": "softmax"},
+    "power": {"normaliser": "softermax"},
+    "guard": {"delta": 0.5},
+    **{name: {"K": 4} for name in ("L", "bits", "cell")},
+}
+"""What an option needs beside it to be allowed at another value than its default, or to change anything there."""
+NUM_COORDINATES = {"n": 3}
+"""Coordinates of spherical witnesses: one alone is refused."""
+
+ROUGH = {"rewa-functional", "rff", "slay-maclaurin", "slay-nystrom", "slay-tensorsketch"}
+"""Mechanisms whose denominators pass near 0, where float32 loses digits."""
+
+AROUND: dict[str, dict[str, Any]] = {
+    "without bias": {"bias": False},
+    "with 1 head": {"num_heads": 1},
+    "with 4 heads": {"num_heads": 4},
+}
+"""What else a suite may set around a mechanism."""
+
+
+@cache
+def entry_of(kind: str, name: str) -> Entry:
+    """What a component declares, then what it computes."""
+    (unit,) = (registry[name] for registry in REGISTRIES if registry.kind == kind)
+    options = with_defaults(unit, {})
+    additions = {option: knob.default for option, knob in knobs_of(unit).items() if knob.is_addition}
+    declared = {"version": unit.version, "options": options, **({"additions": additions} if additions else {})}
+    return {**declared, **COMPUTED[kind](unit)}
+
+
+# Tasks.
+
+
+def of_task(unit: type[Task]) -> dict[str, Any]:
+    task, length = unit(), unit.length
+    few = first_batch(task, FEW, length)
+    settings = {unit.name: (task, length)}
+    settings |= {f"{unit.name} stretched by {factor}": task.stretched(length, factor) for factor in (2, 4)}
+    sizes = {f"{unit.name}:size={size}": unit.of_size(size) for size in unit.sizes}
+    settings |= {term: sized for term, sized in sizes.items() if sized != (task, length)}
+    settings |= {term_of(unit, setting): (unit(**setting), length) for setting in other_settings(unit)}
+    return {
+        "inputs": few.inputs.tolist(),
+        "targets": few.targets.tolist(),
+        **{term: facts_of_task(*setting) for term, setting in settings.items()},
+    }
+
+
+def first_batch(task: Task, batch_size: int, length: int) -> Batch:
+    return task.sample(np.random.Generator(np.random.Philox(0)), batch_size, length)
+
+
+def other_settings(unit: type[Task]) -> Iterator[dict[str, Value]]:
+    """Every option at every other choice, or at the first other number that the task takes at its own length."""
+    for knob in knobs_of(unit).values():
+        if knob.choices:
+            yield from ({knob.name: value} for value in other_values(knob))
+        else:
+            yield next({knob.name: value} for value in numbers_near(knob) if is_allowed(unit, {knob.name: value}))
+
+
+def numbers_near(knob: Knob) -> Iterator[Value]:
+    yield from other_values(knob)
+    assert isinstance(knob.default, int), f"no other value is allowed for {knob.name}"
+    yield from (knob.default + 1, knob.default - 1, 2 * knob.default)
+
+
+def is_allowed(unit: type[Task], arguments: dict[str, Value]) -> bool:
+    try:
+        first_batch(unit(**arguments), 1, unit.length)
+    except UsageError:
+        return False
+    return True
+
+
+def facts_of_task(task: Task, length: int) -> Lists:
+    """Digests of a batch, and what else of a task decides a model's shape or a score's skill."""
+    many, floor, ceiling = first_batch(task, MANY, length), task.floor(length), task.ceiling(length)
+    return {
+        "inputs": [digest(many.inputs)],
+        "targets": [digest(many.targets)],
+        "model": [digest(task.coordinates(length), task.vocab_size, task.readout)],
+        f"{floor.kind} floor": rounded([floor.value, floor.standard_error]),
+        f"{ceiling.kind} ceiling": rounded([ceiling.value, ceiling.standard_error]),
+    }
+
+
+def digest(numbers: np.ndarray, *others: object) -> str:
+    """Of whole numbers, their shape and what else is named, the same on every machine."""
+    whole = np.ascontiguousarray(numbers, dtype="<i8")
+    assert (whole == numbers).all()
+    return hashlib.sha256(f"{whole.shape, others}".encode() + whole.tobytes()).hexdigest()[:8]
+
+
+# Mechanisms, position encodings and blocks.
+
+
+def of_mechanism(unit: type[Any]) -> dict[str, Lists]:
+    def computed(arguments: Mapping[str, Value], length: int = LENGTH, **around: Any) -> Lists:
+        fields = {"model_dim": WIDTH, "num_heads": HEADS, "max_length": length, **around}
+        mechanism = unit(**fields, generator=generator(), **arguments)
+        found = outputs(mechanism, mechanism.parameters(), length=length, last=mechanism.forward_last)
+        states = [mechanism.state_elements(tokens) for tokens in (LENGTH, LONG)]
+        return {**found, "sizes": [num_parameters(mechanism), *states]}
+
+    with default_dtype(torch.float64):
+        around = {f"{unit.name} {words}": in_tens(computed({}, **fields)) for words, fields in AROUND.items()}
+    return by_term(unit, computed) | around | in_float32(unit, partial(computed, {}, LONG))
+
+
+def of_positions(unit: type[Any]) -> dict[str, Lists]:
+    def computed(arguments: Mapping[str, Value], coordinates: Tensor | None = None, length: int = LENGTH) -> Lists:
+        where = torch.arange(length).unsqueeze(-1) if coordinates is None else coordinates
+        where = where.to(torch.get_default_dtype())
+        fields = {"model_dim": WIDTH, "num_heads": HEADS, "length": length, "coordinates": where}
+        encoding = unit(**fields, generator=generator(), **arguments)
+        rotation = encoding.rotation(generator()) or nn.Identity()
+
+        def turned(x: Tensor) -> Tensor:
+            heads = encoding.embed(x).unflatten(-1, (HEADS, -1)).transpose(-2, -3)
+            back: Tensor = rotation(heads).transpose(-2, -3).flatten(-2)
+            return back
+
+        return outputs(turned, [*encoding.parameters(), *rotation.parameters()], length=length)
+
+    grid = torch.cartesian_prod(torch.arange(4), torch.arange(LENGTH // 4))
+    on_grid = by_term(unit, lambda arguments: computed(arguments, grid))
+    named = {f"{term} on a grid": found for term, found in on_grid.items()}
+    return by_term(unit, computed) | named | in_float32(unit, partial(computed, {}, length=LONG))
+
+
+class Sums(Mixer):
+    """The sum of the tokens so far."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.cumsum(-2)
+
+    def forward_last(self, x: Tensor) -> Tensor:
+        return x.sum(-2, keepdim=True)
+
+
+def of_block(unit: type[Any]) -> dict[str, Lists]:
+    def computed(arguments: Mapping[str, Value], length: int = LENGTH) -> Lists:
+        block = unit(mixer=Sums(), model_dim=WIDTH, generator=generator(), **arguments)
+        found = outputs(block, block.parameters(), length=length, last=block.forward_last)
+        return {**found, "sizes": [num_parameters(block)]}
+
+    return by_term(unit, computed) | in_float32(unit, partial(computed, {}, LONG))
+
+
+COMPUTED: dict[str, Callable[[type[Any]], dict[str, Any]]] = {
+    TASKS.kind: of_task,
+    MECHANISMS.kind: of_mechanism,
+    POSITIONS.kind: of_positions,
+    BLOCKS.kind: of_block,
+}
+
+
+def by_term(unit: type[Any], computed: Callable[[dict[str, Value]], Lists]) -> dict[str, Lists]:
+    """What is computed at the defaults, and with each option at each of its other values."""
+    settings: list[dict[str, Value]] = [{}]
+    for knob in knobs_of(unit).values():
+        beside = {name: value for name, value in NEEDS.get(knob.name, {}).items() if name in knobs_of(unit)}
+        settings += [{knob.name: value, **beside} for value in other_values(knob)]
+    with default_dtype(torch.float64):
+        return {term_of(unit, setting): computed(setting) for setting in settings}
+
+
+def in_float32(unit: type[Any], computed: Callable[[], Lists]) -> dict[str, Lists]:
+    """What is computed at the defaults as in a run, for many tokens."""
+    precision = "rough" if unit.name in ROUGH else "float32"
+    with default_dtype(torch.float32):
+        found = in_tens(computed())
+    held = {
+        name if name == "sizes" else f"{precision} {name}": numbers if name == "sizes" else rounded(numbers, digits=6)
+        for name, numbers in found.items()
+    }
+    return {f"{unit.name} for {LONG} tokens": held}
+
+
+def in_tens(lists: Lists) -> Lists:
+    """The same lists, shorter: sums over ten positions."""
+    return {name: sums_of_ten(numbers) if len(numbers) > 3 else numbers for name, numbers in lists.items()}
+
+
+def sums_of_ten(numbers: list[float]) -> list[float]:
+    return rounded(np.asarray(numbers).reshape(-1, 10).sum(1).tolist())
+
+
+def other_values(knob: Knob) -> list[Value]:
+    """Every other choice, or one other number: half of a whole one, of others one that is clearly different."""
+    if knob.choices:
+        return [choice for choice in knob.choices if choice != knob.default]
+    if isinstance(knob.default, bool):
+        return [not knob.default]
+    if isinstance(knob.default, int):
+        half = max(knob.default // 2, int(knob.low or 0))
+        return [NUM_COORDINATES.get(knob.name, half if half != knob.default else knob.default + 1)]
+    assert isinstance(knob.default, float), f"no other value is known for {knob.name}"
+    larger = knob.default + 0.5
+    return [larger if knob.high is None or larger <= knob.high else knob.default / 2]
+
+
+def outputs(
+    compute: Callable[[Tensor], Tensor],
+    parameters: Iterable[nn.Parameter],
+    *,
+    length: int,
+    last: Callable[[Tensor], Tensor] | None = None,
+) -> Lists:
+    """A number a position of the outputs and of the gradient of a weighted sum of them, and one of the parameters'.
+
+    The parameters are drawn by the component itself, since how they begin is part of what it computes, as are features
+    that stay frozen. Then each is moved: one that begins at 0 would hide what it is multiplied by.
+    """
+    trained = list(parameters)
+    with torch.no_grad():
+        for parameter in trained:
+            parameter.add_(uniform(*parameter.shape, seed=1), alpha=0.1)
+    x, weights = uniform(BATCH, length, WIDTH, seed=2).requires_grad_(), uniform(BATCH, length, WIDTH, seed=3)
+    out = compute(x)
+    d_x, *d_parameters = torch.autograd.grad((out * weights).sum(), [x, *trained], materialize_grads=True)
+    of_parameters = [(d * uniform(*d.shape, seed=4)).sum() for d in d_parameters]
+    if last is not None:
+        with torch.no_grad():
+            assert_close(last(x), out[..., -1:, :])
+    of_all = torch.stack(of_parameters).sum(0, keepdim=True) if trained else torch.zeros(0)
+    lists = {"outputs": (out * weights).sum((0, 2)), "gradient": (d_x * weights).sum((0, 2)), "parameters": of_all}
+    return {name: rounded(numbers.tolist()) for name, numbers in lists.items()}
+
+
+def assert_close(last: Tensor, expected: Tensor) -> None:
+    tolerance = TOLERANCE if last.dtype == torch.float64 else TOLERANCES["rough"]
+    allowed = tolerance * expected.abs().max().item()
+    torch.testing.assert_close(last, expected, rtol=0, atol=allowed, msg=lambda text: f"forward_last: {text}")
+
+
+def uniform(*shape: int, seed: int) -> Tensor:
+    """Numbers of variance 1 from NumPy's Philox, which are the same on every machine."""
+    numbers = np.random.Generator(np.random.Philox(seed)).uniform(-(3**0.5), 3**0.5, shape)
+    return torch.from_numpy(numbers).to(torch.get_default_dtype())
+
+
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -1,0 +1,201 @@
+"""What training computes for a configuration, held to ``TRAINING_VERSION``: a change of numbers shows in a file.
+
+A few tiny models are trained for a few steps. The initialisation, the seeds and streams of data, the batching of runs,
+the optimiser, the schedules and the evaluation are those of any run.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from synthbench.runner import identity, rebuild
+from synthbench.runner.config import Cell, Member
+from synthbench.runner.plan import make_cells
+from synthbench.runner.rebuild import CannotVerify
+from synthbench.runner.seeding import BLOCK_STEPS, Split, data_blocks, data_seed, init_seed
+from synthbench.runner.train import train_group
+from synthbench.suites import Suite
+from synthbench.suites.config import EvaluationSettings, ModelSettings, TrainingSettings
+from synthbench.tasks import TASKS
+from tests.contract._golden import (
+    FOLDER,
+    REWRITE,
+    SWITCH,
+    Entry,
+    Lists,
+    changes,
+    outline,
+    read,
+    rewritten,
+    rounded,
+    write,
+)
+
+PATH = FOLDER / "first_steps.json"
+KEY = "training"
+NUMBER = "TRAINING_VERSION in synthbench/runner/identity.py"
+
+SEEDS, RATE, STEPS = (42, 43), 0.03, 4
+
+
+class Program(NamedTuple):
+    """What is trained, and in which surroundings."""
+
+    block: str
+    positions: str
+    schedule: str = "constant"
+    mechanism: str = "softmax"
+    tasks: tuple[str, ...] = ("copy",)
+
+    @property
+    def name(self) -> str:
+        return f"{self.mechanism} in {self.block} with {self.positions}, {self.schedule}, {' and '.join(self.tasks)}"
+
+
+PROGRAMS = (
+    Program("attention_only", "learned"),
+    Program("transformer", "learned", "warmup-cosine"),
+    Program("aether", "learned", "geometric-curriculum"),
+    Program("transformer", "rope"),
+    Program("attention_only", "none", mechanism="lstm", tasks=("bottleneck_compression",)),
+    Program("transformer", "rope", tasks=("copy", "parity")),
+)
+
+
+def suite_of(program: Program) -> Suite:
+    """A protocol of which every setting moves the losses by far more than the tolerance."""
+    schedule: dict[str, Any] = {"schedule": program.schedule}
+    if program.schedule == "warmup-cosine":
+        schedule["warmup_steps"] = 2
+    return Suite(
+        name="golden",
+        version="1",
+        description="a few steps of tiny models",
+        model=ModelSettings(
+            block=program.block, positions=program.positions, model_dim=16, num_heads=2, num_layers=2, bias=True
+        ),
+        training=TrainingSettings(
+            optimizer="adamw", learning_rates=(RATE,), betas=(0.8, 0.9), eps=0.01, weight_decay=0.5, steps=STEPS,
+            batch_size=8, **schedule,
+        ),
+        evaluation=EvaluationSettings(
+            test_sequences=32, curve_every=1, curve_sequences=16, threshold=0.9,
+            stretches=(2,) if program.positions == "rope" else None,
+        ),
+        seeds=SEEDS,
+        tasks={task: {"length": 8} for task in program.tasks},
+        mechanisms={program.mechanism: {}},
+    )  # fmt: skip
+
+
+def cells_of(program: Program) -> list[Cell]:
+    suite = suite_of(program)
+    tasks: dict[str, dict[str, str]] = {task: {} for task in program.tasks}
+    return make_cells(suite, tasks, {program.mechanism: {}}, device_type="cpu", is_full=False)
+
+
+@cache
+def entry_now() -> Entry:
+    trained = {
+        f"{program.name}: {words}": losses_of([Member(cell, *one) for cell in cells_of(program) for one in members])
+        for program in PROGRAMS
+        for words, members in {
+            "one run": [(SEEDS[0], RATE)],
+            "two runs": [(seed, RATE) for seed in SEEDS],
+            "two rates": [(SEEDS[0], RATE), (SEEDS[1], RATE / 3)],
+        }.items()
+    }
+    return {"version": identity.TRAINING_VERSION, "options": {}, "streams of copy:length=8": streams(), **trained}
+
+
+def losses_of(members: Sequence[Member]) -> Lists:
+    """Of every run its seeds, and of every step its rate and losses in nats."""
+    results = train_group(members, torch.device("cpu")).members
+    scores = [[result.score, *result.stretched.values()] for result in results]
+    return {
+        "init_seed": [init_seed(member.seed) for member in members],
+        "data_seed": [data_seed(member.cell.task, member.cell.length, member.seed) for member in members],
+        "learning rate": rounded([rate for result in results for rate in result.rates]),
+        **{
+            f"float32 {split} loss": losses(
+                point.value
+                for result in results
+                for point in result.curve
+                if (point.split, point.metric) == (split, "loss")
+            )
+            for split in ("train", "validation")
+        },
+        "float32 test loss": losses(score.loss for of_member in scores for score in of_member if score is not None),
+    }
+
+
+def losses(values: Iterable[float]) -> list[float]:
+    return rounded(list(values), digits=6)
+
+
+def streams() -> Lists:
+    """Digests of the batches of each split, further than are drawn at once."""
+    splits: tuple[Split, ...] = ("train", "validation", "test")
+    return {split: [digest_of_stream(split)] for split in splits}
+
+
+def digest_of_stream(split: Split) -> str:
+    blocks = data_blocks(TASKS["copy"](), 8, split, SEEDS[0], num_batches=2 * BLOCK_STEPS + 1, batch_size=4)
+    arrays = (array.astype("<i8").tobytes() for block in blocks for array in block)
+    return hashlib.sha256(b"".join(arrays)).hexdigest()[:12]
+
+
+@pytest.fixture(scope="module")
+def held() -> Entry:
+    if os.environ.get(SWITCH) == "1":
+        write(PATH, {KEY: rewritten(KEY, read(PATH).get(KEY), entry_now())})
+    return read(PATH)[KEY]
+
+
+def test_training_computes_what_its_version_did(held: Entry) -> None:
+    now = entry_now()
+
+    assert not (found := changes(KEY, held, now, number=NUMBER)), "\n".join(found)
+    assert (held["version"], outline(held)) == (now["version"], outline(now)), f"{KEY} has news: {REWRITE}"
+
+
+def test_other_training_is_not_written_without_a_new_version(held: Entry) -> None:
+    term = next(term for term in held if term.startswith("softmax"))
+    losses_held = held[term]["float32 train loss"]
+    now = {**held, term: {**held[term], "float32 train loss": [1.001 * loss for loss in losses_held]}}
+    (found,) = changes(KEY, held, now, number=NUMBER)
+
+    assert f"training computes other float32 train loss as {term!r}" in found
+    assert f"raise {NUMBER} above {held['version']}" in found
+    assert rewritten(KEY, held, now) == held
+    assert rewritten(KEY, held, {**now, "version": held["version"] + 1})[term] == now[term]
+
+
+def test_a_version_of_training_above_1_is_part_of_every_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "TRAINING_VERSION", 1)
+    (first,) = cells_of(PROGRAMS[0])
+    first_ids = [member.run_id for member in first.members(SEEDS)]
+    monkeypatch.setattr(identity, "TRAINING_VERSION", 2)
+    (second,) = cells_of(PROGRAMS[0])
+
+    assert "training_version" not in first.identity
+    assert second.identity == {**first.identity, "training_version": 2}
+    assert not set(first_ids) & {member.run_id for member in second.members(SEEDS)}
+
+
+@pytest.mark.parametrize(("of_row", "here"), [({}, 2), ({"training_version": 2}, 1)])
+def test_a_row_of_other_training_cannot_be_run_again(
+    of_row: dict[str, int], here: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "TRAINING_VERSION", here)
+    version = of_row.get("training_version", 1)
+
+    with pytest.raises(
+        CannotVerify, match=f"other version: training is {version} in the row and {here} here; checked: "
+    ):
+        rebuild._rebuilt(of_row, {})
