@@ -11,11 +11,11 @@ OURS = frozenset({"synthbench", "torch", "builtins", "abc"})
 
 def place_of(unit: type) -> str:
     """Where a class is written: ``my_idea.py:12``; empty for one of synthbench, or of which no file is known."""
-    written = _written(unit)
-    if _is_ours(written):
+    author_class = written(unit)
+    if _is_ours(author_class):
         return ""
     try:
-        file, line = inspect.getfile(written), inspect.getsourcelines(written)[1]
+        file, line = inspect.getfile(author_class), inspect.getsourcelines(author_class)[1]
     except (OSError, TypeError):
         return ""
     return f"{Path(file).name}:{line}"
@@ -23,7 +23,7 @@ def place_of(unit: type) -> str:
 
 def raised_at(problem: BaseException, unit: type) -> str:
     """Innermost line of the class's file that led to an exception: ``my_idea.py:12``; empty if there is none."""
-    return last_line(problem, {file for one in _written(unit).__mro__ if (file := _file_of(one)) and not _is_ours(one)})
+    return last_line(problem, {file for one in written(unit).__mro__ if (file := _file_of(one)) and not _is_ours(one)})
 
 
 def last_line(problem: BaseException, files: set[str]) -> str:
@@ -34,15 +34,15 @@ def last_line(problem: BaseException, files: set[str]) -> str:
 
 
 def described(problem: BaseException, unit: type) -> str:
-    """An exception with its type, message and the line of the class's file that led to it."""
-    place = raised_at(problem, unit)
+    """An exception with its type, message and the line of the class's file that led to it, else the class's first."""
+    place = raised_at(problem, unit) or place_of(unit)
     return f"{type(problem).__name__}: {problem}" + (f" ({place})" if place else "")
 
 
-def _written(unit: type) -> type:
+def written(unit: type) -> type:
     """The class that an author wrote, where a mechanism was made of a module."""
-    written: type = getattr(unit, "module_class", unit)
-    return written
+    wrapped = getattr(unit, "module_class", unit)
+    return wrapped if isinstance(wrapped, type) else unit
 
 
 def _is_ours(unit: type) -> bool:

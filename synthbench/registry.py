@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import inspect
 import pkgutil
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from importlib.metadata import packages_distributions, version
@@ -19,6 +20,7 @@ from weakref import WeakKeyDictionary
 from synthbench import entry_points
 from synthbench.entry_points import BARE_NAME, NAME, Offer
 from synthbench.errors import ContractError, UnknownName, UsageError
+from synthbench.places import written
 
 T = TypeVar("T")
 
@@ -26,6 +28,15 @@ __all__ = ["CONTROL", "NAME", "Registry", "code_hash", "origin_of", "version_of"
 
 CONTROL = "control"
 """Family of the mechanisms that show what a task gives away for nothing: a reference, never a rival."""
+
+NOT_HASHED = frozenset({*sys.stdlib_module_names, "synthbench", "torch"})
+"""Top-level modules of which no code counts as a plugin's; rows have the versions of synthbench and PyTorch."""
+
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Folders whose code has the version of a distribution."""
+
+PLAIN = (bool, int, float, str)
+"""Types of the values in a notebook that the hash covers."""
 
 _HASHES: WeakKeyDictionary[type[Any], str] = WeakKeyDictionary()
 
@@ -67,15 +78,13 @@ class Registry(Mapping[str, type[T]]):
             )
         if not unit.__module__.startswith(f"{self._room}."):
             self._load()  # a built-in unit has its name before any other
-        if not isinstance(getattr(unit, "version", 1), int) or getattr(unit, "version", 1) < 1:
-            raise UsageError(f"{self.kind} {bare!r} has the version {unit.version!r}; allowed: whole numbers from 1")
+        number = getattr(unit, "version", 1)
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise UsageError(f"{self.kind} {bare!r} has the version {number!r}; allowed: whole numbers from 1")
         name = unit.name = f"{package}/{bare}" if package else bare
         known = self._units.setdefault(name, unit)
-        if known is not unit and (known.__module__, known.__qualname__) != (unit.__module__, unit.__qualname__):
-            raise UsageError(
-                f"two {self.kind}s are called {name!r}: "
-                f"{known.__module__}.{known.__qualname__} and {unit.__module__}.{unit.__qualname__}"
-            )
+        if known is not unit and not _is_reloaded(known, unit):
+            raise UsageError(f"two {self.kind}s are called {name!r}: {_full_name(known)} and {_full_name(unit)}")
         self._units[name] = unit
 
     def __getitem__(self, name: str) -> type[T]:
@@ -169,50 +178,130 @@ class Registry(Mapping[str, type[T]]):
 def code_hash(unit: type[Any]) -> str:
     """Hash of a unit's source in 12 hex digits; comments, docstrings and layout do not count.
 
-    Of a built-in unit it is that of the class, of any other unit that of the whole module. It tells where to look when
-    two runs disagree; what a unit computes is what its :func:`version_of` says.
+    Of a built-in unit it is that of the class. Of any other unit it covers the module that registers it and those that
+    define its class and bases, but for synthbench, PyTorch and the standard library; for an installed package other
+    than the unit's own, its version counts. It tells where to look when two runs disagree; what a unit computes is what
+    its :func:`version_of` says.
+
+    Raises:
+        UsageError: If the source cannot be found.
     """
-    if unit in _HASHES:
-        return _HASHES[unit]
-    tree = ast.parse(textwrap.dedent(_source(unit)))
+    if unit not in _HASHES:
+        text = "\n".join(map(_bare, _sources(unit)))
+        _HASHES[unit] = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return _HASHES[unit]
+
+
+def _bare(source: str) -> str:
+    """Python source without comments, docstrings and layout."""
+    tree = ast.parse(textwrap.dedent(source))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (
             ast.get_docstring(node, clean=False) is not None
         ):
             node.body = node.body[1:] or [ast.Pass()]
-    _HASHES[unit] = hashlib.sha256(ast.unparse(tree).encode()).hexdigest()[:12]
-    return _HASHES[unit]
+    return ast.unparse(tree)
 
 
-def _source(unit: type[Any]) -> str:
+def _sources(unit: type[Any]) -> list[str]:
     if _is_built_in(unit):
-        return inspect.getsource(unit)
+        return [inspect.getsource(unit)]
+    by_module: dict[str, list[type]] = {}
+    for one in dict.fromkeys((*unit.__mro__, *written(unit).__mro__)):
+        if one.__module__ == unit.__module__ or one.__module__.partition(".")[0] not in NOT_HASHED:
+            by_module.setdefault(one.__module__, []).append(one)
+    return [_source(classes, is_own=module == unit.__module__) for module, classes in by_module.items()]
+
+
+def _source(classes: list[type], *, is_own: bool) -> str:
+    """What the hash covers of one module, which defines these classes."""
+    module = sys.modules.get(classes[0].__module__)
+    if not is_own and INSTALLED & {*Path(getattr(module, "__file__", None) or "").parts}:
+        return repr((origin_of(classes[0]),))  # a text alone would be a docstring
     try:
-        return inspect.getsource(inspect.getmodule(unit) or unit)
+        return inspect.getsource(module or classes[0])
     except (OSError, TypeError):
-        pass
+        return _session_source(classes, vars(module) if module else {})
+
+
+def _session_source(classes: list[type], names: Mapping[str, Any]) -> str:
+    """Source of classes of a notebook, and of every class, function and plain value of it that they lead to."""
     # A notebook is no file, but its cells can be found again from the functions in them.
-    methods = [method for method in vars(unit).values() if inspect.isfunction(method)]
-    written = [method for method in methods if method.__code__.co_filename != "<string>"]  # not those of a dataclass
-    facts = {name: fact for name, fact in vars(unit).items() if isinstance(fact, bool | int | float | str)}
+    texts: dict[str, str] = {}
+    pending: list[tuple[str, Any]] = [(one.__qualname__, written(one)) for one in classes]
+    while pending:
+        name, thing = pending.pop()
+        thing = inspect.unwrap(thing)
+        if isinstance(thing, PLAIN):
+            texts[name] = repr((name, thing))
+        elif name in texts or getattr(thing, "__module__", None) != classes[0].__module__:
+            continue
+        elif isinstance(thing, type):
+            facts = {key: fact for key, fact in vars(thing).items() if isinstance(fact, PLAIN) and key[:2] != "__"}
+            texts[name] = repr((name, facts))
+            pending += [(base.__qualname__, base) for base in thing.__bases__]
+            pending += [(f"{name}.{key}", function) for key, function in _functions_of(thing).items()]
+        elif inspect.isfunction(thing):
+            texts[name] = _function_source(name, thing)
+            pending += [(other, names[other]) for other in _global_names(texts[name]) if other in names]
+    return "\n".join(texts[name] for name in sorted(texts))
+
+
+def _functions_of(unit: type) -> dict[str, Any]:
+    """The functions that a class defines, those behind properties and class methods too."""
+    functions = {}
+    for name, value in vars(unit).items():
+        inner = next((getattr(value, key) for key in ("__func__", "fget", "func") if hasattr(value, key)), value)
+        function = inspect.unwrap(inner)
+        if inspect.isfunction(function) and function.__code__.co_filename != "<string>":  # not those of a dataclass
+            functions[name] = function
+    return functions
+
+
+def _function_source(name: str, function: Any) -> str:
     try:
-        return "\n".join([*(textwrap.dedent(inspect.getsource(method)) for method in written), repr(facts)])
+        text = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
-        raise UsageError(
-            f"the source of {unit.__qualname__} cannot be found; define it in a file or a notebook"
-        ) from None
+        raise UsageError(f"the source of {name} cannot be found; define it in a file or a notebook") from None
+    try:
+        ast.parse(text)
+    except SyntaxError:  # a lambda comes with half of the statement around it
+        return repr((text,))
+    return text
+
+
+def _global_names(source: str) -> set[str]:
+    """The names that a function reads and does not bind itself."""
+    nodes = list(ast.walk(ast.parse(source)))
+    read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return read - bound - {node.arg for node in nodes if isinstance(node, ast.arg)}
 
 
 def version_of(unit: type[Any]) -> str:
     """The version of what a unit computes, a part of every id: the declared one, ``2``.
 
-    A unit that does not come with synthbench and declares none has its source for a version, ``1+3f9a0c11d2e4``: no
-    golden output holds it to what it computes, so every edit counts.
+    A unit that does not come with synthbench and declares none itself has its source for a version,
+    ``1+3f9a0c11d2e4``: no golden output holds it to what it computes, so every edit counts. What a base class declares
+    does not count, since it says nothing of what the heir changes.
     """
     declared = str(getattr(unit, "version", 1))
-    if _is_built_in(unit) or any("version" in vars(one) for one in unit.__mro__ if not _is_built_in(one)):
-        return declared
-    return f"{declared}+{code_hash(unit)}"
+    return declared if _is_built_in(unit) or "version" in vars(unit) else f"{declared}+{code_hash(unit)}"
+
+
+def _is_reloaded(known: type[Any], unit: type[Any]) -> bool:
+    """Whether a class takes the place of one that the same code defined: its file or cell was run once more."""
+    if (known.__module__, _full_name(known)) != (unit.__module__, _full_name(unit)):
+        return False
+    module = sys.modules.get(unit.__module__)
+    if module is None or module.__name__ == "__main__" or written(known) is written(unit):
+        return True
+    is_first_time = module.__spec__ is None or getattr(module.__spec__, "_initializing", False)
+    return not (is_first_time and getattr(module, unit.__qualname__, None) is written(known))
+
+
+def _full_name(unit: type[Any]) -> str:
+    return f"{written(unit).__module__}.{written(unit).__qualname__}"
 
 
 def _is_built_in(unit: type[Any]) -> bool:

@@ -28,3 +28,10 @@ def test_the_innermost_line_of_the_file_is_named() -> None:
 
     assert described(problem.value, Fussy) == "ValueError: not this one (test_places.py:16)"
     assert raised_at(problem.value, MECHANISMS["softmax"]) == ""
+
+
+def test_the_class_is_named_where_no_line_of_its_file_raised() -> None:
+    problem = ValueError("from a helper")
+
+    assert described(problem, Fussy) == "ValueError: from a helper (test_places.py:10)"
+    assert described(problem, MECHANISMS["softmax"]) == "ValueError: from a helper"

@@ -1,9 +1,11 @@
 """The registry: names, suggestions, versions and origins of units."""
 
 import importlib.util
+import linecache
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -33,6 +35,14 @@ class Unit:
         return (2
                 * number)
 '''
+
+
+HEIR = """
+import unit_base
+
+class Unit(unit_base.Unit):
+    name = "heir"
+"""
 
 
 @pytest.fixture
@@ -160,6 +170,96 @@ def test_code_hash_sees_code(tmp_path: Path, old: str, new: str) -> None:
     assert code_hash(plain) != code_hash(changed)
 
 
+def heirs_of(path: Path, *sources: str) -> Iterator[str]:
+    """The hashes of one heir whose base is defined by each source in turn, in a file of its own."""
+    for source in sources:
+        base = unit_from(path, source)
+        sys.modules["unit_base"] = sys.modules[base.__module__]
+        yield code_hash(unit_from(path.parents[1] / "unit_heir.py", HEIR))
+
+
+def test_code_hash_sees_the_files_of_the_bases(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    plain, relaid, changed = heirs_of(
+        tmp_path / "lib" / "unit_base.py", PLAIN, RELAID, PLAIN.replace("2 * number", "3 * number")
+    )
+
+    assert plain == relaid != changed
+
+
+def test_an_installed_base_counts_by_the_version_of_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site-packages").mkdir()
+    versions = iter(["lib==1", "lib==1", "lib==2"])
+    monkeypatch.setattr("synthbench.registry.origin_of", lambda _unit: next(versions))
+    changed = PLAIN.replace("2 * number", "3 * number")
+    first, edited, raised = heirs_of(tmp_path / "site-packages" / "unit_base.py", PLAIN, changed, PLAIN)
+
+    assert first == edited != raised
+
+
+NOTEBOOK = """
+SCALE = 2
+SHIFT = 1
+
+def shift(x):
+    i = 0
+    return x + SHIFT + i
+
+class Base:
+    'One docstring.'
+    @property
+    def scale(self):
+        return SCALE
+
+class Helper:
+    def __init__(self):
+        self.shift = 4
+
+class Other:
+    seven = 7
+
+class Unit(Base):
+    name = "unit"
+    def forward(self, x):
+        return self.scale * shift(x) * Helper().shift
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_seen"),
+    [
+        ("SCALE = 2", "SCALE = 3", True),
+        ("SHIFT = 1", "SHIFT = 3", True),
+        ("return x + SHIFT", "return x - SHIFT", True),
+        ("return SCALE", "return SCALE + 1", True),
+        ("self.shift = 4", "self.shift = 5", True),
+        ("(self, x)", "(self, x, y)", True),
+        ('"unit"', '"units"', True),
+        ("seven = 7", "seven = 8", False),
+        ("SCALE = 2", "SCALE = 2\ni = 8", False),
+        ("One docstring", "Another", False),
+    ],
+)
+def test_code_hash_sees_what_a_unit_of_a_notebook_reads_from_other_cells(
+    old: str,
+    new: str,
+    is_seen: bool,  # noqa: FBT001 - a case, not a switch
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashes = []
+    for cell, text in {"<cell 1>": NOTEBOOK, "<cell 2>": NOTEBOOK.replace(old, new)}.items():
+        notebook = ModuleType("__main__")
+        monkeypatch.setitem(sys.modules, "__main__", notebook)
+        monkeypatch.setitem(linecache.cache, cell, (len(text), None, text.splitlines(keepends=True), cell))
+        exec(compile(text, cell, "exec"), vars(notebook))  # noqa: S102 - as a notebook does
+        hashes.append(code_hash(notebook.Unit))
+
+    assert old in NOTEBOOK
+    assert (hashes[0] != hashes[1]) == is_seen
+
+
 def test_what_comes_with_synthbench_has_its_declared_version() -> None:
     assert version_of(TASKS["copy"]) == "1"
     assert version_of(TASKS["composite_recall"]) == "2"
@@ -168,10 +268,16 @@ def test_what_comes_with_synthbench_has_its_declared_version() -> None:
 def test_a_foreign_unit_has_its_source_for_a_version_unless_it_declares_one(tmp_path: Path) -> None:
     plain = unit_from(tmp_path / "unit_plain.py", PLAIN)
     second = unit_from(tmp_path / "unit_second.py", PLAIN.replace('name = "unit"', 'name = "unit"; version = 2'))
-    heir = type("Heir", (second,), {"__module__": second.__module__})
 
     assert version_of(plain) == f"1+{code_hash(plain)}"
-    assert version_of(second) == version_of(heir) == "2"
+    assert version_of(second) == "2"
+
+
+def test_the_version_of_a_foreign_base_is_not_that_of_its_heir(tmp_path: Path) -> None:
+    base = unit_from(tmp_path / "unit_base.py", PLAIN.replace('name = "unit"', 'name = "unit"; version = 2'))
+    heir = type("Heir", (base,), {"__module__": base.__module__})
+
+    assert version_of(heir) == f"2+{code_hash(heir)}"
 
 
 def test_a_version_of_a_built_in_base_is_not_declared_by_its_foreign_heir(tmp_path: Path) -> None:
@@ -182,7 +288,7 @@ def test_a_version_of_a_built_in_base_is_not_declared_by_its_foreign_heir(tmp_pa
 
 
 @pytest.mark.usefixtures("room")
-@pytest.mark.parametrize("version", [0, "2b", 1.5, None])
+@pytest.mark.parametrize("version", [0, True, "2b", 1.5, None])
 def test_a_version_that_is_no_whole_number_is_refused(version: object) -> None:
     unit = unit_called("copy")
     unit.version = version

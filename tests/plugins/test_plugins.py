@@ -73,6 +73,18 @@ def test_a_clash_with_a_built_in_unit_names_both(tmp_path: Path) -> None:
     assert TASKS["copy"].__module__ == "synthbench.tasks.basic.copy"
 
 
+def test_two_units_of_one_file_and_name_are_refused_and_an_edit_replaces_one(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(TASK)
+    plugins.load([str(path)])
+    path.write_text(TASK + TASK)
+    with pytest.raises(UsageError, match=r"two tasks are called 'mine': .*Mine and .*Mine"):
+        plugins.load([str(path)])
+    path.write_text(TASK + "# a comment")
+
+    assert plugins.load([str(path)]) == [str(path)]
+
+
 @pytest.mark.parametrize("name", ["../../x", "a/b", "CON", "x" * 300, "\N{PILE OF POO}", "<script>", "a|b", ""])
 def test_a_malformed_name_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(TASK.replace('"mine"', repr(name)))
