@@ -1,6 +1,7 @@
 """What makes ordinary PyTorch modules work here: how a plain ``nn.Module`` is built, and what its layers draw from."""
 
 import inspect
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,8 +13,8 @@ import torch
 from torch import nn
 
 from synthbench.errors import UsageError
-from synthbench.knobs import Value, knob
-from synthbench.places import place_of
+from synthbench.knobs import knob
+from synthbench.places import place_of, raised_at
 
 SUPPLIED: Mapping[str, str] = MappingProxyType(
     {
@@ -28,6 +29,11 @@ SUPPLIED: Mapping[str, str] = MappingProxyType(
 
 FACTS = ("name", "label", "family", "source", "complexity", "version")
 """Class variables that a module may declare as a mechanism does."""
+
+VALUES = (bool, int, float, str)
+"""Types of the parameters that become hyper-parameters."""
+
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 FRAMES = frozenset({"synthbench", "jaxtyping", "beartype"})
 """Top-level modules that may stand between a plugin and the decorator."""
@@ -53,17 +59,18 @@ def construction_of(module: type[nn.Module], taken: Collection[str]) -> Construc
         UsageError: If a parameter is required and not one of :data:`SUPPLIED`.
     """
     fields, options = {}, {}
-    hints = _hints(module)
-    for parameter in inspect.signature(module).parameters.values():
+    owner = _constructor_of(module)
+    hints = _hints(vars(owner).get("__init__"))
+    for parameter in inspect.signature(owner).parameters.values():
         name, default = parameter.name, parameter.default
         is_keyword = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         if is_keyword and name in SUPPLIED:
             fields[name] = SUPPLIED[name]
-        elif is_keyword and isinstance(default, Value) and name not in taken:
+        elif default is parameter.empty and parameter.kind not in VARIADIC:
+            raise _unknown(module, owner, name)
+        elif is_keyword and name not in taken and (option := _option(module, default, hints.get(name))):
             fields[name] = name
-            options[name] = _option(module, default, hints.get(name))
-        elif default is parameter.empty and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise _refusal(module, name)
+            options[name] = option
     return Construction(fields, options)
 
 
@@ -76,13 +83,10 @@ def declared_facts(module: type[nn.Module]) -> dict[str, str | int]:
         "family": "other",
         "source": "unpublished",
     }
-    declared = {name: getattr(module, name, None) for name in FACTS}
-    return facts | {name: fact for name, fact in declared.items() if isinstance(fact, str | int)}
-
-
-def functions_of(module: type[nn.Module]) -> dict[str, Any]:
-    """The functions of a class under names that nothing else has: a notebook's code is found by them, to be hashed."""
-    return {f"{module.__name__}.{name}": value for name, value in vars(module).items() if inspect.isfunction(value)}
+    declared: dict[str, Any] = {name: getattr(module, name, None) for name in FACTS} | {
+        "version": vars(module).get("version")
+    }
+    return facts | {name: fact for name, fact in declared.items() if _is_fact(name, fact)}
 
 
 def calling_module() -> str:
@@ -118,24 +122,58 @@ def _next_seed(generator: torch.Generator) -> int:
     return int(torch.randint(2**62, (), generator=generator, device=generator.device))
 
 
-def _hints(module: type[nn.Module]) -> dict[str, Any]:
+def _constructor_of(module: type[nn.Module]) -> type:
+    """The class whose constructor names its parameters; one that takes only ``*args, **kwargs`` passes them on."""
+    for owner in module.__mro__:
+        if "__init__" in vars(owner):
+            parameters = inspect.signature(owner).parameters.values()
+            if not parameters or any(parameter.kind not in VARIADIC for parameter in parameters):
+                return owner
+    return module
+
+
+def _hints(constructor: Any) -> dict[str, Any]:
     try:
-        return get_type_hints(module.__init__)
+        return get_type_hints(constructor)
     except Exception:  # noqa: BLE001 - names that only a type checker imports; the defaults' types do as well
         return {}
 
 
-def _option(module: type[nn.Module], default: Value, hint: Any) -> tuple[Any, Any]:
+def _option(module: type[nn.Module], default: Any, hint: Any) -> tuple[Any, Any] | None:
+    """Annotation and default, a knob, of a parameter; None if the default is no finite value of the annotated type."""
     is_choice = get_origin(hint) is Literal and all(isinstance(choice, str) for choice in get_args(hint))
-    kind = hint if is_choice or hint in (bool, int, float, str) else type(default)
+    kind = hint if is_choice or hint in VALUES else type(default)
+    if not _fits(default, str if is_choice else kind) or (is_choice and default not in get_args(hint)):
+        return None
     return kind, knob(float(default) if kind is float else default, f"parameter of {module.__name__}")
 
 
-def _refusal(module: type[nn.Module], name: str) -> UsageError:
+def _fits(default: Any, kind: Any) -> bool:
+    if kind is float and type(default) in (int, float):
+        return math.isfinite(default)
+    return kind in VALUES and type(default) is kind
+
+
+def _is_fact(name: str, fact: Any) -> bool:
+    """Whether a class variable is what a mechanism declares under this name, and not something of the module's own."""
+    if name == "version":
+        return isinstance(fact, int) and not isinstance(fact, bool) and fact >= 1
+    return isinstance(fact, str) and fact.strip() != "" and fact.isprintable()
+
+
+def refusal(module: type[nn.Module], reason: str, problem: TypeError | None = None) -> str:
+    """Why a module cannot be built, with its place, or that of the line that raised, and what is supplied."""
+    place = (raised_at(problem, module) if problem else "") or place_of(module)
+    return (
+        f"{module.__name__}{f' ({place})' if place else ''} cannot be built as a mechanism: {reason}; "
+        f"supplied by name: {', '.join(SUPPLIED)}"
+    )
+
+
+def _unknown(module: type[nn.Module], owner: type, name: str) -> UsageError:
     nearest = get_close_matches(name, SUPPLIED, n=1)
-    place = place_of(module)
+    whose = "" if owner is module else f", that of {owner.__name__},"
     return UsageError(
-        f"{module.__name__}{f' ({place})' if place else ''} cannot be built as a mechanism: its constructor requires "
-        f"{name!r}; supplied by name: {', '.join(SUPPLIED)}"
+        refusal(module, f"its constructor{whose} requires {name!r}")
         + (f"; did you mean {nearest[0]!r}?" if nearest else "; give every other parameter a default")
     )

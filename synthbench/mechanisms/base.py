@@ -26,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from synthbench.entry_points import STANDS_FOR
-from synthbench.errors import UsageError
+from synthbench.errors import ContractError, UsageError
 from synthbench.knobs import check, knob
 from synthbench.layers import FieldModule, Linear, Mixer, Rotation
 from synthbench.mechanisms import _linear, _log_space, _module, _scores, _streaming, _yat_tiles, kernels
@@ -273,7 +273,12 @@ class FeatureAttention(Attention):
 
     def gpu_kernel(self, q: Tensor, k: Tensor, v: Tensor) -> kernels.Form | None:
         """The kernel that attends to tensors like these on a GPU; None if there is none, or not for them."""
-        return None if self._has_trained_features() else kernels.of(self, q, k, v) or kernels.of_features(self, q, k, v)
+        if self._has_trained_features():
+            return None
+        own = kernels.of(self, q, k, v)
+        # What overrides the computation has no kernel for it; overridden features and factors reach the kernel.
+        is_inherited = type(self).attend_by_torch is FeatureAttention.attend_by_torch
+        return own if own is not None or not is_inherited else kernels.of_features(self, q, k, v)
 
     def attend_by_torch(
         self,
@@ -318,10 +323,17 @@ class ModuleMechanism(Mechanism):
     construction: ClassVar[_module.Construction]
 
     def initialise(self, generator: torch.Generator | None) -> None:
-        """Build the module with the sizes and hyper-parameters that its constructor asks for by name."""
+        """Build the module with the sizes and hyper-parameters that its constructor asks for by name.
+
+        Raises:
+            ContractError: If the constructor raises a TypeError, as for an argument that is not supplied.
+        """
         values = {**vars(self), "generator": generator}
         fields = self.construction.fields
-        self.module = self.module_class(**{parameter: values[field] for parameter, field in fields.items()})
+        try:
+            self.module = self.module_class(**{parameter: values[field] for parameter, field in fields.items()})
+        except TypeError as problem:
+            raise ContractError(_module.refusal(self.module_class, f"TypeError: {problem}", problem)) from problem
 
     def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
         """Call the module."""
@@ -398,12 +410,11 @@ def mechanism(
 
 def _made_of(module: type[nn.Module], facts: dict[str, str]) -> type[ModuleMechanism]:
     """The mechanism that runs a module; the module remembers it, for an entry point that names the module."""
-    taken = {*dir(ModuleMechanism), *vars(nn.Module()), *ModuleMechanism.__annotations__, "module"}
+    taken = {*dir(ModuleMechanism), *_module.FACTS, *vars(nn.Module()), *ModuleMechanism.__annotations__, "module"}
     construction = _module.construction_of(module, taken)
     content = {
         "__annotations__": {name: kind for name, (kind, _) in construction.options.items()},
         **{name: default for name, (_, default) in construction.options.items()},
-        **_module.functions_of(module),
         **_module.declared_facts(module),
         **facts,
         "__doc__": module.__doc__,
@@ -419,5 +430,6 @@ def _made_of(module: type[nn.Module], facts: dict[str, str]) -> type[ModuleMecha
 
 
 def num_parameters(module: nn.Module) -> int:
-    """Number of trained values; frozen features do not count."""
-    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+    """Number of trained values; a complex one counts as two, frozen features do not count."""
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    return sum(parameter.numel() * (2 if parameter.is_complex() else 1) for parameter in trained)

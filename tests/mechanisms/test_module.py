@@ -1,6 +1,11 @@
 """Any causal ``nn.Module`` is a mechanism, and stays the class that it was."""
 
+import linecache
+import math
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, Literal
 
 import pytest
@@ -8,11 +13,34 @@ import torch
 from torch import Tensor, nn
 
 from synthbench.contract.mechanisms import check_mechanism
-from synthbench.errors import UsageError
+from synthbench.errors import ContractError, UsageError
 from synthbench.knobs import coerce, knobs_of
 from synthbench.mechanisms import MECHANISMS, Mechanism, ScoreAttention, mechanism, num_parameters
-from synthbench.registry import code_hash
+from synthbench.registry import code_hash, version_of
 from synthbench.runner.ensemble import strategy_of
+
+CELL = """
+from functools import lru_cache
+from torch import nn
+from synthbench.mechanisms import mechanism
+
+@lru_cache
+def factor():
+    return FACTOR
+
+class Scale(nn.Module):
+    def forward(self, x):
+        return factor() * x
+
+@mechanism
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = Scale()
+
+    def forward(self, x):
+        return self.scale(x)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +49,13 @@ def _forget_units() -> Iterator[None]:
     yield
     MECHANISMS._units.clear()
     MECHANISMS._units.update(before)
+
+
+class Passing(nn.Module):
+    """What a case of a test adds its constructor or its class variables to."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
 
 
 class GatedLSTM(nn.Module):
@@ -202,17 +237,146 @@ def test_parameters_and_state_are_counted() -> None:
     assert built("remembers").state_elements(10) == 16 * 4
 
 
+def test_the_hash_covers_the_cells_of_a_notebook_that_a_module_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashes: list[str] = []
+    for factor in (2, 2, 3):
+        cell, notebook = f"<cell {len(hashes)}>", ModuleType("__main__")
+        monkeypatch.setitem(sys.modules, "__main__", notebook)
+        text = CELL.replace("FACTOR", str(factor))
+        monkeypatch.setitem(linecache.cache, cell, (len(text), None, text.splitlines(keepends=True), cell))
+        exec(compile(text, cell, "exec"), vars(notebook))  # noqa: S102 - as a notebook does
+        hashes.append(code_hash(MECHANISMS["gate"]))
+
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_a_complex_parameter_counts_as_two_numbers() -> None:
+    one = nn.Module()
+    one.poles = nn.Parameter(torch.zeros(3, dtype=torch.complex64))
+    one.gain = nn.Parameter(torch.zeros(5))
+
+    assert num_parameters(one) == 2 * 3 + 5
+
+
+def test_a_parameter_called_like_a_fact_keeps_its_own_default() -> None:
+    class Named(Passing):
+        def __init__(
+            self, name: str = "mine", label: str = "l", family: str = "f", source: str = "s", version: int = 7,
+            complexity: str = "T",
+        ) -> None:  # fmt: skip
+            super().__init__()
+            self.given = (name, label, family, source, version, complexity)
+
+    mechanism(Named, name="other", label="Other")
+    module: Any = built("other").module
+
+    assert not knobs_of(MECHANISMS["other"])
+    assert module.given == ("mine", "l", "f", "s", 7, "T")
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"),
+    [("label", 3), ("label", ""), ("label", "a\nb"), ("family", " "), ("source", b"x"), ("name", 3)]
+    + [("version", version) for version in (True, "2.1", 0)],
+)
+def test_a_class_variable_of_another_kind_is_no_fact(fact: str, value: object) -> None:
+    mechanism(type("Own", (Passing,), {fact: value}))
+    unit = MECHANISMS["own"]
+
+    assert (unit.label, unit.family, unit.source, unit.version) == ("Own", "other", "unpublished", 1)
+    assert version_of(unit) == f"1+{code_hash(unit)}"
+
+
+def test_only_the_version_that_a_module_declares_itself_counts() -> None:
+    base = type("Base", (Passing,), {"version": 3})
+    mechanism(base)
+    mechanism(type("Heir", (base,), {}))
+
+    assert version_of(MECHANISMS["base"]) == "3"
+    assert version_of(MECHANISMS["heir"]) == f"1+{code_hash(MECHANISMS['heir'])}"
+
+
+def test_a_default_that_is_no_finite_value_of_its_type_is_no_option() -> None:
+    class Clipped(Passing):
+        def __init__(
+            self, clip: float = math.inf, low: float = math.nan, a: int = 0.5,  # type: ignore[assignment]
+            act: Literal["tanh"] = "relu", on: bool = 1, size: int = 3,  # type: ignore[assignment] # noqa: FBT001
+        ) -> None:  # fmt: skip
+            super().__init__()
+            self.given = (clip, a, act, on, size, math.isnan(low))
+
+    mechanism(Clipped)
+    module: Any = built("clipped", size=4).module
+
+    assert list(knobs_of(MECHANISMS["clipped"])) == ["size"]
+    assert module.given == (math.inf, 0.5, "relu", 1, 4, True)
+
+
+def test_a_constructor_that_passes_everything_on_is_read_at_its_base() -> None:
+    class Heir(GatedLSTM):
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+
+    mechanism(Heir)
+    module: Any = built("heir", hidden=5).module
+
+    assert (module.lstm.input_size, module.lstm.hidden_size, module.heads) == (16, 5, 2)
+    with pytest.raises(UsageError, match=r"LSTM cannot be built .*: its constructor, that of RNNBase, requires 'mode'"):
+        mechanism(nn.LSTM)
+
+
+def test_a_constructor_that_refuses_its_arguments_is_told_like_one_that_asks_for_more() -> None:
+    class Hidden(Passing):
+        def __init__(self, width: int, **others: int) -> None:
+            super().__init__()
+            self.size = self.sized(width, **others)
+
+        def sized(self, width: int, window: int) -> int:
+            return width * window
+
+    mechanism(Hidden)
+
+    message = (
+        r"Hidden \(test_module.py:\d+\) cannot be built as a mechanism: .*'window'; supplied by name: width, dim, "
+    )
+    with pytest.raises(ContractError, match=message):
+        built("hidden")
+
+
+def test_two_modules_of_one_name_are_not_one_mechanism() -> None:
+    first, second = (type("Gate", (Passing,), {"__module__": module}) for module in ("lib_a", "lib_b"))
+    mechanism(first)
+
+    with pytest.raises(UsageError, match=r"two mechanisms are called 'gate': lib_a.Gate and lib_b.Gate"):
+        mechanism(second)
+
+
 def test_members_run_one_by_one_where_a_module_cannot_be_stacked() -> None:
     mechanism(GatedLSTM)
 
     assert strategy_of(MECHANISMS["gated_lstm"], {"model_dim": 16, "num_heads": 2, "max_length": 8}) == "loop"
 
 
-def test_the_hash_is_that_of_the_file_which_registers() -> None:
+def test_the_hash_is_that_of_the_file_which_registers_and_not_of_pytorch() -> None:
     mechanism(GatedLSTM)
     mechanism(nn.Identity, name="mine")
 
     assert code_hash(MECHANISMS["mine"]) == code_hash(MECHANISMS["gated_lstm"])
+
+
+def test_the_hash_covers_the_file_that_defines_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashes: list[str] = []
+    for factor in (2, 2, 3):
+        gate = ModuleType("lib_gate")
+        gate.__file__ = str(tmp_path / "gate.py")
+        text = f"from torch import nn\nclass Gate(nn.Module):\n    def forward(self, x):\n        return {factor} * x\n"
+        Path(gate.__file__).write_text(text + "# a comment\n" * len(hashes), encoding="utf-8")
+        monkeypatch.setitem(sys.modules, "lib_gate", gate)
+        exec(text, vars(gate))  # noqa: S102 - another file, loaded again
+        mechanism(gate.Gate)
+        hashes.append(code_hash(MECHANISMS["gate"]))
+
+    assert hashes[0] == hashes[1] != hashes[2]
 
 
 def test_a_gate_around_forward_changes_the_last_position_too() -> None:

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from synthbench.mechanisms import MECHANISMS, kernels
-from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
+from synthbench.mechanisms._linear import Factors
+from synthbench.mechanisms.base import FeatureAttention, ScoreAttention, Side
+from synthbench.mechanisms.linear import Linear
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
@@ -197,6 +199,29 @@ def test_what_inherits_a_kernel_of_another_class_does_not_run_it(draw: Draw, run
     assert not runs
     torch.testing.assert_close(out, make(name).attend(*draw(20)), rtol=1e-4, atol=1e-4)
     assert runs == [name]
+
+
+def test_what_overrides_the_computation_has_no_kernel_for_it(draw: Draw, runs: list[str]) -> None:
+    class Doubled(Linear):
+        def attend_by_torch(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return 2 * super().attend_by_torch(q, k, v)
+
+    doubled = Doubled(model_dim=32, num_heads=2)
+
+    torch.testing.assert_close(doubled.attend(*draw(20)), 2 * Linear.attend_by_torch(doubled, *draw(20)))
+    assert not runs
+
+
+def test_overridden_factors_reach_the_kernel(draw: Draw, runs: list[str]) -> None:
+    class Squared(Linear):
+        def factors(self, x: Tensor, side: Side, first_position: int = 0) -> Factors:
+            factors: Factors = super().factors(x, side, first_position)
+            return tuple(factor.square() for factor in factors)
+
+    squared = Squared(model_dim=32, num_heads=2)
+
+    torch.testing.assert_close(squared.attend(*draw(20)), squared.attend_by_torch(*draw(20)), rtol=1e-5, atol=1e-5)
+    assert runs == ["linear"]
 
 
 @pytest.mark.parametrize(
