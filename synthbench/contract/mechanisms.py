@@ -67,7 +67,7 @@ def promises_of(unit: type[Mechanism], arguments: Mapping[str, Any]) -> list[Pro
         promise(
             "seed",
             "the generator decides all that is drawn",
-            lambda one: _check_seed(one, lambda: _build(unit, arguments)),
+            lambda one: _check_seed(one, lambda seed: _build_noting_draws(unit, arguments, seed)),
         ),
     ]
 
@@ -104,6 +104,18 @@ def _build(unit: type[Mechanism], arguments: Mapping[str, Any], seed: int = 0) -
         raise ContractError(
             f"mechanism {getattr(unit, 'name', unit.__name__)!r} cannot be built: {described(error, unit)}"
         ) from error
+
+
+def _build_noting_draws(unit: type[Mechanism], arguments: Mapping[str, Any], seed: int) -> tuple[Mechanism, bytes]:
+    """The mechanism, and how it leaves PyTorch's global generator, which :class:`Mechanism` seeds from its own."""
+    states = []
+
+    def initialise(self: Any, generator: torch.Generator | None) -> None:
+        unit.initialise(self, generator)
+        states.append(torch.get_rng_state().numpy().tobytes())
+
+    noting = type(unit.__name__, (unit,), {"initialise": initialise, "__module__": unit.__module__})
+    return _build(noting, arguments, seed), b"".join(states)
 
 
 def _noise(mechanism: Mechanism, *shape: int, seed: int) -> Tensor:
@@ -158,18 +170,41 @@ def _check_determinism(mechanism: Mechanism) -> None:
         trained = copy.deepcopy(mechanism).train(mode)
         before = {name: value.clone() for name, value in _tensors(trained).items()}
         with draws_noted() as drawn:
-            first, second = _forward(trained, x), _forward(trained, x)
+            first = _forward(trained, x)
+            plain = _plain_values(trained)  # after the first call, which may note the length for the next one
+            second = _forward(trained, x)
         for name, value in _tensors(trained).items():
             if name not in before or not torch.equal(value, before[name]):
                 raise ContractError(
                     f"{_name(mechanism)} changes its own {name!r} in forward; a call must leave the mechanism as it was"
                 )
+        if not mode:
+            _refuse_changes(mechanism, plain, _plain_values(trained))
         if not torch.equal(first, second):
             cause = cause_of(drawn, dropouts_of(trained) if mode else [])
             raise ContractError(
                 f"{_name(mechanism)} gives two outputs for one input in {'train' if mode else 'eval'} mode, "
                 f"{_change(first, second):.2g} apart; {f'{cause}; ' if cause else ''}"
                 "what is random is drawn once, when it is built"
+            )
+
+
+def _plain_values(mechanism: Mechanism) -> dict[str, str]:
+    """The numbers and texts that the mechanism and its submodules hold, written out, by the attribute's path."""
+    return {
+        f"{path}.{name}".removeprefix("."): repr(value)
+        for path, module in mechanism.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, bool | int | float | str)
+    }
+
+
+def _refuse_changes(mechanism: Mechanism, before: dict[str, str], after: dict[str, str]) -> None:
+    for name, value in after.items():
+        if value != before.get(name):
+            raise ContractError(
+                f"{_name(mechanism)} changes its own {name!r} in forward, from {before.get(name, 'unset')} to {value}; "
+                "a call must leave the mechanism as it was"
             )
 
 
@@ -286,7 +321,9 @@ def _check_copies(mechanism: Mechanism, other: Mechanism) -> None:
     try:
         other.load_state_dict(mechanism.state_dict())
     except RuntimeError as error:
-        raise ContractError(f"{_name(mechanism)} cannot load its own state_dict: {error}") from error
+        raise ContractError(
+            f"{_name(mechanism)} cannot load its own state_dict: {described(error, type(mechanism))}"
+        ) from error
     for how, module in (("deepcopy", copy.deepcopy(mechanism)), ("state_dict", other)):
         out = _forward(module, x)
         if not torch.equal(out, expected):
@@ -297,10 +334,10 @@ def _check_copies(mechanism: Mechanism, other: Mechanism) -> None:
 
 
 @torch.no_grad()
-def _check_seed(mechanism: Mechanism, build: Callable[[], Mechanism]) -> None:
+def _check_seed(mechanism: Mechanism, build: Callable[[int], tuple[Mechanism, bytes]]) -> None:
     x = _noise(mechanism, 2, _allowed(mechanism, (33,))[0], seed=0)
     with draws_noted() as drawn:
-        again = build()
+        again, left = build(0)
     first, second = _forward(mechanism, x), _forward(again, x)
     if not torch.equal(first, second):
         cause = cause_of(drawn, [])
@@ -308,6 +345,20 @@ def _check_seed(mechanism: Mechanism, build: Callable[[], Mechanism]) -> None:
             f"{_name(mechanism)} built twice with one seed gives outputs {_change(first, second):.2g} of their size "
             f"apart; {f'{cause}; ' if cause else ''}draw every parameter and feature with PyTorch"
         )
+    other, left_by_other = build(1)
+    if left and left == left_by_other:  # two seeds, one state: it was set again; constants alone leave the states apart
+        _refuse_equal_draws(again, other)
+
+
+def _refuse_equal_draws(one: Mechanism, other: Mechanism) -> None:
+    others = _tensors(other)
+    for name, values in _tensors(one).items():
+        is_varied = (values.flatten() != values.flatten()[:1]).any()
+        if is_varied and torch.equal(values, others[name]):
+            raise ContractError(
+                f"{_name(one)} has the same {name!r} for every seed: it seeds PyTorch's global generator itself, which "
+                "is already seeded from the run's; leave out torch.manual_seed"
+            )
 
 
 def _allowed(mechanism: Mechanism, lengths: tuple[int, ...]) -> list[int]:

@@ -245,6 +245,32 @@ class Counter(Toy):
         return x
 
 
+class Ageing(Toy):
+    """Counts its calls where no tensor does, and changes after a few of them."""
+
+    name: ClassVar = "ageing"
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        assert generator is not None
+        self.inner = nn.Identity()
+        self.inner.calls = 0  # type: ignore[assignment]
+
+    def forward(self, x: X) -> X:
+        self.inner.calls += 1  # type: ignore[operator, assignment]
+        return x if self.inner.calls < 1000 else 2 * x  # type: ignore[operator]
+
+
+class NotesLength(Toy):
+    """What a module notes of its last input, and a count while it trains, changes no output."""
+
+    name: ClassVar = "notes-length"
+
+    def forward(self, x: X) -> X:
+        self.length = x.shape[-2]
+        self.steps = getattr(self, "steps", 0) + self.training
+        return x
+
+
 class LooseFeatures(Toy):
     """Random numbers that a state dict does not hold."""
 
@@ -367,6 +393,46 @@ class Unseeded(Toy):
         return self.scale * x
 
 
+class Reseeding(Toy):
+    """Every seed of a suite gets the same weights, but for those of the first layer."""
+
+    name: ClassVar = "reseeding"
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        assert generator is not None
+        self.first = nn.Linear(self.model_dim, self.model_dim)
+        torch.manual_seed(0)  # noqa: TID251 - the fault
+        self.second = nn.Linear(self.model_dim, self.model_dim)
+
+    def forward(self, x: X) -> X:
+        out: Tensor = self.second(self.first(x))
+        return out
+
+
+class Constant(Toy):
+    """Nothing is drawn, so every seed has the same tensors."""
+
+    name: ClassVar = "constant"
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        assert generator is not None
+        self.scale = nn.Parameter(torch.linspace(1, 2, self.model_dim))
+
+    def forward(self, x: X) -> X:
+        return self.scale * x
+
+
+class DrawsAndConstants(Constant):
+    name: ClassVar = "draws-and-constants"
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        super().initialise(generator)
+        self.shift = nn.Parameter(torch.randn(self.model_dim))
+
+    def forward(self, x: X) -> X:
+        return self.scale * x + self.shift
+
+
 class Dropping(Toy):
     name: ClassVar = "dropping"
 
@@ -388,6 +454,21 @@ class SeesTheThird(Toy):
         return torch.cat([x[..., :2, :], x[..., 2:3, :] + x[..., -1:, :], x[..., 3:, :]], -2) if x.shape[-2] > 3 else x
 
 
+class Unstorable(Toy):
+    """Its parameters have the names of the first object built."""
+
+    name: ClassVar = "unstorable"
+    num_built: ClassVar = 0
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        assert generator is not None
+        Unstorable.num_built += 1
+        self.register_parameter(f"scale_{self.num_built}", nn.Parameter(torch.randn(1)))
+
+    def forward(self, x: X) -> X:
+        return next(self.parameters()) * x
+
+
 class Unbuildable(MaskedSoftmax):
     name: ClassVar = "unbuildable"
 
@@ -402,7 +483,12 @@ class Exiting(Toy):
         raise SystemExit(1 if x.ndim else 0)
 
 
-@pytest.mark.parametrize("unit", [MaskedSoftmax, CumulativeSum, PaddedConvolution, OrdinaryLayers])
+CORRECT = [
+    MaskedSoftmax, CumulativeSum, PaddedConvolution, OrdinaryLayers, NotesLength, Constant, DrawsAndConstants,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", CORRECT)
 def test_correct_toys_pass(unit: type[Mechanism]) -> None:
     check_mechanism(unit, {})
     check_causality(unit, {})
@@ -427,6 +513,7 @@ def test_leaks_are_caught_by_both_checks(unit: type[Mechanism]) -> None:
         (Dropping, r"in train mode, .* apart; drop \(Dropout, p=0.25\) drops values while it trains"),
         (RedrawInTraining, "two outputs for one input in train mode"),
         (Counter, "changes its own 'calls' in forward"),
+        (Ageing, r"changes its own 'inner.calls' in forward, from \d+ to \d+"),
         (LooseFeatures, "does not survive state_dict"),
         (Unused, "gives weight no gradient"),
         (Detached, "gives weight a gradient of 0 everywhere"),
@@ -438,6 +525,8 @@ def test_leaks_are_caught_by_both_checks(unit: type[Mechanism]) -> None:
         (Pair, "returns tuple; allowed: a tensor like its input"),
         (InPlace, "changes its input in place, by 0.5 of its size"),
         (Unseeded, "gives outputs .* of their size apart; it draws from Python's random and numpy.random"),
+        (Reseeding, "has the same 'second.weight' for every seed: it seeds PyTorch's global generator itself"),
+        (Unstorable, r"(?s)cannot load its own state_dict: RuntimeError: .* \(test_mechanisms.py:\d+\)"),
         (Unbuildable, "'unbuildable' cannot be built: OSError: no weights"),
         (Exiting, "SystemExit: 1"),
         (WrongLast, "computes another last position alone than with the others"),
