@@ -265,7 +265,9 @@ def outputs(
 def assert_close(last: Tensor, expected: Tensor) -> None:
     tolerance = TOLERANCE if last.dtype == torch.float64 else TOLERANCES["rough"]
     allowed = tolerance * expected.abs().max().item()
-    torch.testing.assert_close(last, expected, rtol=0, atol=allowed, msg=lambda text: f"forward_last: {text}")
+    torch.testing.assert_close(
+        last, expected, rtol=0, atol=allowed, msg=lambda text: f"forward_last is not the end of forward: {text}"
+    )
 
 
 def uniform(*shape: int, seed: int) -> Tensor:
