@@ -28,6 +28,8 @@ LENGTHS = (1, 2, 3, 33, 130, 400)
 SCALES = (1.0, 10.0, 1e3)
 TOLERANCE = 1e-7
 """Largest change, relative to the largest output, that counts as rounding: a padded FFT needs 1e-9."""
+LAST_BITS = 1e-12
+"""The same between two calls on one input: where a tensor lies in memory decides the last bits of its sums."""
 
 
 def promises_of(unit: type[Mechanism], arguments: Mapping[str, Any]) -> list[Promise]:
@@ -180,7 +182,7 @@ def _check_determinism(mechanism: Mechanism) -> None:
                 )
         if not mode:
             _refuse_changes(mechanism, plain, _plain_values(trained))
-        if not torch.equal(first, second):
+        if not _change(first, second) <= LAST_BITS:
             cause = cause_of(drawn, dropouts_of(trained) if mode else [])
             raise ContractError(
                 f"{_name(mechanism)} gives two outputs for one input in {'train' if mode else 'eval'} mode, "
@@ -326,7 +328,7 @@ def _check_copies(mechanism: Mechanism, other: Mechanism) -> None:
         ) from error
     for how, module in (("deepcopy", copy.deepcopy(mechanism)), ("state_dict", other)):
         out = _forward(module, x)
-        if not torch.equal(out, expected):
+        if not _change(expected, out) <= LAST_BITS:
             raise ContractError(
                 f"{_name(mechanism)} does not survive {how}: the copy's outputs differ by "
                 f"{_change(expected, out):.2g} of their size; random features must be buffers"
@@ -339,7 +341,7 @@ def _check_seed(mechanism: Mechanism, build: Callable[[int], tuple[Mechanism, by
     with draws_noted() as drawn:
         again, left = build(0)
     first, second = _forward(mechanism, x), _forward(again, x)
-    if not torch.equal(first, second):
+    if not _change(first, second) <= LAST_BITS:
         cause = cause_of(drawn, [])
         raise ContractError(
             f"{_name(mechanism)} built twice with one seed gives outputs {_change(first, second):.2g} of their size "
