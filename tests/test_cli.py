@@ -270,6 +270,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, synthbench: Command) -> None:
         (["run", "--suite", "papr"], 2, "did you mean 'paper'"),
         (["run", "--device", "gpu"], 2, "device is 'gpu'; allowed: auto, cpu, cuda"),
         (["run", "--seeds", "5-3"], 2, "seeds are '5-3'"),
+        (["run", "--seeds", "0-99999999"], 2, "seeds are '0-99999999'; allowed: up to 10000 of them"),
         (["run", "--results", "file"], 3, "file"),
         (["run", "--results", "newer"], 3, "newer synthbench"),
         (["report", "--results", "nowhere"], 3, "no results store at nowhere"),
