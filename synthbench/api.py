@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
+from synthbench.knobs import check_seeds, parse_seeds
 from synthbench.reports.aggregates import Interval, Rank
 from synthbench.reports.beside import PUBLISHED, published
 from synthbench.reports.build import build
@@ -94,7 +95,7 @@ def load(results: str | Path = "results", columns: str | Sequence[str] | None = 
     store = Store.open(published() if results == PUBLISHED else Path(results), create=False)
     if columns is None:
         return store.runs()
-    wanted = list(dict.fromkeys(_listed(columns)))
+    wanted = list(dict.fromkeys(_listed("columns", columns)))
     for column in wanted:
         if column not in RUNS.names:
             raise UnknownName("column", column, RUNS.names)
@@ -164,7 +165,7 @@ def check(target: str, *, plugins: str | list[str] | None = None) -> pd.DataFram
         UsageError: If an argument is not allowed.
         ContractError: If a plugin cannot be loaded, or a unit cannot be built.
     """
-    reports = examination.check(target, _listed(plugins or []))
+    reports = examination.check(target, _listed("plugins", plugins or []))
     return pd.DataFrame({"unit": report["name"], **verdict} for report in reports for verdict in report["verdicts"])
 
 
@@ -179,17 +180,28 @@ def _request(request: Request | None, options: Mapping[str, Any]) -> Request:
             raise UnknownName("option", option, allowed)
     changes = dict(options)
     for listed in {"tasks", "mechanisms", "plugins"} & changes.keys():
-        changes[listed] = _listed(changes[listed])
+        changes[listed] = _listed(listed, changes[listed])
+    if "seeds" in changes:
+        given = changes["seeds"]
+        changes["seeds"] = (
+            parse_seeds(given) if isinstance(given, str) else check_seeds([given] if isinstance(given, int) else given)
+        )
     for folder in {"results", "predictions"} & changes.keys():
         changes[folder] = changes[folder] and Path(changes[folder])
     return replace(request or Request(), **changes)
 
 
-def _listed(terms: str | Sequence[str]) -> list[str]:
-    return [terms] if isinstance(terms, str) else list(terms)
+def _listed(option: str, given: Any) -> list[str]:
+    names = [given] if isinstance(given, str) else list(given)
+    for name in names:
+        if not isinstance(name, str):
+            raise UsageError(f"{option} has {name!r}; allowed: names, as on the command line")
+    return names
 
 
 def _suite(rows: pd.DataFrame, suite: str | None) -> str:
+    if missing := [name for name in RUNS.names if name not in rows]:
+        raise UsageError(f"the rows lack the column {missing[0]!r}; load them with all columns")
     if suite is not None:
         return suite
     found = only_suite(rows)

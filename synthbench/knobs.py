@@ -6,13 +6,18 @@ one prints it, and one reads ``slay:R=3,P=8`` into it.
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from synthbench.errors import UnknownName, UsageError
+
+MAX_SEEDS = 10_000
+"""Most seeds of one command: more would take all memory before anything is trained."""
+LARGEST_SEED = 2**63 - 1
+"""The largest that a row can hold."""
 
 Value = bool | int | float | str
 Number = int | float
@@ -123,6 +128,41 @@ def parse_term(term: str) -> tuple[str, dict[str, str]]:
             raise UsageError(f"argument {piece!r} of {name!r} is malformed; allowed: name=value")
         arguments[argument.strip()] = value.strip()
     return name, arguments
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Read root seeds: ``42-44,50`` is 42, 43, 44, 50.
+
+    Raises:
+        UsageError: If it is malformed, empty, runs backwards, names a seed twice, more than ``MAX_SEEDS`` or one that
+            no row can hold.
+    """
+    seeds: list[int] = []
+    for piece in text.split(","):
+        first, dash, last = piece.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
+            raise UsageError(f"seeds are {text!r}; allowed: ranges and numbers, as in 42-51 or 0,3,7")
+        named = range(int(first), int(last or first) + 1)
+        if len(seeds) + named.stop - named.start > MAX_SEEDS:
+            raise UsageError(f"seeds are {text!r}; allowed: up to {MAX_SEEDS} of them")
+        seeds += named
+    return check_seeds(seeds)
+
+
+def check_seeds(seeds: Iterable[object]) -> tuple[int, ...]:
+    """Root seeds that a run can have.
+
+    Raises:
+        UsageError: If one is no whole number from 0 to ``LARGEST_SEED``, or is there twice.
+    """
+    checked: dict[int, None] = {}
+    for seed in seeds:
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
+            raise UsageError(f"a seed is {seed!r}; allowed: whole numbers from 0 to {LARGEST_SEED}")
+        if seed in checked:
+            raise UsageError(f"the seed {seed} is there twice; allowed: each once")
+        checked[seed] = None
+    return tuple(checked)
 
 
 def coerce(kind: str, unit: type, arguments: dict[str, Any]) -> dict[str, Value]:

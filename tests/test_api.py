@@ -7,6 +7,7 @@ import pytest
 
 import synthbench
 from synthbench.errors import StoreError, UnknownName, UsageError
+from synthbench.results import RUNS
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,36 @@ def test_a_request_may_be_changed(report: synthbench.RunReport) -> None:
     assert synthbench.plan(request, mechanisms="linear", seeds=[5]).num_missing == 1
 
 
+@pytest.mark.parametrize(("seeds", "planned"), [("42-43", 2), (7, 1), ([1, 2, 3], 3)])
+def test_seeds_are_what_a_command_line_takes_or_numbers(seeds: object, planned: int, tmp_path: Path) -> None:
+    plan = synthbench.plan(suite="smoke", tasks="copy:length=8", mechanisms="linear", seeds=seeds, results=tmp_path)
+
+    assert plan.num_planned == planned
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seeds": "a"}, "seeds are 'a'"),
+        ({"seeds": [1.5]}, "a seed is 1.5; allowed: whole numbers"),
+        ({"seeds": [-1]}, "a seed is -1"),
+        ({"seeds": [1, 1]}, "the seed 1 is there twice; allowed: each once"),
+        ({"mechanisms": [object]}, "mechanisms has <class 'object'>; allowed: names"),
+    ],
+)
+def test_options_of_another_kind_are_refused(options: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        synthbench.plan(suite="smoke", results=tmp_path, **options)
+
+
+def test_rankings_and_tables_need_all_columns(report: synthbench.RunReport) -> None:
+    rows = synthbench.load(report.results, ["task", "mech", "suite"])
+
+    for made in (synthbench.leaderboard, synthbench.tables):
+        with pytest.raises(UsageError, match="lack the column 'run_id'; load them with all columns"):
+            made(rows)
+
+
 def test_rows_become_a_ranking_and_tables(report: synthbench.RunReport) -> None:
     rows = synthbench.load(report.results)
 
@@ -76,7 +107,7 @@ def test_a_check_is_a_verdict_on_every_promise() -> None:
     assert len(verdicts) > 5
 
 
-OF_TWO_SUITES = pd.DataFrame({"suite": ["paper", "core"], "is_full": True})
+OF_TWO_SUITES = pd.DataFrame({**dict.fromkeys(RUNS.names), "suite": ["paper", "core"], "is_full": True})
 
 
 @pytest.mark.parametrize(

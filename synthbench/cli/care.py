@@ -15,11 +15,11 @@ from synthbench.cli.options import (
     Results,
     TaskTerms,
     load_what_loads,
-    parse_seeds,
     takes,
 )
 from synthbench.cli.output import print_facts
 from synthbench.cli.rows import name_what_is_left_out, selected
+from synthbench.knobs import parse_seeds
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from synthbench.cli.options import AsJson, Device, MechanismTerms, parse_lengths, parse_names, parse_seeds
+from synthbench.cli.options import AsJson, Device, MechanismTerms, parse_lengths, parse_names
 from synthbench.cli.output import print_facts
+from synthbench.knobs import parse_seeds
 
 Out = Annotated[
     Path | None,

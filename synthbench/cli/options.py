@@ -117,30 +117,6 @@ def spread(arguments: Sequence[str]) -> list[str]:
     return spelled
 
 
-MAX_SEEDS = 10_000
-"""More of them are a slip of the finger, and would take all memory before anything is trained."""
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """Read ``42-44,50`` as 42, 43, 44, 50.
-
-    Raises:
-        UsageError: If it is malformed, empty, runs backwards, names a seed twice or more than ``MAX_SEEDS``.
-    """
-    seeds: list[int] = []
-    for piece in text.split(","):
-        first, dash, last = piece.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
-            raise UsageError(f"seeds are {text!r}; allowed: ranges and numbers, as in 42-51 or 0,3,7")
-        named = range(int(first), int(last or first) + 1)
-        if len(seeds) + len(named) > MAX_SEEDS:
-            raise UsageError(f"seeds are {text!r}; allowed: up to {MAX_SEEDS} of them")
-        seeds += named
-    if len(set(seeds)) < len(seeds):
-        raise UsageError(f"seeds are {text!r}; allowed: each seed once")
-    return tuple(seeds)
-
-
 def parse_lengths(text: str) -> list[int]:
     """Read ``32,64`` as 32, 64.
 

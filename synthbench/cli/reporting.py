@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from synthbench.cli.options import MechanismTerms, Results, TaskTerms, parse_names, parse_seeds
+from synthbench.cli.options import MechanismTerms, Results, TaskTerms, parse_names
 from synthbench.cli.output import inert, is_verbose, note
 from synthbench.cli.rows import Beside, ReportedSuite, SuiteVersion, read_beside, selected, suite_of
 from synthbench.errors import UnknownName
+from synthbench.knobs import parse_seeds
 
 if TYPE_CHECKING:
     import pandas as pd

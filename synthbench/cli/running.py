@@ -28,10 +28,10 @@ from synthbench.cli.options import (
     SuiteName,
     TaskTerms,
     named_plugins,
-    parse_seeds,
     takes,
 )
 from synthbench.cli.output import inert, is_quiet, is_verbose, note, print_facts, width_of_stdout
+from synthbench.knobs import parse_seeds
 
 if TYPE_CHECKING:
     from synthbench.runner.request import Request
@@ -218,7 +218,7 @@ def _run(request: "Request", *, as_json: bool) -> NoReturn:
     if done.is_interrupted:
         typer.echo("interrupted; what is done is kept, the same command runs the rest", err=True)
         sys.exit(INTERRUPTED)
-    sys.exit(1 if done.failed else 0)
+    sys.exit(0 if done.ok else 1)
 
 
 def _name_failures(done: "RunReport") -> None:

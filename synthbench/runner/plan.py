@@ -72,6 +72,8 @@ class Plan:
     """Of all planned rows by their ids, those already done included."""
     estimates: Estimates = field(default_factory=Estimates)
     """How long the jobs may take."""
+    num_failed: int = 0
+    """Of the rows already done, those without a score."""
     notices: tuple[str, ...] = ()
     """What the user should know before the first job, a sentence each."""
 

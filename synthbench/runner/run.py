@@ -67,6 +67,8 @@ class RunReport:
     members: Mapping[str, Member]
     """Of all planned rows by their ids."""
     num_done_before: int
+    num_failed_before: int = 0
+    """Of these, the rows without a score."""
     outcomes: list[Outcome] = field(default_factory=list)
     wall_s: float = 0.0
     is_interrupted: bool = False
@@ -98,8 +100,8 @@ class RunReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every planned row is there, those of this run all with a score."""
-        return not self.failed and not self.is_interrupted
+        """Whether every planned row is there with a score."""
+        return not self.failed and not self.num_failed_before and not self.is_interrupted
 
 
 def plan_request(request: Request, device: torch.device) -> Plan:
@@ -141,8 +143,11 @@ def plan_request(request: Request, device: torch.device) -> Plan:
     )
     statuses = dict(zip(known["run_id"].to_pylist(), known["status"].to_pylist(), strict=True))
     scored = [run_id for run_id in plan.run_ids if run_id in done and statuses[run_id] == "ok"]
-    notices = (*_on_extra_tasks(cells, request.results), *_on_predictions(scored, request.predictions))
-    return replace(plan, notices=notices)
+    num_failed = plan.num_done - len(scored)
+    notices = [*_on_extra_tasks(cells, request.results), *_on_predictions(scored, request.predictions)]
+    if num_failed:
+        notices.append(f"{num_failed} of the rows already done failed; --rerun failed makes them again")
+    return replace(plan, num_failed=num_failed, notices=tuple(notices))
 
 
 def _on_predictions(scored: Sequence[str], folder: Path | None) -> Iterator[str]:
@@ -155,19 +160,17 @@ def _on_predictions(scored: Sequence[str], folder: Path | None) -> Iterator[str]
 
 
 def _on_extra_tasks(cells: Sequence[Cell], results: Path) -> Iterator[str]:
-    """Which tasks a suite does not list, and the command that shows their tables."""
-    extra: dict[str, dict[str, None]] = {}
+    """Which tasks a suite does not list, and the command that shows their tables; none shows shortened runs."""
+    extra: dict[str, dict[str, bool]] = {}
     for cell in cells:
         if cell.suite.name.endswith(EXTRA):
-            extra.setdefault(cell.suite.name, {})[cell.task_name] = None
+            extra.setdefault(cell.suite.name, {})[cell.task_name] = cell.is_full
     for suite, tasks in extra.items():
         report = ["synthbench", "report", "--suite", suite]
         if results != Request.results:
             report += ["--results", str(results)]
-        yield (
-            f"not in suite {suite.removesuffix(EXTRA)!r}, so not in its tables: {', '.join(tasks)}; "
-            f"`{shlex.join(report)}` shows them"
-        )
+        shown = f"; `{shlex.join(report)}` shows them" if all(tasks.values()) else ""
+        yield f"not in suite {suite.removesuffix(EXTRA)!r}, so not in its tables: {', '.join(tasks)}{shown}"
 
 
 def default_group_size(cell: Cell) -> int:
@@ -327,7 +330,7 @@ def run(
     if request.predictions is not None:
         predictions.prepare(request.predictions)
     record(findings, request.results / CONTRACT)
-    report = RunReport(request.results, plan.members, plan.num_done)
+    report = RunReport(request.results, plan.members, plan.num_done, plan.num_failed)
     on_plan(plan, executor)
     circumstances = Circumstances(
         results=request.results.absolute(),

@@ -12,8 +12,9 @@ from uuid import uuid4
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.errors import StoreError, UnknownName, UsageError
-from synthbench.knobs import arguments_of, parse_term
+from synthbench.errors import ContractError, StoreError, SynthbenchError, UnknownName, UsageError
+from synthbench.knobs import LARGEST_SEED, arguments_of, parse_term
+from synthbench.places import described
 from synthbench.runner.seeding import Split, data_blocks
 from synthbench.suites import Suite, load_suite
 from synthbench.tasks import TASKS, Batch, Task, sized
@@ -83,14 +84,15 @@ def draw(
     Raises:
         UnknownName: If the task, an option, the split or the suite does not exist.
         UsageError: If a number is out of range, or neither ``count`` nor ``suite`` is given.
+        ContractError: If the code of a plugin's task raises.
     """
+    for label, value, least in (("seed", seed, 0), ("count", count, 1), ("batch size", batch_size, 1)):
+        if value is not None and not least <= value <= LARGEST_SEED:
+            raise UsageError(f"{label} is {value}; allowed: {least} and more, up to {LARGEST_SEED}")
     name, given = parse_term(task)
     protocol = None if suite is None else load_suite(suite)
     listed = {} if protocol is None else protocol.tasks.get(name, {})
     _, length, options = sized(name, {**listed, **given})
-    for label, value, least in (("seed", seed, 0), ("count", count, 1), ("batch size", batch_size, 1)):
-        if value is not None and value < least:
-            raise UsageError(f"{label} is {value}; allowed: {least} and more")
     stream = _split(split)
     if protocol is None:
         num_batches, batch_size = _in_batches(count, batch_size)
@@ -103,7 +105,12 @@ def draw(
     if count > most:
         raise UsageError(f"count is {count}; allowed: 1 to {most}")
     unit = TASKS[name](**options)
-    return sequences_of(unit, length, stream, seed, num_batches=num_batches, batch_size=batch_size, count=count)
+    try:
+        return sequences_of(unit, length, stream, seed, num_batches=num_batches, batch_size=batch_size, count=count)
+    except SynthbenchError:
+        raise
+    except Exception as problem:  # a plugin's task may raise anything
+        raise ContractError(f"task {name!r} cannot be drawn: {described(problem, type(unit))}") from problem
 
 
 def sequences_of(
@@ -133,7 +140,7 @@ def _split(name: str) -> Split:
 def _in_batches(count: int | None, batch_size: int | None) -> tuple[int, int]:
     """How many batches make ``count`` sequences, and the size of one."""
     if count is None:
-        raise UsageError("count is missing; allowed: 1 and more, or a suite whose runs say how many")
+        raise UsageError("count is missing; give it, or a suite, whose runs read a number of their own")
     batch_size = batch_size or count
     if count % batch_size:
         raise UsageError(f"count is {count}; allowed: a multiple of the batch size, {batch_size}")

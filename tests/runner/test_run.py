@@ -129,6 +129,9 @@ def test_failed_rows_run_again_only_if_asked(tmp_path: Path) -> None:
     store.write({**row, "status": "error", "score": None, "skill": None}, [])
 
     assert plan_request(request, CPU).num_missing == 0
+    assert plan_request(request, CPU).notices == ("1 of the rows already done failed; --rerun failed makes them again",)
+    again = run(request)
+    assert (again.outcomes, again.num_failed_before, again.ok) == ([], 1, False)
     assert plan_request(tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,), rerun="failed"), CPU).num_missing == 1
     assert plan_request(tiny(tmp_path, tasks=("copy:length=8",), seeds=(0,), rerun="all"), CPU).num_missing == 1
 
@@ -171,7 +174,8 @@ def test_a_task_outside_the_suite_has_rows_of_its_own_and_is_announced(tmp_path:
 
     assert listed.notices == ()
     assert plan.notices == again.notices
-    (notice,) = plan.notices
+    assert plan.notices == ("not in suite 'smoke', so not in its tables: mqar",)  # no report shows shortened runs
+    (notice,) = plan_request(replace(request, steps=None, limit=None), CPU).notices
     assert "not in suite 'smoke', so not in its tables: mqar; " in notice
     assert f"`synthbench report --suite smoke.extra --results {tmp_path}`" in notice
     assert again.num_missing == 0

@@ -118,6 +118,7 @@ def test_a_file_has_everything_and_the_same_bytes_again(tmp_path: Path) -> None:
         ({"count": 0}, "count is 0; allowed: 1 and more"),
         ({"count": 2**62}, "allowed: 1 to 8388608"),
         ({"count": None}, "count is missing"),
+        ({"seed": 2**63}, "seed is 9223372036854775808; allowed: 0 and more"),
         ({"count": 10, "batch_size": 4}, "a multiple of the batch size, 4"),
         ({"batch_size": -1}, "batch size is -1; allowed: 1 and more"),
         ({"seed": -1}, "seed is -1; allowed: 0 and more"),
