@@ -332,7 +332,7 @@ def test_doctor_finds_a_broken_store(tmp_path: Path, synthbench: Command) -> Non
 def test_seeds_are_ranges_and_numbers() -> None:
     assert parse_seeds("42-44,7") == (42, 43, 44, 7)
     for wrong in ("", "a", "1-", "-1", "3-1", "1,1", "1-3,2"):
-        with pytest.raises(UsageError, match="seeds are|there twice"):
+        with pytest.raises(UsageError, match=r"seeds are|there twice"):
             parse_seeds(wrong)
 
 

@@ -3,8 +3,11 @@
 import os
 import signal
 import stat
+import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,8 @@ COMMANDS = {
         script=$1; last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\).*/\\1/p' "$script")
         for element in $(seq 0 "$last"); do
             SLURM_JOB_ID=7$element SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=$element setsid bash "$script" \\
-                > /dev/null 2>&1 &
+                > "${0%/*}/element-$element.log" 2>&1 &
+            echo $! > "${0%/*}/element-$element.pid"
         done
         echo "Submitted batch job 7"
     """,
@@ -35,9 +39,16 @@ COMMANDS = {
                 *) shift ;;
             esac
         done
-        SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NTASKS=1 exec "$@" > /dev/null 2>&1
+        SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NTASKS=1 exec "$@"
     """,
-    "sacct": "echo 'JobID|State|NodeList'",
+    "sacct": """
+        echo 'JobID|State|NodeList'
+        for element in "${0%/*}"/element-*.pid; do
+            number=${element##*-}
+            if kill -0 "$(cat "$element")" 2> /dev/null; then state=RUNNING; else state=FAILED; fi
+            echo "7_${number%.pid}|$state|here"
+        done
+    """,
 }
 
 
@@ -94,14 +105,28 @@ def test_an_array_goes_through_the_commands_of_slurm_and_a_stop_ends_it(
         (commands / name).write_text(f"#!/bin/bash\n{script}")
         (commands / name).chmod(0o700)
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONFAULTHANDLER", "1")
     stop = threading.Event()
     request = tiny(tmp_path / "results", executor="slurm", workers=2, seeds=range(20))
-    report = run(request, stop=stop, on_outcome=lambda _outcome: stop.set())
+    try:
+        report = run(request, stop=stop, on_outcome=lambda _outcome: stop.set())
+    except BaseException:
+        say_where_they_are(commands)
+        raise
 
     assert report.is_interrupted
     assert 2 <= len(report.outcomes) < 40
     assert sorted(outcome.run_id for outcome in report.outcomes) == sorted(report.rows.run_id)
     assert not report.failed
+
+
+def say_where_they_are(commands: Path) -> None:
+    """What elements have printed, and the stacks of those that still run, which end."""
+    for pid in commands.glob("*.pid"):
+        with suppress(ProcessLookupError):
+            os.killpg(int(pid.read_text()), signal.SIGABRT)
+            time.sleep(2)
+        sys.stdout.write(pid.with_suffix(".log").read_text(errors="replace"))
 
 
 @pytest.mark.parametrize(
