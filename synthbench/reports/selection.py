@@ -3,7 +3,8 @@
 A report shows one version of one suite. In it, a column is a mechanism in one setting, under one block and one position
 encoding, and every cell holds rows of one version. A setting is what was asked for: arguments, or the size that they
 were matched to. Where the store has several versions of a task or of a mechanism, or several widths, the one with the
-newest row is shown and the rows of the others are counted, never mixed in.
+newest row is shown and the rows of the others are counted, never mixed in. So are rows of another protocol, where
+somebody changed a suite's file and not its version.
 Where a suite tries several learning rates, a cell shows the one that did best on the validation stream.
 A score without a passed check of causality is no score: such a row is left out. So is a row of a task's version that
 was withdrawn, because it does not test what it says: ``reference/withdrawn.csv`` lists those versions.
@@ -72,6 +73,8 @@ class Selection:
     """Oldest first; one row for each task, size, mechanism and seed."""
     num_withdrawn: dict[Withdrawal, int]
     """Rows of each withdrawn version of a task that has some."""
+    num_other_protocols: int
+    """Rows whose protocol is not that of the newest row, though suite and version have the same name."""
     num_outdated: int
     """Rows of other versions of a task, or of other versions or widths of a mechanism."""
     num_repeated: int
@@ -86,6 +89,7 @@ class Selection:
         """How many rows no cell shows, by the reason in words; reasons without a row are not named."""
         counts = {
             **{f"of {withdrawal.in_words}": count for withdrawal, count in self.num_withdrawn.items()},
+            "of another protocol under the same suite and version": self.num_other_protocols,
             "of older versions": self.num_outdated,
             "of mechanisms that did not pass the check of causality": self.num_unchecked,
             "whose seed has a newer or a successful row": self.num_repeated,
@@ -139,8 +143,10 @@ def select(
             f"{versions}"
         )
 
-    is_unchecked = (standing["status"] == "ok") & ~standing["causal_checked"].astype(bool)
-    checked = standing[~is_unchecked]
+    protocols = standing["config_json"].map(_protocol)
+    of_protocol = standing[protocols == protocols.iloc[-1]]
+    is_unchecked = (of_protocol["status"] == "ok") & ~of_protocol["causal_checked"].astype(bool)
+    checked = of_protocol[~is_unchecked]
     if checked.empty:
         raise UsageError(f"no row of suite {suite!r} is of a mechanism that passed the check of causality")
 
@@ -162,8 +168,9 @@ def select(
         suite_version=suite_version,
         rows=chosen.drop(columns=["is_ok", "setting"]).sort_values(["finished_at", "run_id"]).reset_index(drop=True),
         num_withdrawn=num_withdrawn,
+        num_other_protocols=len(standing) - len(of_protocol),
         num_outdated=len(checked) - len(current),
-        num_unchecked=len(standing) - len(checked),
+        num_unchecked=len(of_protocol) - len(checked),
         num_repeated=len(best) - len(chosen),
         num_other_rates=len(current) - len(best),
     )
@@ -243,6 +250,13 @@ def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Withdrawa
         if is_of_it.any():
             counts[withdrawal] = int(is_of_it.sum())
     return rows[~is_withdrawn], counts
+
+
+def _protocol(config: str) -> str:
+    """What a suite decides of a run, from the configuration in its row; a width may be that of a matched size."""
+    given = json.loads(config)
+    model = {**given.get("model", {}), "model_dim": None}
+    return json.dumps([model, *map(given.get, ("training", "evaluation", "tuning"))], sort_keys=True)
 
 
 def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]) -> pd.DataFrame:

@@ -144,12 +144,12 @@ def extended(suite: Suite, tasks: Mapping[str, Mapping[str, str]]) -> Suite:
 
 def suite_names() -> list[str]:
     """The suites that come with synthbench, and those that installed packages offer."""
-    built_in = (
-        entry.name.removesuffix(".toml")
-        for entry in files("synthbench.suites").iterdir()
-        if entry.name.endswith(".toml")
-    )
-    return sorted([*built_in, *offers("suites")])
+    return sorted([*_built_in(), *offers("suites")])
+
+
+def _built_in() -> list[str]:
+    names = (entry.name for entry in files("synthbench.suites").iterdir())
+    return [name.removesuffix(".toml") for name in names if name.endswith(".toml")]
 
 
 def load_suite(name: str) -> Suite:
@@ -168,7 +168,13 @@ def load_suite(name: str) -> Suite:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as problem:
             raise UsageError(f"suite file {name!r} cannot be read: {problem}") from None
-        return parse_suite(text, origin=name, expected_name=path.stem)
+        suite = parse_suite(text, origin=name, expected_name=path.stem)
+        if suite.name in _built_in() and suite != load_suite(suite.name):
+            raise UsageError(
+                f"{name}: name is {suite.name!r}, which comes with synthbench and says something else; allowed: a name "
+                "of its own, since rows of both would stand in one table"
+            )
+        return suite
     if name not in suite_names():
         raise UnknownName("suite", name, suite_names())
     text = files("synthbench.suites").joinpath(f"{name}.toml").read_text(encoding="utf-8")

@@ -66,6 +66,7 @@ def make_row(task: MadeTask, mech: str, seed: int, score: float | None, /, **cha
         "mech_version": "1",
         "mech_origin": "builtin",
         "mech_args": "{}",
+        "config_json": "{}",
         "match": None,
         "block": "attention_only",
         "positions": "learned",

@@ -44,6 +44,20 @@ def test_the_newest_suite_version_is_the_highest_number_not_the_last_run(make_fr
     assert select(rows, "paper", "2026.9").rows["score"].tolist() == [0.1]
 
 
+def test_rows_of_a_suite_that_was_changed_under_its_version_are_not_mixed(make_frame: MakeFrame) -> None:
+    def of(steps: int, width: int) -> str:
+        return json.dumps({"training": {"steps": steps}, "model": {"model_dim": width, "num_layers": 2}})
+
+    old = make_frame({"slay": [0.1, 0.2], "linear": [0.4]}, config_json=of(100, 64))
+    new = make_frame({"slay": [0.5]}, config_json=of(200, 64), finished_at=LATER)
+    matched = make_frame({"softmax": [0.6]}, config_json=of(200, 48), match="params of slay")
+    selection = select(pd.concat([new, old, matched]), "paper")
+
+    assert selection.rows["score"].tolist() == [0.6, 0.5]
+    assert selection.num_other_protocols == 3
+    assert selection.left_out == {"of another protocol under the same suite and version": 3}
+
+
 @pytest.mark.parametrize("column", ["mech_version", "d_model"])
 def test_of_two_versions_of_a_mechanism_the_one_with_the_newest_row_is_shown_and_the_other_counted(
     make_frame: MakeFrame, column: str

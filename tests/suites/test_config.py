@@ -59,6 +59,16 @@ def test_a_suite_can_be_a_file(tmp_path: Path) -> None:
     assert load_suite(str(path)).name == "mine"
 
 
+def test_a_file_may_have_the_name_of_a_suite_that_comes_with_synthbench_if_it_says_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "smoke.toml"
+    path.write_text(SMOKE)
+    assert load_suite(str(path)) == load_suite("smoke")
+
+    path.write_text(SMOKE.replace("steps = 200", "steps = 300"))
+    with pytest.raises(UsageError, match="name is 'smoke', which comes with synthbench and says something else"):
+        load_suite(str(path))
+
+
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
