@@ -18,6 +18,7 @@ from typing import NoReturn
 import numpy as np
 import torch
 
+from synthbench.errors import UsageError
 from synthbench.results.folder import mark_in_use
 
 SILENT_EXIT = 120
@@ -61,6 +62,27 @@ def become_worker() -> None:
         fcntl.fcntl(driver.sentinel, fcntl.F_SETOWN, os.getpid())
         flags = fcntl.fcntl(driver.sentinel, fcntl.F_GETFL)
         fcntl.fcntl(driver.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+
+def require_guarded_main() -> None:
+    """To be called before a process is started, which imports the script that the driver runs.
+
+    Raises:
+        UsageError: If the script has no ``if __name__ == "__main__":``, so that each process would run it once more.
+    """
+    main = sys.modules["__main__"]
+    path, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    if path is None or (spec is not None and spec.name.endswith("__main__")):  # neither is imported by processes
+        return
+    try:
+        script = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return
+    if "__main__" not in script:
+        raise UsageError(
+            f"worker processes import {str(path)!r}, which would run it again; put what it does, from the imports on, "
+            'under `if __name__ == "__main__":`'
+        )
 
 
 def exit_of(code: int | None) -> str:

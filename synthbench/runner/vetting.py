@@ -32,7 +32,7 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.places import described, place_of
 from synthbench.positions import POSITIONS
 from synthbench.registry import Registry, code_hash, version_of
-from synthbench.runner.containment import become_worker, exit_of
+from synthbench.runner.containment import become_worker, exit_of, require_guarded_main
 from synthbench.runner.ensemble import SequenceModel, stack_models, strategy_of
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import TASKS, sized
@@ -110,9 +110,11 @@ class Trial:
             arguments: And the result too: must survive pickling.
 
         Raises:
+            UsageError: If the process could not import the script that runs.
             SynthbenchError: As the function raises it.
             ContractError: If it takes too long, its process dies or it raises anything else.
         """
+        require_guarded_main()
         future = self._pool.schedule(_loaded, args=[self._plugins, function, *arguments], timeout=self._timeout_s)
         try:
             result: T = future.result()

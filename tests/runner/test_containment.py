@@ -1,15 +1,23 @@
 """What a job prints goes to a log that no other driver touches, and that may be gone at the end."""
 
 import os
+import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
+import pytest
+
+from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.runner.config import Cell
 from synthbench.runner.containment import contained
 from synthbench.runner.executors.base import log_of_job
+from synthbench.runner.executors.pool import Pool
 from synthbench.runner.plan import Job
 from synthbench.runner.worker import Circumstances
 
@@ -48,3 +56,34 @@ def test_the_log_of_a_job_that_runs_is_not_collected_however_long_it_is_silent(t
         os.utime(log, (0, 0))
 
         assert store.folder.stale_logs() == []
+
+
+UNGUARDED = "import synthbench\nsynthbench.run()\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "spec", "problem"),
+    [
+        (UNGUARDED, None, UsageError),
+        (UNGUARDED, ModuleSpec("package.mine", None), UsageError),
+        (UNGUARDED, ModuleSpec("package.__main__", None), None),
+        ("if __name__ == '__main__':\n    pass\n", None, None),
+        (None, None, None),
+    ],
+)
+def test_a_script_that_every_process_would_run_again_is_refused(
+    script: str | None,
+    spec: ModuleSpec | None,
+    problem: type[Exception] | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    main = ModuleType("__main__")
+    main.__spec__ = spec
+    if script is not None:
+        path = tmp_path / "mine.py"
+        path.write_text(script)
+        main.__file__ = str(path)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    with pytest.raises(problem, match=r"worker processes import .*mine\.py") if problem else nullcontext():
+        Pool(2)

@@ -16,7 +16,7 @@ from typing import ClassVar
 from filelock import FileLock
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from synthbench.runner.containment import become_worker, exit_of
+from synthbench.runner.containment import become_worker, exit_of, require_guarded_main
 from synthbench.runner.environment import num_memory_kills
 from synthbench.runner.executors.base import (
     POLL_S,
@@ -46,6 +46,9 @@ class Pool(Crew[Future]):
         timeout_s: Seconds after which a job is killed; None for no limit.
         first_number: What the first try at a job counts as.
         slots: One a process where they run on GPUs; a worker sees nothing of them but its own.
+
+    Raises:
+        UsageError: If the processes could not import the script that runs.
     """
 
     name: ClassVar = "pool"
@@ -53,6 +56,7 @@ class Pool(Crew[Future]):
     def __init__(
         self, num_workers: int, timeout_s: float | None = None, first_number: int = 1, slots: Sequence[Slot] = ()
     ) -> None:
+        require_guarded_main()
         self.num_workers: int = num_workers
         self.timeout_s = timeout_s
         self.first_number = first_number
