@@ -1,18 +1,92 @@
 """AdamW for members: PyTorch's fused one where all have one rate, else the same update with a rate for each."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain, groupby, pairwise
 
 import torch
 from torch import Tensor, nn
 
 from synthbench.suites.config import TrainingSettings
 
+ALIGNMENT_BYTES = 512
+"""CUDA's allocator begins every tensor at a multiple of this, the CPU's at a multiple of 64.
+
+The last bits of a product depend on the alignment of its factors, so a parameter that is moved keeps it.
+"""
+
+Corrections = tuple[float, float] | tuple[Tensor, Tensor]
+
+
+class FlatParameters:
+    """Parameters of one dtype side by side in one tensor, with all that AdamW keeps of each of their values.
+
+    Every parameter becomes a contiguous view of that tensor, so that one update serves all of them. Parameters without
+    a gradient are left out: there is then an update for every run of neighbours that have one. The gaps that align the
+    parameters have no rate and no gradient.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], learning_rates: Sequence[float]) -> None:
+        """Move the parameters, whose first axis has a rate each; the moments begin at zero."""
+        self.parameters = list(parameters)
+        first = self.parameters[0]
+        unit = ALIGNMENT_BYTES // first.element_size()
+        sizes = [parameter.numel() for parameter in self.parameters]
+        lengths = [math.ceil(size / unit) * unit for size in sizes]
+        self._gaps = [first.new_zeros(length - size) for length, size in zip(lengths, sizes, strict=True)]
+        self._ends = [0, *accumulate(lengths)]
+        buffers = [first.new_zeros(self._ends[-1]) for _ in range(6)]
+        self.values, self.first_moments, self.second_moments, self.rates, *_ = self._buffers = buffers
+        for parameter, values in zip(self.parameters, self._views(self.values), strict=True):
+            parameter.data = values.copy_(parameter.detach())
+        rates = first.new_tensor(learning_rates)
+        for of_parameter in self._views(self.rates):
+            of_parameter.copy_(rates.view(-1, *[1] * (of_parameter.ndim - 1)))
+        self._initial_rates = self.rates.clone()
+
+    def update(self, settings: TrainingSettings, corrections: Corrections) -> None:
+        """Decay, update the moments, move against the bias-corrected gradient."""
+        beta1, beta2 = settings.betas
+        correction1, root_of_correction2 = corrections
+        for run, pieces in self._runs():
+            values, first, second, rate, gradient, change = (buffer[run] for buffer in self._buffers)
+            torch.cat(pieces, out=gradient)
+            values.mul_(torch.mul(rate, -settings.weight_decay, out=change).add_(1))
+            first.lerp_(gradient, 1 - beta1)
+            second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+            scale = torch.sqrt(second, out=gradient).div_(root_of_correction2).add_(settings.eps)
+            values.sub_(torch.div(rate, correction1, out=change).mul_(first).div_(scale))
+
+    def set_rates(self, share: float) -> None:
+        """Set every rate to a share of what it was at the beginning."""
+        torch.mul(self._initial_rates, share, out=self.rates)
+
+    def freeze(self, member: int) -> None:
+        """Set a member's rates to 0 for good."""
+        for rates in (*self._views(self._initial_rates), *self._views(self.rates)):
+            rates[member] = 0
+
+    def _views(self, flat: Tensor) -> list[Tensor]:
+        """The part of every parameter, in its shape."""
+        places = zip(self._ends, self.parameters, strict=False)
+        return [flat[start : start + parameter.numel()].view(parameter.shape) for start, parameter in places]
+
+    def _runs(self) -> Iterator[tuple[slice, list[Tensor]]]:
+        """Neighbours that have a gradient: where they lie, and the pieces of their gradient with the gaps between."""
+        entries = zip(self.parameters, self._gaps, pairwise(self._ends), strict=True)
+        for has_gradient, neighbours in groupby(entries, lambda entry: entry[0].grad is not None):
+            if has_gradient:
+                parameters, gaps, places = zip(*neighbours, strict=True)
+                gradients = (parameter.grad.flatten() for parameter in parameters)
+                pieces = chain.from_iterable(zip(gradients, gaps, strict=True))
+                yield slice(places[0][0], places[-1][1]), list(pieces)
+
 
 class MemberAdamW:
     """AdamW with a learning rate for each slice of a parameter's first axis.
 
     What changes from step to step lies in tensors that keep their place, or is set by :meth:`advance`, so that a
-    captured :meth:`update` can be replayed.
+    captured :meth:`update` can be replayed. The parameters move: each becomes a view of a larger tensor.
 
     Source: Loshchilov & Hutter (2019), algorithm 2, with a constant schedule.
     """
@@ -26,18 +100,15 @@ class MemberAdamW:
         is_capturable: bool = False,
     ) -> None:
         """Begin with zero moments."""
-        self.parameters = list(parameters)
         self.settings = settings
         self.num_steps = 0
-        self.first_moments = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self.second_moments = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self.rates = [
-            parameter.new_tensor(learning_rates).view(-1, *[1] * (parameter.ndim - 1)) for parameter in self.parameters
-        ]
-        self._initial_rates = [rate.clone() for rate in self.rates]
-        first = self.parameters[0]
+        alike: dict[torch.dtype, list[nn.Parameter]] = {}
+        for parameter in parameters:
+            alike.setdefault(parameter.dtype, []).append(parameter)
+        self.parts = [FlatParameters(some, learning_rates) for some in alike.values()]
+        first = self.parts[0].values
         self._places = (first.new_zeros(()), first.new_zeros(())) if is_capturable else None
-        self._corrections: tuple[float, float] | tuple[Tensor, Tensor] = self._places or (0.0, 0.0)
+        self._corrections: Corrections = self._places or (0.0, 0.0)
 
     def step(self) -> None:
         """Take one step."""
@@ -57,34 +128,25 @@ class MemberAdamW:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Decay, update the moments, move against the bias-corrected gradient."""
-        beta1, beta2 = self.settings.betas
-        correction1, root_of_correction2 = self._corrections
-        states = zip(self.parameters, self.first_moments, self.second_moments, self.rates, strict=True)
-        for parameter, first, second, rate in states:
-            gradient = parameter.grad
-            if gradient is None:
-                continue
-            parameter.mul_(1 - rate * self.settings.weight_decay)
-            first.lerp_(gradient, 1 - beta1)
-            second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-            scale: Tensor = second.sqrt().div_(root_of_correction2).add_(self.settings.eps)
-            parameter.sub_(rate / correction1 * first / scale)
+        """Move every parameter that has a gradient; the others stay, and so do their moments."""
+        for part in self.parts:
+            part.update(self.settings, self._corrections)
 
     def set_rates(self, share: float) -> None:
         """Set every learning rate to a share of what it was at the beginning."""
-        for rate, initial in zip(self.rates, self._initial_rates, strict=True):
-            torch.mul(initial, share, out=rate)
+        for part in self.parts:
+            part.set_rates(share)
 
     def freeze(self, member: int) -> None:
         """Leave a member's parameters as they are from now on."""
-        for rate in (*self._initial_rates, *self.rates):
-            rate[member] = 0
+        for part in self.parts:
+            part.freeze(member)
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
-        for parameter in self.parameters:
-            parameter.grad = None
+        for part in self.parts:
+            for parameter in part.parameters:
+                parameter.grad = None
 
 
 def make_optimiser(

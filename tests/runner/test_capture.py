@@ -83,14 +83,17 @@ def test_a_capturable_optimiser_keeps_its_tensors_in_place() -> None:
     parameter = nn.Parameter(torch.ones(2, 3))
     optimiser = make_optimiser([parameter], [0.1, 0.2], SETTINGS, is_capturable=True)
     assert isinstance(optimiser, MemberAdamW)
-    places = [*optimiser.rates, *optimiser._corrections]
+    (part,) = optimiser.parts
+    places = [tensor.data_ptr() for tensor in (parameter, *part._buffers)]
+    corrections = optimiser._corrections
 
     for share in (0.5, 1.0):
         optimiser.set_rates(share)
         parameter.grad = torch.ones_like(parameter)
         optimiser.step()
 
-    assert all(now is before for now, before in zip([*optimiser.rates, *optimiser._corrections], places, strict=True))
+    assert [tensor.data_ptr() for tensor in (parameter, *part._buffers)] == places
+    assert all(now is before for now, before in zip(optimiser._corrections, corrections, strict=True))
 
 
 @pytest.mark.gpu
