@@ -143,7 +143,9 @@ def rank(factors: Factors) -> int:
 
 def normalise(sums: Float[Tensor, "*batch columns"], guard: Guard, delta: float) -> Float[Tensor, "*batch value_dim"]:
     """Divide the weighted values by the guarded sum of weights, which is the last column."""
-    return sums[..., :-1] / guarded(sums[..., -1:], guard, delta)
+    # Split, not sliced: the gradients of two slices are each as wide as the whole, and are added.
+    values, weights = sums.split([sums.shape[-1] - 1, 1], dim=-1)
+    return values / guarded(weights, guard, delta)
 
 
 def guarded(denominator: Tensor, guard: Guard, delta: float) -> Tensor:

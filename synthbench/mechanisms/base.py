@@ -257,6 +257,8 @@ class FeatureAttention(Attention):
         """All factors of the features of ``x``, whose first row stands at ``first_position``."""
         features = self.features(x, side)
         factors = features if isinstance(features, tuple) else (features,)
+        if type(self).position_features is FeatureAttention.position_features:
+            return factors
         positions = torch.arange(first_position, first_position + x.shape[-2], dtype=x.dtype, device=x.device)
         by_position = self.position_features(positions, side)
         return factors if by_position is None else (*factors, by_position)
