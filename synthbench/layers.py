@@ -226,5 +226,6 @@ class Embedding(MemberLayer):
         if self.weight.ndim == 2:
             return nn.functional.embedding(ids, self.weight)
         members, num_tokens, dim = self.weight.shape
-        offsets = torch.arange(members, device=ids.device).mul(num_tokens).view(-1, *[1] * (ids.ndim - 1))
-        return nn.functional.embedding(ids + offsets, self.weight.view(members * num_tokens, dim))
+        offsets = torch.arange(0, members * num_tokens, num_tokens, device=ids.device)
+        ids = ids + offsets.view(-1, *[1] * (ids.ndim - 1))
+        return nn.functional.embedding(ids, self.weight.view(members * num_tokens, dim))

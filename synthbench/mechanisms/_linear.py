@@ -145,7 +145,8 @@ def normalise(sums: Float[Tensor, "*batch columns"], guard: Guard, delta: float)
     """Divide the weighted values by the guarded sum of weights, which is the last column."""
     # Split, not sliced: the gradients of two slices are each as wide as the whole, and are added.
     values, weights = sums.split([sums.shape[-1] - 1, 1], dim=-1)
-    return values / guarded(weights, guard, delta)
+    quotient: Tensor = values / guarded(weights, guard, delta)
+    return quotient
 
 
 def guarded(denominator: Tensor, guard: Guard, delta: float) -> Tensor:

@@ -1,0 +1,191 @@
+"""Nothing waits for the device between two points of a learning curve: a GPU is given its steps without a pause."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from synthbench.runner import train
+from synthbench.runner.config import Cell, Member
+from synthbench.runner.plan import make_cells
+from synthbench.runner.schedule import Schedule, make_schedule
+from synthbench.runner.train import GroupResult, Trainer, train_group
+from synthbench.suites import load_suite
+from synthbench.suites.config import TrainingSettings
+
+EVERY = 4
+"""Steps of an interval."""
+
+ASKED_BY_PYTHON = {
+    "__array__", "__bool__", "__float__", "__index__", "__int__", "cpu", "item", "numpy", "tolist",
+}  # fmt: skip
+ASKED_BY_KERNELS = {
+    "_linalg_check_errors", "_local_scalar_dense", "_unique2", "equal", "is_nonzero", "masked_select", "nonzero",
+    "unique_consecutive", "unique_dim",
+}  # fmt: skip
+"""Operations whose result, or its shape, the host reads."""
+
+
+class Waits:
+    """Notes what waits for the device, and how many steps were begun and done by then."""
+
+    def __init__(self) -> None:
+        self.num_begun = self.num_done = 0
+        self.outside: list[str] = []
+        """What waited at a point of the curve, before the first step or after the last."""
+        self.inside: list[str] = []
+        """What waited within an interval."""
+
+    def note(self, name: str) -> None:
+        is_outside = self.num_begun == self.num_done and self.num_done % EVERY == 0
+        (self.outside if is_outside else self.inside).append(f"{name} after {self.num_done} steps")
+
+
+class _OfPython(TorchFunctionMode):
+    """What Python asks a tensor for; on a CPU most of it reaches no kernel."""
+
+    def __init__(self, waits: Waits) -> None:
+        super().__init__()
+        self.waits = waits
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", "") in ASKED_BY_PYTHON:
+            self.waits.note(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+class _OfKernels(TorchDispatchMode):
+    """What kernels tell the host, moves to another device and masks as indices, which are counted first."""
+
+    def __init__(self, waits: Waits) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.waits = waits
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func.name().partition("::")[2].partition(".")[0]
+        out = func(*args, **(kwargs or {}))
+        is_moved = name in {"_to_copy", "copy_"} and len({x.device for x in (*args, out) if isinstance(x, Tensor)}) > 1
+        indices = args[1] if name in {"index", "index_put", "index_put_"} else ()
+        has_mask = any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices)
+        if name in ASKED_BY_KERNELS or is_moved or has_mask:
+            self.waits.note(name)
+        return out
+
+
+class Watched(Schedule):
+    """A schedule that says when a step begins."""
+
+    def __init__(self, settings: TrainingSettings, waits: Waits) -> None:
+        self.inner, self.waits = make_schedule(settings), waits
+        self.keeps_program = self.inner.keeps_program  # type: ignore[misc]
+
+    def apply(self, step: int, *others: Any) -> float:
+        self.waits.num_begun += 1
+        return self.inner.apply(step, *others)
+
+
+@pytest.fixture
+def waits_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Member]], tuple[Waits, GroupResult]]:
+    """Train members, and note what waits for the device."""
+
+    def watch(members: list[Member]) -> tuple[Waits, GroupResult]:
+        waits, take_step = Waits(), Trainer.step
+
+        def step(trainer: Trainer, *batch: Tensor) -> Tensor:
+            losses = take_step(trainer, *batch)
+            waits.num_done += 1
+            return losses
+
+        monkeypatch.setattr(Trainer, "step", step)
+        monkeypatch.setattr(train, "make_schedule", lambda settings: Watched(settings, waits))
+        with _OfPython(waits), _OfKernels(waits):
+            result = train_group(members, torch.device("cpu"))
+        return waits, result
+
+    return watch
+
+
+def cell_of(suite_name: str, task: str, mechanism: str, size: dict[str, str], **training: Any) -> Cell:
+    suite = load_suite(suite_name)
+    suite = suite.model_copy(
+        update={
+            "training": suite.training.model_copy(update=training),
+            "evaluation": suite.evaluation.model_copy(
+                update={"curve_every": EVERY, "curve_sequences": 16, "test_sequences": 16, "stretches": None}
+            ),
+        }
+    )
+    (cell,) = make_cells(suite, {task: size}, {mechanism: {}}, device_type="cpu", is_full=False)
+    return cell
+
+
+@pytest.mark.parametrize("mechanism", ["softmax", "slay", "lstm"])
+def test_runs_that_tune_wait_at_points_of_the_curve_only(
+    waits_of: Callable[[list[Member]], tuple[Waits, GroupResult]], mechanism: str
+) -> None:
+    cell = cell_of("core-mini", "even_pairs", mechanism, {}, steps=12, warmup_steps=3, batch_size=4)
+    waits, _ = waits_of(cell.tuning_members())
+
+    assert waits.num_done == 12
+    assert waits.inside == []
+    assert {f"cpu after {steps} steps" for steps in (4, 8, 12)} <= {*waits.outside}
+
+
+@pytest.mark.parametrize("mechanism", ["softmax", "rewa-geometric"])
+def test_a_curriculum_waits_at_points_of_the_curve_only(
+    waits_of: Callable[[list[Member]], tuple[Waits, GroupResult]], mechanism: str
+) -> None:
+    cell = cell_of("paper", "copy", mechanism, {"length": "6"}, steps=12, schedule="geometric-curriculum", batch_size=4)
+    waits, _ = waits_of([Member(cell, 0, 1e-2), Member(cell, 1, 1e-3)])
+
+    assert waits.num_done == 12
+    assert waits.inside == []
+
+
+def test_runs_that_stop_when_solved_wait_at_points_of_the_curve_only(
+    waits_of: Callable[[list[Member]], tuple[Waits, GroupResult]],
+) -> None:
+    cell = cell_of("paper", "copy", "softmax", {"length": "4", "vocabulary": "3"}, steps=60, stop_at=0.5)
+    waits, result = waits_of([Member(cell, 0, 1e-2), Member(cell, 1, 1e-6)])
+    fast, slow = result.members
+
+    assert fast.stopped_at is not None
+    assert fast.stopped_at < waits.num_done
+    assert slow.stopped_at is None
+    assert waits.inside == []
+
+
+@pytest.mark.parametrize(
+    ("ask", "name"),
+    [
+        (float, "__float__"),
+        (bool, "__bool__"),
+        (Tensor.item, "item"),
+        (Tensor.cpu, "cpu"),
+        (Tensor.tolist, "tolist"),
+        (Tensor.numpy, "numpy"),
+        (torch.nonzero, "nonzero"),
+        (lambda x: torch.ones(3)[x == 2], "index"),
+        (lambda x: x.masked_select(x == 2), "masked_select"),
+        (lambda x: x.to("meta"), "_to_copy"),
+        (lambda x: torch.equal(x, x), "equal"),
+        (lambda x: torch.linalg.solve(x.expand(1, 1), torch.ones(1)), "_linalg_check_errors"),
+    ],
+)
+def test_what_waits_within_an_interval_is_found(ask: Callable[[Tensor], object], name: str) -> None:
+    x = torch.full((3,), 2.0) if name == "index" else torch.full((1,), 2.0)
+    waits = Waits()
+    waits.num_begun = 1
+    with _OfPython(waits), _OfKernels(waits):
+        ask(x)
+
+    assert f"{name} after 0 steps" in waits.inside
+    assert not waits.outside

@@ -1,0 +1,183 @@
+"""How many operations a training step takes: on a GPU each is a launch, and a small model's step is little else."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from synthbench.mechanisms import MECHANISMS
+from synthbench.runner.config import Cell, Member
+from synthbench.runner.optimiser import MemberAdamW
+from synthbench.runner.plan import make_cells
+from synthbench.runner.run import default_group_size
+from synthbench.runner.train import Trainer
+from synthbench.suites import load_suite
+
+PATH = Path(__file__).parents[1] / "golden" / "operations.json"
+SWITCH = "SYNTHBENCH_REWRITE_GOLDEN"
+REWRITE = f"{SWITCH}=1 pytest tests/runner/test_operations.py rewrites {PATH.name}"
+VERSION = ".".join(torch.__version__.split(".")[:2])
+
+SUITE = "core-mini"
+"""Where every mechanism is counted; of other suites those that they list."""
+PROGRAMS = [
+    *((SUITE, mechanism) for mechanism in MECHANISMS if MECHANISMS.is_built_in(mechanism)),
+    *((suite, mechanism) for suite in ("paper", "peers") for mechanism in load_suite(suite).mechanisms),
+]
+LIMITS = {"softmax": 180, "slay": 430}
+"""Of :data:`SUITE`, whatever the file holds and the version of PyTorch is."""
+
+Counts = dict[str, Any]
+
+
+class Operations(TorchDispatchMode):
+    """Counts what is computed, copied or filled, by the name of the operation.
+
+    That is every call that reaches a kernel of PyTorch. Not counted are views and other changes of metadata (a
+    transpose, a detach), memory that is allocated without being filled, and the marks that a profiler reads.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def total(self) -> int:
+        return self.counts.total()
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if not is_free(func):
+            self.counts[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def is_free(func: Any) -> bool:
+    namespace, _, name = func.name().partition("::")
+    name = name.partition(".")[0]
+    return func.is_view or namespace == "profiler" or name in {"_unsafe_view", "_reshape_alias"} or "empty" in name
+
+
+def cell_of(suite_name: str, mechanism: str) -> Cell:
+    suite = load_suite(suite_name)
+    task = next(iter(suite.tasks))
+    (cell,) = make_cells(suite, {task: {}}, {mechanism: {}}, device_type="cuda", is_full=True)
+    return cell
+
+
+def members_of(cell: Cell) -> list[Member]:
+    """The runs of a cell that a GPU trains as one program: those that tune where some do, else those reported."""
+    return (cell.tuning_members() or cell.members(cell.suite.seeds))[: default_group_size(cell)]
+
+
+def step_of(suite: str, mechanism: str) -> tuple[Trainer, Callable[[], object]]:
+    """A trainer on the CPU and its next step, as a GPU takes it: all in one piece.
+
+    A batch of few sequences takes as many operations as a large one, so it has few.
+    """
+    trainer = Trainer(members_of(cell_of(suite, mechanism)), torch.device("cpu"))
+    batch = next(trainer.batches("train", 1, 2))
+    trainer.schedule.apply(0, trainer.optimiser, trainer.model)
+    trainer.step(batch.inputs[0], batch.targets[0], batch.columns)  # what the first step sets up is not counted
+    return trainer, lambda: trainer.step(batch.inputs[0], batch.targets[0], batch.columns)
+
+
+@cache
+def operations(suite: str, mechanism: str) -> Counter[str]:
+    _, take_step = step_of(suite, mechanism)
+    counted = Operations()
+    with counted:
+        take_step()
+    return counted.counts
+
+
+def counts_now() -> Counts:
+    counts: Counts = {"torch": VERSION}
+    for suite, mechanism in PROGRAMS:
+        counts.setdefault(suite, {})[mechanism] = operations(suite, mechanism).total()
+    return counts
+
+
+@pytest.fixture(scope="module")
+def held() -> Counts:
+    if os.environ.get(SWITCH) == "1":
+        PATH.write_text(json.dumps(counts_now(), indent=2) + "\n", encoding="utf-8")
+    counts: Counts = json.loads(PATH.read_text(encoding="utf-8"))
+    return counts
+
+
+def verdict(program: str, held: int | None, now: int) -> str:
+    """What is wrong with a number of operations beside the one that the file holds; empty if nothing is."""
+    if held is None:
+        return f"{program} is not held: {REWRITE}"
+    if now > held:
+        return f"{program} takes {now} operations a step, {held} are held: spare {now - held}, or say why and {REWRITE}"
+    return f"{program} takes {now} operations a step, fewer than the {held} held: {REWRITE}" if now < held else ""
+
+
+@pytest.mark.parametrize(("suite", "mechanism"), PROGRAMS)
+def test_a_step_takes_the_operations_that_are_held(held: Counts, suite: str, mechanism: str) -> None:
+    if held["torch"] != VERSION:
+        pytest.skip(f"counted with PyTorch {held['torch']}, which takes other operations than {VERSION}")
+    now = operations(suite, mechanism)
+    wrong = verdict(f"{mechanism} in {suite}", held.get(suite, {}).get(mechanism), now.total())
+
+    assert not wrong, f"{wrong}\n{now.most_common()}"
+
+
+@pytest.mark.parametrize("mechanism", LIMITS)
+def test_a_step_stays_within_its_limit(mechanism: str) -> None:
+    assert operations(SUITE, mechanism).total() <= LIMITS[mechanism]
+
+
+def test_the_file_is_of_the_version_and_the_programs_that_are_tested(held: Counts) -> None:
+    constraints = Path(__file__).parents[2].joinpath("constraints.txt").read_text(encoding="utf-8")
+
+    assert f"\ntorch=={held['torch']}." in constraints, f"PyTorch has another version: {REWRITE}"
+    assert {(suite, name) for suite in held if suite != "torch" for name in held[suite]} == set(PROGRAMS)
+
+
+def test_more_operations_are_a_fault_and_fewer_ask_for_a_rewrite() -> None:
+    assert "spare 2, or say why" in verdict("softmax", 5, 7)
+    assert "fewer than the 5 held" in verdict("softmax", 5, 4)
+    assert "is not held" in verdict("softmax", None, 4)
+    assert not verdict("softmax", 5, 5)
+
+
+def test_an_update_takes_as_many_operations_for_one_parameter_as_for_many() -> None:
+    trainer, _ = step_of(SUITE, "softmax")
+    optimiser = trainer.optimiser
+    alone = MemberAdamW([nn.Parameter(torch.ones(2, 3))], [0.1, 0.2], trainer.suite.training)
+    alone.parts[0].parameters[0].grad = torch.ones(2, 3)
+    assert isinstance(optimiser, MemberAdamW)
+    counts = []
+    for one in (optimiser, alone):
+        with Operations() as of_update:
+            one.update()
+        with Operations() as of_rates:
+            one.set_rates(0.5)
+        counts.append((of_update.total, of_rates.total))
+
+    assert counts == [(14, 1), (14, 1)]
+
+
+def test_what_computes_nothing_is_not_counted() -> None:
+    x = torch.ones(2, 3)
+    with Operations() as counted:
+        y = torch.empty_like(x.detach().mT.reshape(6).view(3, 2)[1:])
+        y.copy_(x.mT[1:]).add_(1)
+
+    assert counted.counts == {"aten.clone.default": 1, "aten.copy_.default": 1, "aten.add_.Tensor": 1}
