@@ -34,7 +34,9 @@ class Table:
 
         Raises:
             StoreError: If it is not Parquet, or has no columns of that identity.
+            UsageError: If the environment gives a commit that is none.
         """
+        self._software = software()  # before anything is measured, since it may be refused
         self.identity = (*identity, "device_name")
         self.device = device
         self.file = file
@@ -69,7 +71,7 @@ class Table:
             StoreError: If the file cannot be written.
         """
         measured_at = datetime.now(UTC).isoformat(timespec="seconds")
-        whole = {**row, **hardware(self.device), **software(), "measured_at": measured_at}
+        whole = {**row, **hardware(self.device), **self._software, "measured_at": measured_at}
         self._rows[self._key(whole)] = whole
         self._is_saved = False
         if time.monotonic() - self._saved_at > SAVE_EVERY_S:

@@ -238,8 +238,20 @@ RUN_COLUMNS = (
     Column("attempt", "int32", "", "1 is the first try"),
     # Software
     Column("synthbench_version", "string", "", "version"),
-    Column("git_sha", "string", "", "commit of the checkout; null outside one", is_nullable=True),
-    Column("git_dirty", "bool", "", "uncommitted changes; null outside a checkout", is_nullable=True),
+    Column(
+        "git_sha",
+        "string",
+        "",
+        "commit of the checkout, or of SYNTHBENCH_COMMIT; null without either",
+        is_nullable=True,
+    ),
+    Column(
+        "git_dirty",
+        "bool",
+        "",
+        "uncommitted changes; false with SYNTHBENCH_COMMIT, null without either",
+        is_nullable=True,
+    ),
     Column("python", "string", "", "version"),
     Column("torch", "string", "", "version"),
     Column("numpy", "string", "", "version"),

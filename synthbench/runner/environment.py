@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import resource
 import socket
 import subprocess
@@ -18,6 +19,9 @@ import torch
 
 import synthbench
 from synthbench.errors import UsageError
+
+COMMIT = "SYNTHBENCH_COMMIT"
+"""Environment variable with the commit that the package is a copy of, for machines that have no repository."""
 
 RELEVANT_PACKAGES = ("pandas", "pyarrow", "pebble", "ray", "scipy", "triton")
 
@@ -40,7 +44,11 @@ def resolve_device(name: str, *, must_exist: bool = True) -> torch.device:
 
 @lru_cache
 def software() -> dict[str, Any]:
-    """Versions, by column of a row."""
+    """Versions, by column of a row.
+
+    Raises:
+        UsageError: If the environment variable ``SYNTHBENCH_COMMIT`` is no commit.
+    """
     packages = {}
     for package in RELEVANT_PACKAGES:
         try:
@@ -104,17 +112,45 @@ def _cpu_name() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
+def stated_commit() -> str | None:
+    """The commit that the environment gives in ``SYNTHBENCH_COMMIT``, None where it gives none.
+
+    Raises:
+        UsageError: If it is not 40 hex digits.
+    """
+    stated = os.environ.get(COMMIT, "")
+    if stated and not re.fullmatch("[0-9a-f]{40}", stated):
+        raise UsageError(f"{COMMIT} is {stated!r}; allowed: 40 hex digits, as `git rev-parse HEAD` prints them")
+    return stated or None
+
+
+def commit_warning() -> str | None:
+    """What to say if the repository contradicts ``SYNTHBENCH_COMMIT``; None if nothing does.
+
+    Raises:
+        UsageError: If the variable is not 40 hex digits.
+    """
+    stated = stated_commit()
+    if stated is None or stated == (found := software()["git_sha"]):
+        return None
+    return f"{COMMIT} is {stated[:12]} and the repository is at {found[:12]}: rows say {found[:12]}"
+
+
 def _checkout() -> dict[str, Any]:
-    """Commit of the checkout that the package runs from, and whether its code was changed since."""
+    """Commit of the checkout that the package runs from, and whether its code was changed since.
+
+    Where there is no repository, the environment may give the commit, as that of an unchanged copy.
+    """
+    stated = stated_commit()
     folder = Path(synthbench.__file__).parent
-    unknown = {"git_sha": None, "git_dirty": None}
+    without = {"git_sha": stated, "git_dirty": None if stated is None else False}
     if not (folder.parent / ".git").exists():
-        return unknown
+        return without
     try:
         sha = _git(folder, "rev-parse", "HEAD")
         changes = _git(folder, "status", "--porcelain", "--", ".")
     except (OSError, subprocess.SubprocessError):
-        return unknown
+        return without
     return {"git_sha": sha, "git_dirty": bool(changes)}
 
 

@@ -24,6 +24,7 @@ from synthbench.results.schema import RUNS
 from synthbench.runner import predictions
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.determinism import reserve_workspace
+from synthbench.runner.environment import commit_warning
 from synthbench.runner.estimates import TIMED, Estimates
 from synthbench.runner.executors import Executor
 from synthbench.runner.executors.choice import device_of, make_executor
@@ -145,6 +146,8 @@ def plan_request(request: Request, device: torch.device) -> Plan:
     scored = [run_id for run_id in plan.run_ids if run_id in done and statuses[run_id] == "ok"]
     num_failed = plan.num_done - len(scored)
     notices = [*_on_extra_tasks(cells, request.results), *_on_predictions(scored, request.predictions)]
+    if (warning := commit_warning()) is not None:
+        notices.append(warning)
     if num_failed:
         notices.append(f"{num_failed} of the rows already done failed; --rerun failed makes them again")
     return replace(plan, num_failed=num_failed, notices=tuple(notices))

@@ -16,7 +16,7 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.registry import Registry
 from synthbench.results import Store
-from synthbench.runner.environment import software, usable_cores
+from synthbench.runner.environment import commit_warning, software, usable_cores
 from synthbench.suites import load_suite, suite_names
 from synthbench.tasks import TASKS
 
@@ -51,10 +51,12 @@ def _versions() -> list[Finding]:
     known = software()
     sha = known["git_sha"]
     checkout = f"commit {sha[:12]}{', changed since' if known['git_dirty'] else ''}" if sha else "no checkout"
+    warning = commit_warning()
     names = ("synthbench_version", "python", "torch", "numpy", "os")
     return [
         *(_finding(name.removesuffix("_version"), "ok", str(known[name])) for name in names),
         _finding("code", "note" if known["git_dirty"] else "ok", checkout),
+        *([] if warning is None else [_finding("commit", "note", warning)]),
     ]
 
 
