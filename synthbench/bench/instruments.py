@@ -22,6 +22,14 @@ from synthbench.runner.executors.base import WORKER_ENVIRONMENT
 Call = Callable[[], object]
 T = TypeVar("T")
 
+QUEUED_S = 4e-3
+"""On a GPU calls shorter than this are queued until their launches fill it: about a thousand, as many as a queue takes.
+
+The launches of one call take the host longer than a GPU needs for it below about 8,000 tokens.
+"""
+CLOCK_HZ = 2e9
+"""Cycles a second of a GPU, about as many as it has at most."""
+
 SQUARE = {"cpu": 1024, "cuda": 8192}
 """Side of the matrices whose product shows what the device can multiply."""
 COPIED = {"cpu": 2**25, "cuda": 2**28}
@@ -88,22 +96,40 @@ def interleaved(calls: Mapping[str, Call], num_repeats: int, device: torch.devic
 def seconds(call: Call, device: torch.device) -> float:
     """Seconds of one call: by a GPU's own clock, or those that this process had a core.
 
-    With one thread the latter is what the call takes on a machine that has nothing else to do. Python's collector waits
-    until the end: what it looks through grows with what a call holds, an lstm at length 16,384 took 47 us a token with
-    it and 37 without, 36 at 2,048 either way.
+    With one thread the latter is what the call takes on a machine that has nothing else to do. On a GPU a short call is
+    queued several times while the GPU waits, so that the time is the GPU's and not that of the host, which launches. A
+    call that waits for the GPU itself cannot be queued; what it waits for is then part of its time.
+
+    Python's collector waits until the end: what it looks through grows with what a call holds, an lstm at length 16,384
+    took 47 us a token with it and 37 without, 36 at 2,048 either way.
     """
     with _uncollected():
         if device.type != "cuda":
             began = time.process_time()
             call()
             return time.process_time() - began
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize(device)
-        start.record()
+        queued_s, once = _queued(call, 1, device, held_s=0.0)
+        if once >= QUEUED_S:
+            return once
+        count = math.ceil(QUEUED_S / max(once, queued_s, 1e-5))
+        # Twice the time that the host needs, since its launches do not all take equally long.
+        return _queued(call, count, device, held_s=2 * count * queued_s)[1]
+
+
+def _queued(call: Call, count: int, device: torch.device, *, held_s: float) -> tuple[float, float]:
+    """Queue some calls on a GPU that is busy with nothing for a while; the host's and the GPU's seconds of each."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize(device)
+    if held_s:
+        torch.cuda._sleep(int(held_s * CLOCK_HZ))  # noqa: SLF001 - PyTorch has no public kernel that does nothing
+    start.record()
+    began = time.perf_counter()
+    for _ in range(count):
         call()
-        end.record()
-        torch.cuda.synchronize(device)
-        return float(start.elapsed_time(end)) / 1e3
+    queued_s = time.perf_counter() - began
+    end.record()
+    torch.cuda.synchronize(device)
+    return queued_s / count, float(start.elapsed_time(end)) / 1e3 / count
 
 
 @contextmanager

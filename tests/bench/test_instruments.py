@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from synthbench.bench import instruments
 from synthbench.bench.instruments import of_glibc, seconds
 
 FAULTS = """
@@ -85,3 +86,77 @@ def test_nothing_is_collected_while_a_call_is_timed() -> None:
 
     assert seen == [False]
     assert gc.isenabled()
+
+
+class Gpu:
+    """A GPU beside a host, each with its clock: what is launched runs when the host has launched it and the GPU is free."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.host_s, self.free_s = 100.0, 0.0
+        self.num_calls = 0
+        monkeypatch.setattr(instruments.time, "perf_counter", lambda: self.host_s)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda _device: self.wait())
+        monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: self.launch(cycles / instruments.CLOCK_HZ))
+        monkeypatch.setattr(torch.cuda, "Event", lambda **_options: Mark(self))
+
+    def launch(self, seconds: float) -> None:
+        self.free_s = max(self.free_s, self.host_s) + seconds
+
+    def wait(self) -> None:
+        self.host_s = max(self.host_s, self.free_s)
+
+    def call(self, host_s: float, gpu_s: float, num_launches: int = 10) -> None:
+        self.num_calls += 1
+        for _ in range(num_launches):
+            self.host_s += host_s / num_launches
+            self.launch(gpu_s / num_launches)
+
+
+class Mark:
+    """An event."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu, self.at_s = gpu, 0.0
+
+    def record(self) -> None:
+        self.at_s = max(self.gpu.free_s, self.gpu.host_s)
+
+    def elapsed_time(self, end: "Mark") -> float:
+        return 1e3 * (end.at_s - self.at_s)
+
+
+CUDA = torch.device("cuda")
+
+
+@pytest.mark.parametrize(("host_s", "gpu_s"), [(1e-4, 1e-5), (1e-4, 9e-5), (5e-5, 1e-3), (3e-3, 1e-4)])
+def test_a_short_call_takes_what_the_gpu_needs_for_it_not_what_the_host_needs_to_launch_it(
+    host_s: float, gpu_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu(monkeypatch)
+
+    assert seconds(lambda: gpu.call(host_s, gpu_s), CUDA) == pytest.approx(gpu_s)
+
+
+def test_a_long_call_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu(monkeypatch)
+
+    assert seconds(lambda: gpu.call(1e-4, 0.2), CUDA) == pytest.approx(0.2, rel=1e-3)
+    assert gpu.num_calls == 1
+
+
+def test_the_launches_of_short_calls_do_not_overfill_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu(monkeypatch)
+
+    seconds(lambda: gpu.call(4e-6, 1e-6, num_launches=1), CUDA)
+
+    assert gpu.num_calls <= 1024
+
+
+def test_a_call_that_waits_for_the_gpu_has_its_wait_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu(monkeypatch)
+
+    def call() -> None:
+        gpu.call(1e-4, 1e-5)
+        gpu.wait()
+
+    assert seconds(call, CUDA) == pytest.approx(1e-4, rel=0.2)
