@@ -19,39 +19,70 @@ def everything(
     step: Annotated[
         list[str] | None, typer.Option(help="Names of steps or globs, as in 'scaling*'; repeatable. All if left out.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: proves in minutes that every step runs.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Tiny sizes: proves in minutes that every step of a GPU runs, on any device."),
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder for a folder named after the device.")] = Path("results/bench"),
+    archive: Annotated[
+        Path | None, typer.Option(help="Folder for archives of all that there is. Default: the device's folder.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps and commands, and run nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure everything on one device, step by step; exit 75 if the budget ended before the steps did."""
+    """Measure everything on one device, step by step; exit 75 if the budget ended before the steps did.
+
+    At the end everything there is goes into archives of at most 16 MiB, archive-1.tar.gz and so on.
+    """
     import torch
 
+    from synthbench.bench import archive as archives
     from synthbench.bench import everything as bench
-    from synthbench.runner.environment import resolve_device
+    from synthbench.bench.steps import steps_for
+    from synthbench.runner.environment import resolve_device, stated_commit
+
+    stated_commit()  # every step would refuse what is no commit
 
     # A plan may be for a GPU that is elsewhere; one of those that are here must be.
     target = resolve_device(device, must_exist=not dry_run or torch.cuda.is_available())
     folder = bench.folder_of(out, target, is_quick=quick)
-    steps = bench.select(bench.steps_for(target, folder, is_quick=quick), step or [])
+    steps = bench.select(steps_for(target, folder, is_quick=quick), step or [])
     if dry_run:
         planned = [
             {
                 "step": one.name,
                 "state": "there" if bench.is_there(one, folder) else "missing",
-                "command": f"python {shlex.join(one.arguments)}",
+                "command": " ".join(
+                    [
+                        *(f"{name}={value}" for name, value in one.environment.items()),
+                        "python",
+                        shlex.join(one.arguments),
+                    ]
+                ),
             }
             for one in steps
         ]
         print_facts(planned, list(planned[0]), as_json=as_json)
         return
     outcomes = list(
-        bench.perform(steps, folder, budget_s=budget, on_begin=lambda one: typer.echo(f"{one.name}: begins", err=True))
+        bench.perform(
+            steps,
+            folder,
+            budget_s=budget - archives.RESERVED_S,
+            on_begin=lambda one: typer.echo(f"{one.name}: begins", err=True),
+        )
     )
+    archived = archives.archive(folder, archive or folder)
     facts = [{"step": done.step.name, "state": done.state, "seconds": done.seconds} for done in outcomes]
     print_facts(facts, list(facts[0]), as_json=as_json)
+    for name, why in archived.left_out.items():
+        typer.echo(f"in no archive: {name}: {why}", err=True)
+    typer.echo(f"{len(archived.files)} archives in {archive or folder}", err=True)
+    for done in outcomes:
+        if done.state == "cut":
+            typer.echo(f"{done.step.name} was cut; what it printed is in {folder}/{done.step.name}.part.txt", err=True)
     states = {done.state for done in outcomes}
-    if "missing" in states:
+    if states & {"missing", "cut"}:
         typer.echo("there is more to do: the same call again goes on", err=True)
         raise typer.Exit(MORE_TO_DO)
     if "failed" in states:

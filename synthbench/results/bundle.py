@@ -17,7 +17,7 @@ import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -113,7 +113,7 @@ def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path 
                 (kept / "plugin").mkdir()
                 shutil.copyfile(plugin, kept / "plugin" / plugin.name)
             if target.name.endswith(".tar.gz"):
-                _archive(kept, target)
+                write_archive(kept, sorted(path for path in kept.rglob("*") if path.is_file()), target)
             else:
                 shutil.copytree(kept, target)
     except OSError as error:
@@ -176,14 +176,19 @@ def sha256_of(path: Path) -> str | None:
     return hashlib.sha256(_content(path)).hexdigest() if path.is_file() else None
 
 
-def _archive(folder: Path, target: Path) -> None:
-    # No times, owners or order of the disk: the same rows give the same bytes.
+def write_archive(folder: Path, files: Iterable[Path], target: Path) -> None:
+    """Write a ``.tar.gz`` of files under their names within a folder; the same files give the same bytes.
+
+    Raises:
+        OSError: If it is there already or cannot be written.
+    """
+    # No times, owners or order of the disk.
     with (
         target.open("xb") as raw,
         gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
     ):
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        for path in files:
             member = tarfile.TarInfo(path.relative_to(folder).as_posix())
             member.size, member.mode = path.stat().st_size, 0o644
             with path.open("rb") as content:

@@ -1,22 +1,26 @@
 """``bench all``: steps that resume, fail and run out of time."""
 
 import json
+import re
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable, Sequence
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from synthbench.bench import everything
-from synthbench.bench.everything import Step
+from synthbench.bench import everything, steps
 from synthbench.bench.rows import load
+from synthbench.bench.steps import Step, steps_for
 from synthbench.cli import app
 from synthbench.cli.whole import MORE_TO_DO
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
+from synthbench.results import Store
 
 CPU = torch.device("cpu")
 
@@ -65,18 +69,23 @@ def test_a_step_that_outlasts_the_time_is_asked_to_end_and_begun_again(
     patient = step(
         "patient",
         "import time, pathlib\n"
+        "print('measuring')\n"
         f"if not pathlib.Path({str(asked)!r}).exists():\n"
         "    try:\n"
         "        time.sleep(600)\n"
         "    except KeyboardInterrupt:\n"
         f"        pathlib.Path({str(asked)!r}).touch()\n"
-        "        raise\n",
+        "        raise SystemExit(130)\n",
     )
 
-    assert states([patient], tmp_path, budget_s=68.0) == {"patient": "missing"}  # asked after 8 seconds
+    assert states([patient], tmp_path, budget_s=68.0) == {"patient": "cut"}  # asked after 8 seconds
     assert asked.exists()
     assert not (tmp_path / "patient.txt").exists()
+    said = "measuring\n\ncut here: the time of the call was over; the same call goes on\n"
+    assert (tmp_path / "patient.part.txt").read_text() == said
     assert states([patient], tmp_path) == {"patient": "done"}
+    assert (tmp_path / "patient.txt").read_text() == said + "measuring\n"
+    assert not (tmp_path / "patient.part.txt").exists()
 
 
 def test_nothing_is_begun_without_time(tmp_path: Path) -> None:
@@ -102,7 +111,31 @@ def test_the_plan_for_a_gpu_is_printed_where_there_is_none(tmp_path: Path, monke
     planned = {one["step"]: one["command"] for one in json.loads(result.stdout)}
     assert {"scaling-bfloat16", "scaling-flex", "suite", "packing", "paper", "paper-cell-by-cell"} <= planned.keys()
     assert "--gigabytes GIGABYTES" in planned["context"]
-    assert all("--device cuda" in command for name, command in planned.items() if name not in ("doctor", "tests"))
+    assert all("--device cuda" in one for name, one in planned.items() if name != "doctor" and "pytest" not in one)
+
+
+def test_a_gpu_is_asked_first_whether_it_computes_then_for_rows_then_for_its_kernels_then_for_speed(
+    tmp_path: Path,
+) -> None:
+    planned = {one.name: one for one in steps_for(torch.device("cuda"), tmp_path)}
+
+    tests = [name for name in planned if name.startswith("tests-")]
+    assert list(planned)[: 10 + len(tests)] == [
+        *("doctor", "smoke", "paper", "paper-kernels", "paper-warm", "paper-kernels-warm"),
+        *tests,
+        *("suite", "scaling-few-bfloat16", "scaling-few-float32", "scaling-published"),
+    ]
+    assert all(one.environment["TRITON_INTERPRET"] == "0" for one in planned.values())
+    switches = {name: one.environment.get("SYNTHBENCH_KERNELS") for name, one in planned.items() if "paper" in name}
+    assert switches == {
+        "paper": "off",
+        "paper-kernels": "always",
+        "paper-warm": "off",
+        "paper-kernels-warm": "always",
+        "paper-cell-by-cell": None,
+    }
+    stores = [one.arguments[one.arguments.index("--results") + 1] for one in planned.values() if "run" in one.arguments]
+    assert len(set(stores)) == len(stores)
 
 
 def test_a_plan_for_one_of_the_gpus_that_are_here_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,41 +153,56 @@ def test_every_command_of_every_plan_can_be_parsed(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: properties)
     plans = [
-        everything._on_cpu(CPU, tmp_path),
-        everything._on_cuda(torch.device("cuda"), tmp_path),
-        everything._quick(CPU, tmp_path),
+        steps_for(CPU, tmp_path),
+        steps_for(torch.device("cuda"), tmp_path),
+        steps_for(CPU, tmp_path, is_quick=True),
     ]
 
     for plan in plans:
         assert len({one.name for one in plan}) == len(plan)
         for one in plan:
-            if one.name != "tests":
+            if one.arguments[1] == "synthbench":
                 # A help text is printed only where all options before it exist.
                 result = CliRunner().invoke(app, [*one.arguments[2:], "--help"])
                 assert result.exit_code == 0, (one, result.output)
 
 
 def test_the_linear_and_the_quadratic_mechanisms_are_all_of_them() -> None:
-    linear, quadratic = everything._linear_time().split(","), everything._quadratic().split(",")
+    linear, quadratic = steps._linear_time().split(","), steps._quadratic().split(",")
 
     assert sorted(linear + quadratic) == sorted(MECHANISMS)
     assert {"slay", "linear", "gla"} <= set(linear)
     assert {"softmax", "yat-spherical"} <= set(quadratic)
 
 
-def test_the_tests_for_a_gpu_are_where_the_step_looks_for_them() -> None:
-    (tests,) = everything._tests()
+@pytest.mark.parametrize("has_xdist", [True, False])
+def test_a_step_runs_each_file_of_tests_that_need_a_gpu(has_xdist: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a case
+    monkeypatch.setattr(steps, "find_spec", lambda _name: object() if has_xdist else None)
 
-    files = [Path(argument) for argument in tests.arguments if "/" in argument]
-    assert files
-    assert all(file.exists() for file in files)
+    planned = list(steps._tests())
+
+    with_mark = {file for file in steps.TESTS.rglob("test_*.py") if re.search(r"marks?[.=].*\bgpu\b", file.read_text())}
+    assert {Path(one.arguments[-1]) for one in planned} == with_mark
+    assert len({one.name for one in planned}) == len(planned)
+    assert any("--numprocesses" in one.arguments for one in planned) == has_xdist
+
+
+def test_without_parallel_tests_every_kernel_is_tested_by_one_step() -> None:
+    spec = spec_from_file_location("test_on_gpu", steps.TESTS / steps.KERNEL_TESTS)
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(module := module_from_spec(spec))
+    marks = module.test_a_kernel_computes_what_float64_does.pytestmark
+    (cases,) = [mark.args[1] for mark in marks if mark.name == "parametrize" and isinstance(mark.args[0], tuple)]
+
+    assert {name for name, _ in cases} == set(steps.TESTED_KERNELS)
 
 
 def test_make_bench_gpu_is_this_command(need: Callable[[str, bool, str], None]) -> None:
     need("make", shutil.which("make") is not None, "GNU make is not installed")
     done = subprocess.run(
         ["make", "-n", "--no-print-directory", "bench-gpu", "PYTHON=python3"],
-        cwd=everything.TESTS.parent,
+        cwd=steps.TESTS.parent,
         capture_output=True,
         text=True,
         check=True,
@@ -165,7 +213,7 @@ def test_make_bench_gpu_is_this_command(need: Callable[[str, bool, str], None]) 
 
 def test_an_unknown_step_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="'scaling'"):
-        everything.select(everything.steps_for(CPU, tmp_path), ["scalin"])
+        everything.select(steps_for(CPU, tmp_path), ["scalin"])
 
 
 def test_a_quick_call_measures_and_the_next_finds_it_done(tmp_path: Path) -> None:
@@ -183,12 +231,48 @@ def test_a_quick_call_measures_and_the_next_finds_it_done(tmp_path: Path) -> Non
     assert {row["bench"] for row in load(folder / "fidelity.parquet")} == {"fidelity"}
 
 
-@pytest.mark.slow
-def test_every_quick_step_runs(tmp_path: Path) -> None:
-    for one in everything.steps_for(CPU, tmp_path, is_quick=True):
-        assert one.arguments[:2] == ("-m", "synthbench")
-        # In this process, which has imported everything; as processes of their own steps are run above.
-        result = CliRunner().invoke(app, one.arguments[2:])
-        assert result.exit_code == 0, (one.name, result.output)
+def test_each_call_leaves_archives_of_all_that_there_is(tmp_path: Path) -> None:
+    out, target = tmp_path / "bench", tmp_path / "archives"
+    arguments = ["--quick", "--step", "doctor", "--step", "smoke", "--out", str(out), "--archive", str(target)]
 
-    assert {file.stem for file in tmp_path.glob("*.parquet")} == {"scaling", "suite", "fidelity", "context"}
+    result = bench_all(*arguments)
+
+    assert result.exit_code == 0, result.output
+    assert [file.name for file in target.iterdir()] == ["archive-1.tar.gz"]
+    (folder,) = out.iterdir()
+    rows = Store.open(folder / "smoke", create=False).table()
+    assert rows.num_rows == 1
+    moved = tmp_path / "elsewhere"
+    with tarfile.open(target / "archive-1.tar.gz") as archive:
+        archive.extractall(moved, filter="data")
+    assert sorted(file.name for file in (moved / folder.name).iterdir()) == ["doctor.txt", "smoke", "smoke.txt"]
+    merged = CliRunner().invoke(
+        app, ["store", "merge", str(moved / folder.name / "smoke"), "--results", str(tmp_path / "mine")]
+    )
+    assert merged.exit_code == 0, merged.output
+    assert Store.open(tmp_path / "mine", create=False).table() == rows
+    # What was unpacked is known: the next call, on another machine too, begins behind it.
+    again = bench_all("--quick", "--step", "smoke", "--out", str(moved), "--budget", "1", "--json")
+    assert [fact["state"] for fact in json.loads(again.stdout)] == ["there"]
+
+
+def test_what_is_no_commit_stops_a_call_before_its_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYNTHBENCH_COMMIT", "main")
+
+    result = bench_all("--out", str(tmp_path))
+
+    assert isinstance(result.exception, UsageError)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_quick_call_runs_every_step_of_a_gpu_on_a_cpu(tmp_path: Path) -> None:
+    result = bench_all("--quick", "--out", str(tmp_path), "--json")
+
+    assert result.exit_code == 0, result.output
+    done = {fact["step"]: fact["state"] for fact in json.loads(result.stdout)}
+    on_gpu = {one.name for one in steps_for(torch.device("cuda"), tmp_path)}
+    assert done == dict.fromkeys(on_gpu - {"packing"}, "done")
+    (folder,) = tmp_path.iterdir()
+    assert {file.stem for file in folder.glob("*.parquet")} == {"scaling", "suite", "fidelity", "context"}

@@ -89,7 +89,7 @@ def test_nothing_is_collected_while_a_call_is_timed() -> None:
 
 
 class Gpu:
-    """A GPU beside a host, each with its clock: what is launched runs when the host has launched it and the GPU is free."""
+    """A GPU and a host, each with its clock: what was launched runs as soon as the GPU is free."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.host_s, self.free_s = 100.0, 0.0

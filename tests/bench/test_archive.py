@@ -1,0 +1,90 @@
+"""Archives of what was measured: few, small, and the smallest things first."""
+
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from synthbench.bench import archive as archives
+from synthbench.bench.archive import archive
+from synthbench.results import Store
+
+MIB = 2**20
+
+
+def write(file: Path, num_bytes: int) -> None:
+    """Bytes that no compression makes fewer."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(np.random.default_rng(num_bytes).bytes(num_bytes))
+
+
+def names_in(file: Path) -> set[str]:
+    with tarfile.open(file) as opened:
+        return set(opened.getnames())
+
+
+def test_archives_are_no_larger_than_allowed_and_hold_everything(tmp_path: Path) -> None:
+    folder, target = tmp_path / "card", tmp_path / "archives"
+    for number, num_mib in enumerate((1, 7, 9, 15, 2)):
+        write(folder / f"{number}.parquet", num_mib * MIB)
+
+    done = archive(folder, target)
+
+    assert not done.left_out
+    assert sorted(done.files) == sorted(target.iterdir())
+    assert all(file.stat().st_size <= archives.MAX_BYTES for file in done.files)
+    held = [name for file in done.files for name in names_in(file)]
+    assert sorted(held) == [f"card/{number}.parquet" for number in range(5)]
+
+
+def test_what_does_not_fit_is_named_and_is_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MAX_FILES", 2)
+    for name, num_mib in {"huge": 17, "large": 15, "middle": 14, "small": 9}.items():
+        write(tmp_path / "card" / f"{name}.parquet", num_mib * MIB)
+
+    done = archive(tmp_path / "card", tmp_path)
+
+    assert done.left_out == {"large.parquet": "15.0 MiB do not fit", "huge.parquet": "17.0 MiB do not fit"}
+    assert [names_in(file) for file in done.files] == [{"card/small.parquet"}, {"card/middle.parquet"}]
+
+
+def test_a_store_is_compacted_and_stays_in_one_piece(tmp_path: Path, make_row: Callable[..., dict[str, Any]]) -> None:
+    store = Store.open(tmp_path / "card" / "paper", create=True)
+    for seed in range(3):
+        store.write(make_row(seed=seed), [])
+    (store.root / "quarantine").mkdir(exist_ok=True)
+    write(store.root / "quarantine" / "bad.parquet", 10)
+
+    (file,) = archive(tmp_path / "card", tmp_path / "archives").files
+
+    names = names_in(file)
+    assert len(names) == 2
+    assert "card/paper/store.json" in names
+    assert any(name.startswith("card/paper/compact/runs-") for name in names)
+
+
+def test_older_archives_are_replaced(tmp_path: Path) -> None:
+    for number in range(3):
+        write(tmp_path / "card" / f"{number}.parquet", 10 * MIB)
+    assert len(archive(tmp_path / "card", tmp_path / "card").files) == 3
+    for number in (1, 2):
+        (tmp_path / "card" / f"{number}.parquet").unlink()
+
+    archive(tmp_path / "card", tmp_path / "card")
+
+    assert [file.name for file in (tmp_path / "card").glob("archive-*")] == ["archive-1.tar.gz"]
+    assert names_in(tmp_path / "card" / "archive-1.tar.gz") == {"card/0.parquet"}
+
+
+def test_a_store_that_cannot_be_read_is_named_and_the_rest_is_archived(tmp_path: Path) -> None:
+    write(tmp_path / "card" / "scaling.parquet", 10)
+    (tmp_path / "card" / "paper").mkdir()
+    (tmp_path / "card" / "paper" / "store.json").write_text('{"format": 99}')
+
+    done = archive(tmp_path / "card", tmp_path)
+
+    assert list(done.left_out) == ["paper"]
+    assert names_in(done.files[0]) == {"card/scaling.parquet"}
