@@ -46,7 +46,7 @@ from synthbench.bench.instruments import (
 from synthbench.bench.rows import Row, Table
 from synthbench.errors import UnknownName
 from synthbench.knobs import coerce, term_of
-from synthbench.mechanisms import MECHANISMS, _scores, _streaming
+from synthbench.mechanisms import MECHANISMS, _scores, _streaming, kernels
 from synthbench.registry import version_of
 
 NAIVE = ("published", "dense")
@@ -338,15 +338,15 @@ def _cost(form: Form, inputs: Inputs, setting: Setting) -> _Cost:
 @contextmanager
 def _without_kernels() -> Iterator[None]:
     """Let mechanisms keep to PyTorch's operations, which can be counted."""
-    before = os.environ.get("SYNTHBENCH_KERNELS")
-    os.environ["SYNTHBENCH_KERNELS"] = "off"
+    before = os.environ.get(kernels.SWITCH)
+    os.environ[kernels.SWITCH] = "off"
     try:
         yield
     finally:
         if before is None:
-            del os.environ["SYNTHBENCH_KERNELS"]
+            del os.environ[kernels.SWITCH]
         else:
-            os.environ["SYNTHBENCH_KERNELS"] = before
+            os.environ[kernels.SWITCH] = before
 
 
 def _fitted(rows: Sequence[Mapping[str, Any]], cost: str) -> float | None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from synthbench.bench.forms import FORMS
-from synthbench.mechanisms import MECHANISMS
+from synthbench.mechanisms import MECHANISMS, kernels
 from synthbench.runner.environment import usable_cores
 
 TESTS = Path(__file__).parents[2] / "tests"
@@ -121,7 +121,7 @@ def _on_gpu(place: _Place) -> Iterator[Step]:
 
 
 def _first_hour(place: _Place) -> Iterator[Step]:
-    by_torch, by_kernels = {"SYNTHBENCH_KERNELS": "off"}, {"SYNTHBENCH_KERNELS": "always"}
+    by_torch, by_kernels = {kernels.SWITCH: "off"}, {kernels.SWITCH: "always"}
     yield Step("doctor", _synthbench("doctor"))
     yield place.run("smoke", "smoke")
     yield place.run("paper", "paper", seeds=SEEDS).within(**by_torch)

@@ -25,13 +25,14 @@ Guard = Literal["add", "clamp"]
 Side = Literal["query", "key"]
 
 CHUNK = 64
+GPU_GRAM_MAX_LENGTH = 512
+"""By arithmetic, not measured: on a GPU launches count, and a chunk takes as many as the whole Gram form."""
 
 
 def gram_max_length(num_features: int, device: torch.device) -> int:
     """Length up to which :func:`gram` is faster than :func:`chunked`."""
     if device.type != "cpu":
-        # By arithmetic, not measured: on a GPU launches count, and a chunk takes as many as the whole Gram form.
-        return 512
+        return GPU_GRAM_MAX_LENGTH
     # Measured forward and backward, one thread, batch 4, 4 heads of 16: the two cross near 100 for 16 features, 110
     # for 64, 200 for 384, 340 for 1024, since the state that a chunk reads and writes grows with the features.
     return 96 + num_features // 4

@@ -9,9 +9,12 @@ features
 ``yat-spherical``  tiles of the exact kernel (``sum``)      tiles too
 =================  =======================================  ================================================
 
-A mechanism takes its kernel by itself where Triton is installed, a CUDA device has the shared memory for it (an H100
-does), q, k and v are of one type, float32 or half as wide, of one length and not empty, and sizes are within the limits
-below. Everything else runs the PyTorch form, as does everything with ``SYNTHBENCH_KERNELS=off`` in the environment.
+There is a kernel where Triton is installed, a CUDA device has the shared memory for it (an H100 does), q, k and v are
+of one type, float32 or half as wide, of one length and not empty, and sizes are within the limits below. A mechanism
+takes it by itself where it counts less, see :func:`counts_less`: beyond the lengths of most tasks. Everything else runs
+the PyTorch form. In the environment ``SYNTHBENCH_KERNELS=off`` keeps to that, and ``always`` takes every kernel that
+there is.
+
 Inside, numbers are float32. Products of float32 inputs round as PyTorch's own do, to TF32 only where
 ``torch.backends.cuda.matmul.allow_tf32`` says so; those of half-precision inputs round to TF32.
 
@@ -30,10 +33,16 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from synthbench.errors import UnknownName
 from synthbench.mechanisms._forms import own_form
+from synthbench.mechanisms._linear import GPU_GRAM_MAX_LENGTH
 
 Form = Callable[[Tensor, Tensor, Tensor], Tensor]
 """From q, k and v, each [..., length, width], to the outputs."""
+
+SWITCH = "SYNTHBENCH_KERNELS"
+"""Environment variable: one of ``CHOICES``."""
+CHOICES = ("auto", "off", "always")
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_DIM = 64
@@ -76,11 +85,37 @@ def of_features(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
     return partial(differentiable, forward, unit._bound().attend_by_torch)  # noqa: SLF001 - the mechanisms' own affair
 
 
+def counts_less(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether a kernel would take fewer launches than PyTorch's form, or is wanted always.
+
+    Up to a length PyTorch attends in one piece, by a number of launches that does not grow, and its products are as
+    fast. Beyond it launches grow with the length, and those of a kernel do not. Where gradients are wanted, a kernel of
+    given features saves none: the PyTorch form runs again for them.
+    """
+    if choice() == "always":
+        return True
+    is_trained = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    has_gradient = own_form(unit, "own_kernel") is not None
+    return q.shape[-2] > GPU_GRAM_MAX_LENGTH and (has_gradient or not is_trained)
+
+
+def choice() -> str:
+    """Which kernels the environment wants: ``auto``, ``off`` or ``always``.
+
+    Raises:
+        UnknownName: If it names something else.
+    """
+    given = os.environ.get(SWITCH) or "auto"
+    if given not in CHOICES:
+        raise UnknownName(f"choice of {SWITCH}", given, CHOICES)
+    return given
+
+
 def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether kernels take tensors like these, whatever the mechanism."""
     return (
         runs_on(q.device)
-        and os.environ.get("SYNTHBENCH_KERNELS") != "off"
+        and choice() != "off"
         and q.shape == k.shape
         and q.shape[:-1] == v.shape[:-1]
         and q.numel() > 0

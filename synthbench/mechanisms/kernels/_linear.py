@@ -16,6 +16,7 @@ from torch import Tensor
 from synthbench.mechanisms._linear import Factors, Guard
 from synthbench.mechanisms.kernels._tiles import (
     ROWS,
+    VARYING,
     by_head,
     guarded,
     is_past,
@@ -30,7 +31,7 @@ from synthbench.mechanisms.kernels._tiles import (
 )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 @no_type_check
 def state_kernel(
     k_ptr, v_ptr, state_ptr, total_ptr, length, segment, num_features: tl.constexpr, value_dim: tl.constexpr,
@@ -70,7 +71,7 @@ def add_keys(
     return sums + tl.dot(scores, v, input_precision=precision), totals + tl.sum(scores, axis=1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 @no_type_check
 def output_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, state_ptr, total_ptr, length, segment, num_states, delta,

@@ -25,6 +25,7 @@ from synthbench.mechanisms._linear import Guard
 from synthbench.mechanisms._streaming import gradient_of_sums
 from synthbench.mechanisms.kernels._tiles import (
     ROWS,
+    VARYING,
     by_head,
     guarded,
     is_past,
@@ -125,7 +126,7 @@ def first_columns(tile, num_halvings: tl.constexpr, rows: tl.constexpr, columns:
     return tile
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 @no_type_check
 def state_kernel(
     x_ptr, values_ptr, weight_ptr, anchors_ptr, directions_ptr, shift_ptr, log_scale_ptr, which_ptr,
@@ -219,7 +220,7 @@ def add_keys(
     return sums + tl.dot(scores, v, input_precision=precision), totals + tl.sum(scores, axis=1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 @no_type_check
 def output_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, denominator_ptr, anchors_ptr, directions_ptr, shift_ptr, log_scale_ptr, which_ptr,
@@ -302,7 +303,7 @@ def add_gradients(
     return d_a, d_b, d_values
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 @no_type_check
 def gradient_kernel(
     x_ptr, values_ptr, weight_ptr, other_ptr, other_values_ptr, other_weight_ptr, d_x_ptr, d_values_ptr,

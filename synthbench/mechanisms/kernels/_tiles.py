@@ -19,6 +19,10 @@ ROWS = 64
 """Queries or keys a tile: the smallest that fills a warp group's matrix instruction."""
 
 
+VARYING = ("length", "num_states", "offset")
+"""Numbers that Triton compiles a kernel for once: else again where one is 1, and again where 16 divides it."""
+
+
 @triton.jit
 @no_type_check
 def load_tile(

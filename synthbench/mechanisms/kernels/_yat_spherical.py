@@ -21,6 +21,7 @@ from synthbench.mechanisms._linear import widened
 from synthbench.mechanisms._scores import SUM_DELTA
 from synthbench.mechanisms.kernels._tiles import (
     ROWS,
+    VARYING,
     by_head,
     is_past,
     load_column,
@@ -72,7 +73,7 @@ def add_keys(
     return sums + tl.dot(weights, v, input_precision=precision), totals + tl.sum(weights, axis=1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 @no_type_check
 def output_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, total_ptr, length, constant, delta, key_dim: tl.constexpr, value_dim: tl.constexpr,
@@ -118,7 +119,7 @@ def add_gradient_of_queries(
     return d_q + tl.dot(d_cosines, k, input_precision=precision)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 @no_type_check
 def query_gradient_kernel(
     q_ptr, k_ptr, v_ptr, g_ptr, g_total_ptr, d_q_ptr, length, constant, key_dim: tl.constexpr, value_dim: tl.constexpr,
@@ -168,7 +169,7 @@ def add_gradients_of_keys(
     return d_k, d_v
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 @no_type_check
 def key_gradient_kernel(
     q_ptr, k_ptr, v_ptr, g_ptr, g_total_ptr, d_k_ptr, d_v_ptr, length, constant,

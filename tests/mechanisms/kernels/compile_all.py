@@ -30,7 +30,7 @@ def compile_kernel(kernel: triton.JITFunction, dtype: str, num_warps: int, **con
     multiples_of_16 = {
         (position,): [["tt.divisibility", 16]]
         for position, name in enumerate(kernel.arg_names)
-        if signature[name].startswith("*") or signature[name] == "i32"
+        if signature[name].startswith("*") or (signature[name] == "i32" and name not in kernel.do_not_specialize)
     }
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=multiples_of_16)
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": num_warps})
@@ -42,7 +42,7 @@ def compile_kernel(kernel: triton.JITFunction, dtype: str, num_warps: int, **con
     }
 
 
-def main(dtype: str, length: int, key_dim: int, value_dim: int, num_anchors: int, num_features: int) -> None:
+def main(dtype: str, key_dim: int, value_dim: int, num_anchors: int, num_features: int) -> None:
     """Compile all kernels for one type and size, in the precisions that this type is computed in."""
     widths = {
         "key_dim": key_dim,
@@ -57,7 +57,6 @@ def main(dtype: str, length: int, key_dim: int, value_dim: int, num_anchors: int
         "is_clamped": False,
         "is_key": True,  # the larger half
     }
-    ones = {"length": 1} if length == 1 else {}  # a launch makes a constant of it
     for precision in ("ieee", "tf32") if dtype == "fp32" else ("tf32",):
         for kernel in (
             _linear.state_kernel,
@@ -71,7 +70,7 @@ def main(dtype: str, length: int, key_dim: int, value_dim: int, num_anchors: int
         ):
             rows = _slay.GRADIENT_ROWS if kernel is _slay.gradient_kernel else ROWS
             num_warps = _slay.STATE_WARPS if kernel is _slay.state_kernel else 4  # Triton's own choice
-            facts = compile_kernel(kernel, dtype, num_warps, **ones, **widths, rows=rows, precision=precision)
+            facts = compile_kernel(kernel, dtype, num_warps, **widths, rows=rows, precision=precision)
             print(json.dumps(facts), flush=True)  # noqa: T201 - its output
 
 

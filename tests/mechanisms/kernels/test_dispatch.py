@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from synthbench.errors import UnknownName
 from synthbench.mechanisms import MECHANISMS, kernels
 from synthbench.mechanisms._linear import Factors
 from synthbench.mechanisms.base import FeatureAttention, ScoreAttention, Side
@@ -23,8 +24,9 @@ WITH_KERNEL = ["slay", "yat-spherical", *ONE_FACTOR]
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Let kernels run on the CPU, which Triton's interpreter makes possible, and list those that ran."""
+    """Let kernels run on the CPU, which Triton's interpreter makes possible, at any length; list those that ran."""
     found: list[str] = []
+    monkeypatch.setenv(kernels.SWITCH, "always")
     monkeypatch.setattr(kernels, "runs_on", lambda _device: True)
 
     def recorded(kernel: str, form: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -74,7 +76,7 @@ def test_a_mechanism_with_a_kernel_computes_what_it_did_and_so_do_its_gradients(
     found = with_gradients(unit.attend, case)
 
     assert runs
-    monkeypatch.setenv("SYNTHBENCH_KERNELS", "off")
+    monkeypatch.setenv(kernels.SWITCH, "off")
     runs.clear()
     by_torch = with_gradients(unit.attend, case)
     expected = with_gradients(unit.double().attend, tuple(x.double() for x in case))
@@ -83,6 +85,44 @@ def test_a_mechanism_with_a_kernel_computes_what_it_did_and_so_do_its_gradients(
         # Signed features have denominators near 0, where PyTorch's float32 form is as far off.
         allowed = max(1e-5 * float(true.abs().max().clamp(min=1)), 3 * float((torchs - true).abs().max()))
         assert (own - true).abs().max() <= allowed
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "is_trained", "expected"),
+    [
+        ("slay", 16, False, []),
+        ("slay", 17, False, ["slay"]),
+        ("slay", 17, True, ["slay"]),
+        ("yat-spherical", 16, True, []),
+        ("yat-spherical", 17, True, ["yat-spherical"]),
+        ("linear", 16, False, []),
+        ("linear", 17, False, ["linear"]),
+        ("linear", 17, True, []),  # its gradients would be PyTorch's, and so would all of its launches
+    ],
+)
+def test_a_kernel_is_taken_where_it_saves_launches(
+    draw: Draw,
+    runs: list[str],
+    name: str,
+    length: int,
+    is_trained: bool,  # noqa: FBT001 - a case, not a switch
+    expected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(kernels.SWITCH)
+    monkeypatch.setattr(kernels, "GPU_GRAM_MAX_LENGTH", 16)
+
+    make(name).attend(*(x.requires_grad_(is_trained) for x in draw(length)))
+
+    assert runs == expected
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_choice_of_kernels_that_there_is_not_is_named(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(kernels.SWITCH, "alwais")
+
+    with pytest.raises(UnknownName, match="no choice of SYNTHBENCH_KERNELS called 'alwais'; did you mean 'always'"):
+        make("slay").attend(*draw(5))
 
 
 def test_long_sequences_have_states(draw: Draw, runs: list[str]) -> None:
@@ -143,7 +183,7 @@ def test_what_a_kernel_does_not_take_runs_the_form_of_pytorch(
     out = unit.attend(*case)
 
     assert not runs
-    monkeypatch.setenv("SYNTHBENCH_KERNELS", "off")
+    monkeypatch.setenv(kernels.SWITCH, "off")
     assert out.dtype == case[0].dtype
     assert torch.equal(out, unit.attend(*case))
 
@@ -160,7 +200,7 @@ def test_half_precision_is_lost_only_in_what_is_written(
 
     assert runs
     assert all(own.dtype == dtype for own in found)
-    monkeypatch.setenv("SYNTHBENCH_KERNELS", "off")
+    monkeypatch.setenv(kernels.SWITCH, "off")
     expected = with_gradients(unit.double().attend, tuple(x.double() for x in case))
     for own, true in zip(found, expected, strict=True):
         assert (own.double() - true).abs().max() <= 4 * torch.finfo(dtype).eps * float(true.abs().max())

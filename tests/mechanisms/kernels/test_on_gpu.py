@@ -49,7 +49,7 @@ def test_a_kernel_computes_what_float64_does(
 
     found = with_gradients(kernel, (q, k, v))
 
-    monkeypatch.setenv("SYNTHBENCH_KERNELS", "off")
+    monkeypatch.setenv(kernels.SWITCH, "off")
     by_torch = with_gradients(unit.attend, (q, k, v))
     expected = with_gradients(unit.double().attend, (q.double(), k.double(), v.double()))
     for own, torchs, true in zip(found, by_torch, expected, strict=True):
