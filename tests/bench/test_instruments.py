@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 import pytest
@@ -94,7 +95,7 @@ class Gpu:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.host_s, self.free_s = 100.0, 0.0
         self.num_calls = 0
-        monkeypatch.setattr(instruments.time, "perf_counter", lambda: self.host_s)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.host_s)
         monkeypatch.setattr(torch.cuda, "synchronize", lambda _device: self.wait())
         monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: self.launch(cycles / instruments.CLOCK_HZ))
         monkeypatch.setattr(torch.cuda, "Event", lambda **_options: Mark(self))

@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,20 @@ def test_the_front_page_repeats_what_a_report_says_and_nothing_that_it_holds_run
 
     assert '<a href="a&amp;b/">a&amp;b</a>' in front
     assert "<p>Linear is best: 1 &lt; 2 &lt;script&gt;</p>" in front
+
+
+def test_what_is_downloaded_for_a_gpu_without_a_network_is_every_dependency_but_torch() -> None:
+    page = (ROOT / "docs" / "benches.md").read_text(encoding="utf-8")
+    few, whole = (
+        re.findall(r'"([a-z-]+)([^"]*)"', command) for command in re.findall(r"--dest wheels ([^`]*)```", page)
+    )
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+
+    named = {name: bound.partition(",")[0] for name, bound in whole}
+    for requirement in wanted:
+        name, bound = re.fullmatch(r"([a-z-]+)(.*)", requirement).groups()  # type: ignore[union-attr]
+        assert name == "torch" or named[name] == bound
+    assert set(few) <= set(whole)
 
 
 def test_without_a_report_there_is_no_site(tmp_path: Path) -> None:
