@@ -42,10 +42,10 @@ OTHER_TESTS = {
 
 TINY: dict[str, dict[str, Any]] = {
     "run": {"task": "copy:length=8", "mech": "linear", "seeds": "42", "steps": 8, "limit": 8},
-    "scaling": {"mech": "slay,linear", "lengths": "16,32", "repeats": 1},
-    "suite": {"mech": "linear", "lengths": 8, "members": 3, "steps": 5, "repeats": 1},
+    "scaling": {"mech": "slay,linear", "lengths": "16,32", "batch_size": 2, "repeats": 1},
+    "suite": {"mech": "linear", "lengths": 8, "members": 3, "steps": 2, "repeats": 1},
     "packing": {"at_once": 2, "steps": 5, "repeats": 1},
-    "fidelity": {"seeds": 0, "repeats": 1},
+    "fidelity": {"budget": "small", "seeds": 0, "repeats": 1},
     "context": {"gigabytes": 0.01, "longest": 256, "mech": "linear"},
 }
 """Options of a quick step, by command, in place of its own."""
@@ -205,6 +205,6 @@ def _powers(first: int, last: int) -> str:
 
 def _gigabytes_of(device: torch.device) -> str:
     """Nine tenths of its memory; a blank to fill in where the plan is for a GPU that is elsewhere."""
-    if not torch.cuda.is_available():
+    if device.type != "cuda" or not torch.cuda.is_available():
         return "GIGABYTES"
     return f"{0.9 * torch.cuda.get_device_properties(device).total_memory / 2**30:.0f}"

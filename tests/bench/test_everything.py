@@ -8,6 +8,7 @@ import tarfile
 from collections.abc import Callable, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -149,9 +150,9 @@ def test_a_plan_for_one_of_the_gpus_that_are_here_needs_it(tmp_path: Path, monke
 
 
 def test_every_command_of_every_plan_can_be_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    properties = type("Properties", (), {"total_memory": 80 * 2**30})
+    properties = {torch.device("cuda"): SimpleNamespace(total_memory=80 * 2**30)}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: properties)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties.__getitem__)
     plans = [
         steps_for(CPU, tmp_path),
         steps_for(torch.device("cuda"), tmp_path),
@@ -231,6 +232,7 @@ def test_a_quick_call_measures_and_the_next_finds_it_done(tmp_path: Path) -> Non
     assert {row["bench"] for row in load(folder / "fidelity.parquet")} == {"fidelity"}
 
 
+@pytest.mark.end_to_end
 def test_each_call_leaves_archives_of_all_that_there_is(tmp_path: Path) -> None:
     out, target = tmp_path / "bench", tmp_path / "archives"
     arguments = ["--quick", "--step", "doctor", "--step", "smoke", "--out", str(out), "--archive", str(target)]
@@ -268,7 +270,7 @@ def test_what_is_no_commit_stops_a_call_before_its_first_step(tmp_path: Path, mo
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_quick_call_runs_every_step_of_a_gpu_on_a_cpu(tmp_path: Path) -> None:
-    result = bench_all("--quick", "--out", str(tmp_path), "--json")
+    result = bench_all("--quick", "--out", str(tmp_path), "--budget", "840", "--json")
 
     assert result.exit_code == 0, result.output
     done = {fact["step"]: fact["state"] for fact in json.loads(result.stdout)}
