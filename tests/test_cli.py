@@ -75,6 +75,28 @@ def test_what_needs_no_training_never_imports_torch(arguments: list[str], tmp_pa
     assert done.returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "slow"),
+    [
+        (["store", "ls"], {"torch", "matplotlib", "scipy"}),
+        (["compare", "slay", "softmax", "--suite", "paper"], {"torch", "matplotlib", "scipy.stats"}),
+        (["export", "--suite", "paper", "--mech", "slay,softmax"], {"torch", "matplotlib"}),
+    ],
+)
+def test_what_draws_no_figure_never_imports_what_draws_them(
+    arguments: list[str], slow: set[str], tmp_path: Path
+) -> None:
+    script = (
+        "import sys; from synthbench.cli import app; app(sys.argv[2:], standalone_mode=False); "
+        "sys.exit(', '.join(set(sys.argv[1].split(',')) & set(sys.modules)) or None)"
+    )
+    published = str(Path(__file__).parents[1] / "results")
+    command = [sys.executable, "-c", script, ",".join(slow), *arguments, "--results", published]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_names_may_follow_each_other(synthbench: Command) -> None:
     planned = synthbench(
         "run", "--suite", "smoke", "--mech", "slay", "linear", "--task", "copy", "reverse", "--dry-run", "--json",

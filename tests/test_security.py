@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from synthbench.cli import app
 from synthbench.errors import SynthbenchError, UsageError
-from synthbench.reports import build
+from synthbench.reports.build import build
 from synthbench.reports.dump import DUMPS
 from synthbench.results import Store
 from synthbench.results.schema import RUN_COLUMNS, check_values

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from synthbench.errors import UsageError
-from synthbench.reports import build
+from synthbench.reports.build import build
 from synthbench.results import CURVES, RUNS, Store
 from synthbench.results.checks import curve_checksums, row_checksums
 from synthbench.results.schema import RUN_COLUMNS, SCHEMA_VERSION, canonical_json, run_id

@@ -58,9 +58,9 @@ def report(
     the rows that come with synthbench. It prints the verdict, the top of the ranking and the path of the page. For a
     single table on stdout: synthbench export.
     """
-    from synthbench.reports import files_of, stale, write
-    from synthbench.reports.build import DEFAULT_FORMATS
+    from synthbench.reports.build import DEFAULT_FORMATS, files_of
     from synthbench.reports.contents import Report
+    from synthbench.reports.folder import stale, write
     from synthbench.reports.selection import having, select
 
     read = read_beside(results, beside, suite, suite_version)

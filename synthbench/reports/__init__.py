@@ -20,8 +20,3 @@
 :mod:`~synthbench.reports.export`             any selection of cells and columns, without a folder
 ============================================  ==================================================================
 """
-
-from synthbench.reports.build import build, files_of
-from synthbench.reports.folder import stale, write
-
-__all__ = ["build", "files_of", "stale", "write"]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import stats
+from scipy import special
 
 from synthbench.reports.statistics import CONFIDENCE, TOLERANCE, spread
 
@@ -67,7 +67,7 @@ def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high
         return Interval(value, math.nan, math.nan)
     # What should be 0 or 1 is it but for rounding, which every processor does otherwise.
     value = round(value, 12)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, dof)) * error if error > TOLERANCE else 0.0
+    half = float(special.stdtrit(dof, (1 + CONFIDENCE) / 2)) * error if error > TOLERANCE else 0.0
     return Interval(value, max(low, value - half), min(high, value + half))
 
 
@@ -113,7 +113,7 @@ def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask
     errors, of_errors = _error_over_seeds(variance, dof, num_seeds, weights)
     mean = abs(float(differences.mean(axis=1) @ weights))
     if errors[0] > TOLERANCE:
-        return float(2 * stats.t.sf(mean / errors[0], of_errors[0]))
+        return float(2 * special.stdtr(of_errors[0], -mean / errors[0]))
     return 1.0 if mean <= TOLERANCE else 2.0 ** (1 - num_seeds)
 
 
@@ -189,7 +189,7 @@ def _reaching_wilsons(of: Interval, num_worth: float) -> Interval:
 
     Source: Wilson (1927). Weighted trials are worth (Σ w)² / Σ w² of one weight: Kish (1965).
     """
-    z = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
+    z = float(special.ndtri((1 + CONFIDENCE) / 2))
     centre = (of.value + z**2 / (2 * num_worth)) / (1 + z**2 / num_worth)
     half = z * math.sqrt(of.value * (1 - of.value) / num_worth + (z / (2 * num_worth)) ** 2) / (1 + z**2 / num_worth)
     return Interval(
@@ -275,6 +275,8 @@ def _error_over_seeds(
 @lru_cache
 def _farthest_quantile(num_means: int, dof: float) -> float:
     """What the t value of the farthest of some equal means seldom exceeds: the studentised range over √2."""
+    from scipy import stats  # noqa: PLC0415 - three quarters of a second, and only a ranking needs it
+
     return float(stats.studentized_range.ppf(CONFIDENCE, num_means, dof)) / math.sqrt(2)
 
 

@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
 from synthbench.reports.cite import cite
 from synthbench.reports.curves import mean_curves
 from synthbench.reports.difference import difference, difference_tables
-from synthbench.reports.figures import Drawing, Facts, drawings
 from synthbench.reports.grid import (
     COLUMNS,
     Estimate,
@@ -35,6 +34,9 @@ from synthbench.reports.separation import separation_table, summary
 from synthbench.reports.stems import stem_of
 from synthbench.reports.table import Table, category_averages, category_table, full_table, steps_table
 from synthbench.reports.verdicts import Verdicts, judge
+
+if TYPE_CHECKING:
+    from synthbench.reports.figures import Drawing
 
 _RESERVED = (
     "averages",
@@ -147,8 +149,10 @@ class Report:
         return _pages(self)
 
     @cached_property
-    def drawings(self) -> list[Drawing]:
+    def drawings(self) -> "list[Drawing]":
         """The figures that the rows have something for."""
+        from synthbench.reports.figures import Facts, drawings  # noqa: PLC0415 - only here matplotlib is needed
+
         return drawings(Facts(self.records, self.of, self.averages, self.board))
 
     @cached_property

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 
 from synthbench.registry import CONTROL
 from synthbench.reports.grid import Estimate, Grid, Key, MechanismFacts, TaskFacts, by_seed
@@ -16,6 +15,7 @@ from synthbench.reports.statistics import (
     SIGNIFICANCE,
     TOLERANCE,
     Permutation,
+    benjamini_hochberg,
     holm,
     omega_squared,
     pair_tests,
@@ -164,11 +164,7 @@ def _test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool) -> Permu
 
 def _adjusted(p: Sequence[float]) -> list[float]:
     """The p values after Benjamini and Hochberg; NaN is no test and stays."""
-    values = np.array(p, dtype=float)
-    is_test = ~np.isnan(values)
-    if is_test.any():
-        values[is_test] = stats.false_discovery_control(values[is_test])
-    return [float(value) for value in values]
+    return [float(value) for value in benjamini_hochberg(np.array(p, dtype=float))]
 
 
 def _separating_multiples(of: Grid, tasks: Sequence[TaskFacts], *, is_paired: bool) -> dict[Key, int]:

@@ -147,7 +147,7 @@ def opened(path: Path) -> Iterator[tuple[Store, Manifest | None]]:
 
 def faults_of_bundle(store: Store, manifest: Manifest) -> list[str]:
     """Where a manifest and what lies beside it disagree; reads every row."""
-    rows = store.table().to_pylist()
+    rows = store.table(is_checked=True).to_pylist()
     num_curves = store.curves()["run_id"].nunique()
     num_with_curve = sum(row["curve_sha256"] is not None for row in rows)
     plugin = None if manifest.plugin is None else sha256_of(store.root / "plugin" / manifest.plugin)

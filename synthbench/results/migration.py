@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -49,6 +48,11 @@ _BY_SOURCE = re.compile(r"([0-9]+)\+([0-9a-f]{12})")
 _FORMER = re.compile(r"([0-9]+):([0-9a-f]{16}):([0-9a-f]{64})")
 _IN_COLUMNS = ("task", "mech")
 """Components whose version has a column of its own beside that in ``config_json``."""
+_TOUCHED = (
+    *("run_id", "schema_version", "config_json", "config_hash", "migrated_from", "row_sha256"),
+    *("task", "task_version", "mech", "mech_version", "task_code_hash", "block_code_hash", "positions_code_hash"),
+)
+"""Columns that a row's migration reads or writes."""
 
 
 def is_older(table: pa.Table) -> bool:
@@ -65,12 +69,21 @@ def migrated(table: pa.Table) -> pa.Table:
     """
     if not is_older(table):
         return table
-    of_old = pc.less_equal(table["schema_version"], LAST_BY_SOURCE)
-    rows = [_migrated(row) if row["schema_version"] <= LAST_BY_SOURCE else row for row in table.to_pylist()]
-    changed = pa.Table.from_pylist(rows, schema=RUNS)
+    of_old = pc.less_equal(table["schema_version"], LAST_BY_SOURCE).to_numpy()
+    rows = table.select(_TOUCHED).to_pylist()
+    rows = [_migrated(row) if is_old else row for row, is_old in zip(rows, of_old, strict=True)]
+    table = _with(table, {name: [row[name] for row in rows] for name in _TOUCHED})
     # Of the other rows the checksum is not touched: what one says that does not hold must not come to hold here.
-    sums = np.where(of_old.to_numpy(), np.array(row_checksums(changed), dtype=object), table["row_sha256"].to_numpy())
-    return changed.set_column(RUNS.get_field_index("row_sha256"), RUNS.field("row_sha256"), pa.array(sums, pa.string()))
+    sums = table["row_sha256"].to_numpy().copy()
+    sums[of_old] = row_checksums(table.filter(pa.array(of_old)))
+    return _with(table, {"row_sha256": sums})
+
+
+def _with(table: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
+    for name, values in columns.items():
+        place = RUNS.get_field_index(name)
+        table = table.set_column(place, RUNS.field(place), pa.array(values, RUNS.field(place).type))
+    return table
 
 
 def former(row: Mapping[str, Any]) -> dict[str, Any] | None:

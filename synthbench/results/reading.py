@@ -1,4 +1,9 @@
-"""What counts of the files in a store: the rows that hold, each run once; the curve of each; who ran a row again."""
+"""What counts of the files in a store: the rows that hold, each run once; the curve of each; who ran a row again.
+
+A file of many rows is *sealed* while its name is the hash of its bytes: no accident has changed a row in it since it
+was written, from rows that hold. So readers take the seal for the checksums of its rows. A seal does not say who wrote
+the file: the values are checked nevertheless, and the checksums too before rows enter another file or are vouched for.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,7 +65,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class _Points:
-    """The points of some files, those that could be a curve's."""
+    """The points of some runs in some files, those that could be a curve's."""
 
     table: pa.Table
     starts: Int64[np.ndarray, " curves"]
@@ -69,16 +74,13 @@ class _Points:
     """Which of the files each curve is from."""
 
 
-def rows_of(folder: Folder) -> pa.Table:
-    """Each run of a store once, in the order of a report."""
-    return newest(row_files(folder).table)
+def rows_of(folder: Folder, *, trusts_seals: bool = False) -> pa.Table:
+    """Each run of a store once, in the order of a report; with ``trusts_seals`` as readers need it."""
+    return newest(row_files(folder, trusts_seals=trusts_seals).table)
 
 
 def outline_of(folder: Folder, columns: Sequence[str]) -> pa.Table:
-    """Some columns of each run, in the order of a report; checks no row that was checked and lies as it was written.
-
-    A file of many rows is written from rows that hold, under the hash of its bytes: while its name fits, they do.
-    """
+    """Some columns of each run, in the order of a report; looks at no row of a sealed file."""
     needed = list(dict.fromkeys((*columns, *_DECIDING, *_ORDER)))
     sealed: list[File] = []
     others: list[File] = []
@@ -87,16 +89,16 @@ def outline_of(folder: Folder, columns: Sequence[str]) -> pa.Table:
         (sealed if is_known else others).append(file)
     tables = [file.table for file in sealed]
     if others or not sealed:
-        tables.append(verified(folder, others).table)
+        tables.append(verified(folder, others, trusts_seals=True).table)
     return newest(pa.concat_tables([table.select(needed) for table in tables])).select(list(columns))
 
 
-def row_files(folder: Folder) -> Rows:
+def row_files(folder: Folder, *, trusts_seals: bool = False) -> Rows:
     """The rows of every file; what does not hold is set aside or reported."""
-    return verified(folder, folder.small_files("runs") + folder.compact_files("runs"))
+    return verified(folder, folder.small_files("runs") + folder.compact_files("runs"), trusts_seals=trusts_seals)
 
 
-def verified(folder: Folder, files: Sequence[File]) -> Rows:
+def verified(folder: Folder, files: Sequence[File], *, trusts_seals: bool = False) -> Rows:
     """The rows of some files that hold, under the ids of this schema; what does not hold is set aside or reported."""
     # One look at all of them: thousands of tables of one row are slow to look at one by one.
     are_readable = is_readable(stack(RUNS, [file.table for file in files]))
@@ -111,7 +113,8 @@ def verified(folder: Folder, files: Sequence[File]) -> Rows:
     paths = [file.path for file in owners]
     is_good = np.ones(table.num_rows, dtype=bool)
     faults: dict[Path, str] = {}
-    for index, fault in _faults(table, paths).items():
+    are_sealed = np.array([trusts_seals and file.is_sealed for file in owners], dtype=bool)
+    for index, fault in _faults(table, paths, are_sealed).items():
         is_good[index] = False
         path = paths[index]
         if path.parent.name == "runs":
@@ -147,7 +150,8 @@ def only(rows: pa.Table, run_ids: Iterable[str]) -> pa.Table:
 def curves_of(folder: Folder, rows: pa.Table) -> Curves:
     """The curve of each row that has one; a row whose curve is lost is reported."""
     files = [file for file in folder.small_files("curves") + folder.compact_files("curves") if is_readable(file.table)]
-    points = _points(files)
+    before = [(stated_name(text) or ("", ""))[0] for text in rows["migrated_from"].to_pylist()]
+    points = _points(files, {*rows["run_id"].to_pylist(), *before})
     names = points.table["run_id"].take(pa.array(points.starts)).to_pylist()
     found: dict[tuple[str, str], int] = {}
     for number, key in enumerate(zip(names, curve_checksums(points.table, points.starts), strict=True)):
@@ -155,11 +159,9 @@ def curves_of(folder: Folder, rows: pa.Table) -> Curves:
     chosen = []
     owners = []
     lost = set()
-    for name, migrated_from, checksum in zip(
-        *(rows[column].to_pylist() for column in ("run_id", "migrated_from", "curve_sha256")), strict=True
-    ):
-        before, _ = stated_name(migrated_from) or (name, "")
-        index = found.get((name, checksum), found.get((before, checksum)))
+    own = zip(rows["run_id"].to_pylist(), before, rows["curve_sha256"].to_pylist(), strict=True)
+    for name, name_before, checksum in own:
+        index = found.get((name, checksum), found.get((name_before, checksum)))
         if index is not None:
             chosen.append(index)
             owners.append(name)
@@ -204,7 +206,7 @@ def _sorted(table: pa.Table, names: Sequence[str]) -> pa.Array:
     return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
 
 
-def _points(files: Sequence[File]) -> _Points:
+def _points(files: Sequence[File], run_ids: Iterable[str]) -> _Points:
     table = stack(CURVES, [file.table for file in files])
     bounds = np.cumsum([0, *(file.table.num_rows for file in files)])
     # A run's points lie together, and those of two files are two curves.
@@ -212,11 +214,12 @@ def _points(files: Sequence[File]) -> _Points:
     lengths = np.diff(starts, append=table.num_rows)
     origins = np.searchsorted(bounds, starts, side="right") - 1
     owners = np.repeat(np.arange(len(starts)), lengths)
-    is_whole = np.ones(len(starts), dtype=bool)
-    is_whole[owners[suspects(CURVE_COLUMNS, table)]] = False
-    if not is_whole.all():
-        table = table.filter(pa.array(is_whole[owners]))
-    lengths, origins = lengths[is_whole], origins[is_whole]
+    is_wanted = pc.is_in(table["run_id"].take(pa.array(starts)), pa.array(run_ids, pa.string()))
+    is_kept = np.array(is_wanted.to_pylist(), dtype=bool)
+    is_kept[owners[suspects(CURVE_COLUMNS, table)]] = False
+    if not is_kept.all():
+        table = table.filter(pa.array(is_kept[owners]))
+    lengths, origins = lengths[is_kept], origins[is_kept]
     return _Points(table, np.cumsum(lengths) - lengths, lengths, origins)
 
 
@@ -226,14 +229,16 @@ def _spans(starts: Int64[np.ndarray, " spans"], lengths: Int64[np.ndarray, " spa
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
 
 
-def _faults(table: pa.Table, paths: Sequence[Path]) -> dict[int, str]:
+def _faults(table: pa.Table, paths: Sequence[Path], are_sealed: Bool[np.ndarray, " rows"]) -> dict[int, str]:
     """Why some rows of a readable table cannot be trusted, by their number.
 
     Args:
         table: Rows of many files.
         paths: The file of each.
+        are_sealed: Whose checksums are taken for right.
     """
-    is_doubtful = _doubtful(table, paths) if table.num_rows > _FEW else np.ones(table.num_rows, dtype=bool)
+    are_few = table.num_rows <= _FEW and not are_sealed.any()
+    is_doubtful = np.ones(table.num_rows, dtype=bool) if are_few else _doubtful(table, paths, are_sealed)
     # What is doubtful is looked at again, a row at a time, and this look decides.
     doubtful = table.filter(pa.array(is_doubtful)).to_pylist()
     numbers = np.flatnonzero(is_doubtful).tolist()
@@ -241,12 +246,14 @@ def _faults(table: pa.Table, paths: Sequence[Path]) -> dict[int, str]:
     return {number: fault for number, fault in faults.items() if fault is not None}
 
 
-def _doubtful(table: pa.Table, paths: Sequence[Path]) -> Bool[np.ndarray, " rows"]:
+def _doubtful(
+    table: pa.Table, paths: Sequence[Path], are_sealed: Bool[np.ndarray, " rows"]
+) -> Bool[np.ndarray, " rows"]:
     """Which rows of a readable table may have a fault; all that have one are among them."""
     is_doubtful = suspects(RUN_COLUMNS, table)
-    rest = np.flatnonzero(~is_doubtful)
-    others = table.filter(pa.array(~is_doubtful)) if is_doubtful.any() else table
-    is_doubtful[rest] = np.array(row_checksums(others), dtype=object) != others["row_sha256"].to_numpy()
+    is_unproven = ~(is_doubtful | are_sealed)
+    others = table if is_unproven.all() else table.filter(pa.array(is_unproven))
+    is_doubtful[is_unproven] = np.array(row_checksums(others), dtype=object) != others["row_sha256"].to_numpy()
     are_in_place = [_is_in_place(*row) for row in zip(table["run_id"].to_pylist(), paths, strict=True)]
     return np.asarray(is_doubtful | np.logical_not(are_in_place))
 

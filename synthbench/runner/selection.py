@@ -1,8 +1,8 @@
 """Reads what a user names: lists, globs, ``@category``, ``all``, ``!name``, and arguments as in ``slay:R=3,P=8``."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import Value, coerce, parse_term
@@ -78,11 +78,6 @@ def configured(registry: Registry[T], term: str) -> tuple[type[T], dict[str, Val
     name, arguments = parse_term(term)
     unit = registry[name]
     return unit, coerce(registry.kind, unit, arguments)
-
-
-def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a suite, overridden by those of the command line."""
-    return {**defaults, **given}
 
 
 def _refuse_two_settings(kind: str, terms: Sequence[str], names: Sequence[str]) -> None:

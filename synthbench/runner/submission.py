@@ -59,7 +59,7 @@ def submit(request: Request, target: Path, *, plugin: Path | None = None, packag
     if plugin is not None and not is_plugin_name(plugin.name):
         raise UsageError(f"plugin file is called {plugin.name!r}; allowed: lower-case letters, digits, '_' and .py")
     store = Store.open(request.results, create=False)
-    rows = {row["run_id"]: {**row, "verified_by": None} for row in store.table().to_pylist()}
+    rows = {row["run_id"]: {**row, "verified_by": None} for row in store.table(is_checked=True).to_pylist()}
     device_type = _device_type(request, list(rows.values()))
     plan = _whole(request, device_type)
     wanted = _wanted(plan)
@@ -152,7 +152,7 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
         findings = vetted(replace(request, results=Path(empty)))
     broken = [f"contract: {promise}" for verdicts in findings.values() if (promise := violation(verdicts))]
     wanted = _wanted(_whole(request, manifest.device_type))
-    rows = {row["run_id"]: row for row in store.table().to_pylist()}
+    rows = {row["run_id"]: row for row in store.table(is_checked=True).to_pylist()}
     extra = [
         f"{row['task']} / {row['mech']} / seed {row['seed']} ({name}) is no row of this submission"
         for name, row in rows.items()

@@ -169,7 +169,7 @@ def verify(
         ContractError: If a plugin cannot be loaded.
     """
     plugins.load(sampling.plugins)
-    rows = store.table().to_pylist()
+    rows = store.table(is_checked=True).to_pylist()
     found = Verification(len(rows), digest(rows))
     found.faults = [(file.file, file.reason) for file in store.quarantined]
     now = datetime.now(UTC)

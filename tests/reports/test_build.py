@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from synthbench.errors import UsageError
-from synthbench.reports import build, stale, write
-from synthbench.reports.build import FORMATS
+from synthbench.reports.build import FORMATS, build
+from synthbench.reports.folder import stale, write
 from synthbench.reports.grid import grid
 
 MakeFrame = Callable[..., pd.DataFrame]
@@ -27,8 +27,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "reports"
 IN_ANOTHER_PROCESS = """
 import locale, pickle, sys
 import pandas as pd
-from synthbench.reports import build
-from synthbench.reports.build import FORMATS
+from synthbench.reports.build import FORMATS, build
 try:
     locale.setlocale(locale.LC_ALL, "")
 except locale.Error:

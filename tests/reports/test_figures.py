@@ -55,7 +55,7 @@ HOSTILE = [
 IN_ANOTHER_PROCESS = """
 import locale, pickle, sys
 import pandas as pd
-from synthbench.reports import build
+from synthbench.reports.build import build
 try:
     locale.setlocale(locale.LC_ALL, "")
 except locale.Error:

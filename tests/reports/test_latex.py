@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synthbench.reports import build, latex
+from synthbench.reports import latex
+from synthbench.reports.build import build
 from synthbench.reports.table import Cell, Column, Line, Mark, Table
 from synthbench.results.store import Store
 from synthbench.suites import load_suite

@@ -13,6 +13,7 @@ from synthbench.reports.statistics import (
     LEAST_PRIOR,
     LOUD,
     SIGNIFICANCE,
+    benjamini_hochberg,
     combined_error,
     holm,
     least_p,
@@ -251,6 +252,14 @@ def test_holm_rejects_what_the_step_down_procedure_rejects(p: list[float]) -> No
     assert {index for index, value in enumerate(adjusted) if value < SIGNIFICANCE} == rejected
     assert all(adjusted >= np.array(p) - 1e-15)
     assert all(adjusted <= 1)
+
+
+@given(p=probabilities)
+def test_benjamini_hochberg_is_that_of_scipy_to_the_last_bit_and_leaves_what_is_no_test(p: list[float]) -> None:
+    adjusted = benjamini_hochberg(np.array([NAN, *p, NAN]))
+
+    assert np.isnan(adjusted[[0, -1]]).all()
+    assert adjusted[1:-1].tolist() == stats.false_discovery_control(p).tolist()
 
 
 def test_holm_agrees_with_the_example_worked_by_hand() -> None:

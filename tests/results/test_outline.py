@@ -39,9 +39,9 @@ def test_rows_that_lie_as_they_were_written_are_not_checked_again(
     looked_at: list[str] = []
     verified = reading.verified
 
-    def remember(folder: Any, files: list[File]) -> Any:
+    def remember(folder: Any, files: list[File], **how: bool) -> Any:
         looked_at.extend(file.path.parent.name for file in files)
-        return verified(folder, files)
+        return verified(folder, files, **how)
 
     monkeypatch.setattr(reading, "verified", remember)
     compacted.outline(COLUMNS)
