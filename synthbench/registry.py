@@ -12,7 +12,6 @@ import pkgutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
-from functools import cache
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -309,17 +308,11 @@ def _is_built_in(unit: type[Any]) -> bool:
     return unit.__module__.partition(".")[0] == "synthbench"
 
 
-@cache
-def _installed_packages() -> Mapping[str, list[str]]:
-    """The distributions that have a module or package of this name; it takes a tenth of a second and more to tell."""
-    return packages_distributions()
-
-
 def origin_of(unit: type[Any]) -> str:
     """Where a unit comes from: ``builtin``, ``distribution==version``, the name of a file, or ``notebook``."""
     if _is_built_in(unit):
         return "builtin"
-    for distribution in _installed_packages().get(unit.__module__.partition(".")[0], []):
+    for distribution in packages_distributions().get(unit.__module__.partition(".")[0], []):
         return f"{distribution}=={version(distribution)}"
     try:
         return Path(inspect.getfile(unit)).name
