@@ -118,7 +118,7 @@ def parse_term(term: str) -> tuple[str, dict[str, str]]:
     """Split ``slay:R=3,P=8`` into the name and its arguments.
 
     Raises:
-        UsageError: If an argument is not of the form ``name=value``.
+        UsageError: If an argument is not of the form ``name=value``, or is there twice.
     """
     name, colon, text = term.partition(":")
     arguments: dict[str, str] = {}
@@ -126,6 +126,8 @@ def parse_term(term: str) -> tuple[str, dict[str, str]]:
         argument, equals, value = piece.partition("=")
         if not (equals and argument and value):
             raise UsageError(f"argument {piece!r} of {name!r} is malformed; allowed: name=value")
+        if argument.strip() in arguments:
+            raise UsageError(f"argument {argument.strip()!r} of {name!r} is given twice; allowed: once")
         arguments[argument.strip()] = value.strip()
     return name, arguments
 

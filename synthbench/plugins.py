@@ -67,7 +67,10 @@ def of_folder(folder: Path) -> list[str]:
     plugins = settings.get("plugins", [])
     if not isinstance(plugins, list) or not all(isinstance(plugin, str) for plugin in plugins):
         raise UsageError(f"{SETTINGS}: plugins is {plugins!r}; allowed: a list of files and modules")
-    return [resolved(os.fspath(folder / plugin) if plugin.endswith(".py") else plugin) for plugin in plugins]
+    try:
+        return [resolved(os.fspath(folder / plugin) if plugin.endswith(".py") else plugin) for plugin in plugins]
+    except UsageError as problem:
+        raise UsageError(f"{path}: {problem}") from None
 
 
 def load(plugins: Sequence[str]) -> list[str]:
@@ -80,7 +83,7 @@ def load(plugins: Sequence[str]) -> list[str]:
         Their names as they hold in any folder and any process.
 
     Raises:
-        UsageError: If there is no such file, or two units have one name.
+        UsageError: If there is no such file or module, or two units have one name.
         ContractError: If one cannot be loaded, whatever it raises, or registers nothing.
     """
     names = list(dict.fromkeys(map(resolved, plugins)))
@@ -140,6 +143,8 @@ def _load_module(name: str) -> str:
     except UsageError:
         raise
     except (Exception, SystemExit) as problem:
+        if isinstance(problem, ModuleNotFoundError) and f"{name}.".startswith(f"{problem.name}."):
+            raise UsageError(f"no module {name!r} for a plugin; allowed: one that Python finds, or a file") from None
         raise ContractError(f"plugin {name!r} is broken: {reason(problem)}") from problem
     return name
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from synthbench.results.compaction import compact
+from synthbench.results.compaction import compact, of_other_sources
 from synthbench.results.folder import Quarantined, is_old, size_of
 from synthbench.results.reading import curves_of, newest, row_files, rows_of, verifications_of
 from synthbench.results.schema import STATUSES
@@ -147,7 +147,9 @@ def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
         sources = row_files(store.folder)
         rows = newest(sources.table)
         curves = curves_of(store.folder, rows)
-        counting = set(rows["row_sha256"].to_pylist())
+        # Nobody made the rows of another source again: compaction keeps them apart, and until then they stay.
+        others = of_other_sources(sources.table, rows)
+        counting = {*rows["row_sha256"].to_pylist(), *others["row_sha256"].to_pylist()}
         pairs = zip(sources.table["row_sha256"].to_pylist(), sources.paths, strict=True)
         # Of two files with one row the later, a compact one, is needed.
         needed = set({checksum: path for checksum, path in pairs if checksum in counting}.values())

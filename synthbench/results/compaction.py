@@ -25,7 +25,7 @@ def compact(folder: Folder, *, without: Collection[str] = ()) -> int:
             path.unlink(missing_ok=True)
         sources = row_files(folder)
         rows = newest(sources.table)
-        if (others := _of_other_sources(sources.table, rows)).num_rows:
+        if (others := of_other_sources(sources.table, rows)).num_rows:
             folder.exhibit(encode("runs", others), "rows-of-another-source")
         if without:
             folder.exhibit(encode("runs", only(rows, without)), "rows-without-curve")
@@ -42,7 +42,7 @@ def compact(folder: Folder, *, without: Collection[str] = ()) -> int:
     return num_merged
 
 
-def _of_other_sources(table: pa.Table, kept: pa.Table) -> pa.Table:
+def of_other_sources(table: pa.Table, kept: pa.Table) -> pa.Table:
     """Rows that another takes the place of only because migration made one run of both: nobody made them again."""
 
     def names_of(rows: pa.Table) -> list[tuple[str, tuple[str, str] | None]]:

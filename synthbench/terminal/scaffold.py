@@ -5,6 +5,7 @@ import os
 import re
 import tomllib
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
@@ -58,7 +59,7 @@ def write(kind: str, name: str, folder: Path, *, is_package: bool, is_module: bo
         raise UsageError(f"name is {name!r}, a keyword of Python, which no module can be called; choose another")
     if not _NAME.fullmatch(name):
         raise UsageError(f"name is {name!r}; allowed: lower-case letters, digits and '_', beginning with a letter")
-    if not is_package and (owner := _owner(kind, name)):
+    if not is_package and (owner := _owner(kind, name, folder)):
         raise UsageError(f"name is {name!r}, which belongs to {owner}; choose another")
     template = "module" if is_module else kind
     contents = _package(kind, name, folder, template) if is_package else _file(kind, name, folder, template)
@@ -71,7 +72,7 @@ def write(kind: str, name: str, folder: Path, *, is_package: bool, is_module: bo
     return list(contents)
 
 
-def _owner(kind: str, name: str) -> str | None:
+def _owner(kind: str, name: str, folder: Path) -> str | None:
     """To what a name belongs already, in words."""
     from synthbench.mechanisms import MECHANISMS
 
@@ -79,7 +80,12 @@ def _owner(kind: str, name: str) -> str | None:
         return "the package itself"
     if name in (TASKS if kind == "task" else MECHANISMS):
         return f"a built-in {kind}"
-    return "a suite" if kind == "task" and name in suite_names() else None
+    if kind == "task" and name in suite_names():
+        return "a suite"
+    # A file of this name would be imported in place of it by whatever runs in its folder.
+    spec = find_spec(name)
+    is_own = spec is None or spec.origin is None or Path(spec.origin).parent == folder.resolve()
+    return None if is_own else "a module that Python finds already"
 
 
 def _file(kind: str, name: str, folder: Path, template: str) -> dict[Path, str]:

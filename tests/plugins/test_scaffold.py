@@ -123,6 +123,9 @@ def test_bad_names_are_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_a_refusal_gives_the_reason(tmp_path: Path) -> None:
+    for taken in ("torch", "statistics"):
+        with pytest.raises(UsageError, match=f"name is '{taken}', which belongs to a module that Python finds already"):
+            write("mech", taken, tmp_path, is_package=False)
     with pytest.raises(UsageError, match="name is 'class', a keyword of Python"):
         write("mech", "class", tmp_path, is_package=False)
     with pytest.raises(UsageError, match="--module is given with 'task'; allowed: mech"):

@@ -19,6 +19,7 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.results import RUNS, Store
 from synthbench.results.audit import digest, faults
+from synthbench.results.care import collect
 from synthbench.results.files import encode
 from synthbench.results.migration import BUILT_IN, former, migrated
 from synthbench.results.schema import canonical_json, row_sha256, run_id
@@ -155,6 +156,7 @@ def test_of_two_sources_that_become_one_run_a_failure_replaces_no_result(
 
     assert ok["run_id"] != failed["run_id"]
     assert list(store.statuses().values()) == ["ok"]
+    assert collect(store, is_dry=False) == []
     store.compact()
     assert list(store.statuses().values()) == ["ok"]
     (kept,) = (store.root / "quarantine").glob("rows-of-another-source.parquet.*")

@@ -72,6 +72,11 @@ def test_a_malformed_argument_is_refused(term: str) -> None:
         parse_term(term)
 
 
+def test_an_argument_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="argument 'R' of 'slay' is given twice"):
+        parse_term("slay:R=3,R=4")
+
+
 @pytest.mark.parametrize(
     ("expression", "nearest"), [("coppy", "copy"), ("@basik", "basic"), ("!sorrt", "sort"), ("zz*", "copy")]
 )
