@@ -1,6 +1,7 @@
 """Write what follows from the registries: ``python docs/generate.py``, ``--check`` to compare.
 
-That is the pages of this folder, and the index of components by which ``status`` counts without torch.
+That is the pages of this folder, the index of components by which ``status`` counts without torch, and the bounds of
+the suites' tasks. Bounds that are there for a task's version stay; ``--all`` measures all of them again.
 The prose of a unit is its docstring; what can be computed is computed.
 """
 
@@ -25,7 +26,7 @@ from synthbench.positions import POSITIONS
 from synthbench.registry import version_of
 from synthbench.reports.markdown import escape
 from synthbench.suites import Suite, load_suite, suite_names
-from synthbench.tasks import TASKS, Bound, Task, local_ceiling, shortcut_accuracies
+from synthbench.tasks import TASKS, Bound, Task, _recorded, local_ceiling, shortcut_accuracies, sized
 from synthbench.terminal.facts import STATE_LENGTHS, block_facts, mechanism_facts, position_facts, task_facts
 from synthbench.terminal.show import draw
 
@@ -38,6 +39,7 @@ def pages() -> dict[str, str]:
     """Text by file name, relative to this folder."""
     return {
         "../synthbench/runner/components.json": _components(),
+        "../synthbench/tasks/bounds.json": bounds(),
         "tasks.md": _join(_tasks()),
         "mechanisms.md": _join(_mechanisms()),
         "suites.md": _join(_suites()),
@@ -300,6 +302,32 @@ def _anatomy() -> Iterator[str]:
             yield figure.caption
 
 
+def suite_tasks() -> dict[str, tuple[Task, int, bool]]:
+    """Task, length and whether it is only a stretched test, by their names in the file of bounds, of all suites."""
+    found: dict[str, tuple[Task, int, bool]] = {}
+    for suite in map(load_suite, suite_names()):
+        for name, arguments in suite.tasks.items():
+            _, length, options = sized(name, arguments)
+            task = TASKS[name](**options)
+            found[_recorded.key_of(task, length)] = task, length, False
+            for factor in suite.evaluation.stretches or ():
+                stretched = task.stretched(length, factor)
+                found.setdefault(_recorded.key_of(*stretched), (*stretched, True))
+    return found
+
+
+def bounds(*, is_all: bool = False) -> str:
+    """The file of bounds; what it has is not measured again unless ``is_all``."""
+    known = {} if is_all else _recorded.entries()
+    lines = []
+    for key, (task, length, is_stretched) in sorted(suite_tasks().items()):
+        entry = known.get(key, {})
+        if not (entry if is_stretched else "shortcuts" in entry):
+            entry = _recorded.measured(task, length, is_stretched=is_stretched)
+        lines.append(f"{json.dumps(key)}: {json.dumps(entry)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
 def _components() -> str:
     """What the ids of rows need to know of the components whose classes need torch."""
     index = {
@@ -334,6 +362,9 @@ def _join(blocks: Iterable[str]) -> str:
 def main() -> int:
     """Write the pages, or say which differ; the exit code."""
     os.environ[SWITCH] = "off"  # the pages are of what comes with synthbench, whatever else is installed
+    if "--all" in sys.argv[1:]:  # first, as a page tells them too
+        _recorded.FILE.write_text(bounds(is_all=True), encoding="utf-8")
+        _recorded.entries.cache_clear()
     differing = {name: text for name, text in pages().items() if _content(FOLDER / name) != text}
     if "--check" in sys.argv[1:]:
         for name in differing:

@@ -82,6 +82,7 @@ def test_the_published_rows_are_in_the_wheel(
     site: Path, synthbench: Command, tmp_path: Path, make_row: MakeRow
 ) -> None:
     assert not list(site.rglob("published/**/curves-*"))
+    assert (site / "synthbench" / "tasks" / "bounds.json").is_file()
 
     own = Store.open(tmp_path / "results", create=True)
     for seed in (42, 43):

@@ -20,7 +20,7 @@ from synthbench.runner.identity import DTYPE
 from synthbench.runner.seeding import data_seed, init_seed
 from synthbench.runner.train import GroupResult, MemberResult
 from synthbench.suites import Suite
-from synthbench.tasks import local_ceiling, shortcut_accuracies
+from synthbench.tasks import floor_and_ceiling, local_ceiling, shortcut_accuracies
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:
     }
     for factor, score in member.stretched.items():
         task, length = cell.tests[factor]
-        floor, ceiling = task.floor(length).value, task.ceiling(length).value
+        floor, ceiling = (bound.value for bound in floor_and_ceiling(task, length))
         metrics |= {
             f"x{factor}.score": score.accuracy,
             f"x{factor}.floor": floor,
@@ -158,7 +158,7 @@ def _common(members: Sequence[Member], index: int, attempt: Attempt) -> dict[str
     suite = cell.suite
     model, training, evaluation = suite.model, suite.training, suite.evaluation
     task, mechanism = cell.task, cell.mechanism
-    floor, ceiling = task.floor(cell.length), task.ceiling(cell.length)
+    floor, ceiling = floor_and_ceiling(task, cell.length)
     config = canonical_json(member.identity)
     return {
         "run_id": member.run_id,

@@ -21,7 +21,7 @@ from synthbench.runner.optimiser import MemberAdamW, advance, make_optimiser, up
 from synthbench.runner.schedule import make_schedule
 from synthbench.runner.seeding import Split, init_seed
 from synthbench.runner.stream import DeviceBlock, device_blocks, in_pieces
-from synthbench.tasks import IGNORE
+from synthbench.tasks import IGNORE, floor_and_ceiling
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ def _record(result: MemberResult, step: int, losses: np.ndarray, score: Score, w
 
 def _has_reached(score: Score, cell: Cell, skill: float) -> bool:
     """Whether a score on sequences as trained on has a skill; never where floor and ceiling are equal."""
-    floor, ceiling = cell.task.floor(cell.length).value, cell.task.ceiling(cell.length).value
+    floor, ceiling = (bound.value for bound in floor_and_ceiling(cell.task, cell.length))
     return ceiling > floor and score.accuracy >= floor + skill * (ceiling - floor)
 
 

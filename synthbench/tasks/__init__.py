@@ -1,6 +1,7 @@
 """The task generators, one a file; the folder is the category. NumPy only."""
 
-from synthbench.tasks._measured import accuracy, local_ceiling, shortcut_accuracies
+from synthbench.tasks._measured import accuracy
+from synthbench.tasks._recorded import floor_and_ceiling, local_ceiling, shortcut_accuracies
 from synthbench.tasks.base import IGNORE, TASKS, Batch, Bound, Readout, Task, sized, task
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Readout",
     "Task",
     "accuracy",
+    "floor_and_ceiling",
     "local_ceiling",
     "shortcut_accuracies",
     "sized",

@@ -1,7 +1,5 @@
 """What is measured of any task: what can be had without mixing positions, and by shortcuts."""
 
-from functools import lru_cache
-
 import numpy as np
 from jaxtyping import Int
 
@@ -11,15 +9,8 @@ NUM_TOKENS = 2**19
 """Tokens of the sample from which the rule is learned, and of the one on which it is scored."""
 
 
-@lru_cache(maxsize=4096)
-def local_ceiling(task: Task, length: int) -> Bound:
-    """Accuracy of the best rule that sees its own token and its position, and no other token.
-
-    What a model gains above it needs mixing of positions; what lies between it and the floor does not. The rule is the
-    most frequent target for each pair of a position and a token, learned from one fixed sample and scored on another,
-    so the true ceiling may be a little higher where pairs are many. It is at least the floor. Where all answers are
-    read from the last position, its token is the one that is seen.
-    """
+def measured_local_ceiling(task: Task, length: int) -> Bound:
+    """See :func:`synthbench.tasks.local_ceiling`."""
     floor = task.floor(length)
     if task.readout == "bottleneck":
         return floor
@@ -32,9 +23,8 @@ def local_ceiling(task: Task, length: int) -> Bound:
     return reached if reached.value > floor.value else floor
 
 
-@lru_cache(maxsize=4096)
-def shortcut_accuracies(task: Task, length: int) -> dict[str, Bound]:
-    """Accuracy, by name, of the rules that get by without what the task tests, on one fixed sample."""
+def measured_shortcuts(task: Task, length: int) -> dict[str, Bound]:
+    """See :func:`synthbench.tasks.shortcut_accuracies`."""
     inputs, targets = _sample(task, length, 0)
     return {name: accuracy(predictions, targets) for name, predictions in task.shortcuts(inputs).items()}
 

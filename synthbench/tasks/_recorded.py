@@ -1,0 +1,74 @@
+"""Bounds of the tasks of the installed suites, from a file: they never change, and measuring them takes seconds.
+
+What the file does not have is measured when it is asked for. ``python docs/generate.py`` adds what is missing.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from synthbench.knobs import arguments_of
+from synthbench.tasks._measured import measured_local_ceiling, measured_shortcuts
+from synthbench.tasks.base import Bound, Task
+
+FILE = Path(__file__).with_name("bounds.json")
+
+Entry = Mapping[str, Any]
+"""What the file says of a task at a length; lists are the fields of a :class:`Bound`."""
+
+
+def key_of(task: Task, length: int) -> str:
+    """What the file calls a task at a length: name, declared version, length and every option."""
+    options = {"length": length, **arguments_of(task)}
+    return f"{task.name} {task.version} " + ",".join(f"{name}={options[name]}" for name in sorted(options))
+
+
+def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str, Any]:
+    """The entry of a task at a length, computed; of a stretched test floor and ceiling only, as no row has more."""
+    entry: dict[str, Any] = {"floor": task.floor(length), "ceiling": task.ceiling(length)}
+    if not is_stretched:
+        entry |= {"local_ceiling": measured_local_ceiling(task, length), "shortcuts": measured_shortcuts(task, length)}
+    return entry
+
+
+@cache
+def entries() -> Mapping[str, Entry]:
+    """What the file has, by :func:`key_of`; read when it is first needed."""
+    read: dict[str, Entry] = json.loads(FILE.read_text(encoding="utf-8"))
+    return read
+
+
+def _recorded(task: Task, length: int) -> Entry:
+    # The name and version of a task from elsewhere say nothing of what it samples.
+    is_built_in = type(task).__module__.startswith("synthbench.tasks.")
+    return entries().get(key_of(task, length), {}) if is_built_in else {}
+
+
+@lru_cache(maxsize=4096)
+def floor_and_ceiling(task: Task, length: int) -> tuple[Bound, Bound]:
+    """``task.floor(length)`` and ``task.ceiling(length)``, from the file where it has them."""
+    if entry := _recorded(task, length):
+        return Bound(*entry["floor"]), Bound(*entry["ceiling"])
+    return task.floor(length), task.ceiling(length)
+
+
+@lru_cache(maxsize=4096)
+def local_ceiling(task: Task, length: int) -> Bound:
+    """Accuracy of the best rule that sees its own token and its position, and no other token.
+
+    What a model gains above it needs mixing of positions; what lies between it and the floor does not. The rule is the
+    most frequent target for each pair of a position and a token, learned from one fixed sample and scored on another,
+    so the true ceiling may be a little higher where pairs are many. It is at least the floor. Where all answers are
+    read from the last position, its token is the one that is seen.
+    """
+    found = _recorded(task, length).get("local_ceiling")
+    return measured_local_ceiling(task, length) if found is None else Bound(*found)
+
+
+@lru_cache(maxsize=4096)
+def shortcut_accuracies(task: Task, length: int) -> dict[str, Bound]:
+    """Accuracy, by name, of the rules that get by without what the task tests, on one fixed sample."""
+    found = _recorded(task, length).get("shortcuts")
+    return measured_shortcuts(task, length) if found is None else {rule: Bound(*of) for rule, of in found.items()}

@@ -1,0 +1,108 @@
+"""The file of bounds: complete, right, and silent on what is not in it."""
+
+import runpy
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synthbench.entry_points import SWITCH
+from synthbench.suites import load_suite
+from synthbench.tasks import TASKS, Bound, Task, _recorded, floor_and_ceiling, local_ceiling, shortcut_accuracies
+from synthbench.tasks._measured import measured_local_ceiling, measured_shortcuts
+from synthbench.tasks.basic.copy import Copy
+
+GENERATE = Path(__file__).parents[2] / "docs" / "generate.py"
+CHEAP = ("bucket_sort", "even_pairs", "reverse_string", "sort")
+
+
+@pytest.fixture
+def in_suites(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Task, int, bool]]:
+    monkeypatch.setenv(SWITCH, "off")
+    found: dict[str, tuple[Task, int, bool]] = runpy.run_path(str(GENERATE))["suite_tasks"]()
+    return found
+
+
+def assert_right(key: str, task: Task, length: int, *, is_stretched: bool) -> None:
+    """Other CPUs sum in another order, so the last bits of a bound may differ."""
+    entry = _recorded.entries()[key]
+    measured = _recorded.measured(task, length, is_stretched=is_stretched)
+    shortcuts, found = measured.pop("shortcuts", {}), dict(entry.get("shortcuts", {}))
+    of_file = {name: Bound(*entry[name]) for name in measured} | {rule: Bound(*of) for rule, of in found.items()}
+
+    assert of_file.keys() == {*measured, *shortcuts}
+    for name, bound in {**measured, **shortcuts}.items():
+        assert of_file[name].kind == bound.kind, (key, name)
+        assert of_file[name][::2] == pytest.approx(bound[::2], rel=1e-9, abs=1e-12), (key, name)
+
+
+def test_every_task_of_every_suite_is_in_the_file_at_its_version(in_suites: dict[str, Any]) -> None:
+    in_file = _recorded.entries()
+
+    assert not in_suites.keys() - in_file.keys(), "python docs/generate.py adds them"
+    assert not in_file.keys() - in_suites.keys(), "python docs/generate.py takes them out"
+    assert {key for key, (*_, is_stretched) in in_suites.items() if not is_stretched} == {
+        key for key, entry in in_file.items() if "shortcuts" in entry
+    }
+
+
+def test_what_is_cheap_to_measure_is_right(in_suites: dict[str, Any]) -> None:
+    cheap = {key: of for key, of in in_suites.items() if of[0].name in CHEAP and of[1] <= 160}
+
+    assert {task.name for task, *_ in cheap.values()} == {*CHEAP}
+    for key, (task, length, is_stretched) in cheap.items():
+        assert_right(key, task, length, is_stretched=is_stretched)
+
+
+@pytest.mark.slow
+def test_the_whole_file_is_right(in_suites: dict[str, Any]) -> None:
+    for key, (task, length, is_stretched) in in_suites.items():
+        assert_right(key, task, length, is_stretched=is_stretched)
+
+
+def test_a_task_of_a_suite_is_answered_without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bits included: a number in the file reads back as the one that was written."""
+    length = int(str(load_suite("paper").tasks["sort"]["length"]))
+    unit = TASKS["sort"]
+    monkeypatch.setattr(unit, "sample", None)
+    monkeypatch.setattr(unit, "ceiling", None)
+    for function in (floor_and_ceiling, local_ceiling, shortcut_accuracies):
+        function.cache_clear()
+    entry = _recorded.entries()[_recorded.key_of(unit(), length)]
+
+    assert floor_and_ceiling(unit(), length) == (Bound(*entry["floor"]), Bound(*entry["ceiling"]))
+    assert local_ceiling(unit(), length) == Bound(*entry["local_ceiling"])
+    assert shortcut_accuracies(unit(), length) == {}
+
+
+@dataclass(frozen=True)
+class Mine(Copy):
+    """A task from elsewhere under a built-in name, of another floor."""
+
+    def floor(self, length: int) -> Bound:
+        return Bound(super().floor(length).value / 2)
+
+
+@pytest.mark.parametrize("task", [Mine(), Copy(vocabulary=7)], ids=["from elsewhere", "with an option of its own"])
+def test_what_the_file_does_not_have_is_measured(task: Task) -> None:
+    assert floor_and_ceiling(task, 32) == (task.floor(32), task.ceiling(32))
+    assert local_ceiling(task, 32) == measured_local_ceiling(task, 32)
+    assert shortcut_accuracies(task, 32) == measured_shortcuts(task, 32)
+
+
+def test_a_task_of_another_version_is_not_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "off")
+    monkeypatch.setattr(Copy, "version", Copy.version + 1)
+    missing = runpy.run_path(str(GENERATE))["suite_tasks"]().keys() - _recorded.entries().keys()
+
+    assert missing == {f"copy {Copy.version} length=32,vocabulary=32"}
+
+
+def test_naming_the_tasks_does_not_read_the_file() -> None:
+    code = "from synthbench.tasks import TASKS, _recorded; list(TASKS); print(_recorded.entries.cache_info().currsize)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "0\n"
