@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import torch
 
@@ -258,6 +259,19 @@ def make_plan(
     planned = {run_id: member for of_cell in ids.values() for member, run_id in of_cell.items()}
     num_missing = sum(len(job.missing) for job in jobs)
     return Plan(jobs, len(planned), len(planned) - num_missing, planned, estimates)
+
+
+def beside_same_data(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs in an order in which those that begin with the same data follow each other.
+
+    For one worker, which keeps what it has drawn and ends no later for it. The longest job of some data is where it
+    was in relation to that of others.
+    """
+    by_data: dict[tuple[object, ...], list[Job]] = {}
+    for job in jobs:
+        first = job.members[0]
+        by_data.setdefault((first.cell.task, first.cell.length, first.seed), []).append(job)
+    return list(chain.from_iterable(by_data.values()))
 
 
 def _sharing(ids: Mapping[Cell, Mapping[Member, str]], group_size: Callable[[Cell], int]) -> list[list[Cell]]:

@@ -17,6 +17,7 @@ from synthbench.results.schema import canonical_json, skill
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.environment import hardware, peak_memory_bytes, software
 from synthbench.runner.identity import DTYPE
+from synthbench.runner.kept import KeptStreams
 from synthbench.runner.seeding import data_seed, init_seed
 from synthbench.runner.train import GroupResult, MemberResult
 from synthbench.suites import Suite
@@ -40,6 +41,8 @@ class Attempt:
     """Whether no other worker uses the memory of the device."""
     predictions: Path | None = None
     """Folder for what models predict in the test."""
+    kept: KeptStreams | None = None
+    """Streams that earlier jobs of the command drew in this process."""
 
 
 @dataclass(frozen=True)

@@ -48,12 +48,16 @@ def data_blocks(
     Block i depends on nothing but the stream and i, so the first batches are the same however many follow, as long as
     they fill whole blocks.
     """
+    for index in range(-(-num_batches // BLOCK_STEPS)):
+        num_steps = min(BLOCK_STEPS, num_batches - index * BLOCK_STEPS)
+        yield data_block(task, length, split, seed, index, num_steps=num_steps, batch_size=batch_size)
+
+
+def data_block(
+    task: Task, length: int, split: Split, seed: int, index: int, *, num_steps: int, batch_size: int
+) -> Batch:
+    """Draw one block of a stream, of up to ``BLOCK_STEPS`` batches: arrays [batches, batch, length]."""
     root = _data_sequence(task, length, split, seed)
-    num_blocks = -(-num_batches // BLOCK_STEPS)
-    for index, child in enumerate(root.spawn(num_blocks)):
-        steps = min(BLOCK_STEPS, num_batches - index * BLOCK_STEPS)
-        batch = task.sample(np.random.Generator(np.random.Philox(child)), steps * batch_size, length)
-        yield Batch(
-            batch.inputs.reshape(steps, batch_size, length),
-            batch.targets.reshape(steps, batch_size, length),
-        )
+    child = np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, index))  # as root.spawn makes it
+    batch = task.sample(np.random.Generator(np.random.Philox(child)), num_steps * batch_size, length)
+    return Batch(*(tokens.reshape(num_steps, batch_size, length) for tokens in batch))

@@ -11,6 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from synthbench.runner.config import Member
+from synthbench.runner.kept import KeptStreams
 from synthbench.runner.seeding import Split, data_blocks
 from synthbench.tasks import IGNORE
 
@@ -45,25 +46,27 @@ def device_blocks(
     batch_size: int,
     device: torch.device,
     factor: int = 1,
+    kept: KeptStreams | None = None,
 ) -> Iterator[DeviceBlock]:
     """Draw the members' streams block by block and move each block to the device.
 
     On a GPU the next block is drawn while the device works on this one. ``factor`` chooses the task and length of one
-    of a cell's tests; the length is the same for all members.
+    of a cell's tests; the length is the same for all members. A block that ``kept`` has is not drawn again.
     """
     names = [(member.cell, member.seed) for member in members]
     distinct = list(dict.fromkeys(names))
     stream_of_member = [distinct.index(name) for name in names]
+    blocks_of = data_blocks if kept is None else kept.blocks
     streams = [
-        data_blocks(*cell.tests[factor], split, seed, num_batches=num_batches, batch_size=batch_size)
+        blocks_of(*cell.tests[factor], split, seed, num_batches=num_batches, batch_size=batch_size)
         for cell, seed in distinct
     ]
     task, length = members[0].cell.tests[factor]
 
     def move() -> Iterator[DeviceBlock]:
         for batches in zip(*streams, strict=True):
-            inputs = np.stack([batches[stream].inputs for stream in stream_of_member], axis=1)
-            targets = np.stack([batches[stream].targets for stream in stream_of_member], axis=1)
+            inputs = np.stack([batches[stream].inputs for stream in stream_of_member], axis=1, dtype=np.int64)
+            targets = np.stack([batches[stream].targets for stream in stream_of_member], axis=1, dtype=np.int64)
             columns = np.flatnonzero((targets != IGNORE).any(axis=(0, 1, 2)))
             scored = np.ascontiguousarray(targets[..., columns])
             num_visible = columns.max(initial=0) + 1 if task.readout == "position" else length

@@ -17,6 +17,7 @@ from synthbench.runner.capture import CapturedStep
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.ensemble import SequenceModel, Strategy, inherit, stack_models, strategy_of
 from synthbench.runner.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
+from synthbench.runner.kept import KeptStreams
 from synthbench.runner.optimiser import MemberAdamW, advance, make_optimiser, update
 from synthbench.runner.schedule import make_schedule
 from synthbench.runner.seeding import Split, init_seed
@@ -112,7 +113,14 @@ def size_of(model: SequenceModel, length: int) -> ModelSize:
 class Trainer:
     """The program of some members: model, optimiser and streams of all."""
 
-    def __init__(self, members: Sequence[Member], device: torch.device, *, is_captured: bool = True) -> None:
+    def __init__(
+        self,
+        members: Sequence[Member],
+        device: torch.device,
+        *,
+        is_captured: bool = True,
+        kept: KeptStreams | None = None,
+    ) -> None:
         """Build the members' models and stack them.
 
         Args:
@@ -120,8 +128,9 @@ class Trainer:
             device: Where.
             is_captured: Whether a CUDA device may replay steps from a graph. It does not where a curriculum changes
                 what is computed, or ``SYNTHBENCH_GRAPHS=off`` is in the environment.
+            kept: Streams that were drawn before.
         """
-        self.members, self.device = list(members), device
+        self.members, self.device, self.kept = list(members), device, kept
         cell = members[0].cell
         self.suite, self.mechanism = cell.suite, cell.mechanism
         models = build_models(members)
@@ -180,6 +189,7 @@ class Trainer:
             batch_size=batch_size,
             device=self.device,
             factor=factor,
+            kept=self.kept,
         )
         for block in blocks:
             for index in range(len(block.inputs)):
@@ -203,7 +213,13 @@ class Trainer:
         return model
 
 
-def train_group(members: Sequence[Member], device: torch.device, *, keeps_predictions: bool = False) -> GroupResult:
+def train_group(
+    members: Sequence[Member],
+    device: torch.device,
+    *,
+    keeps_predictions: bool = False,
+    kept: KeptStreams | None = None,
+) -> GroupResult:
     """Train members together and evaluate each; the test stream is opened once, at the end.
 
     Args:
@@ -211,8 +227,9 @@ def train_group(members: Sequence[Member], device: torch.device, *, keeps_predic
             :attr:`Cell.program`.
         device: Where.
         keeps_predictions: Whether the results have what reported members predicted in the test.
+        kept: Streams that were drawn before; what is drawn now is added.
     """
-    trainer = Trainer(members, device)
+    trainer = Trainer(members, device, kept=kept)
     result = GroupResult(
         members=[MemberResult(member, size) for member, size in zip(members, trainer.sizes, strict=True)],
         strategy=trainer.strategy,

@@ -23,6 +23,7 @@ from synthbench.runner import predictions
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.containment import settings_restored
 from synthbench.runner.determinism import deterministic_algorithms, is_refused
+from synthbench.runner.kept import streams_of
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Attempt, Failure, curve_points, failure_row, member_row
 from synthbench.runner.train import GroupResult, train_group
@@ -103,6 +104,7 @@ def _execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcom
         # A notebook may have asked for it by itself.
         is_deterministic=circumstances.is_deterministic or torch.are_deterministic_algorithms_enabled(),
     )
+    attempt = replace(attempt, kept=streams_of(circumstances.driver, attempt.device.type))
     store = Store.open(circumstances.results, create=True)
     cell = job.cells[0]  # what is looked at here is the same for all
     violation = circumstances.violations.get(cell.mechanism_name) or _causality_violation(cell)
@@ -181,7 +183,8 @@ def attempt_of(circumstances: Circumstances, number: int) -> Attempt:
 
 def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) -> list[Outcome]:
     try:
-        result = train_group(members, attempt.device, keeps_predictions=attempt.predictions is not None)
+        keeps_predictions = attempt.predictions is not None
+        result = train_group(members, attempt.device, keeps_predictions=keeps_predictions, kept=attempt.kept)
     except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
         trace = "".join(traceback.format_exception(problem, limit=-INNERMOST))
         failure = Failure(_status_of(problem), type(problem).__name__, _message(problem, members[0].cell), trace)

@@ -1,5 +1,5 @@
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -10,7 +10,15 @@ from synthbench.registry import code_hash
 from synthbench.results.schema import run_id
 from synthbench.runner import config
 from synthbench.runner.config import Cell
-from synthbench.runner.plan import make_cells, make_plan, select_mechanisms, select_tasks, shortened
+from synthbench.runner.plan import (
+    Job,
+    beside_same_data,
+    make_cells,
+    make_plan,
+    select_mechanisms,
+    select_tasks,
+    shortened,
+)
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 
@@ -181,6 +189,23 @@ def test_cells_share_a_job_as_long_as_all_their_members_fit(make_cell: Callable[
     alone = {((f"{task} 8",), 2, 2) for task in tasks[1:]} | {(("copy 9",), 2, 2)}
     assert shares(3) == alone
     assert shares(1) == {(names, 1, 1) for names, _, _ in alone}
+
+
+def test_one_worker_takes_jobs_of_the_same_data_together_and_long_ones_first(make_cell: Callable[..., Cell]) -> None:
+    cells = [make_cell(task, mechanism) for mechanism in ("linear", "softmax") for task in ("copy", "first_token")]
+    jobs = make_plan(cells, range(2), {}, lambda _cell: 1).jobs
+
+    def names(jobs: Sequence[Job]) -> list[tuple[str, int, str]]:
+        firsts = [job.members[0] for job in jobs]
+        return [(first.cell.task_name, first.seed, first.cell.mechanism_name) for first in firsts]
+
+    assert [task for task, *_ in names(jobs)] == ["first_token"] * 4 + ["copy"] * 4  # longer, so first
+    assert names(beside_same_data(jobs)) == [
+        (task, seed, mechanism)
+        for task in ("first_token", "copy")
+        for seed in (0, 1)
+        for mechanism in ("linear", "softmax")
+    ]
 
 
 def test_learning_rates_make_members(make_cell: Callable[..., Cell]) -> None:

@@ -81,7 +81,7 @@ def test_what_has_been_tuned_is_not_tuned_again(
     chosen = set(Store.open(circumstances.results, create=False).runs().query("role.isna()").lr)
     trained: list[Member] = []
 
-    def spied(members: Any, device: torch.device, **how: bool) -> Any:
+    def spied(members: Any, device: torch.device, **how: Any) -> Any:
         trained.extend(members)
         return train_group(members, device, **how)
 
@@ -111,7 +111,7 @@ def test_predictions_are_kept_of_reported_members_only(
 def test_the_smallest_rate_is_taken_where_nothing_was_learned(
     tuned: Cell, circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(members: Any, device: torch.device, **how: bool) -> Any:
+    def failing(members: Any, device: torch.device, **how: Any) -> Any:
         if members[0].is_tuning:
             raise RuntimeError("no")
         return train_group(members, device, **how)

@@ -2,6 +2,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ def job_of(cell: Cell, missing: Sequence[int] = SEEDS) -> Job:
 def failing(problem: Exception, largest: int = 0) -> Callable[..., GroupResult]:
     """Training that fails for more than ``largest`` members at once."""
 
-    def train(members: Sequence[Member], device: torch.device, **how: bool) -> GroupResult:
+    def train(members: Sequence[Member], device: torch.device, **how: Any) -> GroupResult:
         if len(members) > largest:
             raise problem
         return train_group(members, device, **how)
@@ -134,7 +135,7 @@ def test_a_row_says_whether_only_deterministic_algorithms_were_allowed(
 def test_what_has_no_deterministic_algorithm_is_unsupported_only_if_one_is_asked_for(
     make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def train(members: Sequence[Member], device: torch.device, **how: bool) -> GroupResult:
+    def train(members: Sequence[Member], device: torch.device, **how: Any) -> GroupResult:
         torch.zeros(2).put_(torch.tensor([0]), torch.ones(1))  # PyTorch has no deterministic form of it
         return train_group(members, device, **how)
 
@@ -170,7 +171,7 @@ def test_a_cell_that_fails_takes_no_other_with_it(
 ) -> None:
     cells = (make_cell("copy", length=4), make_cell("reverse", length=4))
 
-    def train(members: Sequence[Member], device: torch.device, **how: bool) -> GroupResult:
+    def train(members: Sequence[Member], device: torch.device, **how: Any) -> GroupResult:
         if any(member.cell is cells[0] for member in members):
             raise ArithmeticError("no such token")
         return train_group(members, device, **how)
@@ -188,7 +189,7 @@ def test_a_cell_that_fails_takes_no_other_with_it(
 def test_a_diverged_member_is_a_row_without_a_score_but_with_its_curve(
     make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def diverge(members: Sequence[Member], device: torch.device, **how: bool) -> GroupResult:
+    def diverge(members: Sequence[Member], device: torch.device, **how: Any) -> GroupResult:
         result = train_group(members, device, **how)
         result.members[1].score, result.members[1].diverged_at = None, 4
         return result

@@ -9,7 +9,8 @@ from typing import ClassVar
 import torch
 
 from synthbench.runner.executors.base import Executor, JobEvent
-from synthbench.runner.plan import Job
+from synthbench.runner.kept import forget_streams
+from synthbench.runner.plan import Job, beside_same_data
 from synthbench.runner.worker import Circumstances, execute
 
 
@@ -19,11 +20,11 @@ class Inline(Executor):
     name: ClassVar = "inline"
 
     def run(self, jobs: Sequence[Job], circumstances: Circumstances, stop: threading.Event) -> Iterator[JobEvent]:
-        """Run the jobs one after the other."""
+        """Run the jobs one after the other, those with the same data together."""
         threads_before = torch.get_num_threads()
         torch.set_num_threads(1)  # as a worker of the pool has, so that the last bits agree
         try:
-            for job in jobs:
+            for job in beside_same_data(jobs):
                 if stop.is_set():
                     return
                 with contextlib.redirect_stdout(sys.stderr):  # what a plugin prints is no result
@@ -31,3 +32,4 @@ class Inline(Executor):
                 yield JobEvent(job, outcomes)
         finally:
             torch.set_num_threads(threads_before)
+            forget_streams()
