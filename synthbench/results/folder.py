@@ -21,7 +21,8 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -47,6 +48,9 @@ STALE_S = 3600.0
 
 REMOVED_AT_ONCE = 64
 """Files; writers wait meanwhile."""
+
+WRITERS = 8
+"""Threads that write files at once."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +154,28 @@ class Folder:
         Raises:
             StoreError: If the disk is full or the store cannot be written.
         """
+        self.commit_all({target: content})
+
+    def commit_all(self, contents: Mapping[Path, bytes]) -> None:
+        """Make each content appear under its target as a whole or not at all; they are on the disk when this returns.
+
+        Raises:
+            StoreError: If the disk is full or the store cannot be written; then some may be there.
+        """
+        try:
+            if len(contents) > 1:
+                # A disk makes many files durable in little more time than one, if it hears of them together.
+                with ThreadPoolExecutor(min(len(contents), WRITERS)) as threads:
+                    list(threads.map(self._put, contents.values(), contents))
+            else:
+                for target, content in contents.items():
+                    self._put(content, target)
+            for folder in {target.parent for target in contents}:
+                _sync_folder(folder)
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def _put(self, content: bytes, target: Path) -> None:
         # The suffix keeps half-written files away from every *.parquet pattern of other readers.
         partial = self.root / "_tmp" / f"{target.stem}.{uuid4().hex}.partial"
         try:
@@ -159,11 +185,10 @@ class Folder:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, target)  # noqa: PTH105 -- the call that tests interrupt
-            _sync_folder(target.parent)
-        except OSError as error:
+        except OSError:
             with contextlib.suppress(OSError):
                 partial.unlink()
-            raise self._refusal(error) from error
+            raise
 
     def commit_compact(self, kind: str, table: pa.Table) -> Path | None:
         """Write one compact file and read it back; None if there is nothing to write.

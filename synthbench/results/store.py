@@ -104,30 +104,28 @@ class Store:
             UsageError: If a key or a value does not fit the schema.
             StoreError: If the disk is full or the store cannot be written.
         """
+        self.write_all([(row, curve)])
+
+    def write_all(self, runs: Iterable[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]) -> None:
+        """Append finished runs as :meth:`write` does, in far less time than one after the other.
+
+        Args:
+            runs: Row and curve of each; nothing is written if one does not fit the schema.
+
+        Raises:
+            UsageError: If a key or a value does not fit the schema.
+            StoreError: If the disk is full or the store cannot be written; then some may be there.
+        """
         self.folder.require_writable()
-        name = row.get("run_id")
-        if not isinstance(name, str) or not RUN_ID.fullmatch(name):
-            raise UsageError(f"run_id is {name!r}; allowed: 16 hex digits")
-        points = table_of(CURVE_COLUMNS, [{"run_id": name, **point} for point in curve])
-        columns = points.to_pydict()
-        if any(owner != name for owner in columns["run_id"]):
-            raise UsageError(f"the curve of run {name} has points of another run")
-        for point in points.to_pylist():
-            check_values(CURVE_COLUMNS, point)
-        filled = {
-            **row,
-            "schema_version": SCHEMA_VERSION,
-            "curve_sha256": curve_sha256(columns) if curve else None,
-            "row_sha256": "",
-        }
-        stored = table_of(RUN_COLUMNS, [filled]).to_pylist()[0]
-        stored["row_sha256"] = row_sha256(stored)
-        check_values(RUN_COLUMNS, stored)
-        made = encode("runs", table_of(RUN_COLUMNS, [stored]))
+        rows, curves = dict[Path, bytes](), dict[Path, bytes]()
+        for row, points in runs:
+            name, made, curve = _encoded(row, points)
+            rows[self.root / "runs" / name] = made
+            if curve is not None:
+                curves[self.root / "curves" / name] = curve
         with self.folder.writing():  # of two writers of one run, neither's row gets the other's curve
-            if curve:
-                self.folder.commit(encode("curves", points), self.root / "curves" / f"run-{name}.parquet")
-            self.folder.commit(made, self.root / "runs" / f"run-{name}.parquet")
+            self.folder.commit_all(curves)
+            self.folder.commit_all(rows)
 
     def table(self, *, is_checked: bool = False) -> pa.Table:
         """Every readable row once, in an order that does not depend on files; null and NaN stay apart.
@@ -213,3 +211,31 @@ class Store:
             words.append(said.get((run_id, checksum)) or (said[before] if before and is_that_row else None))
         place = RUNS.get_field_index("verified_by")
         return rows.set_column(place, RUNS.field(place), pa.array(words, pa.string()))
+
+
+def _encoded(row: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> tuple[str, bytes, bytes | None]:
+    """The name of a run's files, and their contents; None where it has no curve.
+
+    Raises:
+        UsageError: If a key or a value does not fit the schema.
+    """
+    name = row.get("run_id")
+    if not isinstance(name, str) or not RUN_ID.fullmatch(name):
+        raise UsageError(f"run_id is {name!r}; allowed: 16 hex digits")
+    points = table_of(CURVE_COLUMNS, [{"run_id": name, **point} for point in curve])
+    columns = points.to_pydict()
+    if any(owner != name for owner in columns["run_id"]):
+        raise UsageError(f"the curve of run {name} has points of another run")
+    for point in points.to_pylist():
+        check_values(CURVE_COLUMNS, point)
+    filled = {
+        **row,
+        "schema_version": SCHEMA_VERSION,
+        "curve_sha256": curve_sha256(columns) if curve else None,
+        "row_sha256": "",
+    }
+    stored = table_of(RUN_COLUMNS, [filled]).to_pylist()[0]
+    stored["row_sha256"] = row_sha256(stored)
+    check_values(RUN_COLUMNS, stored)
+    made = encode("runs", table_of(RUN_COLUMNS, [stored]))
+    return f"run-{name}.parquet", made, encode("curves", points) if curve else None

@@ -210,25 +210,21 @@ def _parts(members: Sequence[Member], failure: Failure) -> list[Sequence[Member]
 
 
 def _record(job: Job, result: GroupResult, attempt: Attempt, store: Store) -> list[Outcome]:
-    outcomes = []
-    for index, trained in enumerate(result.members):
-        if trained.member in job.missing:
-            row = member_row(result, index, attempt)
-            if attempt.predictions is not None:
-                predictions.write(attempt.predictions, trained)  # before the row, which says that the run is finished
-            store.write(row, curve_points(trained))
-            outcomes.append(outcome_of(row))
-    return outcomes
+    missing = [index for index, trained in enumerate(result.members) if trained.member in job.missing]
+    rows = [member_row(result, index, attempt) for index in missing]
+    curves = [curve_points(result.members[index]) for index in missing]
+    if attempt.predictions is not None:
+        for index in missing:  # before the rows, which say that the runs are finished
+            predictions.write(attempt.predictions, result.members[index])
+    store.write_all(zip(rows, curves, strict=True))
+    return [outcome_of(row) for row in rows]
 
 
 def _fail(job: Job, members: Sequence[Member], failure: Failure, attempt: Attempt, store: Store) -> list[Outcome]:
-    outcomes = []
-    for index, member in enumerate(members):
-        if member in job.missing:
-            row = failure_row(members, index, failure, attempt)
-            store.write(row, [])
-            outcomes.append(replace(outcome_of(row), trace=failure.trace))
-    return outcomes
+    missing = [index for index, member in enumerate(members) if member in job.missing]
+    rows = [failure_row(members, index, failure, attempt) for index in missing]
+    store.write_all((row, []) for row in rows)
+    return [replace(outcome_of(row), trace=failure.trace) for row in rows]
 
 
 def _causality_violation(cell: Cell) -> str | None:

@@ -1,6 +1,7 @@
 """A row is complete and checksummed or absent, whatever happens to the writer, the disk or the file."""
 
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -454,6 +455,70 @@ def test_a_disk_that_fills_at_the_fsync_leaves_nothing(
         made.compact()
 
     assert listing(root) == before
+
+
+def test_runs_that_are_written_together_are_the_same_files_and_all_on_the_disk(
+    root: Path, tmp_path: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [(make_row(seed=seed), CURVE if seed else []) for seed in range(5)]
+    one_by_one, together = (Store.open(path, create=True) for path in (tmp_path / "other", root))
+    for row, curve in runs:
+        one_by_one.write(row, curve)
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    together.write_all(runs)
+
+    assert len(synced) == 5 + 4 + 2  # rows, curves and their two folders
+    (together_files, one_by_one_files) = (
+        {name: content for name, (_, content) in listing(path).items()} for path in (root, tmp_path / "other")
+    )
+    assert together_files == one_by_one_files
+    assert len(reader(root).runs()) == 5
+    assert len(reader(root).curves()) == 4 * len(CURVE)
+
+
+def test_of_runs_that_are_written_together_no_row_is_there_before_every_curve(
+    root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets: list[str] = []
+    genuine = os.replace
+
+    def replace(source: Path, target: Path) -> None:
+        targets.append(target.parent.name)
+        genuine(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    Store.open(root, create=True).write_all([(make_row(seed=seed), CURVE) for seed in range(20)])
+
+    assert targets == [root.name] + ["curves"] * 20 + ["runs"] * 20
+
+
+def test_where_the_disk_fills_none_of_the_runs_that_are_written_together_is_half_there(
+    root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Store.open(root, create=True)
+    calls, genuine = itertools.count(1), os.replace
+
+    def refuse(source: Path, target: Path) -> None:
+        if next(calls) == 25:  # a row, after all of the curves
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        genuine(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(StoreError, match="No space left on device"):
+        made.write_all([(make_row(seed=seed), CURVE) for seed in range(20)])
+
+    assert list((root / "_tmp").glob("*.partial")) == []
+    assert 0 < len(reader(root).runs()) < 20
+    assert len(reader(root).curves()) == len(reader(root).runs()) * len(CURVE)
+
+
+def test_a_run_that_does_not_fit_the_schema_keeps_those_beside_it_out(root: Path, make_row: MakeRow) -> None:
+    made = Store.open(root, create=True)
+    with pytest.raises(UsageError, match="status"):
+        made.write_all([(make_row(seed=1), CURVE), (make_row(seed=2, status="fine"), CURVE)])
+
+    assert list((root / "runs").iterdir()) == list((root / "curves").iterdir()) == []
 
 
 def test_two_writers_of_the_same_plan_make_each_row_once(template: Path, root: Path) -> None:
