@@ -242,14 +242,16 @@ def _own_suites() -> Iterator[str]:
     yield (
         "Its rows belong to suite `smoke.extra`, which has the version and the protocol of `smoke`, so the tables of "
         "`smoke` stay as they are. `synthbench report --suite smoke.extra` shows them, and `synthbench status` takes "
-        "the options of `run`. `all`, categories and globs select from the suite's own tasks only."
+        "the options of `run` that say what is planned. `all`, categories and globs select from the suite's own tasks "
+        "only."
     )
     yield "## A suite of your own"
     yield (
         "`--suite ./my_suite.toml` reads a suite from a file, in the format of [the built-in ones]"
-        "(../synthbench/suites/smoke.toml). Its `name` is that of the file, and an unknown key is an error. Raise "
-        "`version` whenever the protocol or a task's arguments change. `synthbench new task my_task` writes one beside "
-        "the task; see [plugins.md](plugins.md#one-file)."
+        "(../synthbench/suites/smoke.toml). Its `name` is that of the file, no built-in suite's, and an unknown key is "
+        "an error. Raise `version` whenever the protocol or a task's arguments change; a report shows only rows of the "
+        "newest row's protocol and counts the others. `synthbench new task my_task` writes one beside the task; see "
+        "[plugins.md](plugins.md#one-file)."
     )
 
 

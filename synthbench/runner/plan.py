@@ -269,7 +269,7 @@ def beside_same_data(jobs: Sequence[Job]) -> list[Job]:
     """
     by_data: dict[tuple[object, ...], list[Job]] = {}
     for job in jobs:
-        first = job.members[0]
+        first = job.trained[0]
         by_data.setdefault((first.cell.task, first.cell.length, first.seed), []).append(job)
     return list(chain.from_iterable(by_data.values()))
 
