@@ -78,7 +78,7 @@ def plan(request: Request | None = None, /, **options: Any) -> Plan:
 
 
 def load(results: str | Path = "results", columns: str | Sequence[str] | None = None) -> pd.DataFrame:
-    """Rows of a store, checked, one a run.
+    """Rows of a store, one a run.
 
     >>> load("published", ["task", "mech", "seed", "skill"]).columns.to_list()
     ['task', 'mech', 'seed', 'skill']

@@ -1,4 +1,4 @@
-"""All that was measured on a device, in a few small files: what comes back from a machine that is only lent."""
+"""What was measured on a device, in a few small files: what one takes along from a machine that is only borrowed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -43,10 +43,10 @@ class Archived:
 
 
 def archive(folder: Path, target: Path) -> Archived:
-    """Write ``archive-1.tar.gz`` and so on: rows, outputs of steps, and stores, which are compacted first.
+    """Write ``DEVICE-1.tar.gz`` and so on: rows, outputs of steps, and stores, which are compacted first.
 
     Names in an archive begin with the folder's own, so that ``tar xf`` beside it puts everything in its place. The
-    smallest pieces come first; what does not fit is left out and named. Older archives are replaced.
+    smallest pieces come first; what does not fit is left out and named. Older archives of the device are replaced.
 
     Args:
         folder: Of the device.
@@ -59,13 +59,13 @@ def archive(folder: Path, target: Path) -> Archived:
     pieces = sorted(_pieces(folder, done), key=lambda piece: (piece.num_bytes, piece.name))
     try:
         target.mkdir(parents=True, exist_ok=True)
-        for old in target.glob("archive-*.tar.gz*"):
-            old.unlink()
         for number, group in enumerate(_grouped(pieces, done), start=1):
-            whole = target / f"archive-{number}.tar.gz"
+            whole = target / f"{folder.name}-{number}.tar.gz"
             draft = whole.with_name(f"{whole.name}.part")
             write_archive(folder.parent, [path for piece in group for path in piece.files], draft)
             done.files.append(draft.replace(whole))
+        for number in range(len(done.files) + 1, MAX_FILES + 1):
+            (target / f"{folder.name}-{number}.tar.gz").unlink(missing_ok=True)
     except OSError as problem:
         raise StoreError(f"archives cannot be written to {str(target)!r}: {problem}") from None
     return done

@@ -34,7 +34,7 @@ class Table:
 
         Raises:
             StoreError: If it is not Parquet, or has no columns of that identity.
-            UsageError: If the environment gives a commit that is none.
+            UsageError: If ``SYNTHBENCH_COMMIT`` is not a commit.
         """
         self._software = software()  # before anything is measured, since it may be refused
         self.identity = (*identity, "device_name")

@@ -8,6 +8,7 @@ import typer
 
 from synthbench.cli.options import AsJson, Device
 from synthbench.cli.output import print_facts
+from synthbench.errors import UsageError
 
 MORE_TO_DO = 75
 """Exit code of a call whose time was over: what sysexits.h has for a failure that passes when tried again."""
@@ -32,7 +33,7 @@ def everything(
 ) -> None:
     """Measure everything on one device, step by step; exit 75 if the budget ended before the steps did.
 
-    At the end everything there is goes into archives of at most 16 MiB, archive-1.tar.gz and so on.
+    At the end everything there is goes into archives of at most 16 MiB, named after the device.
     """
     import torch
 
@@ -64,6 +65,9 @@ def everything(
         ]
         print_facts(planned, list(planned[0]), as_json=as_json)
         return
+    least = archives.RESERVED_S + bench.LEAST_S
+    if not budget > least and not all(bench.is_there(one, folder) for one in steps):
+        raise UsageError(f"--budget is {budget:g}; allowed: more than {least:g} seconds, or no step would begin")
     outcomes = list(
         bench.perform(
             steps,

@@ -207,7 +207,7 @@ class ScoreAttention(Attention):
         v: Float[Tensor, "*batch heads length value_dim"],
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Attend in one piece, by tiles or blocks where length x length would be large, or by a GPU's kernel then."""
-        kernel = self.gpu_kernel(q, k, v) if kernels.counts_less(self, q, k, v) else None
+        kernel = self.gpu_kernel(q, k, v) if kernels.saves_launches(self, q, k, v) else None
         form = kernel or _yat_tiles.for_length(self, q, k)
         if form is not None:
             return form(q, k, v)
@@ -271,7 +271,7 @@ class FeatureAttention(Attention):
         v: Float[Tensor, "*batch heads length value_dim"],
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Attend in the form that is fastest at this length and device; all forms are the same function."""
-        kernel = self.gpu_kernel(q, k, v) if kernels.counts_less(self, q, k, v) else None
+        kernel = self.gpu_kernel(q, k, v) if kernels.saves_launches(self, q, k, v) else None
         return self.attend_by_torch(q, k, v) if kernel is None else kernel(q, k, v)
 
     def gpu_kernel(self, q: Tensor, k: Tensor, v: Tensor) -> kernels.Form | None:

@@ -80,9 +80,9 @@ def _read(other: str) -> tuple[pd.DataFrame, pd.DataFrame, list[Quarantined]]:
     with opened(_path_of(other)) as (store, _manifest):
         # In the installed package there are rows only: each would be reported to have lost its curve.
         if store.folder.compact_paths("curves") or store.folder.small("curves"):
-            rows, curves = store.read()
+            rows, curves = store.read(is_checked=True)
         else:
-            rows, curves = store.runs(), store.curves([])
+            rows, curves = store.runs(is_checked=True), store.curves([])
         if rows.empty and store.quarantined:
             raise StoreError(f"{other} has no row that can be read: {store.quarantined[0].reason}")
         return rows, curves, store.quarantined

@@ -143,7 +143,7 @@ def select(
             f"{versions}"
         )
 
-    protocols = standing["config_json"].map(_protocol)
+    protocols = standing["config_json"].map(_protocol) + standing["tuning_trials"].astype(str)
     of_protocol = standing[protocols == protocols.iloc[-1]]
     is_unchecked = (of_protocol["status"] == "ok") & ~of_protocol["causal_checked"].astype(bool)
     checked = of_protocol[~is_unchecked]
@@ -254,9 +254,17 @@ def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Withdrawa
 
 def _protocol(config: str) -> str:
     """What a suite decides of a run, from the configuration in its row; a width may be that of a matched size."""
-    given = json.loads(config)
-    model = {**given.get("model", {}), "model_dim": None}
-    return json.dumps([model, *map(given.get, ("training", "evaluation", "tuning"))], sort_keys=True)
+    try:
+        given = json.loads(config)
+        return json.dumps(
+            [
+                {**given["model"], "model_dim": None},
+                *(given.get(part) for part in ("training", "evaluation", "tuning")),
+            ],
+            sort_keys=True,
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # not as a run writes it
+        return config
 
 
 def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]) -> pd.DataFrame:

@@ -146,10 +146,10 @@ def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
         partials, logs = store.folder.stale_partials(), store.folder.stale_logs()
         sources = row_files(store.folder)
         rows = newest(sources.table)
-        curves = curves_of(store.folder, rows)
         # Nobody made the rows of another source again: compaction keeps them apart, and until then they stay.
-        others = of_other_sources(sources.table, rows)
-        counting = {*rows["row_sha256"].to_pylist(), *others["row_sha256"].to_pylist()}
+        rows = pa.concat_tables([rows, of_other_sources(sources.table, rows)])
+        curves = curves_of(store.folder, rows)
+        counting = set(rows["row_sha256"].to_pylist())
         pairs = zip(sources.table["row_sha256"].to_pylist(), sources.paths, strict=True)
         # Of two files with one row the later, a compact one, is needed.
         needed = set({checksum: path for checksum, path in pairs if checksum in counting}.values())

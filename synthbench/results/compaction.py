@@ -27,6 +27,7 @@ def compact(folder: Folder, *, without: Collection[str] = ()) -> int:
         rows = newest(sources.table)
         if (others := of_other_sources(sources.table, rows)).num_rows:
             folder.exhibit(encode("runs", others), "rows-of-another-source")
+            folder.exhibit(encode("curves", curves_of(folder, others).table), "curves-of-another-source")
         if without:
             folder.exhibit(encode("runs", only(rows, without)), "rows-without-curve")
             rows = only(rows, set(rows["run_id"].to_pylist()).difference(without))

@@ -235,7 +235,7 @@ def _faults(table: pa.Table, paths: Sequence[Path], are_sealed: Bool[np.ndarray,
     Args:
         table: Rows of many files.
         paths: The file of each.
-        are_sealed: Whose checksums are taken for right.
+        are_sealed: Rows whose checksums are not computed again.
     """
     are_few = table.num_rows <= _FEW and not are_sealed.any()
     is_doubtful = np.ones(table.num_rows, dtype=bool) if are_few else _doubtful(table, paths, are_sealed)

@@ -141,9 +141,9 @@ class Store:
         """
         return self._with_verifications(rows_of(self.folder, trusts_seals=not is_checked))
 
-    def runs(self) -> "pd.DataFrame":
+    def runs(self, *, is_checked: bool = False) -> "pd.DataFrame":
         """:meth:`table` for pandas: see :func:`synthbench.results.schema.to_frame`."""
-        return to_frame(self.table())
+        return to_frame(self.table(is_checked=is_checked))
 
     def curves(self, run_ids: Iterable[str] | None = None) -> "pd.DataFrame":
         """The learning curves of some runs (None: of all), in the order of :meth:`runs`.
@@ -153,9 +153,9 @@ class Store:
         rows = rows_of(self.folder, trusts_seals=True)
         return to_frame(curves_of(self.folder, rows if run_ids is None else only(rows, run_ids)).table)
 
-    def read(self) -> "tuple[pd.DataFrame, pd.DataFrame]":
+    def read(self, *, is_checked: bool = False) -> "tuple[pd.DataFrame, pd.DataFrame]":
         """:meth:`runs` and :meth:`curves` of one moment; the rows are read once."""
-        rows = rows_of(self.folder, trusts_seals=True)
+        rows = rows_of(self.folder, trusts_seals=not is_checked)
         return to_frame(self._with_verifications(rows)), to_frame(curves_of(self.folder, rows).table)
 
     def verify(self, verifications: Sequence[Mapping[str, Any]]) -> None:

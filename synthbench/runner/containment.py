@@ -3,6 +3,7 @@
 This is no protection from code that means harm: a plugin is arbitrary code and runs with the user's rights.
 """
 
+import ast
 import contextlib
 import fcntl
 import os
@@ -68,19 +69,21 @@ def require_guarded_main() -> None:
     """To be called before a process is started, which imports the script that the driver runs.
 
     Raises:
-        UsageError: If the script has no ``if __name__ == "__main__":``, so that each process would run it once more.
+        UsageError: If the script has no ``if __name__ == "__main__":`` or the like, so that each would run it again.
     """
     main = sys.modules["__main__"]
     path, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
     if path is None or (spec is not None and spec.name.endswith("__main__")):  # neither is imported by processes
         return
     try:
-        script = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        script = ast.parse(Path(path).read_bytes())
+    except (OSError, ValueError, SyntaxError):
         return
-    if "__main__" not in script:
+    conditions = (ast.walk(statement.test) for statement in script.body if isinstance(statement, ast.If))
+    words = {getattr(node, "id", getattr(node, "attr", None)) for condition in conditions for node in condition}
+    if words.isdisjoint({"__name__", "parent_process", "current_process"}):
         raise UsageError(
-            f"worker processes import {str(path)!r}, which would run it again; put what it does, from the imports on, "
+            f"worker processes import {str(path)!r}, which has no guard and would run again in each; put what it does "
             'under `if __name__ == "__main__":`'
         )
 

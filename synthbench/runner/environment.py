@@ -131,7 +131,8 @@ def commit_warning() -> str | None:
         UsageError: If the variable is not 40 hex digits.
     """
     stated = stated_commit()
-    if stated is None or stated == (found := software()["git_sha"]):
+    found = software()["git_sha"]
+    if stated is None or found is None or stated == found:
         return None
     return f"{COMMIT} is {stated[:12]} and the repository is at {found[:12]}: rows say {found[:12]}"
 

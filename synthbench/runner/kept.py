@@ -1,11 +1,13 @@
 """Blocks of streams that a worker has drawn, kept for the next mechanism: all of them read the same data."""
 
+import json
 from collections import OrderedDict
 from collections.abc import Iterator
 from threading import Lock
 
 import numpy as np
 
+from synthbench.knobs import arguments_of
 from synthbench.runner.seeding import BLOCK_STEPS, Split, data_block
 from synthbench.tasks import Batch, Task
 
@@ -38,9 +40,10 @@ class KeptStreams:
 
         A block is drawn when it is asked for, unless it is kept.
         """
+        name = json.dumps([task.name, task.version, arguments_of(task)], sort_keys=True)  # as the stream is named
         for index in range(-(-num_batches // BLOCK_STEPS)):
             num_steps = min(BLOCK_STEPS, num_batches - index * BLOCK_STEPS)
-            key = (task, length, split, seed, index, num_steps, batch_size)
+            key = (type(task), name, length, split, seed, index, num_steps, batch_size)
             block = self._find(key)
             if block is None:
                 drawn = data_block(task, length, split, seed, index, num_steps=num_steps, batch_size=batch_size)
@@ -72,10 +75,11 @@ _of_command: dict[str, KeptStreams] = {}
 
 def streams_of(command: str, device_type: str) -> KeptStreams:
     """The streams that this process keeps for a command; those of any other command are given up."""
-    if command not in _of_command:
+    streams = _of_command.get(command)
+    if streams is None:
         forget_streams()
-        _of_command[command] = KeptStreams(KEPT_BYTES[device_type])
-    return _of_command[command]
+        streams = _of_command[command] = KeptStreams(KEPT_BYTES[device_type])
+    return streams
 
 
 def forget_streams() -> None:

@@ -17,7 +17,7 @@ from synthbench.blocks import BLOCKS
 from synthbench.contract.verdicts import Verdict, violation
 from synthbench.errors import ContractError, StoreError, UsageError
 from synthbench.knobs import parse_term
-from synthbench.mechanisms import MECHANISMS
+from synthbench.mechanisms import MECHANISMS, kernels
 from synthbench.positions import POSITIONS
 from synthbench.results import Store
 from synthbench.results.schema import RUNS
@@ -204,6 +204,7 @@ def prepare(request: Request) -> Prepared:
         ContractError: If a plugin cannot be loaded, or a unit of one cannot be built.
     """
     device = device_of(request)
+    kernels.choice()  # a misspelt one is refused before the first job
     if request.deterministic:
         reserve_workspace(device)
     if request.results.exists() and not request.results.is_dir():

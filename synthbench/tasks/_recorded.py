@@ -46,7 +46,6 @@ def _recorded(task: Task, length: int) -> Entry:
     return entries().get(key_of(task, length), {}) if is_built_in else {}
 
 
-@lru_cache(maxsize=4096)
 def floor_and_ceiling(task: Task, length: int) -> tuple[Bound, Bound]:
     """``task.floor(length)`` and ``task.ceiling(length)``, from the file where it has them."""
     if entry := _recorded(task, length):

@@ -55,7 +55,7 @@ class Task(ABC):
     name: ClassVar[str]
     """The registered name: the file's name."""
     version: ClassVar[int] = 1
-    """Raised by whoever changes what is sampled, or a floor or ceiling."""
+    """Raised by whoever changes what is sampled, a floor, a ceiling or a shortcut."""
     source: ClassVar[str]
     """Key of the paper in :mod:`synthbench.sources`."""
     length: ClassVar[int]

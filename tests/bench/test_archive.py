@@ -72,11 +72,12 @@ def test_older_archives_are_replaced(tmp_path: Path) -> None:
     assert len(archive(tmp_path / "card", tmp_path / "card").files) == 3
     for number in (1, 2):
         (tmp_path / "card" / f"{number}.parquet").unlink()
+    (tmp_path / "card" / "card-of-mine.tar.gz").touch()
 
     archive(tmp_path / "card", tmp_path / "card")
 
-    assert [file.name for file in (tmp_path / "card").glob("archive-*")] == ["archive-1.tar.gz"]
-    assert names_in(tmp_path / "card" / "archive-1.tar.gz") == {"card/0.parquet"}
+    assert sorted(file.name for file in (tmp_path / "card").glob("*.gz*")) == ["card-1.tar.gz", "card-of-mine.tar.gz"]
+    assert names_in(tmp_path / "card" / "card-1.tar.gz") == {"card/0.parquet"}
 
 
 def test_a_store_that_cannot_be_read_is_named_and_the_rest_is_archived(tmp_path: Path) -> None:

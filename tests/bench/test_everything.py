@@ -220,7 +220,8 @@ def test_an_unknown_step_is_named(tmp_path: Path) -> None:
 def test_a_quick_call_measures_and_the_next_finds_it_done(tmp_path: Path) -> None:
     arguments = ["--quick", "--step", "fidelity", "--out", str(tmp_path)]
 
-    assert bench_all(*arguments, "--budget", "1").exit_code == MORE_TO_DO
+    # What is more than 30 is gone before the step could begin.
+    assert bench_all(*arguments, "--budget", "30.000001").exit_code == MORE_TO_DO
     first = bench_all(*arguments)
     assert first.exit_code == 0, first.output
     again = bench_all(*arguments, "--budget", "1", "--json")
@@ -240,12 +241,12 @@ def test_each_call_leaves_archives_of_all_that_there_is(tmp_path: Path) -> None:
     result = bench_all(*arguments)
 
     assert result.exit_code == 0, result.output
-    assert [file.name for file in target.iterdir()] == ["archive-1.tar.gz"]
     (folder,) = out.iterdir()
+    assert [file.name for file in target.iterdir()] == [f"{folder.name}-1.tar.gz"]
     rows = Store.open(folder / "smoke", create=False).table()
     assert rows.num_rows == 1
     moved = tmp_path / "elsewhere"
-    with tarfile.open(target / "archive-1.tar.gz") as archive:
+    with tarfile.open(target / f"{folder.name}-1.tar.gz") as archive:
         archive.extractall(moved, filter="data")
     assert sorted(file.name for file in (moved / folder.name).iterdir()) == ["doctor.txt", "smoke", "smoke.txt"]
     merged = CliRunner().invoke(
@@ -256,6 +257,15 @@ def test_each_call_leaves_archives_of_all_that_there_is(tmp_path: Path) -> None:
     # What was unpacked is known: the next call, on another machine too, begins behind it.
     again = bench_all("--quick", "--step", "smoke", "--out", str(moved), "--budget", "1", "--json")
     assert [fact["state"] for fact in json.loads(again.stdout)] == ["there"]
+
+
+def test_a_budget_in_which_no_step_would_begin_is_refused(tmp_path: Path) -> None:
+    result = bench_all("--quick", "--step", "doctor", "--out", str(tmp_path), "--budget", "29")
+
+    assert result.exit_code != 0
+    assert isinstance(result.exception, UsageError)
+    assert "--budget is 29; allowed: more than 30 seconds" in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_no_commit_stops_a_call_before_its_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

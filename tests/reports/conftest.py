@@ -67,6 +67,7 @@ def make_row(task: MadeTask, mech: str, seed: int, score: float | None, /, **cha
         "mech_origin": "builtin",
         "mech_args": "{}",
         "config_json": "{}",
+        "tuning_trials": 1,
         "match": None,
         "block": "attention_only",
         "positions": "learned",

@@ -48,14 +48,16 @@ def test_rows_of_a_suite_that_was_changed_under_its_version_are_not_mixed(make_f
     def of(steps: int, width: int) -> str:
         return json.dumps({"training": {"steps": steps}, "model": {"model_dim": width, "num_layers": 2}})
 
+    of_more_rates = make_frame({"slay": [0.3]}, config_json=of(200, 64), tuning_trials=3)
+    odd = [make_frame({"gla": [0.3]}, config_json=text) for text in ("[]", '{"model": 3}', "{", "1")]
     old = make_frame({"slay": [0.1, 0.2], "linear": [0.4]}, config_json=of(100, 64))
     new = make_frame({"slay": [0.5]}, config_json=of(200, 64), finished_at=LATER)
     matched = make_frame({"softmax": [0.6]}, config_json=of(200, 48), match="params of slay")
-    selection = select(pd.concat([new, old, matched]), "paper")
+    selection = select(pd.concat([new, old, matched, of_more_rates, *odd]), "paper")
 
     assert selection.rows["score"].tolist() == [0.6, 0.5]
-    assert selection.num_other_protocols == 3
-    assert selection.left_out == {"of another protocol under the same suite and version": 3}
+    assert selection.num_other_protocols == 8
+    assert selection.left_out == {"of another protocol under the same suite and version": 8}
 
 
 @pytest.mark.parametrize("column", ["mech_version", "d_model"])

@@ -2,12 +2,15 @@
 
 import hashlib
 import json
+import os
 import shutil
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,9 +23,11 @@ from synthbench.positions import POSITIONS
 from synthbench.results import RUNS, Store
 from synthbench.results.audit import digest, faults
 from synthbench.results.care import collect
+from synthbench.results.checks import curve_checksums
 from synthbench.results.files import encode
+from synthbench.results.folder import STALE_S
 from synthbench.results.migration import BUILT_IN, former, migrated
-from synthbench.results.schema import canonical_json, row_sha256, run_id
+from synthbench.results.schema import CURVES, canonical_json, row_sha256, run_id
 from synthbench.runner.rebuild import Groups, against_the_code, of_other_source
 from synthbench.runner.verify import Sampling, verify
 from synthbench.tasks import TASKS
@@ -31,6 +36,7 @@ Row = dict[str, Any]
 STORE = Path(__file__).parents[1] / "golden" / "stores" / "by_source"
 """Four rows of the committed store as they were under schema 1, one of them run again by a colleague."""
 WITHDRAWN = "composite_recall"
+POINT = {"step": 1, "split": "train", "metric": "loss", "value": 0.5, "wall_s": 0.5, "tokens": 64}
 
 
 @pytest.fixture
@@ -151,16 +157,25 @@ def test_of_two_sources_that_become_one_run_a_failure_replaces_no_result(
     )  # fmt: skip
     store = Store.open(tmp_path / "store", create=True)
     for row in (ok, failed):
-        path = store.root / "runs" / f"run-{row['run_id']}.parquet"
-        path.write_bytes(encode("runs", pa.Table.from_pylist([row], schema=RUNS)))
+        points = pa.Table.from_pylist([{"run_id": row["run_id"], **POINT}], schema=CURVES)
+        (row["curve_sha256"],) = curve_checksums(points, np.zeros(1, np.int64))
+        row["row_sha256"] = row_sha256(row)
+        for kind, table in (("curves", points), ("runs", pa.Table.from_pylist([row], schema=RUNS))):
+            path = store.root / kind / f"run-{row['run_id']}.parquet"
+            path.write_bytes(encode(kind, table))
+            long_ago = time.time() - 2 * STALE_S
+            os.utime(path, (long_ago, long_ago))
 
     assert ok["run_id"] != failed["run_id"]
     assert list(store.statuses().values()) == ["ok"]
     assert collect(store, is_dry=False) == []
     store.compact()
     assert list(store.statuses().values()) == ["ok"]
-    (kept,) = (store.root / "quarantine").glob("rows-of-another-source.parquet.*")
+    kept, curve = (
+        next((store.root / "quarantine").glob(f"{kind}-of-another-source.parquet.*")) for kind in ("rows", "curves")
+    )
     assert pq.read_table(kept)["status"].to_pylist() == ["error"]
+    assert pq.read_table(curve).num_rows == store.curves().shape[0] == 1
 
 
 @pytest.mark.parametrize("text", ["{", "1" * 5000])

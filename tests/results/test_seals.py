@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from synthbench.reports.beside import join
 from synthbench.results import RUNS, Store, reading
 from synthbench.results.care import examine
 from synthbench.results.checks import curve_checksums
@@ -73,6 +74,17 @@ def test_whoever_vouches_for_rows_computes_their_checksums(
 
     Store.open(forged.root, create=True).compact()
     assert set(forged.statuses()) == sound
+
+
+def test_rows_of_somebody_else_that_stand_beside_ones_own_have_their_checksums_computed(
+    forged: Store, rows: list[dict[str, Any]], make_row: MakeRow, tmp_path: Path
+) -> None:
+    mine = make_row(seed=99)
+    own = sealed(tmp_path / "own", [mine | {"row_sha256": row_sha256(mine)}])
+    joined = join(own.read(), "own", str(forged.root), mine["suite"], None)
+
+    assert {*joined.rows["run_id"]} == {mine["run_id"]} | {row["run_id"] for row in rows[1:]}
+    assert any("checksum" in left.reason for left in joined.left_out)
 
 
 @pytest.mark.parametrize("change", [{"task": "../b"}, {"mech": "<script>"}, {"metrics": "{"}, {"status": "fine"}])

@@ -67,7 +67,9 @@ UNGUARDED = "import synthbench\nsynthbench.run()\n"
         (UNGUARDED, None, UsageError),
         (UNGUARDED, ModuleSpec("package.mine", None), UsageError),
         (UNGUARDED, ModuleSpec("package.__main__", None), None),
+        ("# not __main__\n" + UNGUARDED, None, UsageError),
         ("if __name__ == '__main__':\n    pass\n", None, None),
+        ("import multiprocessing as m\nif m.parent_process() is None:\n    pass\n", None, None),
         (None, None, None),
     ],
 )

@@ -2,6 +2,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,6 +60,25 @@ def test_what_is_kept_is_what_would_be_drawn_again(task: Task, types: str) -> No
         for block, other in zip(drawn, again, strict=True):
             np.testing.assert_array_equal(block.inputs, other.inputs)
             np.testing.assert_array_equal(block.targets, other.targets)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"task": Reverse(vocabulary=9)}, {"length": 10}, {"split": "test"}, {"seed": 1}, {"num_batches": 4},
+        {"batch_size": 3},
+    ],
+)  # fmt: skip
+def test_what_names_a_stream_is_never_confused(changed: dict[str, Any]) -> None:
+    streams = KeptStreams(2**20)
+    given: dict[str, Any] = {
+        "task": Reverse(), "length": 8, "split": "train", "seed": 0, "num_batches": 3, "batch_size": 2
+    }  # fmt: skip
+    list(streams.blocks(**given))
+    (kept_block,), (drawn,) = (list(blocks(**given | changed)) for blocks in (streams.blocks, data_blocks))
+
+    np.testing.assert_array_equal(kept_block.inputs, drawn.inputs)
+    np.testing.assert_array_equal(kept_block.targets, drawn.targets)
 
 
 def test_no_block_is_drawn_before_it_is_read_and_none_twice(draws: Draws) -> None:

@@ -11,9 +11,9 @@ features
 
 There is a kernel where Triton is installed, a CUDA device has the shared memory for it (an H100 does), q, k and v are
 of one type, float32 or half as wide, of one length and not empty, and sizes are within the limits below. A mechanism
-takes it by itself where it counts less, see :func:`counts_less`: beyond the lengths of most tasks. Everything else runs
-the PyTorch form. In the environment ``SYNTHBENCH_KERNELS=off`` keeps to that, and ``always`` takes every kernel that
-there is.
+takes it by itself where it saves launches, see :func:`saves_launches`: beyond the lengths of most tasks. Everything
+else runs the PyTorch form. In the environment ``SYNTHBENCH_KERNELS=off`` keeps to that, and ``always`` takes every
+kernel that there is.
 
 Inside, numbers are float32. Products of float32 inputs round as PyTorch's own do, to TF32 only where
 ``torch.backends.cuda.matmul.allow_tf32`` says so; those of half-precision inputs round to TF32.
@@ -85,7 +85,7 @@ def of_features(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
     return partial(differentiable, forward, unit._bound().attend_by_torch)  # noqa: SLF001 - the mechanisms' own affair
 
 
-def counts_less(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> bool:
+def saves_launches(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether a kernel would take fewer launches than PyTorch's form, or is wanted always.
 
     Up to a length PyTorch attends in one piece, by a number of launches that does not grow, and its products are as
