@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from synthbench.reports.beside import published
 from synthbench.results import Store
 from synthbench.terminal.scaffold import write
 
@@ -85,8 +86,12 @@ def test_the_published_rows_are_in_the_wheel(
     assert (site / "synthbench" / "tasks" / "bounds.json").is_file()
 
     own = Store.open(tmp_path / "results", create=True)
+    theirs = Store.open(published(), create=False).runs()
+    like = theirs[(theirs["suite"] == "core-mini") & theirs["role"].isna()].iloc[0]
+    protocol = {"config_json": like["config_json"], "tuning_trials": int(like["tuning_trials"])}
     for seed in (42, 43):
-        own.write(make_row(suite="core-mini", mech="my_idea", mech_origin="my_idea.py", seed=seed), [])
+        row = make_row(suite="core-mini", mech="my_idea", mech_origin="my_idea.py", seed=seed, **protocol)
+        own.write(row, [])
     done = synthbench("report", "--beside", "published", "--format", "md")
 
     assert (done.returncode, done.stderr) == (0, "")
