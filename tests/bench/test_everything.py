@@ -127,6 +127,7 @@ def test_a_gpu_is_asked_first_whether_it_computes_then_for_rows_then_for_its_ker
         *("suite", "scaling-few-bfloat16", "scaling-few-float32", "scaling-published"),
     ]
     assert all(one.environment["TRITON_INTERPRET"] == "0" for one in planned.values())
+    assert all(one.environment["SYNTHBENCH_PLUGINS"] == "off" for one in planned.values())
     switches = {name: one.environment.get("SYNTHBENCH_KERNELS") for name, one in planned.items() if "paper" in name}
     assert switches == {
         "paper": "off",
