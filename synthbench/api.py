@@ -182,10 +182,7 @@ def _request(request: Request | None, options: Mapping[str, Any]) -> Request:
     for listed in {"tasks", "mechanisms", "plugins"} & changes.keys():
         changes[listed] = _listed(listed, changes[listed])
     if "seeds" in changes:
-        given = changes["seeds"]
-        changes["seeds"] = (
-            parse_seeds(given) if isinstance(given, str) else check_seeds([given] if isinstance(given, int) else given)
-        )
+        changes["seeds"] = _seeds(changes["seeds"])
     for folder in {"results", "predictions"} & changes.keys():
         changes[folder] = changes[folder] and Path(changes[folder])
     return replace(request or Request(), **changes)
@@ -197,6 +194,12 @@ def _listed(option: str, given: Any) -> list[str]:
         if not isinstance(name, str):
             raise UsageError(f"{option} has {name!r}; allowed: names, as on the command line")
     return names
+
+
+def _seeds(given: Any) -> tuple[int, ...]:
+    if given is None:  # those of the suite
+        return ()
+    return parse_seeds(given) if isinstance(given, str) else check_seeds([given] if isinstance(given, int) else given)
 
 
 def _suite(rows: pd.DataFrame, suite: str | None) -> str:

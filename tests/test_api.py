@@ -48,7 +48,7 @@ def test_a_request_may_be_changed(report: synthbench.RunReport) -> None:
     assert synthbench.plan(request, mechanisms="linear", seeds=[5]).num_missing == 1
 
 
-@pytest.mark.parametrize(("seeds", "planned"), [("42-43", 2), (7, 1), ([1, 2, 3], 3)])
+@pytest.mark.parametrize(("seeds", "planned"), [("42-43", 2), (7, 1), ([1, 2, 3], 3), (None, 2)])
 def test_seeds_are_what_a_command_line_takes_or_numbers(seeds: object, planned: int, tmp_path: Path) -> None:
     plan = synthbench.plan(suite="smoke", tasks="copy:length=8", mechanisms="linear", seeds=seeds, results=tmp_path)
 
