@@ -1,8 +1,8 @@
 """The task generators, one a file; the folder is the category. NumPy only."""
 
 from synthbench.tasks._measured import accuracy
-from synthbench.tasks._recorded import floor_and_ceiling, local_ceiling, shortcut_accuracies
-from synthbench.tasks.base import IGNORE, TASKS, Batch, Bound, Readout, Task, sized, task
+from synthbench.tasks._recorded import RungBounds, floor_and_ceiling, local_ceiling, rung_bounds, shortcut_accuracies
+from synthbench.tasks.base import IGNORE, TASKS, Batch, Bound, Readout, Rung, Task, sized, task
 
 __all__ = [
     "IGNORE",
@@ -10,10 +10,13 @@ __all__ = [
     "Batch",
     "Bound",
     "Readout",
+    "Rung",
+    "RungBounds",
     "Task",
     "accuracy",
     "floor_and_ceiling",
     "local_ceiling",
+    "rung_bounds",
     "shortcut_accuracies",
     "sized",
     "task",

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.tasks.base import IGNORE, Batch, Bound, Task
+from synthbench.tasks.base import IGNORE, Batch, Bound, Rung, Task
 
 NUM_TOKENS = 2**19
 """Tokens of the sample from which the rule is learned, and of the one on which it is scored."""
@@ -27,6 +27,72 @@ def measured_shortcuts(task: Task, length: int) -> dict[str, Bound]:
     """See :func:`synthbench.tasks.shortcut_accuracies`."""
     inputs, targets = _sample(task, length, 0)
     return {name: accuracy(predictions, targets) for name, predictions in task.shortcuts(inputs).items()}
+
+
+def measured_bases(rung: Rung) -> dict[str, float]:
+    """What is reached on a rung without what it asks for, by name: fractions of the targets that are new on it.
+
+    ``floor`` is one constant a position, ``local`` the best rule that sees its own token and position, ``seen`` any of
+    the answers that have been read, ``unasked`` any of those that were not the answer before; then every shortcut.
+    """
+    fit, fresh = (
+        Batch(inputs, rung.new_targets(targets))
+        for inputs, targets in (_sample(rung.task, rung.length, seed) for seed in (0, 1))
+    )
+    alone = np.zeros_like(fit.inputs[:1])
+    bases = {
+        "floor": _learned(rung.task, fit, fresh, (alone, alone)),
+        "local": _learned(rung.task, fit, fresh, (fit.inputs, fresh.inputs)),
+        **guesses(fresh, rung.task.vocab_size),
+    }
+    for name, predictions in rung.task.shortcuts(fresh.inputs).items():
+        bases[name] = accuracy(predictions, fresh.targets).value
+    return bases
+
+
+def _learned(task: Task, fit: Batch, fresh: Batch, seen: tuple[np.ndarray, np.ndarray]) -> float:
+    """Accuracy on one sample of the most frequent answer of another to each pair of a position and what is seen."""
+    seen_pairs, learned = _most_frequent(np.broadcast_to(_pairs(task, seen[0]), fit.targets.shape), fit.targets)
+    pairs = np.broadcast_to(_pairs(task, seen[1]), fresh.targets.shape)
+    predictions = learned[np.searchsorted(seen_pairs, pairs).clip(max=len(seen_pairs) - 1)]
+    return accuracy(predictions, fresh.targets).value
+
+
+def guesses(batch: Batch, vocab_size: int) -> dict[str, float]:
+    """Expected accuracy of a uniform guess among the answers read so far, and among those not yet asked for.
+
+    An answer is any token that is a target anywhere in the batch.
+    """
+    inputs, targets = batch
+    (num_rows, length), never = inputs.shape, inputs.shape[1] + 1
+    rows = np.arange(num_rows)
+    read = np.full((num_rows, vocab_size + 1), never)  # where each token stands first; the last column is no token
+    asked = read.copy()
+    tokens = np.where(targets == IGNORE, vocab_size, targets)
+    for position in reversed(range(length)):
+        read[rows, inputs[:, position]] = position
+        asked[rows, tokens[:, position]] = position
+    is_answer = np.zeros(vocab_size + 1, dtype=bool)
+    is_answer[targets[targets != IGNORE]] = True
+    read[:, ~is_answer] = never
+    num_read = _counts_up_to(read, length)
+    num_left = num_read - _counts_up_to(np.maximum(read, asked + 1), length)
+    row, position = np.nonzero(targets != IGNORE)
+    token = targets[row, position]
+    was_read = read[row, token] <= position
+    is_left = was_read & (asked[row, token] >= position)
+    return {
+        "seen": float((was_read / np.maximum(num_read[row, position], 1)).mean()),
+        "unasked": float((is_left / np.maximum(num_left[row, position], 1)).mean()),
+    }
+
+
+def _counts_up_to(firsts: Int[np.ndarray, "batch tokens"], length: int) -> Int[np.ndarray, "batch length"]:
+    """How many of some first positions are at most 0, 1, ..., ``length - 1``, row by row."""
+    counts = np.zeros((len(firsts), firsts.max(initial=length) + 1), dtype=np.int64)
+    np.add.at(counts, (np.arange(len(firsts))[:, None], firsts), 1)
+    found: Int[np.ndarray, "batch length"] = counts.cumsum(axis=1)[:, :length]
+    return found
 
 
 def _sample(task: Task, length: int, seed: int) -> Batch:

@@ -7,11 +7,11 @@ import json
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from synthbench.knobs import arguments_of
-from synthbench.tasks._measured import measured_local_ceiling, measured_shortcuts
-from synthbench.tasks.base import Bound, Task
+from synthbench.tasks._measured import measured_bases, measured_local_ceiling, measured_shortcuts
+from synthbench.tasks.base import Bound, Rung, Task
 
 FILE = Path(__file__).with_name("bounds.json")
 
@@ -71,3 +71,32 @@ def shortcut_accuracies(task: Task, length: int) -> dict[str, Bound]:
     """Accuracy, by name, of the rules that get by without what the task tests, on one fixed sample."""
     found = _recorded(task, length).get("shortcuts")
     return measured_shortcuts(task, length) if found is None else {rule: Bound(*of) for rule, of in found.items()}
+
+
+class RungBounds(NamedTuple):
+    """What skill is measured from on a rung: accuracies of its new targets, fractions in [0, 1]."""
+
+    base: float
+    """The most that is reached without what the rung asks for."""
+    rule: str
+    """What reaches it: see :func:`synthbench.tasks._measured.measured_bases`."""
+    ceiling: float
+
+
+def rung_key(rung: Rung) -> str:
+    """What the file calls a rung."""
+    return f"{key_of(rung.task, rung.length)} from {rung.first_new}"
+
+
+def measured_rung(rung: Rung) -> dict[str, Any]:
+    """The entry of a rung, computed."""
+    return {"bases": measured_bases(rung), "ceiling": rung.task.ceiling(rung.length).value}
+
+
+@lru_cache(maxsize=4096)
+def rung_bounds(rung: Rung) -> RungBounds:
+    """Base and ceiling of a rung, from the file where it has them, else measured."""
+    is_built_in = type(rung.task).__module__.startswith("synthbench.tasks.")
+    entry = (entries().get(rung_key(rung)) if is_built_in else None) or measured_rung(rung)
+    rule = max(entry["bases"], key=lambda name: entry["bases"][name])
+    return RungBounds(entry["bases"][rule], rule, entry["ceiling"])

@@ -1,8 +1,9 @@
 """What a task is: a seeded generator of token sequences with scored targets, a floor and a causal ceiling."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
@@ -14,6 +15,9 @@ from synthbench.knobs import Value, check, coerce
 from synthbench.registry import Registry
 
 T = TypeVar("T")
+
+LENGTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+"""Tokens of a rung's sequences, where a task can have any number: tasks that share shapes share programs."""
 
 IGNORE = -100
 """The target of a position that is neither trained nor scored."""
@@ -44,6 +48,22 @@ class Bound(NamedTuple):
     standard_error: float = 0.0
 
 
+class Rung(NamedTuple):
+    """One level of difficulty of a task's ladder: what is sampled, and what of it the rung below does not have."""
+
+    task: "Task"
+    length: int
+    """Tokens of a sequence."""
+    load: int
+    """How much a model has to cope with, in the unit of :attr:`Task.load`."""
+    first_new: int
+    """Targets before this position belong to the rung below; they are trained, and not scored."""
+
+    def new_targets(self, targets: Int[np.ndarray, "*leading length"]) -> Int[np.ndarray, "*leading length"]:
+        """The targets that count for this rung; ``IGNORE`` in place of the others."""
+        return np.where(np.arange(targets.shape[-1]) < self.first_new, IGNORE, targets)
+
+
 @dataclass(frozen=True)
 class Task(ABC):
     """A seeded generator of token sequences with scored targets.
@@ -65,6 +85,15 @@ class Task(ABC):
 
     Small is the default. A task without a ladder has none.
     """
+    rungs: ClassVar[Sequence[Mapping[str, Value]]] = ()
+    """The ladder, easiest rung first: the ``load`` of each, its ``length`` in tokens, and the options that differ.
+
+    Loads grow by about the square root of 2. All rungs have the same token ids. No rung scores what a lower one scores:
+    its strings are longer than those below; or, where the beginning of a sequence is a shorter one, only positions
+    from ``first_new`` on are scored. A task without rungs is not ranked.
+    """
+    load: ClassVar[str] = "tokens"
+    """What the load counts, in the plural: ``pairs``."""
     readout: ClassVar[Readout] = "position"
     """Where answers are read; with a bottleneck the target at a position may depend on the whole sequence."""
     not_tested: ClassVar[str] = ""
@@ -136,6 +165,21 @@ class Task(ABC):
         length = int(arguments.pop("length"))
         return cls(**arguments), length
 
+    @classmethod
+    def ladder(cls, longest: int) -> list[Rung]:
+        """The rungs of sequences of up to ``longest`` tokens, the easiest first.
+
+        >>> [rung.load for rung in TASKS["parity_running"].ladder(longest=16)]
+        [6, 8, 12, 16]
+        """
+        found: list[Rung] = []
+        for arguments in cls.rungs:
+            knobs = dict(arguments)
+            load, length, first_new = (int(knobs.pop(name, 0)) for name in ("load", "length", "first_new"))
+            if length <= longest:
+                found.append(Rung(cls(**knobs), length, load, first_new))
+        return found
+
     def stretched(self, length: int, factor: int) -> "tuple[Task, int]":
         """What a model that was trained on this is tested on out of range: ``factor`` times the length or the load.
 
@@ -166,6 +210,23 @@ class Task(ABC):
 
 
 TASKS: Registry[Task] = Registry("task", room="synthbench.tasks")
+
+
+def running_rungs(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
+    """The ladder of a task whose longer sequences begin with shorter ones: its load is the length.
+
+    >>> running_rungs(768, num_inputs=4)[0]
+    {'load': 768, 'length': 768, 'first_new': 512, 'num_inputs': 4}
+
+    Args:
+        shortest: Tokens of the first rung, one of :data:`LENGTHS`; the positions of the length before are not scored.
+        shared: Options that all rungs have.
+    """
+    return tuple(
+        {"load": length, "length": length, "first_new": first_new, **shared}
+        for first_new, length in pairwise(LENGTHS)
+        if length >= shortest
+    )
 
 
 def task(unit: type[T]) -> type[T]:

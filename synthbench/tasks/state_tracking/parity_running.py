@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.knobs import knob
-from synthbench.tasks.base import Batch, Bound, Task, task
+from synthbench.tasks.base import Batch, Bound, Task, running_rungs, task
 from synthbench.tasks.state_tracking._parity import draw_bits, latest_parities, likelier_parity, running_parity
 
 
@@ -31,6 +31,7 @@ class ParityRunning(Task):
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 40
     sizes: ClassVar = {"tiny": {"length": 16}, "small": {"length": length}, "hard": {"length": 128}}
+    rungs: ClassVar = running_rungs(6)
     one_rate: float = knob(0.5, "probability of a one", low=0.01, high=0.99)
 
     @property

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from synthbench.tasks.base import task
+from synthbench.tasks.base import running_rungs, task
 from synthbench.tasks.state_tracking._groups import S5
 from synthbench.tasks.state_tracking._words import GroupWords, inputs_knob
 
@@ -34,5 +34,6 @@ class S5Words(GroupWords):
         "small": {"length": length},
         "hard": {"length": 128},
     }
+    rungs: ClassVar = running_rungs(6)
     group: ClassVar = S5
     num_inputs: int = inputs_knob(5, 120)
