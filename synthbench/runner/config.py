@@ -16,6 +16,7 @@ from synthbench.results.schema import canonical_json, json_entries, run_id_of
 from synthbench.runner import identity
 from synthbench.runner.ensemble import SequenceModel
 from synthbench.runner.identity import Component
+from synthbench.runner.ladder import Course
 from synthbench.runner.selection import configured
 from synthbench.suites import Suite
 from synthbench.tasks import TASKS, Task
@@ -75,12 +76,24 @@ class Cell:
 
     @cached_property
     def task(self) -> Task:
-        """The task with its knobs set."""
+        """The task with its knobs set; that of the last rung."""
+        if self.course is not None:
+            return self.course.rungs[-1].task
         return TASKS[self.task_name](**self.task_arguments)
 
     @cached_property
+    def course(self) -> Course | None:
+        """The training on the task's ladder; None in a suite of sizes."""
+        if self.suite.ladder is None:
+            return None
+        rungs = TASKS[self.task_name].ladder(self.suite.ladder.longest)
+        return Course(tuple(rungs), self.suite.ladder, self.suite.training)
+
+    @cached_property
     def tests(self) -> dict[int, tuple[Task, int]]:
-        """Task and length of every test by its multiple of the training: 1, then the suite's stretches."""
+        """Task and length of every test: by its rung from 1, or by its multiple of the training."""
+        if self.course is not None:
+            return {number: (rung.task, rung.length) for number, rung in enumerate(self.course.rungs, start=1)}
         stretches = {
             factor: self.task.stretched(self.length, factor) for factor in self.suite.evaluation.stretches or ()
         }
@@ -88,7 +101,9 @@ class Cell:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequence of any test."""
+        """Tokens of the longest sequence of any test; on ladders, of any task's."""
+        if self.suite.ladder is not None:
+            return self.suite.ladder.longest
         return max(length for _, length in self.tests.values())
 
     @property
@@ -121,11 +136,13 @@ class Cell:
     def model(self, generator: torch.Generator, factor: int = 1) -> SequenceModel:
         """The model of one member, all of it drawn from ``generator``, for the sequences of one of the tests.
 
+        On a ladder it is one model for all rungs.
+
         Raises:
             UsageError: If the mechanism, the block or the positions cannot be built or do not fit together.
         """
         fields = self.mechanism_fields()
-        task, length = self.tests[factor]
+        task, length = self.tests[factor] if self.course is None else (self.task, self.length)
         return SequenceModel(
             self.suite.model.model_copy(update={"positions": self._positions_term}),
             task.vocab_size,
@@ -137,9 +154,9 @@ class Cell:
         )
 
     @cached_property
-    def resolved_task_arguments(self) -> dict[str, Value]:
-        """Length and every knob of the task, defaults included."""
-        return {"length": self.length, **arguments_of(self.task)}
+    def resolved_task_arguments(self) -> dict[str, Any]:
+        """Length and every knob of the task, defaults included; or its rungs."""
+        return identity.task_options(self.suite, TASKS[self.task_name], self.length, self.task_arguments)
 
     @cached_property
     def resolved_mechanism_arguments(self) -> dict[str, Value]:
@@ -197,6 +214,8 @@ class Cell:
         A task that does not come with synthbench shares with none: whatever it does, it costs no other task a row.
         """
         shape = [self.length, self.longest, self.task.readout, self.task.coordinates(self.length).tolist()]
+        if self.course is not None:
+            shape += [[rung.length for rung in self.course.rungs], self.course.batch_sizes]
         around = {name: part for name, part in self.identity.items() if not name.startswith("task")}
         foreign = None if TASKS.is_built_in(self.task_name) else self.task_name
         return canonical_json({**around, "shape": shape, "foreign": foreign})

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from synthbench.knobs import Value
+from synthbench.knobs import Value, arguments_of
 from synthbench.suites import Suite
+from synthbench.tasks import Task
 
 DTYPE = "float32"
 
@@ -15,14 +16,22 @@ TRAINING_VERSION = 1
 """
 
 
+def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[str, Value]) -> dict[str, Any]:
+    """What an id says of a task: its length and options in full, or its rungs."""
+    if suite.ladder is None:
+        return {"length": length, **arguments_of(task(**options))}
+    rungs = task.ladder(suite.ladder.longest)
+    return {"rungs": [{**rung._asdict(), "task": arguments_of(rung.task)} for rung in rungs]}
+
+
 class Component(NamedTuple):
     """A task, mechanism, block or position encoding, as an id names it."""
 
     name: str
     version: str
     """What :func:`synthbench.registry.version_of` says."""
-    arguments: dict[str, Value]
-    """Of all options, but for additions at their defaults."""
+    arguments: dict[str, Any]
+    """Of all options, but for additions at their defaults; of a ladder, its rungs."""
 
 
 def of_cell(
@@ -55,6 +64,7 @@ def of_cell(
         ),
         "training": suite.training.model_dump(mode="json", exclude={"learning_rates"}, exclude_none=True),
         "evaluation": suite.evaluation.model_dump(mode="json", exclude_none=True),
+        **({} if suite.ladder is None else {"ladder": suite.ladder.model_dump(mode="json")}),
         "dtype": DTYPE,
         "device_type": device_type,
         **({} if match is None else {"match": match}),

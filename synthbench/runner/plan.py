@@ -11,9 +11,10 @@ from synthbench.knobs import coerce, parse_term
 from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.estimates import Estimates, traits_of
+from synthbench.runner.ladder import sized_in
 from synthbench.runner.selection import Selection, select, split_terms
 from synthbench.suites import Suite, extended
-from synthbench.tasks import TASKS, sized
+from synthbench.tasks import TASKS
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,12 @@ def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
         fewer_steps: dict[str, int] = {"steps": steps}
         if suite.training.warmup_steps is not None:
             fewer_steps["warmup_steps"] = min(suite.training.warmup_steps, max(1, steps // 10))
+        if suite.training.decay_steps is not None:
+            fewer_steps["decay_steps"] = min(suite.training.decay_steps, max(1, steps // 3))
         suite = suite.model_copy(update={"training": suite.training.model_copy(update=fewer_steps)})
     if limit is not None:
-        fewer = {key: min(limit, getattr(suite.evaluation, key)) for key in ("test_sequences", "curve_sequences")}
+        sizes = {key: getattr(suite.evaluation, key) for key in ("test_sequences", "curve_sequences")}
+        fewer = {key: min(limit, size) for key, size in sizes.items() if size is not None}
         suite = suite.model_copy(update={"evaluation": suite.evaluation.model_copy(update=fewer)})
     return suite
 
@@ -159,7 +163,7 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
         UnknownName: If a task, a block, a position encoding or an argument does not exist.
         UsageError: If a value is out of range, or a task has no sequence of its length.
     """
-    sizes = {name: sized(name, {**suite.tasks.get(name, {}), **given}) for name, given in tasks.items()}
+    sizes = {name: sized_in(suite, name, given) for name, given in tasks.items()}
     extra = extended(suite, {name: given for name, given in tasks.items() if name not in suite.tasks})
     cells = [
         Cell(

@@ -13,6 +13,7 @@ import torch
 
 from synthbench.knobs import term_of
 from synthbench.registry import origin_of, version_of
+from synthbench.results.heights import HEIGHT, metrics_of_rungs
 from synthbench.results.schema import canonical_json, skill
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.environment import hardware, peak_memory_bytes, software
@@ -21,7 +22,7 @@ from synthbench.runner.kept import KeptStreams
 from synthbench.runner.seeding import data_seed, init_seed
 from synthbench.runner.train import GroupResult, MemberResult
 from synthbench.suites import Suite
-from synthbench.tasks import floor_and_ceiling, local_ceiling, shortcut_accuracies
+from synthbench.tasks import Bound, floor_and_ceiling, local_ceiling, shortcut_accuracies
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def member_row(result: GroupResult, index: int, attempt: Attempt) -> dict[str, A
     cell = member.member.cell
     training = cell.suite.training
     score = member.score
-    tokens_a_step = len(result.members) * training.batch_size * cell.length
+    tokens_a_step = len(result.members) * tokens_of(cell, training.steps) / training.steps
     step_ms = result.step_ms_median if math.isfinite(result.step_ms_median) else None
     eval_losses = [point.loss for point in member.validation if math.isfinite(point.loss)]
     row = _common([one.member for one in result.members], index, attempt)
@@ -75,7 +76,7 @@ def member_row(result: GroupResult, index: int, attempt: Attempt) -> dict[str, A
         "n_params": member.size.num_parameters,
         "n_params_mixer": member.size.num_parameters_mixer,
         "state_size": member.size.state_elements,
-        "n_train": (member.stopped_at or result.steps) * training.batch_size,
+        "n_train": sequences_of(cell, member.stopped_at or result.steps),
         "score": score.accuracy if score else None,
         "skill": skill(score.accuracy if score else None, row["floor"], row["ceiling"]),
         "score_ood": _mean_of_stretched(member),
@@ -125,8 +126,17 @@ def _tuning_rule(suite: Suite) -> str:
 def curve_points(result: MemberResult) -> list[dict[str, Any]]:
     """The learning curve of a member, a point a row."""
     cell, run_id = result.member.cell, result.member.run_id
-    tokens_a_step = cell.suite.training.batch_size * cell.length
-    return [{"run_id": run_id, **asdict(point), "tokens": point.step * tokens_a_step} for point in result.curve]
+    return [{"run_id": run_id, **asdict(point), "tokens": tokens_of(cell, point.step)} for point in result.curve]
+
+
+def sequences_of(cell: Cell, num_steps: int) -> int:
+    """Sequences that a member has read after so many steps."""
+    return num_steps * cell.suite.training.batch_size if cell.course is None else cell.course.sequences(num_steps)
+
+
+def tokens_of(cell: Cell, num_steps: int) -> int:
+    """Tokens that a member has read after so many steps."""
+    return sequences_of(cell, num_steps) * cell.length if cell.course is None else cell.course.tokens(num_steps)
 
 
 def _mean_of_stretched(member: MemberResult) -> float | None:
@@ -136,6 +146,8 @@ def _mean_of_stretched(member: MemberResult) -> float | None:
 
 def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:
     metrics: dict[str, float | None] = {**member.metrics}
+    if cell.course is not None:
+        return metrics | metrics_of_rungs(member.rungs)
     metrics |= {
         f"shortcut.{name}": reached.value for name, reached in shortcut_accuracies(cell.task, cell.length).items()
     }
@@ -155,13 +167,20 @@ def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:
     return metrics
 
 
+def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound]:
+    """Floor, ceiling and local ceiling of what is scored: accuracy, or the height over the number of rungs."""
+    if cell.course is not None:  # every rung's own base is taken off already
+        return Bound(0.0), Bound(1.0), Bound(0.0)
+    return *floor_and_ceiling(cell.task, cell.length), local_ceiling(cell.task, cell.length)
+
+
 def _common(members: Sequence[Member], index: int, attempt: Attempt) -> dict[str, Any]:
     member = members[index]
     cell = member.cell
     suite = cell.suite
     model, training, evaluation = suite.model, suite.training, suite.evaluation
     task, mechanism = cell.task, cell.mechanism
-    floor, ceiling = floor_and_ceiling(task, cell.length)
+    floor, ceiling, local = _bounds_of(cell)
     config = canonical_json(member.identity)
     return {
         "run_id": member.run_id,
@@ -201,12 +220,12 @@ def _common(members: Sequence[Member], index: int, attempt: Attempt) -> dict[str
         "ensemble_size": len(members),
         "ensemble_index": index,
         "n_eval": evaluation.curve_sequences if member.is_tuning else evaluation.test_sequences,
-        "metric_name": "validation accuracy" if member.is_tuning else "accuracy",
+        "metric_name": ("validation " if member.is_tuning else "") + ("accuracy" if cell.course is None else HEIGHT),
         "floor": floor.value,
         "floor_kind": floor.kind,
         "ceiling": ceiling.value,
         "ceiling_kind": ceiling.kind,
-        "local_ceiling": local_ceiling(task, cell.length).value,
+        "local_ceiling": local.value,
         "steps_planned": training.steps,
         "batch_size": training.batch_size,
         "optimizer": training.optimizer,

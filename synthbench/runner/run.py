@@ -180,7 +180,9 @@ def default_group_size(cell: Cell) -> int:
     """Members that train as one program, of a cell or of several; it depends on nothing but their size."""
     if cell.device_type == "cuda":
         return GPU_GROUP_SIZE
-    return max(1, TOKENS_AT_ONCE["cpu"] // (cell.suite.training.batch_size * cell.length))
+    ladder = cell.suite.ladder
+    tokens = cell.suite.training.batch_size * cell.length if ladder is None else ladder.batch_tokens
+    return max(1, TOKENS_AT_ONCE["cpu"] // tokens)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,25 @@ class WarmupCosine(Schedule):
         return share
 
 
+class WarmupStableDecay(Schedule):
+    """Linearly up to the member's rate, that rate for most of the steps, then linearly down to 0.
+
+    The first step has the rate divided by ``warmup_steps``, the one after the last would have 0.
+
+    Source: Hu et al. (2024), MiniCPM, section 4.
+    """
+
+    def __init__(self, num_steps: int, warmup_steps: int, decay_steps: int) -> None:
+        """Divide the steps."""
+        self.num_steps, self.warmup_steps, self.decay_steps = num_steps, warmup_steps, decay_steps
+
+    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> float:  # noqa: ARG002
+        """Move the rate along."""
+        share = min(1.0, (step + 1) / self.warmup_steps, (self.num_steps - step) / self.decay_steps)
+        set_rates(optimiser, share)
+        return share
+
+
 class Phase(NamedTuple):
     """The learning rate at the beginning and the end of a phase, as shares of the member's rate."""
 
@@ -95,6 +114,8 @@ class GeometricCurriculum(Schedule):
 
 def make_schedule(settings: TrainingSettings) -> Schedule:
     """The schedule that a suite names."""
+    if settings.warmup_steps is not None and settings.decay_steps is not None:
+        return WarmupStableDecay(settings.steps, settings.warmup_steps, settings.decay_steps)
     if settings.warmup_steps is not None:
         return WarmupCosine(settings.steps, settings.warmup_steps)
     return Constant() if settings.schedule == "constant" else GeometricCurriculum(settings.steps)

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from synthbench.runner.config import Member
+from synthbench.runner.config import Cell, Member
 from synthbench.runner.kept import KeptStreams
 from synthbench.runner.seeding import Split, data_blocks
-from synthbench.tasks import IGNORE
+from synthbench.tasks import IGNORE, Batch
 
 T = TypeVar("T")
 
@@ -51,7 +51,8 @@ def device_blocks(
     """Draw the members' streams block by block and move each block to the device.
 
     On a GPU the next block is drawn while the device works on this one. ``factor`` chooses the task and length of one
-    of a cell's tests; the length is the same for all members. A block that ``kept`` has is not drawn again.
+    of a cell's tests; the length is the same for all members. A block that ``kept`` has is not drawn again. On a ladder
+    training has all targets of a rung, and every other split those that are new on it.
     """
     names = [(member.cell, member.seed) for member in members]
     distinct = list(dict.fromkeys(names))
@@ -63,10 +64,16 @@ def device_blocks(
     ]
     task, length = members[0].cell.tests[factor]
 
+    def targets_of(batch: Batch, cell: Cell) -> Int[np.ndarray, "batches batch length"]:
+        if split == "train" or cell.course is None:
+            return batch.targets
+        return cell.course.rungs[factor - 1].new_targets(batch.targets)
+
     def move() -> Iterator[DeviceBlock]:
         for batches in zip(*streams, strict=True):
+            labels = [targets_of(batch, cell) for batch, (cell, _) in zip(batches, distinct, strict=True)]
             inputs = np.stack([batches[stream].inputs for stream in stream_of_member], axis=1, dtype=np.int64)
-            targets = np.stack([batches[stream].targets for stream in stream_of_member], axis=1, dtype=np.int64)
+            targets = np.stack([labels[stream] for stream in stream_of_member], axis=1, dtype=np.int64)
             columns = np.flatnonzero((targets != IGNORE).any(axis=(0, 1, 2)))
             scored = np.ascontiguousarray(targets[..., columns])
             num_visible = columns.max(initial=0) + 1 if task.readout == "position" else length

@@ -15,16 +15,17 @@ from typing import Any, NamedTuple
 
 from synthbench.entry_points import offers
 from synthbench.errors import UsageError
-from synthbench.knobs import Value, arguments_of
+from synthbench.knobs import Value
 from synthbench.registry import version_of
 from synthbench.results import Store
 from synthbench.results.schema import json_entries, run_id_of
 from synthbench.runner import identity
 from synthbench.runner.identity import Component
+from synthbench.runner.ladder import sized_in
 from synthbench.runner.request import Request
 from synthbench.runner.selection import select
 from synthbench.suites import Suite, load_suite, suite_names
-from synthbench.tasks import TASKS, sized
+from synthbench.tasks import TASKS
 
 ACCELERATORS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 """One of these is there where a CUDA or ROCm build of torch finds a device, on Linux."""
@@ -133,12 +134,12 @@ def _ids(suite: Suite, task: str, mechanism: str, seeds: Sequence[int]) -> list[
 
 def _components(suite: Suite, task: str, mechanism: str) -> dict[str, Component]:
     model = suite.model
-    _, length, options = sized(task, suite.tasks[task])
+    _, length, options = sized_in(suite, task, {})
     part = index()["mechanisms"][mechanism]
     has_nothing_to_turn = index()["positions"][model.positions].rotates and not part.rotates
     positions_name = model.positions_otherwise or model.positions if has_nothing_to_turn else model.positions
     positions, block = index()["positions"][positions_name], index()["blocks"][model.block]
-    of_task = {"length": length, **arguments_of(TASKS[task](**options))}
+    of_task = identity.task_options(suite, TASKS[task], length, options)
     return {
         "task": Component(task, version_of(TASKS[task]), of_task),
         "mech": Component(mechanism, part.version, _with(part.options, suite.mechanisms.get(mechanism, {}))),

@@ -14,6 +14,7 @@ from jaxtyping import Int
 from synthbench.layers import Mixer
 from synthbench.mechanisms import Mechanism, num_parameters
 from synthbench.runner.capture import CapturedStep
+from synthbench.results.heights import RungScore, height
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.ensemble import SequenceModel, Strategy, inherit, stack_models, strategy_of
 from synthbench.runner.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
@@ -22,7 +23,7 @@ from synthbench.runner.optimiser import MemberAdamW, advance, make_optimiser, up
 from synthbench.runner.schedule import make_schedule
 from synthbench.runner.seeding import Split, init_seed
 from synthbench.runner.stream import DeviceBlock, device_blocks, in_pieces
-from synthbench.tasks import IGNORE, floor_and_ceiling
+from synthbench.tasks import IGNORE, floor_and_ceiling, rung_bounds
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class MemberResult:
     size: ModelSize
     score: Score | None = None
     stretched: dict[int, Score] = field(default_factory=dict)
+    rungs: list[RungScore] = field(default_factory=list)
+    """On a ladder, what ``score`` is made of: its accuracy is the height over the number of rungs."""
     metrics: dict[str, float] = field(default_factory=dict)
     predictions: Int[np.ndarray, "sequences length"] | None = None
     """Tokens predicted in the test, where asked for; arbitrary at positions that are not scored."""
@@ -196,6 +199,29 @@ class Trainer:
                 one = slice(index, index + 1)
                 yield block._replace(inputs=block.inputs[one], targets=block.targets[one])
 
+    def training_batches(self) -> Iterator[DeviceBlock]:
+        """The batch of every step; on a ladder each from the stream of its rung."""
+        course, training = self.members[0].cell.course, self.suite.training
+        if course is None:
+            yield from self.batches("train", training.steps, training.batch_size)
+            return
+        streams = [
+            self.batches("train", num_batches, batch_size, factor=number)
+            for number, (num_batches, batch_size) in enumerate(
+                zip(course.num_batches, course.batch_sizes, strict=True), start=1
+            )
+        ]
+        for rung in course.order:
+            yield next(streams[rung])
+
+    def validation_batches(self) -> Iterator[DeviceBlock]:
+        """The sequences of every point of the learning curve; none on a ladder."""
+        training, evaluation = self.suite.training, self.suite.evaluation
+        if evaluation.curve_sequences is None:
+            return
+        num_points = -(-training.steps // evaluation.curve_every)
+        yield from self.batches("validation", num_points, evaluation.curve_sequences)
+
     def stretched(self, members: Sequence[Member], factor: int) -> SequenceModel:
         """What was trained of the members of a cell, for a test on longer or more loaded sequences."""
         trained = self.model
@@ -247,12 +273,11 @@ def _train(trainer: Trainer, result: GroupResult) -> None:
     """Take every step, with a point of the learning curve at the end of each interval."""
     settings, evaluation = trainer.suite.training, trainer.suite.evaluation
     began = time.perf_counter()
-    num_points = -(-settings.steps // evaluation.curve_every)
-    points = trainer.batches("validation", num_points, evaluation.curve_sequences)
+    points = trainer.validation_batches()
     losses: list[torch.Tensor] = []
     step_seconds: list[float] = []
     interval_began = began
-    for batch in _timed(trainer.batches("train", settings.steps, settings.batch_size), result):
+    for batch in _timed(trainer.training_batches(), result):
         share = trainer.schedule.apply(result.steps, trainer.optimiser, trainer.model)
         for member, rate in zip(result.members, trainer.rates, strict=True):
             if not member.is_done:
@@ -264,7 +289,8 @@ def _train(trainer: Trainer, result: GroupResult) -> None:
         of_interval = torch.stack(losses).double().cpu().numpy()  # waits for the device
         evaluation_began = time.perf_counter()
         step_seconds.append((evaluation_began - interval_began) / len(losses))
-        scores = evaluate(trainer.model, [next(points)])
+        point = next(points, None)
+        scores = [None] * len(result.members) if point is None else evaluate(trainer.model, [point])
         interval_began = time.perf_counter()
         result.eval_s += interval_began - evaluation_began
         for member, member_losses_, score in zip(result.members, of_interval.T, scores, strict=True):
@@ -288,22 +314,27 @@ def _timed(batches: Iterator[DeviceBlock], result: GroupResult) -> Iterator[Devi
         yield batch
 
 
-def _record(result: MemberResult, step: int, losses: np.ndarray, score: Score, wall_s: float) -> None:
+def _record(result: MemberResult, step: int, losses: np.ndarray, score: Score | None, wall_s: float) -> None:
     """Add a point to a member's curve, or end the curve where its loss is no longer a number."""
     if result.is_done:
         return
     result.train_loss = float(losses.mean())
+    result.curve.append(CurvePoint(step, "train", "loss", result.train_loss, wall_s))
+    if not np.isfinite(losses).all():
+        result.diverged_at = step
+    if score is None:
+        return
     result.validation.append(score)
     result.curve += [
-        CurvePoint(step, "train", "loss", result.train_loss, wall_s),
         CurvePoint(step, "validation", "loss", score.loss, wall_s),
         CurvePoint(step, "validation", "accuracy", score.accuracy, wall_s),
     ]
-    if not (np.isfinite(losses).all() and math.isfinite(score.loss)):
+    if not math.isfinite(score.loss):
         result.diverged_at = step
-        return
     cell = result.member.cell
-    if result.steps_to_threshold is None and _has_reached(score, cell, cell.suite.evaluation.threshold):
+    threshold = cell.suite.evaluation.threshold
+    is_first = result.diverged_at is None and result.steps_to_threshold is None
+    if is_first and threshold is not None and _has_reached(score, cell, threshold):
         result.steps_to_threshold = step
 
 
@@ -338,7 +369,8 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
     if all(member.diverged_at is not None for member in result.members):
         return
     began = time.perf_counter()
-    scores = _scores(trainer, result, keeps_predictions=keeps_predictions)
+    is_ladder = trainer.members[0].cell.course is not None
+    scores = _climbed(trainer, result) if is_ladder else _scores(trainer, result, keeps_predictions=keeps_predictions)
     all_metrics: list[dict[str, float]] = [{} for _ in scores]
     if trainer.mechanism.metrics is not Mixer.metrics:
         all_metrics = layer_metrics(trainer.model, next(trainer.batches("validation", 1, METRIC_SEQUENCES)))
@@ -346,7 +378,7 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
         if member.diverged_at is None:
             member.score = score
             member.metrics = metrics
-    for cell in dict.fromkeys(member.cell for member in trainer.members):
+    for cell in dict.fromkeys(member.cell for member in trainer.members if not is_ladder):
         _test_stretched(trainer, [member for member in result.members if member.member.cell is cell])
     result.eval_s += time.perf_counter() - began
 
@@ -362,6 +394,32 @@ def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -
             if member.diverged_at is None:
                 member.predictions = np.zeros((len(tokens), member.member.cell.length), tokens.dtype)
                 member.predictions[:, columns] = tokens
+    return scores
+
+
+def _climbed(trainer: Trainer, result: GroupResult) -> list[Score]:
+    """The score of every member over all rungs; those of single rungs are noted."""
+    by_rung = [
+        evaluate(trainer.model, trainer.batches("test", 1, trainer.suite.evaluation.test_sequences, factor=number))
+        for number in trainer.members[0].cell.tests
+    ]
+    scores = []
+    for member, reached in zip(result.members, zip(*by_rung, strict=True), strict=True):
+        rungs = member.member.cell.course.rungs
+        bounds = [rung_bounds(rung) for rung in rungs]
+        member.rungs = [
+            RungScore(rung.load, score.accuracy, bound.base, bound.ceiling)
+            for rung, score, bound in zip(rungs, reached, bounds, strict=True)
+        ]
+        scores.append(
+            Score(
+                accuracy=height(member.rungs) / len(rungs),
+                loss=sum(score.loss for score in reached) / len(rungs),
+                num_correct=sum(score.num_correct for score in reached),
+                num_scored=sum(score.num_scored for score in reached),
+                std_over_sequences=0.0,
+            )
+        )
     return scores
 
 

@@ -64,20 +64,40 @@ class TrainingSettings(_Strict):
     weight_decay: Annotated[Finite, Field(ge=0)]
     steps: Positive
     batch_size: Positive
-    schedule: Literal["constant", "geometric-curriculum", "warmup-cosine"] = "constant"
+    """Sequences of a step; on a ladder the fewest."""
+    schedule: Literal["constant", "geometric-curriculum", "warmup-cosine", "warmup-stable-decay"] = "constant"
     """What the learning rate does; the curriculum also brings in a mechanism's geometries one after the other."""
     warmup_steps: Positive | None = None
-    """Steps over which ``warmup-cosine`` raises the rate from 0."""
+    """Steps over which the rate rises linearly from 0."""
+    decay_steps: Positive | None = None
+    """Steps at the end over which ``warmup-stable-decay`` lowers the rate linearly to 0."""
     stop_at: Annotated[Finite, Field(gt=0, le=1)] | None = None
     """Skill on the validation sequences at which a member is trained no further; never if left out."""
 
     @model_validator(mode="after")
     def _warms_up_where_it_says_so(self) -> "TrainingSettings":
-        if (self.schedule == "warmup-cosine") != (self.warmup_steps is not None):
-            raise ValueError("schedule 'warmup-cosine' and warmup_steps need each other")
-        if self.warmup_steps is not None and self.warmup_steps >= self.steps:
-            raise ValueError(f"warmup_steps is {self.warmup_steps}; allowed: fewer than the {self.steps} steps")
+        if self.schedule.startswith("warmup") != (self.warmup_steps is not None):
+            raise ValueError("a schedule that warms up and warmup_steps need each other")
+        if (self.schedule == "warmup-stable-decay") != (self.decay_steps is not None):
+            raise ValueError("schedule 'warmup-stable-decay' and decay_steps need each other")
+        if self.warmup_steps is not None and self.warmup_steps + (self.decay_steps or 0) >= self.steps:
+            raise ValueError(f"warmup_steps and decay_steps leave none of the {self.steps} steps; allowed: fewer")
         return self
+
+
+class LadderSettings(_Strict):
+    """How a model climbs the rungs of each task, in place of one size; docs/ladder.md has the reasons.
+
+    The order of the rungs is the same for all mechanisms, tasks of as many rungs and seeds: see
+    :func:`synthbench.runner.ladder.climb`.
+    """
+
+    longest: Positive
+    """Tokens of the longest rung; models are built for sequences of that many, whatever the task."""
+    batch_tokens: Positive
+    """Tokens of a step: sequences of a rung are as many as fit, but never fewer than ``batch_size``."""
+    batch_answers: Positive
+    """Answers of a step, at least, on average: a task that asks once a sequence takes more sequences."""
 
 
 class TuningSettings(_Strict):
@@ -95,12 +115,13 @@ class EvaluationSettings(_Strict):
     """What is measured. The test stream is opened once, after the last step."""
 
     test_sequences: Positive
+    """Sequences of the test; on a ladder of each rung."""
     curve_every: Positive
     """Steps between two points of the learning curve."""
-    curve_sequences: Positive
-    """Fresh validation sequences for each point of the curve."""
-    threshold: Annotated[Finite, Field(gt=0, le=1)]
-    """Skill on the validation sequences that counts as solved, for ``steps_to_threshold``."""
+    curve_sequences: Positive | None = None
+    """Fresh validation sequences for each point of the curve; on a ladder there are none."""
+    threshold: Annotated[Finite, Field(gt=0, le=1)] | None = None
+    """Skill on the validation sequences that counts as solved, for ``steps_to_threshold``; none on a ladder."""
     stretches: Annotated[tuple[Annotated[int, Field(ge=2)], ...], AfterValidator(_distinct)] | None = None
     """Multiples of the length or load that was trained on, on which the trained model is tested too."""
 
@@ -121,6 +142,8 @@ class Suite(_Strict):
     """Arguments by mechanism, in the order of the tables; others run with their defaults."""
     tuning: TuningSettings | None = None
     """How a learning rate is chosen; without it, every rate makes rows."""
+    ladder: LadderSettings | None = None
+    """How rungs are climbed; without it, each task has one size."""
 
     @model_validator(mode="after")
     def _tunes_on_other_seeds(self) -> "Suite":
@@ -129,6 +152,21 @@ class Suite(_Strict):
                 raise ValueError(f"tuning.seeds has {min(shared)}, which is a reported seed")
             if len(self.training.learning_rates) < 2:
                 raise ValueError("tuning chooses among learning rates; name at least two in training.learning_rates")
+        return self
+
+    @model_validator(mode="after")
+    def _climbs_without_sizes(self) -> "Suite":
+        curve = (self.evaluation.curve_sequences, self.evaluation.threshold)
+        if self.ladder is None:
+            if None in curve:
+                raise ValueError("evaluation.curve_sequences and evaluation.threshold are missing")
+            return self
+        if curve != (None, None):
+            raise ValueError("evaluation.curve_sequences and evaluation.threshold go with sizes, not with a ladder")
+        if sized := [name for name, arguments in self.tasks.items() if arguments]:
+            raise ValueError(f"tasks.{sized[0]} has arguments, and a ladder sets all of them; allowed: {{}}")
+        if self.training.stop_at is not None or self.evaluation.stretches is not None:
+            raise ValueError("training.stop_at and evaluation.stretches go with sizes, not with a ladder")
         return self
 
 

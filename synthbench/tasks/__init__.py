@@ -2,7 +2,7 @@
 
 from synthbench.tasks._measured import accuracy
 from synthbench.tasks._recorded import RungBounds, floor_and_ceiling, local_ceiling, rung_bounds, shortcut_accuracies
-from synthbench.tasks.base import IGNORE, TASKS, Batch, Bound, Readout, Rung, Task, sized, task
+from synthbench.tasks.base import IGNORE, TASKS, Batch, Bound, Readout, Rung, Sized, Task, sized, task
 
 __all__ = [
     "IGNORE",
@@ -12,6 +12,7 @@ __all__ = [
     "Readout",
     "Rung",
     "RungBounds",
+    "Sized",
     "Task",
     "accuracy",
     "floor_and_ceiling",

@@ -50,6 +50,11 @@ def measured_bases(rung: Rung) -> dict[str, float]:
     return bases
 
 
+def answers_per_sequence(task: Task, length: int) -> float:
+    """Scored positions of a sequence, on average over one fixed sample."""
+    return float((_sample(task, length, 0).targets != IGNORE).sum(axis=1).mean())
+
+
 def _learned(task: Task, fit: Batch, fresh: Batch, seen: tuple[np.ndarray, np.ndarray]) -> float:
     """Accuracy on one sample of the most frequent answer of another to each pair of a position and what is seen."""
     seen_pairs, learned = _most_frequent(np.broadcast_to(_pairs(task, seen[0]), fit.targets.shape), fit.targets)

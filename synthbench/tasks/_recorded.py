@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from synthbench.knobs import arguments_of
-from synthbench.tasks._measured import measured_bases, measured_local_ceiling, measured_shortcuts
+from synthbench.tasks._measured import answers_per_sequence, measured_bases, measured_local_ceiling, measured_shortcuts
 from synthbench.tasks.base import Bound, Rung, Task
 
 FILE = Path(__file__).with_name("bounds.json")
@@ -74,13 +74,15 @@ def shortcut_accuracies(task: Task, length: int) -> dict[str, Bound]:
 
 
 class RungBounds(NamedTuple):
-    """What skill is measured from on a rung: accuracies of its new targets, fractions in [0, 1]."""
+    """What skill is measured from on a rung, accuracies of its new targets, fractions in [0, 1]; and its answers."""
 
     base: float
     """The most that is reached without what the rung asks for."""
     rule: str
     """What reaches it: see :func:`synthbench.tasks._measured.measured_bases`."""
     ceiling: float
+    answers: float
+    """Targets of a sequence, on average, those of lower rungs included."""
 
 
 def rung_key(rung: Rung) -> str:
@@ -90,13 +92,17 @@ def rung_key(rung: Rung) -> str:
 
 def measured_rung(rung: Rung) -> dict[str, Any]:
     """The entry of a rung, computed."""
-    return {"bases": measured_bases(rung), "ceiling": rung.task.ceiling(rung.length).value}
+    return {
+        "bases": measured_bases(rung),
+        "ceiling": rung.task.ceiling(rung.length).value,
+        "answers": answers_per_sequence(rung.task, rung.length),
+    }
 
 
 @lru_cache(maxsize=4096)
 def rung_bounds(rung: Rung) -> RungBounds:
-    """Base and ceiling of a rung, from the file where it has them, else measured."""
+    """Base, ceiling and answers of a rung, from the file where it has them, else measured."""
     is_built_in = type(rung.task).__module__.startswith("synthbench.tasks.")
     entry = (entries().get(rung_key(rung)) if is_built_in else None) or measured_rung(rung)
     rule = max(entry["bases"], key=lambda name: entry["bases"][name])
-    return RungBounds(entry["bases"][rule], rule, entry["ceiling"])
+    return RungBounds(entry["bases"][rule], rule, entry["ceiling"], entry["answers"])

@@ -61,7 +61,9 @@ class Rung(NamedTuple):
 
     def new_targets(self, targets: Int[np.ndarray, "*leading length"]) -> Int[np.ndarray, "*leading length"]:
         """The targets that count for this rung; ``IGNORE`` in place of the others."""
-        return np.where(np.arange(targets.shape[-1]) < self.first_new, IGNORE, targets)
+        kept: Int[np.ndarray, "*leading length"] = targets.astype(np.int64)
+        kept[..., : self.first_new] = IGNORE
+        return kept
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,19 @@ class Task(ABC):
         return cls(**arguments), length
 
     @classmethod
+    def arguments_of_rung(cls, number: object) -> dict[str, Value]:
+        """Length and knobs of a rung, counted from 1.
+
+        Raises:
+            UsageError: If the task has no such rung.
+        """
+        numbers = {str(index): rung for index, rung in enumerate(cls.rungs, start=1)}
+        if str(number) not in numbers:
+            allowed = f"1 to {len(cls.rungs)}" if cls.rungs else "none, since it has no ladder"
+            raise UsageError(f"rung of task {cls.name!r} is {number}; allowed: {allowed}")
+        return {name: value for name, value in numbers[str(number)].items() if name not in ("load", "first_new")}
+
+    @classmethod
     def ladder(cls, longest: int) -> list[Rung]:
         """The rungs of sequences of up to ``longest`` tokens, the easiest first.
 
@@ -244,7 +259,7 @@ class Sized(NamedTuple):
 
 
 def sized(name: str, arguments: Mapping[str, object]) -> Sized:
-    """What ``size``, ``length`` and knobs amount to: what is given counts before what the size says.
+    """What ``size`` or ``rung``, ``length`` and knobs amount to: what is given counts before what these say.
 
     Args:
         name: The task's registered name.
@@ -257,6 +272,8 @@ def sized(name: str, arguments: Mapping[str, object]) -> Sized:
     given = dict(arguments)
     size = given.pop("size", None)
     of_size = TASKS[name].arguments_of_size(str(size)) if size is not None else {}
+    if "rung" in given:
+        of_size = TASKS[name].arguments_of_rung(given.pop("rung"))
     merged = {"length": TASKS[name].length, **of_size, **given}
     text = str(merged.pop("length"))
     try:
@@ -266,6 +283,6 @@ def sized(name: str, arguments: Mapping[str, object]) -> Sized:
     try:
         knobs = coerce("task", TASKS[name], merged)
     except UnknownName as problem:
-        raise UnknownName(f"argument of task {name!r}", problem.name, ["size", "length", *problem.allowed]) from None
+        raise UnknownName(f"argument of task {name!r}", problem.name, ["size", "rung", "length", *problem.allowed]) from None
     TASKS[name](**knobs).check_length(length)
     return Sized(None if size is None else str(size), length, knobs)

@@ -34,6 +34,6 @@ class S5Words(GroupWords):
         "small": {"length": length},
         "hard": {"length": 128},
     }
-    rungs: ClassVar = running_rungs(6)
+    rungs: ClassVar = running_rungs(6, num_inputs=5)
     group: ClassVar = S5
     num_inputs: int = inputs_knob(5, 120)

@@ -1,0 +1,102 @@
+"""Which rung of a ladder each training step is on, and how many sequences it has."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from synthbench.errors import UsageError
+from synthbench.suites import Suite
+from synthbench.suites.config import LadderSettings, TrainingSettings
+from synthbench.tasks import TASKS, Rung, Sized, rung_bounds, sized
+
+RISE = 0.7
+"""Share of the steps over which the centre goes from the first rung to the last."""
+SLOWNESS = 2.5
+"""The power of that share with which the centre rises: slowly first, since what is learned low serves above."""
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def climb(num_steps: int, num_rungs: int) -> list[int]:
+    """The rung of each step, from 0; the same for every mechanism and seed.
+
+    The centre rises from the first rung to the last. Every other step is at the centre, those between spread evenly
+    over the rungs up to it. Once the centre is at the top all steps are spread over all rungs.
+
+    >>> climb(20, 3)
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 2, 1, 0, 2, 1, 0, 2, 1]
+    """
+    rungs = []
+    for step in range(num_steps):
+        share = step / (RISE * num_steps)
+        centre = min(num_rungs - 1, int(num_rungs * share**SLOWNESS))
+        is_at_centre = share < 1 and step % 2 == 0
+        # Multiples of the golden ratio, modulo 1, are spread evenly however many of them are taken.
+        rungs.append(centre if is_at_centre else int((step + 1) * _GOLDEN % 1 * (centre + 1)))
+    return rungs
+
+
+def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
+    """What a suite and a command say of a task: on a ladder no size and no options, and the length of the last rung.
+
+    Raises:
+        UnknownName: If the task, its size or an option does not exist.
+        UsageError: If a value is out of range, the task has no ladder, or it has one and options are given.
+    """
+    if suite.ladder is None:
+        return sized(name, {**suite.tasks.get(name, {}), **arguments})
+    rungs = TASKS[name].ladder(suite.ladder.longest)
+    if not rungs:
+        has = [task for task in TASKS if TASKS.is_built_in(task) and TASKS[task].rungs]
+        raise UsageError(
+            f"task {name!r} has no rungs of up to {suite.ladder.longest} tokens for the ladder of suite "
+            f"{suite.name!r}; allowed: {', '.join(has)}"
+        )
+    if arguments:
+        option = next(iter(arguments))
+        raise UsageError(
+            f"{name}:{option} is {arguments[option]!r}; allowed: no options in suite {suite.name!r}, whose ladder "
+            "sets them"
+        )
+    return Sized(None, rungs[-1].length, {})
+
+
+@dataclass(frozen=True)
+class Course:
+    """The training of a cell on a ladder: rungs, order and sizes of the batches."""
+
+    rungs: tuple[Rung, ...]
+    ladder: LadderSettings
+    training: TrainingSettings
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The rung of each step, from 0."""
+        return climb(self.training.steps, len(self.rungs))
+
+    @cached_property
+    def num_batches(self) -> list[int]:
+        """Steps on each rung."""
+        counts = Counter(self.order)
+        return [counts[rung] for rung in range(len(self.rungs))]
+
+    @cached_property
+    def batch_sizes(self) -> list[int]:
+        """Sequences of a step on each rung."""
+        return [
+            max(
+                self.training.batch_size,
+                math.ceil(self.ladder.batch_answers / rung_bounds(rung).answers),
+                self.ladder.batch_tokens // rung.length,
+            )
+            for rung in self.rungs
+        ]
+
+    def sequences(self, num_steps: int) -> int:
+        """Sequences of the first ``num_steps`` steps."""
+        return sum(self.batch_sizes[rung] for rung in self.order[:num_steps])
+
+    def tokens(self, num_steps: int) -> int:
+        """Tokens of the first ``num_steps`` steps."""
+        return sum(self.batch_sizes[rung] * self.rungs[rung].length for rung in self.order[:num_steps])
