@@ -2,13 +2,37 @@
 
 import dataclasses
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.knobs import knob
-from synthbench.tasks.base import IGNORE, Batch, Task
+from synthbench.knobs import Value, knob
+from synthbench.tasks.base import IGNORE, LENGTHS, Batch, Task
+
+
+def string_rungs(first_length: int, tokens_per_symbol: int = 2, **shared: Value) -> tuple[dict[str, Value], ...]:
+    """The ladder of a task whose load is the length of its strings: each rung has longer ones than the rung below.
+
+    >>> string_rungs(768, num_symbols=8)[0]
+    {'load': 383, 'length': 768, 'shortest': 256, 'num_symbols': 8}
+
+    Args:
+        first_length: Tokens of the first rung, one of :data:`LENGTHS`; its strings do not fit into the length before.
+        tokens_per_symbol: As the task has it.
+        shared: Options that all rungs have.
+    """
+    return tuple(
+        {
+            "load": (length - 1) // tokens_per_symbol,
+            "length": length,
+            "shortest": (below - 1) // tokens_per_symbol + 1,
+            **shared,
+        }
+        for below, length in pairwise(LENGTHS)
+        if length >= first_length
+    )
 
 
 @dataclass(frozen=True)

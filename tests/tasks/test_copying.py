@@ -1,6 +1,7 @@
 """The copying tasks: targets recomputed from the inputs alone, and solved from prefixes."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,7 @@ SIZES = [TASKS[name].of_size(size) for name in ORACLES for size in TASKS[name].s
 CASES = [
     *SIZES,
     *(task.stretched(length, 2) for task, length in SIZES[::3]),
+    *((rung.task, rung.length) for name in ORACLES for rung in TASKS[name].ladder(longest=48)[::2]),
     (StringCopy(shortest=7, num_symbols=2), 15),
     (ReverseString(shortest=2, num_symbols=2), 8),
     (DuplicateString(shortest=3, num_symbols=2), 18),
@@ -235,6 +237,16 @@ def test_strings_out_of_range_are_longer_than_half_the_factor_allows(name: str, 
     longest = trained.longest(trained.length)  # type: ignore[attr-defined]
 
     assert (sizes.min(), sizes.max()) == (factor // 2 * longest + 1, factor * longest)
+
+
+@pytest.mark.parametrize("name", ["string_copy"])
+def test_a_rung_has_the_strings_that_are_longer_than_those_of_the_rung_below(name: str) -> None:
+    rungs = TASKS[name].ladder(longest=48)
+    for below, rung in pairwise(rungs):
+        inputs, _ = rung.task.sample(np.random.default_rng(0), 4000, rung.length)
+        sizes = rung.task.string_lengths(inputs)  # type: ignore[attr-defined]
+
+        assert (sizes.min(), sizes.max()) == (below.load + 1, rung.load)
 
 
 def test_selective_copying_out_of_range_has_more_symbols_and_more_blanks() -> None:
