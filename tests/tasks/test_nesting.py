@@ -135,15 +135,17 @@ def stack_left(task: Any, string: list[int]) -> list[int]:
 
 
 def innermost_bracket(task: Any, inputs: list[int], targets: list[int]) -> None:
-    stack: list[int] = []
+    stack: list[tuple[int, int]] = []
     for position, token in enumerate(inputs):
         if token < task.num_types:
-            stack.append(token)
+            stack.append((token, position))
         else:
-            assert stack.pop() == token - task.num_types
+            assert stack.pop()[0] == token - task.num_types
         assert len(stack) <= task.depth
-        target = 1 + stack[-1] + task.num_types * (len(stack) == task.depth) if stack else 0
-        targets.append(IGNORE if position < task.unscored else target)
+        kind, opened = stack[-1] if stack else (-1, position)
+        target = 1 + kind + task.num_types * (len(stack) == task.depth)
+        is_scored = position >= task.unscored and position - opened >= task.nearest
+        targets.append(target if is_scored else IGNORE)
 
 
 def open_types(task: Any, inputs: list[int], targets: list[int]) -> None:
@@ -322,12 +324,25 @@ def test_stack_manipulation_asks_the_stack_that_is_left(
     scored=st.integers(1, 60),
     num_types=st.integers(1, 9),
     depth=st.integers(1, 9),
+    nearest=st.integers(0, 9),
 )
 def test_dyck_asks_the_innermost_bracket_and_whether_the_depth_is_reached(
-    assert_targets_follow: Check, seed: int, unscored: int, scored: int, num_types: int, depth: int
+    assert_targets_follow: Check, seed: int, unscored: int, scored: int, num_types: int, depth: int, nearest: int
 ) -> None:
-    task = Dyck(unscored=unscored, num_types=num_types, depth=depth)
-    assert_targets_follow(task, reference, seed, unscored + scored)
+    nearest = 0 if depth == 1 else nearest
+    task = Dyck(unscored=unscored, num_types=num_types, depth=depth, nearest=nearest)
+    assert_targets_follow(task, reference, seed, task.min_length - 1 + scored)
+
+
+@pytest.mark.parametrize("nearest", [1, 2, 5])
+@pytest.mark.parametrize("unscored", range(8))
+@pytest.mark.parametrize("depth", [2, 3])
+def test_the_shortest_sequence_of_dyck_is_the_first_that_may_be_scored(depth: int, unscored: int, nearest: int) -> None:
+    task = Dyck(depth=depth, unscored=unscored, nearest=nearest)
+    everywhere = Dyck(depth=depth, nearest=nearest).sample(np.random.default_rng(0), 4096, 16).targets
+    is_scored = (everywhere != IGNORE).any(axis=0) & (np.arange(16) >= unscored)
+
+    assert task.min_length == 1 + is_scored.argmax()
 
 
 @EXAMPLES
@@ -436,6 +451,7 @@ def test_bounds_hold_out_of_range(assert_task_holds: Check, name: str) -> None:
     [
         (AnBnCn(smallest=3, largest=5), 47),
         (Dyck(unscored=3, num_types=3, depth=2), 9),
+        (Dyck(unscored=3, num_types=3, depth=3, nearest=4), 12),
         (Listops(depth=3, arguments=2), 22),
         (ModularBrackets(shortest=9, modulus=6), 16),
         (ShuffleDyck(unscored=2, num_types=3, open_rate=0.7), 9),
@@ -518,6 +534,11 @@ def test_lengths_that_cannot_be_sampled_are_refused(task: Task, length: int, mes
     for call in (task.floor, task.ceiling, lambda refused: task.sample(np.random.default_rng(0), 1, refused)):
         with pytest.raises(UsageError, match=message):
             call(length)
+
+
+def test_dyck_with_one_level_has_no_bracket_that_is_far() -> None:
+    with pytest.raises(UsageError, match="dyck:nearest is 2; allowed: 0, for with depth=1"):
+        Dyck(depth=1, nearest=2)
 
 
 def shapes(levels: list[Nodes]) -> list[tuple[Any, ...]]:

@@ -6,8 +6,9 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
+from synthbench.errors import UsageError
 from synthbench.knobs import knob
-from synthbench.tasks.base import Batch, task
+from synthbench.tasks.base import IGNORE, Batch, Bound, task
 from synthbench.tasks.nesting._prefixes import NextSymbols
 
 
@@ -40,13 +41,48 @@ class Dyck(NextSymbols):
         "small": {"length": length},
         "hard": {"length": 256, "num_types": 8, "depth": 12},
     }
+    # The load is how far back the innermost open bracket is: on a random walk most of them are the latest token. The
+    # depth is never reached, for a rung that reached it would ask for other sets than the rung above. Below 4 tokens
+    # counting the open brackets of each type nearly suffices.
+    rungs: ClassVar = tuple(
+        {"load": nearest, "length": 4 * nearest, "nearest": nearest, "num_types": 8, "depth": 1024}
+        for nearest in (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+    )
+    load: ClassVar = "tokens back"
     num_types: int = knob(2, "number of types of brackets", low=1, high=4096)
     depth: int = knob(4, "number of brackets that may be open", low=1, high=4096)
+    nearest: int = knob(
+        0,
+        "fewest tokens from the innermost open bracket to a scored position; 0 scores all positions",
+        low=0,
+        high=65536,
+        is_addition=True,
+    )
+
+    def __post_init__(self) -> None:
+        """Check the knobs, also against each other.
+
+        Raises:
+            UsageError: If a knob lies outside its range, or no position could be scored.
+        """
+        super().__post_init__()
+        if self.nearest and self.depth == 1:
+            raise UsageError(
+                f"{self.name}:nearest is {self.nearest}; allowed: 0, for with depth=1 the innermost open bracket is "
+                "always the latest token"
+            )
 
     @property
     def vocab_size(self) -> int:
         """Two brackets of each type, and one set more."""
         return 2 * self.num_types + 1
+
+    @property
+    def min_length(self) -> int:
+        """One position that is scored: brackets come in pairs after the innermost open one."""
+        first = max(self.unscored, self.nearest + self.nearest % 2)
+        # With two levels that bracket is in the first one, and so at an even position.
+        return first + 1 + (self.nearest > 0 and self.depth == 2 and first % 2)
 
     def draw(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Depths are a fair walk, reflected at 0 and at the greatest depth; types are uniform."""
@@ -55,16 +91,32 @@ class Dyck(NextSymbols):
         walk = np.cumsum(2 * rng.integers(2, size=size) - 1, axis=0) % (2 * self.depth)
         depths = np.minimum(walk, 2 * self.depth - walk)
         is_open = np.diff(depths, axis=0, prepend=0) > 0
-        innermost = rng.integers(self.num_types, size=size)
-        stack = np.zeros((self.depth + 1) * batch_size, dtype=np.int64)
+        types = rng.integers(self.num_types, size=size)
+        positions = np.arange(length)[:, None]
+        # Where the innermost open bracket stands: here after one that opens, else where the stack has it at this depth.
+        opened = np.broadcast_to(positions, size).copy()
+        stack = np.zeros((min(self.depth, length) + 1) * batch_size, dtype=np.int64)
         tops = depths * batch_size + np.arange(batch_size)
-        # A bracket that opens is innermost; after one that closes it is what the stack has kept at this depth.
-        for types, opens, top in zip(innermost, is_open, tops, strict=True):
-            np.copyto(types, stack[top], where=~opens)
-            stack[top] = types
+        for places, opens, top in zip(opened, is_open, tops, strict=True):
+            np.copyto(places, stack[top], where=~opens)
+            stack[top] = places
+        innermost = np.take_along_axis(types, opened, axis=0)
         closed = np.roll(innermost, 1, axis=0)
         inputs = np.where(is_open, innermost, self.num_types + closed)
-        return Batch(inputs.T.copy(), self._sets(depths, innermost).T.copy())
+        targets = self._sets(depths, innermost)
+        if self.nearest:
+            targets[(depths == 0) | (positions - opened < self.nearest)] = IGNORE
+        return Batch(inputs.T.copy(), targets.T.copy())
+
+    def floor(self, length: int) -> Bound:
+        """The likeliest set at each position; one type if the innermost open bracket is far.
+
+        Then it is never at the greatest depth, and there is no set but its own.
+        """
+        if not self.nearest:
+            return super().floor(length)
+        self.check_length(length)
+        return Bound(1 / self.num_types)
 
     def best_guess(self, length: int) -> Float[np.ndarray, " length"]:
         """Openings only, or a closing bracket of one type with or without them, whichever is likeliest at that time."""
@@ -80,11 +132,26 @@ class Dyck(NextSymbols):
         return np.array(guesses)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The type of the latest opening bracket, closed or not."""
+        """The type of the latest opening bracket, closed or not; if that is never right, the type most often open."""
         is_open = inputs < self.num_types
         depths = np.cumsum(2 * is_open - 1, axis=1)
+        if self.nearest:
+            return {"most often open": self._sets(depths, self._most_often_open(inputs))}
         latest = np.maximum.accumulate(np.where(is_open, np.arange(inputs.shape[1]), 0), axis=1)
         return {"latest opening": self._sets(depths, np.take_along_axis(inputs, latest, axis=1))}
+
+    def _most_often_open(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
+        """The type of which most brackets are open; of several, the one opened last."""
+        rows, length = np.arange(len(inputs)), inputs.shape[1]
+        scores = np.zeros((len(inputs), self.num_types), dtype=np.int64)
+        found = np.empty_like(inputs)
+        for position, tokens in enumerate(inputs.T):
+            types, is_open = tokens % self.num_types, tokens < self.num_types
+            # One open bracket counts more than any position.
+            num_open, latest = np.divmod(scores[rows, types], length)
+            scores[rows, types] = (num_open + 2 * is_open - 1) * length + np.where(is_open, position, latest)
+            found[:, position] = scores.argmax(axis=1)
+        return found
 
     def _sets(self, depths: Int[np.ndarray, "*size"], innermost: Int[np.ndarray, "*size"]) -> Int[np.ndarray, "*size"]:
         """The class of the set that may follow at a depth, given the type of the innermost bracket."""
