@@ -134,6 +134,8 @@ ODD: list[tuple[Task, int]] = [
     (CompositeRecall(num_pairs=6, grid=5, num_values=3), 40),
     (InContextRecall(vocabulary=9, scored="probe"), 21),
     (NoisyRecall(vocabulary=9, num_noise=1, noise=0.9), 21),
+    (InContextRecall(vocabulary=12, keys_per_sequence=2), 20),
+    (NoisyRecall(vocabulary=10, keys_per_sequence=3, noise=0.5), 24),
     (FuzzyRecall(vocabulary=7, num_keys=2), 17),
     (FuzzyRecall(vocabulary=11, num_keys=9, max_motif=5), 121),
     (Memorization(num_keys=3), 5),
@@ -267,26 +269,42 @@ def test_the_sides_of_a_number_of_keys_differ_as_little_as_possible(num_pairs: i
 
 
 @given(
-    seed=SEEDS, length=st.integers(3, 40), vocabulary=st.integers(4, 20), scored=st.sampled_from(["repeats", "probe"])
+    seed=SEEDS,
+    length=st.integers(3, 40),
+    vocabulary=st.integers(4, 20),
+    keys=st.integers(0, 2),
+    scored=st.sampled_from(["repeats", "probe"]),
 )
 def test_in_context_recall_asks_keys_that_come_again(
-    assert_targets_follow: Check, seed: int, length: int, vocabulary: int, scored: Any
+    assert_targets_follow: Check, seed: int, length: int, vocabulary: int, keys: int, scored: Any
 ) -> None:
-    assert_targets_follow(InContextRecall(vocabulary=vocabulary, scored=scored), reference, seed, length)
+    task = InContextRecall(vocabulary=vocabulary, keys_per_sequence=keys, scored=scored)
+    assert_targets_follow(task, reference, seed, length)
 
 
 @given(
     seed=SEEDS,
     length=st.integers(3, 40),
     vocabulary=st.integers(4, 20),
+    keys=st.integers(0, 2),
     num_noise=st.integers(1, 5),
     noise=st.floats(0, 1),
 )
 def test_noisy_recall_asks_keys_that_come_again(
-    assert_targets_follow: Check, seed: int, length: int, vocabulary: int, num_noise: int, noise: float
+    assert_targets_follow: Check, seed: int, length: int, vocabulary: int, keys: int, num_noise: int, noise: float
 ) -> None:
-    task = NoisyRecall(vocabulary=vocabulary, num_noise=num_noise, noise=noise)
+    task = NoisyRecall(vocabulary=vocabulary, keys_per_sequence=keys, num_noise=num_noise, noise=noise)
     assert_targets_follow(task, reference, seed, length)
+
+
+@pytest.mark.parametrize("unit", [InContextRecall, NoisyRecall])
+def test_a_stream_draws_its_few_keys_from_the_whole_vocabulary(unit: Any) -> None:
+    task = unit(vocabulary=16, keys_per_sequence=3)
+    inputs, _ = task.sample(np.random.default_rng(0), 4000, 60)
+    occurs = np.array([np.isin(range(task.num_keys), sequence) for sequence in inputs])
+
+    assert occurs.sum(axis=1).max() == 3
+    assert np.abs(occurs.mean(axis=0) - occurs.mean()).max() < 4 * 0.5 / 4000**0.5
 
 
 @given(
@@ -374,6 +392,11 @@ def test_stretching_multiplies_the_load_with_the_length(name: str, load: list[st
         ("composite_recall", {"grid": 3}, r"is 16; allowed: a product of two numbers from 2 to 3, .* did you mean 9\?"),
         ("composite_recall", {"num_pairs": 17}, r"num_pairs of .* is 17; .* the size of .* did you mean 16 or 18\?"),
         ("composite_recall", {"num_pairs": 22}, r"num_pairs of .* is 22; .* from 2 to 8, .* did you mean 21\?"),
+        (
+            "in_context_recall",
+            {"keys_per_sequence": 9},
+            r"keys_per_sequence of .* is 9; allowed: at most 8, the number of",
+        ),
         ("fuzzy_recall", {"vocabulary": 4}, r"max_motif of .* is 3; allowed: at most 2, the number of tokens"),
         ("fuzzy_recall", {"vocabulary": 6, "num_keys": 16}, r"num_keys of .* is 16; allowed: at most 15, .* different"),
     ],

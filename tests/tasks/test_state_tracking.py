@@ -267,6 +267,18 @@ def test_stretched_strings_are_longer_than_any_in_training(unit: type[Any], fact
     assert factor * longest - 1 <= tested_lengths.max() <= factor * longest
 
 
+@pytest.mark.parametrize("unit", STRINGS)
+def test_strings_of_a_rung_are_longer_than_those_of_the_rung_below(unit: type[Any]) -> None:
+    longest = 0
+    for rung in unit.ladder(longest=64):
+        inputs, _ = rung.task.sample(np.random.default_rng(0), 2000, rung.length)
+        string_lengths = np.nonzero(inputs == rung.task.num_symbols)[1]
+
+        assert longest < string_lengths.min()
+        longest = string_lengths.max()
+        assert longest == rung.load == rung.length - 1
+
+
 @pytest.mark.parametrize(
     ("task", "length", "reason"),
     [

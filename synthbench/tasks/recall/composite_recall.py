@@ -50,6 +50,12 @@ class CompositeRecall(Recall):
         "small": {"length": length},
         "hard": {"length": 512, "num_pairs": 64, "grid": 16, "num_values": 256},
     }
+    # Keys that form squares, or nearly so: one of their tokens alone leaves as many values as possible to guess among.
+    rungs: ClassVar = tuple(
+        {"load": pairs, "length": length, "num_pairs": pairs, "grid": 7, "num_values": 32}
+        for pairs, length in ((4, 24), (6, 48), (9, 64), (12, 96), (16, 96), (20, 128), (30, 192), (42, 256))
+    )
+    load: ClassVar = "pairs"
     num_pairs: int = knob(
         16, "number of keys, each asked once: a product of two numbers from 2 to grid", low=4, high=MAX_PAIRS
     )

@@ -49,6 +49,12 @@ class FuzzyRecall(Recall):
         "small": {"length": length},
         "hard": {"length": 512, "num_keys": 32},
     }
+    # A key comes twice on average. Keys share 4 tokens, so that the last one alone does not tell which key it is; of
+    # two keys it tells too often for a rung.
+    rungs: ClassVar = tuple(
+        {"load": keys, "length": 8 * keys, "num_keys": keys, "vocabulary": 8} for keys in (3, 4, 6, 8, 12, 16, 24, 32)
+    )
+    load: ClassVar = "keys"
     vocabulary: int = knob(16, "number of tokens: those of values, and as many of keys", low=4, high=4096)
     num_keys: int = knob(8, "number of keys in a sequence", low=2, high=64)
     max_motif: int = knob(3, "largest number of tokens in a key, and in a value", low=2, high=5)

@@ -40,6 +40,11 @@ class InContextRecall(Stream):
         "small": {"length": length},
         "hard": {"length": 512, "vocabulary": 128},
     }
+    # A key comes four times on average.
+    rungs: ClassVar = tuple(
+        {"load": keys, "length": 8 * keys, "keys_per_sequence": keys, "vocabulary": 64}
+        for keys in (2, 3, 4, 6, 8, 12, 16, 24, 32)
+    )
     scored: Literal["repeats", "probe"] = knob(
         "repeats", "where values are asked: at all keys seen before, or the last"
     )
@@ -58,5 +63,6 @@ class InContextRecall(Stream):
             length,
             num_keys=self.num_keys,
             num_values=self.num_answers,
+            keys_per_sequence=self.keys_per_sequence,
             only_last=self.scored == "probe",
         )

@@ -41,6 +41,11 @@ class NoisyRecall(Stream):
         "small": {"length": length},
         "hard": {"length": 512, "vocabulary": 128, "noise": 0.6},
     }
+    # The ladder of in_context_recall with noise in half of the slots: a key comes twice on average.
+    rungs: ClassVar = tuple(
+        {"load": keys, "length": 8 * keys, "keys_per_sequence": keys, "vocabulary": 64, "noise": 0.5}
+        for keys in (2, 3, 4, 6, 8, 12, 16, 24, 32)
+    )
     num_noise: int = knob(16, "number of noise tokens", low=1, high=4096)
     noise: float = knob(0.2, "probability of noise in place of a key and its value", low=0, high=1)
 
@@ -58,6 +63,7 @@ class NoisyRecall(Stream):
             length,
             num_keys=self.num_keys,
             num_values=self.num_answers,
+            keys_per_sequence=self.keys_per_sequence,
             noise=self.noise,
             num_noise=self.num_noise,
         )

@@ -3,19 +3,40 @@
 import dataclasses
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from synthbench.knobs import knob
+from synthbench.knobs import Value, knob
 from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import Batch, Bound, Task
+
+LADDER = (6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024)
+"""Tokens of the rungs. One answer a sequence makes long rungs expensive: from 64 tokens on their lengths double."""
+
+
+def string_rungs(shortest: int) -> tuple[dict[str, Value], ...]:
+    """The ladder of a string task: the strings of a rung are longer than those of the rung below.
+
+    >>> string_rungs(400)
+    ({'load': 511, 'length': 512, 'shortest': 400}, {'load': 1023, 'length': 1024, 'shortest': 512})
+
+    Args:
+        shortest: Symbols in the shortest string of the first rung.
+    """
+    lengths = [length for length in LADDER if length > shortest]
+    return tuple(
+        {"load": length - 1, "length": length, "shortest": first}
+        for first, length in zip((shortest, *lengths[:-1]), lengths, strict=True)
+    )
 
 
 @dataclass(frozen=True)
 class StringTask(Task):
     """A string, a separator at which its answer is due, and padding; string lengths are uniform."""
 
+    load: ClassVar = "symbols"
     shortest: int = knob(1, "symbols in the shortest string", low=1, high=65536)
 
     @property

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from synthbench.tasks.base import task
+from synthbench.tasks.base import running_rungs, task
 from synthbench.tasks.state_tracking._groups import A5
 from synthbench.tasks.state_tracking._words import GroupWords, inputs_knob
 
@@ -33,5 +33,6 @@ class A5Words(GroupWords):
         "small": {"length": length},
         "hard": {"length": 128},
     }
+    rungs: ClassVar = running_rungs(6)
     group: ClassVar = A5
     num_inputs: int = inputs_knob(3, 60)

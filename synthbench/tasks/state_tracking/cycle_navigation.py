@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from synthbench.knobs import knob
 from synthbench.tasks.base import task
 from synthbench.tasks.state_tracking._running import running
-from synthbench.tasks.state_tracking._strings import StringTask
+from synthbench.tasks.state_tracking._strings import StringTask, string_rungs
 
 
 @task
@@ -32,6 +32,7 @@ class CycleNavigation(StringTask):
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 41
     sizes: ClassVar = {"tiny": {"length": 17}, "small": {"length": length}, "hard": {"length": 129}}
+    rungs: ClassVar = string_rungs(5)
     num_symbols: ClassVar = 3
     modulus: int = knob(5, "places on the cycle", low=2, high=64)
     stay_rate: float = knob(1 / 3, "probability of a stay; both moves are equally likely", low=0.0, high=0.99)

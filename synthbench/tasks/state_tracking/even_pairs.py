@@ -10,7 +10,7 @@ from synthbench.knobs import knob
 from synthbench.tasks.base import task
 from synthbench.tasks.state_tracking._parity import likelier_parity, running_parity
 from synthbench.tasks.state_tracking._running import running
-from synthbench.tasks.state_tracking._strings import StringTask
+from synthbench.tasks.state_tracking._strings import StringTask, string_rungs
 
 
 @task
@@ -33,6 +33,7 @@ class EvenPairs(StringTask):
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 41
     sizes: ClassVar = {"tiny": {"length": 17}, "small": {"length": length}, "hard": {"length": 129}}
+    rungs: ClassVar = string_rungs(6)
     not_tested: ClassVar = "A count: with two symbols, the answer is the first symbol xor the last."
     shortest: int = knob(2, "symbols in the shortest string", low=2, high=65536)
     num_symbols: int = knob(2, "number of different symbols", low=2, high=4096)

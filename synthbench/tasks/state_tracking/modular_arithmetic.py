@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from synthbench.knobs import knob
 from synthbench.tasks.base import task
 from synthbench.tasks.state_tracking._running import running
-from synthbench.tasks.state_tracking._strings import StringTask
+from synthbench.tasks.state_tracking._strings import StringTask, string_rungs
 
 
 @task
@@ -34,6 +34,8 @@ class ModularArithmetic(StringTask):
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 40
     sizes: ClassVar = {"tiny": {"length": 12, "modulus": 3}, "small": {"length": length}, "hard": {"length": 128}}
+    # Calculating from left to right is right for too many strings of 5 symbols.
+    rungs: ClassVar = string_rungs(6)
     modulus: int = knob(5, "number of digits, and of answers", low=2, high=64)
     product_rate: float = knob(1 / 3, "probability of a *; + and - are equally likely", low=0.0, high=0.9)
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from synthbench.knobs import knob
 from synthbench.tasks.base import task
 from synthbench.tasks.state_tracking._parity import draw_bits, latest_parities, likelier_parity, running_parity
-from synthbench.tasks.state_tracking._strings import StringTask
+from synthbench.tasks.state_tracking._strings import StringTask, string_rungs
 
 
 @task
@@ -32,6 +32,7 @@ class ParityFinal(StringTask):
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 41
     sizes: ClassVar = {"tiny": {"length": 17}, "small": {"length": length}, "hard": {"length": 129}}
+    rungs: ClassVar = string_rungs(5)
     num_symbols: ClassVar = 2
     one_rate: float = knob(0.5, "probability of a one", low=0.01, high=0.99)
 

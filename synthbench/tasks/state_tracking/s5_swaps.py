@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from synthbench.tasks.base import task
+from synthbench.tasks.base import running_rungs, task
 from synthbench.tasks.state_tracking._groups import S5
 from synthbench.tasks.state_tracking._words import GroupWords, inputs_knob
 
@@ -33,6 +33,7 @@ class S5Swaps(GroupWords):
         "small": {"length": length},
         "hard": {"length": 128},
     }
+    rungs: ClassVar = running_rungs(6)
     not_tested: ClassVar = "Products of any permutations: each input moves two points only."
     group: ClassVar = S5
     first_input: ClassVar = 1
