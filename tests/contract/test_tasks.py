@@ -190,6 +190,53 @@ def too_long(task: Echo, rng: np.random.Generator, batch_size: int, length: int)
     return SOUND(task, rng, batch_size, length)
 
 
+@dataclass(frozen=True)
+class Lag(Echo):
+    """A sound task with a ladder: the token before each is asked, which takes more than a look at its own token."""
+
+    rungs: ClassVar = tuple(
+        {"load": length, "length": length, "first_new": first_new} for first_new, length in ((2, 4), (4, 8), (8, 16))
+    )
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        inputs, targets = SOUND(self, rng, batch_size, length)
+        targets[:, 1:] = inputs[:, :-1]
+        targets[:, 0] = IGNORE
+        return Batch(inputs, targets)
+
+
+def climbing(*rungs: dict[str, Any], **methods: Any) -> Task:
+    """The sound task with other rungs, or other methods."""
+    return type("Broken", (Lag,), {**({"rungs": rungs} if rungs else {}), **methods})()  # type: ignore[no-any-return]
+
+
+def step(load: int, length: int, first_new: int = 0, **options: Any) -> dict[str, Any]:
+    return {"load": load, "length": length, "first_new": first_new, **options}
+
+
+def stretched_coordinates(_task: Echo, length: int) -> Any:
+    return np.linspace(0, 1, length)[:, None]
+
+
+def asking_early(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    inputs, targets = Lag.sample(task, rng, batch_size, length)
+    targets[:, 8:] = IGNORE
+    return Batch(inputs, targets)
+
+
+def asking_late(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    inputs, targets = Lag.sample(task, rng, batch_size, length)
+    targets[:, : length // 4] = IGNORE
+    return Batch(inputs, targets)
+
+
+def fewer_ids_in_longer(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+    inputs, targets = Lag.sample(task, rng, batch_size, length)
+    is_last = (inputs == task.vocabulary - 1) & (length > 8)
+    inputs[is_last] = 0
+    return Batch(inputs, targets)
+
+
 BROKEN: list[tuple[str, Task, str]] = [
     ("check_shapes", sampling(narrow), r"inputs are int32; allowed: an array of int64"),
     ("check_shapes", sampling(one_too_long), r"shape \(1, 9\); allowed: \(1, 8\)"),
@@ -224,17 +271,45 @@ BROKEN: list[tuple[str, Task, str]] = [
     ("check_ladder", with_method(sizes=LADDER, ceiling=no_ceiling_to_reach), r"4 times size hard has the floor 0.1667"),
     ("check_ladder", with_method(sizes=LADDER, stretched=wider), r"2 times size tiny has 12 token ids; .* the 6 of"),
     ("check_ladder", with_method(sizes=LADDER, sample=too_long), r"sampling 2 sequences gave UsageError: too long"),
+    ("check_rungs", climbing(step(4, 4, colour=3)), r"its ladder gave TypeError: .*unexpected keyword .*'colour'"),
+    ("check_rungs", climbing(step(4, 4, vocabulary=1)), r"its ladder gave UsageError: echo:vocabulary is 1; allowed"),
+    ("check_rungs", climbing(step(4, 4), step(5, 1)), r"length 1: sampling 64 sequences gave UsageError"),
+    ("check_rungs", climbing({"load": 4}), r"length 0: sampling 64 sequences gave UsageError"),
+    ("check_rungs", climbing(step(4, 4), step(4, 8)), r"load 4 stands above that of load 4; allowed: increasing loads"),
+    ("check_rungs", climbing(step(4, 8), step(5, 6)), r"load 5 is shorter than the one below; allowed: 8 tokens and"),
+    ("check_rungs", climbing(step(4, 4), step(5, 4, vocabulary=9)), r"has 9 token ids; allowed: the 6 of the rung"),
+    ("check_rungs", climbing(coordinates=stretched_coordinates), r"load 8 has other coordinates than the rung below"),
+    ("check_rungs", climbing(sample=asking_early), r"load 16 scores nothing from position 8 on"),
+    ("check_rungs", climbing(step(4, 4), step(8, 8, 5)), r"load 8 has the first_new 5; allowed: 0 to 4, the length of"),
+    ("check_rungs", climbing(step(4, 4, 4)), r"load 4 has the first_new 4; allowed: 0 to 3, one less than the length"),
+    ("check_rungs", climbing(sample=SOUND), r"load 4 has the base 1.0000, by 'local'; allowed: up to 0.8000, the"),
+    (
+        "check_rungs",
+        climbing(ceiling=lambda _task, length: Bound(1.0 if length < 16 else 0.3)),
+        r"load 16 has the base 0\..*; allowed: up to 0.1000, the ceiling less 0.2",
+    ),
+    (
+        "check_rungs",
+        climbing(sample=fewer_ids_in_longer),
+        r"load 16 has inputs\[\d\] = [05] in .*% of its sequences; allowed: the 1.\..% of .* as first_new is 8",
+    ),
+    (
+        "check_rungs",
+        climbing(sample=asking_late),
+        r"load 8 has targets\[1\] = -100 in 100.0% of its sequences; allowed: the 0.0% of the rung below",
+    ),
 ]
 
 
 def test_the_sound_task_passes() -> None:
     check_task(Echo())
     check_task(with_method(sizes=LADDER))
+    check_task(Lag())
 
 
 @pytest.mark.parametrize(("check", "task", "message"), BROKEN, ids=[message for _, _, message in BROKEN])
 def test_each_check_fires(check: str, task: Task, message: str) -> None:
-    arguments = (task,) if check in ("check_lengths", "check_ladder") else (task, 8)
+    arguments = (task,) if check in ("check_lengths", "check_ladder", "check_rungs") else (task, 8)
     with pytest.raises(ContractError, match=message) as caught:
         getattr(contract, check)(*arguments)
 
