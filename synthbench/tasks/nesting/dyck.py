@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
-from synthbench.tasks.base import IGNORE, Batch, Bound, task
+from synthbench.tasks.base import IGNORE, Batch, Bound, running_rungs, task
 from synthbench.tasks.nesting._prefixes import NextSymbols
 
 
@@ -41,14 +41,12 @@ class Dyck(NextSymbols):
         "small": {"length": length},
         "hard": {"length": 256, "num_types": 8, "depth": 12},
     }
-    # The load is how far back the innermost open bracket is: on a random walk most of them are the latest token. The
-    # depth is never reached, for a rung that reached it would ask for other sets than the rung above. Below 4 tokens
-    # counting the open brackets of each type nearly suffices.
+    # On a random walk the innermost open bracket is mostly one of the latest tokens, however long the word: so the
+    # nearest are left out, the more the longer it is. No rung reaches its depth, for there the sets are others than on
+    # the rung above. On shorter words it nearly suffices to count the open brackets of each type.
     rungs: ClassVar = tuple(
-        {"load": nearest, "length": 4 * nearest, "nearest": nearest, "num_types": 8, "depth": 1024}
-        for nearest in (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+        {**rung, "nearest": max(2, int(rung["length"]) // 8)} for rung in running_rungs(12, num_types=4, depth=1024)
     )
-    load: ClassVar = "tokens back"
     num_types: int = knob(2, "number of types of brackets", low=1, high=4096)
     depth: int = knob(4, "number of brackets that may be open", low=1, high=4096)
     nearest: int = knob(
