@@ -40,6 +40,26 @@ class AnBnCn(Task):
         "small": {"length": length},
         "hard": {"length": 256, "largest": 40},
     }
+    rungs: ClassVar = tuple(
+        {"load": most, "length": length, "smallest": fewer + 1, "largest": most}
+        for fewer, most, length in (
+            (1, 3, 16),
+            (3, 5, 24),
+            (5, 7, 32),
+            (7, 10, 48),
+            (10, 14, 48),
+            (14, 20, 96),
+            (20, 28, 96),
+            (28, 40, 128),
+            (40, 56, 192),
+            (56, 80, 256),
+            (80, 112, 384),
+            (112, 160, 512),
+            (160, 224, 768),
+            (224, 320, 1024),
+        )
+    )
+    load: ClassVar = "symbols in a run"
     smallest: int = knob(2, "smallest n", low=2, high=65536)
     largest: int = knob(12, "largest n; n is uniform", low=2, high=65536)
 
