@@ -32,6 +32,6 @@ class A4Z5Words(GroupWords):
         "small": {"length": length},
         "hard": {"length": 128},
     }
-    rungs: ClassVar = running_rungs(6)
+    rungs: ClassVar = running_rungs(6, num_inputs=3)
     group: ClassVar = A4_Z5
     num_inputs: int = inputs_knob(3, 60)

@@ -33,6 +33,6 @@ class A5Words(GroupWords):
         "small": {"length": length},
         "hard": {"length": 128},
     }
-    rungs: ClassVar = running_rungs(6)
+    rungs: ClassVar = running_rungs(6, num_inputs=3)
     group: ClassVar = A5
     num_inputs: int = inputs_knob(3, 60)

@@ -33,7 +33,7 @@ class S5Swaps(GroupWords):
         "small": {"length": length},
         "hard": {"length": 128},
     }
-    rungs: ClassVar = running_rungs(6)
+    rungs: ClassVar = running_rungs(6, num_inputs=4)
     not_tested: ClassVar = "Products of any permutations: each input moves two points only."
     group: ClassVar = S5
     first_input: ClassVar = 1

@@ -32,6 +32,6 @@ class Z60Words(GroupWords):
         "small": {"length": length},
         "hard": {"length": 128},
     }
-    rungs: ClassVar = running_rungs(6)
+    rungs: ClassVar = running_rungs(6, num_inputs=3)
     group: ClassVar = Z60
     num_inputs: int = inputs_knob(3, 60)
