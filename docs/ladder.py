@@ -179,7 +179,11 @@ def run(part: str, shard: str = "1/1") -> None:
         missing = [seed for seed in seeds if (*map(str, setting), str(seed)) not in done]
         if not missing or index % of != number - 1:
             continue
-        groups = [[seed] for seed in missing] if setting.rule == FRONTIER else [missing[i : i + 3] for i in range(0, len(missing), 3)]
+        groups = (
+            [[seed] for seed in missing]
+            if setting.rule == FRONTIER
+            else [missing[i : i + 3] for i in range(0, len(missing), 3)]
+        )
         for group in groups:
             began = time.perf_counter()
             results = train(setting, group)
@@ -187,8 +191,19 @@ def run(part: str, shard: str = "1/1") -> None:
             with ROWS.open("a", newline="") as file:
                 for seed, member in zip(group, results, strict=True):
                     skills = [round(rung.skill, 4) for rung in member.rungs]
-                    csv.writer(file).writerow([*setting, seed, round(height(member.rungs), 4), len(skills), round(seconds, 1), json.dumps(skills)])
-            print(*setting, group, [round(height(member.rungs), 2) for member in results], f"{seconds:.1f} s", flush=True)
+                    csv.writer(file).writerow(
+                        [
+                            *setting,
+                            seed,
+                            round(height(member.rungs), 4),
+                            len(skills),
+                            round(seconds, 1),
+                            json.dumps(skills),
+                        ]
+                    )
+            print(
+                *setting, group, [round(height(member.rungs), 2) for member in results], f"{seconds:.1f} s", flush=True
+            )
 
 
 def _rows() -> list[list[str]]:

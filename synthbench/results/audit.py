@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from synthbench.results.heights import HEIGHT, height, rungs_in
 from synthbench.results.migration import former
 from synthbench.results.schema import RUN_COLUMNS, canonical_json, run_id, skill
 
@@ -152,9 +153,7 @@ def _of_outcome(row: Mapping[str, Any]) -> Iterator[str]:
     if not _close(row["skill"], expected):
         yield f"skill is {row['skill']}; score, floor and ceiling make it {expected}"
     if row["score"] is not None and row["n_eval_examples"] is not None:
-        share = (row["n_correct"] or 0) / row["n_eval_examples"] if row["n_eval_examples"] else math.nan
-        if not _close(row["score"], share):
-            yield f"score is {row['score']}, but {row['n_correct']} of {row['n_eval_examples']} are correct: {share}"
+        yield from _of_rungs(row) if row["metric_name"].endswith(HEIGHT) else _of_counts(row)
     for name in _MEASURED:
         if (row[name] is None) == (row["status"] == "ok"):
             yield f"status is {row['status']!r} and {name} is {row[name]}"
@@ -162,6 +161,20 @@ def _of_outcome(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"status is {row['status']!r} and error_type is {row['error_type']!r}"
     if row["status"] == "ok" and not row["causal_checked"]:
         yield "it has a score, but its mechanism was not checked for causality"
+
+
+def _of_counts(row: Mapping[str, Any]) -> Iterator[str]:
+    share = (row["n_correct"] or 0) / row["n_eval_examples"] if row["n_eval_examples"] else math.nan
+    if not _close(row["score"], share):
+        yield f"score is {row['score']}, but {row['n_correct']} of {row['n_eval_examples']} are correct: {share}"
+
+
+def _of_rungs(row: Mapping[str, Any]) -> Iterator[str]:
+    rungs = rungs_in(_object(row["metrics"]))
+    if not rungs or not all(0 <= rung.base < rung.ceiling <= 1 and 0 <= rung.score <= 1 for rung in rungs):
+        yield "metrics has no rungs whose accuracies and bases are fractions below their ceilings"
+    elif not _close(row["score"], share := height(rungs) / len(rungs)):
+        yield f"score is {row['score']}, but its {len(rungs)} rungs make it {share}"
 
 
 def _of_times(row: Mapping[str, Any], now: datetime) -> Iterator[str]:

@@ -28,9 +28,7 @@ class RungScore(NamedTuple):
 def metrics_of_rungs(rungs: Sequence[RungScore]) -> dict[str, float]:
     """The rungs as metrics of a row: ``rung1.load``, ``rung1.score`` and so on, the easiest first."""
     return {
-        f"rung{number}.{field}": getattr(rung, field)
-        for number, rung in enumerate(rungs, start=1)
-        for field in _FIELDS
+        f"rung{number}.{field}": getattr(rung, field) for number, rung in enumerate(rungs, start=1) for field in _FIELDS
     }
 
 

@@ -16,7 +16,7 @@ from synthbench.results.schema import canonical_json, json_entries, run_id_of
 from synthbench.runner import identity
 from synthbench.runner.ensemble import SequenceModel
 from synthbench.runner.identity import Component
-from synthbench.runner.ladder import Course
+from synthbench.runner.ladder import Course, course_of
 from synthbench.runner.selection import configured
 from synthbench.suites import Suite
 from synthbench.tasks import TASKS, Task
@@ -86,8 +86,7 @@ class Cell:
         """The training on the task's ladder; None in a suite of sizes."""
         if self.suite.ladder is None:
             return None
-        rungs = TASKS[self.task_name].ladder(self.suite.ladder.longest)
-        return Course(tuple(rungs), self.suite.ladder, self.suite.training)
+        return course_of(self.suite, self.task_name)
 
     @cached_property
     def tests(self) -> dict[int, tuple[Task, int]]:

@@ -46,13 +46,7 @@ def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
     """
     if suite.ladder is None:
         return sized(name, {**suite.tasks.get(name, {}), **arguments})
-    rungs = TASKS[name].ladder(suite.ladder.longest)
-    if not rungs:
-        has = [task for task in TASKS if TASKS.is_built_in(task) and TASKS[task].rungs]
-        raise UsageError(
-            f"task {name!r} has no rungs of up to {suite.ladder.longest} tokens for the ladder of suite "
-            f"{suite.name!r}; allowed: {', '.join(has)}"
-        )
+    rungs = course_of(suite, name).rungs
     if arguments:
         option = next(iter(arguments))
         raise UsageError(
@@ -100,3 +94,22 @@ class Course:
     def tokens(self, num_steps: int) -> int:
         """Tokens of the first ``num_steps`` steps."""
         return sum(self.batch_sizes[rung] * self.rungs[rung].length for rung in self.order[:num_steps])
+
+
+def course_of(suite: Suite, task: str) -> Course:
+    """The training on the ladder of a task.
+
+    Raises:
+        UnknownName: If there is no such task.
+        UsageError: If the suite has no ladder, or the task has no rungs for it.
+    """
+    if suite.ladder is None:
+        raise UsageError(f"suite {suite.name!r} has no ladder; allowed: one whose file has [ladder]")
+    rungs = TASKS[task].ladder(suite.ladder.longest)
+    if not rungs:
+        has = [name for name in TASKS if TASKS.is_built_in(name) and TASKS[name].rungs]
+        raise UsageError(
+            f"task {task!r} has no rungs of up to {suite.ladder.longest} tokens for the ladder of suite "
+            f"{suite.name!r}; allowed: {', '.join(has)}"
+        )
+    return Course(tuple(rungs), suite.ladder, suite.training)

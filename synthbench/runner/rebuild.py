@@ -21,6 +21,7 @@ from synthbench.results.schema import RUN_COLUMNS, canonical_json
 from synthbench.runner import identity
 from synthbench.runner.agreement import RESULTS, Row, equal
 from synthbench.runner.config import Cell, Member
+from synthbench.runner.ladder import sized_in
 from synthbench.runner.match import misses
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Attempt, Failure, failure_row
@@ -168,14 +169,19 @@ def _rebuilt(config: Mapping[str, Any], row: Row) -> Cell:
                     f"other version: {registry.kind} {config[kind]!r} is {config[f'{kind}_version']} in the row and "
                     f"{installed} here; checked: its checksums, its name and that its figures fit each other"
                 )
+        suite = _suite(config, row)
         given = dict(config["task_args"])
-        length = given.pop("length")
+        if suite.ladder is not None:
+            _, length, options = sized_in(suite, config["task"], {})
+        else:
+            length = given.pop("length")
+            options = coerce("task", TASKS[config["task"]], given)
         return Cell(
-            suite=_suite(config, row),
+            suite=suite,
             task_name=config["task"],
             size=row["task_size"],
             length=length,
-            task_arguments=coerce("task", TASKS[config["task"]], given),
+            task_arguments=options,
             mechanism_name=config["mech"],
             mechanism_arguments=coerce("mechanism", MECHANISMS[config["mech"]], config["mech_args"]),
             device_type=config["device_type"],
@@ -212,6 +218,7 @@ def _suite(config: Mapping[str, Any], row: Row) -> Suite:
             "learning_rates": tuning["learning_rates"] if tuning else [config["learning_rate"]],
         },
         "evaluation": config["evaluation"],
+        **({"ladder": config["ladder"]} if "ladder" in config else {}),
         "seeds": [config["seed"]],
         "tasks": {config["task"]: {}},
         "mechanisms": {config["mech"]: {}},
@@ -283,9 +290,11 @@ def _other_sizes(cell: Cell, config: Mapping[str, Any], row: Row) -> list[str]:
         if row[column] != size
     ]
     most = {
-        "n_eval": (evaluation.test_sequences, evaluation.curve_sequences),
+        "n_eval": (evaluation.test_sequences, evaluation.curve_sequences or 0),
         "seq_len": tuple(factor * cell.length for factor in evaluation.stretches or ()),
     }
+    if cell.course is not None:
+        most |= {"seq_len": (cell.longest,), "batch_size": tuple(cell.course.batch_sizes)}
     return wrong + [
         f"config_json evaluates with {size} as {column}; allowed: up to {LARGEST[column]}"
         for column, found in most.items()
@@ -326,7 +335,7 @@ def _not_full(row: Row, cell: Cell) -> list[str]:
             suite = suite.model_copy(update={"training": suite.training.model_copy(update=rates)})
     return [
         f"is_full is True, but {part} is not that of suite {suite.name!r} {suite.version}"
-        for part in ("model", "training", "evaluation", "tuning")
+        for part in ("model", "training", "evaluation", "tuning", "ladder")
         if getattr(own, part) != getattr(suite, part)
     ]
 

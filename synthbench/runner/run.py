@@ -234,6 +234,11 @@ def progress_of(request: Request, device: torch.device) -> list[dict[str, Any]]:
 def _requested(request: Request, device: torch.device) -> tuple[list[Cell], Sequence[int]]:
     plugins.load(request.plugins)
     suite, tasks, mechanisms = _selected(request)
+    if suite.ladder is not None and request.predictions is not None:
+        raise UsageError(
+            f"predictions is {str(request.predictions)!r}; allowed: none in suite {suite.name!r}, whose models are "
+            "tested on many rungs"
+        )
     shorter = shortened(suite, steps=request.steps, limit=request.limit)
     cells = make_cells(
         shorter,

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 from uuid import uuid4
@@ -15,9 +15,10 @@ from jaxtyping import Int
 from synthbench.errors import ContractError, StoreError, SynthbenchError, UnknownName, UsageError
 from synthbench.knobs import LARGEST_SEED, arguments_of, parse_term
 from synthbench.places import described
+from synthbench.runner.ladder import course_of
 from synthbench.runner.seeding import Split, data_blocks
 from synthbench.suites import Suite, load_suite
-from synthbench.tasks import TASKS, Batch, Task, sized
+from synthbench.tasks import TASKS, Batch, Rung, Task, sized
 
 MOST_TOKENS = 1 << 28
 """Tokens that are drawn at most: inputs and targets take 4 GiB then."""
@@ -74,7 +75,7 @@ def draw(
     sequences in batches of ``batch_size``.
 
     Args:
-        task: Its name, with options as in ``mqar:size=small`` or ``mqar:num_pairs=8``.
+        task: Its name, with options as in ``mqar:rung=3`` or ``mqar:num_pairs=8``.
         split: ``train``, ``validation`` or ``test``.
         seed: Root seed of the run, 0 or more.
         count: Sequences. Default: all that a run of ``suite`` reads.
@@ -91,11 +92,15 @@ def draw(
             raise UsageError(f"{label} is {value}; allowed: {least} and more, up to {LARGEST_SEED}")
     name, given = parse_term(task)
     protocol = None if suite is None else load_suite(suite)
-    listed = {} if protocol is None else protocol.tasks.get(name, {})
+    is_ladder = protocol is not None and protocol.ladder is not None
+    listed = {} if protocol is None or is_ladder else protocol.tasks.get(name, {})
     _, length, options = sized(name, {**listed, **given})
     stream = _split(split)
+    rung = None
     if protocol is None:
         num_batches, batch_size = _in_batches(count, batch_size)
+    elif batch_size is None and is_ladder:
+        rung, num_batches, batch_size = _climbed_by(protocol, stream, name, given)
     elif batch_size is None:
         num_batches, batch_size = _read_by(protocol, stream)
     else:
@@ -106,7 +111,8 @@ def draw(
         raise UsageError(f"count is {count}; allowed: 1 to {most}")
     unit = TASKS[name](**options)
     try:
-        return sequences_of(unit, length, stream, seed, num_batches=num_batches, batch_size=batch_size, count=count)
+        found = sequences_of(unit, length, stream, seed, num_batches=num_batches, batch_size=batch_size, count=count)
+        return found if rung is None else replace(found, targets=rung.new_targets(found.targets))
     except SynthbenchError:
         raise
     except Exception as problem:  # a plugin's task may raise anything
@@ -152,9 +158,26 @@ def _read_by(suite: Suite, split: Split) -> tuple[int, int]:
     training, evaluation = suite.training, suite.evaluation
     return {
         "train": (training.steps, training.batch_size),
-        "validation": (-(-training.steps // evaluation.curve_every), evaluation.curve_sequences),
+        "validation": (-(-training.steps // evaluation.curve_every), evaluation.curve_sequences or 0),
         "test": (1, evaluation.test_sequences),
     }[split]
+
+
+def _climbed_by(suite: Suite, split: Split, task: str, given: Mapping[str, str]) -> tuple[Rung | None, int, int]:
+    """The same on the rung that is asked for, and the rung where only what is new on it counts."""
+    course = course_of(suite, task)
+    numbers = [str(number) for number, _ in enumerate(course.rungs, start=1)]
+    if list(given) != ["rung"] or given["rung"] not in numbers:
+        raise UsageError(
+            f"options of {task!r} are {dict(given)}; allowed in suite {suite.name!r}: its rung, 1 to {len(numbers)}, "
+            f"as in {task}:rung=1"
+        )
+    index = numbers.index(given["rung"])
+    if split == "train":
+        return None, course.num_batches[index], course.batch_sizes[index]
+    if split == "test":
+        return course.rungs[index], 1, suite.evaluation.test_sequences
+    raise UsageError(f"split is {split!r}; allowed in suite {suite.name!r}, which does not validate: train, test")
 
 
 def write(sequences: Sequences, path: Path, *, is_forced: bool = False) -> None:

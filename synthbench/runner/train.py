@@ -13,8 +13,8 @@ from jaxtyping import Int
 
 from synthbench.layers import Mixer
 from synthbench.mechanisms import Mechanism, num_parameters
-from synthbench.runner.capture import CapturedStep
 from synthbench.results.heights import RungScore, height
+from synthbench.runner.capture import CapturedStep
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.ensemble import SequenceModel, Strategy, inherit, stack_models, strategy_of
 from synthbench.runner.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses

@@ -283,6 +283,8 @@ def sized(name: str, arguments: Mapping[str, object]) -> Sized:
     try:
         knobs = coerce("task", TASKS[name], merged)
     except UnknownName as problem:
-        raise UnknownName(f"argument of task {name!r}", problem.name, ["size", "rung", "length", *problem.allowed]) from None
+        raise UnknownName(
+            f"argument of task {name!r}", problem.name, ["size", "rung", "length", *problem.allowed]
+        ) from None
     TASKS[name](**knobs).check_length(length)
     return Sized(None if size is None else str(size), length, knobs)
