@@ -1,7 +1,8 @@
 """Write what follows from the registries: ``python docs/generate.py``, ``--check`` to compare.
 
 That is the pages of this folder, the index of components by which ``status`` counts without torch, and the bounds of
-the suites' tasks. Bounds that are there for a task's version stay; ``--all`` measures all of them again.
+the suites' tasks and of all rungs. Bounds that are there for a task's version stay; ``--all`` measures all of them
+again.
 The prose of a unit is its docstring; what can be computed is computed.
 """
 
@@ -26,7 +27,8 @@ from synthbench.positions import POSITIONS
 from synthbench.registry import version_of
 from synthbench.reports.markdown import escape
 from synthbench.suites import Suite, load_suite, suite_names
-from synthbench.tasks import TASKS, Bound, Task, _recorded, local_ceiling, shortcut_accuracies, sized
+from synthbench.tasks import TASKS, Bound, Rung, Task, _recorded, local_ceiling, shortcut_accuracies, sized
+from synthbench.tasks.base import LENGTHS
 from synthbench.terminal.facts import STATE_LENGTHS, block_facts, mechanism_facts, position_facts, task_facts
 from synthbench.terminal.show import draw
 
@@ -318,15 +320,21 @@ def suite_tasks() -> dict[str, tuple[Task, int, bool]]:
     return found
 
 
+def rungs() -> dict[str, Rung]:
+    """The rungs of every task's ladder, by their names in the file of bounds."""
+    return {_recorded.rung_key(rung): rung for name in TASKS for rung in TASKS[name].ladder(max(LENGTHS))}
+
+
 def bounds(*, is_all: bool = False) -> str:
     """The file of bounds; what it has is not measured again unless ``is_all``."""
     known = {} if is_all else _recorded.entries()
-    lines = []
-    for key, (task, length, is_stretched) in sorted(suite_tasks().items()):
+    entries = {key: known.get(key) or _recorded.measured_rung(rung) for key, rung in rungs().items()}
+    for key, (task, length, is_stretched) in suite_tasks().items():
         entry = known.get(key, {})
         if not (entry if is_stretched else "shortcuts" in entry):
             entry = _recorded.measured(task, length, is_stretched=is_stretched)
-        lines.append(f"{json.dumps(key)}: {json.dumps(entry)}")
+        entries[key] = entry
+    lines = [f"{json.dumps(key)}: {json.dumps(entries[key])}" for key in sorted(entries)]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

@@ -1,4 +1,4 @@
-"""Bounds of the tasks of the installed suites, from a file: they never change, and measuring them takes seconds.
+"""Bounds of the suites' tasks and of all rungs, from a file: they never change, and measuring them takes seconds.
 
 What the file does not have is measured when it is asked for. ``python docs/generate.py`` adds what is missing.
 """

@@ -12,18 +12,38 @@ import pytest
 
 from synthbench.entry_points import SWITCH
 from synthbench.suites import load_suite
-from synthbench.tasks import TASKS, Bound, Task, _recorded, floor_and_ceiling, local_ceiling, shortcut_accuracies
+from synthbench.tasks import (
+    TASKS,
+    Bound,
+    Rung,
+    Task,
+    _recorded,
+    floor_and_ceiling,
+    local_ceiling,
+    rung_bounds,
+    shortcut_accuracies,
+)
 from synthbench.tasks._measured import measured_local_ceiling, measured_shortcuts
 from synthbench.tasks.basic.copy import Copy
 
 GENERATE = Path(__file__).parents[2] / "docs" / "generate.py"
 CHEAP = ("bucket_sort", "even_pairs", "reverse_string", "sort")
+LADDERS = ("mqar", "parity_running")
+RULES = ("floor", "local", "seen", "unasked")
+"""What is measured of any rung, besides its task's shortcuts."""
 
 
 @pytest.fixture
 def in_suites(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Task, int, bool]]:
     monkeypatch.setenv(SWITCH, "off")
     found: dict[str, tuple[Task, int, bool]] = runpy.run_path(str(GENERATE))["suite_tasks"]()
+    return found
+
+
+@pytest.fixture
+def on_ladders(monkeypatch: pytest.MonkeyPatch) -> dict[str, Rung]:
+    monkeypatch.setenv(SWITCH, "off")
+    found: dict[str, Rung] = runpy.run_path(str(GENERATE))["rungs"]()
     return found
 
 
@@ -40,11 +60,29 @@ def assert_right(key: str, task: Task, length: int, *, is_stretched: bool) -> No
         assert of_file[name][::2] == pytest.approx(bound[::2], rel=1e-9, abs=1e-12), (key, name)
 
 
-def test_every_task_of_every_suite_is_in_the_file_at_its_version(in_suites: dict[str, Any]) -> None:
+def assert_rung_right(key: str, rung: Rung) -> None:
+    entry, measured = _recorded.entries()[key], _recorded.measured_rung(rung)
+
+    assert entry["bases"] == pytest.approx(measured["bases"], rel=1e-9, abs=1e-12), key
+    assert entry["ceiling"] == pytest.approx(measured["ceiling"], rel=1e-9), key
+
+
+def test_every_rung_of_every_task_is_in_the_file_at_its_version(on_ladders: dict[str, Rung]) -> None:
+    in_file = _recorded.entries()
+
+    assert not on_ladders.keys() - in_file.keys(), "python docs/generate.py adds them"
+    for key, rung in on_ladders.items():
+        few = rung.task.sample(np.random.default_rng(0), 2, rung.length).inputs
+        assert in_file[key]["bases"].keys() == {*RULES, *rung.task.shortcuts(few)}, key
+
+
+def test_every_task_of_every_suite_is_in_the_file_at_its_version(
+    in_suites: dict[str, Any], on_ladders: dict[str, Rung]
+) -> None:
     in_file = _recorded.entries()
 
     assert not in_suites.keys() - in_file.keys(), "python docs/generate.py adds them"
-    assert not in_file.keys() - in_suites.keys(), "python docs/generate.py takes them out"
+    assert not in_file.keys() - in_suites.keys() - on_ladders.keys(), "python docs/generate.py takes them out"
     for key, (task, length, is_stretched) in in_suites.items():
         few = task.sample(np.random.default_rng(0), 2, length).inputs
         assert in_file[key].get("shortcuts", {}).keys() == (set() if is_stretched else task.shortcuts(few).keys()), key
@@ -59,10 +97,22 @@ def test_what_is_cheap_to_measure_is_right(in_suites: dict[str, Any]) -> None:
         assert_right(key, task, length, is_stretched=is_stretched)
 
 
+def test_what_is_cheap_to_measure_of_a_ladder_is_right(on_ladders: dict[str, Rung]) -> None:
+    cheap = {key: rung for key, rung in on_ladders.items() if rung.task.name in LADDERS and rung.length <= 16}
+
+    assert {rung.task.name for rung in cheap.values()} == {*LADDERS}
+    for key, rung in cheap.items():
+        assert_rung_right(key, rung)
+
+
 @pytest.mark.slow
-def test_the_whole_file_is_right(in_suites: dict[str, Any]) -> None:
+def test_the_whole_file_is_right(in_suites: dict[str, Any], on_ladders: dict[str, Rung]) -> None:
+    """Of every ladder its top, where the rungs below differ by their numbers only."""
     for key, (task, length, is_stretched) in in_suites.items():
         assert_right(key, task, length, is_stretched=is_stretched)
+    tops = {rung.task.name: (key, rung) for key, rung in on_ladders.items()}
+    for key, rung in tops.values():
+        assert_rung_right(key, rung)
 
 
 def test_a_task_of_a_suite_is_answered_without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +128,19 @@ def test_a_task_of_a_suite_is_answered_without_drawing(monkeypatch: pytest.Monke
     assert floor_and_ceiling(unit(), length) == (Bound(*entry["floor"]), Bound(*entry["ceiling"]))
     assert local_ceiling(unit(), length) == Bound(*entry["local_ceiling"])
     assert shortcut_accuracies(unit(), length) == {}
+
+
+def test_a_rung_is_answered_without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    unit = TASKS["mqar"]
+    monkeypatch.setattr(unit, "sample", None)
+    monkeypatch.setattr(unit, "ceiling", None)
+    rung_bounds.cache_clear()
+    rung = unit.ladder(longest=32)[-1]
+    entry = _recorded.entries()[_recorded.rung_key(rung)]
+    found = rung_bounds(rung)
+
+    assert found == (max(entry["bases"].values()), found.rule, entry["ceiling"])
+    assert entry["bases"][found.rule] == found.base
 
 
 @dataclass(frozen=True)
