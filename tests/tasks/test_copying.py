@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
+from synthbench.tasks import rung_bounds
 from synthbench.tasks.base import IGNORE, TASKS, Task
 from synthbench.tasks.copying.bottleneck_compression import BottleneckCompression
 from synthbench.tasks.copying.duplicate_string import DuplicateString
@@ -146,6 +147,7 @@ CASES = [
     (SelectiveCopying(num_symbols=3, num_tokens=9), 27),
     (BottleneckCompression(num_symbols=2), 6),
     (NgramLookup(num_symbols=3, order=4, num_decoys=2), 41),
+    (NgramLookup(num_symbols=6, order=3, num_decoys=1, num_openings=2), 30),
 ]
 
 
@@ -205,12 +207,19 @@ def test_only_bottleneck_compression_answers_from_the_last_position() -> None:
     num_symbols=st.integers(2, 8),
     order=st.integers(1, 4),
     num_decoys=st.integers(0, 4),
+    num_openings=st.integers(0, 4),
     more=st.integers(0, 40),
 )
 def test_ngram_lookup_has_one_answer(
-    assert_targets_follow: Check, seed: int, num_symbols: int, order: int, num_decoys: int, more: int
+    assert_targets_follow: Check,
+    seed: int,
+    num_symbols: int,
+    order: int,
+    num_decoys: int,
+    num_openings: int,
+    more: int,
 ) -> None:
-    task = NgramLookup(num_symbols=num_symbols, order=order, num_decoys=num_decoys)
+    task = NgramLookup(num_symbols=num_symbols, order=order, num_decoys=num_decoys, num_openings=num_openings)
     assert_targets_follow(task, looked_up, seed, task.min_length + more)
 
 
@@ -223,6 +232,26 @@ def test_ngram_lookup_plants_as_many_decoys_as_it_says() -> None:
 
         assert len(shorter) == 5
         assert [string[start + 2] for start in shorter].count(answer) == 1
+
+
+def test_ngram_lookup_plants_as_many_openings_as_it_says_in_any_order() -> None:
+    # So many symbols that nothing else is equal by chance.
+    task = NgramLookup(num_symbols=65536, order=3, num_decoys=1, num_openings=2)
+    inputs, targets = task.sample(np.random.default_rng(0), 500, 50)
+    orders = set()
+    for sequence, answer in zip(inputs.tolist(), targets[:, -1].tolist(), strict=True):
+        string, gram = sequence[:-4], sequence[-3:]
+        openings = [start for start in range(43) if string[start : start + 2] == gram[:2]]
+        endings = [start for start in range(43) if string[start + 1 : start + 3] == gram[1:]]
+        [genuine] = set(openings) & set(endings)
+
+        assert (len(openings), len(endings)) == (3, 2)
+        assert [string[start + 3] for start in openings + endings].count(answer) == 2
+        orders.add(
+            "".join("g" if start == genuine else "od"[start in endings] for start in sorted({*openings, *endings}))
+        )
+
+    assert len(orders) == 4 * 3
 
 
 @pytest.mark.parametrize("name", [*ANSWERS, "missing_duplicate"])
@@ -239,14 +268,51 @@ def test_strings_out_of_range_are_longer_than_half_the_factor_allows(name: str, 
     assert (sizes.min(), sizes.max()) == (factor // 2 * longest + 1, factor * longest)
 
 
-@pytest.mark.parametrize("name", ["string_copy"])
+@pytest.mark.parametrize("name", [*ANSWERS, "missing_duplicate"])
 def test_a_rung_has_the_strings_that_are_longer_than_those_of_the_rung_below(name: str) -> None:
     rungs = TASKS[name].ladder(longest=48)
     for below, rung in pairwise(rungs):
         inputs, _ = rung.task.sample(np.random.default_rng(0), 4000, rung.length)
         sizes = rung.task.string_lengths(inputs)  # type: ignore[attr-defined]
+        if name == "missing_duplicate":
+            sizes = sizes // 2
 
         assert (sizes.min(), sizes.max()) == (below.load + 1, rung.load)
+
+
+LADDERS = [name for name in ORACLES if TASKS[name].rungs]
+
+
+def test_all_but_the_control_have_a_ladder() -> None:
+    assert set(ORACLES) - set(LADDERS) == {"bottleneck_compression"}
+
+
+@pytest.mark.parametrize("name", LADDERS)
+def test_the_lowest_and_the_highest_rung_leave_something_to_reach(name: str) -> None:
+    for rung in (TASKS[name].ladder(longest=256)[0], TASKS[name].ladder(longest=256)[-1]):
+        bounds = rung_bounds(rung)
+
+        assert bounds.ceiling - bounds.base >= 0.2
+
+
+@pytest.mark.parametrize("name", LADDERS)
+def test_rungs_share_their_ids_and_grow(name: str) -> None:
+    rungs = TASKS[name].ladder(longest=1024)
+
+    assert len({rung.task.vocab_size for rung in rungs}) == 1
+    assert 7 <= len(TASKS[name].ladder(longest=256)) <= 13
+    for below, rung in pairwise(rungs):
+        assert below.load < rung.load
+        assert below.length <= rung.length
+
+
+def test_selective_copying_has_the_same_share_of_blanks_on_all_rungs() -> None:
+    for rung in SelectiveCopying.ladder(longest=1024):
+        num_tokens = rung.task.num_tokens  # type: ignore[attr-defined]
+        num_blanks = rung.length - 1 - 2 * num_tokens
+
+        assert num_tokens == rung.load
+        assert num_blanks == 2 * num_tokens - 1
 
 
 def test_selective_copying_out_of_range_has_more_symbols_and_more_blanks() -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from synthbench.tasks._transduction import string_rungs
 from synthbench.tasks.base import task
 from synthbench.tasks.copying._rearrangement import Rearrangement
 
@@ -31,5 +32,7 @@ class DuplicateString(Rearrangement):
         "small": {"length": length},
         "hard": {"length": 289, "num_symbols": 64},
     }
+    rungs: ClassVar = string_rungs(16, tokens_per_symbol=3)
+    load: ClassVar = "symbols"
     tokens_per_symbol: ClassVar = 3
     order: ClassVar = "twice"

@@ -8,7 +8,7 @@ from jaxtyping import Int
 
 from synthbench.knobs import knob
 from synthbench.tasks._targets import score_at
-from synthbench.tasks._transduction import Transduction
+from synthbench.tasks._transduction import Transduction, string_rungs
 from synthbench.tasks.base import Batch, Bound, task
 
 
@@ -36,6 +36,8 @@ class MissingDuplicate(Transduction):
         "small": {"length": length},
         "hard": {"length": 257},
     }
+    rungs: ClassVar = string_rungs(12)
+    load: ClassVar = "symbols"
     num_symbols: int = knob(4, "number of symbols that strings are made of", low=2, high=65536)
 
     @property

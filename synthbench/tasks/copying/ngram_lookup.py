@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int
 
 from synthbench.knobs import knob
 from synthbench.tasks._targets import score_last
-from synthbench.tasks.base import Batch, Bound, Task, task
+from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, task
 
 
 @task
@@ -25,6 +25,9 @@ class NgramLookup(Task):
     repeats all of it but its first token and goes on differently, so that shorter n-grams are ambiguous: they match in
     ``num_decoys`` more places. An induction head over one token fails; heads over n tokens need depth or a convolution.
 
+    With ``num_openings``, further places repeat all of the n-gram but its last token, so that its first one alone is
+    ambiguous as well.
+
     Source: Jelassi et al. (2024), n-gram lookup. The decoys are ours.
     """
 
@@ -36,10 +39,23 @@ class NgramLookup(Task):
         "small": {"length": length},
         "hard": {"length": 512, "order": 5, "num_decoys": 15},
     }
+    # With fewer symbols chance repeats the n-gram in long strings, and what follows its last token most often is right.
+    rungs: ClassVar = tuple(
+        {"load": length, "length": length, "num_symbols": 32, "order": 2, "num_decoys": 1, "num_openings": 1}
+        for length in LENGTHS
+        if length >= 12
+    )
     num_symbols: int = knob(16, "number of symbols that strings are made of", low=2, high=65536)
     order: int = knob(3, "number of tokens of the n-gram", low=1, high=64)
     num_decoys: int = knob(
         3, "places where all but the first token of the n-gram stands, followed by another", low=0, high=1024
+    )
+    num_openings: int = knob(
+        0,
+        "places where all but the last token of the n-gram stands, followed by another",
+        low=0,
+        high=1024,
+        is_addition=True,
     )
 
     @property
@@ -49,20 +65,29 @@ class NgramLookup(Task):
 
     @property
     def min_length(self) -> int:
-        """The n-gram and the decoys with what follows them, the separator and the n-gram again."""
-        return (self.num_decoys + 1) * (self.order + 1) + 1 + self.order
+        """The n-gram, the decoys and the openings with what follows them, the separator and the n-gram again."""
+        return self._num_plants * (self.order + 1) + 1 + self.order
+
+    @property
+    def _num_plants(self) -> int:
+        """The n-gram, the decoys and the openings."""
+        return 1 + self.num_decoys + self.num_openings
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Plant the n-gram and the decoys at random places of a uniform string, in random order."""
+        """Plant the n-gram, the decoys and the openings at random places of a uniform string, in random order."""
         self.check_length(length)
-        num_plants, width = self.num_decoys + 1, self.order + 1
+        num_plants, width = self._num_plants, self.order + 1
         strings = rng.integers(self.num_symbols, size=(batch_size, length - width))
         grams = rng.integers(self.num_symbols, size=(batch_size, width))
         plants = np.repeat(grams[:, None], num_plants, axis=1)
         # Another symbol is one to num_symbols - 1 steps away, around the circle.
         steps = rng.integers(1, self.num_symbols, size=(batch_size, num_plants, 2))
-        steps[np.arange(batch_size), rng.integers(num_plants, size=batch_size)] = 0
-        plants[:, :, [0, -1]] = (plants[:, :, [0, -1]] + steps) % self.num_symbols
+        genuine = rng.integers(num_plants, size=batch_size)
+        steps[np.arange(batch_size), genuine] = 0
+        changed = self._draw_changed(rng, genuine)
+        changed_tokens = np.take_along_axis(plants, changed, axis=2) + steps[:, :, :1]
+        np.put_along_axis(plants, changed, changed_tokens % self.num_symbols, axis=2)
+        plants[:, :, -1] = (plants[:, :, -1] + steps[:, :, 1]) % self.num_symbols
         room = length - width - num_plants * width
         starts = np.sort(rng.integers(room + 1, size=(batch_size, num_plants)), axis=1) + width * np.arange(num_plants)
         places = (starts[:, :, None] + np.arange(width)).reshape(batch_size, -1)
@@ -71,6 +96,18 @@ class NgramLookup(Task):
         separator = np.full((batch_size, 1), self.num_symbols)
         inputs = np.concatenate([strings, separator, grams[:, :-1]], axis=1)
         return Batch(inputs, score_last(grams[:, -1], length))
+
+    def _draw_changed(
+        self, rng: np.random.Generator, genuine: Int[np.ndarray, " batch"]
+    ) -> Int[np.ndarray, "batch plants 1"]:
+        """Which token of the n-gram each plant but the genuine one has another symbol for: the last in an opening."""
+        changed = np.zeros((len(genuine), self._num_plants), dtype=np.int64)
+        if self.num_openings:
+            others = np.arange(1, self._num_plants)
+            is_opening = rng.permuted(np.tile(others <= self.num_openings, (len(genuine), 1)), axis=1)
+            places = (genuine[:, None] + others) % self._num_plants
+            np.put_along_axis(changed, places, (self.order - 1) * is_opening, axis=1)
+        return changed[:, :, None]
 
     def floor(self, length: int) -> Bound:
         """One in ``num_symbols``, whatever the length."""
@@ -83,12 +120,17 @@ class NgramLookup(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """What followed the latest copy of fewer of the last tokens."""
-        strings = inputs[:, : -self.order - 1]
-        return {
-            f"last {order} of the n-gram": score_last(_latest_follower(strings, inputs[:, -order:]), inputs.shape[1])
-            for order in range(1, self.order)
-        }
+        """What followed the latest copy of fewer of the last tokens, and of the first if there are openings."""
+        strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
+        found = {}
+        for order in range(1, self.order):
+            last = inputs[:, -order:]
+            found[f"last {order} of the n-gram"] = score_last(_latest_follower(strings, last), length)
+            if self.num_openings:
+                first = inputs[:, -self.order : length - self.order + order]
+                followers = _latest_follower(strings, first, self.order - order)
+                found[f"first {order} of the n-gram"] = score_last(followers, length)
+        return found
 
 
 def _agree(strings: Int[np.ndarray, "batch length"], grams: Int[np.ndarray, "batch width"]) -> None:
@@ -108,10 +150,10 @@ def _agree(strings: Int[np.ndarray, "batch length"], grams: Int[np.ndarray, "bat
 
 
 def _copies(
-    strings: Int[np.ndarray, "batch length"], grams: Int[np.ndarray, "batch order"]
+    strings: Int[np.ndarray, "batch length"], grams: Int[np.ndarray, "batch order"], gap: int = 0
 ) -> Bool[np.ndarray, "batch starts"]:
-    """Where copies of the gram begin that are followed by a symbol."""
-    num_starts = strings.shape[1] - grams.shape[1]
+    """Where copies of the gram begin that are followed by a symbol, after a gap of so many others."""
+    num_starts = strings.shape[1] - grams.shape[1] - gap
     is_copy = np.ones((len(strings), num_starts), dtype=bool)
     for index, symbols in enumerate(grams.T):
         is_copy &= strings[:, index : index + num_starts] == symbols[:, None]
@@ -119,10 +161,10 @@ def _copies(
 
 
 def _latest_follower(
-    strings: Int[np.ndarray, "batch length"], grams: Int[np.ndarray, "batch order"]
+    strings: Int[np.ndarray, "batch length"], grams: Int[np.ndarray, "batch order"], gap: int = 0
 ) -> Int[np.ndarray, " batch"]:
-    """What follows the latest copy of each gram; the first symbol if there is none."""
-    places = np.arange(grams.shape[1], strings.shape[1])
-    latest = (_copies(strings, grams) * places).max(axis=1, keepdims=True)
+    """What follows the latest copy of each gram, after a gap of so many symbols; the first symbol if there is none."""
+    places = np.arange(grams.shape[1] + gap, strings.shape[1])
+    latest = (_copies(strings, grams, gap) * places).max(axis=1, keepdims=True)
     followers: Int[np.ndarray, " batch"] = np.take_along_axis(strings, latest, axis=1)[:, 0]
     return followers

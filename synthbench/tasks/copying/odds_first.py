@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from synthbench.tasks._transduction import string_rungs
 from synthbench.tasks.base import task
 from synthbench.tasks.copying._rearrangement import Rearrangement
 
@@ -32,4 +33,6 @@ class OddsFirst(Rearrangement):
         "small": {"length": length},
         "hard": {"length": 257, "num_symbols": 64},
     }
+    rungs: ClassVar = string_rungs(12)
+    load: ClassVar = "symbols"
     order: ClassVar = "odds first"

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.knobs import knob
-from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+from synthbench.tasks.base import IGNORE, LENGTHS, Batch, Bound, Task, task
 
 
 @task
@@ -38,6 +38,11 @@ class SelectiveCopying(Task):
         "small": {"length": length},
         "hard": {"length": 512, "num_symbols": 62, "num_tokens": 64},
     }
+    # One blank more than two for each symbol: the share of the blanks is the same on all rungs.
+    rungs: ClassVar = tuple(
+        {"load": length // 4, "length": length, "num_tokens": length // 4} for length in LENGTHS if length >= 12
+    )
+    load: ClassVar = "symbols"
     num_symbols: int = knob(14, "number of symbols, the blank and the separator not counted", low=2, high=65536)
     num_tokens: int = knob(16, "number of symbols to copy", low=1, high=65536)
 
