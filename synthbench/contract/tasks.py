@@ -227,24 +227,25 @@ def check_floor(task: Task, length: int) -> None:
 
 
 def check_knobs(task: Task, length: int) -> None:
-    """Every knob changes the batch for some value in its range.
+    """Every knob changes the batch, or the coordinates of its tokens, for some value in its range.
 
     Raises:
         ContractError: If one does not.
     """
-    reference = _sample(task, length, SMALL_BATCH)
+    reference, coordinates = _sample(task, length, SMALL_BATCH), task.coordinates(length)
     for name, knob in knobs_of(type(task)).items():
         tried = []
         for value in _other_values(knob, getattr(task, name)):
             try:
-                batch = dataclasses.replace(task, **{name: value}).sample(_generator(0), SMALL_BATCH, length)
+                other = dataclasses.replace(task, **{name: value})
+                batch = other.sample(_generator(0), SMALL_BATCH, length)
             except UsageError:
                 continue
             except Exception as error:
                 what = f"with {name}={value}, sampling gave {type(error).__name__}: {error}"
                 raise _broken(task, length, what) from error
             tried.append(value)
-            if not _is_same(batch, reference):
+            if not _is_same(batch, reference) or not np.array_equal(other.coordinates(length), coordinates):
                 break
         else:
             values = ", ".join(map(str, tried)) or "no other value that the task accepts"
