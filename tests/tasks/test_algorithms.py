@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
+from synthbench.tasks import rung_bounds
 from synthbench.tasks.algorithms.binary_addition import BinaryAddition
 from synthbench.tasks.algorithms.bucket_sort import BucketSort
 from synthbench.tasks.algorithms.grid_neighbours import GridNeighbours
 from synthbench.tasks.algorithms.periodic_pattern import PeriodicPattern
 from synthbench.tasks.algorithms.planted_counting import PlantedCounting
 from synthbench.tasks.algorithms.planted_majority import PlantedMajority
-from synthbench.tasks.base import IGNORE, TASKS, Task
+from synthbench.tasks.base import IGNORE, TASKS, Rung, Task
 
 SEEDS = st.integers(0, 2**32 - 1)
 Check = Callable[..., None]
@@ -52,9 +54,9 @@ def last_only(inputs: list[int], *answers: int) -> list[set[int]]:
 
 def counted(task: Any, inputs: list[int]) -> list[set[int]]:
     *text, separator, asked = inputs
-    assert separator == task.num_symbols
+    assert separator == max(task.num_symbols, task.separator)
     assert max([*text, asked]) < task.num_symbols
-    assert text.count(asked) <= task.max_count
+    assert task.min_count <= text.count(asked) <= task.max_count
     return last_only(inputs, text.count(asked))
 
 
@@ -84,9 +86,11 @@ def neighbour(task: Any, inputs: list[int]) -> list[set[int]]:
     num_cells = len(inputs) - 2 * task.num_queries
     rows = [inputs[start : min(start + task.width, num_cells)] for start in range(0, num_cells, task.width)]
     targets = [{IGNORE}] * num_cells
+    first_direction = task.vocab_size - 4
+    assert first_direction - task.num_symbols == max(task.num_queries, task.num_anchors)
     for direction, anchor in zip(inputs[num_cells::2], inputs[num_cells + 1 :: 2], strict=True):
         [(row, column)] = [(row, symbols.index(anchor)) for row, symbols in enumerate(rows) if anchor in symbols]
-        down, right = ((-1, 0), (1, 0), (0, -1), (0, 1))[direction - task.num_symbols - task.num_queries]
+        down, right = ((-1, 0), (1, 0), (0, -1), (0, 1))[direction - first_direction]
         assert row + down >= 0
         assert column + right >= 0
         targets += [{IGNORE}, {rows[row + down][column + right]}]
@@ -153,7 +157,7 @@ def looking_around(task: Any, inputs: Predictions) -> Predictions:
     predictions = np.zeros_like(inputs)
     for row, sequence in enumerate(inputs.tolist()):
         for place in range(num_cells + 1, len(sequence), 2):
-            step = steps[sequence[place - 1] - task.num_symbols - task.num_queries]
+            step = steps[sequence[place - 1] - task.vocab_size + 4]
             predictions[row, place] = sequence[(sequence.index(sequence[place]) + step) % num_cells]
     return predictions
 
@@ -176,6 +180,8 @@ CASES = [
     (PlantedMajority(num_symbols=3, margin=1), 11),
     (PeriodicPattern(num_symbols=2, num_streams=3, shortest_period=2, longest_period=6), 43),
     (GridNeighbours(num_symbols=7, width=3, num_queries=4), 35),
+    (GridNeighbours(num_symbols=3, width=4, num_queries=6, num_anchors=9), 36),
+    *((rung.task, rung.length) for name in ORACLES for rung in TASKS[name].ladder(longest=64)[::2]),
 ]
 
 
@@ -222,12 +228,35 @@ def test_binary_addition_hands_carries_on_as_far_as_it_says(chain: float) -> Non
 
 
 @settings(deadline=None)
-@given(seed=SEEDS, num_symbols=st.integers(2, 20), max_count=st.integers(1, 20), more=st.integers(0, 40))
+@given(
+    seed=SEEDS,
+    num_symbols=st.integers(2, 20),
+    min_count=st.integers(0, 20),
+    range_of_counts=st.integers(1, 20),
+    separator=st.integers(0, 40),
+    more=st.integers(0, 40),
+)
 def test_planted_counting_asks_how_often_the_last_symbol_occurred(
-    assert_targets_follow: Check, seed: int, num_symbols: int, max_count: int, more: int
+    assert_targets_follow: Check,
+    seed: int,
+    num_symbols: int,
+    min_count: int,
+    range_of_counts: int,
+    separator: int,
+    more: int,
 ) -> None:
-    task = PlantedCounting(num_symbols=num_symbols, max_count=max_count)
+    task = PlantedCounting(num_symbols, min_count + range_of_counts, min_count, separator)
     assert_targets_follow(task, counted, seed, task.min_length + more)
+
+
+def test_planted_counting_refuses_a_smallest_count_above_the_largest() -> None:
+    with pytest.raises(UsageError, match=r"min_count of task 'planted_counting' is 9; allowed: up to max_count=8"):
+        PlantedCounting(min_count=9, max_count=8).floor(64)
+
+
+@pytest.mark.parametrize(("separator", "vocab_size"), [(0, 16), (8, 16), (15, 16), (40, 41)])
+def test_planted_counting_has_ids_up_to_its_separator(separator: int, vocab_size: int) -> None:
+    assert PlantedCounting(separator=separator).vocab_size == vocab_size
 
 
 @settings(deadline=None)
@@ -284,13 +313,22 @@ def test_periodic_pattern_refuses_more_streams_than_there_are_periods() -> None:
     num_symbols=st.integers(2, 8),
     width=st.integers(3, 8),
     num_queries=st.integers(1, 12),
+    num_anchors=st.integers(0, 20),
     more=st.integers(0, 40),
 )
 def test_grid_neighbours_asks_for_neighbours(
-    assert_targets_follow: Check, seed: int, num_symbols: int, width: int, num_queries: int, more: int
+    assert_targets_follow: Check, seed: int, num_symbols: int, width: int, num_queries: int, num_anchors: int, more: int
 ) -> None:
-    task = GridNeighbours(num_symbols=num_symbols, width=width, num_queries=num_queries)
+    task = GridNeighbours(num_symbols=num_symbols, width=width, num_queries=num_queries, num_anchors=num_anchors)
     assert_targets_follow(task, neighbour, seed, task.min_length + more)
+
+
+def test_grid_neighbours_draws_all_anchors_equally_often() -> None:
+    inputs, _ = GridNeighbours(num_symbols=5, num_queries=2, num_anchors=6).sample(np.random.default_rng(0), 3000, 40)
+    counts = np.bincount(inputs[:, [37, 39]].ravel() - 5)
+
+    assert (inputs[:, 37] != inputs[:, 39]).all()
+    assert counts.tolist() == pytest.approx([1000] * 6, abs=5 * 1000**0.5)
 
 
 def test_grid_neighbours_has_two_coordinates() -> None:
@@ -303,6 +341,60 @@ def test_grid_neighbours_has_two_coordinates() -> None:
         *([3, 0], [3, 1]),
         *([4, 0], [4, 1]),
     ]
+
+
+def test_the_coordinates_of_a_rung_are_the_first_of_those_of_the_rungs_above() -> None:
+    rungs = GridNeighbours.ladder(longest=1024)
+    longest = rungs[-1].task.coordinates(rungs[-1].length)
+
+    assert np.ptp(longest, axis=0).tolist() == [rungs[-1].length // 4 - 1, 3]
+    for rung in rungs:
+        np.testing.assert_array_equal(rung.task.coordinates(rung.length), longest[: rung.length])
+
+
+@pytest.mark.parametrize("name", ["bucket_sort", "binary_addition"])
+def test_a_rung_has_the_strings_that_are_longer_than_those_of_the_rung_below(name: str) -> None:
+    for below, rung in pairwise(TASKS[name].ladder(longest=64)):
+        inputs, _ = rung.task.sample(np.random.default_rng(0), 4000, rung.length)
+        sizes = rung.task.string_lengths(inputs)  # type: ignore[attr-defined]
+
+        assert (sizes.min(), sizes.max()) == (below.load + 1, rung.load)
+
+
+def test_no_two_rungs_of_periodic_pattern_share_a_period() -> None:
+    found = [period for rung in PeriodicPattern.ladder(longest=1024) for period in primes(rung.task)]
+
+    assert found == primes(PeriodicPattern(shortest_period=3, longest_period=251))
+
+
+def test_no_two_rungs_of_planted_counting_share_a_count() -> None:
+    counts = [set(sampled(rung)) for rung in PlantedCounting.ladder(longest=128)]
+
+    assert sorted(count for of_rung in counts for count in of_rung) == list(range(33))
+
+
+def sampled(rung: Rung) -> list[int]:
+    targets: list[int] = rung.task.sample(np.random.default_rng(0), 500, rung.length).targets[:, -1].tolist()
+    return targets
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_the_lowest_and_the_highest_rung_leave_something_to_reach(name: str) -> None:
+    for rung in (TASKS[name].ladder(longest=256)[0], TASKS[name].ladder(longest=256)[-1]):
+        bounds = rung_bounds(rung)
+
+        assert bounds.ceiling - bounds.base >= 0.2
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_rungs_share_their_ids_and_grow(name: str) -> None:
+    rungs = TASKS[name].ladder(longest=1024)
+
+    assert len({rung.task.vocab_size for rung in rungs}) == 1
+    assert 7 <= len(TASKS[name].ladder(longest=256)) <= 13
+    for below, rung in pairwise(rungs):
+        assert below.load < rung.load
+        assert below.length <= rung.length
 
 
 @pytest.mark.parametrize("name", ORACLES)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.knobs import knob
-from synthbench.tasks._transduction import Transduction
+from synthbench.tasks._transduction import Transduction, string_rungs
 from synthbench.tasks.base import Batch, Bound, task
 
 PLUS, END = 2, 3
@@ -42,6 +42,9 @@ class BinaryAddition(Transduction):
         "small": {"length": length},
         "hard": {"length": 193, "chain": 8.0},
     }
+    # With fewer digits or shorter chains, carries from one place only are right too often.
+    rungs: ClassVar = string_rungs(32, chain=4.0)
+    load: ClassVar = "symbols"
     shortest: int = knob(3, "number of symbols of the shortest string: the digits and the plus sign", low=3, high=65536)
     chain: float = knob(
         2.0, "mean number of places that a carry travels where both numbers have digits", low=1, high=1024

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from synthbench.knobs import knob
 from synthbench.tasks._bounds import binomials
-from synthbench.tasks._transduction import Transduction
+from synthbench.tasks._transduction import Transduction, string_rungs
 from synthbench.tasks.base import Batch, Bound, task
 
 
@@ -37,6 +37,9 @@ class BucketSort(Transduction):
         "small": {"length": length},
         "hard": {"length": 257, "num_symbols": 32},
     }
+    # Of 5 symbols the length alone predicts too many slots in strings of more than 40.
+    rungs: ClassVar = string_rungs(12, num_symbols=16)
+    load: ClassVar = "symbols"
     not_tested: ClassVar = (
         "Sorting, at high raw accuracy: the longer the string, the better the length alone predicts each slot."
     )

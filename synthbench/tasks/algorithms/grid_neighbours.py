@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from synthbench.knobs import knob
 from synthbench.tasks._targets import score_at
-from synthbench.tasks.base import Batch, Bound, Task, task
+from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, task
 
 
 @task
@@ -36,14 +36,44 @@ class GridNeighbours(Task):
         "small": {"length": length},
         "hard": {"length": 288, "width": 16, "num_queries": 16},
     }
+    # About one cell in ten is an anchor. Rows of one width, and queries that continue them: all rungs have the same
+    # coordinates, as far as they go.
+    rungs: ClassVar = tuple(
+        {
+            "load": num_queries,
+            "length": length,
+            "num_queries": num_queries,
+            "width": 4,
+            "num_anchors": 32,
+            "wraps_queries": True,
+        }
+        for num_queries, length in zip((1, 2, 3, 4, 6, 8, 12, 16, 24, 32), LENGTHS[4:], strict=False)
+    )
+    load: ClassVar = "anchors"
     num_symbols: int = knob(16, "number of symbols that fill the grid", low=2, high=65536)
     width: int = knob(8, "tokens in a row of the grid", low=3, high=4096)
     num_queries: int = knob(8, "number of anchors, each of which is asked once", low=1, high=4096)
+    num_anchors: int = knob(
+        0, "number of anchors to draw those of a grid from, if more than queries", low=0, high=4096, is_addition=True
+    )
+    wraps_queries: bool = knob(
+        default=False,
+        meaning="whether the queries continue the rows of the grid; otherwise each is a row below it",
+        is_addition=True,
+    )
 
     @property
     def vocab_size(self) -> int:
         """The symbols, the anchors and the directions."""
-        return self.num_symbols + self.num_queries + 4
+        return self._first_direction + 4
+
+    @property
+    def _num_anchors(self) -> int:
+        return max(self.num_queries, self.num_anchors)
+
+    @property
+    def _first_direction(self) -> int:
+        return self.num_symbols + self._num_anchors
 
     @property
     def min_length(self) -> int:
@@ -53,7 +83,9 @@ class GridNeighbours(Task):
         return latest + self.width + 1 + 2 * self.num_queries
 
     def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
-        """Row and column in the grid; each query is a row of two tokens below it."""
+        """Row and column in the grid; each query is a row of two tokens below it, or continues the grid's rows."""
+        if self.wraps_queries:
+            return np.stack(np.divmod(np.arange(length), self.width), axis=1).astype(np.float64)
         num_cells = length - 2 * self.num_queries
         grid = np.divmod(np.arange(num_cells), self.width)
         queries = np.divmod(np.arange(2 * self.num_queries), 2)
@@ -67,11 +99,12 @@ class GridNeighbours(Task):
         grid = rng.integers(self.num_symbols, size=(batch_size, num_cells))
         inside = np.tile(self._inside(num_cells), (batch_size, 1))
         places = rng.permuted(inside, axis=1)[:, : self.num_queries]
-        anchors = rng.permuted(np.tile(self.num_symbols + np.arange(self.num_queries), (batch_size, 1)), axis=1)
+        anchors = rng.permuted(np.tile(np.arange(self._num_anchors), (batch_size, 1)), axis=1)
+        anchors = self.num_symbols + anchors[:, : self.num_queries]
         np.put_along_axis(grid, places, anchors, axis=1)
         directions = rng.integers(4, size=places.shape)
         answers = np.take_along_axis(grid, places + self._steps[directions], axis=1)
-        queries = np.stack([self.num_symbols + self.num_queries + directions, anchors], axis=2)
+        queries = np.stack([self._first_direction + directions, anchors], axis=2)
         inputs = np.concatenate([grid, queries.reshape(batch_size, -1)], axis=1)
         return Batch(inputs, score_at(answers, np.tile(np.arange(num_cells + 1, length, 2), (batch_size, 1)), length))
 
@@ -81,7 +114,7 @@ class GridNeighbours(Task):
         inside = self._inside(length - 2 * self.num_queries)
         both_inside = np.isin(inside[:, None] + self._steps, inside).mean()
         is_anchor = both_inside * (self.num_queries - 1) / max(1, len(inside) - 1)
-        return Bound(float(max((1 - is_anchor) / self.num_symbols, is_anchor / self.num_queries)))
+        return Bound(float(max((1 - is_anchor) / self.num_symbols, is_anchor / self._num_anchors)))
 
     def ceiling(self, length: int) -> Bound:
         """The anchor is unique, and the grid has been read."""
@@ -93,7 +126,7 @@ class GridNeighbours(Task):
         num_cells = inputs.shape[1] - 2 * self.num_queries
         grid, directions, anchors = inputs[:, :num_cells], inputs[:, num_cells::2], inputs[:, num_cells + 1 :: 2]
         places = (grid[:, None] == anchors[:, :, None]).argmax(axis=2)
-        steps = np.array([-1, 1, -1, 1])[directions - self.num_symbols - self.num_queries]
+        steps = np.array([-1, 1, -1, 1])[directions - self._first_direction]
         predictions = {}
         for name, sources in {"neighbour in the sequence": places + steps, "next token": places + 1}.items():
             predictions[name] = np.zeros_like(inputs)

@@ -6,9 +6,13 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
+from synthbench.errors import UsageError
 from synthbench.knobs import knob
 from synthbench.tasks._targets import score_last
 from synthbench.tasks.base import Batch, Bound, Task, task
+
+LENGTH_BY_COUNT = {4: 16, 8: 32, 12: 48, 16: 64, 24: 96, 32: 128, 48: 192, 64: 256, 96: 384, 127: 512}
+"""Tokens of each rung, by the largest count: about four for each copy."""
 
 
 @task
@@ -21,9 +25,10 @@ class PlantedCounting(Task):
         inputs    3 1 0 1 2 1 0 4 1
         targets   . . . . . . . . 3
 
-    Tests counting without a bias to bet on: the count is planted, and all counts from 0 to ``max_count`` are equally
-    probable at every length. Attention over the copies of the symbol sees their share and needs the length to make a
-    count of it; a recurrence must keep a counter for every symbol, because it is asked at the end.
+    Tests counting without a bias to bet on: the count is planted, and all counts from ``min_count``, by default 0, to
+    ``max_count`` are equally probable at every length. Attention over the copies of the symbol sees their share and
+    needs the length to make a count of it; a recurrence must keep a counter for every symbol, because it is asked at
+    the end.
 
     Source: Yehudai et al. (2024), query count. There the count is what chance makes it.
     """
@@ -36,35 +41,65 @@ class PlantedCounting(Task):
         "small": {"length": length},
         "hard": {"length": 256, "num_symbols": 16, "max_count": 31},
     }
+    # The last id is the separator on all rungs, and the largest count of the highest.
+    rungs: ClassVar = tuple(
+        {"load": most, "length": length, "min_count": below + 1, "max_count": most, "separator": 127}
+        for below, (most, length) in zip((-1, *LENGTH_BY_COUNT), LENGTH_BY_COUNT.items(), strict=False)
+    )
+    load: ClassVar = "copies"
     num_symbols: int = knob(8, "number of symbols", low=2, high=4096)
     max_count: int = knob(15, "the largest count", low=1, high=4096)
+    min_count: int = knob(0, "the smallest count, up to the largest", low=0, high=4096, is_addition=True)
+    separator: int = knob(
+        0,
+        "id of the separator, if above those of the symbols; otherwise it is the one after them",
+        low=0,
+        high=8192,
+        is_addition=True,
+    )
 
     @property
     def vocab_size(self) -> int:
         """The symbols and the separator, or the counts if they are more."""
-        return max(self.num_symbols, self.max_count) + 1
+        return max(self._separator, self.max_count) + 1
+
+    @property
+    def _separator(self) -> int:
+        return max(self.num_symbols, self.separator)
 
     @property
     def min_length(self) -> int:
         """Room for the largest count, the separator and the symbol."""
         return self.max_count + 2
 
+    def check_length(self, length: int) -> None:
+        """Refuse a length below ``min_length``, and a smallest count above the largest.
+
+        Raises:
+            UsageError: If the task has no sequence of this length.
+        """
+        super().check_length(length)
+        if self.min_count > self.max_count:
+            raise UsageError(
+                f"min_count of task {self.name!r} is {self.min_count}; allowed: up to max_count={self.max_count}"
+            )
+
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw a symbol, a count and as many places for it; the other symbols are uniform elsewhere."""
         self.check_length(length)
         asked = rng.integers(self.num_symbols, size=(batch_size, 1))
-        counts = rng.integers(self.max_count, size=(batch_size, 1), endpoint=True)
+        counts = rng.integers(self.min_count, self.max_count, size=(batch_size, 1), endpoint=True)
         is_asked = rng.permuted(np.arange(length - 2) < counts, axis=1)
         # Another symbol is one to num_symbols - 1 steps away, around the circle.
         steps = rng.integers(1, self.num_symbols, size=is_asked.shape)
         text = (asked + np.where(is_asked, 0, steps)) % self.num_symbols
-        inputs = np.concatenate([text, np.full_like(asked, self.num_symbols), asked], axis=1)
+        inputs = np.concatenate([text, np.full_like(asked, self._separator), asked], axis=1)
         return Batch(inputs, score_last(counts[:, 0], length))
 
     def floor(self, length: int) -> Bound:
         """One in all counts, whatever the length."""
         self.check_length(length)
-        return Bound(1 / (self.max_count + 1))
+        return Bound(1 / (self.max_count - self.min_count + 1))
 
     def ceiling(self, length: int) -> Bound:
         """All symbols have been read."""
