@@ -1,216 +1,180 @@
-"""The pilot behind the ladder: ``python docs/ladder.py run PART``, then ``python docs/ladder.py`` for ``ladder.md``.
+"""The pilot behind the ladder: ``python docs/ladder.py`` writes the tables of ``ladder.md`` from ``ladder.csv``.
 
-Each part asks one question about how a model should climb; its runs are the rows of ``ladder.csv``. A run that is there
-is not made again. Runs of several seeds are trained as one program where the rule permits it.
+``python docs/ladder.py run rules 1/2`` makes the runs of one part, here the first half of its cells, that are not in
+``ladder.csv`` yet. Each part asks one question about how a model should climb. One thread a process.
 """
 
 import csv
 import json
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 
-from synthbench.results.heights import height, profile
+from synthbench.results.heights import height
 from synthbench.runner.config import Cell, Member
-from synthbench.runner.ladder import climb, sized_in
+from synthbench.runner.evaluate import evaluate
+from synthbench.runner.ladder import Course, climb, course_of, spread
 from synthbench.runner.stream import DeviceBlock
-from synthbench.runner.train import GroupResult, MemberResult, Trainer, _climbed
+from synthbench.runner.train import GroupResult, MemberResult, Trainer, test_on_rungs
 from synthbench.suites import Suite, load_suite
+from synthbench.tasks import rung_bounds
 
-FOLDER = Path(__file__).parent
-ROWS = FOLDER / "ladder.csv"
+ROWS = Path(__file__).with_suffix(".csv")
 
 TASKS = ("mqar", "string_copy", "dyck", "s5_words", "parity_running", "bucket_sort")
 MECHANISMS = ("softmax", "linear", "slay", "gla", "deltanet", "lstm")
+FEW_TASKS = ("string_copy", "dyck", "s5_words")
+FEW_MECHANISMS = ("softmax", "slay", "gla", "lstm")
 SEEDS = (101, 102, 103)
-RATE = 3e-3
+AT_ONCE = 3
+"""Seeds that are trained as one program."""
 
 
 class Setting(NamedTuple):
-    """What decides the height of a cell's runs, beside their seeds."""
+    """What decides the heights of a cell, beside its seeds."""
 
     part: str
     task: str
     mech: str
     rule: str = "common"
-    rate: float = RATE
+    rate: float = 3e-3
     steps: int = 512
     width: int = 48
 
 
+class Run(NamedTuple):
+    """A row of the file."""
+
+    setting: Setting
+    seed: int
+    height: float
+    seconds: float
+    skills: list[float]
+
+
 def parts() -> dict[str, list[tuple[Setting, tuple[int, ...]]]]:
     """The settings of each part, with their seeds."""
-    cells = list(product(TASKS, MECHANISMS))
-    some = [(task, mech) for task in ("mqar", "string_copy", "s5_words") for mech in ("softmax", "slay", "gla", "lstm")]
+    cells, few = product(TASKS, MECHANISMS), list(product(FEW_TASKS, FEW_MECHANISMS))
+    rates, steps, widths = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), (256, 512, 1024), (48, 96)
     return {
-        "rules": [(Setting("rules", *cell, rule=rule), SEEDS) for rule in RULES for cell in cells],
-        "rates": [
-            (Setting("rates", *cell, rate=rate), SEEDS[:2]) for cell in some for rate in (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
-        ],
-        "budgets": [(Setting("budgets", *cell, steps=steps), SEEDS) for cell in some for steps in (256, 512, 1024)],
-        "seeds": [(Setting("seeds", *cell), tuple(range(101, 111))) for cell in some],
-        "widths": [(Setting("widths", *cell, width=width), SEEDS) for cell in some for width in (48, 96)],
+        "rules": [(Setting("rules", *cell, rule=rule), SEEDS) for cell in cells for rule in RULES],
+        "rates": [(Setting("rates", *cell, rate=rate), SEEDS[:2]) for cell in few for rate in rates],
+        "budgets": [(Setting("budgets", *cell, steps=number), SEEDS) for cell in few for number in steps],
+        "seeds": [(Setting("seeds", *cell), tuple(range(101, 111))) for cell in few],
+        "widths": [(Setting("widths", *cell, width=width), SEEDS) for cell in few for width in widths],
     }
 
 
 def uniform(num_steps: int, num_rungs: int) -> list[int]:
-    """All rungs alike, from the first step."""
-    golden = (math.sqrt(5) - 1) / 2
-    return [int((step + 1) * golden % 1 * num_rungs) for step in range(num_steps)]
+    """All rungs alike from the first step."""
+    return [spread(step, num_rungs) for step in range(num_steps)]
 
 
-def to_the_top(num_steps: int, num_rungs: int) -> list[int]:
-    """As the common rule; once the centre is at the top, every other step stays there."""
-    order = climb(num_steps, num_rungs)
-    return [num_rungs - 1 if step >= 0.7 * num_steps and step % 2 == 0 else rung for step, rung in enumerate(order)]
-
-
-def linear(num_steps: int, num_rungs: int) -> list[int]:
+def even_rise(num_steps: int, num_rungs: int) -> list[int]:
     """As the common rule, but the centre rises at an even pace."""
-    golden = (math.sqrt(5) - 1) / 2
-    order = []
-    for step in range(num_steps):
-        share = step / (0.7 * num_steps)
-        centre = min(num_rungs - 1, int(num_rungs * share))
-        order.append(centre if share < 1 and step % 2 == 0 else int((step + 1) * golden % 1 * (centre + 1)))
-    return order
+    return climb(num_steps, num_rungs, slowness=1.0)
 
 
-ORDERS: dict[str, Callable[[int, int], list[int]]] = {
-    "common": climb,
-    "uniform": uniform,
-    "linear": linear,
-    "to the top": to_the_top,
-}
+ORDERS: dict[str, Callable[[int, int], list[int]]] = {"common": climb, "even rise": even_rise, "uniform": uniform}
 FRONTIER = "frontier"
 RULES = (*ORDERS, FRONTIER)
 GATE, LOOK_EVERY, LOOK_SEQUENCES = 0.6, 16, 64
 """Skill at which the frontier moves on, steps between two looks at it, and the sequences of a look."""
 
 
+def frontier(trainer: Trainer, course: Course) -> Iterator[int]:
+    """Every other step on the first rung that the only run has not learned, those between on the rungs up to it."""
+    looks = [
+        trainer.batches("validation", -(-course.training.steps // LOOK_EVERY), LOOK_SEQUENCES, factor=number)
+        for number, _ in enumerate(course.rungs, start=1)
+    ]
+    centre = 0
+    for step in range(course.training.steps):
+        if step and step % LOOK_EVERY == 0:
+            bound = rung_bounds(course.rungs[centre])
+            (score,) = evaluate(trainer.model, [next(looks[centre])])
+            if score.accuracy >= bound.base + GATE * (bound.ceiling - bound.base):
+                centre = min(centre + 1, len(course.rungs) - 1)
+        yield centre if step % 2 == 0 else spread(step, centre + 1)
+
+
 def train(setting: Setting, seeds: Sequence[int]) -> list[MemberResult]:
-    """Train a cell's seeds and test them on every rung."""
-    cell = _cell(setting)
-    members = [Member(cell, seed, setting.rate) for seed in seeds]
-    trainer = Trainer(members, torch.device("cpu"))
-    result = GroupResult(
-        [MemberResult(member, size) for member, size in zip(members, trainer.sizes, strict=True)], trainer.strategy
-    )
-    for step, batch in enumerate(_batches(trainer, setting)):
+    """Train seeds of a cell as one program and test them on every rung."""
+    suite = suite_of(setting)
+    course = course_of(suite, setting.task)
+    cell = Cell(suite, setting.task, None, course.rungs[-1].length, {}, setting.mech, {}, "cpu")
+    trainer = Trainer([Member(cell, seed, setting.rate) for seed in seeds], torch.device("cpu"))
+    members = [MemberResult(member, size) for member, size in zip(trainer.members, trainer.sizes, strict=True)]
+    for step, batch in enumerate(batches(trainer, course, setting.rule)):
         trainer.schedule.apply(step, trainer.optimiser, trainer.model)
         trainer.step(batch.inputs[0], batch.targets[0], batch.columns)
-    _climbed(trainer, result)
-    return result.members
+    test_on_rungs(trainer, GroupResult(members, trainer.strategy))
+    return members
 
 
-def _cell(setting: Setting) -> Cell:
-    suite = _suite(setting)
-    _, length, _ = sized_in(suite, setting.task, {})
-    return Cell(suite, setting.task, None, length, {}, setting.mech, {}, "cpu")
-
-
-def _suite(setting: Setting) -> Suite:
-    """Suite ``climb`` with what the setting changes."""
+def suite_of(setting: Setting) -> Suite:
+    """Suite ``climb`` with another budget or width; warm-up and decay keep their shares of the steps."""
     suite = load_suite("climb")
-    training = suite.training
-    shares = {name: round(getattr(training, name) * setting.steps / training.steps) for name in _SHARES}
-    return suite.model_copy(
-        update={
-            "training": training.model_copy(update={"steps": setting.steps, **shares}),
-            "model": suite.model.model_copy(update={"model_dim": setting.width}),
-        }
-    )
+    training, share = suite.training, setting.steps / suite.training.steps
+    steps = {name: round(getattr(training, name) * share) for name in ("steps", "warmup_steps", "decay_steps")}
+    model = suite.model.model_copy(update={"model_dim": setting.width})
+    return suite.model_copy(update={"training": training.model_copy(update=steps), "model": model})
 
 
-_SHARES = ("warmup_steps", "decay_steps")
-
-
-def _batches(trainer: Trainer, setting: Setting) -> Iterator[DeviceBlock]:
-    course = trainer.members[0].cell.course
-    assert course is not None
+def batches(trainer: Trainer, course: Course, rule: str) -> Iterator[DeviceBlock]:
+    """The batch of every step."""
+    num_steps = course.training.steps
     streams = [
-        trainer.batches("train", setting.steps, size, factor=number)
+        trainer.batches("train", num_steps, size, factor=number)
         for number, size in enumerate(course.batch_sizes, start=1)
     ]
-    if setting.rule == FRONTIER:
-        order: Iterator[int] = _frontier(trainer, setting.steps)
-    else:
-        order = iter(ORDERS[setting.rule](setting.steps, len(course.rungs)))
+    order = frontier(trainer, course) if rule == FRONTIER else ORDERS[rule](num_steps, len(course.rungs))
     for rung in order:
         yield next(streams[rung])
 
 
-def _frontier(trainer: Trainer, num_steps: int) -> Iterator[int]:
-    """Half of the steps on the first rung that the one member has not learned, the others evenly on those below."""
-    from synthbench.runner.evaluate import evaluate
-    from synthbench.tasks import rung_bounds
-
-    (member,) = trainer.members
-    rungs = member.cell.course.rungs
-    looks = [
-        trainer.batches("validation", -(-num_steps // LOOK_EVERY), LOOK_SEQUENCES, factor=number)
-        for number in member.cell.tests
-    ]
-    frontier = 0
-    for step in range(num_steps):
-        if step and step % LOOK_EVERY == 0:
-            bound = rung_bounds(rungs[frontier])
-            (score,) = evaluate(trainer.model, [next(looks[frontier])])
-            if score.accuracy >= bound.base + GATE * (bound.ceiling - bound.base):
-                frontier = min(frontier + 1, len(rungs) - 1)
-        yield frontier if step % 2 == 0 else int((step + 1) * (math.sqrt(5) - 1) / 2 % 1 * (frontier + 1))
-
-
-def run(part: str, shard: str = "1/1") -> None:
-    """Make the runs of a part that are missing, of one shard of its cells."""
+def run(part: str, shard: str) -> None:
+    """Make the runs of a part that are not there, of one shard of its cells."""
     number, of = map(int, shard.split("/"))
     torch.set_num_threads(1)
-    done = {(*row[:7], row[7]) for row in _rows()}
+    done = {(one.setting, one.seed) for one in runs()}
     for index, (setting, seeds) in enumerate(parts()[part]):
-        missing = [seed for seed in seeds if (*map(str, setting), str(seed)) not in done]
-        if not missing or index % of != number - 1:
+        missing = [seed for seed in seeds if (setting, seed) not in done]
+        if index % of != number - 1:
             continue
-        groups = (
-            [[seed] for seed in missing]
-            if setting.rule == FRONTIER
-            else [missing[i : i + 3] for i in range(0, len(missing), 3)]
-        )
-        for group in groups:
-            began = time.perf_counter()
-            results = train(setting, group)
-            seconds = (time.perf_counter() - began) / len(group)
-            with ROWS.open("a", newline="") as file:
-                for seed, member in zip(group, results, strict=True):
-                    skills = [round(rung.skill, 4) for rung in member.rungs]
-                    csv.writer(file).writerow(
-                        [
-                            *setting,
-                            seed,
-                            round(height(member.rungs), 4),
-                            len(skills),
-                            round(seconds, 1),
-                            json.dumps(skills),
-                        ]
-                    )
-            print(
-                *setting, group, [round(height(member.rungs), 2) for member in results], f"{seconds:.1f} s", flush=True
-            )
+        at_once = 1 if setting.rule == FRONTIER else AT_ONCE
+        for start in range(0, len(missing), at_once):
+            write(setting, missing[start : start + at_once])
 
 
-def _rows() -> list[list[str]]:
+def write(setting: Setting, seeds: Sequence[int]) -> None:
+    """Train seeds of a cell and append their rows."""
+    began = time.perf_counter()
+    members = train(setting, seeds)
+    seconds = (time.perf_counter() - began) / len(seeds)
+    with ROWS.open("a", newline="", encoding="utf-8") as file:
+        for seed, member in zip(seeds, members, strict=True):
+            skills = json.dumps([round(rung.skill, 4) for rung in member.rungs])
+            csv.writer(file).writerow([*setting, seed, round(height(member.rungs), 4), round(seconds, 1), skills])
+
+
+def runs() -> list[Run]:
+    """The rows of the file."""
     if not ROWS.exists():
         return []
-    with ROWS.open(newline="") as file:
-        return list(csv.reader(file))
+    with ROWS.open(newline="", encoding="utf-8") as file:
+        return [
+            Run(
+                Setting(part, task, mech, rule, float(rate), int(steps), int(width)),
+                int(seed), float(reached), float(seconds), json.loads(skills),
+            )
+            for part, task, mech, rule, rate, steps, width, seed, reached, seconds, skills in csv.reader(file)
+        ]  # fmt: skip
 
 
 if __name__ == "__main__":

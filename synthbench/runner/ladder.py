@@ -18,11 +18,11 @@ SLOWNESS = 2.5
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
-def climb(num_steps: int, num_rungs: int) -> list[int]:
+def climb(num_steps: int, num_rungs: int, slowness: float = SLOWNESS) -> list[int]:
     """The rung of each step, from 0; the same for every mechanism and seed.
 
-    The centre rises from the first rung to the last. Every other step is at the centre, those between spread evenly
-    over the rungs up to it. Once the centre is at the top all steps are spread over all rungs.
+    The centre rises from the first rung to the last. Every other step is at the centre, those between are spread over
+    the rungs up to it. Once the centre is at the top all steps are spread over all rungs.
 
     >>> climb(20, 3)
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 2, 1, 0, 2, 1, 0, 2, 1]
@@ -30,11 +30,18 @@ def climb(num_steps: int, num_rungs: int) -> list[int]:
     rungs = []
     for step in range(num_steps):
         share = step / (RISE * num_steps)
-        centre = min(num_rungs - 1, int(num_rungs * share**SLOWNESS))
+        centre = min(num_rungs - 1, int(num_rungs * share**slowness))
         is_at_centre = share < 1 and step % 2 == 0
-        # Multiples of the golden ratio, modulo 1, are spread evenly however many of them are taken.
-        rungs.append(centre if is_at_centre else int((step + 1) * _GOLDEN % 1 * (centre + 1)))
+        rungs.append(centre if is_at_centre else spread(step, centre + 1))
     return rungs
+
+
+def spread(step: int, num_rungs: int) -> int:
+    """One of the first rungs; steps in a row are spread evenly over them.
+
+    Multiples of the golden ratio, modulo 1, are spread evenly however many of them are taken.
+    """
+    return int((step + 1) * _GOLDEN % 1 * num_rungs)
 
 
 def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:

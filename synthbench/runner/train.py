@@ -370,7 +370,9 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
         return
     began = time.perf_counter()
     is_ladder = trainer.members[0].cell.course is not None
-    scores = _climbed(trainer, result) if is_ladder else _scores(trainer, result, keeps_predictions=keeps_predictions)
+    scores = (
+        test_on_rungs(trainer, result) if is_ladder else _scores(trainer, result, keeps_predictions=keeps_predictions)
+    )
     all_metrics: list[dict[str, float]] = [{} for _ in scores]
     if trainer.mechanism.metrics is not Mixer.metrics:
         all_metrics = layer_metrics(trainer.model, next(trainer.batches("validation", 1, METRIC_SEQUENCES)))
@@ -397,8 +399,8 @@ def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -
     return scores
 
 
-def _climbed(trainer: Trainer, result: GroupResult) -> list[Score]:
-    """The score of every member over all rungs; those of single rungs are noted."""
+def test_on_rungs(trainer: Trainer, result: GroupResult) -> list[Score]:
+    """The score of every member over all rungs; notes what it reached on each."""
     by_rung = [
         evaluate(trainer.model, trainer.batches("test", 1, trainer.suite.evaluation.test_sequences, factor=number))
         for number in trainer.members[0].cell.tests
