@@ -32,8 +32,9 @@ def measured_shortcuts(task: Task, length: int) -> dict[str, Bound]:
 def measured_bases(rung: Rung) -> dict[str, float]:
     """What is reached on a rung without what it asks for, by name: fractions of the targets that are new on it.
 
-    ``floor`` is one constant a position, ``local`` the best rule that sees its own token and position, ``seen`` any of
-    the answers that have been read, ``unasked`` any of those that were not the answer before; then every shortcut.
+    ``floor`` is one constant a position, ``local`` the best rule that sees its own token and position, ``place`` the
+    token at the place that is right most often for a position, ``seen`` any of the answers that have been read,
+    ``unasked`` any of those that were not the answer before; then every shortcut.
     """
     fit, fresh = (
         Batch(inputs, rung.new_targets(targets))
@@ -43,6 +44,7 @@ def measured_bases(rung: Rung) -> dict[str, float]:
     bases = {
         "floor": _learned(rung.task, fit, fresh, (alone, alone)),
         "local": _learned(rung.task, fit, fresh, (fit.inputs, fresh.inputs)),
+        "place": accuracy(np.take_along_axis(fresh.inputs, _best_places(fit)[None], axis=1), fresh.targets).value,
         **guesses(fresh, rung.task.vocab_size),
     }
     for name, predictions in rung.task.shortcuts(fresh.inputs).items():
@@ -61,6 +63,16 @@ def _learned(task: Task, fit: Batch, fresh: Batch, seen: tuple[np.ndarray, np.nd
     pairs = np.broadcast_to(_pairs(task, seen[1]), fresh.targets.shape)
     predictions = learned[np.searchsorted(seen_pairs, pairs).clip(max=len(seen_pairs) - 1)]
     return accuracy(predictions, fresh.targets).value
+
+
+def _best_places(batch: Batch) -> Int[np.ndarray, " length"]:
+    """For each position the one up to it that most often has the token that is its answer."""
+    inputs, targets = batch
+    places = np.arange(inputs.shape[1])
+    for position in np.flatnonzero((targets != IGNORE).any(axis=0)):
+        is_right = inputs[:, : position + 1] == targets[:, position, None]
+        places[position] = is_right.sum(axis=0).argmax()
+    return places
 
 
 def guesses(batch: Batch, vocab_size: int) -> dict[str, float]:
@@ -82,13 +94,13 @@ def guesses(batch: Batch, vocab_size: int) -> dict[str, float]:
     read[:, ~is_answer] = never
     num_read = _counts_up_to(read, length)
     num_left = num_read - _counts_up_to(np.maximum(read, asked + 1), length)
-    row, position = np.nonzero(targets != IGNORE)
-    token = targets[row, position]
-    was_read = read[row, token] <= position
-    is_left = was_read & (asked[row, token] >= position)
+    row, place = np.nonzero(targets != IGNORE)
+    token = targets[row, place]
+    was_read = read[row, token] <= place
+    is_left = was_read & (asked[row, token] >= place)
     return {
-        "seen": float((was_read / np.maximum(num_read[row, position], 1)).mean()),
-        "unasked": float((is_left / np.maximum(num_left[row, position], 1)).mean()),
+        "seen": float((was_read / np.maximum(num_read[row, place], 1)).mean()),
+        "unasked": float((is_left / np.maximum(num_left[row, place], 1)).mean()),
     }
 
 
