@@ -19,7 +19,7 @@ from synthbench.runner.identity import Component
 from synthbench.runner.ladder import Course, course_of
 from synthbench.runner.selection import configured
 from synthbench.suites import Suite
-from synthbench.tasks import TASKS, Task
+from synthbench.tasks import TASKS, Rung, Task
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Cell:
     @cached_property
     def task(self) -> Task:
         """The task with its knobs set; that of the last rung."""
-        if self.course is not None:
-            return self.course.rungs[-1].task
+        if self.rungs:
+            return self.rungs[-1].task
         return TASKS[self.task_name](**self.task_arguments)
 
     @cached_property
@@ -88,11 +88,16 @@ class Cell:
             return None
         return course_of(self.suite, self.task_name)
 
+    @property
+    def rungs(self) -> Sequence[Rung]:
+        """The rungs of the task's ladder; none in a suite of sizes."""
+        return () if self.course is None else self.course.rungs
+
     @cached_property
     def tests(self) -> dict[int, tuple[Task, int]]:
         """Task and length of every test: by its rung from 1, or by its multiple of the training."""
-        if self.course is not None:
-            return {number: (rung.task, rung.length) for number, rung in enumerate(self.course.rungs, start=1)}
+        if self.rungs:
+            return {number: (rung.task, rung.length) for number, rung in enumerate(self.rungs, start=1)}
         stretches = {
             factor: self.task.stretched(self.length, factor) for factor in self.suite.evaluation.stretches or ()
         }

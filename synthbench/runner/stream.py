@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 from torch import Tensor
 
 from synthbench.runner.config import Cell, Member
@@ -64,10 +64,10 @@ def device_blocks(
     ]
     task, length = members[0].cell.tests[factor]
 
-    def targets_of(batch: Batch, cell: Cell) -> Int[np.ndarray, "batches batch length"]:
-        if split == "train" or cell.course is None:
+    def targets_of(batch: Batch, cell: Cell) -> Integer[np.ndarray, "batches batch length"]:
+        if split == "train" or not cell.rungs:
             return batch.targets
-        return cell.course.rungs[factor - 1].new_targets(batch.targets)
+        return cell.rungs[factor - 1].new_targets(batch.targets)
 
     def move() -> Iterator[DeviceBlock]:
         for batches in zip(*streams, strict=True):

@@ -369,7 +369,7 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
     if all(member.diverged_at is not None for member in result.members):
         return
     began = time.perf_counter()
-    is_ladder = trainer.members[0].cell.course is not None
+    is_ladder = bool(trainer.members[0].cell.rungs)
     scores = (
         test_on_rungs(trainer, result) if is_ladder else _scores(trainer, result, keeps_predictions=keeps_predictions)
     )
@@ -407,10 +407,10 @@ def test_on_rungs(trainer: Trainer, result: GroupResult) -> list[Score]:
     ]
     scores = []
     for member, reached in zip(result.members, zip(*by_rung, strict=True), strict=True):
-        rungs = member.member.cell.course.rungs
+        rungs = member.member.cell.rungs
         bounds = [rung_bounds(rung) for rung in rungs]
         member.rungs = [
-            RungScore(rung.load, score.accuracy, bound.base, bound.ceiling)
+            RungScore(float(rung.load), score.accuracy, bound.base, bound.ceiling)
             for rung, score, bound in zip(rungs, reached, bounds, strict=True)
         ]
         scores.append(

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import Value, check, coerce
@@ -59,7 +59,7 @@ class Rung(NamedTuple):
     first_new: int
     """Targets before this position belong to the rung below; they are trained, and not scored."""
 
-    def new_targets(self, targets: Int[np.ndarray, "*leading length"]) -> Int[np.ndarray, "*leading length"]:
+    def new_targets(self, targets: Integer[np.ndarray, "*leading length"]) -> Int[np.ndarray, "*leading length"]:
         """The targets that count for this rung; ``IGNORE`` in place of the others."""
         kept: Int[np.ndarray, "*leading length"] = targets.astype(np.int64)
         kept[..., : self.first_new] = IGNORE

@@ -218,19 +218,19 @@ def stretched_coordinates(_task: Echo, length: int) -> Any:
     return np.linspace(0, 1, length)[:, None]
 
 
-def asking_early(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+def asking_early(task: Lag, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
     inputs, targets = Lag.sample(task, rng, batch_size, length)
     targets[:, 8:] = IGNORE
     return Batch(inputs, targets)
 
 
-def asking_late(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+def asking_late(task: Lag, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
     inputs, targets = Lag.sample(task, rng, batch_size, length)
     targets[:, : length // 4] = IGNORE
     return Batch(inputs, targets)
 
 
-def fewer_ids_in_longer(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+def fewer_ids_in_longer(task: Lag, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
     inputs, targets = Lag.sample(task, rng, batch_size, length)
     is_last = (inputs == task.vocabulary - 1) & (length > 8)
     inputs[is_last] = 0

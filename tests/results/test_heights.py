@@ -1,6 +1,7 @@
 """From the accuracy on each rung to a height."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def ladder(*skills: float) -> list[RungScore]:
 def test_the_isotonic_fit_falls_and_keeps_the_sum(skills: list[float]) -> None:
     fit = isotonic(skills)
     assert len(fit) == len(skills)
-    assert all(later <= earlier for earlier, later in zip(fit, fit[1:], strict=False))
+    assert all(later <= earlier for earlier, later in pairwise(fit))
     assert sum(fit) == pytest.approx(sum(skills), abs=1e-9)
 
 

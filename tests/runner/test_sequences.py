@@ -28,7 +28,7 @@ def read_in_a_run(task: str, split: Split, seed: int) -> tuple[np.ndarray, np.nd
     evaluation, training = suite.evaluation, suite.training
     num_batches, batch_size = {
         "train": (training.steps, training.batch_size),
-        "validation": (training.steps // evaluation.curve_every, evaluation.curve_sequences),
+        "validation": (training.steps // evaluation.curve_every, evaluation.curve_sequences or 0),
         "test": (1, evaluation.test_sequences),
     }[split]
     batches = list(Trainer(cell.members([seed]), torch.device("cpu")).batches(split, num_batches, batch_size))

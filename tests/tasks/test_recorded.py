@@ -139,8 +139,8 @@ def test_a_rung_is_answered_without_drawing(monkeypatch: pytest.MonkeyPatch) -> 
     entry = _recorded.entries()[_recorded.rung_key(rung)]
     found = rung_bounds(rung)
 
-    assert found == (max(entry["bases"].values()), found.rule, entry["ceiling"])
-    assert entry["bases"][found.rule] == found.base
+    assert found.base == max(entry["bases"].values()) == entry["bases"][found.rule]
+    assert (found.ceiling, found.answers) == (entry["ceiling"], entry["answers"])
 
 
 @dataclass(frozen=True)
