@@ -13,7 +13,10 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from scipy.stats import kendalltau
+from tabulate import tabulate
 
 from synthbench.results.heights import height
 from synthbench.runner.config import Cell, Member
@@ -27,7 +30,7 @@ from synthbench.tasks import rung_bounds
 ROWS = Path(__file__).with_suffix(".csv")
 
 TASKS = ("mqar", "string_copy", "dyck", "s5_words", "parity_running", "bucket_sort")
-MECHANISMS = ("softmax", "linear", "slay", "gla", "deltanet", "lstm")
+MECHANISMS = ("softmax", "lstm", "linear", "gla", "deltanet", "slay")
 FEW_TASKS = ("string_copy", "dyck", "s5_words")
 FEW_MECHANISMS = ("softmax", "slay", "gla", "lstm")
 SEEDS = (101, 102, 103)
@@ -59,7 +62,8 @@ class Run(NamedTuple):
 
 def parts() -> dict[str, list[tuple[Setting, tuple[int, ...]]]]:
     """The settings of each part, with their seeds."""
-    cells, few = product(TASKS, MECHANISMS), list(product(FEW_TASKS, FEW_MECHANISMS))
+    cells = [(task, mech) for mech in MECHANISMS for task in TASKS]
+    few = list(product(FEW_TASKS, FEW_MECHANISMS))
     rates, steps, widths = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), (256, 512, 1024), (48, 96)
     return {
         "rules": [(Setting("rules", *cell, rule=rule), SEEDS) for cell in cells for rule in RULES],
@@ -80,7 +84,14 @@ def even_rise(num_steps: int, num_rungs: int) -> list[int]:
     return climb(num_steps, num_rungs, slowness=1.0)
 
 
-ORDERS: dict[str, Callable[[int, int], list[int]]] = {"common": climb, "even rise": even_rise, "uniform": uniform}
+def slow_rise(num_steps: int, num_rungs: int) -> list[int]:
+    """As the common rule, but the centre stays low for twice as long."""
+    return climb(num_steps, num_rungs, slowness=5.0)
+
+
+ORDERS: dict[str, Callable[[int, int], list[int]]] = {
+    "common": climb, "slow rise": slow_rise, "even rise": even_rise, "uniform": uniform,
+}  # fmt: skip
 FRONTIER = "frontier"
 RULES = (*ORDERS, FRONTIER)
 GATE, LOOK_EVERY, LOOK_SEQUENCES = 0.6, 16, 64
@@ -177,6 +188,79 @@ def runs() -> list[Run]:
         ]  # fmt: skip
 
 
+Heights = dict[tuple[str, str], dict[str, list[float]]]
+"""Heights of the seeds by task and mechanism, then by what a part varies."""
+
+
+def heights(part: str, field: str) -> Heights:
+    """The heights of a part, by the values of one field of its settings."""
+    found: Heights = {}
+    for one in runs():
+        if one.setting.part == part:
+            by_value = found.setdefault((one.setting.task, one.setting.mech), {})
+            by_value.setdefault(str(getattr(one.setting, field)), []).append(one.height)
+    return found
+
+
+def table(part: str, field: str) -> str:
+    """Mean height of each cell and, over all cells, what tells the values of a field apart."""
+    found = heights(part, field)
+    rungs = {one.setting.task: len(one.skills) for one in runs()}
+    values = list(dict.fromkeys(value for by_value in found.values() for value in by_value))
+    cells = [cell for cell, by_value in found.items() if len(by_value) == len(values)]
+    lines = [
+        [task, rungs[task], mech, *(f"{np.mean(found[task, mech][value]):.2f}" for value in values)]
+        for task, mech in cells
+    ]
+    by_value = {value: np.array([np.mean(found[cell][value]) for cell in cells]) for value in values}
+    tops = np.array([rungs[task] for task, _ in cells])
+    best = np.max(list(by_value.values()), axis=0)
+    lines += [
+        ["**share of the ladder**", "", "", *(f"{(by_value[value] / tops).mean():.3f}" for value in values)],
+        ["**at an end**", "", "", *(_percent(_ends(found, cells, value, rungs)) for value in values)],
+        ["**below the best**, rungs", "", "", *(f"{(best - by_value[value]).mean():.2f}" for value in values)],
+        ["**spread of seeds**, rungs", "", "", *(f"{_spread(found, cells, value):.2f}" for value in values)],
+        [
+            "**order**, tau with the first",
+            "",
+            "",
+            *(f"{_tau(by_value[values[0]], by_value[value], cells):.2f}" for value in values),
+        ],
+    ]
+    return tabulate(lines, ["task", "rungs", "mechanism", *values], tablefmt="github", disable_numparse=True)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _ends(found: Heights, cells: Sequence[tuple[str, str]], value: str, rungs: dict[str, int]) -> float:
+    """Share of the runs that stay on the ground or reach the top, to a tenth of a rung."""
+    ends = [reached < 0.1 or reached > rungs[cell[0]] - 0.1 for cell in cells for reached in found[cell][value]]
+    return float(np.mean(ends))
+
+
+def _spread(found: Heights, cells: Sequence[tuple[str, str]], value: str) -> float:
+    """Standard deviation over the seeds of a cell; the root of the mean variance."""
+    return float(np.sqrt(np.mean([np.var(found[cell][value], ddof=1) for cell in cells])))
+
+
+def _tau(first: np.ndarray, second: np.ndarray, cells: Sequence[tuple[str, str]]) -> float:
+    """Kendall's tau-b of the mechanisms of a task, on average over the tasks."""
+    tasks = [task for task, _ in cells]
+    taus = [
+        kendalltau(*(heights[[task == one for one in tasks]] for heights in (first, second))).statistic
+        for task in dict.fromkeys(tasks)
+    ]
+    return float(np.nanmean(taus))
+
+
+FIELDS = {"rules": "rule", "rates": "rate", "budgets": "steps", "seeds": "width", "widths": "width"}
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["run"]:
         run(*sys.argv[2:])
+    else:
+        for name in dict.fromkeys(one.setting.part for one in runs()):
+            sys.stdout.write(f"{name}\n\n{table(name, FIELDS[name])}\n\n")
