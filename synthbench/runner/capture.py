@@ -18,8 +18,8 @@ Step = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 WARM_UP_STEPS = 3
 """Steps of a shape that are taken as they are: they compile kernels and allocate what stays."""
-MAX_GRAPHS = 8
-"""Shapes that are recorded; batches of further ones are computed as they are."""
+MAX_GRAPHS = 32
+"""Shapes that are recorded; batches of further ones are computed as they are. A ladder has one or a few a rung."""
 
 Shapes = tuple[torch.Size, ...]
 
