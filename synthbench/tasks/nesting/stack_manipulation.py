@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -9,7 +10,7 @@ from jaxtyping import Int
 
 from synthbench.knobs import knob
 from synthbench.tasks._transduction import Transduction
-from synthbench.tasks.base import Batch, Bound, task
+from synthbench.tasks.base import LENGTHS, Batch, Bound, task
 
 
 @task
@@ -37,6 +38,13 @@ class StackManipulation(Transduction):
         "small": {"length": length},
         "hard": {"length": 257, "num_symbols": 8, "pop_rate": 0.5},
     }
+    # Half of the actions are a POP, so that the latest pushes alone, or the stack at the beginning alone, say little.
+    rungs: ClassVar = tuple(
+        {"load": (length - 1) // 2, "length": length, "shortest": (below + 1) // 2, "num_symbols": 4, "pop_rate": 0.5}
+        for below, length in pairwise(LENGTHS)
+        if length >= 8
+    )
+    load: ClassVar = "symbols and actions"
     shortest: int = knob(2, "symbols and actions in the shortest string", low=2, high=65536)
     num_symbols: int = knob(2, "number of different symbols on the stack", low=2, high=4096)
     pop_rate: float = knob(1 / 3, "probability that an action is a POP; symbols to push are uniform", low=0, high=1)
