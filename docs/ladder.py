@@ -31,8 +31,8 @@ ROWS = Path(__file__).with_suffix(".csv")
 
 TASKS = ("mqar", "string_copy", "dyck", "s5_words", "parity_running", "bucket_sort")
 MECHANISMS = ("softmax", "lstm", "linear", "gla", "deltanet", "slay")
-FEW_TASKS = ("string_copy", "dyck", "s5_words")
-FEW_MECHANISMS = ("softmax", "slay", "gla", "lstm")
+FEW_TASKS = ("mqar", "string_copy", "s5_words")
+FEW_MECHANISMS = ("softmax", "lstm", "gla", "slay")
 SEEDS = (101, 102, 103)
 AT_ONCE = 3
 """Seeds that are trained as one program."""
@@ -46,7 +46,7 @@ class Setting(NamedTuple):
     mech: str
     rule: str = "common"
     rate: float = 3e-3
-    steps: int = 512
+    steps: int = 1024
     width: int = 48
 
 
@@ -64,9 +64,13 @@ def parts() -> dict[str, list[tuple[Setting, tuple[int, ...]]]]:
     """The settings of each part, with their seeds."""
     cells = [(task, mech) for mech in MECHANISMS for task in TASKS]
     few = list(product(FEW_TASKS, FEW_MECHANISMS))
-    rates, steps, widths = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), (256, 512, 1024), (48, 96)
+    rates, steps, widths = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), (512, 1024, 2048), (48, 96)
     return {
-        "rules": [(Setting("rules", *cell, rule=rule), SEEDS) for cell in cells for rule in RULES],
+        "rules": [
+            (Setting("rules", *cell, rule=rule), SEEDS)
+            for cell in cells
+            for rule in (RULES if cell in few else ("common", FRONTIER))
+        ],
         "rates": [(Setting("rates", *cell, rate=rate), SEEDS[:2]) for cell in few for rate in rates],
         "budgets": [(Setting("budgets", *cell, steps=number), SEEDS) for cell in few for number in steps],
         "seeds": [(Setting("seeds", *cell), tuple(range(101, 111))) for cell in few],
