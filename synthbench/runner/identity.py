@@ -17,11 +17,11 @@ TRAINING_VERSION = 1
 
 
 def task_options(suite: Suite, task: type[Task], length: int, options: Mapping[str, Value]) -> dict[str, Any]:
-    """What an id says of a task: its length and options in full, or its rungs."""
+    """What an id says of a task: its length and options in full, or its rungs and what their load counts."""
     if suite.ladder is None:
         return {"length": length, **arguments_of(task(**options))}
     rungs = task.ladder(suite.ladder.longest)
-    return {"rungs": [{**rung._asdict(), "task": arguments_of(rung.task)} for rung in rungs]}
+    return {"load": task.load, "rungs": [{**rung._asdict(), "task": arguments_of(rung.task)} for rung in rungs]}
 
 
 class Component(NamedTuple):

@@ -139,6 +139,9 @@ def test_a_row_says_how_high_it_climbed_and_what_is_on_every_rung(made: Store) -
         assert row["metric_name"] == "height over rungs"
         assert row["score"] == row["skill"] == height(found) / len(found)
         assert row["seq_len"] == rungs[-1].length
+        arguments = json.loads(row["task_args"])
+        assert arguments["load"] == TASKS["parity_running"].load
+        assert [rung["load"] for rung in arguments["rungs"]] == [rung.load for rung in rungs]
         assert row["n_train"] == course.sequences(STEPS)
         assert faults(row, datetime.now(UTC)) == []
 
