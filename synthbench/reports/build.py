@@ -11,6 +11,8 @@ from synthbench.reports import latex, markdown
 from synthbench.reports.contents import Report
 from synthbench.reports.figures import render
 from synthbench.reports.folder import Files
+from synthbench.reports.grid import TaskFacts
+from synthbench.reports.heights import load_of
 from synthbench.reports.page import page
 from synthbench.reports.readme import readme
 from synthbench.reports.selection import select
@@ -103,13 +105,18 @@ def _latex_files(report: Report) -> Files:
 
 
 def _csv_files(report: Report) -> Files:
+    of_ladder = ("rungs", "load_at_half", "load_in") if report.of.has_ladder else ()
     files = {
         "cells.csv": csv_text(
-            ["category", "task", "mechanism", "n", "failed", "mean", "std", "low", "high", "floor", "ceiling", "skill"],
+            [
+                *("category", "task", "mechanism", "n", "failed", "mean", "std", "low", "high", "floor", "ceiling"),
+                *("skill", *of_ladder),
+            ],
             (
                 [
                     *(task.category, task.label, mechanism.label, cell.n, cell.num_failed, cell.mean, cell.std),
                     *(*report.of.interval(task, mechanism), task.floor, task.ceiling, cell.skill),
+                    *((task.ladder.num_rungs, load_of(cell), task.ladder.unit) if task.ladder else ()),
                 ]
                 for task, mechanism, cell in report.cells
             ),
@@ -138,7 +145,7 @@ def _json_files(report: Report) -> Files:
         "suite": report.selection.suite,
         "suite_version": report.selection.suite_version,
         "verdict": report.verdict,
-        "tasks": [task._asdict() for task in report.of.tasks],
+        "tasks": [_facts(task) for task in report.of.tasks],
         "mechanisms": [mechanism._asdict() for mechanism in report.of.mechanisms],
         "cells": [
             {
@@ -167,6 +174,13 @@ def _json_files(report: Report) -> Files:
         ],
     }
     return {"report.json": json_text(facts)}
+
+
+def _facts(task: TaskFacts) -> dict[str, object]:
+    """What a report says of a task, with its ladder if it has one."""
+    facts = task._asdict()
+    ladder = facts.pop("ladder")
+    return facts | ({"ladder": ladder._asdict()} if ladder else {})
 
 
 def _figure_files(report: Report) -> Files:

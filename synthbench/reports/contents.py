@@ -23,6 +23,7 @@ from synthbench.reports.grid import (
     records,
     task_key,
 )
+from synthbench.reports.heights import load_table
 from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard_tables, reach_table
 from synthbench.reports.peers import SUITE as PEERS
 from synthbench.reports.peers import peers_table
@@ -166,11 +167,14 @@ def _pages(report: Report) -> dict[str, Page]:
     pages: dict[str, Page] = {}
     for category in of.categories:
         one = category_table(of, report.verdicts, category)
+        loads = load_table(of, of.tasks_of(category), f"{category}-load")
         own = {task.key: report.verdicts[task.key] for task in of.tasks_of(category)}
-        pages[stem_of(category, pages, _RESERVED)] = Page(one.title, (one,), summary(own))
-    full, averages = full_table(of, report.verdicts), category_averages(of)
-    pages[full.name] = Page(full.title, (full,), report.verdict)
-    pages[averages.name] = Page(averages.title, (averages,), averages.outcome)
+        pages[stem_of(category, pages, _RESERVED)] = Page(one.title, (one, *([loads] if loads else [])), summary(own))
+    full, loads = full_table(of, report.verdicts), load_table(of, of.tasks, "full-load")
+    pages[full.name] = Page(full.title, (full, *([loads] if loads else [])), report.verdict)
+    if not of.has_ladder:  # there the leaderboard has the means of the categories
+        averages = category_averages(of)
+        pages[averages.name] = Page(averages.title, (averages,), averages.outcome)
     separation = separation_table(of, report.verdicts)
     pages[SEPARATION] = Page(separation.title, (separation,), summary(report.verdicts))
     if report.selection.suite.startswith("paper"):
@@ -181,7 +185,9 @@ def _pages(report: Report) -> dict[str, Page]:
     if report.board is not None:
         pages["leaderboard"] = Page("Leaderboard", tuple(leaderboard_tables(report.board)), report.board.verdict())
     against_peers = peers_table(of, report.records) if report.selection.suite == PEERS else None
-    for extra in (reach_table(of), prediction_table(of), against_peers, steps_table(of)):
+    # What is predicted is predicted of one size.
+    predicted = None if of.has_ladder else prediction_table(of)
+    for extra in (reach_table(of), predicted, against_peers, steps_table(of)):
         if extra is not None:
             pages[extra.name] = Page(extra.title, (extra,), extra.outcome)
     return pages

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -14,9 +14,11 @@ import pandas as pd
 from jaxtyping import Float
 
 from synthbench.reports.aggregates import Interval, t_interval
+from synthbench.reports.ladder import Ladder, ladder_in, scored_rungs
 from synthbench.reports.published import category_order, mechanism_order, published_name, task_order
 from synthbench.reports.selection import AROUND, SETTING, TASK_KEY, settings
 from synthbench.reports.statistics import Scores, spread
+from synthbench.results.heights import RungScore
 from synthbench.results.schema import split_match
 
 _STRETCHED_SKILL = re.compile(r"x([0-9]+)\.skill")
@@ -53,6 +55,8 @@ class TaskFacts(NamedTuple):
     shortcut: tuple[str, float] | None
     """The best of the rules that get by without what the task tests, and its score; None where the rows name none."""
     source: str
+    ladder: Ladder | None = None
+    """The rungs that its scores are counted in; None where they are accuracies."""
 
     @property
     def gap(self) -> float:
@@ -102,6 +106,8 @@ class Estimate:
 
     As it was measured: chance makes it slightly negative or larger than 1.
     """
+    rungs: dict[int, Sequence[RungScore]] = field(default_factory=dict)
+    """What is on every rung, by seed; empty without a ladder."""
 
     @cached_property
     def stretched(self) -> dict[int, float]:
@@ -165,6 +171,11 @@ class Grid:
     def categories(self) -> tuple[str, ...]:
         """The categories in the order of the published table, then alphabetically."""
         return tuple(dict.fromkeys(task.category for task in self.tasks))
+
+    @property
+    def has_ladder(self) -> bool:
+        """Whether scores are heights, as parts of the rungs of each task, and not accuracies."""
+        return any(task.ladder for task in self.tasks)
 
     @cached_property
     def scores(self) -> Scores:
@@ -267,7 +278,9 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Grid:
     for row in sorted(oldest_first, key=lambda row: int(row["seed"])):
         members.setdefault((task_key(row), mechanism_key(row)), []).append(row)
     return Grid(
-        tasks=tuple(_task(key, task_labels[key], row) for key, row in sorted(tasks.items(), key=_task_rank)),
+        tasks=_of_one_measure(
+            [_task(key, task_labels[key], row) for key, row in sorted(tasks.items(), key=_task_rank)]
+        ),
         mechanisms=tuple(
             _mechanism(key, mechanism_labels[key], row, rows_of[key])
             for key, row in sorted(mechanisms.items(), key=_mechanism_rank)
@@ -390,6 +403,7 @@ def _rank(order: Mapping[str, int], name: str) -> tuple[int, str]:
 
 
 def _task(key: Key, label: str, row: Row) -> TaskFacts:
+    ladder = ladder_in(arguments_in(row["task_args"]))
     return TaskFacts(
         key=key,
         label=label,
@@ -399,10 +413,16 @@ def _task(key: Key, label: str, row: Row) -> TaskFacts:
         floor_is_exact=row["floor_kind"] == "exact",
         ceiling=_number(row["ceiling"]),
         ceiling_is_exact=row["ceiling_kind"] == "exact",
-        local_ceiling=_number(row["local_ceiling"]),
+        local_ceiling=math.nan if ladder else _number(row["local_ceiling"]),
         shortcut=_best_shortcut(json.loads(row["metrics"])),
         source=row["task_source"],
+        ladder=ladder,
     )
+
+
+def _of_one_measure(tasks: Sequence[TaskFacts]) -> tuple[TaskFacts, ...]:
+    """The tasks with their ladders if all have one, else with none: no table has heights beside accuracies."""
+    return tuple(tasks if all(task.ladder for task in tasks) else (task._replace(ladder=None) for task in tasks))
 
 
 def _best_shortcut(metrics: Mapping[str, float | None]) -> tuple[str, float] | None:
@@ -456,6 +476,9 @@ def _estimate(cell: Sequence[Row]) -> Estimate:
                 if is_known(skill := one.get(f"x{factor}.skill"))
             }
             for factor in factors
+        },
+        rungs={
+            int(row["seed"]): rungs for row, one in zip(finished, metrics, strict=True) if (rungs := scored_rungs(one))
         },
     )
 

@@ -23,7 +23,18 @@ from synthbench.reports.aggregates import (
 )
 from synthbench.reports.grid import Estimate, Grid, MechanismFacts, TaskFacts, clipped
 from synthbench.reports.statistics import TOLERANCE
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, interval_cell, percent, sources_of
+from synthbench.reports.table import (
+    NOTHING,
+    Cell,
+    Column,
+    Line,
+    Table,
+    fixed,
+    interval_cell,
+    percent,
+    skill_words,
+    sources_of,
+)
 from synthbench.reports.verdicts import SMALLEST_GAP, is_ranked
 
 SOLVED = 0.9
@@ -65,6 +76,11 @@ class Leaderboard:
     """Mechanisms that lack some run, with the number of ranked tasks that they have all runs of; never ranked."""
     left_out: tuple[TaskFacts, ...]
     """Tasks that do not count."""
+
+    @property
+    def has_ladder(self) -> bool:
+        """Whether skills are heights, as parts of the rungs of each task."""
+        return any(task.ladder for task in self.tasks)
 
     @cached_property
     def improvement(self) -> list[list[Interval | None]]:
@@ -221,7 +237,7 @@ def _profile_table(board: Leaderboard) -> Table:
         name="leaderboard",
         title="Skill by category",
         caption=(
-            f"Mean skill, (accuracy − floor) / (ceiling − floor) cut to 0 to 1, over the tasks of a category and "
+            f"Mean skill, {skill_words(has_ladder=board.has_ladder)}, over the tasks of a category and "
             f"{len(board.seeds)} seeds, with {THESE_TASKS}. A run without a score counts as 0. Best mean over the "
             f"categories first.{_left_out(board)}"
         ),
@@ -237,14 +253,17 @@ def _profile_table(board: Leaderboard) -> Table:
 
 
 def _summary_table(board: Leaderboard) -> Table:
-    names = ("Skill", *(f"{factor}×" for factor in board.factors), "IQM", "Solved", "Parameters", "State", "Rank")
+    # What solves a ladder is at its top, and a ladder ends only where the lengths do.
+    solved = () if board.has_ladder else ("Solved",)
+    names = ("Skill", *(f"{factor}×" for factor in board.factors), "IQM", *solved, "Parameters", "State", "Rank")
     return Table(
         name="leaderboard-summary",
         title="Means and ranks",
         caption=(
             f"Over {len(board.tasks)} tasks and {len(board.seeds)} seeds; every category weighs the same. Skill: mean. "
-            f"IQM: interquartile mean of all runs. Solved: share of runs with a skill of {SOLVED:g}, in per cent. All "
-            f"three with {THESE_TASKS}. Parameters of the mechanisms of all layers, state of one, the largest over the "
+            f"IQM: interquartile mean of all runs. "
+            + (f"Solved: share of runs with a skill of {SOLVED:g}, in per cent. All three" if solved else "Both")
+            + f" with {THESE_TASKS}. Parameters of the mechanisms of all layers, state of one, the largest over the "
             "tasks. Rank by mean skill, with 95 % intervals that hold for all mechanisms at once and for tasks like "
             "these."
             + " 2×, 4×, …: mean skill at that multiple of the length or load of the training, over the tasks that were "
@@ -252,7 +271,9 @@ def _summary_table(board: Leaderboard) -> Table:
         ),
         headings=("Mechanism",),
         columns=tuple(Column(name) for name in names),
-        lines=_with_partial(board, [_summary_cells(entry) for entry in board.entries], len(names)),
+        lines=_with_partial(
+            board, [_summary_cells(entry, has_solved=bool(solved)) for entry in board.entries], len(names)
+        ),
         sources=sources_of(board.tasks, (*(entry.mechanism for entry in board.entries), *board.partial)),
     )
 
@@ -350,13 +371,13 @@ def _reach_cell(cell: Estimate) -> Cell:
     return Cell(f"{farthest}×" if farthest else NOTHING, remarks=(fixed(cell.stretched[max(cell.stretched)], 2),))
 
 
-def _summary_cells(entry: Entry) -> tuple[Cell, ...]:
+def _summary_cells(entry: Entry, *, has_solved: bool) -> tuple[Cell, ...]:
     rank = entry.rank
     return (
         interval_cell(entry.skill),
         *map(interval_cell, entry.stretched.values()),
         interval_cell(entry.middle),
-        interval_cell(entry.solved, show=percent),
+        *([interval_cell(entry.solved, show=percent)] if has_solved else []),
         *(
             Cell(NOTHING if math.isnan(cost) else f"{cost:.0f}")
             for cost in (entry.mechanism.num_parameters, entry.mechanism.state)

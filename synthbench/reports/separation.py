@@ -1,11 +1,14 @@
 """The page on what separates mechanisms: which tasks tell them apart, and where the others sit."""
 
 import math
+from collections.abc import Callable
 
 from synthbench.reports.grid import Grid, TaskFacts
+from synthbench.reports.ladder import LEAST
 from synthbench.reports.statistics import SIGNIFICANCE
 from synthbench.reports.table import (
     BOUNDS,
+    HEIGHT,
     NOTHING,
     Cell,
     Column,
@@ -16,6 +19,8 @@ from synthbench.reports.table import (
     floor_cell,
     p_text,
     percent,
+    rungs_cell,
+    score_text,
     sources_of,
 )
 from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, Place, Verdict, Verdicts
@@ -61,59 +66,84 @@ def separation_table(of: Grid, verdicts: Verdicts) -> Table:
         verdicts: What every task says about the mechanisms.
     """
     judged = list(verdicts.values())
-    has_local = not all(math.isnan(task.local_ceiling) for task in of.tasks)
-    has_shortcut = any(task.shortcut for task in of.tasks)
-    farther = FARTHER if any(one.separates_at for one in judged) else ""
+    columns = _columns(of)
     return Table(
         name=PAGE,
         title="What separates mechanisms",
-        caption=(
-            "Lowest and highest mean accuracy in per cent and mean skill over the mechanisms, controls left out. A "
-            f"task separates if its farthest means differ by {100 * MARGIN:.0f} % of the gap between floor and ceiling "
-            "or more, at least a point, and p is below 5 %: p is the share of shuffles of its runs among the "
-            "mechanisms that put two means as far apart, adjusted over the tasks (Benjamini and Hochberg). Pairs: "
-            "those that differ as much by a moderated t test, 5 %, Holm within the task; where none is left, the "
-            "mechanism that stands out from all others together, with the share of shuffles. Between: share of the "
-            "variance that lies between mechanisms, ω², in per cent; about 0 is what chance gives. "
-            f"Skill: (accuracy − floor) / (ceiling − floor), cut to 0 to 1. At floor or at ceiling: all mechanisms are "
-            f"within a skill of {MARGIN:g} of it, or within 3 standard errors of the evaluation. Gap too narrow to "
-            f"rank: less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling.{farther} {BOUNDS}"
-            f"{LOCAL if has_local else ''}{SHORTCUT if has_shortcut else ''}"
-        ),
+        caption=_caption(of, is_farther=any(one.separates_at for one in judged)),
         headings=("Category", "Task"),
-        columns=(
-            Column("Floor"),
-            *([Column("Local")] if has_local else []),
-            *([Column("Shortcut")] if has_shortcut else []),
-            Column("Ceiling"),
-            Column("Accuracy"),
-            Column("Skill"),
-            Column("p"),
-            Column("Pairs"),
-            Column("Between"),
-            Column("Verdict", "word"),
-        ),
+        columns=tuple(columns),
         lines=tuple(
             Line(
                 (one.task.category, one.task.label),
-                (
-                    floor_cell(one.task),
-                    *([Cell(percent(one.task.local_ceiling))] if has_local else []),
-                    *([_shortcut_cell(one.task)] if has_shortcut else []),
-                    ceiling_cell(one.task),
-                    Cell(" to ".join(map(percent, one.means)) if one.means else NOTHING),
-                    Cell(" to ".join(fixed(skill, 2) for skill in one.skills) if one.skills else NOTHING),
-                    Cell(p_text(one.p)),
-                    _pairs_cell(one),
-                    Cell(percent(one.between)),
-                    Cell(one.words),
-                ),
+                tuple(cell_of(one) for cell_of in columns.values()),
                 is_first_of_group=one.task.key == of.tasks_of(one.task.category)[0].key,
             )
             for one in judged
         ),
         sources=sources_of(of.tasks, of.mechanisms),
     )
+
+
+def _has_local(of: Grid) -> bool:
+    return not all(math.isnan(task.local_ceiling) for task in of.tasks)
+
+
+def _has_shortcut(of: Grid) -> bool:
+    return any(task.shortcut for task in of.tasks)
+
+
+def _columns(of: Grid) -> dict[Column, Callable[[Verdict], Cell]]:
+    """The columns, each with what it says of a task."""
+    if of.has_ladder:
+        scores: dict[Column, Callable[[Verdict], Cell]] = {
+            Column("Rungs"): lambda one: rungs_cell(one.task),
+            Column("Height"): _means_cell,
+        }
+    else:
+        scores = {
+            Column("Floor"): lambda one: floor_cell(one.task),
+            **({Column("Local"): lambda one: Cell(percent(one.task.local_ceiling))} if _has_local(of) else {}),
+            **({Column("Shortcut"): lambda one: _shortcut_cell(one.task)} if _has_shortcut(of) else {}),
+            Column("Ceiling"): lambda one: ceiling_cell(one.task),
+            Column("Accuracy"): _means_cell,
+            Column("Skill"): lambda one: Cell(
+                " to ".join(fixed(skill, 2) for skill in one.skills) if one.skills else NOTHING
+            ),
+        }
+    return scores | {
+        Column("p"): lambda one: Cell(p_text(one.p)),
+        Column("Pairs"): _pairs_cell,
+        Column("Between"): lambda one: Cell(percent(one.between)),
+        Column("Verdict", "word"): lambda one: Cell(one.words),
+    }
+
+
+def _caption(of: Grid, *, is_farther: bool) -> str:
+    if of.has_ladder:
+        means, distance = "mean height in rungs", f"{LEAST:g} rungs or more,"
+        terms = f"At floor or at ceiling: all mechanisms are within {LEAST:g} rungs of none or of all. {HEIGHT}"
+    else:
+        means = "mean accuracy in per cent and mean skill"
+        distance = f"{100 * MARGIN:.0f} % of the gap between floor and ceiling or more, at least a point,"
+        terms = (
+            "Skill: (accuracy − floor) / (ceiling − floor), cut to 0 to 1. At floor or at ceiling: all mechanisms are "
+            f"within a skill of {MARGIN:g} of it, or within 3 standard errors of the evaluation. Gap too narrow to "
+            f"rank: less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling.{FARTHER * is_farther} {BOUNDS}"
+            f"{LOCAL * _has_local(of)}{SHORTCUT * _has_shortcut(of)}"
+        )
+    return (
+        f"Lowest and highest {means} over the mechanisms, controls left out. A task separates if its farthest means "
+        f"differ by {distance} and p is below 5 %: p is the share of shuffles of its runs among the mechanisms that "
+        "put two means as far apart, adjusted over the tasks (Benjamini and Hochberg). Pairs: those that differ as "
+        "much by a moderated t test, 5 %, Holm within the task; where none is left, the mechanism that stands out from "
+        "all others together, with the share of shuffles. Between: share of the variance that lies between mechanisms, "
+        f"ω², in per cent; about 0 is what chance gives. {terms}"
+    )
+
+
+def _means_cell(one: Verdict) -> Cell:
+    return Cell(" to ".join(score_text(one.task, mean) for mean in one.means) if one.means else NOTHING)
 
 
 def _pairs_cell(one: Verdict) -> Cell:

@@ -1,7 +1,7 @@
 """Tables as cells, without markup: what is printed and what is marked, not how.
 
-Accuracies are printed in per cent with one decimal. Marks follow the means before rounding; means that print alike
-share their mark. Only a task that separates mechanisms has marks, and controls never have.
+Accuracies are printed in per cent, heights in rungs, both with one decimal. Marks follow the means before rounding;
+means that print alike share their mark. Only a task that separates mechanisms has marks, and controls never have.
 """
 
 import math
@@ -15,6 +15,7 @@ from synthbench.errors import UnknownName
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval
 from synthbench.reports.grid import Estimate, Grid, MechanismFacts, TaskFacts
+from synthbench.reports.ladder import SPLIT, num_climbed
 from synthbench.reports.verdicts import Verdict, Verdicts, best_of
 
 Mark = Literal["", "best", "second"]
@@ -30,6 +31,11 @@ MARKS = (
     "Bold: best; underlined: second; †: not shown to differ from the best (moderated t test, Holm within the task, "
     "5 %). Marked are only the tasks that separate mechanisms, and no controls."
 )
+HEIGHT = "Height: the number of rungs mastered, counting parts of a rung; Rungs: how many the task has."
+CLIMBED = (
+    f"Where the seeds of a cell differ by more than {SPLIT:g} rungs, those above the middle of the lowest and the "
+    "highest count as climbed; p: permutation test of the task."
+)
 BOUNDS = "Floor: best predictor that sees no input; ceiling: best causal predictor."
 
 
@@ -39,7 +45,7 @@ class Cell:
 
     value: str = NOTHING
     std: str = ""
-    """Sample standard deviation; empty below two seeds."""
+    """Sample standard deviation, or half of an interval; empty where there is none."""
     remarks: tuple[str, ...] = ()
     """What is printed in brackets: ``n = 2``, ``1 failed``."""
     mark: Mark = ""
@@ -112,18 +118,19 @@ def category_table(of: Grid, verdicts: Verdicts, category: str) -> Table:
     tasks = of.tasks_of(category)
     common_n = _common_n(of, tasks)
     columns = [_task_cells(of, verdicts[task.key], common_n) for task in tasks]
+    bounds = bounds_of(of)
     lines = [
         Line((mechanism.label,), tuple(column[position] for column in columns))
         for position, mechanism in enumerate(of.mechanisms)
     ]
     lines += [
-        Line(("Floor",), tuple(floor_cell(task) for task in tasks), is_first_of_group=True),
-        Line(("Ceiling",), tuple(ceiling_cell(task) for task in tasks)),
+        Line((label,), tuple(bound(task) for task in tasks), is_first_of_group=position == 0)
+        for position, (label, bound) in enumerate(bounds)
     ]
     return Table(
         name=category,
         title=f"{category.replace('_', ' ').capitalize()} tasks",
-        caption=_caption(common_n),
+        caption=_caption(of, common_n),
         headings=("Mechanism",),
         columns=tuple(Column(task.label) for task in tasks),
         lines=tuple(lines),
@@ -138,18 +145,21 @@ def full_table(of: Grid, verdicts: Verdicts) -> Table:
         of: The cells of a report.
         verdicts: What every task says about the mechanisms.
     """
-    common_n = _common_n(of, of.tasks)
-    return _readable(
+    common_n, bounds = _common_n(of, of.tasks), bounds_of(of)
+    return readable(
         Table(
             name="full",
             title="All tasks",
-            caption=_caption(common_n),
+            caption=_caption(of, common_n),
             headings=("Category", "Task"),
-            columns=(*_bound_columns(), *(Column(mechanism.label) for mechanism in of.mechanisms)),
+            columns=(
+                *(Column(label) for label, _bound in bounds),
+                *(Column(mechanism.label) for mechanism in of.mechanisms),
+            ),
             lines=tuple(
                 Line(
                     (task.category, task.label),
-                    (floor_cell(task), ceiling_cell(task), *_task_cells(of, verdicts[task.key], common_n)),
+                    (*(bound(task) for _label, bound in bounds), *_task_cells(of, verdicts[task.key], common_n)),
                     is_first_of_group=task is of.tasks_of(task.category)[0],
                 )
                 for task in of.tasks
@@ -179,7 +189,7 @@ def category_averages(of: Grid) -> Table:
         )
         cells = [Cell(percent(average.mean), remarks=_average_remarks(average, len(tasks))) for average in averages]
         lines.append(Line((category,), (*bounds, *cells)))
-    return _readable(
+    return readable(
         Table(
             name="averages",
             title="Averages of the categories",
@@ -188,7 +198,7 @@ def category_averages(of: Grid) -> Table:
                 f"skill, with intervals. {BOUNDS}"
             ),
             headings=("Category",),
-            columns=(*_bound_columns(), *(Column(mechanism.label) for mechanism in of.mechanisms)),
+            columns=(Column("Floor"), Column("Ceiling"), *(Column(mechanism.label) for mechanism in of.mechanisms)),
             lines=tuple(lines),
             sources=sources_of(of.tasks, of.mechanisms),
             outcome="Accuracies of categories are not compared: their tasks have other floors.",
@@ -209,7 +219,7 @@ def steps_table(of: Grid) -> Table | None:
     tasks = [task for task in of.tasks if any(map(_num_reached, of.cells_of(task)))]
     if not tasks:
         return None
-    return _readable(
+    return readable(
         Table(
             name="steps_to_threshold",
             title="Steps to threshold",
@@ -233,8 +243,8 @@ def steps_table(of: Grid) -> Table | None:
     )
 
 
-def _readable(table: Table) -> Table:
-    """The same table with mechanisms as lines where there are many of them; floor and ceiling stay first."""
+def readable(table: Table) -> Table:
+    """The same table with mechanisms as lines where there are many of them; other columns stay first."""
     if len(table.columns) <= MOST_COLUMNS:
         return table
     return replace(
@@ -261,6 +271,21 @@ def average_of(cells: Sequence[Estimate]) -> Average:
     return Average(float(np.mean(means)) if means else math.nan, len(cells) - len(means))
 
 
+def bounds_of(of: Grid) -> tuple[tuple[str, Callable[[TaskFacts], Cell]], ...]:
+    """What the scores of a report lie between, each with its heading: floor and ceiling, or the number of rungs."""
+    return (("Rungs", rungs_cell),) if of.has_ladder else (("Floor", floor_cell), ("Ceiling", ceiling_cell))
+
+
+def skill_words(*, has_ladder: bool) -> str:
+    """How a skill follows from a score."""
+    return "height / rungs" if has_ladder else "(accuracy − floor) / (ceiling − floor) cut to 0 to 1"
+
+
+def score_text(task: TaskFacts, score: float) -> str:
+    """A score with one decimal, in per cent or in rungs; ``--`` for NaN."""
+    return fixed(task.ladder.num_rungs * score, 1) if task.ladder else percent(score)
+
+
 def floor_cell(task: TaskFacts) -> Cell:
     """The floor of a task in per cent; a floor that is only a lower bound says so."""
     return _bound_cell(task.floor, "≥", is_exact=task.floor_is_exact)
@@ -269,6 +294,11 @@ def floor_cell(task: TaskFacts) -> Cell:
 def ceiling_cell(task: TaskFacts) -> Cell:
     """The ceiling of a task in per cent; a ceiling that is only an upper bound says so."""
     return _bound_cell(task.ceiling, "≤", is_exact=task.ceiling_is_exact)
+
+
+def rungs_cell(task: TaskFacts) -> Cell:
+    """How many rungs the ladder of a task has."""
+    return Cell(str(task.ladder.num_rungs)) if task.ladder else Cell()
 
 
 def mean_cell(cell: Estimate, common_n: int | None = None) -> Cell:
@@ -307,18 +337,48 @@ def sources_of(
 
 def _task_cells(of: Grid, verdict: Verdict, common_n: int | None) -> list[Cell]:
     """The cells of one task with their marks, in the order of the mechanisms."""
-    estimates = of.cells_of(verdict.task)
+    task = verdict.task
+    estimates = of.cells_of(task)
+    cells = [mean_cell(estimate, common_n) for estimate in estimates]
+    if task.ladder:
+        cells = [
+            _height_cell(of, verdict, mechanism, cell) for mechanism, cell in zip(of.mechanisms, cells, strict=True)
+        ]
     best = best_of(of, verdict)
     if best is None:
-        return [mean_cell(estimate, common_n) for estimate in estimates]
+        return cells
     is_marked = [mechanism.family != CONTROL for mechanism in of.mechanisms]
-    marks = marks_of([one.mean if is_one else math.nan for one, is_one in zip(estimates, is_marked, strict=True)])
+    marks = marks_of(
+        [one.mean if is_one else math.nan for one, is_one in zip(estimates, is_marked, strict=True)],
+        lambda mean: score_text(task, mean),
+    )
     return [
-        replace(
-            mean_cell(estimate, common_n), mark=mark, is_tied=bool(estimate.n) and is_tied(verdict, best, mechanism)
-        )
-        for mechanism, estimate, mark in zip(of.mechanisms, estimates, marks, strict=True)
+        replace(cell, mark=mark, is_tied=bool(estimate.n) and is_tied(verdict, best, mechanism))
+        for mechanism, estimate, cell, mark in zip(of.mechanisms, estimates, cells, marks, strict=True)
     ]
+
+
+def _height_cell(of: Grid, verdict: Verdict, mechanism: MechanismFacts, cell: Cell) -> Cell:
+    """A mean height with half of its 95 % interval, in rungs; and how many seeds climbed where they are far apart."""
+    task = verdict.task
+    mean, low, high = of.cell(task, mechanism).mean, *of.interval(task, mechanism)
+    # An interval that ends at the top of the ladder is as wide as its other half.
+    half = "" if math.isnan(low) else score_text(task, max(mean - low, high - mean))
+    climbed = climbed_text(of, verdict, mechanism)
+    return replace(cell, value=score_text(task, mean), std=half, remarks=(*cell.remarks, *([climbed] * bool(climbed))))
+
+
+def climbed_text(of: Grid, verdict: Verdict, mechanism: MechanismFacts) -> str:
+    """How many seeds of a cell climbed, with the p value of its task; empty where they do not lie far apart."""
+    task, estimate = verdict.task, of.cell(verdict.task, mechanism)
+    if not task.ladder:
+        return ""
+    num = num_climbed([task.ladder.num_rungs * score for score in estimate.scores.values()])
+    if num is None:
+        return ""
+    p = p_text(verdict.p)
+    tested = "" if p == NOTHING else f", p {p}" if p.startswith("<") else f", p = {p}"
+    return f"{num} of {estimate.n} seeds climbed{tested}"
 
 
 def is_tied(verdict: Verdict, best: MechanismFacts | None, mechanism: MechanismFacts) -> bool:
@@ -328,17 +388,21 @@ def is_tied(verdict: Verdict, best: MechanismFacts | None, mechanism: MechanismF
     return not verdict.is_apart(best, mechanism)
 
 
-def marks_of(means: Sequence[float]) -> list[Mark]:
+def marks_of(means: Sequence[float], show: Callable[[float], str] = percent) -> list[Mark]:
     """Mark the highest mean and the next lower one that prints differently, with all that print alike.
 
     No marks where all print alike.
+
+    Args:
+        means: NaN has no mark.
+        show: How a mean is printed.
     """
     known = sorted((mean for mean in means if not math.isnan(mean)), reverse=True)
-    ranks = list(dict.fromkeys(percent(mean) for mean in known))
+    ranks = list(dict.fromkeys(show(mean) for mean in known))
     if len(ranks) < 2:
         return [""] * len(means)
     marks: dict[str, Mark] = {ranks[0]: "best", ranks[1]: "second"}
-    return [marks.get(percent(mean), "") for mean in means]
+    return [marks.get(show(mean), "") for mean in means]
 
 
 def _common_n(of: Grid, tasks: Sequence[TaskFacts]) -> int | None:
@@ -347,18 +411,17 @@ def _common_n(of: Grid, tasks: Sequence[TaskFacts]) -> int | None:
     return counts.pop() if len(counts) == 1 else None
 
 
-def _caption(common_n: int | None) -> str:
+def _caption(of: Grid, common_n: int | None) -> str:
+    spread = "half of its 95 % interval" if of.has_ladder else "sample standard deviation"
     if common_n is None:
-        seeds = "mean ± sample standard deviation over n seeds"
+        seeds = f"mean ± {spread} over n seeds"
     elif common_n == 1:
         seeds = "one seed (n = 1)"
     else:
-        seeds = f"mean ± sample standard deviation over n = {common_n} seeds"
+        seeds = f"mean ± {spread} over n = {common_n} seeds"
+    if of.has_ladder:
+        return f"Height in rungs, {seeds}. {HEIGHT} {CLIMBED} {MARKS}"
     return f"Accuracy in per cent, {seeds}. {MARKS} {BOUNDS}"
-
-
-def _bound_columns() -> tuple[Column, Column]:
-    return Column("Floor"), Column("Ceiling")
 
 
 def _floor(task: TaskFacts) -> float:

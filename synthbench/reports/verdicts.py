@@ -90,9 +90,9 @@ def judge(of: Grid) -> Verdicts:
 
     A task separates if its runs, shuffled among its mechanisms, seldom have means as far apart as they have: 5 % after
     Benjamini & Hochberg (1995) over the tasks, and the farthest differ by ``MARGIN`` of the gap between floor and
-    ceiling or more. Within such a task the pairs are named that differ by as much and by a moderated t test, 5 % after
-    Holm over its pairs; where none is left, the mechanism that is farthest from the others. Runs are paired by seed
-    only if seeds are correlated over the suite.
+    ceiling or more, on a ladder by half a rung. Within such a task the pairs are named that differ by as much and by a
+    moderated t test, 5 % after Holm over its pairs; where none is left, the mechanism that is farthest from the others.
+    Runs are paired by seed only if seeds are correlated over the suite.
     Controls are left out: most tasks tell them from any mechanism.
 
     Args:
@@ -185,8 +185,13 @@ def _separating_multiples(of: Grid, tasks: Sequence[TaskFacts], *, is_paired: bo
 
 
 def _counts(task: TaskFacts, one: float, other: float) -> bool:
-    """Whether two means are as far apart as counts for anything; over a narrow gap that is a point of accuracy."""
-    return task.gap > TOLERANCE and abs(one - other) >= MARGIN * max(task.gap, SMALLEST_GAP) - TOLERANCE
+    """Whether two means are as far apart as counts for anything."""
+    return task.gap > TOLERANCE and abs(one - other) >= _margin(task) - TOLERANCE
+
+
+def _margin(task: TaskFacts) -> float:
+    """Distance of two means from which it counts: half a rung, or ``MARGIN``; over a narrow gap that is a point."""
+    return task.ladder.margin if task.ladder else MARGIN * max(task.gap, SMALLEST_GAP)
 
 
 def is_ranked(task: TaskFacts) -> bool:
@@ -202,21 +207,21 @@ def _place(task: TaskFacts, cells: Sequence[Estimate]) -> Place:
         return "floor = ceiling"
     if not is_ranked(task):
         return "gap too narrow to rank"
-    if all(_is_near(cell, cell.mean - task.floor, task.gap) for cell in cells):
+    if all(_is_near(cell, cell.mean - task.floor, _margin(task)) for cell in cells):
         return "at floor"
-    if all(_is_near(cell, task.ceiling - cell.mean, task.gap) for cell in cells):
+    if all(_is_near(cell, task.ceiling - cell.mean, _margin(task)) for cell in cells):
         return "at ceiling"
     return "between"
 
 
-def _is_near(cell: Estimate, distance: float, gap: float) -> bool:
-    """Tell whether a mean lies so near to a bound that skill or evaluation noise covers the distance.
+def _is_near(cell: Estimate, distance: float, margin: float) -> bool:
+    """Tell whether a mean lies so near to a bound that the margin or evaluation noise covers the distance.
 
     The spread between seeds is no excuse: a task that half of the seeds solve has a large one and is not at its floor.
     """
     noise = 0.0 if math.isnan(cell.evaluation_error) else NOISE * cell.evaluation_error
     # A skill of exactly 0.95 is at the ceiling, whatever its last bit.
-    return distance <= max(MARGIN * gap, noise) + TOLERANCE
+    return distance <= max(margin, noise) + TOLERANCE
 
 
 def _range(values: Sequence[float]) -> tuple[float, float] | None:

@@ -5,7 +5,7 @@
 :mod:`~synthbench.reports.figures.facts`                          what all are drawn from
 :mod:`~synthbench.reports.figures.matrix`, ``lines``, ``scatter``  what several share
 ``learning_curves``, ``costs``, ``generalisation``, ``heat_map``,  the figures
-``improvement``, ``profiles``, ``ranks``
+``improvement``, ``profiles``, ``ranks``, ``rungs``
 ================================================================  ==================================================
 """
 
@@ -18,11 +18,12 @@ from synthbench.reports.figures.improvement import improvement
 from synthbench.reports.figures.learning_curves import learning_curves
 from synthbench.reports.figures.profiles import profiles
 from synthbench.reports.figures.ranks import ranks
+from synthbench.reports.figures.rungs import rungs
 
 __all__ = ["PICTURES", "Drawing", "Facts", "drawings", "render"]
 
 
 def drawings(facts: Facts) -> list[Drawing]:
     """All figures that the rows have something for."""
-    single = (ranks, profiles, skill_state, heat_map, improvement, generalisation)
+    single = (rungs, ranks, profiles, skill_state, heat_map, improvement, generalisation)
     return [*(drawing for draw in single if (drawing := draw(facts)) is not None), *learning_curves(facts)]

@@ -161,7 +161,7 @@ def width_of_panels(num_panels: int) -> float:
 
 
 def panels(
-    titles: Sequence[str], y_label: str, *, below: float, x_label: str = "", height: float = 1.15
+    titles: Sequence[str], y_label: str, *, below: float, x_label: str = "", height: float = 1.15, above: float = 0.0
 ) -> tuple[Figure, list[Axes]]:
     """A figure of small panels of one kind, line by line, with the same two axes.
 
@@ -171,9 +171,10 @@ def panels(
         below: Room below all panels, in inches, for a legend.
         x_label: What the horizontal axis shows.
         height: Of one panel, in inches.
+        above: Room above each line of panels, in inches, for a second line of the titles.
     """
     width = width_of_panels(len(titles))
-    left, right, top, gap_x, gap_y = 0.42, 0.08, 0.2, 0.15, 0.36
+    left, right, top, gap_x, gap_y = 0.42, 0.08, 0.2 + above, 0.15, 0.36 + above
     bottom = 0.3 if x_label else 0.2
     num_columns = min(4, len(titles))
     num_lines = -(-len(titles) // num_columns)

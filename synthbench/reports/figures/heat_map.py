@@ -5,7 +5,7 @@ import numpy as np
 from synthbench.reports.figures.drawing import Drawing
 from synthbench.reports.figures.facts import Facts
 from synthbench.reports.figures.matrix import draw_matrix
-from synthbench.reports.table import fixed
+from synthbench.reports.table import fixed, skill_words
 from synthbench.reports.verdicts import SMALLEST_GAP
 
 
@@ -20,7 +20,7 @@ def heat_map(facts: Facts) -> Drawing | None:
         name="heat-map",
         title="Skill by task and mechanism",
         caption=(
-            "Mean skill over seeds, (accuracy − floor) / (ceiling − floor) cut to 0 to 1. Mechanisms by mean skill, "
+            f"Mean skill over seeds, {skill_words(has_ladder=facts.of.has_ladder)}. Mechanisms by mean skill, "
             "every category alike, best first. White: no score."
             + f" Left out, with less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling: {left_out}."
             * bool(left_out)

@@ -1,0 +1,102 @@
+"""The ladder of a task as its rows name it, and what the heights on it say."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import fmean, median_low
+from typing import Any, NamedTuple
+
+from synthbench.results.heights import RungScore, load_at_half, profile, rungs_in
+
+LEAST = 0.5
+"""Rungs by which two mean heights differ at least if they differ by anything that counts."""
+SPLIT = 3.0
+"""Rungs between the lowest and the highest run of a cell beyond which a mean says little of either."""
+
+
+class Ladder(NamedTuple):
+    """The rungs of a task."""
+
+    unit: str
+    """What the load counts, in the plural: ``pairs``."""
+    loads: tuple[float, ...]
+    """Of every rung, the easiest first."""
+
+    @property
+    def num_rungs(self) -> int:
+        """The height of what masters all of them."""
+        return len(self.loads)
+
+    @property
+    def margin(self) -> float:
+        """``LEAST`` rungs, as a part of all."""
+        return LEAST / self.num_rungs
+
+
+def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
+    """The ladder that the arguments of a task name; None if they name none.
+
+    >>> ladder_in({"load": "pairs", "rungs": [{"load": 2, "length": 8}, {"load": 3, "length": 12}]})
+    Ladder(unit='pairs', loads=(2.0, 3.0))
+    """
+    unit, rungs = arguments.get("load"), arguments.get("rungs")
+    if not (isinstance(unit, str) and isinstance(rungs, list) and rungs):
+        return None
+    loads = [rung.get("load") if isinstance(rung, dict) else None for rung in rungs]
+    if not all(isinstance(load, int | float) and 0 < load < math.inf for load in loads):
+        return None
+    return Ladder(unit, tuple(map(float, loads)))
+
+
+def scored_rungs(metrics: Mapping[str, float | None]) -> list[RungScore]:
+    """The rungs of a row; none where one lacks a score, or has no room between base and ceiling."""
+    rungs = rungs_in(metrics)
+    return rungs if all(rung.base < rung.ceiling and not math.isnan(rung.score) for rung in rungs) else []
+
+
+def median_load(runs: Collection[Sequence[RungScore]]) -> float:
+    """Median over runs of the load at half of the skill, of an even number the lower of the two in the middle.
+
+    So it is the load of some run: half of the way to infinity, which stands for the top, would be none.
+
+    Args:
+        runs: The rungs of every run.
+
+    Returns:
+        ``inf`` at the top of the ladder, 0 below its first rung; NaN without a run.
+    """
+    return median_low([load_at_half(rungs) for rungs in runs]) if runs else math.nan
+
+
+class Profile(NamedTuple):
+    """Skill on every rung, over the runs of a cell: numbers in [0, 1] that never rise."""
+
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    """Of the lowest run on each rung."""
+    high: tuple[float, ...]
+    num_runs: int
+
+
+def mean_profile(ladder: Ladder, runs: Iterable[Sequence[RungScore]]) -> Profile | None:
+    """The mean over runs, whose sum is the mean height; None without a run that has all rungs."""
+    skills = [profile(rungs) for rungs in runs if len(rungs) == ladder.num_rungs]
+    if not skills:
+        return None
+    of_rungs = list(zip(*skills, strict=True))
+    return Profile(tuple(map(fmean, of_rungs)), tuple(map(min, of_rungs)), tuple(map(max, of_rungs)), len(skills))
+
+
+def num_climbed(heights: Collection[float]) -> int | None:
+    """How many runs are above the middle between the lowest and the highest, where these are far apart.
+
+    Args:
+        heights: Of the runs of a cell, in rungs.
+
+    Returns:
+        None if no two are more than ``SPLIT`` rungs apart.
+
+    >>> num_climbed([2.4, 10.8, 11.0]), num_climbed([4.3, 4.5, 4.3])
+    (2, None)
+    """
+    low, high = min(heights, default=0.0), max(heights, default=0.0)
+    return sum(height > (low + high) / 2 for height in heights) if high - low > SPLIT else None
