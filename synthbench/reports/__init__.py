@@ -2,6 +2,7 @@
 
 ============================================  ==================================================================
 :mod:`~synthbench.reports.selection`          which rows enter: one suite version, one version of every unit
+:mod:`~synthbench.reports.ladder`             the rungs of a task, and what heights on them say
 :mod:`~synthbench.reports.grid`               rows to cells: means and intervals over seeds
 :mod:`~synthbench.reports.statistics`         tests of a difference
 :mod:`~synthbench.reports.aggregates`         intervals, and one number a mechanism over many tasks
@@ -9,6 +10,7 @@
 :mod:`~synthbench.reports.leaderboard`        profiles, means and ranks
 :mod:`~synthbench.reports.curves`             learning curves, averaged over seeds
 :mod:`~synthbench.reports.table`              cells to tables, without markup
+:mod:`~synthbench.reports.heights`            the load at which mechanisms fall to half of the skill
 :mod:`~synthbench.reports.difference`         the table against the published one
 :mod:`~synthbench.reports.separation`         the verdicts as a page
 :mod:`~synthbench.reports.markdown`, ``latex``  a table as text

@@ -477,9 +477,7 @@ def _estimate(cell: Sequence[Row]) -> Estimate:
             }
             for factor in factors
         },
-        rungs={
-            int(row["seed"]): rungs for row, one in zip(finished, metrics, strict=True) if (rungs := scored_rungs(one))
-        },
+        rungs={int(row["seed"]): own for row, one in zip(finished, metrics, strict=True) if (own := scored_rungs(one))},
     )
 
 

@@ -259,7 +259,7 @@ def _protocol(config: str) -> str:
         return json.dumps(
             [
                 {**given["model"], "model_dim": None},
-                *(given.get(part) for part in ("training", "evaluation", "tuning")),
+                *(given.get(part) for part in ("training", "evaluation", "tuning", "ladder")),
             ],
             sort_keys=True,
         )

@@ -339,11 +339,10 @@ def _task_cells(of: Grid, verdict: Verdict, common_n: int | None) -> list[Cell]:
     """The cells of one task with their marks, in the order of the mechanisms."""
     task = verdict.task
     estimates = of.cells_of(task)
-    cells = [mean_cell(estimate, common_n) for estimate in estimates]
     if task.ladder:
-        cells = [
-            _height_cell(of, verdict, mechanism, cell) for mechanism, cell in zip(of.mechanisms, cells, strict=True)
-        ]
+        cells = [height_cell(of, verdict, mechanism, common_n) for mechanism in of.mechanisms]
+    else:
+        cells = [mean_cell(estimate, common_n) for estimate in estimates]
     best = best_of(of, verdict)
     if best is None:
         return cells
@@ -358,17 +357,18 @@ def _task_cells(of: Grid, verdict: Verdict, common_n: int | None) -> list[Cell]:
     ]
 
 
-def _height_cell(of: Grid, verdict: Verdict, mechanism: MechanismFacts, cell: Cell) -> Cell:
+def height_cell(of: Grid, verdict: Verdict, mechanism: MechanismFacts, common_n: int | None = None) -> Cell:
     """A mean height with half of its 95 % interval, in rungs; and how many seeds climbed where they are far apart."""
     task = verdict.task
+    cell = mean_cell(of.cell(task, mechanism), common_n)
     mean, low, high = of.cell(task, mechanism).mean, *of.interval(task, mechanism)
     # An interval that ends at the top of the ladder is as wide as its other half.
     half = "" if math.isnan(low) else score_text(task, max(mean - low, high - mean))
-    climbed = climbed_text(of, verdict, mechanism)
+    climbed = _climbed(of, verdict, mechanism)
     return replace(cell, value=score_text(task, mean), std=half, remarks=(*cell.remarks, *([climbed] * bool(climbed))))
 
 
-def climbed_text(of: Grid, verdict: Verdict, mechanism: MechanismFacts) -> str:
+def _climbed(of: Grid, verdict: Verdict, mechanism: MechanismFacts) -> str:
     """How many seeds of a cell climbed, with the p value of its task; empty where they do not lie far apart."""
     task, estimate = verdict.task, of.cell(verdict.task, mechanism)
     if not task.ladder:

@@ -5,6 +5,7 @@
 :mod:`~synthbench.reports.page.boards`      its rankings
 :mod:`~synthbench.reports.page.sections`    its sections on mechanisms and tasks
 :mod:`~synthbench.reports.page.results`     its cells
+:mod:`~synthbench.reports.page.panels`      skill over rungs
 :mod:`~synthbench.reports.page.facets`      what it can be filtered by
 :mod:`~synthbench.reports.page.rows`        what a row says of how it was made
 :mod:`~synthbench.reports.page.example`     a sequence of a task, drawn

@@ -60,6 +60,12 @@ class Board:
         """The tasks that count."""
         return tuple(task for tasks in self.parts.values() for task in tasks)
 
+    @property
+    def rungs(self) -> tuple[int | None, ...]:
+        """In how many rungs the skill of each part is printed; None where it is a mean, or no height."""
+        ladders = [tasks[0].ladder if self.facet else None for tasks in self.parts.values()]
+        return tuple(ladder and ladder.num_rungs for ladder in ladders)
+
 
 def boards(report: Report, results: Mapping[tuple[Key, Key], Result]) -> tuple[Board, ...]:
     """The ranking of the suite, then one of each category.

@@ -88,6 +88,13 @@ def lines(skills: Sequence[Mapping[int, float]]) -> Lines:
     return Lines(tuple(path(one) for one in skills), path(means) if means else "", means)
 
 
+def over_loads(loads: Sequence[float], skills: Sequence[float]) -> str:
+    """Draw the skill on every rung of a ladder over the logarithm of its load, the first at the left end."""
+    span = math.log2(loads[-1] / loads[0]) or 1.0
+    points = zip(loads, skills, strict=True)
+    return "M" + "L".join(f"{PLOT_WIDTH * math.log2(load / loads[0]) / span:.0f} {_y(skill)}" for load, skill in points)
+
+
 def curve(
     steps: Sequence[int],
     means: Sequence[float],

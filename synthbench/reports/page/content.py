@@ -9,6 +9,7 @@ from synthbench.reports.page import facets
 from synthbench.reports.page.boards import Board, boards
 from synthbench.reports.page.commands import report_command, run_command, seed_ranges, task_terms
 from synthbench.reports.page.facets import Facet
+from synthbench.reports.page.panels import Panel, coloured, panels
 from synthbench.reports.page.results import results
 from synthbench.reports.page.rows import code_version, statuses
 from synthbench.reports.page.sections import MechanismSection, TaskSection, mechanism_sections, task_sections
@@ -45,6 +46,20 @@ class Content:
     categories: tuple[Facet, ...]
     blocks: tuple[Facet, ...]
     positions: tuple[Facet, ...]
+    panels: dict[Facet, tuple[Panel, ...]]
+    """Skill over rungs by category; empty without a ladder."""
+    coloured: tuple[str, ...]
+    """Labels of the mechanisms that have a colour there."""
+
+    @property
+    def has_ladder(self) -> bool:
+        """Whether scores are heights."""
+        return any(section.facts.ladder for section in self.tasks)
+
+    @property
+    def has_pale(self) -> bool:
+        """Whether there are more mechanisms than colours."""
+        return len(self.mechanisms) > len(self.coloured)
 
     @property
     def has_local(self) -> bool:
@@ -74,6 +89,7 @@ def content(report: Report) -> Content:
     ranked = boards(report, cells)
     seeds = of.seeds
     mechanisms = mechanism_sections(selection.suite, of, records, ranked[0], cells)
+    with_colour = coloured(of, [section.facts for section in mechanisms])
     names = list(dict.fromkeys(mechanism.name for mechanism in of.mechanisms))
     extra = task_terms(selection.suite, {str(row["task"]): str(row["task_args"]) for row in records})
     # One command has one setting of a mechanism: where there are more, the sections have theirs.
@@ -104,6 +120,8 @@ def content(report: Report) -> Content:
         categories=tuple(facets.categories(of).values()),
         blocks=tuple(facets.blocks(of).values()),
         positions=tuple(facets.positions(of).values()),
+        panels=panels(of, with_colour),
+        coloured=tuple(mechanism.label for mechanism in with_colour),
     )
 
 

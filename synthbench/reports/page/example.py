@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,14 +54,14 @@ def describe(name: str, version: str, arguments: str) -> Description | None:
     Args:
         name: The name in a row.
         version: The version in the row.
-        arguments: The row's arguments with the length, as JSON.
+        arguments: The row's arguments with the length, as JSON; of a ladder the first rung is drawn.
 
     Returns:
         None if no such task is at hand in this version, or it does not take the arguments: rows come from anywhere.
     """
     if name not in TASKS or version_of(TASKS[name]) != version:
         return None
-    given = json.loads(arguments)
+    given = _first_rung(json.loads(arguments))
     if not isinstance(given, dict):
         return None
     try:
@@ -86,3 +86,12 @@ def describe(name: str, version: str, arguments: str) -> Description | None:
     )
     summary = (TASKS[name].__doc__ or "").split("\n\n")[0]
     return Description(" ".join(summary.split()), task.not_tested, drawn)
+
+
+def _first_rung(given: Any) -> Any:
+    """The arguments of the first rung with its length, where a row has a ladder; else what is given."""
+    try:
+        rung = given["rungs"][0]
+        return {**rung["task"], "length": rung["length"]}
+    except (KeyError, IndexError, TypeError):  # not as a run on a ladder writes it
+        return given

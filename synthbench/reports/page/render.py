@@ -10,10 +10,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from synthbench.reports.contents import Report
+from synthbench.reports.grid import TaskFacts
+from synthbench.reports.heights import load_of, load_text
+from synthbench.reports.ladder import LEAST, SPLIT
 from synthbench.reports.leaderboard import SOLVED
 from synthbench.reports.page import charts, untrusted
 from synthbench.reports.page.content import content
-from synthbench.reports.table import fixed, p_text, percent
+from synthbench.reports.page.results import Result
+from synthbench.reports.table import NOTHING, fixed, p_text, percent
 from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP
 
 _NOTHING = "–"
@@ -27,6 +31,8 @@ def page(report: Report) -> str:
     """
     found = content(report)
     style, script = (_resource(name) for name in ("page.css", "page.js"))
+    if found.has_ladder:
+        style += _resource("rungs.css")
     return (
         _environment()
         .get_template("page.html")
@@ -38,6 +44,8 @@ def page(report: Report) -> str:
             solved=SOLVED,
             smallest_gap=SMALLEST_GAP,
             margin=MARGIN,
+            least=LEAST,
+            split=SPLIT,
             plot=charts,
         )
     )
@@ -79,6 +87,8 @@ def _environment() -> Environment:
         "heat": charts.heat,
         "p": _p,
         "sortable": _sortable,
+        "loads": _loads,
+        "load": _load,
         "words": lambda text: untrusted.name(text.replace("_", " ")),
     }
     environment.globals["nothing"] = math.nan
@@ -91,8 +101,10 @@ def _finalize(value: Any) -> Any:
     return untrusted.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _skill(number: float) -> str:
-    return _NOTHING if math.isnan(number) else fixed(number, 2)
+def _skill(number: float, rungs: int | None = None) -> str:
+    if math.isnan(number):
+        return _NOTHING
+    return fixed(rungs * number, 1) if rungs else fixed(number, 2)
 
 
 def _per_cent(fraction: float) -> str:
@@ -105,6 +117,20 @@ def _count(number: int) -> str:
 
 def _whole(number: float) -> str:
     return _count(round(number)) if math.isfinite(number) else _NOTHING
+
+
+def _load(result: Result) -> str:
+    """The load at half of the skill, with its unit."""
+    text = load_text(result.task, load_of(result.estimate))
+    return f"{text} {result.task.ladder.unit}" if result.task.ladder and text != NOTHING else _NOTHING
+
+
+def _loads(task: TaskFacts) -> str:
+    """From which load to which the ladder of a task goes; empty without one."""
+    if task.ladder is None:
+        return ""
+    loads = task.ladder.loads
+    return f"{loads[0]:g} to {loads[-1]:g} {task.ladder.unit}"
 
 
 def _p(p: float) -> str:

@@ -16,9 +16,10 @@ from synthbench.reports.grid import (
     mechanism_key,
     task_key,
 )
+from synthbench.reports.heights import load_of
 from synthbench.reports.leaderboard import reach
 from synthbench.reports.page import charts
-from synthbench.reports.table import is_tied
+from synthbench.reports.table import Cell, height_cell, is_tied
 from synthbench.reports.verdicts import best_of
 
 _METRICS = (("validation", "accuracy"), ("validation", "loss"), ("train", "loss"))
@@ -42,6 +43,13 @@ class Result:
     reach: int
     """Largest multiple of the training up to which the task is solved; 0 if it is not even in range."""
     curve: charts.Curve | None
+    height: Cell | None
+    """In rungs; None where the score is an accuracy."""
+
+    @property
+    def load(self) -> float:
+        """Load at half of the skill, for sorting: at the top of the ladder twice its last load; NaN without one."""
+        return min(load_of(self.estimate), 2 * self.task.ladder.loads[-1]) if self.task.ladder else math.nan
 
 
 def results(report: Report) -> dict[tuple[Key, Key], Result]:
@@ -76,6 +84,7 @@ def results(report: Report) -> dict[tuple[Key, Key], Result]:
                 is_tied=bool(estimate.n) and is_tied(verdict, best, mechanism),
                 reach=reach(estimate),
                 curve=drawn.get(keys),
+                height=height_cell(of, verdict, mechanism, estimate.n) if task.ladder else None,
             )
     return found
 

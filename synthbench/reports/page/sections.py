@@ -171,7 +171,7 @@ def task_sections(
                 facts=task,
                 anchor=ids[task.key],
                 category=categories[task.category],
-                arguments=arguments_in(str(row["task_args"])),
+                arguments=_arguments(task, row),
                 description=describe(task.name, str(row["task_version"]), str(row["task_args"])),
                 verdict=verdicts[task.key],
                 best=best_of(of, verdicts[task.key]),
@@ -183,6 +183,13 @@ def task_sections(
             )
         )
     return tuple(sections)
+
+
+def _arguments(task: TaskFacts, row: Row) -> dict[str, Any]:
+    """The arguments of a task; of a ladder its loads, since those of all rungs fill a page."""
+    if task.ladder is None:
+        return arguments_in(str(row["task_args"]))
+    return {"load": task.ladder.unit, "rungs": ", ".join(f"{load:g}" for load in task.ladder.loads)}
 
 
 def _source(key: str) -> Source:

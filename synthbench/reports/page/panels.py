@@ -1,0 +1,59 @@
+"""Skill over rungs on a page: a panel a task, a line a mechanism."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from synthbench.reports.grid import Grid, MechanismFacts, TaskFacts
+from synthbench.reports.ladder import mean_profile
+from synthbench.reports.page import charts, facets
+from synthbench.reports.page.facets import Facet
+
+NUM_COLOURS = 7
+"""Of ``rungs.css``."""
+
+
+class RungLine(NamedTuple):
+    """A mechanism in a panel."""
+
+    path: str
+    look: str
+    """Its class in the style sheet."""
+
+
+class Panel(NamedTuple):
+    """What is drawn of a task."""
+
+    task: TaskFacts
+    lines: tuple[RungLine, ...]
+    """Those in colour last, so that they are on top."""
+
+
+def coloured(of: Grid, best_first: Sequence[MechanismFacts]) -> list[MechanismFacts]:
+    """The mechanisms that have a colour: as many of the best as there are, in printed order, as in the figures."""
+    return [mechanism for mechanism in of.mechanisms if mechanism in best_first[:NUM_COLOURS]]
+
+
+def panels(of: Grid, with_colour: Sequence[MechanismFacts]) -> dict[Facet, tuple[Panel, ...]]:
+    """The panels by category; none without a ladder.
+
+    Args:
+        of: The cells of a report.
+        with_colour: Its mechanisms that have a colour; the others are pale.
+    """
+    categories = facets.categories(of)
+    found: dict[Facet, tuple[Panel, ...]] = {}
+    for task in of.tasks:
+        if panel := _panel(of, task, with_colour):
+            facet = categories[task.category]
+            found[facet] = (*found.get(facet, ()), panel)
+    return found
+
+
+def _panel(of: Grid, task: TaskFacts, with_colour: Sequence[MechanismFacts]) -> Panel | None:
+    lines = []
+    for mechanism in sorted(of.mechanisms, key=lambda one: one in with_colour):
+        drawn = task.ladder and mean_profile(task.ladder, of.cell(task, mechanism).rungs.values())
+        if task.ladder and drawn:
+            look = f"l{with_colour.index(mechanism)}" if mechanism in with_colour else "pale"
+            lines.append(RungLine(charts.over_loads(task.ladder.loads, drawn.mean), look))
+    return Panel(task, tuple(lines)) if lines else None
