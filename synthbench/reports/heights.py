@@ -53,12 +53,8 @@ def load_text(task: TaskFacts, load: float) -> str:
     if task.ladder is None or math.isnan(load):
         return NOTHING
     if math.isinf(load):
-        return f"≥ {_short(task.ladder.loads[-1])}"
-    return _short(load) if load else f"< {_short(task.ladder.loads[0])}"
-
-
-def _short(load: float) -> str:
-    return f"{load:g}" if load.is_integer() else fixed(load, 1 if load < 10 else 0)
+        return f"≥ {task.ladder.loads[-1]:g}"
+    return fixed(load, 1 if load < 10 else 0) if load else f"< {task.ladder.loads[0]:g}"
 
 
 def _load_cells(of: Grid, task: TaskFacts) -> list[Cell]:
