@@ -42,9 +42,8 @@ def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
     if not (isinstance(unit, str) and isinstance(rungs, list) and rungs):
         return None
     loads = [rung.get("load") if isinstance(rung, dict) else None for rung in rungs]
-    if not all(isinstance(load, int | float) and 0 < load < math.inf for load in loads):
-        return None
-    return Ladder(unit, tuple(map(float, loads)))
+    known = tuple(float(load) for load in loads if isinstance(load, int | float) and 0 < load < math.inf)
+    return Ladder(unit, known) if len(known) == len(loads) else None
 
 
 def scored_rungs(metrics: Mapping[str, float | None]) -> list[RungScore]:

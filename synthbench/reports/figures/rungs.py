@@ -68,7 +68,7 @@ def _draw(facts: Facts, lines: Sequence[Line]) -> Figure:
         "skill",
         below=height_of(looks, width_of_panels(len(tasks)), has_pale=has_pale),
         x_label="load",
-        above=0.16,
+        above=0.2,
     )
     for position, (task, axis) in enumerate(zip(tasks, axes, strict=True)):
         own = {line.mechanism: line.points for line in lines if line.task == task}
