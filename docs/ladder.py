@@ -29,9 +29,9 @@ from synthbench.tasks import rung_bounds
 
 ROWS = Path(__file__).with_suffix(".csv")
 
-TASKS = ("mqar", "string_copy", "dyck", "s5_words", "parity_running", "bucket_sort")
+TASKS = ("string_copy", "dyck", "s5_words", "parity_running", "bucket_sort", "mqar")
 MECHANISMS = ("softmax", "lstm", "linear", "gla", "deltanet", "slay")
-FEW_TASKS = ("mqar", "string_copy", "s5_words")
+FEW_TASKS = ("string_copy", "dyck", "s5_words")
 FEW_MECHANISMS = ("softmax", "lstm", "gla", "slay")
 SEEDS = (101, 102, 103)
 AT_ONCE = 3
