@@ -63,7 +63,7 @@ def test_every_rung_is_climbed_from_the_lowest_one(num_steps: int, num_rungs: in
 def test_at_the_top_all_rungs_are_trained_alike(num_steps: int, num_rungs: int) -> None:
     last = climb(num_steps, num_rungs)[int(RISE * num_steps) + 1 :]
     counts = np.bincount(last, minlength=num_rungs)
-    assert counts.max() - counts.min() <= 5
+    assert counts.max() - counts.min() <= 6
 
 
 def test_steps_have_tokens_enough_sequences_enough_and_answers_enough() -> None:
