@@ -80,8 +80,8 @@ class TrainingSettings(_Strict):
             raise ValueError("a schedule that warms up and warmup_steps need each other")
         if (self.schedule == "warmup-stable-decay") != (self.decay_steps is not None):
             raise ValueError("schedule 'warmup-stable-decay' and decay_steps need each other")
-        if self.warmup_steps is not None and self.warmup_steps + (self.decay_steps or 0) >= self.steps:
-            raise ValueError(f"warmup_steps and decay_steps leave none of the {self.steps} steps; allowed: fewer")
+        if (ends := (self.warmup_steps or 0) + (self.decay_steps or 0)) >= self.steps:
+            raise ValueError(f"warmup_steps and decay_steps are {ends} together; allowed: fewer than {self.steps} steps")
         return self
 
 

@@ -7,7 +7,9 @@ from synthbench.suites import load_suite, suite_names
 from synthbench.suites.config import parse_suite
 from synthbench.tasks import TASKS, sized
 
-SMOKE = (Path(__file__).parents[2] / "synthbench" / "suites" / "smoke.toml").read_text(encoding="utf-8")
+FOLDER = Path(__file__).parents[2] / "synthbench" / "suites"
+SMOKE = (FOLDER / "smoke.toml").read_text(encoding="utf-8")
+CLIMB = (FOLDER / "climb.toml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", suite_names())
@@ -39,13 +41,12 @@ def test_the_documented_protocol_differs_where_it_should() -> None:
     assert long.tasks == suite.tasks
 
 
-@pytest.mark.parametrize(("name", "size"), [("core-mini", "tiny"), ("core", "small"), ("full", "hard")])
-def test_core_has_every_task_with_a_ladder_at_one_size(name: str, size: str) -> None:
-    suite = load_suite(name)
+def test_core_mini_has_every_task_with_sizes_at_the_smallest() -> None:
+    suite = load_suite("core-mini")
 
     assert len(suite.tasks) >= 40
     assert set(suite.tasks) == {task for task in TASKS if TASKS[task].sizes}
-    assert all(arguments == {"size": size} for arguments in suite.tasks.values())
+    assert all(arguments == {"size": "tiny"} for arguments in suite.tasks.values())
     assert len(suite.seeds) >= 5
     assert len(suite.training.learning_rates) == 4
     assert suite.tuning is not None
@@ -79,7 +80,7 @@ def test_a_file_may_have_the_name_of_a_suite_that_comes_with_synthbench_if_it_sa
         ("steps = 200", 'steps = "200"', "training.steps is '200'"),
         ("steps = 200\n", "", "training.steps is missing"),
         ("steps = 200", 'steps = 200\nschedule = "warmup-cosine"', "need each other"),
-        ("steps = 200", 'steps = 200\nschedule = "warmup-cosine"\nwarmup_steps = 200', "fewer than the 200 steps"),
+        ("steps = 200", 'steps = 200\nschedule = "warmup-cosine"\nwarmup_steps = 200', "are 200 together; allowed: fewer than 200"),
         ("[tasks]", "[tuning]\nseeds = [1]\n\n[tasks]", "name at least two"),
         ("[tasks]", "[tuning]\nseeds = [42]\n\n[tasks]", "which is a reported seed"),
         ("[tasks]", "[tuning]\nseedz = [1]\n\n[tasks]", "did you mean 'seeds'"),
@@ -101,6 +102,31 @@ def test_every_mistake_is_named(before: str, after: str, message: str) -> None:
     assert before in SMOKE
     with pytest.raises(UsageError, match=message):
         parse_suite(SMOKE.replace(before, after), origin="smoke.toml", expected_name="smoke")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("decay_steps = 307\n", "", "'warmup-stable-decay' and decay_steps need each other"),
+        ("decay_steps = 307", "decay_steps = 1000", "are 1051 together; allowed: fewer than 1024"),
+        ("longest = 256", "longest = 0", "ladder.longest is 0"),
+        ("longest = 256\n", "", "ladder.longest is missing"),
+        ("[ladder]", "[lader]", "did you mean 'ladder'"),
+        ("mqar = {}", 'mqar = { size = "tiny" }', "tasks.mqar has arguments"),
+        ("curve_every = 128", "curve_every = 128\nthreshold = 0.9", "go with sizes, not with a ladder"),
+        ("curve_every = 128", "curve_every = 128\nstretches = [2]", "go with sizes, not with a ladder"),
+        ("test_sequences = 256\n", "", "evaluation.test_sequences is missing"),
+    ],
+)
+def test_every_mistake_of_a_ladder_is_named(before: str, after: str, message: str) -> None:
+    assert before in CLIMB
+    with pytest.raises(UsageError, match=message):
+        parse_suite(CLIMB.replace(before, after), origin="climb.toml", expected_name="climb")
+
+
+def test_sizes_need_validation_sequences() -> None:
+    with pytest.raises(UsageError, match=r"evaluation\.curve_sequences and evaluation\.threshold are missing"):
+        parse_suite(SMOKE.replace("threshold = ", "# threshold = "), origin="smoke.toml", expected_name="smoke")
 
 
 def test_no_suite_takes_the_name_of_anothers_further_tasks() -> None:
