@@ -46,8 +46,13 @@ def chased(task: Any, inputs: list[int]) -> list[set[int]]:
 
 
 def hopped(task: Any, inputs: list[int]) -> list[set[int]]:
+    targets: list[set[int]] = []
+    if task.is_marked:
+        marks, inputs = inputs[: task.num_hops], inputs[task.num_hops :]
+        assert marks == [task.num_symbols] * task.num_hops
+        targets = [{IGNORE}] * task.num_hops
+    assert max(inputs) < task.num_symbols
     assert all(token != after for token, after in pairwise(inputs))
-    targets = []
     for position in range(len(inputs)):
         here = position
         for _ in range(task.num_hops):
@@ -127,11 +132,17 @@ def test_pointer_chasing_asks_the_node_after_some_hops_on_a_cycle(
     assert_targets_follow(task, chased, seed, task.min_length + 2 * longer)
 
 
-@given(seed=SEEDS, num_symbols=st.integers(3, 10), num_hops=st.integers(1, 5), more=st.integers(0, 40))
+@given(
+    seed=SEEDS,
+    num_symbols=st.integers(3, 10),
+    num_hops=st.integers(1, 5),
+    is_marked=st.booleans(),
+    more=st.integers(0, 40),
+)
 def test_khop_induction_asks_what_the_last_hop_finds(
-    assert_targets_follow: Check, seed: int, num_symbols: int, num_hops: int, more: int
+    assert_targets_follow: Check, seed: int, num_symbols: int, num_hops: int, more: int, *, is_marked: bool
 ) -> None:
-    task = KhopInduction(num_symbols=num_symbols, num_hops=num_hops)
+    task = KhopInduction(num_symbols=num_symbols, num_hops=num_hops, is_marked=is_marked)
     assert_targets_follow(task, hopped, seed, task.min_length + more)
 
 
@@ -210,12 +221,13 @@ def hop(task: Any, inputs: Any) -> Any:
     """One pass: for each symbol, keep what 0, 1, ... hops found at the token after its latest occurrence."""
     batch_size, length = inputs.shape
     rows = np.arange(batch_size)
+    begin = task.num_hops if task.is_marked else 0
     kept = np.full((batch_size, task.num_symbols, task.num_hops), task.num_symbols)
-    predictions = np.empty_like(inputs)
-    for position in range(length):
+    predictions = np.zeros_like(inputs)
+    for position in range(begin, length):
         found = np.concatenate([inputs[:, position, None], kept[rows, inputs[:, position]]], axis=1)
         predictions[:, position] = found[:, -1]
-        if position:
+        if position > begin:
             kept[rows, inputs[:, position - 1]] = found[:, :-1]
     return predictions
 
@@ -259,6 +271,7 @@ def test_floor_and_ceiling_are_what_constants_and_an_oracle_score(
         (PointerChasing(num_nodes=9, shortest_chain=2, longest_chain=3), 19),
         (KhopInduction(num_symbols=3, num_hops=5), 29),
         (KhopInduction(num_symbols=11, num_hops=1), 17),
+        (KhopInduction(num_symbols=5, num_hops=2, is_marked=True), 20),
         (InductionLatest(num_symbols=9, num_triggers=1, repeats=8), 17),
         (InductionFirst(num_symbols=9, num_triggers=3, repeats=4), 26),
         (InductionMajority(num_symbols=9, num_triggers=3, repeats=4), 26),

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.knobs import knob
-from synthbench.tasks.base import Batch, Bound, Task, task
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
 
 
 @task
@@ -29,7 +29,8 @@ class KhopInduction(Task):
     No token follows itself, so that the last hop always changes the token. Out of range only the length grows, since
     the number of hops is not shown.
 
-    Source: Sanford, Hsu & Telgarsky (2024), as coded. There the number of hops varies, and a first token gives it.
+    Source: Sanford, Hsu & Telgarsky (2024), as coded. There the number of hops varies, and a first token gives it. With
+    ``is_marked=true`` ours is shown as well: the sequence begins with as many tokens, the 4 of the example, as hops.
     """
 
     name: ClassVar = "khop_induction"
@@ -40,8 +41,26 @@ class KhopInduction(Task):
         "small": {"length": length},
         "hard": {"length": 256, "num_hops": 8},
     }
+    # All hops together lead back by three tokens a hop on average: later than in the middle most answers are a symbol.
+    rungs: ClassVar = tuple(
+        {
+            "load": num_hops,
+            "length": 8 * num_hops,
+            "first_new": 4 * num_hops,
+            "num_symbols": 4,
+            "num_hops": num_hops,
+            "is_marked": True,
+        }
+        for num_hops in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+    )
+    load: ClassVar = "hops"
     num_symbols: int = knob(8, "number of symbols", low=3, high=4096)
     num_hops: int = knob(3, "number of hops", low=1, high=64)
+    is_marked: bool = knob(
+        default=False,
+        meaning="whether sequences begin with a mark for each hop: one model can then learn several numbers of hops",
+        is_addition=True,
+    )
 
     @property
     def vocab_size(self) -> int:
@@ -51,16 +70,20 @@ class KhopInduction(Task):
     @property
     def min_length(self) -> int:
         """The first position that may have an answer: with two symbols in turn, each hop leads back by one."""
-        return self.num_hops + 2
+        return self._num_marks + self.num_hops + 2
+
+    @property
+    def _num_marks(self) -> int:
+        return self.num_hops if self.is_marked else 0
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw tokens that are uniform among those that differ from the token before."""
         self.check_length(length)
-        steps = rng.integers(1, self.num_symbols, size=(batch_size, length))
+        steps = rng.integers(1, self.num_symbols, size=(batch_size, length - self._num_marks))
         steps[:, 0] = rng.integers(self.num_symbols, size=batch_size)
-        inputs = steps.cumsum(axis=1) % self.num_symbols
-        *_, targets = self._found(inputs)
-        return Batch(inputs, targets)
+        symbols = steps.cumsum(axis=1) % self.num_symbols
+        *_, answers = self._found(symbols)
+        return Batch(self._after_marks(symbols, self.num_symbols), self._after_marks(answers, IGNORE))
 
     def floor(self, length: int) -> Bound:
         """At each position either the answer that there is none, or any symbol.
@@ -70,6 +93,7 @@ class KhopInduction(Task):
         successor is not the token that it holds: so the distances are independent and geometric.
         """
         self.check_length(length)
+        length -= self._num_marks
         chance = 1 / (self.num_symbols - 1)
         distance = np.concatenate([[0.0], chance * (1 - chance) ** np.arange(length)])
         total = np.ones(1)
@@ -86,8 +110,12 @@ class KhopInduction(Task):
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """What smaller numbers of hops find, from none on."""
-        *shorter, _ = self._found(inputs)
-        return {f"{num_hops}_hops": found for num_hops, found in enumerate(shorter)}
+        *shorter, _ = self._found(inputs[:, self._num_marks :])
+        return {f"{num_hops}_hops": self._after_marks(found, 0) for num_hops, found in enumerate(shorter)}
+
+    def _after_marks(self, rows: Int[np.ndarray, "batch _"], token: int) -> Int[np.ndarray, "batch length"]:
+        """Rows with a token in front of them for each mark."""
+        return np.pad(rows, ((0, 0), (self._num_marks, 0)), constant_values=token)
 
     def _found(self, inputs: Int[np.ndarray, "batch length"]) -> Iterator[Int[np.ndarray, "batch length"]]:
         """What 0, 1, ... ``num_hops`` hops find."""
