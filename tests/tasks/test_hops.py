@@ -35,14 +35,17 @@ def chased(task: Any, inputs: list[int]) -> list[set[int]]:
     num_hops = asked.count(mark)
     assert task.shortest_chain <= num_hops <= task.longest_chain
     assert asked[:num_hops] == [mark] * num_hops
-    assert asked[num_hops + 1 :] == [padding] * (task.longest_chain - num_hops)
-    path = [asked[num_hops]]
+    starts, left = asked[num_hops:][: task.num_starts], asked[num_hops:][task.num_starts :]
+    assert left == [padding] * len(left)
+    assert len(left) - (task.longest_chain - num_hops) in {0, min(task.num_starts - 1, 1)}
+    path = [starts[0]]
     while following[path[-1]] != path[0]:
         path.append(following[path[-1]])
     assert len(path) == len(following) > num_hops
-    targets = [{IGNORE}] * len(inputs)
-    targets[len(edges) + 1 + num_hops] = {path[num_hops]}
-    return targets
+    assert len(set(starts)) == task.num_starts
+    answers = [{path[(path.index(start) + num_hops) % len(path)]} for start in starts]
+    num_before: int = len(edges) + 1 + num_hops
+    return [{IGNORE}] * num_before + answers + [{IGNORE}] * len(left)
 
 
 def hopped(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -123,13 +126,16 @@ REFERENCES = {
     more=st.integers(0, 3),
     longer=st.integers(0, 4),
     spare=st.integers(0, 4),
+    num_starts=st.integers(1, 6),
 )
 def test_pointer_chasing_asks_the_node_after_some_hops_on_a_cycle(
-    assert_targets_follow: Check, seed: int, shortest: int, more: int, longer: int, spare: int
+    assert_targets_follow: Check, seed: int, shortest: int, more: int, longer: int, spare: int, num_starts: int
 ) -> None:
     longest = shortest + more
-    task = PointerChasing(num_nodes=longest + 1 + longer + spare, shortest_chain=shortest, longest_chain=longest)
+    task = PointerChasing(max(longest + 1, num_starts) + longer + spare, shortest, longest, num_starts)
     assert_targets_follow(task, chased, seed, task.min_length + 2 * longer)
+    if num_starts > 1 and longer:
+        assert_targets_follow(task, chased, seed, task.min_length + 2 * longer - 1)
 
 
 @given(
@@ -269,6 +275,7 @@ def test_floor_and_ceiling_are_what_constants_and_an_oracle_score(
     ("task", "length"),
     [
         (PointerChasing(num_nodes=9, shortest_chain=2, longest_chain=3), 19),
+        (PointerChasing(num_nodes=7, shortest_chain=1, longest_chain=3, num_starts=6), 22),
         (KhopInduction(num_symbols=3, num_hops=5), 29),
         (KhopInduction(num_symbols=11, num_hops=1), 17),
         (KhopInduction(num_symbols=5, num_hops=2, is_marked=True), 20),
@@ -316,6 +323,18 @@ def test_pointer_chasing_refuses_half_edges_and_more_edges_than_nodes(length: in
 def test_pointer_chasing_refuses_chains_that_no_cycle_holds(knobs: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=r"allowed: from shortest_chain=\d to below num_nodes=32"):
         PointerChasing(**knobs)
+
+
+def test_pointer_chasing_refuses_more_starts_than_nodes() -> None:
+    with pytest.raises(UsageError, match="num_starts is 10; allowed: up to num_nodes=9"):
+        PointerChasing(num_nodes=9, num_starts=10)
+
+
+def test_one_hop_is_no_shortcut_where_no_more_are_asked() -> None:
+    inputs, _ = PointerChasing(longest_chain=1).sample(np.random.default_rng(0), 4, 21)
+
+    assert "one_hop" not in PointerChasing(longest_chain=1).shortcuts(inputs)
+    assert "one_hop" in PointerChasing(longest_chain=2).shortcuts(np.pad(inputs, ((0, 0), (0, 1))))
 
 
 def test_in_context_language_refuses_more_edges_than_symbols() -> None:

@@ -8,6 +8,7 @@ from jaxtyping import Int
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
+from synthbench.tasks._draws import distinct
 from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import Batch, Bound, Task, task
 
@@ -29,6 +30,8 @@ class PointerChasing(Task):
     The nodes are a random subset of all ids. The chain is shorter than the cycle, so that no smaller number of hops
     gives the answer. Out of range the chain grows, and the cycle where it must.
 
+    With ``num_starts`` above 1 several nodes stand after the marks, and as many hops are asked from each of them.
+
     Source: Peng, Narayanan & Papadimitriou (2024), iterated function composition; the layout is ours. The number of
     hops is written as marks because one token for each number would meet a longer chain with an untrained embedding.
     """
@@ -41,9 +44,32 @@ class PointerChasing(Task):
         "small": {"length": length},
         "hard": {"length": 138, "num_nodes": 64, "longest_chain": 8},
     }
+    # A cycle has at least twice as many edges as there are hops, for else the way back would be shorter. More node ids
+    # would allow for more hops, but one hop among 64 ids is not learned in 500 steps.
+    rungs: ClassVar = tuple(
+        {
+            "load": num_hops,
+            "length": length,
+            "shortest_chain": num_hops,
+            "longest_chain": num_hops,
+            "num_starts": num_starts,
+        }
+        for num_hops, length, num_starts in (
+            (1, 12, 2),
+            (2, 16, 3),
+            (3, 24, 4),
+            (4, 32, 5),
+            (6, 48, 9),
+            (8, 64, 11),
+            (12, 96, 19),
+            (16, 96, 15),
+        )
+    )
+    load: ClassVar = "hops"
     num_nodes: int = knob(32, "number of node ids; a sequence uses as many as it has edges", low=2, high=4096)
     shortest_chain: int = knob(1, "fewest hops asked", low=1, high=1024)
     longest_chain: int = knob(4, "most hops asked", low=1, high=1024)
+    num_starts: int = knob(1, "number of nodes from which they are asked", low=1, high=4096, is_addition=True)
 
     def __post_init__(self) -> None:
         """Check the knobs, also against each other.
@@ -57,6 +83,8 @@ class PointerChasing(Task):
                 f"{self.name}:longest_chain is {self.longest_chain}; "
                 f"allowed: from shortest_chain={self.shortest_chain} to below num_nodes={self.num_nodes}"
             )
+        if self.num_starts > self.num_nodes:
+            raise UsageError(f"{self.name}:num_starts is {self.num_starts}; allowed: up to num_nodes={self.num_nodes}")
 
     @property
     def vocab_size(self) -> int:
@@ -65,11 +93,15 @@ class PointerChasing(Task):
 
     @property
     def min_length(self) -> int:
-        """A cycle with one edge more than the longest chain."""
-        return _num_tokens(self.longest_chain + 1, self.longest_chain)
+        """A cycle with one edge more than the longest chain, or with as many as there are starts."""
+        return self._num_tokens(max(self.longest_chain + 1, self.num_starts))
+
+    def _num_tokens(self, num_edges: int) -> int:
+        """Two tokens an edge, the query, the marks or padding in their place, and the starts."""
+        return 2 * num_edges + 1 + self.longest_chain + self.num_starts
 
     def _num_edges(self, length: int) -> int:
-        return (length - _num_tokens(0, self.longest_chain)) // 2
+        return (length - self._num_tokens(0)) // 2
 
     def check_length(self, length: int) -> None:
         """Refuse a length with half an edge, and one with more edges than there are nodes.
@@ -78,11 +110,13 @@ class PointerChasing(Task):
             UsageError: If the task has no sequence of this length.
         """
         super().check_length(length)
-        longest = _num_tokens(self.num_nodes, self.longest_chain)
-        if (longest - length) % 2 or length > longest:
+        longest = self._num_tokens(self.num_nodes)
+        # With several starts a sequence may end with one padding more: then all lengths hold whole edges.
+        step, steps = (1, "") if self.num_starts > 1 else (2, " in steps of 2, an edge each,")
+        if (longest - length) % step or length > longest:
             raise UsageError(
-                f"length of task {self.name!r} is {length}; allowed: {self.min_length} to {longest} in steps of 2, "
-                f"an edge each, with longest_chain={self.longest_chain} and num_nodes={self.num_nodes}"
+                f"length of task {self.name!r} is {length}; allowed: {self.min_length} to {longest}{steps} "
+                f"with longest_chain={self.longest_chain} and num_nodes={self.num_nodes}"
             )
 
     def stretched(self, length: int, factor: int) -> "tuple[Task, int]":
@@ -90,25 +124,28 @@ class PointerChasing(Task):
         longest = factor * self.longest_chain
         num_edges = max(self._num_edges(length), longest + 1)
         stretched = replace(self, shortest_chain=longest // 2 + 1, longest_chain=longest)
-        return stretched, _num_tokens(num_edges, longest)
+        return stretched, self._num_tokens(num_edges) + longest - self.longest_chain
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw a cycle of nodes, list its edges in random order, and ask for a node on it."""
         self.check_length(length)
-        num_edges, rows = self._num_edges(length), np.arange(batch_size)
+        num_edges = self._num_edges(length)
         mark, query, padding = self.num_nodes, self.num_nodes + 1, self.num_nodes + 2
         cycle = rng.permuted(np.tile(np.arange(self.num_nodes), (batch_size, 1)), axis=1)[:, :num_edges]
         order = rng.permuted(np.tile(np.arange(num_edges), (batch_size, 1)), axis=1)
-        num_hops = rng.integers(self.shortest_chain, self.longest_chain + 1, size=batch_size)
-        asked = 2 * num_edges + 1 + num_hops
+        num_hops = rng.integers(self.shortest_chain, self.longest_chain + 1, size=(batch_size, 1))
+        # The cycle is random and its edges are shuffled, so that its first node is as good a start as any.
+        starts = np.zeros((batch_size, self.num_starts), dtype=np.int64)
+        starts[:, 1:] = 1 + distinct(rng, batch_size, self.num_starts - 1, num_edges - 1)
+        asked = 2 * num_edges + 1 + num_hops + np.arange(self.num_starts)
         inputs = np.full((batch_size, length), padding)
         inputs[:, 0 : 2 * num_edges : 2] = np.take_along_axis(cycle, order, axis=1)
         inputs[:, 1 : 2 * num_edges : 2] = np.take_along_axis(cycle, (order + 1) % num_edges, axis=1)
         inputs[:, 2 * num_edges] = query
-        inputs[:, 2 * num_edges + 1 :][np.arange(self.longest_chain + 1) < num_hops[:, None]] = mark
-        # The cycle is random and its edges are shuffled, so that its first node is as good a start as any.
-        inputs[rows, asked] = cycle[:, 0]
-        return Batch(inputs, score_at(cycle[rows, num_hops, None], asked[:, None], length))
+        inputs[:, 2 * num_edges + 1 :][np.arange(length - 2 * num_edges - 1) < num_hops] = mark
+        np.put_along_axis(inputs, asked, np.take_along_axis(cycle, starts, axis=1), axis=1)
+        answers = np.take_along_axis(cycle, (starts + num_hops) % num_edges, axis=1)
+        return Batch(inputs, score_at(answers, asked, length))
 
     def floor(self, length: int) -> Bound:
         """One node in all ids, whatever the length."""
@@ -121,7 +158,7 @@ class PointerChasing(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """One hop from the token, and one hop less than asked."""
+        """One hop from the token, if more are asked, and one hop less than asked."""
         num_edges = self._num_edges(inputs.shape[1])
         num_hops = (inputs == self.num_nodes).sum(axis=1, keepdims=True)
         # What is no node on the cycle is followed by itself.
@@ -130,9 +167,5 @@ class PointerChasing(Task):
         one_less = inputs
         for hop in range(1, self.longest_chain):
             one_less = np.where(hop < num_hops, np.take_along_axis(following, one_less, axis=1), one_less)
-        return {"one_hop": np.take_along_axis(following, inputs, axis=1), "one_hop_less": one_less}
-
-
-def _num_tokens(num_edges: int, longest_chain: int) -> int:
-    """Two tokens an edge, the query, the marks or padding in their place, and the start."""
-    return 2 * num_edges + longest_chain + 2
+        one_hop = {} if self.longest_chain == 1 else {"one_hop": np.take_along_axis(following, inputs, axis=1)}
+        return one_hop | {"one_hop_less": one_less}
