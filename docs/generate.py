@@ -27,7 +27,7 @@ from synthbench.positions import POSITIONS
 from synthbench.registry import version_of
 from synthbench.reports.markdown import escape
 from synthbench.suites import Suite, load_suite, suite_names
-from synthbench.tasks import TASKS, Bound, Rung, Task, _recorded, local_ceiling, shortcut_accuracies, sized
+from synthbench.tasks import TASKS, Bound, Rung, Task, _recorded, local_ceiling, rung_bounds, shortcut_accuracies, sized
 from synthbench.tasks.base import LENGTHS
 from synthbench.terminal.facts import STATE_LENGTHS, block_facts, mechanism_facts, position_facts, task_facts
 from synthbench.terminal.show import draw
@@ -156,9 +156,28 @@ def _task(name: str) -> Iterator[str]:
                 for rule in dict.fromkeys([*rules, *(rule for of in reached.values() for rule in of)])
             ],
         )
+    yield from _ladder(unit)
     size, (task, length) = next(iter(sizes.items()))
     yield f"Drawn at {'its own length' if size == 'default' else f'size {size}'}, seed {EXAMPLE_SEED}:"
     yield f"```text\n{_drawn(task, length)}\n```"
+
+
+def _ladder(unit: type[Task]) -> Iterator[str]:
+    """The rungs that suite ``climb`` has; the recorded ones beyond are for longer ladders."""
+    ladder = load_suite("climb").ladder
+    rungs = unit.ladder(ladder.longest) if ladder else []
+    if not rungs:
+        return
+    bounds = [rung_bounds(rung) for rung in rungs]
+    yield "The rungs of its [ladder](ladder.md) in suite `climb`; the base is what is reached without the task:"
+    yield _table(
+        (unit.load, *(rung.load for rung in rungs)),
+        [
+            ("tokens", *(rung.length for rung in rungs)),
+            ("base", *(f"{bound.base:.2f}" for bound in bounds)),
+            ("by", *(bound.rule for bound in bounds)),
+        ],
+    )
 
 
 def _drawn(task: Task, length: int) -> str:
@@ -258,7 +277,9 @@ def _own_suites() -> Iterator[str]:
 
 
 def _settings(suite: Suite) -> list[tuple[str, str]]:
-    sections = suite.model_dump(mode="json", include={"model", "training", "evaluation", "tuning"}, exclude_none=True)
+    sections = suite.model_dump(
+        mode="json", include={"model", "training", "evaluation", "tuning", "ladder"}, exclude_none=True
+    )
     lines = [(f"{section}.{key}", value) for section, of in sections.items() for key, value in of.items()]
     lines.append(("seeds", list(suite.seeds)))
     return [(key, " ".join(map(str, value)) if isinstance(value, list) else str(value)) for key, value in lines]

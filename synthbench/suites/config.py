@@ -81,7 +81,9 @@ class TrainingSettings(_Strict):
         if (self.schedule == "warmup-stable-decay") != (self.decay_steps is not None):
             raise ValueError("schedule 'warmup-stable-decay' and decay_steps need each other")
         if (ends := (self.warmup_steps or 0) + (self.decay_steps or 0)) >= self.steps:
-            raise ValueError(f"warmup_steps and decay_steps are {ends} together; allowed: fewer than {self.steps} steps")
+            raise ValueError(
+                f"warmup_steps and decay_steps are {ends} together; allowed: fewer than {self.steps} steps"
+            )
         return self
 
 

@@ -80,7 +80,11 @@ def test_a_file_may_have_the_name_of_a_suite_that_comes_with_synthbench_if_it_sa
         ("steps = 200", 'steps = "200"', "training.steps is '200'"),
         ("steps = 200\n", "", "training.steps is missing"),
         ("steps = 200", 'steps = 200\nschedule = "warmup-cosine"', "need each other"),
-        ("steps = 200", 'steps = 200\nschedule = "warmup-cosine"\nwarmup_steps = 200', "are 200 together; allowed: fewer than 200"),
+        (
+            "steps = 200",
+            'steps = 200\nschedule = "warmup-cosine"\nwarmup_steps = 200',
+            "are 200 together; allowed: fewer than 200",
+        ),
         ("[tasks]", "[tuning]\nseeds = [1]\n\n[tasks]", "name at least two"),
         ("[tasks]", "[tuning]\nseeds = [42]\n\n[tasks]", "which is a reported seed"),
         ("[tasks]", "[tuning]\nseedz = [1]\n\n[tasks]", "did you mean 'seeds'"),
