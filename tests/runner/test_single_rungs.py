@@ -1,0 +1,35 @@
+"""Rungs get harder: what is trained on one rung alone reaches no more skill on a higher one."""
+
+import pytest
+import torch
+
+from synthbench.runner.config import Member
+from synthbench.runner.plan import make_cells
+from synthbench.runner.train import train_group
+from synthbench.suites import load_suite
+from synthbench.tasks import TASKS
+
+MARGIN = 0.15
+"""What skill may differ by between two trainings of the same difficulty."""
+
+
+def skill_on(task: str, number: int, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Skill on one rung after a training on nothing else."""
+    suite = load_suite("climb")
+    with monkeypatch.context() as patch:
+        patch.setattr(TASKS[task], "rungs", (TASKS[task].rungs[number],))
+        (cell,) = make_cells(suite, {task: {}}, {mechanism: {}}, device_type="cpu", is_full=False)
+        (member,) = train_group([Member(cell, 1, suite.training.learning_rates[0])], torch.device("cpu")).members
+    (rung,) = member.rungs
+    return rung.skill
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", ["softmax", "lstm"])
+@pytest.mark.parametrize("task", load_suite("climb").tasks)
+def test_skill_does_not_rise_with_the_rung(task: str, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    num_rungs = len(TASKS[task].ladder(longest=256))
+    numbers = (0, num_rungs // 2, num_rungs - 1)
+    lowest, middle, highest = (skill_on(task, number, mechanism, monkeypatch) for number in numbers)
+    assert middle <= max(0.0, lowest) + MARGIN
+    assert highest <= max(0.0, middle) + MARGIN
