@@ -24,10 +24,6 @@ SIZES = ("tiny", "small", "hard")
 Check = Callable[..., None]
 
 
-def last_only(inputs: list[int], *answers: int) -> list[set[int]]:
-    return [{IGNORE}] * (len(inputs) - 1) + [set(answers)]
-
-
 def chased(task: Any, inputs: list[int]) -> list[set[int]]:
     mark, query, padding = task.num_nodes, task.num_nodes + 1, task.num_nodes + 2
     edges, asked = inputs[: inputs.index(query)], inputs[inputs.index(query) + 1 :]
@@ -69,33 +65,41 @@ def hopped(task: Any, inputs: list[int]) -> list[set[int]]:
     return targets
 
 
-def followers(task: Any, inputs: list[int]) -> list[int]:
-    """What followed the trigger that is asked; all triggers occur equally often."""
-    *context, asked = inputs
+def followers(task: Any, inputs: list[int]) -> list[list[int]]:
+    """What followed each of the triggers that are asked; all triggers occur equally often."""
+    context, asked = inputs[: -task.num_asked], inputs[-task.num_asked :]
     counts = Counter(token for token in context if token >= task.num_symbols)
-    assert dict(counts) == {task.num_symbols + trigger: task.repeats for trigger in range(task.num_triggers)}
-    found = [after for token, after in pairwise(context) if token == asked]
-    assert max(found) < task.num_symbols
+    assert list(counts.values()) == [task.repeats] * task.num_triggers
+    assert max(counts) < task.vocab_size
+    assert len(set(asked)) == task.num_asked
+    found = [[after for token, after in pairwise(context) if token == trigger] for trigger in asked]
+    assert max(map(max, found)) < task.num_symbols
     return found
+
+
+def at_the_end(inputs: list[int], answers: list[int]) -> list[set[int]]:
+    return [{IGNORE}] * (len(inputs) - len(answers)) + [{answer} for answer in answers]
 
 
 def latest(task: Any, inputs: list[int]) -> list[set[int]]:
     found = followers(task, inputs)
-    assert len(set(found)) == task.repeats
-    return last_only(inputs, found[-1])
+    assert all(len(set(successors)) == task.repeats for successors in found)
+    return at_the_end(inputs, [successors[-1] for successors in found])
 
 
 def first(task: Any, inputs: list[int]) -> list[set[int]]:
     found = followers(task, inputs)
-    assert len(set(found)) == task.repeats
-    return last_only(inputs, found[0])
+    assert all(len(set(successors)) == task.repeats for successors in found)
+    return at_the_end(inputs, [successors[0] for successors in found])
 
 
 def majority(task: Any, inputs: list[int]) -> list[set[int]]:
-    found = followers(task, inputs)
-    (winner, most), _ = Counter(found).most_common()
-    assert most == task.repeats // 2 + 1
-    return last_only(inputs, winner)
+    answers = []
+    for successors in followers(task, inputs):
+        (winner, most), _ = Counter(successors).most_common()
+        assert most == task.repeats // 2 + 1
+        answers.append(winner)
+    return at_the_end(inputs, answers)
 
 
 def spoken(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -158,6 +162,8 @@ def test_khop_induction_asks_what_the_last_hop_finds(
     num_symbols=st.integers(8, 20),
     num_triggers=st.integers(1, 5),
     repeats=st.integers(3, 8),
+    num_asked=st.integers(1, 5),
+    spare_ids=st.integers(-1, 3),
     more=st.integers(0, 30),
 )
 def test_induction_asks_the_successor_that_the_policy_picks(
@@ -167,10 +173,56 @@ def test_induction_asks_the_successor_that_the_policy_picks(
     num_symbols: int,
     num_triggers: int,
     repeats: int,
+    num_asked: int,
+    spare_ids: int,
     more: int,
 ) -> None:
-    task = unit(num_symbols=num_symbols, num_triggers=num_triggers, repeats=repeats)  # type: ignore[call-arg]
+    task = unit(
+        num_symbols=num_symbols,
+        num_triggers=num_triggers,
+        repeats=repeats,
+        num_asked=min(num_asked, num_triggers),
+        trigger_ids=0 if spare_ids < 0 else num_triggers + spare_ids,
+    )
     assert_targets_follow(task, REFERENCES[task.name], seed, task.min_length + more)
+
+
+def test_triggers_are_drawn_from_all_of_their_ids() -> None:
+    task = InductionLatest(num_symbols=8, num_triggers=2, trigger_ids=5)
+    inputs, _ = task.sample(np.random.default_rng(0), 64, 16)
+
+    assert task.vocab_size == 13
+    assert set(inputs[inputs >= 8].tolist()) == {8, 9, 10, 11, 12}
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"num_asked": 3}, "num_asked is 3; allowed: up to num_triggers=2"),
+        ({"trigger_ids": 1}, "trigger_ids is 1; allowed: 0, or from num_triggers=2 on"),
+    ],
+)
+def test_induction_refuses_more_questions_than_triggers_and_fewer_ids(knobs: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        InductionLatest(num_triggers=2, **knobs)
+
+
+@pytest.mark.parametrize("unit", [InductionLatest, InductionFirst, InductionMajority])
+def test_the_policy_whichever_the_trigger_is_a_shortcut_where_several_are_asked(unit: Any) -> None:
+    task = unit(num_symbols=12, num_triggers=2, repeats=5, num_asked=2)
+    inputs, _ = task.sample(np.random.default_rng(0), 32, 26)
+    guesses = task.shortcuts(inputs)["any trigger"]
+
+    for sequence, guess in zip(inputs.tolist(), guesses[:, -2:].tolist(), strict=True):
+        merged = [after for token, after in pairwise(sequence[:-2]) if token >= 12]
+        most = Counter(merged).most_common(1)[0][1]
+        allowed = {
+            "latest": {merged[-1]},
+            "first": {merged[0]},
+            "majority": {symbol for symbol in merged if merged.count(symbol) == most},
+        }
+        assert guess[0] == guess[1]
+        assert guess[0] in allowed[task.policy]
 
 
 @given(
@@ -239,13 +291,15 @@ def hop(task: Any, inputs: Any) -> Any:
 
 
 def answer_last(task: Any, inputs: Any) -> Any:
-    """Answer at the last position, where all has been read."""
+    """Answer at the last positions, where all that counts has been read."""
     predictions = np.zeros_like(inputs)
-    for row, (*context, asked) in enumerate(inputs.tolist()):
-        found = [after for token, after in pairwise(context) if token == asked]
-        if found:
-            picked = {"first": found[0], "latest": found[-1], "majority": Counter(found).most_common(1)[0][0]}
-            predictions[row, -1] = picked[task.policy]
+    for row, sequence in enumerate(inputs.tolist()):
+        context, asked = sequence[: -task.num_asked], sequence[-task.num_asked :]
+        for place, trigger in enumerate(asked):
+            found = [after for token, after in pairwise(context) if token == trigger]
+            if found:
+                picked = {"first": found[0], "latest": found[-1], "majority": Counter(found).most_common(1)[0][0]}
+                predictions[row, len(context) + place] = picked[task.policy]
     return predictions
 
 
@@ -281,6 +335,7 @@ def test_floor_and_ceiling_are_what_constants_and_an_oracle_score(
         (KhopInduction(num_symbols=5, num_hops=2, is_marked=True), 20),
         (InductionLatest(num_symbols=9, num_triggers=1, repeats=8), 17),
         (InductionFirst(num_symbols=9, num_triggers=3, repeats=4), 26),
+        (InductionLatest(num_symbols=9, num_triggers=4, repeats=3, num_asked=3, trigger_ids=6), 30),
         (InductionMajority(num_symbols=9, num_triggers=3, repeats=4), 26),
         (InContextLanguage(num_states=3, num_symbols=2, most_edges=2, longest_string=5), 21),
     ],

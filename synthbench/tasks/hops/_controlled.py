@@ -1,6 +1,6 @@
 """What the tasks of induction with several occurrences share: they differ in the policy that picks one of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
@@ -8,24 +8,25 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.knobs import knob
+from synthbench.errors import UsageError
+from synthbench.knobs import Value, knob
 from synthbench.tasks._draws import distinct
-from synthbench.tasks._targets import score_last
+from synthbench.tasks._targets import score_at
 from synthbench.tasks.base import Batch, Bound, Task
 
-Policy = Callable[[Int[np.ndarray, "batch repeats"]], Int[np.ndarray, " batch"]]
+Policy = Callable[[Int[np.ndarray, "questions repeats"]], Int[np.ndarray, " questions"]]
 """Picks one of the successors of a trigger, which are given in the order of their positions."""
 
 
-def _first(successors: Int[np.ndarray, "batch repeats"]) -> Int[np.ndarray, " batch"]:
+def _first(successors: Int[np.ndarray, "questions repeats"]) -> Int[np.ndarray, " questions"]:
     return successors[:, 0]
 
 
-def _latest(successors: Int[np.ndarray, "batch repeats"]) -> Int[np.ndarray, " batch"]:
+def _latest(successors: Int[np.ndarray, "questions repeats"]) -> Int[np.ndarray, " questions"]:
     return successors[:, -1]
 
 
-def _majority(successors: Int[np.ndarray, "batch repeats"]) -> Int[np.ndarray, " batch"]:
+def _majority(successors: Int[np.ndarray, "questions repeats"]) -> Int[np.ndarray, " questions"]:
     """The most common one; of several, the smallest: where all differ, position tells nothing."""
     ordered = np.sort(successors, axis=1)
     votes = (ordered[:, :, None] == ordered[:, None, :]).sum(axis=2)
@@ -33,6 +34,21 @@ def _majority(successors: Int[np.ndarray, "batch repeats"]) -> Int[np.ndarray, "
 
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({"first": _first, "latest": _latest, "majority": _majority})
+
+# A single trigger needs no telling apart. With fewer successors to choose from they are learned sooner; more triggers
+# have no ids.
+TRIGGER_RUNGS: Sequence[Mapping[str, Value]] = tuple(
+    {
+        "load": num_triggers,
+        "length": 8 * num_triggers,
+        "num_symbols": 8,
+        "num_triggers": num_triggers,
+        "num_asked": num_triggers,
+        "trigger_ids": 32,
+    }
+    for num_triggers in (2, 3, 4, 6, 8, 12, 16, 24, 32)
+)
+"""The ladder of the policies that pick by position: more triggers, each with 3 successors, and all of them asked."""
 
 
 @dataclass(frozen=True)
@@ -55,27 +71,54 @@ class ControlledInduction(Task):
     num_symbols: int = knob(64, "number of background symbols", low=8, high=4096)
     num_triggers: int = knob(5, "number of triggers; all but the one that is asked distract", low=1, high=1024)
     repeats: int = knob(3, "how often each trigger occurs before it is asked", low=2, high=8)
+    num_asked: int = knob(
+        1, "number of triggers that are asked, one after the other", low=1, high=1024, is_addition=True
+    )
+    trigger_ids: int = knob(
+        0,
+        "number of ids that the triggers of a sequence are drawn from; 0 is as many as there are triggers",
+        low=0,
+        high=4096,
+        is_addition=True,
+    )
+
+    def __post_init__(self) -> None:
+        """Check the knobs, also against each other.
+
+        Raises:
+            UsageError: If a knob lies outside its range, or there are too few triggers or ids.
+        """
+        super().__post_init__()
+        if self.num_asked > self.num_triggers:
+            raise UsageError(
+                f"{self.name}:num_asked is {self.num_asked}; allowed: up to num_triggers={self.num_triggers}"
+            )
+        if 0 < self.trigger_ids < self.num_triggers:
+            raise UsageError(
+                f"{self.name}:trigger_ids is {self.trigger_ids}; "
+                f"allowed: 0, or from num_triggers={self.num_triggers} on"
+            )
 
     @property
     def vocab_size(self) -> int:
         """The background symbols and the triggers."""
-        return self.num_symbols + self.num_triggers
+        return self.num_symbols + (self.trigger_ids or self.num_triggers)
 
     @property
     def min_length(self) -> int:
-        """All triggers with their successors, and the trigger that is asked."""
-        return 2 * self.num_triggers * self.repeats + 1
+        """All triggers with their successors, and the triggers that are asked."""
+        return 2 * self.num_triggers * self.repeats + self.num_asked
 
     def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
         """The successors of triggers; all those of one trigger differ."""
         return distinct(rng, num_sets, self.repeats, self.num_symbols)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Put triggers with their successors at random places of a random background, and ask for one trigger."""
+        """Put triggers with their successors at random places of a random background, and ask for some of them."""
         self.check_length(length)
         num_slots = self.num_triggers * self.repeats
         # A slot is a trigger and its successor. Which of so many slots and single symbols in a row are slots?
-        keys = rng.random((batch_size, length - 1 - num_slots))
+        keys = rng.random((batch_size, length - self.num_asked - num_slots))
         slots = np.sort(np.argpartition(keys, num_slots - 1, axis=1)[:, :num_slots], axis=1)
         # Each earlier slot takes one position more than a symbol.
         starts = rng.permuted(slots + np.arange(num_slots), axis=1)
@@ -84,8 +127,12 @@ class ControlledInduction(Task):
         inputs = rng.integers(self.num_symbols, size=(batch_size, length))
         np.put_along_axis(inputs, starts, triggers, axis=1)
         np.put_along_axis(inputs, starts + 1, successors, axis=1)
-        inputs[:, -1] = self.num_symbols + rng.integers(self.num_triggers, size=batch_size)
-        return Batch(inputs, score_last(POLICIES[self.policy](self._successors(inputs)), length))
+        inputs[:, -self.num_asked :] = self.num_symbols + distinct(rng, batch_size, self.num_asked, self.num_triggers)
+        if self.trigger_ids:
+            names = self.num_symbols + distinct(rng, batch_size, self.num_triggers, self.trigger_ids)
+            rows, places = np.nonzero(inputs >= self.num_symbols)
+            inputs[rows, places] = names[rows, inputs[rows, places] - self.num_symbols]
+        return Batch(inputs, self._at_the_end(POLICIES[self.policy](self._successors(inputs)), length))
 
     def floor(self, length: int) -> Bound:
         """One in all background symbols."""
@@ -98,15 +145,28 @@ class ControlledInduction(Task):
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The other policies."""
+        """The other policies; if several triggers are asked, the policy whichever the trigger."""
         successors = self._successors(inputs)
-        return {
-            name: np.broadcast_to(policy(successors)[:, None], inputs.shape)
-            for name, policy in POLICIES.items()
-            if name != self.policy
-        }
+        found = {name: policy(successors) for name, policy in POLICIES.items() if name != self.policy}
+        # For a single question this would be another shortcut of what has been sampled before: a new version.
+        if self.num_asked > 1:
+            found["any trigger"] = self._whichever(inputs)
+        return {name: self._at_the_end(answers, inputs.shape[1]) for name, answers in found.items()}
 
-    def _successors(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch repeats"]:
-        """What followed the trigger that is asked, in the order of positions."""
-        rows, positions = np.nonzero(inputs[:, :-1] == inputs[:, -1:])
-        return inputs[rows, positions + 1].reshape(len(inputs), self.repeats)
+    def _whichever(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, " questions"]:
+        """One of the successors of all triggers together, the same for each question."""
+        rows, positions = np.nonzero(inputs[:, : -self.num_asked] >= self.num_symbols)
+        picked = POLICIES[self.policy](inputs[rows, positions + 1].reshape(len(inputs), -1))
+        return np.repeat(picked, self.num_asked)
+
+    def _successors(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "questions repeats"]:
+        """What followed each trigger that is asked, in the order of positions."""
+        context, asked = np.split(inputs, [-self.num_asked], axis=1)
+        rows, _, positions = np.nonzero(context[:, None] == asked[:, :, None])
+        return inputs[rows, positions + 1].reshape(-1, self.repeats)
+
+    def _at_the_end(self, answers: Int[np.ndarray, " questions"], length: int) -> Int[np.ndarray, "batch length"]:
+        """Answers at the triggers that are asked, ``IGNORE`` elsewhere."""
+        questions = np.arange(length - self.num_asked, length)
+        rows = answers.reshape(-1, self.num_asked)
+        return score_at(rows, np.broadcast_to(questions, rows.shape), length)

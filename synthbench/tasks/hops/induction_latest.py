@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from synthbench.tasks.base import task
-from synthbench.tasks.hops._controlled import ControlledInduction
+from synthbench.tasks.hops._controlled import TRIGGER_RUNGS, ControlledInduction
 
 
 @task
@@ -26,3 +26,5 @@ class InductionLatest(ControlledInduction):
 
     name: ClassVar = "induction_latest"
     policy: ClassVar = "latest"
+    rungs: ClassVar = TRIGGER_RUNGS
+    load: ClassVar = "triggers"

@@ -37,7 +37,27 @@ class InductionMajority(ControlledInduction):
         "small": {"length": length},
         "hard": {"length": 256, "num_triggers": 12, "repeats": 7},
     }
-    repeats: int = knob(5, "how often each trigger occurs before it is asked", low=3, high=16)
+    # The more occurrences, the less the winner leads by. With two triggers hardly anything is there to be remembered.
+    rungs: ClassVar = tuple(
+        {"load": repeats, "length": length, "num_symbols": 16, "num_triggers": 2, "repeats": repeats, "num_asked": 2}
+        for repeats, length in (
+            (3, 16),
+            (5, 24),
+            (7, 32),
+            (11, 48),
+            (15, 64),
+            (23, 96),
+            (31, 128),
+            (47, 192),
+            (63, 256),
+            (95, 384),
+            (127, 512),
+            (191, 768),
+            (255, 1024),
+        )
+    )
+    load: ClassVar = "occurrences"
+    repeats: int = knob(5, "how often each trigger occurs before it is asked", low=3, high=512)
 
     def draw_successors(self, rng: np.random.Generator, num_sets: int) -> Int[np.ndarray, "sets repeats"]:
         """The successors of triggers: more than half of those of one trigger are the same, the others its rival."""
