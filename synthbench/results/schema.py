@@ -85,7 +85,7 @@ RUN_COLUMNS = (
         is_nullable=True,
         choices=("tuning",),
     ),
-    Column("suite", "name", "", "the suite, e.g. `smoke`, `paper`, `core`, `full`, `custom`"),
+    Column("suite", "name", "", "the suite, e.g. `smoke`, `paper`, `climb`"),
     Column("suite_version", "string", "", "e.g. `2026.1`; a table never mixes two"),
     Column("is_full", "bool", "", "false if limits or fewer steps were asked for; such a row is never ranked"),
     Column("status", "string", "", "how the run ended", choices=STATUSES),
@@ -99,9 +99,9 @@ RUN_COLUMNS = (
     ),
     Column("task_code_hash", "string", "", "hash of the source; information only; null if unknown", is_nullable=True),
     Column("task_source", "string", "", "key of the paper"),
-    Column("task_args", "json", "", "knobs and length"),
-    Column("task_size", "name", "", "rung of the task's ladder; null if none was asked for", is_nullable=True),
-    Column("seq_len", "int64", "tokens", "length that was trained on"),
+    Column("task_args", "json", "", "knobs and length; on a ladder what its load counts, and its rungs"),
+    Column("task_size", "name", "", "size of the task that was asked for by name; null if none was", is_nullable=True),
+    Column("seq_len", "int64", "tokens", "length that was trained on; on a ladder that of the last rung"),
     Column("vocab_size", "int64", "tokens", "number of token ids, also of output classes"),
     Column(
         "n_train", "int64", "sequences", "training sequences drawn; null if the run was killed first", is_nullable=True
@@ -153,7 +153,9 @@ RUN_COLUMNS = (
     Column("ensemble_index", "int32", "", "which of them this is, from 0"),
     Column("member_strategy", "string", "", "how members were batched", choices=("fold", "stack", "loop")),
     # Score
-    Column("metric_name", "string", "", "the primary metric"),
+    Column(
+        "metric_name", "string", "", "the primary metric: `accuracy`, or `height over rungs` with the rungs in metrics"
+    ),
     Column(
         "score", "float64", "fraction", "primary metric, higher is better; null unless ok or diverged", is_nullable=True
     ),
