@@ -153,9 +153,7 @@ RUN_COLUMNS = (
     Column("ensemble_index", "int32", "", "which of them this is, from 0"),
     Column("member_strategy", "string", "", "how members were batched", choices=("fold", "stack", "loop")),
     # Score
-    Column(
-        "metric_name", "string", "", "the primary metric: `accuracy`, or `height over rungs` with the rungs in metrics"
-    ),
+    Column("metric_name", "string", "", "`accuracy`, or `height over rungs`, which are in metrics"),
     Column(
         "score", "float64", "fraction", "primary metric, higher is better; null unless ok or diverged", is_nullable=True
     ),
