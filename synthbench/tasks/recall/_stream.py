@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.knobs import knob
-from synthbench.tasks._draws import distinct, previous
+from synthbench.tasks._draws import previous
 from synthbench.tasks.base import IGNORE, Batch
 from synthbench.tasks.recall._base import Recall
 
@@ -18,8 +18,8 @@ class Stream(Recall):
 
     load: ClassVar = "keys"
     vocabulary: int = knob(16, "number of tokens without noise: values, and as many keys", low=4, high=4096)
-    keys_per_sequence: int = knob(
-        0, "keys that a sequence draws from, some of the vocabulary's; 0: all", low=0, high=2048, is_addition=True
+    keys_used: int = knob(
+        0, "keys that occur, the first of the vocabulary's; 0: all of them", low=0, high=2048, is_addition=True
     )
 
     def __post_init__(self) -> None:
@@ -29,7 +29,7 @@ class Stream(Recall):
             UsageError: If a knob lies outside its range, or there are too few keys.
         """
         super().__post_init__()
-        self.check_at_most("keys_per_sequence", self.num_keys, "the number of keys in the vocabulary")
+        self.check_at_most("keys_used", self.num_keys, "the number of keys in the vocabulary")
 
     @property
     def num_answers(self) -> int:
@@ -60,15 +60,15 @@ def sample_stream(
     *,
     num_keys: int,
     num_values: int,
-    keys_per_sequence: int = 0,
+    keys_used: int = 0,
     noise: float = 0.0,
     num_noise: int = 1,
     only_last: bool = False,
 ) -> Batch:
     """Draw slots of a key and a value; the value of a key that was there before is asked at the key.
 
-    Among the ids, keys come first, then values, then noise. A slot holds a uniform one of the sequence's keys, or, with
-    probability ``noise``, two uniform noise tokens. The last slot repeats one of the keys before it, all of them
+    Among the ids, keys come first, then values, then noise. A slot holds a uniform one of the keys that occur, or,
+    with probability ``noise``, two uniform noise tokens. The last slot repeats one of the keys before it, all of them
     equally probable.
 
     Args:
@@ -77,14 +77,14 @@ def sample_stream(
         length: Tokens in each; if odd, the last value is cut off.
         num_keys: Number of keys, each with a uniform value of its own in each sequence.
         num_values: Number of values.
-        keys_per_sequence: Number of keys that occur in a sequence, at most; 0 for all.
+        keys_used: Number of keys that occur, the first ones; 0 for all.
         noise: Probability of noise in a slot. One slot before the last, at a random place, is free of it.
         num_noise: Number of noise tokens.
         only_last: Whether the last slot alone is scored.
     """
     rows, num_slots = np.arange(batch_size), (length + 1) // 2
-    num_drawn = keys_per_sequence or num_keys
-    keys = rng.integers(num_drawn, size=(batch_size, num_slots))
+    num_used = keys_used or num_keys
+    keys = rng.integers(num_used, size=(batch_size, num_slots))
     is_noise = rng.random((batch_size, num_slots)) < noise
     is_noise[rows, rng.integers(num_slots - 1, size=batch_size)] = False
     is_noise[:, -1] = False
@@ -92,9 +92,7 @@ def sample_stream(
     is_new[:, -1] = False
     # The largest of uniform numbers stands at a uniform place.
     keys[:, -1] = keys[rows, np.where(is_new, rng.random(is_new.shape), -1).argmax(axis=1)]
-    values = np.take_along_axis(num_keys + rng.integers(num_values, size=(batch_size, num_drawn)), keys, axis=1)
-    if keys_per_sequence:
-        keys = np.take_along_axis(distinct(rng, batch_size, num_drawn, num_keys), keys, axis=1)
+    values = np.take_along_axis(num_keys + rng.integers(num_values, size=(batch_size, num_used)), keys, axis=1)
     noise_tokens = num_keys + num_values + rng.integers(num_noise, size=(batch_size, num_slots, 2))
     slots = np.where(is_noise[:, :, None], noise_tokens, np.stack([keys, values], axis=2))
     is_scored = ~is_noise & ~is_new

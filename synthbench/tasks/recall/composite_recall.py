@@ -51,9 +51,10 @@ class CompositeRecall(Recall):
         "hard": {"length": 512, "num_pairs": 64, "grid": 16, "num_values": 256},
     }
     # Keys that form squares, or nearly so: one of their tokens alone leaves as many values as possible to guess among.
+    # A larger grid and more values take longer to learn than a run lasts.
     rungs: ClassVar = tuple(
-        {"load": pairs, "length": length, "num_pairs": pairs, "grid": 7, "num_values": 32}
-        for pairs, length in ((4, 24), (6, 48), (9, 64), (12, 96), (16, 96), (20, 128), (30, 192), (42, 256))
+        {"load": pairs, "length": length, "num_pairs": pairs, "grid": 6, "num_values": 16}
+        for pairs, length in ((4, 24), (6, 48), (9, 64), (12, 96), (16, 96), (25, 192), (36, 256))
     )
     load: ClassVar = "pairs"
     num_pairs: int = knob(

@@ -43,8 +43,8 @@ class NoisyRecall(Stream):
     }
     # The ladder of in_context_recall with noise in half of the slots: a key comes twice on average.
     rungs: ClassVar = tuple(
-        {"load": keys, "length": 8 * keys, "keys_per_sequence": keys, "vocabulary": 64, "noise": 0.5}
-        for keys in (2, 3, 4, 6, 8, 12, 16, 24, 32)
+        {"load": keys, "length": 8 * keys, "keys_used": keys, "vocabulary": 32, "noise": 0.5}
+        for keys in (2, 3, 4, 6, 8, 12, 16)
     )
     num_noise: int = knob(16, "number of noise tokens", low=1, high=4096)
     noise: float = knob(0.2, "probability of noise in place of a key and its value", low=0, high=1)
@@ -63,7 +63,7 @@ class NoisyRecall(Stream):
             length,
             num_keys=self.num_keys,
             num_values=self.num_answers,
-            keys_per_sequence=self.keys_per_sequence,
+            keys_used=self.keys_used,
             noise=self.noise,
             num_noise=self.num_noise,
         )

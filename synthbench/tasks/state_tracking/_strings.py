@@ -16,7 +16,7 @@ LADDER = (6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024)
 """Tokens of the rungs. One answer a sequence makes long rungs expensive: from 64 tokens on their lengths double."""
 
 
-def string_rungs(shortest: int) -> tuple[dict[str, Value], ...]:
+def string_rungs(shortest: int, **shared: Value) -> tuple[dict[str, Value], ...]:
     """The ladder of a string task: the strings of a rung are longer than those of the rung below.
 
     >>> string_rungs(400)
@@ -24,10 +24,11 @@ def string_rungs(shortest: int) -> tuple[dict[str, Value], ...]:
 
     Args:
         shortest: Symbols in the shortest string of the first rung.
+        shared: Options that all rungs have.
     """
     lengths = [length for length in LADDER if length > shortest]
     return tuple(
-        {"load": length - 1, "length": length, "shortest": first}
+        {"load": length - 1, "length": length, "shortest": first, **shared}
         for first, length in zip((shortest, *lengths[:-1]), lengths, strict=True)
     )
 

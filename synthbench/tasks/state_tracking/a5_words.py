@@ -33,6 +33,7 @@ class A5Words(GroupWords):
         "small": {"length": length},
         "hard": {"length": 128},
     }
+    # The fewest inputs that generate the group: to learn a table of more products takes longer than a run lasts.
     rungs: ClassVar = running_rungs(6, num_inputs=3)
     group: ClassVar = A5
     num_inputs: int = inputs_knob(3, 60)

@@ -32,6 +32,7 @@ class S3Words(GroupWords):
         "small": {"length": length},
         "hard": {"length": 128},
     }
-    rungs: ClassVar = running_rungs(6)
+    # The fewest inputs that generate the group: to learn a table of more products takes longer than a run lasts.
+    rungs: ClassVar = running_rungs(6, num_inputs=3)
     group: ClassVar = S3
     num_inputs: int = inputs_knob(3, 6)

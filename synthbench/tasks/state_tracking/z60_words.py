@@ -32,6 +32,7 @@ class Z60Words(GroupWords):
         "small": {"length": length},
         "hard": {"length": 128},
     }
+    # The fewest inputs that generate the group: to learn a table of more products takes longer than a run lasts.
     rungs: ClassVar = running_rungs(6, num_inputs=3)
     group: ClassVar = Z60
     num_inputs: int = inputs_knob(3, 60)
