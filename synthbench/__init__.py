@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from synthbench.api import check, leaderboard, load, plan, run, tables
+    from synthbench.api import check, leaderboard, load, plan, quick, run, tables
     from synthbench.mechanisms import MECHANISMS
     from synthbench.results import Store
     from synthbench.runner.request import Request
@@ -30,6 +30,7 @@ __all__ = [
     "load",
     "load_suite",
     "plan",
+    "quick",
     "run",
     "tables",
 ]
@@ -46,6 +47,7 @@ _HOMES = {
     "load": "synthbench.api",
     "load_suite": "synthbench.suites",
     "plan": "synthbench.api",
+    "quick": "synthbench.api",
     "run": "synthbench.api",
     "tables": "synthbench.api",
 }

@@ -23,6 +23,8 @@ from synthbench.runner.plan import Plan
 from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport
 from synthbench.terminal import check as examination
+from synthbench.terminal import quick as first
+from synthbench.terminal.quick import FirstVerdict
 
 
 class Markdown(str):
@@ -75,6 +77,45 @@ def plan(request: Request | None = None, /, **options: Any) -> Plan:
     """
     asked = _request(request, options)
     return runner.plan_request(asked, device_of(asked))
+
+
+def quick(
+    mechanism: str,
+    *,
+    against: str | None = None,
+    suite: str = "climb",
+    results: str | Path = "results",
+    plugins: str | Sequence[str] = (),
+    device: str = "auto",
+    executor: str = "auto",
+    workers: int | None = None,
+) -> FirstVerdict:
+    """A first verdict: run one seed of a ladder's quick tasks, and compare it with what others reached there.
+
+    Args:
+        mechanism: One mechanism, with options as in ``slay:R=3,P=8``.
+        against: The incumbent, any mechanism that has rows of these tasks; the best of those that come with synthbench
+            if None.
+        suite: A suite with a ladder.
+        results: Folder of the store; the comparison is counted there.
+        plugins: Files and modules with further mechanisms.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        executor: ``auto``, ``inline``, ``pool``, ``ray`` or ``slurm``.
+        workers: Worker processes; one a core if None.
+
+    Returns:
+        Heights by category, ``rank`` in the full suite, and ``decision``: ``keep``, ``discard`` or ``undecided``.
+
+    Raises:
+        UnknownName: If the mechanism, the incumbent or the suite does not exist.
+        UsageError: If a value is not allowed.
+        StoreError: If a store cannot be read or written.
+        ContractError: If a plugin cannot be loaded.
+    """
+    how = {"results": Path(results), "device": device, "executor": executor, "workers": workers}
+    request = first.request_of(mechanism, suite, plugins=_listed("plugins", plugins), **how)
+    first.require_incumbent(request, against)
+    return first.judge(request, runner.run(request), against)
 
 
 def load(results: str | Path = "results", columns: str | Sequence[str] | None = None) -> pd.DataFrame:

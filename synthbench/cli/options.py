@@ -27,6 +27,16 @@ MechanismTerms = Annotated[
     typer.Option("--mech", help="Names, comma lists, globs, @family, all, !name; slay:R=3,P=8 sets options."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+ExecutorName = Annotated[
+    str,
+    typer.Option(
+        "--executor", help="auto, inline or pool on this machine; ray or slurm on others. auto stays on this machine."
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Worker processes, default: one per core; or elements of a SLURM array, default: 8."),
+]
 BlockTerm = Annotated[
     str | None, typer.Option("--block", help="The block, if not the suite's; aether:norm=pre sets options.")
 ]

@@ -18,6 +18,7 @@ from synthbench.cli.options import (
     AsJson,
     BlockTerm,
     Device,
+    ExecutorName,
     Match,
     MechanismTerms,
     Plugins,
@@ -27,6 +28,7 @@ from synthbench.cli.options import (
     Shard,
     SuiteName,
     TaskTerms,
+    Workers,
     named_plugins,
     takes,
 )
@@ -89,10 +91,7 @@ def run(
     limit: Annotated[
         int | None, typer.Option(help="Evaluate on fewer sequences. The rows are marked and enter no report.")
     ] = None,
-    executor: Annotated[
-        str,
-        typer.Option(help="auto, inline or pool on this machine; ray or slurm on others. auto stays on this machine."),
-    ] = "auto",
+    executor: ExecutorName = "auto",
     address: Annotated[
         str | None,
         typer.Option(
@@ -100,10 +99,7 @@ def run(
             "With slurm: local tries it out on this machine."
         ),
     ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Worker processes, default: one per core; or elements of a SLURM array, default: 8."),
-    ] = None,
+    workers: Workers = None,
     per_gpu: Annotated[
         int | None,
         typer.Option(help="Worker processes that share each GPU, each with its part of the memory. Default: one."),
@@ -194,6 +190,21 @@ def _print_plan(request: "Request", *, as_json: bool) -> None:
 
 
 def _run(request: "Request", *, as_json: bool) -> NoReturn:
+    done = run_with_progress(request)
+    note(
+        f"{len(done.outcomes)} rows written to {request.results} in {done.wall_s:.1f} s, "
+        f"{done.num_done_before} already done, {len(done.failed)} failed"
+    )
+    if as_json:
+        outcomes = [vars(outcome) for outcome in done.outcomes]
+        typer.echo(json.dumps({"planned": done.num_planned, "done_before": done.num_done_before, "rows": outcomes}))
+    elif done.num_planned:
+        _print_scores(done)
+    exit_as(done)
+
+
+def run_with_progress(request: "Request") -> "RunReport":
+    """Run what is missing, say on stderr how far it is and which runs failed; Ctrl-C ends it after the jobs at work."""
     from synthbench.runner.run import run as run_request
     from synthbench.terminal.progress import Progress
 
@@ -206,15 +217,11 @@ def _run(request: "Request", *, as_json: bool) -> NoReturn:
     ):
         done = run_request(request, on_plan=progress.begin, on_outcome=progress.advance, stop=stop)
     _name_failures(done)
-    note(
-        f"{len(done.outcomes)} rows written to {request.results} in {done.wall_s:.1f} s, "
-        f"{done.num_done_before} already done, {len(done.failed)} failed"
-    )
-    if as_json:
-        outcomes = [vars(outcome) for outcome in done.outcomes]
-        typer.echo(json.dumps({"planned": done.num_planned, "done_before": done.num_done_before, "rows": outcomes}))
-    elif done.num_planned:
-        _print_scores(done)
+    return done
+
+
+def exit_as(done: "RunReport") -> NoReturn:
+    """End the command as its runs ended: 0 if every row has a score, 1 if one failed."""
     if done.is_interrupted:
         typer.echo("interrupted; what is done is kept, the same command runs the rest", err=True)
         sys.exit(INTERRUPTED)

@@ -146,6 +146,8 @@ class Suite(_Strict):
     """How a learning rate is chosen; without it, every rate makes rows."""
     ladder: LadderSettings | None = None
     """How rungs are climbed; without it, each task has one size."""
+    quick: Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_distinct)] | None = None
+    """Tasks of a first verdict; all of the suite if left out. It changes no run, so it is no part of a row's id."""
 
     @model_validator(mode="after")
     def _tunes_on_other_seeds(self) -> "Suite":
@@ -169,6 +171,12 @@ class Suite(_Strict):
             raise ValueError(f"tasks.{sized[0]} has arguments, and a ladder sets all of them; allowed: {{}}")
         if self.training.stop_at is not None or self.evaluation.stretches is not None:
             raise ValueError("training.stop_at and evaluation.stretches go with sizes, not with a ladder")
+        return self
+
+    @model_validator(mode="after")
+    def _lists_its_quick_tasks(self) -> "Suite":
+        if unlisted := [name for name in self.quick or () if name not in self.tasks]:
+            raise ValueError(f"quick: {UnknownName('task of the suite', unlisted[0], self.tasks)}")
         return self
 
 

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,21 @@ def test_every_mistake_of_a_ladder_is_named(before: str, after: str, message: st
 def test_sizes_need_validation_sequences() -> None:
     with pytest.raises(UsageError, match=r"evaluation\.curve_sequences and evaluation\.threshold are missing"):
         parse_suite(SMOKE.replace("threshold = ", "# threshold = "), origin="smoke.toml", expected_name="smoke")
+
+
+@pytest.mark.parametrize(
+    ("quick", "message"),
+    [
+        ('["mqarr"]', r"climb\.toml: quick: no task of the suite called 'mqarr'; did you mean 'mqar'\?"),
+        ('["mqar", "mqar"]', "quick is .*repeat"),
+        ("[]", "quick is"),
+    ],
+)
+def test_the_tasks_of_a_first_verdict_are_the_suites(quick: str, message: str) -> None:
+    text = re.sub("(?m)^quick = .*", f"quick = {quick}", CLIMB)
+    assert text != CLIMB
+    with pytest.raises(UsageError, match=message):
+        parse_suite(text, origin="climb.toml", expected_name="climb")
 
 
 def test_no_suite_takes_the_name_of_anothers_further_tasks() -> None:

@@ -1,0 +1,55 @@
+"""``synthbench quick``: a first verdict on a mechanism."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from synthbench.cli.options import AsJson, Device, ExecutorName, Plugins, Results, SuiteName, Workers, named_plugins
+from synthbench.cli.output import inert
+from synthbench.cli.running import exit_as, run_with_progress
+
+
+def quick(
+    mech: Annotated[str, typer.Option("--mech", help="One mechanism; slay:R=3,P=8 sets options.")],
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="The incumbent to compare with: any mechanism that has rows of these tasks, in --results or among "
+            "those that come with synthbench. Default: the best of the latter."
+        ),
+    ] = None,
+    suite: SuiteName = "climb",
+    device: Device = "auto",
+    executor: ExecutorName = "auto",
+    workers: Workers = None,
+    results: Results = Path("results"),
+    plugin: Plugins = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run one seed of a ladder's quick tasks, and say what the full suite will make of a mechanism.
+
+    It prints mean heights by category beside those of other mechanisms, the rank that is to be expected, and whether to
+    keep the mechanism or discard it for the incumbent. The rows are those of synthbench run, which continues them.
+    """
+    from synthbench.terminal.quick import facts_of, judge, lines_of, request_of, require_incumbent
+
+    request = request_of(
+        mech,
+        suite,
+        device=device,
+        executor=executor,
+        workers=workers,
+        results=results,
+        plugins=named_plugins(plugin),
+    )
+    require_incumbent(request, against)
+    done = run_with_progress(request)
+    verdict = judge(request, done, against)
+    if as_json:
+        typer.echo(json.dumps(facts_of(verdict)))
+    else:
+        for line in lines_of(verdict):
+            typer.echo(inert(line))
+    exit_as(done)

@@ -1,0 +1,195 @@
+"""One run a task of a mechanism, beside the runs of others: from rows to the numbers of a first verdict."""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float
+
+from synthbench.errors import UnknownName, UsageError
+from synthbench.knobs import parse_term
+from synthbench.registry import CONTROL
+from synthbench.reports.aggregates import PerTask, Rank, balanced
+from synthbench.reports.grid import (
+    COLUMNS,
+    NO_ROWS,
+    Key,
+    MechanismFacts,
+    TaskFacts,
+    by_seed,
+    grid,
+    mechanism_key,
+    records,
+)
+from synthbench.reports.quick import rank_interval, sign_flip_p
+from synthbench.reports.selection import having, select
+from synthbench.suites import Suite
+from synthbench.tasks import TASKS
+
+
+@dataclass(frozen=True)
+class Heights:
+    """Mean heights over rungs, in [0, 1]; None where there are no runs for them."""
+
+    category: str
+    num_tasks: int
+    mine: float | None
+    incumbent: float | None = None
+    """Mean over its seeds."""
+    best: float | None = None
+    """Of the committed mechanism that is highest here, mean over its seeds."""
+    best_mechanism: str | None = None
+
+
+class Signs(NamedTuple):
+    """The one-sided p values of a comparison of two mechanisms."""
+
+    better: float
+    worse: float
+
+
+def rows_against(rows: pd.DataFrame, against: str) -> pd.DataFrame:
+    """The rows of a mechanism that is named with or without options.
+
+    Raises:
+        UnknownName: If there are none.
+        UsageError: If there are none with these options.
+    """
+    name, options = parse_term(against)
+    if name not in set(rows["mech"]):
+        raise UnknownName("mechanism with rows to compare with", name, set(rows["mech"]))
+    return having(rows, "mech", {name: options})
+
+
+class Rivals:
+    """A mechanism beside all others, on the tasks on which it has a run with the first seed of the suite."""
+
+    def __init__(self, own: pd.DataFrame, others: pd.DataFrame, suite: Suite, committed: Collection[str]) -> None:
+        """Choose the rows as a report does.
+
+        Args:
+            own: Rows of the mechanism, which ended well.
+            others: Further rows of the suite's version, of the same mechanism too.
+            suite: The suite.
+            committed: Ids of the rows that mechanisms must have to be ranked.
+        """
+        others = others[~others["run_id"].isin(own["run_id"])]
+        every = pd.concat([own, others], ignore_index=True) if len(others) else own
+        rows = select(every, suite.name, suite.version).rows
+        self._grid, self._suite, self._rows = grid(rows), suite, records(rows, COLUMNS)
+        self._own = mechanism_key(records(own, COLUMNS)[0])
+        self._committed = {mechanism_key(row) for row in self._rows if row["run_id"] in committed} - {self._own}
+
+    @cached_property
+    def tasks(self) -> list[TaskFacts]:
+        """The tasks; those are missing on which others have rows of a newer version."""
+        cells = self._grid.cells
+        return [
+            task
+            for task in self._grid.tasks
+            if self._suite.seeds[0] in cells.get((task.key, self._own), NO_ROWS).scores
+        ]
+
+    @cached_property
+    def ranked(self) -> list[MechanismFacts]:
+        """The committed mechanisms that have a run of every task and seed of the suite; controls are not ranked."""
+        return [
+            one
+            for one in self._grid.mechanisms
+            if one.key in self._committed
+            and one.family != CONTROL
+            and not np.isnan(self._runs(one.key)[:, : len(self._suite.seeds)]).any()
+        ]
+
+    @property
+    def best(self) -> MechanismFacts | None:
+        """The one that is ranked first; None if none is."""
+        weights = balanced(self._categories)
+        return max(self.ranked, key=lambda one: float(np.nanmean(self._runs(one.key), axis=1) @ weights), default=None)
+
+    def named(self, against: str) -> MechanismFacts:
+        """The mechanism that a user names to compare with.
+
+        Raises:
+            UnknownName: If there are no rows of it.
+            UsageError: If it lacks a run, is the mechanism itself, or is one of several with this name.
+        """
+        frame = pd.DataFrame(self._rows)
+        keys = {mechanism_key(row) for row in rows_against(frame, against).to_dict("records")}
+        found = [one for one in self._grid.mechanisms if one.key in keys]
+        if len(found) > 1:
+            settings = "; ".join(" ".join(map(str, one.key)) for one in found)
+            raise UsageError(f"against is {against!r}, of which there are several settings: {settings}; name one")
+        if found[0].key == self._own:
+            raise UsageError(f"against is {against!r}, the mechanism itself; allowed: another one")
+        of_first_seed = self._runs(found[0].key)[:, 0]
+        for task, score in zip(self.tasks, of_first_seed.tolist(), strict=True):
+            if np.isnan(score):
+                raise UsageError(
+                    f"against is {against!r}, which has no run of {task.name} with seed {self._suite.seeds[0]}; "
+                    f"synthbench quick --mech {against} makes it"
+                )
+        return found[0]
+
+    def run_ids(self, mechanism: MechanismFacts) -> list[str]:
+        """The rows of a mechanism."""
+        return [row["run_id"] for row in self._rows if mechanism_key(row) == mechanism.key]
+
+    def signs(self, incumbent: MechanismFacts) -> Signs:
+        """Whether the mechanism is better or worse than another: runs of the first seed, task by task."""
+        return Signs(*sign_flip_p(self._scores - self._runs(incumbent.key)[:, 0], self._categories))
+
+    @property
+    def rank(self) -> Rank | None:
+        """The rank that the mechanism will have among the ranked ones in the full suite; None if none is ranked."""
+        if not self.ranked:
+            return None
+        sizes = Counter(TASKS[name].category() for name in self._suite.tasks)
+        runs = np.array([self._runs(one.key) for one in self.ranked])
+        return rank_interval(self._scores, runs, self._categories, sizes, len(self._suite.seeds))
+
+    def profile(self, incumbent: MechanismFacts | None) -> tuple[Heights, ...]:
+        """Mean heights by category."""
+        return tuple(
+            self._heights(category, np.array([one == category for one in self._categories]), incumbent)
+            for category in dict.fromkeys(self._categories)
+        )
+
+    def overall(self, incumbent: MechanismFacts | None) -> Heights:
+        """Mean heights over the categories."""
+        return self._heights("mean", np.ones(len(self.tasks), dtype=bool), incumbent)
+
+    def _heights(self, name: str, is_in: Bool[np.ndarray, " tasks"], incumbent: MechanismFacts | None) -> Heights:
+        weights = balanced([one for one, is_one in zip(self._categories, is_in, strict=True) if is_one])
+
+        def mean(of: MechanismFacts | None) -> float | None:
+            return None if of is None else float(np.nanmean(self._runs(of.key)[is_in], axis=1) @ weights)
+
+        best = max(self.ranked, key=lambda one: mean(one) or 0.0, default=None)
+        return Heights(
+            category=name,
+            num_tasks=int(is_in.sum()),
+            mine=float(self._scores[is_in] @ weights),
+            incumbent=mean(incumbent),
+            best=mean(best),
+            best_mechanism=best and best.name,
+        )
+
+    @property
+    def _categories(self) -> list[str]:
+        return [task.category for task in self.tasks]
+
+    @property
+    def _scores(self) -> PerTask:
+        first: PerTask = self._runs(self._own)[:, 0]
+        return first
+
+    def _runs(self, mechanism: Key) -> Float[np.ndarray, "tasks seeds"]:
+        """Scores, the seeds of the suite first; NaN where there is no run, 0 where one failed."""
+        cells = [self._grid.cells.get((task.key, mechanism), NO_ROWS) for task in self.tasks]
+        seeds = (*self._suite.seeds, *(seed for seed in self._grid.seeds if seed not in self._suite.seeds))
+        return by_seed([dict.fromkeys(cell.failed_seeds, 0.0) | cell.scores for cell in cells], seeds)

@@ -1,0 +1,74 @@
+"""How often a store's results were compared with an incumbent: each comparison spends some of the error allowed.
+
+::
+
+    quick.json   {"climb 2026.1": {"softmax transformer rope {}": ["0123456789abcdef", ...]}}
+
+For each version of a suite and each incumbent, what was compared in the order in which it was first asked.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import TypeGuard
+
+from synthbench.errors import StoreError
+from synthbench.results.schema import canonical_json
+from synthbench.results.store import Store
+
+FILE = "quick.json"
+
+Queries = dict[str, dict[str, list[str]]]
+
+
+def query_number(store: Store, suite: str, incumbent: str, run_ids: Iterable[str]) -> int:
+    """The number of a query among those against one incumbent, from 1; it is counted if it is new.
+
+    Commands may ask at the same time; no count is lost.
+
+    Args:
+        store: Where the file lies, open for writing.
+        suite: Its name and version.
+        incumbent: What names it and its setting.
+        run_ids: Of all rows that are compared; the same ones are the same query.
+
+    Raises:
+        StoreError: If the file cannot be read or written.
+    """
+    asked = hashlib.sha256(" ".join(sorted(run_ids)).encode()).hexdigest()[:16]
+    store.folder.require_writable()
+    with store.folder.writing():
+        queries = _read(store)
+        known = queries.setdefault(suite, {}).setdefault(incumbent, [])
+        if asked not in known:
+            known.append(asked)
+            store.folder.commit((canonical_json(queries) + "\n").encode(), store.root / FILE)
+    return known.index(asked) + 1
+
+
+def _read(store: Store) -> Queries:
+    """What was asked so far.
+
+    Raises:
+        StoreError: If the file cannot be read.
+    """
+    path = store.root / FILE
+    try:
+        queries: object = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as problem:
+        raise StoreError(f"{path} cannot be read: {problem}") from problem
+    if not _is_queries(queries):
+        raise StoreError(
+            f"{path} cannot be read: allowed is an object of suites, each an object of incumbents with lists of queries"
+        )
+    return queries
+
+
+def _is_queries(found: object) -> TypeGuard[Queries]:
+    return isinstance(found, dict) and all(
+        isinstance(incumbents, dict)
+        and all(isinstance(asked, list) and all(isinstance(one, str) for one in asked) for asked in incumbents.values())
+        for incumbents in found.values()
+    )

@@ -1,0 +1,230 @@
+"""A first verdict from made-up rows, and the command with runs of its own."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import synthbench as package
+from synthbench.errors import UnknownName, UsageError
+from synthbench.reports.quick import level_of
+from synthbench.results import Store
+from synthbench.runner.request import Request
+from synthbench.runner.run import RunReport, plan_request
+from synthbench.suites import load_suite
+from synthbench.tasks import TASKS
+from synthbench.terminal import quick
+from synthbench.terminal.quick import FirstVerdict, facts_of, judge, lines_of, request_of, require_incumbent
+
+MakeRow = Callable[..., dict[str, Any]]
+Command = Callable[..., Any]
+
+CLIMB = (Path(package.__file__).parent / "suites" / "climb.toml").read_text(encoding="utf-8")
+CLIMBED = [name for name in TASKS if TASKS.is_built_in(name) and TASKS[name].rungs][:12]
+SEEDS = (1, 2, 3)
+
+
+class Made(RunReport):
+    """The result of runs that were made up."""
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        rows = Store.open(self.results, create=False).runs()
+        return rows[(rows["mech"] == "my-idea") & (rows["seed"] == 1)].reset_index(drop=True)
+
+    @property
+    def ok(self) -> bool:
+        return bool((self.rows["status"] == "ok").all())
+
+
+class Scene:
+    """One's own store and the published one, of a suite of twelve tasks."""
+
+    def __init__(self, folder: Path, make_row: MakeRow) -> None:
+        self.suite = folder / "mine.toml"
+        tasks = "".join(f"{name} = {{}}\n" for name in CLIMBED)
+        text = re.sub(r"(?ms)^\[tasks\].*?^\[mech", f"[tasks]\n{tasks}\n[mech", CLIMB.replace('"climb"', '"mine"'))
+        self.suite.write_text(re.sub("(?m)^quick = .*\n", "", text))
+        self.own = Store.open(folder / "results", create=True)
+        self.published = Store.open(folder / "published", create=True)
+        self.make_row = make_row
+
+    def add(self, store: Store, heights: Mapping[str, float], seeds: Sequence[int] = SEEDS, **changes: Any) -> None:
+        """Rows of mechanisms that reach the same height on every task, but for a little that depends on the run."""
+        store.write_all(
+            (
+                self.make_row(
+                    **{
+                        "suite": "mine",
+                        "suite_version": load_suite(str(self.suite)).version,
+                        "task": task,
+                        "task_category": TASKS[task].category(),
+                        "mech": mech,
+                        "mech_family": "a family",
+                        "seed": seed,
+                        "score": height + 0.002 * (number % 3) + 0.004 * seed,
+                        "floor": 0.0,
+                    }
+                    | changes
+                ),
+                [],
+            )
+            for mech, height in heights.items()
+            for number, task in enumerate(CLIMBED)
+            for seed in seeds
+        )
+
+    @property
+    def request(self) -> Request:
+        return request_of("my-idea", str(self.suite), results=self.own.root)
+
+    def verdict(self, against: str | None = None) -> FirstVerdict:
+        return judge(self.request, Made(self.own.root, {}, 0, wall_s=12.3), against)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    made = Scene(tmp_path, make_row)
+    monkeypatch.setattr(quick, "published", lambda: made.published.root)
+    return made
+
+
+def test_the_runs_are_those_of_a_run_of_the_suite_whatever_the_quick_tasks_are(tmp_path: Path) -> None:
+    device = pytest.importorskip("torch").device("cpu")
+    narrow = tmp_path / "narrow" / "mine.toml"
+    wide = tmp_path / "wide" / "mine.toml"
+    for path, tasks in ((narrow, '["dyck"]'), (wide, '["mqar", "dyck"]')):
+        path.parent.mkdir()
+        path.write_text(re.sub("(?m)^quick = .*", f"quick = {tasks}", CLIMB.replace('"climb"', '"mine"')))
+    asked = plan_request(request_of("linear", str(narrow), results=tmp_path), device)
+    run = plan_request(
+        Request(suite=str(wide), tasks=("dyck",), mechanisms=("linear",), seeds=(1,), results=tmp_path), device
+    )
+
+    assert asked.run_ids == run.run_ids
+    assert asked.num_planned == 1
+
+
+@pytest.mark.parametrize("mech", ["softmax,linear", "all", "@linear", "lin*", "!softmax", ""])
+def test_a_first_verdict_is_on_one_mechanism(mech: str) -> None:
+    with pytest.raises(UsageError, match="allowed: one mechanism"):
+        request_of(mech, "climb")
+
+
+def test_a_suite_without_a_ladder_is_refused() -> None:
+    with pytest.raises(UsageError, match="suite 'smoke' has no ladder; allowed: climb"):
+        request_of("softmax", "smoke")
+
+
+def test_what_is_better_than_the_best_is_kept_and_what_is_worse_discarded(scene: Scene) -> None:
+    scene.add(scene.published, {"linear": 0.3, "softmax": 0.5, "gla": 0.4})
+    scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
+    found = scene.verdict()
+
+    assert (found.incumbent, found.decision, found.query, found.level) == ("softmax", "discard", 1, level_of(1))
+    assert (found.overall.best_mechanism, found.overall.num_tasks) == ("softmax", 12)
+    assert found.overall.mine == pytest.approx(0.456, abs=0.001)
+    assert found.overall.incumbent == pytest.approx(0.51, abs=0.001)
+    assert found.rank == (2, 2, 2)
+    assert sum(part.num_tasks for part in found.profile) == 12
+    assert scene.verdict("linear").decision == "keep"
+    assert scene.verdict("gla").query == 1
+    assert [scene.verdict().query, scene.verdict().decision] == [1, "discard"]  # the same rows again
+
+    text = "\n".join(lines_of(found))
+    assert "Rank 2 of 4; in the full suite 2, with 90 % confidence." in text
+    assert "Discard: p is 1 for better and 0.00024 for worse than softmax; query 1 is decided at 0.03 or less." in text
+    assert json.loads(json.dumps(facts_of(found)))["rank"] == {"value": 2, "low": 2, "high": 2}
+
+
+def test_other_rows_are_the_next_query(scene: Scene) -> None:
+    scene.add(scene.published, {"softmax": 0.5})
+    scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
+    assert scene.verdict().query == 1
+    scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,), mech_args='{"R":3}')
+
+    with pytest.raises(UsageError, match="the mechanism itself|several settings"):
+        scene.verdict("my-idea")
+
+
+def test_one_of_ones_own_is_an_incumbent_but_is_not_ranked(scene: Scene) -> None:
+    scene.add(scene.published, {"softmax": 0.5})
+    scene.add(scene.own, {"first-idea": 0.42, "my-idea": 0.45}, seeds=(1,))
+    found = scene.verdict("first-idea")
+
+    assert (found.decision, found.incumbent, found.num_ranked) == ("keep", "first-idea", 1)
+
+
+def test_without_rows_to_compare_with_the_profile_stands_alone(scene: Scene) -> None:
+    scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
+    found = scene.verdict()
+
+    assert (found.rank, found.decision, found.incumbent, found.query) == (None, None, None, None)
+    assert found.overall.mine is not None
+    assert "There is nothing to rank it with" in "\n".join(lines_of(found))
+    assert not (scene.own.root / "quick.json").exists()
+
+
+def test_controls_and_what_lacks_a_run_are_not_ranked(scene: Scene) -> None:
+    scene.add(scene.published, {"mean": 0.9}, mech_family="control")
+    scene.add(scene.published, {"softmax": 0.5}, seeds=(1, 2))
+    scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
+
+    assert scene.verdict().num_ranked == 0
+
+
+def test_an_incumbent_without_rows_is_named_before_any_run(scene: Scene) -> None:
+    scene.add(scene.published, {"softmax": 0.5}, seeds=(2, 3))
+    with pytest.raises(UnknownName, match="'softmxa'; did you mean 'softmax'"):
+        require_incumbent(scene.request, "softmxa")
+    require_incumbent(scene.request, "softmax")
+
+    scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
+    with pytest.raises(UsageError, match="has no run of .* with seed 1; synthbench quick --mech softmax makes it"):
+        scene.verdict("softmax")
+
+
+def test_a_run_that_failed_is_compared_with_nothing(scene: Scene) -> None:
+    scene.add(scene.published, {"softmax": 0.5})
+    scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
+    failed = {"status": "diverged", "error_type": "FloatingPointError", "error_message": "loss", "score": None}
+    scene.own.write(
+        scene.make_row(
+            suite="mine", suite_version=load_suite(str(scene.suite)).version, task=CLIMBED[0],
+            task_category=TASKS[CLIMBED[0]].category(), mech="my-idea", mech_family="a family", seed=1, skill=None,
+            **failed,
+        ),
+        [],
+    )  # fmt: skip
+    found = scene.verdict()
+
+    assert (found.ok, found.overall.mine, found.decision) == (False, None, None)
+    assert "Nothing is compared" in "\n".join(lines_of(found))
+
+
+@pytest.mark.end_to_end
+def test_the_command_runs_two_tasks_and_says_how_to_go_on(synthbench: Command, tmp_path: Path) -> None:
+    text = CLIMB.replace('"climb"', '"tiny"')
+    for name, value in {
+        "steps": "20", "warmup_steps": "2", "decay_steps": "6", "test_sequences": "4", "longest": "24",
+        "quick": '["parity_running", "mqar"]',
+    }.items():  # fmt: skip
+        text = re.sub(f"(?m)^{name} = .*", f"{name} = {value}", text)
+    (tmp_path / "tiny.toml").write_text(text)
+    asked = ("quick", "--suite", "tiny.toml", "--executor", "inline", "--device", "cpu")
+
+    first = synthbench(*asked, "--mech", "linear")
+    assert first.returncode == 0, first.stderr
+    assert "For all tasks and seeds: synthbench run --suite tiny.toml --mech linear --device cpu" in first.stdout
+    second = synthbench(*asked, "--mech", "softmax", "--against", "linear", "--json")
+    assert second.returncode == 0, second.stderr
+    found = json.loads(second.stdout)
+    assert (found["decision"], found["query"], found["incumbent"]) == ("undecided", 1, "linear")
+    assert {part["category"] for part in found["profile"]} == {"recall", "state_tracking"}
+    unknown = synthbench(*asked, "--mech", "softmax", "--against", "linaer")
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert "did you mean 'linear'" in unknown.stderr
