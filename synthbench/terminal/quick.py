@@ -117,6 +117,11 @@ def judge(request: Request, report: RunReport, against: str | None = None) -> Fi
     others, committed = _known(request)
     rivals = Rivals(own, others, suite, committed)
     if len(rivals.tasks) < len(request.tasks):
+        if against is not None:
+            raise UsageError(
+                f"against is {against!r}, whose rows are of other versions of the tasks or of the suite's protocol; "
+                "allowed: one with rows of these versions"
+            )
         return alone
     incumbent = rivals.best if against is None else rivals.named(against)
     beside = replace(
@@ -180,8 +185,8 @@ def _comparison(verdict: FirstVerdict) -> Iterator[str]:
         return
     if verdict.rank is None:
         yield (
-            f"There is nothing to rank it with: no mechanism that comes with synthbench has all runs of these tasks in "
-            f"suite {verdict.suite} {verdict.suite_version}."
+            "There is nothing to rank it with: no mechanism that comes with synthbench has all runs of these versions "
+            f"of the tasks in suite {verdict.suite} {verdict.suite_version}."
         )
     else:
         low, high = verdict.rank.low, verdict.rank.high

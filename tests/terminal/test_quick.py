@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ class Scene:
                         "suite_version": load_suite(str(self.suite)).version,
                         "task": task,
                         "task_category": TASKS[task].category(),
+                        "task_version": "made up",
                         "mech": mech,
                         "mech_family": "a family",
                         "seed": seed,
@@ -141,14 +143,36 @@ def test_what_is_better_than_the_best_is_kept_and_what_is_worse_discarded(scene:
     assert json.loads(json.dumps(facts_of(found)))["rank"] == {"value": 2, "low": 2, "high": 2}
 
 
-def test_other_rows_are_the_next_query(scene: Scene) -> None:
+def test_an_incumbent_is_one_setting_of_another_mechanism(scene: Scene) -> None:
+    scene.add(scene.published, {"softmax": 0.5})
+    for options in ("{}", '{"R":3}'):
+        scene.add(scene.published, {"slay": 0.4}, mech_args=options)
+    scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
+
+    with pytest.raises(UsageError, match="against is 'slay', of which there are several settings"):
+        scene.verdict("slay")
+    with pytest.raises(UsageError, match="against is 'my-idea', the mechanism itself"):
+        scene.verdict("my-idea")
+    assert scene.verdict("slay:R=3").decision == "keep"
+    assert scene.verdict("softmax").decision == "discard"
+
+
+def test_more_seeds_of_the_incumbent_are_the_next_query(scene: Scene) -> None:
     scene.add(scene.published, {"softmax": 0.5})
     scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
-    assert scene.verdict().query == 1
-    scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,), mech_args='{"R":3}')
+    assert [scene.verdict().query, scene.verdict().query] == [1, 1]
+    scene.add(scene.published, {"softmax": 0.5}, seeds=(4,))
+    assert scene.verdict().query == 2
 
-    with pytest.raises(UsageError, match="the mechanism itself|several settings"):
-        scene.verdict("my-idea")
+
+def test_rows_of_other_versions_of_the_tasks_are_not_compared(scene: Scene) -> None:
+    scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
+    newer = {"task_version": "newer", "finished_at": datetime(2027, 1, 1, tzinfo=UTC)}
+    scene.add(scene.published, {"softmax": 0.5}, **newer)
+
+    assert scene.verdict().incumbent is None
+    with pytest.raises(UsageError, match="against is 'softmax', whose rows are of other versions"):
+        scene.verdict("softmax")
 
 
 def test_one_of_ones_own_is_an_incumbent_but_is_not_ranked(scene: Scene) -> None:
@@ -184,22 +208,19 @@ def test_an_incumbent_without_rows_is_named_before_any_run(scene: Scene) -> None
     require_incumbent(scene.request, "softmax")
 
     scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
-    with pytest.raises(UsageError, match="has no run of .* with seed 1; synthbench quick --mech softmax makes it"):
+    with pytest.raises(UsageError, match=r"has no run of .* with seed 1; synthbench quick --mech softmax makes it"):
         scene.verdict("softmax")
 
 
 def test_a_run_that_failed_is_compared_with_nothing(scene: Scene) -> None:
     scene.add(scene.published, {"softmax": 0.5})
     scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
-    failed = {"status": "diverged", "error_type": "FloatingPointError", "error_message": "loss", "score": None}
-    scene.own.write(
-        scene.make_row(
-            suite="mine", suite_version=load_suite(str(scene.suite)).version, task=CLIMBED[0],
-            task_category=TASKS[CLIMBED[0]].category(), mech="my-idea", mech_family="a family", seed=1, skill=None,
-            **failed,
-        ),
-        [],
+    row = scene.make_row(
+        suite="mine", suite_version=load_suite(str(scene.suite)).version, task=CLIMBED[0], mech="my-idea", seed=1,
+        task_category=TASKS[CLIMBED[0]].category(), task_version="made up", mech_family="a family", skill=None,
+        status="diverged", error_type="FloatingPointError", error_message="loss is nan", score=None,
     )  # fmt: skip
+    scene.own.write(row, [])
     found = scene.verdict()
 
     assert (found.ok, found.overall.mine, found.decision) == (False, None, None)
