@@ -167,8 +167,8 @@ def test_more_seeds_of_the_incumbent_are_the_next_query(scene: Scene) -> None:
 
 def test_rows_of_other_versions_of_the_tasks_are_not_compared(scene: Scene) -> None:
     scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
-    newer = {"task_version": "newer", "finished_at": datetime(2027, 1, 1, tzinfo=UTC)}
-    scene.add(scene.published, {"softmax": 0.5}, **newer)
+    later = datetime(2027, 1, 1, tzinfo=UTC)
+    scene.add(scene.published, {"softmax": 0.5}, task_version="newer", finished_at=later)
 
     assert scene.verdict().incumbent is None
     with pytest.raises(UsageError, match="against is 'softmax', whose rows are of other versions"):
