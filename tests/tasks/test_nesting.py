@@ -42,6 +42,10 @@ def answering(answers_to: Answers, offset: int = 1) -> Targets:
         *_, separator, hidden, padding = range(task.vocab_size)
         begin = inputs.index(separator if offset else hidden) + offset
         answers = answers_to(task, inputs[: begin - offset])
+        if getattr(task, "is_shown", False):
+            targets += [IGNORE] * begin + answers[1:] + [IGNORE] * (len(inputs) - begin - len(answers) + 1)
+            assert inputs[begin:] == answers + [padding] * (len(inputs) - begin - len(answers))
+            return
         num_shown = inputs[begin:].index(hidden)
         num_hidden = len(answers) - num_shown
         targets += [IGNORE] * (begin + num_shown) + answers[num_shown:]
@@ -378,8 +382,9 @@ def test_anbncn_asks_whether_a_run_ends(
     num_labels=st.integers(2, 9),
     depth=st.integers(4, 6),
     arity=st.integers(2, 4),
+    is_shown=st.booleans(),
 )
-def test_tree_tasks_ask_what_is_hidden_of_a_tree_that_follows(
+def test_tree_tasks_ask_what_is_hidden_of_a_tree_that_follows_or_all_of_it(
     assert_targets_follow: Check,
     seed: int,
     task_class: type[TreeMirror],
@@ -388,8 +393,10 @@ def test_tree_tasks_ask_what_is_hidden_of_a_tree_that_follows(
     num_labels: int,
     depth: int,
     arity: int,
+    *,
+    is_shown: bool,
 ) -> None:
-    task = task_class(fewest=fewest, num_labels=num_labels, depth=depth, arity=arity)
+    task = task_class(fewest=fewest, num_labels=num_labels, depth=depth, arity=arity, is_shown=is_shown)
     assert_targets_follow(task, reference, seed, task.min_length + more)
 
 
@@ -460,11 +467,45 @@ def test_bounds_hold_out_of_range(assert_task_holds: Check, name: str) -> None:
         (TreeCompose(fewest=2, num_labels=2, depth=3, arity=2, num_templates=2, num_names=3), 64),
         (TreeCopy(fewest=2, num_labels=2, depth=3, arity=2, num_templates=3, num_names=3), 81),
         (TreeMirror(fewest=5, num_labels=2, depth=3, arity=2), 40),
+        (TreeCompose(fewest=2, num_labels=3, num_templates=2, num_names=3, is_shown=True), 50),
+        (TreeCopy(fewest=2, num_labels=3, num_templates=3, num_names=3, is_shown=True), 82),
+        (TreeMirror(fewest=5, num_labels=3, is_shown=True), 40),
     ],
     ids=lambda value: getattr(value, "name", None),
 )
 def test_bounds_hold_for_other_knobs(assert_task_holds: Check, task: Task, length: int) -> None:
     assert_task_holds(task, length, oracle)
+
+
+@pytest.mark.parametrize("task", [TreeMirror(is_shown=True), TreeCopy(is_shown=True)], ids=lambda task: task.name)
+def test_induction_names_what_followed_the_longest_copy_of_the_last_tokens(task: Task) -> None:
+    inputs, _ = task.sample(np.random.default_rng(0), 3, task.length)
+    guesses = task.shortcuts(inputs)["induction"]
+
+    for sequence, guessed in zip(inputs.tolist(), guesses.tolist(), strict=True):
+        for end in range(1, len(sequence)):
+            for width in (4, 3, 2, 1):
+                copies = [
+                    place
+                    for place in range(width, end)
+                    if sequence[place - width : place] == sequence[end - width : end]
+                ]
+                if end >= width and copies:
+                    assert guessed[end - 1] == sequence[copies[-1]]
+                    break
+
+
+def test_a_tree_that_is_shown_has_the_same_rules_as_one_that_is_hidden() -> None:
+    shown = TreeMirror(is_shown=True, fewest=4)
+    inputs, targets = shown.sample(np.random.default_rng(0), 4, 49)
+    equals = (inputs == shown.equals).argmax(axis=1)
+    rows = np.arange(4)
+
+    # After the = and an opening bracket, the first token that is asked is the label of the root.
+    first = (targets != IGNORE).argmax(axis=1)
+    assert (first == equals + 1).all()
+    assert (shown.shortcuts(inputs)["not mirrored"][rows, first] == inputs[:, 1]).all()
+    assert (targets[rows, first] == inputs[:, 1]).all()
 
 
 @pytest.mark.parametrize(("symbols", "floor"), [(9, 0.259), (40, 0.292), (100, 0.303)])

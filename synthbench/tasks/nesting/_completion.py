@@ -15,6 +15,7 @@ from jaxtyping import Int
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
+from synthbench.tasks._draws import previous
 from synthbench.tasks.base import IGNORE, Batch, Bound, Task
 from synthbench.tasks.nesting._trees import Law, grow
 
@@ -38,13 +39,19 @@ class LabelledNodes(NamedTuple):
 class TreeCompletion(Task):
     """Trees, an ``=`` and a tree that follows from them; the end of this tree is hidden behind blanks.
 
-    Sizes of trees are uniform. The tree is cut at a uniform place, so that at least one token is hidden.
+    Sizes of trees are uniform. The tree is cut at a uniform place, so that at least one token is hidden. Or nothing is
+    hidden, and each token of the tree but the first is asked at the one before it.
     """
 
     fewest: int = knob(1, "fewest nodes of a tree", low=1, high=4096)
     num_labels: int = knob(16, "number of labels of nodes", low=2, high=4096)
     depth: int = knob(4, "most levels of a tree", low=1, high=256)
     arity: int = knob(3, "most children of a node", low=1, high=16)
+    is_shown: bool = knob(
+        default=False,
+        meaning="whether the tree is shown, each token after it was asked; else its end is hidden",
+        is_addition=True,
+    )
 
     @property
     @abstractmethod
@@ -112,11 +119,14 @@ class TreeCompletion(Task):
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw trees and hide the end of the last one."""
+        """Draw trees; hide the end of the last one, or ask for it token by token."""
         self.check_length(length)
         tokens, begins, lengths = self.write(rng, batch_size, length)
-        cuts = begins + rng.integers(lengths)
         positions = np.arange(length)
+        if self.is_shown:
+            is_asked = (positions >= begins[:, None]) & (positions < (begins + lengths)[:, None] - 1)
+            return Batch(tokens, np.where(is_asked, np.roll(tokens, -1, axis=1), IGNORE))
+        cuts = begins + rng.integers(lengths)
         is_hidden = (positions >= cuts[:, None]) & (positions < (begins + lengths)[:, None])
         return Batch(np.where(is_hidden, self.equals + 1, tokens), np.where(is_hidden, tokens, IGNORE))
 
@@ -137,9 +147,29 @@ class TreeCompletion(Task):
         return stretched, self.tokens_per_node * most + self.num_marks
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The latest label that is shown."""
+        """The latest label that is shown; or, where all are, what followed the same tokens before."""
+        if self.is_shown:
+            return {"induction": self._induced(inputs)}
         latest = np.maximum.accumulate(np.where(inputs < self.num_labels, np.arange(inputs.shape[1]), 0), axis=1)
         return {"latest label": np.take_along_axis(inputs, latest, axis=1)}
+
+    def slots(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
+        """Which token of the last tree is asked at each position, counted from 0; below 0 before it."""
+        equals = (inputs == self.equals).argmax(axis=1, keepdims=True)
+        return np.arange(inputs.shape[1]) - equals - 1 + self.is_shown
+
+    def _induced(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
+        """What followed the latest earlier copy of the last tokens, of as many of the last four as have one."""
+        found = np.zeros_like(inputs)
+        recent = np.zeros_like(inputs)
+        for num_tokens in range(4):
+            # Tokens before the first one are no id.
+            older = np.pad(inputs, ((0, 0), (num_tokens, 0)), constant_values=self.vocab_size)[:, : inputs.shape[1]]
+            recent = recent * (self.vocab_size + 1) + older
+            copies = previous(recent)
+            followers = np.take_along_axis(inputs, copies + 1, axis=1)
+            found = np.where(copies < 0, found, followers)
+        return found
 
     def draw_nodes(self, rng: np.random.Generator, sizes: Int[np.ndarray, " trees"]) -> LabelledNodes:
         """Random trees with so many nodes: all numbers of children are equally likely before the size is given."""

@@ -114,7 +114,7 @@ class Expansion(TreeCompletion):
         return gaps
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The latest label, or the main tree without its names."""
+        """As for all trees, or the main tree without its names."""
         is_main = self.definition_index(inputs) == self.num_templates
         return super().shortcuts(inputs) | {"without names": self.read(inputs, np.where(is_main, 0, 1))}
 
@@ -134,8 +134,7 @@ class Expansion(TreeCompletion):
         """After the =, all labels and brackets of the first part in order, then those of the second, and so on."""
         is_name = (inputs > self.closing) & (inputs < self.equals)
         order = np.argsort(np.where(is_name, inputs.shape[1], parts), axis=1, stable=True)
-        equals = (inputs == self.equals).argmax(axis=1, keepdims=True)
-        slots = (np.arange(inputs.shape[1]) - equals - 1).clip(0)
+        slots = self.slots(inputs).clip(0, inputs.shape[1] - 1)
         return np.take_along_axis(inputs, np.take_along_axis(order, slots, axis=1), axis=1)
 
     def _join(

@@ -38,6 +38,19 @@ class TreeCompose(Expansion):
         "small": {"length": length},
         "hard": {"length": 249, "fewest": 2, "depth": 6, "num_templates": 4},
     }
+    # Of the same sizes throughout: with one node a tree would end where it is named, and nothing would be gone on with.
+    rungs: ClassVar = tuple(
+        {
+            "load": num_templates,
+            "length": length,
+            "fewest": 2,
+            "num_labels": 8,
+            "num_templates": num_templates,
+            "is_shown": True,
+        }
+        for num_templates, length in ((2, 48), (3, 64), (4, 96), (6, 128), (8, 128), (12, 192), (16, 256))
+    )
+    load: ClassVar = "templates"
     num_templates: int = knob(3, "number of definitions, each but the last one with a name in it", low=2, high=256)
 
     def lay_out(

@@ -36,6 +36,19 @@ class TreeCopy(Expansion):
         "small": {"length": length},
         "hard": {"length": 249, "fewest": 2, "depth": 6, "num_templates": 4},
     }
+    # Of the same sizes throughout: most of a larger tree is what followed the same tokens in its definition.
+    rungs: ClassVar = tuple(
+        {
+            "load": num_templates,
+            "length": length,
+            "fewest": 2,
+            "num_labels": 8,
+            "num_templates": num_templates,
+            "is_shown": True,
+        }
+        for num_templates, length in ((1, 32), (2, 48), (3, 64), (4, 96), (6, 128), (8, 128), (12, 192), (16, 256))
+    )
+    load: ClassVar = "templates"
 
     def lay_out(
         self,

@@ -36,6 +36,23 @@ class TreeMirror(TreeCompletion):
         "small": {"length": length},
         "hard": {"length": 193, "fewest": 8, "depth": 6},
     }
+    rungs: ClassVar = tuple(
+        {"load": most, "length": length, "fewest": fewest, "num_labels": 8, "depth": 6, "is_shown": True}
+        for fewest, most, length in (
+            (4, 5, 32),
+            (6, 7, 48),
+            (8, 10, 64),
+            (11, 15, 96),
+            (16, 21, 128),
+            (22, 31, 192),
+            (32, 42, 256),
+            (43, 63, 384),
+            (64, 85, 512),
+            (86, 127, 768),
+            (128, 170, 1024),
+        )
+    )
+    load: ClassVar = "nodes"
     fewest: int = knob(4, "fewest nodes of a tree", low=1, high=4096)
 
     @property
@@ -61,9 +78,9 @@ class TreeMirror(TreeCompletion):
         return tokens, 3 * num_nodes + 1, 3 * num_nodes
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """The latest label, the first tree as it is, or its string reversed, with closing brackets for opening ones."""
+        """As for all trees, the first tree as it is, or its string reversed, with closing brackets for opening ones."""
         size = (inputs == self.equals).argmax(axis=1, keepdims=True)
-        slots = (np.arange(inputs.shape[1]) - size - 1).clip(0, size - 1)
+        slots = self.slots(inputs).clip(0, size - 1)
         backwards = np.take_along_axis(inputs, size - 1 - slots, axis=1)
         is_bracket = (backwards == self.opening) | (backwards == self.closing)
         return super().shortcuts(inputs) | {
