@@ -17,12 +17,8 @@ from synthbench.tasks.base import IGNORE, SIZES, Batch, Rung, Task
 SMALL_BATCH = 64
 NUM_TOKENS = 2**18
 """Size of the samples from which the best constants are estimated and scored."""
-NUM_TOKENS_OF_RUNG = 2**16
-"""Size of the sample of a rung."""
 NUM_STANDARD_ERRORS = 5.0
 """How far above the floor chance may lift the constants; a check of a sound task fails once in millions."""
-NUM_STANDARD_ERRORS_OF_MANY = 7.0
-"""The same where every id at every position is compared: up to a million comparisons a task."""
 LEAST_GAP = 0.2
 """Least distance of a rung's base from its ceiling: in a narrower one skill is mostly noise."""
 ROUNDING = 1e-9
@@ -289,20 +285,18 @@ def check_rungs(task: Task) -> None:
     """Each rung has a larger load than the one below, the same ids, something new to score, and room for skill.
 
     Raises:
-        ContractError: If one does not; cannot be sampled, is shorter than the one below, or places tokens elsewhere;
-            or if the positions that it shares with the one below are not distributed as there.
+        ContractError: If one does not; or cannot be sampled, is shorter than the one below, or places tokens elsewhere.
     """
-    below: tuple[Rung, Batch] | None = None
-    for number, rung in enumerate(_rungs(task)):
+    below: Rung | None = None
+    for rung in _rungs(task):
         check_ids(rung.task, rung.length)
-        batch = _sample(rung.task, rung.length, max(256, NUM_TOKENS_OF_RUNG // rung.length), seed=number)
-        most = below[0].length if below else rung.length - 1
+        batch = _sample(rung.task, rung.length, SMALL_BATCH)
+        most = below.length if below else rung.length - 1
         if not 0 <= rung.first_new <= most:
             length_of = "the length of the rung below" if below else "one less than the length"
             raise _broken_rung(rung, f"has the first_new {rung.first_new}; allowed: 0 to {most}, {length_of}")
         if below:
-            _check_step(below[0], rung)
-            _check_prefix(below[1], rung, batch)
+            _check_step(below, rung)
         if (rung.new_targets(batch.targets) == IGNORE).all():
             raise _broken_rung(rung, f"scores nothing from position {rung.first_new} on")
         bounds = rung_bounds(rung)
@@ -312,7 +306,7 @@ def check_rungs(task: Task) -> None:
                 f"has the base {bounds.base:.4f}, by {bounds.rule!r}; allowed: up to {bounds.ceiling - LEAST_GAP:.4f}, "
                 f"the ceiling less {LEAST_GAP}",
             )
-        below = rung, batch
+        below = rung
 
 
 def _rungs(task: Task) -> list[Rung]:
@@ -335,40 +329,18 @@ def _check_step(below: Rung, rung: Rung) -> None:
         raise _broken_rung(rung, "has other coordinates than the rung below, where that has any")
 
 
-def _check_prefix(batch_below: Batch, rung: Rung, batch: Batch) -> None:
-    """Up to ``first_new`` inputs and targets are those of the rung below, position by position."""
-    num_ids = rung.task.vocab_size
-    spread = NUM_STANDARD_ERRORS_OF_MANY**2 * (1 / len(batch.inputs) + 1 / len(batch_below.inputs))
-    for field, arrays in zip(Batch._fields, zip(batch, batch_below, strict=True), strict=True):
-        share, expected = (_counts(array[:, : rung.first_new], num_ids) / len(array) for array in arrays)
-        pooled = (share + expected) / 2
-        excess = np.abs(share - expected) - np.sqrt(pooled * (1 - pooled) * spread)
-        if (excess > 1 / len(batch.inputs)).any():
-            position, token = np.unravel_index(excess.argmax(), excess.shape)
-            value = f"{token}" if token < num_ids else f"{IGNORE}"
-            raise _broken_rung(
-                rung,
-                f"has {field}[{position}] = {value} in {share[position, token]:.1%} of its sequences; allowed: the "
-                f"{expected[position, token]:.1%} of the rung below, as first_new is {rung.first_new}",
-            )
-
-
 def _broken_rung(rung: Rung, what: str) -> ContractError:
     return _broken(rung.task, rung.length, f"the rung of load {rung.load} {what}")
 
 
 def best_constants(targets: Int[np.ndarray, "batch length"], vocab_size: int) -> Int[np.ndarray, " length"]:
     """The most frequent target at each position; 0 where nothing is scored."""
-    constants: Int[np.ndarray, " length"] = _counts(targets, vocab_size)[:, :-1].argmax(axis=1)
+    positions = np.broadcast_to(np.arange(targets.shape[1]), targets.shape)
+    is_scored = targets != IGNORE
+    bins = positions[is_scored] * vocab_size + targets[is_scored]
+    counts = np.bincount(bins, minlength=targets.shape[1] * vocab_size)
+    constants: Int[np.ndarray, " length"] = counts.reshape(targets.shape[1], vocab_size).argmax(axis=1)
     return constants
-
-
-def _counts(tokens: Int[np.ndarray, "batch length"], num_ids: int) -> Int[np.ndarray, "length ids"]:
-    """How often each id stands at each position, and in the last column, how often ``IGNORE`` does."""
-    length = tokens.shape[1]
-    bins = np.where(tokens == IGNORE, num_ids, tokens) + (num_ids + 1) * np.arange(length)
-    counts: Int[np.ndarray, "length ids"] = np.bincount(bins.ravel(), minlength=length * (num_ids + 1))
-    return counts.reshape(length, num_ids + 1)
 
 
 def _generator(seed: int) -> np.random.Generator:

@@ -35,7 +35,7 @@ def metrics_of_rungs(rungs: Sequence[RungScore]) -> dict[str, float]:
 def rungs_in(metrics: Mapping[str, float | None]) -> list[RungScore]:
     """The rungs that the metrics of a row name, the easiest first; none in a row without a ladder.
 
-    >>> rungs_in({"rung1.load": 2, "rung1.score": 0.75, "rung1.base": 0.5, "rung1.ceiling": 1})[0].skill
+    >>> rungs_in({"rung1.load": 2.0, "rung1.score": 0.75, "rung1.base": 0.5, "rung1.ceiling": 1.0})[0].skill
     0.5
     """
     rungs: list[RungScore] = []

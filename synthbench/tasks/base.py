@@ -57,7 +57,7 @@ class Rung(NamedTuple):
     load: int
     """How much a model has to cope with, in the unit of :attr:`Task.load`."""
     first_new: int
-    """Targets before this position belong to the rung below; they are trained, and not scored."""
+    """Targets before this position are trained and not scored: a lower rung has them, or they are easier."""
 
     def new_targets(self, targets: Integer[np.ndarray, "*leading length"]) -> Int[np.ndarray, "*leading length"]:
         """The targets that count for this rung; ``IGNORE`` in place of the others."""
