@@ -168,7 +168,7 @@ def test_khop_induction_asks_what_the_last_hop_finds(
 )
 def test_induction_asks_the_successor_that_the_policy_picks(
     assert_targets_follow: Check,
-    unit: type[Task],
+    unit: type[InductionLatest | InductionFirst | InductionMajority],
     seed: int,
     num_symbols: int,
     num_triggers: int,

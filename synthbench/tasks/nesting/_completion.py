@@ -156,7 +156,8 @@ class TreeCompletion(Task):
     def slots(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
         """Which token of the last tree is asked at each position, counted from 0; below 0 before it."""
         equals = (inputs == self.equals).argmax(axis=1, keepdims=True)
-        return np.arange(inputs.shape[1]) - equals - 1 + self.is_shown
+        slots: Int[np.ndarray, "batch length"] = np.arange(inputs.shape[1]) - equals - 1 + self.is_shown
+        return slots
 
     def _induced(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
         """What followed the latest earlier copy of the last tokens, of as many of the last four as have one."""
