@@ -23,7 +23,7 @@ from synthbench.runner.optimiser import MemberAdamW, advance, make_optimiser, up
 from synthbench.runner.schedule import make_schedule
 from synthbench.runner.seeding import Split, init_seed
 from synthbench.runner.stream import DeviceBlock, device_blocks, in_pieces
-from synthbench.tasks import IGNORE, floor_and_ceiling, rung_bounds
+from synthbench.tasks import IGNORE, Rung, floor_and_ceiling, rung_bounds
 
 
 @dataclass(frozen=True)
@@ -400,29 +400,35 @@ def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -
 
 
 def test_on_rungs(trainer: Trainer, result: GroupResult) -> list[Score]:
-    """The score of every member over all rungs; notes what it reached on each."""
+    """The score of every member over all rungs; notes what those that did not diverge reached on each."""
     by_rung = [
         evaluate(trainer.model, trainer.batches("test", 1, trainer.suite.evaluation.test_sequences, factor=number))
         for number in trainer.members[0].cell.tests
     ]
     scores = []
     for member, reached in zip(result.members, zip(*by_rung, strict=True), strict=True):
-        rungs = member.member.cell.rungs
-        bounds = [rung_bounds(rung) for rung in rungs]
-        member.rungs = [
-            RungScore(float(rung.load), score.accuracy, bound.base, bound.ceiling)
-            for rung, score, bound in zip(rungs, reached, bounds, strict=True)
-        ]
-        scores.append(
-            Score(
-                accuracy=height(member.rungs) / len(rungs),
-                loss=sum(score.loss for score in reached) / len(rungs),
-                num_correct=sum(score.num_correct for score in reached),
-                num_scored=sum(score.num_scored for score in reached),
-                std_over_sequences=0.0,
-            )
-        )
+        score, rungs = _score_of_rungs(member.member.cell.rungs, reached)
+        scores.append(score)
+        if member.diverged_at is None and not math.isfinite(score.loss):
+            member.diverged_at = result.steps
+        if member.diverged_at is None:
+            member.rungs = rungs
     return scores
+
+
+def _score_of_rungs(rungs: Sequence[Rung], reached: Sequence[Score]) -> tuple[Score, list[RungScore]]:
+    found = []
+    for rung, score in zip(rungs, reached, strict=True):
+        bound = rung_bounds(rung)
+        found.append(RungScore(float(rung.load), score.accuracy, bound.base, bound.ceiling))
+    total = Score(
+        accuracy=height(found) / len(found),
+        loss=sum(score.loss for score in reached) / len(found),
+        num_correct=sum(score.num_correct for score in reached),
+        num_scored=sum(score.num_scored for score in reached),
+        std_over_sequences=0.0,
+    )
+    return total, found
 
 
 def _test_stretched(trainer: Trainer, results: Sequence[MemberResult]) -> None:

@@ -116,6 +116,12 @@ def test_a_member_climbs_the_same_alone_and_beside_others() -> None:
         assert [rung.score for rung in alone.rungs] == pytest.approx([rung.score for rung in beside.rungs], abs=0.03)
 
 
+def test_a_run_that_diverges_has_no_rungs() -> None:
+    (member,) = train_group([Member(cell_of(), 1, 1e20)], CPU).members
+    assert member.diverged_at is not None
+    assert (member.score, member.rungs) == (None, [])
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """Two rows."""
