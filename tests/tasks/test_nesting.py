@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
-from synthbench.tasks.base import IGNORE, SIZES, TASKS, Task
+from synthbench.tasks.base import IGNORE, SIZES, TASKS, Rung, Task
 from synthbench.tasks.nesting._trees import Law, Nodes, grow
 from synthbench.tasks.nesting.anbncn import LONGEST_GAP, AnBnCn
 from synthbench.tasks.nesting.dyck import Dyck
@@ -451,6 +451,14 @@ def test_bounds_hold_at_every_size(assert_task_holds: Check, name: str, size: st
 def test_bounds_hold_out_of_range(assert_task_holds: Check, name: str) -> None:
     task, length = TASKS[name].of_size("tiny")
     assert_task_holds(*task.stretched(length, 2), oracle)
+
+
+RUNGS = [rung for name in TARGETS for rung in TASKS[name].ladder(64)[::3]]
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: f"{rung.task.name}-{rung.load}")
+def test_bounds_hold_on_the_rungs_of_a_ladder(assert_task_holds: Check, rung: Rung) -> None:
+    assert_task_holds(rung.task, rung.length, oracle)
 
 
 @pytest.mark.parametrize(
