@@ -35,8 +35,8 @@ def _majority(successors: Int[np.ndarray, "questions repeats"]) -> Int[np.ndarra
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({"first": _first, "latest": _latest, "majority": _majority})
 
-# A single trigger needs no telling apart. With fewer successors to choose from they are learned sooner; more triggers
-# have no ids.
+# With a single trigger the policy alone would be the answer. Few symbols and ids are learned sooner: with 16 successors
+# instead of 8 softmax learned nothing in 1,000 steps. The ladder ends where the triggers run out of ids.
 TRIGGER_RUNGS: Sequence[Mapping[str, Value]] = tuple(
     {
         "load": num_triggers,

@@ -37,7 +37,7 @@ class InductionMajority(ControlledInduction):
         "small": {"length": length},
         "hard": {"length": 256, "num_triggers": 12, "repeats": 7},
     }
-    # The more occurrences, the less the winner leads by. With two triggers hardly anything is there to be remembered.
+    # The more occurrences, the smaller the share by which the winner leads. Two triggers leave little to remember.
     rungs: ClassVar = tuple(
         {"load": repeats, "length": length, "num_symbols": 16, "num_triggers": 2, "repeats": repeats, "num_asked": 2}
         for repeats, length in (

@@ -41,7 +41,7 @@ class KhopInduction(Task):
         "small": {"length": length},
         "hard": {"length": 256, "num_hops": 8},
     }
-    # All hops together lead back by three tokens a hop on average: later than in the middle most answers are a symbol.
+    # A hop leads back by three tokens on average, so in the second half of a sequence most answers are symbols.
     rungs: ClassVar = tuple(
         {
             "load": num_hops,

@@ -44,8 +44,8 @@ class PointerChasing(Task):
         "small": {"length": length},
         "hard": {"length": 138, "num_nodes": 64, "longest_chain": 8},
     }
-    # A cycle has at least twice as many edges as there are hops, for else the way back would be shorter. More node ids
-    # would allow for more hops, but one hop among 64 ids is not learned in 500 steps.
+    # A cycle has at least twice as many edges as there are hops: otherwise the way back would be shorter. More node ids
+    # would allow more hops, but are learned too slowly: with 64 even one hop is not learned in 500 steps of all rungs.
     rungs: ClassVar = tuple(
         {
             "load": num_hops,

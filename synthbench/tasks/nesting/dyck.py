@@ -41,9 +41,9 @@ class Dyck(NextSymbols):
         "small": {"length": length},
         "hard": {"length": 256, "num_types": 8, "depth": 12},
     }
-    # On a random walk the innermost open bracket is mostly one of the latest tokens, however long the word: so the
-    # nearest are left out, the more the longer it is. No rung reaches its depth, for there the sets are others than on
-    # the rung above. On shorter words it nearly suffices to count the open brackets of each type.
+    # The innermost open bracket is mostly one of the latest tokens, however long the word, so positions where it is
+    # near are not scored. The depth is out of reach on every rung: where one reaches it, other sets follow than on the
+    # rung above. In words shorter than 12 tokens counting the open brackets of each type nearly suffices.
     rungs: ClassVar = tuple(
         {**rung, "nearest": max(2, int(rung["length"]) // 8)} for rung in running_rungs(12, num_types=4, depth=1024)
     )

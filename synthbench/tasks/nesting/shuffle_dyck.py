@@ -37,8 +37,8 @@ class ShuffleDyck(NextSymbols):
         "small": {"length": length},
         "hard": {"length": 256, "num_types": 6, "open_rate": 0.45},
     }
-    # At this rate counts keep growing for several hundred tokens, and still all types are open in less than .7 of the
-    # sets. In shorter words the latest bracket of each type nearly tells whether it is open.
+    # At this rate counts keep growing for several hundred tokens, while the most frequent set, all types, stays below
+    # 70 per cent. In shorter words the latest bracket of a type usually tells whether the type is open.
     rungs: ClassVar = running_rungs(12, open_rate=0.45)
     num_types: int = knob(4, "number of types of brackets", low=1, high=12)
     open_rate: float = knob(0.4, "probability that a bracket opens where it may also close", low=0, high=1)

@@ -38,7 +38,7 @@ class TreeCompose(Expansion):
         "small": {"length": length},
         "hard": {"length": 249, "fewest": 2, "depth": 6, "num_templates": 4},
     }
-    # Of the same sizes throughout: with one node a tree would end where it is named, and nothing would be gone on with.
+    # Every tree has two nodes: with one, nothing of a tree would be left to continue after the copy in it.
     rungs: ClassVar = tuple(
         {
             "load": num_templates,

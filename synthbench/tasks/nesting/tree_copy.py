@@ -36,7 +36,7 @@ class TreeCopy(Expansion):
         "small": {"length": length},
         "hard": {"length": 249, "fewest": 2, "depth": 6, "num_templates": 4},
     }
-    # Of the same sizes throughout: most of a larger tree is what followed the same tokens in its definition.
+    # Every tree has two nodes: most tokens of a larger one are those that followed the same tokens in its definition.
     rungs: ClassVar = tuple(
         {
             "load": num_templates,
