@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
-from synthbench.tasks.base import IGNORE, Task
+from synthbench.tasks.base import IGNORE, TASKS, Rung, Task
 from synthbench.tasks.hops.in_context_language import InContextLanguage, draw_automata, walk
 from synthbench.tasks.hops.induction_first import InductionFirst
 from synthbench.tasks.hops.induction_latest import InductionLatest
@@ -323,6 +323,14 @@ def test_floor_and_ceiling_are_what_constants_and_an_oracle_score(
     assert_task_holds: Check, unit: type[Task], size: str
 ) -> None:
     assert_task_holds(*unit.of_size(size), ORACLES[unit])
+
+
+RUNGS = [rung for name in REFERENCES for rung in TASKS[name].ladder(64)[::3]]
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: f"{rung.task.name}-{rung.load}")
+def test_floor_and_ceiling_hold_on_the_rungs_of_a_ladder(assert_task_holds: Check, rung: Rung) -> None:
+    assert_task_holds(rung.task, rung.length, ORACLES[type(rung.task)])
 
 
 @pytest.mark.parametrize(
