@@ -29,7 +29,7 @@ from synthbench.tasks.basic.copy import Copy
 GENERATE = Path(__file__).parents[2] / "docs" / "generate.py"
 CHEAP = ("bucket_sort", "even_pairs", "reverse_string", "sort")
 LADDERS = ("mqar", "parity_running")
-RULES = ("floor", "local", "seen", "unasked")
+RULES = ("floor", "local", "place", "seen", "unasked")
 """What is measured of any rung, besides its task's shortcuts."""
 
 
