@@ -54,6 +54,14 @@ def test_core_mini_has_every_task_with_sizes_at_the_smallest() -> None:
     assert suite.evaluation.stretches == (2, 4)
 
 
+def test_every_task_of_climb_has_enough_rungs_to_tell_mechanisms_apart() -> None:
+    suite = load_suite("climb")
+
+    assert suite.ladder is not None
+    assert set(suite.tasks) == {task for task in TASKS if TASKS.is_built_in(task) and TASKS[task].rungs}
+    assert all(7 <= len(TASKS[task].ladder(suite.ladder.longest)) <= 13 for task in suite.tasks)
+
+
 def test_a_suite_can_be_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(SMOKE.replace('name = "smoke"', 'name = "mine"'))
