@@ -272,6 +272,8 @@ def sized(name: str, arguments: Mapping[str, object]) -> Sized:
     given = dict(arguments)
     size = given.pop("size", None)
     of_size = TASKS[name].arguments_of_size(str(size)) if size is not None else {}
+    if "rung" in given and size is not None:
+        raise UsageError(f"{name} has size={size} and rung={given['rung']}; allowed: one of the two")
     if "rung" in given:
         of_size = TASKS[name].arguments_of_rung(given.pop("rung"))
     merged = {"length": TASKS[name].length, **of_size, **given}
