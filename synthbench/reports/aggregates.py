@@ -241,6 +241,8 @@ def probability_of_improvement(
     lead = first[:, :, None] - second[:, None, :]
     chances = ((lead >= TIE - TOLERANCE) + 0.5 * (np.abs(lead) < TIE - TOLERANCE)).mean(axis=(1, 2))
     interval = over_tasks(chances, categories)
+    # Weights may add up to a little less than 1, by the processor's rounding: then who always wins would seldom lose.
+    interval = interval._replace(value=round(interval.value, 12))
     num_worth = 1 / float((balanced(categories) ** 2).sum())
     is_rare = min(interval.value, 1 - interval.value) * num_worth < FEW
     return _reaching_wilsons(interval, num_worth) if is_rare and not math.isnan(interval.low) else interval
