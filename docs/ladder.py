@@ -8,6 +8,7 @@ import csv
 import json
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -33,7 +34,8 @@ TASKS = ("string_copy", "dyck", "s5_words", "parity_running", "bucket_sort", "mq
 MECHANISMS = ("softmax", "lstm", "linear", "gla", "deltanet", "slay")
 FEW_TASKS = ("string_copy", "dyck", "s5_words")
 FEW_MECHANISMS = ("softmax", "lstm", "gla", "slay")
-SEEDS = (101, 102, 103)
+MANY_SEEDS = tuple(range(101, 111))
+SEEDS = MANY_SEEDS[:3]
 AT_ONCE = 3
 """Seeds that are trained as one program."""
 
@@ -41,7 +43,6 @@ AT_ONCE = 3
 class Setting(NamedTuple):
     """What decides the heights of a cell, beside its seeds."""
 
-    part: str
     task: str
     mech: str
     rule: str = "common"
@@ -60,21 +61,22 @@ class Run(NamedTuple):
     skills: list[float]
 
 
-def parts() -> dict[str, list[tuple[Setting, tuple[int, ...]]]]:
-    """The settings of each part, with their seeds."""
-    cells = [(task, mech) for mech in MECHANISMS for task in TASKS]
+Part = list[tuple[Setting, tuple[int, ...]]]
+"""Settings, with the seeds of each."""
+
+
+def parts() -> dict[str, Part]:
+    """The settings of each part. Parts share settings; a run that two of them need is made once."""
+    cells = list(product(TASKS, MECHANISMS))
     few = list(product(FEW_TASKS, FEW_MECHANISMS))
     rates, steps, widths = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), (512, 1024, 2048), (48, 96)
     return {
-        "rules": [
-            (Setting("rules", *cell, rule=rule), SEEDS)
-            for cell in cells
-            for rule in (RULES if cell in few else ("common", FRONTIER))
-        ],
-        "rates": [(Setting("rates", *cell, rate=rate), SEEDS[:2]) for cell in few for rate in rates],
-        "budgets": [(Setting("budgets", *cell, steps=number), SEEDS) for cell in few for number in steps],
-        "seeds": [(Setting("seeds", *cell), tuple(range(101, 111))) for cell in few],
-        "widths": [(Setting("widths", *cell, width=width), SEEDS) for cell in few for width in widths],
+        "rules": [(Setting(*cell, rule=rule), SEEDS) for cell in cells for rule in ("common", FRONTIER)],
+        "orders": [(Setting(*cell, rule=rule), SEEDS) for cell in few for rule in RULES],
+        "rates": [(Setting(*cell, rate=rate), SEEDS[:2]) for cell in few for rate in rates],
+        "budgets": [(Setting(*cell, steps=number), SEEDS) for cell in few for number in steps],
+        "seeds": [(Setting(*cell), MANY_SEEDS) for cell in few],
+        "widths": [(Setting(*cell, width=width), SEEDS) for cell in few for width in widths],
     }
 
 
@@ -83,19 +85,7 @@ def uniform(num_steps: int, num_rungs: int) -> list[int]:
     return [spread(step, num_rungs) for step in range(num_steps)]
 
 
-def even_rise(num_steps: int, num_rungs: int) -> list[int]:
-    """As the common rule, but the centre rises at an even pace."""
-    return climb(num_steps, num_rungs, slowness=1.0)
-
-
-def slow_rise(num_steps: int, num_rungs: int) -> list[int]:
-    """As the common rule, but the centre stays low for twice as long."""
-    return climb(num_steps, num_rungs, slowness=5.0)
-
-
-ORDERS: dict[str, Callable[[int, int], list[int]]] = {
-    "common": climb, "slow rise": slow_rise, "even rise": even_rise, "uniform": uniform,
-}  # fmt: skip
+ORDERS: dict[str, Callable[[int, int], list[int]]] = {"common": climb, "uniform": uniform}
 FRONTIER = "frontier"
 RULES = (*ORDERS, FRONTIER)
 GATE, LOOK_EVERY, LOOK_SEQUENCES = 0.6, 16, 64
@@ -154,14 +144,14 @@ def batches(trainer: Trainer, course: Course, rule: str) -> Iterator[DeviceBlock
 
 
 def run(part: str, shard: str) -> None:
-    """Make the runs of a part that are not there, of one shard of its cells."""
+    """Make the runs of a part that are not there, of one shard of the settings."""
     number, of = map(int, shard.split("/"))
     torch.set_num_threads(1)
     done = {(one.setting, one.seed) for one in runs()}
-    for index, (setting, seeds) in enumerate(parts()[part]):
-        missing = [seed for seed in seeds if (setting, seed) not in done]
-        if index % of != number - 1:
+    for setting, seeds in parts()[part]:
+        if zlib.crc32(repr(setting).encode()) % of != number - 1:
             continue
+        missing = [seed for seed in seeds if (setting, seed) not in done]
         at_once = 1 if setting.rule == FRONTIER else AT_ONCE
         for start in range(0, len(missing), at_once):
             write(setting, missing[start : start + at_once])
@@ -185,10 +175,10 @@ def runs() -> list[Run]:
     with ROWS.open(newline="", encoding="utf-8") as file:
         return [
             Run(
-                Setting(part, task, mech, rule, float(rate), int(steps), int(width)),
+                Setting(task, mech, rule, float(rate), int(steps), int(width)),
                 int(seed), float(reached), float(seconds), json.loads(skills),
             )
-            for part, task, mech, rule, rate, steps, width, seed, reached, seconds, skills in csv.reader(file)
+            for task, mech, rule, rate, steps, width, seed, reached, seconds, skills in csv.reader(file)
         ]  # fmt: skip
 
 
@@ -199,8 +189,9 @@ Heights = dict[tuple[str, str], dict[str, list[float]]]
 def heights(part: str, field: str) -> Heights:
     """The heights of a part, by the values of one field of its settings."""
     found: Heights = {}
+    wanted = {(setting, seed) for setting, seeds in parts()[part] for seed in seeds}
     for one in runs():
-        if one.setting.part == part:
+        if (one.setting, one.seed) in wanted:
             by_value = found.setdefault((one.setting.task, one.setting.mech), {})
             by_value.setdefault(str(getattr(one.setting, field)), []).append(one.height)
     return found
@@ -259,12 +250,13 @@ def _tau(first: np.ndarray, second: np.ndarray, cells: Sequence[tuple[str, str]]
     return float(np.nanmean(taus))
 
 
-FIELDS = {"rules": "rule", "rates": "rate", "budgets": "steps", "seeds": "width", "widths": "width"}
+FIELDS = {"rules": "rule", "orders": "rule", "rates": "rate", "budgets": "steps", "seeds": "width", "widths": "width"}
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["run"]:
         run(*sys.argv[2:])
     else:
-        for name in dict.fromkeys(one.setting.part for one in runs()):
-            sys.stdout.write(f"{name}\n\n{table(name, FIELDS[name])}\n\n")
+        for name, field in FIELDS.items():
+            if heights(name, field):
+                sys.stdout.write(f"{name}\n\n{table(name, field)}\n\n")
