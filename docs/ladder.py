@@ -85,7 +85,12 @@ def uniform(num_steps: int, num_rungs: int) -> list[int]:
     return [spread(step, num_rungs) for step in range(num_steps)]
 
 
-ORDERS: dict[str, Callable[[int, int], list[int]]] = {"common": climb, "uniform": uniform}
+def slow_rise(num_steps: int, num_rungs: int) -> list[int]:
+    """As the common rule, but the centre stays low for longer."""
+    return climb(num_steps, num_rungs, slowness=5.0)
+
+
+ORDERS: dict[str, Callable[[int, int], list[int]]] = {"common": climb, "slow rise": slow_rise, "uniform": uniform}
 FRONTIER = "frontier"
 RULES = (*ORDERS, FRONTIER)
 GATE, LOOK_EVERY, LOOK_SEQUENCES = 0.6, 16, 64
