@@ -114,9 +114,8 @@ def course_of(suite: Suite, task: str) -> Course:
         raise UsageError(f"suite {suite.name!r} has no ladder; allowed: one whose file has [ladder]")
     rungs = TASKS[task].ladder(suite.ladder.longest)
     if not rungs:
-        has = [name for name in TASKS if TASKS.is_built_in(name) and TASKS[name].rungs]
         raise UsageError(
-            f"task {task!r} has no rungs of up to {suite.ladder.longest} tokens for the ladder of suite "
-            f"{suite.name!r}; allowed: {', '.join(has)}"
+            f"task {task!r} has no rungs of up to {suite.ladder.longest} tokens, and suite {suite.name!r} climbs; "
+            f"allowed: a task that 'synthbench list tasks --suite {suite.name}' shows"
         )
     return Course(tuple(rungs), suite.ladder, suite.training)
