@@ -19,12 +19,12 @@ import torch
 from scipy.stats import kendalltau
 from tabulate import tabulate
 
-from synthbench.results.heights import height
+from synthbench.results.heights import RungScore, height
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.evaluate import evaluate
 from synthbench.runner.ladder import Course, climb, course_of, spread
 from synthbench.runner.stream import DeviceBlock
-from synthbench.runner.train import GroupResult, MemberResult, Trainer, test_on_rungs
+from synthbench.runner.train import Trainer, on_rungs
 from synthbench.suites import Suite, load_suite
 from synthbench.tasks import rung_bounds
 
@@ -113,18 +113,16 @@ def frontier(trainer: Trainer, course: Course) -> Iterator[int]:
         yield centre if step % 2 == 0 else spread(step, centre + 1)
 
 
-def train(setting: Setting, seeds: Sequence[int]) -> list[MemberResult]:
+def train(setting: Setting, seeds: Sequence[int]) -> list[list[RungScore]]:
     """Train seeds of a cell as one program and test them on every rung."""
     suite = suite_of(setting)
     course = course_of(suite, setting.task)
     cell = Cell(suite, setting.task, None, course.rungs[-1].length, {}, setting.mech, {}, "cpu")
     trainer = Trainer([Member(cell, seed, setting.rate) for seed in seeds], torch.device("cpu"))
-    members = [MemberResult(member, size) for member, size in zip(trainer.members, trainer.sizes, strict=True)]
     for step, batch in enumerate(batches(trainer, course, setting.rule)):
         trainer.schedule.apply(step, trainer.optimiser, trainer.model)
         trainer.step(batch.inputs[0], batch.targets[0], batch.columns)
-    test_on_rungs(trainer, GroupResult(members, trainer.strategy))
-    return members
+    return [rungs for _, rungs in on_rungs(trainer, "test")]
 
 
 def suite_of(setting: Setting) -> Suite:
@@ -165,12 +163,12 @@ def run(part: str, shard: str) -> None:
 def write(setting: Setting, seeds: Sequence[int]) -> None:
     """Train seeds of a cell and append their rows."""
     began = time.perf_counter()
-    members = train(setting, seeds)
+    by_seed = train(setting, seeds)
     seconds = (time.perf_counter() - began) / len(seeds)
     with ROWS.open("a", newline="", encoding="utf-8") as file:
-        for seed, member in zip(seeds, members, strict=True):
-            skills = json.dumps([round(rung.skill, 4) for rung in member.rungs])
-            csv.writer(file).writerow([*setting, seed, round(height(member.rungs), 4), round(seconds, 1), skills])
+        for seed, rungs in zip(seeds, by_seed, strict=True):
+            skills = json.dumps([round(rung.skill, 4) for rung in rungs])
+            csv.writer(file).writerow([*setting, seed, round(height(rungs), 4), round(seconds, 1), skills])
 
 
 def runs() -> list[Run]:

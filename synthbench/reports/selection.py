@@ -5,7 +5,7 @@ encoding, and every cell holds rows of one version. A setting is what was asked 
 were matched to. Where the store has several versions of a task or of a mechanism, or several widths, the one with the
 newest row is shown and the rows of the others are counted, never mixed in. So are rows of another protocol, where
 somebody changed a suite's file and not its version.
-Where a suite tries several learning rates, a cell shows the one that did best on the validation stream.
+Where a suite tries several learning rates, each seed of a cell shows the one that did best on its validation stream.
 A score without a passed check of causality is no score: such a row is left out. So is a row of a task's version that
 was withdrawn, because it does not test what it says: ``reference/withdrawn.csv`` lists those versions.
 """
@@ -82,7 +82,7 @@ class Selection:
     num_unchecked: int
     """Rows with a score whose mechanism did not pass the check of causality."""
     num_other_rates: int
-    """Rows of learning rates that did worse on the validation stream of their cell."""
+    """Rows of learning rates that did worse on the validation stream of their seed."""
 
     @property
     def left_out(self) -> dict[str, int]:
@@ -274,18 +274,20 @@ def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]
 
 
 def _best_rate_only(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of every cell keep the learning rate with the highest mean validation accuracy; a failure counts as 0 there.
+    """Of every seed of a cell keep the learning rate with the highest validation accuracy; a failure counts as 0.
 
-    Of equal ones the smallest is kept, and what failed before it had a rate stays.
+    Each seed chooses by itself, so that the noise of the choice is part of how seeds scatter. Of equal ones the
+    smallest is kept, and what failed before it had a rate stays.
     """
-    cell = [*TASK_KEY, *_COLUMN]
-    rates = rows.groupby(cell, observed=True)["lr"]
+    run = [*TASK_KEY, *_COLUMN, "seed"]
+    rates = rows.groupby(run, observed=True)["lr"]
     if (rates.min().fillna(0.0) == rates.max().fillna(0.0)).all():
         return rows
     accuracy = rows["metrics"].map(lambda text: json.loads(text).get("validation_accuracy")).astype(float).fillna(0.0)
-    mean = accuracy.where(rows["status"] == "ok", 0.0).groupby([rows[key] for key in [*cell, "lr"]]).transform("mean")
-    is_best = mean == mean.groupby([rows[key] for key in cell]).transform("max")
-    smallest = rows["lr"].where(is_best).groupby([rows[key] for key in cell]).transform("min")
+    reached = accuracy.where(rows["status"] == "ok", 0.0)
+    of_run = [rows[key] for key in run]
+    is_best = reached == reached.groupby(of_run).transform("max")
+    smallest = rows["lr"].where(is_best).groupby(of_run).transform("min")
     return rows[(rows["lr"] == smallest) | rows["lr"].isna()]
 
 

@@ -200,7 +200,7 @@ RUN_COLUMNS = (
     Column("lr_first", "float64", "", "learning rate of the first step; null if none was taken", is_nullable=True),
     Column("lr_last", "float64", "", "learning rate of the last step; null if none was taken", is_nullable=True),
     Column("weight_decay", "float64", "", "weight decay"),
-    Column("tuning_trials", "int32", "count", "learning rates that were tried for this row"),
+    Column("tuning_trials", "int32", "count", "learning rates of which one was chosen to train this row"),
     Column("tuning_rule", "string", "", "how one of them was chosen"),
     Column("config_json", "json", "", "the complete resolved configuration"),
     Column("config_hash", "string", "", "hash of config_json"),

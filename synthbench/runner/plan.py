@@ -115,7 +115,9 @@ def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
             fewer_steps["decay_steps"] = min(suite.training.decay_steps, max(1, steps // 3))
         suite = suite.model_copy(update={"training": suite.training.model_copy(update=fewer_steps)})
     if limit is not None:
-        sizes = {key: getattr(suite.evaluation, key) for key in ("test_sequences", "curve_sequences")}
+        sizes = {
+            key: getattr(suite.evaluation, key) for key in ("test_sequences", "curve_sequences", "validation_sequences")
+        }
         fewer = {key: min(limit, size) for key, size in sizes.items() if size is not None}
         suite = suite.model_copy(update={"evaluation": suite.evaluation.model_copy(update=fewer)})
     return suite

@@ -120,7 +120,10 @@ def failure_row(members: Sequence[Member], index: int, failure: Failure, attempt
 def _tuning_rule(suite: Suite) -> str:
     if suite.tuning is not None:
         return f"highest mean validation skill over seeds {', '.join(map(str, suite.tuning.seeds))}"
-    return "none: one fixed rate" if len(suite.training.learning_rates) == 1 else "none: a row for every rate"
+    # How many other rates the suite tries is not of this row, which must say the same when it alone is made again.
+    if suite.evaluation.validation_sequences is not None:
+        return "of the rows of a seed, that with the highest validation accuracy"
+    return "none: one fixed rate"
 
 
 def curve_points(result: MemberResult) -> list[dict[str, Any]]:
@@ -146,6 +149,8 @@ def _mean_of_stretched(member: MemberResult) -> float | None:
 
 def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:
     metrics: dict[str, float | None] = {**member.metrics}
+    if member.validation:
+        metrics["validation_accuracy"] = member.validation[-1].accuracy
     if cell.course is not None:
         return metrics | metrics_of_rungs(member.rungs)
     metrics |= {
@@ -162,8 +167,6 @@ def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:
         }
     if member.score:
         metrics["score_std_over_sequences"] = member.score.std_over_sequences
-    if member.validation:
-        metrics["validation_accuracy"] = member.validation[-1].accuracy
     return metrics
 
 
@@ -231,7 +234,7 @@ def _common(members: Sequence[Member], index: int, attempt: Attempt) -> dict[str
         "optimizer": training.optimizer,
         "lr": member.learning_rate,
         "weight_decay": training.weight_decay,
-        "tuning_trials": len(training.learning_rates),
+        "tuning_trials": 1 if suite.tuning is None else len(training.learning_rates),
         "tuning_rule": _tuning_rule(suite),
         "config_json": config,
         "config_hash": hashlib.sha256(config.encode()).hexdigest()[:16],

@@ -177,6 +177,8 @@ def _climbed_by(suite: Suite, split: Split, task: str, given: Mapping[str, str])
         return None, course.num_batches[index], course.batch_sizes[index]
     if split == "test":
         return course.rungs[index], 1, suite.evaluation.test_sequences
+    if suite.evaluation.validation_sequences is not None:
+        return course.rungs[index], 1, suite.evaluation.validation_sequences
     raise UsageError(f"split is {split!r}; allowed in suite {suite.name!r}, which does not validate: train, test")
 
 

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -262,6 +262,8 @@ def train_group(
     )
     _train(trainer, result)
     result.is_captured = trainer.captured is not None and trainer.captured.is_replaying
+    if trainer.suite.evaluation.validation_sequences is not None:
+        _validate_on_rungs(trainer, result)
     if members[0].is_tuning:
         _validate(result)
     else:
@@ -364,15 +366,26 @@ def _validate(result: GroupResult) -> None:
             member.score = member.validation[-1]
 
 
+def _validate_on_rungs(trainer: Trainer, result: GroupResult) -> None:
+    """Score the members on sequences of every rung that only help to choose a learning rate."""
+    began = time.perf_counter()
+    for member, (score, _) in zip(result.members, on_rungs(trainer, "validation"), strict=True):
+        member.validation.append(score)
+        if not math.isfinite(score.loss) and member.diverged_at is None:
+            member.diverged_at = result.steps
+    result.eval_s += time.perf_counter() - began
+
+
 def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> None:
     """Score the members that did not diverge on the test streams, which nothing else reads."""
     if all(member.diverged_at is not None for member in result.members):
         return
     began = time.perf_counter()
     is_ladder = bool(trainer.members[0].cell.rungs)
-    scores = (
-        test_on_rungs(trainer, result) if is_ladder else _scores(trainer, result, keeps_predictions=keeps_predictions)
-    )
+    if is_ladder:
+        scores = _test_on_rungs(trainer, result)
+    else:
+        scores = _scores(trainer, result, keeps_predictions=keeps_predictions)
     all_metrics: list[dict[str, float]] = [{} for _ in scores]
     if trainer.mechanism.metrics is not Mixer.metrics:
         all_metrics = layer_metrics(trainer.model, next(trainer.batches("validation", 1, METRIC_SEQUENCES)))
@@ -399,21 +412,30 @@ def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -
     return scores
 
 
-def test_on_rungs(trainer: Trainer, result: GroupResult) -> list[Score]:
+def _test_on_rungs(trainer: Trainer, result: GroupResult) -> list[Score]:
     """The score of every member over all rungs; notes what those that did not diverge reached on each."""
-    by_rung = [
-        evaluate(trainer.model, trainer.batches("test", 1, trainer.suite.evaluation.test_sequences, factor=number))
-        for number in trainer.members[0].cell.tests
-    ]
     scores = []
-    for member, reached in zip(result.members, zip(*by_rung, strict=True), strict=True):
-        score, rungs = _score_of_rungs(member.member.cell.rungs, reached)
+    for member, (score, rungs) in zip(result.members, on_rungs(trainer, "test"), strict=True):
         scores.append(score)
         if member.diverged_at is None and not math.isfinite(score.loss):
             member.diverged_at = result.steps
         if member.diverged_at is None:
             member.rungs = rungs
     return scores
+
+
+def on_rungs(trainer: Trainer, split: Literal["validation", "test"]) -> list[tuple[Score, list[RungScore]]]:
+    """What every member reaches on a stream of all rungs: the height over their number as accuracy, and each rung."""
+    evaluation = trainer.suite.evaluation
+    num_sequences = evaluation.test_sequences if split == "test" else evaluation.validation_sequences or 0
+    by_rung = [
+        evaluate(trainer.model, trainer.batches(split, 1, num_sequences, factor=number))
+        for number in trainer.members[0].cell.tests
+    ]
+    return [
+        _score_of_rungs(member.cell.rungs, reached)
+        for member, reached in zip(trainer.members, zip(*by_rung, strict=True), strict=True)
+    ]
 
 
 def _score_of_rungs(rungs: Sequence[Rung], reached: Sequence[Score]) -> tuple[Score, list[RungScore]]:

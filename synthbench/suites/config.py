@@ -124,6 +124,8 @@ class EvaluationSettings(_Strict):
     """Fresh validation sequences for each point of the curve; on a ladder there are none."""
     threshold: Annotated[Finite, Field(gt=0, le=1)] | None = None
     """Skill on the validation sequences that counts as solved, for ``steps_to_threshold``; none on a ladder."""
+    validation_sequences: Positive | None = None
+    """On a ladder with several learning rates: further sequences of each rung, which choose one for each seed."""
     stretches: Annotated[tuple[Annotated[int, Field(ge=2)], ...], AfterValidator(_distinct)] | None = None
     """Multiples of the length or load that was trained on, on which the trained model is tested too."""
 
@@ -164,11 +166,17 @@ class Suite(_Strict):
         if self.ladder is None:
             if None in curve:
                 raise ValueError("evaluation.curve_sequences and evaluation.threshold are missing")
+            if self.evaluation.validation_sequences is not None:
+                raise ValueError("evaluation.validation_sequences goes with a ladder; sizes have curve_sequences")
             return self
         if curve != (None, None):
             raise ValueError("evaluation.curve_sequences and evaluation.threshold go with sizes, not with a ladder")
         if sized := [name for name, arguments in self.tasks.items() if arguments]:
             raise ValueError(f"tasks.{sized[0]} has arguments, and a ladder sets all of them; allowed: {{}}")
+        if len(self.training.learning_rates) > 1 and self.evaluation.validation_sequences is None:
+            raise ValueError("several training.learning_rates need evaluation.validation_sequences, which choose one")
+        if self.tuning is not None:
+            raise ValueError("tuning goes with sizes, not with a ladder")
         if self.training.stop_at is not None or self.evaluation.stretches is not None:
             raise ValueError("training.stop_at and evaluation.stretches go with sizes, not with a ladder")
         return self

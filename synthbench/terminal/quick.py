@@ -14,7 +14,7 @@ from synthbench.reports.aggregates import Rank
 from synthbench.reports.beside import published
 from synthbench.reports.quick import RANK_CONFIDENCE, Decision, decide, least_p, level_of
 from synthbench.reports.rivals import Heights, Rivals, rows_against
-from synthbench.reports.selection import full_runs
+from synthbench.reports.selection import full_runs, select
 from synthbench.reports.table import NOTHING, fixed
 from synthbench.results import Store
 from synthbench.results.queries import query_number
@@ -223,7 +223,9 @@ def _known(request: Request) -> tuple[pd.DataFrame, frozenset[str]]:
 def _alone(request: Request, report: RunReport, own: pd.DataFrame) -> FirstVerdict:
     """What the runs say by themselves."""
     suite = load_suite(request.suite)
-    scores = dict(own.loc[own["status"] == "ok", ["task", "score"]].itertuples(index=False, name=None))
+    done = own[own["status"] == "ok"]
+    shown = select(done, suite.name, suite.version).rows if len(done) else done
+    scores = dict(shown[["task", "score"]].itertuples(index=False, name=None))
     of_category: dict[str, list[str]] = {}
     for task in request.tasks:
         of_category.setdefault(TASKS[task].category(), []).append(task)

@@ -1,5 +1,6 @@
 """The result of a request at a glance: its tasks by its mechanisms, and the command that reports on them."""
 
+import json
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import NamedTuple
 from synthbench.registry import origin_of
 from synthbench.reports.grid import clipped
 from synthbench.results import Store
-from synthbench.runner.config import Member
+from synthbench.runner.config import Cell, Member
 from synthbench.suites import load_suite, suite_names
 from synthbench.terminal.layout import aligned
 
@@ -26,6 +27,8 @@ class Run(NamedTuple):
 
     status: str
     skill: float | None
+    validation: float | None = None
+    """What chooses among the learning rates of a seed, where a suite does so."""
 
 
 def skill_table(results: Path, members: Members, width: int | None) -> str:
@@ -98,23 +101,40 @@ def num_fitting(lines: Sequence[Sequence[str]], width: int | None) -> int:
 
 
 def _runs(results: Path) -> dict[str, Run]:
-    known = Store.open(results, create=False).outline(("run_id", "status", "skill"))
+    known = Store.open(results, create=False).outline(("run_id", "status", "skill", "metrics"))
     columns = (column.to_pylist() for column in known.itercolumns())
-    return {name: Run(status, skill) for name, status, skill in zip(*columns, strict=True)}
+    return {
+        name: Run(status, skill, json.loads(metrics).get("validation_accuracy"))
+        for name, status, skill, metrics in zip(*columns, strict=True)
+    }
 
 
 def _cells(members: Members, runs: Mapping[str, Run]) -> dict[str, dict[str, list[Run | None]]]:
-    """The runs by row label and mechanism."""
-    cells: dict[str, dict[str, list[Run | None]]] = {}
+    """The runs by row label and mechanism; of the learning rates of a seed that which its validation chooses."""
+    tried: dict[tuple[str, Cell, int], list[Run | None]] = {}
     for run_id, member in members.items():
-        of_task = cells.setdefault(_label(member), {})
-        of_task.setdefault(member.cell.mechanism_name, []).append(runs.get(run_id))
+        tried.setdefault((_label(member), member.cell, member.seed), []).append(runs.get(run_id))
+    cells: dict[str, dict[str, list[Run | None]]] = {}
+    for (label, cell, _), some in tried.items():
+        cells.setdefault(label, {}).setdefault(cell.mechanism_name, []).append(max(some, key=_rank))
     return cells
 
 
+def _rank(run: Run | None) -> float:
+    """Higher for a run that a report rather shows."""
+    if run is None:
+        return -2.0
+    return -1.0 if run.status != "ok" else run.validation or 0.0
+
+
 def _label(member: Member) -> str:
-    """The task, with the learning rate where the suite has a row for each of several."""
-    has_several = member.learning_rate is not None and len(member.cell.suite.training.learning_rates) > 1
+    """The task, with the learning rate where the suite has a row for each of several and does not choose."""
+    suite = member.cell.suite
+    has_several = (
+        member.learning_rate is not None
+        and len(suite.training.learning_rates) > 1
+        and suite.evaluation.validation_sequences is None
+    )
     return f"{member.cell.task_name} lr={member.learning_rate:g}" if has_several else member.cell.task_name
 
 

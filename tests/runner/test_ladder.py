@@ -25,7 +25,7 @@ from synthbench.runner.run import run
 from synthbench.runner.seeding import Split
 from synthbench.runner.sequences import draw
 from synthbench.runner.stream import device_blocks
-from synthbench.runner.train import Trainer, train_group
+from synthbench.runner.train import Trainer, on_rungs, train_group
 from synthbench.runner.verify import Sampling, verify
 from synthbench.suites import load_suite
 from synthbench.tasks import IGNORE, TASKS, rung_bounds
@@ -158,6 +158,16 @@ def test_rows_of_a_ladder_are_run_again_to_the_last_bit(made: Store) -> None:
     assert {rerun.verdict for rerun in found.reruns} == {"bitwise"}
 
 
+def test_rates_are_chosen_on_sequences_of_their_own(made: Store) -> None:
+    assert {row["lr"] for row in rows_of(made)} == set(load_suite("climb").training.learning_rates)
+    for row in rows_of(made):
+        assert 0 <= json.loads(row["metrics"])["validation_accuracy"] <= 1
+    trainer = Trainer(cell_of().members([1]), CPU)
+    (validated, _), (tested, _) = (next(iter(on_rungs(trainer, split))) for split in ("validation", "test"))
+    assert validated.num_scored == tested.num_scored > 8 * len(cell_of().rungs)
+    assert validated.loss != tested.loss
+
+
 def test_a_height_that_its_rungs_do_not_make_is_a_fault(made: Store) -> None:
     row = rows_of(made)[0]
     metrics = json.loads(row["metrics"])
@@ -200,9 +210,13 @@ def test_the_sequences_of_a_rung_can_be_had() -> None:
     blocks = trainer.batches("train", course.num_batches[2], course.batch_sizes[2], factor=3)
     own = torch.cat([block.inputs[:, 0] for block in blocks])
     assert np.array_equal(drawn.inputs, own.flatten(0, 1).numpy())
-    tested = draw("parity_running:rung=3", suite="climb", seed=1, split="test")
-    assert tested.inputs.shape == (suite.evaluation.test_sequences, course.rungs[2].length)
-    assert (tested.targets[:, : course.rungs[2].first_new] == IGNORE).all()
+    for split, count in (
+        ("test", suite.evaluation.test_sequences),
+        ("validation", suite.evaluation.validation_sequences),
+    ):
+        tested = draw("parity_running:rung=3", suite="climb", seed=1, split=split)
+        assert tested.inputs.shape == (count, course.rungs[2].length)
+        assert (tested.targets[:, : course.rungs[2].first_new] == IGNORE).all()
 
 
 @pytest.mark.parametrize(
@@ -211,7 +225,6 @@ def test_the_sequences_of_a_rung_can_be_had() -> None:
         ("parity_running", "train", "parity_running:rung=1"),
         ("parity_running:rung=99", "train", "allowed: 1 to 16"),
         ("parity_running:rung=13", "train", "its rung, 1 to 12"),
-        ("parity_running:rung=1", "validation", "allowed in suite 'climb', which does not validate: train, test"),
     ],
 )
 def test_sequences_that_no_run_reads_are_refused(task: str, split: str, words: str) -> None:

@@ -129,6 +129,8 @@ def test_every_mistake_is_named(before: str, after: str, message: str) -> None:
         ("curve_every = 128", "curve_every = 128\nthreshold = 0.9", "go with sizes, not with a ladder"),
         ("curve_every = 128", "curve_every = 128\nstretches = [2]", "go with sizes, not with a ladder"),
         ("test_sequences = 256\n", "", "evaluation.test_sequences is missing"),
+        ("validation_sequences = 64\n", "", "several training.learning_rates need evaluation.validation_sequences"),
+        ("[ladder]", "[tuning]\nseeds = [7]\n[ladder]", "tuning goes with sizes, not with a ladder"),
     ],
 )
 def test_every_mistake_of_a_ladder_is_named(before: str, after: str, message: str) -> None:
@@ -140,6 +142,9 @@ def test_every_mistake_of_a_ladder_is_named(before: str, after: str, message: st
 def test_sizes_need_validation_sequences() -> None:
     with pytest.raises(UsageError, match=r"evaluation\.curve_sequences and evaluation\.threshold are missing"):
         parse_suite(SMOKE.replace("threshold = ", "# threshold = "), origin="smoke.toml", expected_name="smoke")
+    text = SMOKE.replace("threshold = ", "validation_sequences = 8\nthreshold = ")
+    with pytest.raises(UsageError, match="validation_sequences goes with a ladder"):
+        parse_suite(text, origin="smoke.toml", expected_name="smoke")
 
 
 @pytest.mark.parametrize(

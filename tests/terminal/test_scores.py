@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,21 @@ def test_a_row_for_each_learning_rate_where_a_suite_reports_several(tmp_path: Pa
 
     lines = skill_table(tmp_path, members, None).splitlines()
     assert [line.split()[:2] for line in lines[1:3]] == [["copy", "lr=0.001"], ["copy", "lr=0.01"]]
+
+
+def test_a_seed_of_a_ladder_has_the_learning_rate_that_its_validation_chooses(
+    tmp_path: Path, make_row: MakeRow
+) -> None:
+    (cell,) = make_cells(load_suite("climb"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
+    reached = {(1, 3e-3): (0.5, 0.2), (1, 1e-2): (0.4, 0.3), (2, 3e-3): (0.7, 0.2), (2, 1e-2): (0.9, 0.1)}
+    store = Store.open(tmp_path, create=True)
+    members = {member.run_id: member for member in cell.members([1, 2])}
+    for run_id, member in members.items():
+        skill, validation = reached[member.seed, member.learning_rate]
+        metrics = json.dumps({"validation_accuracy": validation})
+        store.write(make_row(run_id=run_id, score=0.25 + 0.75 * skill, metrics=metrics), [])
+
+    assert skill_table(tmp_path, members, None).splitlines()[1].split() == ["mqar", "0.55", "±0.21"]
 
 
 @pytest.mark.parametrize(
