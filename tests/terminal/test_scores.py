@@ -100,7 +100,12 @@ def test_a_seed_of_a_ladder_has_the_learning_rate_that_its_validation_chooses(
     tmp_path: Path, make_row: MakeRow
 ) -> None:
     (cell,) = make_cells(load_suite("climb"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
-    reached = {(1, 3e-3): (0.5, 0.2), (1, 1e-2): (0.4, 0.3), (2, 3e-3): (0.7, 0.2), (2, 1e-2): (0.9, 0.1)}
+    reached: dict[tuple[int, float | None], tuple[float, float]] = {
+        (1, 3e-3): (0.5, 0.2),
+        (1, 1e-2): (0.4, 0.3),
+        (2, 3e-3): (0.7, 0.2),
+        (2, 1e-2): (0.9, 0.1),
+    }
     store = Store.open(tmp_path, create=True)
     members = {member.run_id: member for member in cell.members([1, 2])}
     for run_id, member in members.items():
