@@ -134,7 +134,8 @@ def compare(
     """Compare two sides run by run: differences of skill, second − first, with intervals and tests.
 
     Stores are two folders; mechanisms and commits are looked up in one, --results. Of stores and commits, --mech
-    selects the mechanisms. Of more than two mechanisms the table has a row for every pair.
+    selects the mechanisms. Of more than two mechanisms the table has a row for every pair. On a ladder, the heights of
+    a task and their difference are in rungs.
     """
     import pandas as pd
 
@@ -160,7 +161,7 @@ def compare(
     if as_json:
         typer.echo(json_text(found.as_facts()), nl=False)
     else:
-        facts = [dataclasses.asdict(one) for one in found.tasks]
+        facts = [one.printed() for one in found.tasks]
         same = [name for name in ("mechanism", "block", "positions") if len({fact[name] for fact in facts}) == 1]
         columns = [name for name in facts[0] if name not in same]
         print_facts(facts, columns, as_json=False)
@@ -185,6 +186,7 @@ def _print_pairs(sides: "list[Side]", suite: str, suite_version: str | None, *, 
         return
     print_facts([pair._asdict() for pair in pairs], list(pairs[0]._fields), as_json=False)
     typer.echo(
-        f"Suite {suite} {comparisons[0].suite_version}: mean difference of skill, second − first, with its 95 % "
-        "interval for these tasks and other seeds; p is Holm-adjusted over the pairs. Each by task: compare two."
+        f"Suite {suite} {comparisons[0].suite_version}: mean difference of {comparisons[0].skill}, second − first, "
+        "with its 95 % interval for these tasks and other seeds; p is Holm-adjusted over the pairs. Each by task: "
+        "compare two."
     )

@@ -230,16 +230,24 @@ def probability_of_improvement(
     first: Float[np.ndarray, "tasks seeds"],
     second: Float[np.ndarray, "tasks other_seeds"],
     categories: Sequence[str],
+    ties: PerTask | float = TIE,
 ) -> Interval:
     """Chance that a run of the first beats a run of the second on a task drawn at random. Tasks like these.
 
-    Skills less than ``TIE`` apart are a tie, which counts half. All categories weigh the same. Where one of both seldom
-    wins, the interval reaches as far as Wilson's: a few tasks on which it always loses do not show that it always does.
+    All categories weigh the same. Where one of both seldom wins, the interval reaches as far as Wilson's: a few tasks
+    on which it always loses do not show that it always does.
+
+    Args:
+        first: One number a run.
+        second: One number a run.
+        categories: Of the tasks.
+        ties: Of every task, or of all: runs less than this apart are a tie, which counts half.
 
     Source: Agarwal et al. (2021), section 4.3; there only equal scores are a tie.
     """
     lead = first[:, :, None] - second[:, None, :]
-    chances = ((lead >= TIE - TOLERANCE) + 0.5 * (np.abs(lead) < TIE - TOLERANCE)).mean(axis=(1, 2))
+    least = np.reshape(ties, (-1, 1, 1)) - TOLERANCE
+    chances = ((lead >= least) + 0.5 * (np.abs(lead) < least)).mean(axis=(1, 2))
     interval = over_tasks(chances, categories)
     # Weights may add up to a little less than 1, by the processor's rounding: then who always wins would seldom lose.
     interval = interval._replace(value=round(interval.value, 12))

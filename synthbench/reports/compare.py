@@ -22,6 +22,7 @@ from jaxtyping import Float
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import parse_term
 from synthbench.reports.aggregates import (
+    TIE,
     Interval,
     balanced,
     over_seeds,
@@ -29,7 +30,8 @@ from synthbench.reports.aggregates import (
     probability_of_improvement,
     t_interval,
 )
-from synthbench.reports.grid import by_seed, clipped
+from synthbench.reports.grid import arguments_in, by_seed, clipped
+from synthbench.reports.ladder import LEAST, ladder_in
 from synthbench.reports.selection import TASK_KEY, Terms, having, select, settings
 from synthbench.reports.statistics import (
     SIGNIFICANCE,
@@ -41,6 +43,7 @@ from synthbench.reports.statistics import (
     pair_tests,
     shares_seeds,
 )
+from synthbench.reports.table import fixed, skill_words
 from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
@@ -72,6 +75,24 @@ class PairedTask:
     num_seeds: int
     num_failed: int
     """Runs without a score, on both sides."""
+    rungs: int | None
+    """How many the task has; None without a ladder. The skills are parts of all of them."""
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the sides are shown to differ, and by as much as counts: half a rung, or ``MARGIN``."""
+        least = LEAST / self.rungs if self.rungs else MARGIN
+        return self.p < SIGNIFICANCE and abs(self.difference) >= least - TOLERANCE
+
+    def printed(self) -> dict[str, Any]:
+        """Everything by name, as a table prints it: on a ladder heights as ``5.2 of 11``, differences in rungs."""
+        facts = asdict(self)
+        rungs = facts.pop("rungs")
+        if rungs is None:
+            return facts
+        heights = {name: f"{fixed(rungs * facts[name], 1)} of {rungs}" for name in ("first", "second")}
+        distances = {name: fixed(rungs * facts[name], 1, is_signed=True) for name in ("difference", "low", "high")}
+        return facts | heights | distances
 
 
 @dataclass(frozen=True)
@@ -124,14 +145,25 @@ class Comparison:
                 f"difference is. {self._left_out}"
             )
         value, low, high = self.mean_difference
-        num_apart = sum(task.p < SIGNIFICANCE and abs(task.difference) >= MARGIN for task in self.tasks)
+        num_apart = sum(task.is_apart for task in self.tasks)
+        margin = f"{LEAST:g} rungs" if self.has_ladder else f"{MARGIN:g}"
         chance, *ends = self.improvement
         of_tasks = "" if math.isnan(ends[0]) else f" ({ends[0]:.3f} to {ends[1]:.3f} for tasks like these)"
         return (
-            f"{of}: mean difference of skill {value:+.4f} ({low:+.4f} to {high:+.4f} for these tasks and other seeds) "
-            f"over {len(self.tasks)} tasks and {self.num_seeds} seeds; they differ by {MARGIN:g} or more on "
+            f"{of}: mean difference of {self.skill} {value:+.4f} ({low:+.4f} to {high:+.4f} for these tasks and other "
+            f"seeds) over {len(self.tasks)} tasks and {self.num_seeds} seeds; they differ by {margin} or more on "
             f"{num_apart} of the tasks; probability of improvement {chance:.3f}{of_tasks}. {self._left_out}"
         )
+
+    @property
+    def has_ladder(self) -> bool:
+        """Whether skills are heights, as parts of the rungs of each task."""
+        return all(task.rungs for task in self.tasks)
+
+    @property
+    def skill(self) -> str:
+        """What the mean difference is of."""
+        return f"skill ({skill_words(has_ladder=True)})" if self.has_ladder else "skill"
 
     @property
     def _left_out(self) -> str:
@@ -253,20 +285,22 @@ def compare(
     adjusted = holm(_p_values(tests, scores, is_paired=is_paired))
     common = scores[:, :, ~np.isnan(scores).any(axis=(0, 1))]
     categories = [one["task_category"] for one in measured]
+    tasks = tuple(
+        _paired_task(one, own, tests, index, float(adjusted[index]))
+        for index, (one, own) in enumerate(zip(measured, scores, strict=True))
+    )
+    ties = np.array([LEAST / task.rungs if task.rungs else TIE for task in tasks])
     return Comparison(
         first=first.name,
         second=second.name,
         suite=suite,
         suite_version=chosen.suite_version,
-        tasks=tuple(
-            _paired_task(one, own, tests, index, float(adjusted[index]))
-            for index, (one, own) in enumerate(zip(measured, scores, strict=True))
-        ),
+        tasks=tasks,
         p=p_over_seeds(common[:, 1] - common[:, 0], balanced(categories)),
         mean_difference=over_seeds((common[:, 1] - common[:, 0])[None], balanced(categories), low=-1.0)[0]
         if common.shape[2] > 1
         else None,
-        improvement=probability_of_improvement(common[:, 1], common[:, 0], categories)
+        improvement=probability_of_improvement(common[:, 1], common[:, 0], categories, ties)
         if common.shape[2]
         else Interval(math.nan, math.nan, math.nan),
         is_paired=is_paired,
@@ -361,6 +395,7 @@ def _paired_task(
     one: dict[str, Any], skills: Float[np.ndarray, "2 seeds"], tests: PairTests, index: int, p: float
 ) -> PairedTask:
     runs: pd.DataFrame = one["runs"]
+    ladder = ladder_in(arguments_in(one["task_args"]))
     before, after = np.nanmean(skills, axis=1).tolist()
     error, dof = float(tests.error[index, 0]), float(tests.dof[index, 0])
     difference, low, high = t_interval(after - before, error, dof, low=-1.0)
@@ -378,6 +413,7 @@ def _paired_task(
         p=p,
         num_seeds=len(runs),
         num_failed=int((runs["status"] != "ok").sum() + (runs["status_other"] != "ok").sum()),
+        rungs=ladder.num_rungs if ladder else None,
     )
 
 

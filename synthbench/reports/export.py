@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ from synthbench.reports.table import (
     is_tied,
     marks_of,
     percent,
+    score_text,
     sources_of,
 )
 from synthbench.reports.verdicts import best_of
@@ -39,7 +40,7 @@ Across = Literal["columns", "tasks", "mechanisms"]
 ACROSS: tuple[Across, ...] = ("columns", "tasks", "mechanisms")
 
 _NUMBERS = ("int32", "int64", "float32", "float64")
-_SPREAD = "Fractions in per cent, skills cut to 0 to 1: mean ± sample standard deviation over the runs that ended well,"
+_SPREAD = "in per cent, skills cut to 0 to 1: mean ± sample standard deviation over the runs that ended well,"
 _BETTER_HIGHER = ("score", "score_ood", "skill")
 _MARKED = ("score", "skill")
 """What the tests of a report are about."""
@@ -101,13 +102,14 @@ class Export:
 
     def csv(self) -> str:
         """One line a cell: means and standard deviations as they are, and the ids of the runs."""
-        header = ["category", "task", "mechanism", "n", "failed"]
+        header = ["category", "task", "mechanism", "n", "failed", *["rungs"] * self.report.of.has_ladder]
         for measure in self.measures:
             header += [measure.name, f"{measure.name}_std"] if measure.is_number else [measure.name]
         lines: list[list[Value]] = []
         for task, mechanism in self._cells:
             cell = self.report.of.cell(task, mechanism)
             line: list[Value] = [task.category, task.label, mechanism.label, cell.n, cell.num_failed]
+            line += [task.ladder.num_rungs] if task.ladder else []
             for measure in self.measures:
                 mean, std, words = self._summary(measure, task, mechanism)
                 line += [mean, std] if measure.is_number else [words]
@@ -121,6 +123,7 @@ class Export:
                 "category": task.category,
                 "task": task.label,
                 "mechanism": mechanism.label,
+                **({"rungs": task.ladder.num_rungs} if task.ladder else {}),
                 "values": {measure.name: self._json_value(measure, task, mechanism) for measure in self.measures},
                 "runs": [
                     {name: run[name] for name in ("run_id", "seed", "status")}
@@ -146,11 +149,12 @@ class Export:
         names = ", ".join(measure.name for measure in self.measures)
         meanings = [f"{one.name}: {one.meaning.partition(';')[0].replace('`', '')}." for one in self.measures]
         notes = [MARKS] if any(one.name in _MARKED for one in self.measures) else []
+        fractions = "Heights in rungs, other fractions" if self.report.of.has_ladder else "Fractions"
         selection = self.report.selection
         return Table(
             name="export",
             title=f"{names} of suite {selection.suite}, version {selection.suite_version}",
-            caption=" ".join([_SPREAD, f"{_counts(self)}.", *meanings, *notes]),
+            caption=" ".join([fractions, _SPREAD, f"{_counts(self)}.", *meanings, *notes]),
             headings=headings,
             columns=columns,
             lines=lines,
@@ -205,13 +209,14 @@ class Export:
         printed: dict[tuple[TaskFacts, MechanismFacts], Cell] = {}
         for task in self.tasks:
             summaries = [self._summary(measure, task, mechanism) for mechanism in self.mechanisms]
-            cells = [_cell(measure, one) for one in summaries]
+            cells = [_cell(measure, one, task) for one in summaries]
             verdict = self.report.verdicts[task.key]
             best = best_of(self.report.of, verdict)
             if measure.name in _MARKED and best in self.mechanisms:
                 is_control = [mechanism.family == CONTROL for mechanism in self.mechanisms]
                 marks = marks_of(
-                    [math.nan if is_one else one.mean for one, is_one in zip(summaries, is_control, strict=True)]
+                    [math.nan if is_one else one.mean for one, is_one in zip(summaries, is_control, strict=True)],
+                    lambda mean, task=task: score_text(task, mean),
                 )
                 cells = [
                     replace(cell, mark=mark, is_tied=is_tied(verdict, best, mechanism))
@@ -343,16 +348,21 @@ def _column(measure: Measure) -> Column:
     return Column(measure.name, "number" if measure.is_number else "word")
 
 
-def _cell(measure: Measure, summary: Summary) -> Cell:
+def _cell(measure: Measure, summary: Summary, task: TaskFacts) -> Cell:
     if not measure.is_number:
         return Cell(summary.words or NOTHING)
-    if measure.is_skill:
-        printed: Callable[[float], str] = _skill
+    ladder = task.ladder if measure.name == "score" else None
+    if ladder:
+        printed: Callable[[float], str] = partial(score_text, task)
+    elif measure.is_skill:
+        printed = _skill
     else:
         printed = percent if measure.unit == "fraction" else _significant
     # What is the same for all runs is a fact and has no spread: parameters, floors.
     has_std = not math.isnan(summary.std) and (measure.is_result or summary.std > 0)
-    return Cell(printed(summary.mean), printed(summary.std) if has_std else "")
+    value, std = printed(summary.mean), printed(summary.std) if has_std else ""
+    of = f" of {ladder.num_rungs}" if ladder and value != NOTHING else ""
+    return Cell(value if std else value + of, std + of if std else "")
 
 
 def _skill(value: float) -> str:

@@ -9,6 +9,8 @@ from synthbench.results.heights import RungScore, load_at_half, profile, rungs_i
 
 LEAST = 0.5
 """Rungs by which two mean heights differ at least if they differ by anything that counts."""
+MOST_TICKS = 6
+"""Loads that are marked on an axis."""
 SPLIT = 3.0
 """Rungs between the lowest and the highest run of a cell beyond which a mean says little of either."""
 
@@ -30,6 +32,17 @@ class Ladder(NamedTuple):
     def margin(self) -> float:
         """``LEAST`` rungs, as a part of all."""
         return LEAST / self.num_rungs
+
+    @property
+    def ticks(self) -> tuple[float, ...]:
+        """The loads to mark on an axis: powers of two, of many only some; both ends where there is none.
+
+        >>> Ladder("pairs", (3.0, 4.0, 6.0, 8.0, 12.0)).ticks
+        (4.0, 8.0)
+        """
+        exponents = range(math.ceil(math.log2(self.loads[0])), math.floor(math.log2(self.loads[-1])) + 1)
+        step = -(-len(exponents) // MOST_TICKS) or 1
+        return tuple(2.0**exponent for exponent in exponents[::step]) or (self.loads[0], self.loads[-1])
 
 
 def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:

@@ -34,6 +34,7 @@ from synthbench.reports.table import (
     percent,
     skill_words,
     sources_of,
+    tie_words,
 )
 from synthbench.reports.verdicts import SMALLEST_GAP, is_ranked
 
@@ -87,8 +88,9 @@ class Leaderboard:
         """Probability of improvement of each entry over each other one; None over itself."""
         chances: list[list[Interval | None]] = [[None] * len(self.entries) for _ in self.entries]
         of_tasks = [task.category for task in self.tasks]
+        ties = np.array([task.ladder.margin if task.ladder else TIE for task in self.tasks])
         for one, other in combinations(range(len(self.entries)), 2):
-            chance = probability_of_improvement(self.entries[one].skills, self.entries[other].skills, of_tasks)
+            chance = probability_of_improvement(self.entries[one].skills, self.entries[other].skills, of_tasks, ties)
             chances[one][other] = chance
             chances[other][one] = Interval(1 - chance.value, 1 - chance.high, 1 - chance.low)
         return chances
@@ -284,7 +286,7 @@ def _improvement_table(board: Leaderboard) -> Table:
         title="Probability of improvement",
         caption=(
             "Chance in per cent that a run of the row's mechanism has a higher skill than one of the column's, on a "
-            f"task drawn at random, all categories alike; skills less than {TIE:g} apart are a tie, which counts half. "
+            f"task drawn at random, all categories alike; {tie_words(has_ladder=board.has_ladder)}. "
             "With the 95 % interval for tasks like these, each by itself. Best mechanism first."
         ),
         headings=("Mechanism",),

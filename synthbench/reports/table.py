@@ -13,9 +13,9 @@ import numpy as np
 
 from synthbench.errors import UnknownName
 from synthbench.registry import CONTROL
-from synthbench.reports.aggregates import Interval
+from synthbench.reports.aggregates import TIE, Interval
 from synthbench.reports.grid import Estimate, Grid, MechanismFacts, TaskFacts
-from synthbench.reports.ladder import SPLIT, num_climbed
+from synthbench.reports.ladder import LEAST, SPLIT, num_climbed
 from synthbench.reports.verdicts import Verdict, Verdicts, best_of
 
 Mark = Literal["", "best", "second"]
@@ -279,6 +279,12 @@ def bounds_of(of: Grid) -> tuple[tuple[str, Callable[[TaskFacts], Cell]], ...]:
 def skill_words(*, has_ladder: bool) -> str:
     """How a skill follows from a score."""
     return "height / rungs" if has_ladder else "(accuracy − floor) / (ceiling − floor) cut to 0 to 1"
+
+
+def tie_words(*, has_ladder: bool) -> str:
+    """Which runs count as equally good in a probability of improvement."""
+    less = f"heights less than {LEAST:g} rungs" if has_ladder else f"skills less than {TIE:g}"
+    return f"{less} apart are a tie, which counts half"
 
 
 def score_text(task: TaskFacts, score: float) -> str:

@@ -3,7 +3,7 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from synthbench.results.schema import join_match
+from synthbench.reports.ladder import Ladder
+from synthbench.results.heights import height, metrics_of_rungs
+from synthbench.results.schema import canonical_json, join_match
+from tests.reports._ladders import TASK_FACTS, rungs_at
 
 Scores = Mapping[str, Iterable[float]]
+Heights = Mapping[str, Sequence[float | None]]
 
 
 @dataclass(frozen=True)
@@ -235,6 +239,55 @@ def hostile(make_frame: Callable[..., pd.DataFrame]) -> pd.DataFrame:
     rows = pd.concat(parts, ignore_index=True).assign(suite=HOSTILE[0], suite_version=HOSTILE[1])
     rows["error_type"] = rows["error_type"].mask(rows["status"] != "ok", HOSTILE[2])
     return rows.assign(run_id=[f"{index:016x}" for index in range(len(rows))])
+
+
+@pytest.fixture(scope="session")
+def climbed(make_frame: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFrame]:
+    """Make the rows of one task from the heights of mechanisms, in rungs; None is a run that diverged."""
+
+    def make(heights: Heights, task: str = "mqar", ladder: Ladder | None = None, /, **changes: Any) -> pd.DataFrame:
+        category, own = TASK_FACTS[task]
+        ladder = ladder or own
+        rungs = {
+            (mech, 42 + place): rungs_at(ladder, wanted)
+            for mech, values in heights.items()
+            for place, wanted in enumerate(values)
+            if wanted is not None
+        }
+        scores = {
+            mech: [
+                None if wanted is None else height(rungs[mech, 42 + place]) / ladder.num_rungs
+                for place, wanted in enumerate(values)
+            ]
+            for mech, values in heights.items()
+        }
+        arguments = [{"load": load, "length": int(2 * load), "first_new": 0, "task": {}} for load in ladder.loads]
+        rows = make_frame(
+            scores, suite="climb", task=task, task_category=category, task_version="made up", local_ceiling=0.0,
+            task_args=canonical_json({"load": ladder.unit, "rungs": arguments}), seq_len=int(2 * ladder.loads[-1]),
+        ).assign(**changes)  # fmt: skip
+        runs = [(str(mech), int(seed)) for mech, seed in zip(rows["mech"], rows["seed"], strict=True)]
+        return rows.assign(
+            metrics=[json.dumps(metrics_of_rungs(rungs[run]) if run in rungs else {}) for run in runs],
+            run_id=[f"{task}-{mech}-{seed}" for mech, seed in runs],
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def climb(climbed: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+    """A small suite: one at the top, one below the first rung, seeds far apart, a failure."""
+    mechanisms = ("softmax", "linear", "slay", "my-idea")
+    heights: dict[str, Sequence[Sequence[float | None]]] = {
+        "mqar": ([10.9, 11, 11], [0.2, 0.3, 0.1], [2.4, 10.8, 11], [4, 4.4, 4.1]),
+        "string_copy": ([5.5, 5.8, 5.9], [2.4, 2.5, 2.2], [3.1, 3, 3.3], [3, 3, None]),
+        "parity_running": ([0.9, 1.2, 0.7], [3, 3.2, 2.9], [6, 5.6, 6.2], [12, 12, 12]),
+        "s5_words": ([4.3, 4.5, 4.3], [4.2, 4.1, 4.2], [5, 5.1, 4.7], [7.1, 7.3, 7]),
+    }
+    of_tasks = [climbed(dict(zip(mechanisms, own, strict=True)), task) for task, own in heights.items()]
+    rows: pd.DataFrame = pd.concat(of_tasks, ignore_index=True)
+    return rows
 
 
 @pytest.fixture

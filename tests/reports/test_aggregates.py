@@ -193,6 +193,12 @@ def test_two_hundredths_are_no_tie() -> None:
     assert probability_of_improvement(first - 0.001, second, ONE).value == 0.5
 
 
+def test_each_task_has_its_own_tie() -> None:
+    first, second = np.full((2, 1), 0.54), np.full((2, 1), 0.5)
+
+    assert probability_of_improvement(first, second, ["a", "a"], np.array([0.04, 0.05])).value == 0.75
+
+
 def test_always_winning_on_a_few_tasks_is_no_proof_of_always_winning() -> None:
     interval = probability_of_improvement(np.full((24, 3), 0.9), np.full((24, 3), 0.1), ["a"] * 24)
 

@@ -310,6 +310,32 @@ def test_folders_that_are_stores_are_read_and_results_is_not(make_frame: MakeFra
     assert (one.kind, two.kind, read) == ("store", "store", [tmp_path / "one", tmp_path / "two"])
 
 
+def test_on_a_ladder_a_task_is_compared_in_rungs(climbed: Callable[..., pd.DataFrame]) -> None:
+    rows = climbed({"softmax": [5.1, 5.2, 5.3], "slay": [3.8, 3.9, 4]})
+    one, other = sides(["softmax", "slay"], Path("results"), lambda _path: rows)
+    found = compare(one, other, "climb")
+    (task,) = found.tasks
+    printed = task.printed()
+
+    assert task.rungs == 11
+    assert task.difference == pytest.approx(-1.3 / 11)
+    assert (printed["first"], printed["second"], printed["difference"]) == ("5.2 of 11", "3.9 of 11", "−1.3")
+    assert (printed["low"], printed["high"]) == tuple(f"−{-11 * end:.1f}" for end in (task.low, task.high))
+    assert "mean difference of skill (height / rungs) -0.1182" in found.summary()
+    assert "they differ by 0.5 rungs or more on 1 of the tasks" in found.summary()
+
+
+@pytest.mark.parametrize(("lead", "num_apart"), [(0.45, 0), (0.5, 1)])
+def test_on_a_ladder_half_a_rung_counts(climbed: Callable[..., pd.DataFrame], lead: float, num_apart: int) -> None:
+    """Half a rung of 6 is 0.083 of skill: 0.45 rungs are more than would count between accuracies."""
+    rows = climbed({"softmax": [3.0, 3.01, 2.99], "slay": [3 + lead, 3.01 + lead, 2.99 + lead]}, "string_copy")
+    found = compare(*sides(["softmax", "slay"], Path("results"), lambda _path: rows), "climb")
+
+    assert found.tasks[0].p < 0.05
+    assert sum(task.is_apart for task in found.tasks) == num_apart
+    assert (found.improvement.value > 0.5) == (num_apart == 1)
+
+
 def test_facts_are_all_that_is_known(make_frame: MakeFrame) -> None:
     found = against(make_frame(SCORES))
     facts = json.loads(json.dumps(found.as_facts()))

@@ -160,6 +160,21 @@ def test_bibtex_is_that_of_the_tasks_and_mechanisms_in_the_table(rows: pd.DataFr
     assert "% no entry for a stranger" in export(rows.assign(mech_source="a\nstranger"), "paper").bibtex()
 
 
+def test_heights_are_printed_in_rungs_and_stay_fractions_for_programs(climbed: Callable[..., pd.DataFrame]) -> None:
+    rows = climbed({"softmax": [5.1, 5.2, 5.3], "linear": [2.0]})
+    made = export(rows, "climb", columns=["score", "skill"])
+
+    assert [[cell.value for cell in line.cells] for line in made.table.lines] == [
+        ["5.2", "0.47"],
+        ["2.0 of 11", "0.18"],
+    ]
+    assert made.table.lines[0].cells[0].std == "0.1 of 11"
+    assert made.table.caption.startswith("Heights in rungs, other fractions in per cent")
+    first = lines_of(made)[0]
+    assert (first["rungs"], float(first["score"])) == ("11", pytest.approx(5.2 / 11, rel=1e-5))
+    assert json.loads(made.json())["cells"][0]["rungs"] == 11
+
+
 @pytest.mark.parametrize("name", EXPORTS)
 def test_the_order_of_the_rows_changes_nothing(rows: pd.DataFrame, name: str) -> None:
     columns = ["score", "status", "train_s"]

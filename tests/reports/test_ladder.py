@@ -5,7 +5,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -31,88 +31,16 @@ from synthbench.reports.selection import select
 from synthbench.reports.separation import separation_table
 from synthbench.reports.table import Cell, category_table, full_table
 from synthbench.reports.verdicts import judge
-from synthbench.results.heights import RungScore, height, load_at_half, metrics_of_rungs, profile
+from synthbench.results.heights import load_at_half, metrics_of_rungs, profile
 from synthbench.results.schema import canonical_json
 from synthbench.runner.identity import task_options
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
+from tests.reports._ladders import PAIRS, TASK_FACTS, ladder_of, rungs_at
 
 MakeFrame = Callable[..., pd.DataFrame]
-Heights = Mapping[str, Sequence[float | None]]
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ladder"
-BASE = 0.2
-
-
-def ladder_of(unit: str, *loads: int) -> Ladder:
-    return Ladder(unit, tuple(map(float, loads)))
-
-
-PAIRS = ladder_of("pairs", 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-TOKENS = ladder_of("tokens", 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-TASK_FACTS: dict[str, tuple[str, Ladder]] = {
-    "mqar": ("recall", PAIRS),
-    "string_copy": ("copying", ladder_of("symbols", 3, 5, 7, 10, 14, 20)),
-    "parity_running": ("state_tracking", TOKENS),
-    "s5_words": ("state_tracking", TOKENS),
-}
-
-
-def rungs_at(ladder: Ladder, wanted: float) -> list[RungScore]:
-    """A run that masters as many rungs as are wanted, the last of them in part."""
-    skills = [min(1.0, max(0.0, wanted - place)) for place in range(ladder.num_rungs)]
-    return [
-        RungScore(load, BASE + (1 - BASE) * skill, BASE, 1.0) for load, skill in zip(ladder.loads, skills, strict=True)
-    ]
-
-
-@pytest.fixture(scope="session")
-def climbed(make_frame: MakeFrame) -> Callable[..., pd.DataFrame]:
-    """Make the rows of one task from the heights of mechanisms, in rungs; None is a run that diverged."""
-
-    def make(heights: Heights, task: str = "mqar", ladder: Ladder | None = None, /, **changes: Any) -> pd.DataFrame:
-        category, own = TASK_FACTS[task]
-        ladder = ladder or own
-        rungs = {
-            (mech, 42 + place): rungs_at(ladder, wanted)
-            for mech, values in heights.items()
-            for place, wanted in enumerate(values)
-            if wanted is not None
-        }
-        scores = {
-            mech: [
-                None if wanted is None else height(rungs[mech, 42 + place]) / ladder.num_rungs
-                for place, wanted in enumerate(values)
-            ]
-            for mech, values in heights.items()
-        }
-        arguments = [{"load": load, "length": int(2 * load), "first_new": 0, "task": {}} for load in ladder.loads]
-        rows = make_frame(
-            scores, suite="climb", task=task, task_category=category, task_version="made up", local_ceiling=0.0,
-            task_args=canonical_json({"load": ladder.unit, "rungs": arguments}), seq_len=int(2 * ladder.loads[-1]),
-        ).assign(**changes)  # fmt: skip
-        runs = [(str(mech), int(seed)) for mech, seed in zip(rows["mech"], rows["seed"], strict=True)]
-        return rows.assign(
-            metrics=[json.dumps(metrics_of_rungs(rungs[run]) if run in rungs else {}) for run in runs],
-            run_id=[f"{task}-{mech}-{seed}" for mech, seed in runs],
-        )
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def climb(climbed: Callable[..., pd.DataFrame]) -> pd.DataFrame:
-    """A small suite: one at the top, one below the first rung, seeds far apart, a failure."""
-    mechanisms = ("softmax", "linear", "slay", "my-idea")
-    heights: dict[str, Sequence[Sequence[float | None]]] = {
-        "mqar": ([10.9, 11, 11], [0.2, 0.3, 0.1], [2.4, 10.8, 11], [4, 4.4, 4.1]),
-        "string_copy": ([5.5, 5.8, 5.9], [2.4, 2.5, 2.2], [3.1, 3, 3.3], [3, 3, None]),
-        "parity_running": ([0.9, 1.2, 0.7], [3, 3.2, 2.9], [6, 5.6, 6.2], [12, 12, 12]),
-        "s5_words": ([4.3, 4.5, 4.3], [4.2, 4.1, 4.2], [5, 5.1, 4.7], [7.1, 7.3, 7]),
-    }
-    of_tasks = [climbed(dict(zip(mechanisms, own, strict=True)), task) for task, own in heights.items()]
-    rows: pd.DataFrame = pd.concat(of_tasks, ignore_index=True)
-    return rows
 
 
 @pytest.fixture(scope="session")
@@ -415,6 +343,39 @@ def test_of_a_ladder_the_first_rung_is_drawn() -> None:
     facts = ladder_in(arguments)
     assert facts is not None
     assert facts.unit == TASKS["mqar"].load
+
+
+@pytest.mark.parametrize(
+    ("loads", "ticks"),
+    [
+        ((2, 3, 4, 6, 8), (2, 4, 8)),
+        ((5, 7, 11, 15, 23), (8, 16)),
+        ((1, 1024), (1, 4, 16, 64, 256, 1024)),
+        ((5.0, 7.0), (5.0, 7.0)),
+        ((4,), (4,)),
+        ((0.3, 0.6), (0.5,)),
+    ],
+)
+def test_loads_are_marked_at_powers_of_two(loads: tuple[float, ...], ticks: tuple[float, ...]) -> None:
+    assert Ladder("pairs", loads).ticks == ticks
+
+
+def test_on_the_page_a_mark_lies_where_the_line_has_its_load(climb: pd.DataFrame) -> None:
+    panels = [panel for own in content(Report(select(climb, "climb"), None)).panels.values() for panel in own]
+    marks = {panel.task.name: panel.ticks for panel in panels}
+
+    assert [load for load, _place in marks["mqar"]] == ["2", "4", "8", "16", "32", "64"]
+    assert [float(place) for _load, place in marks["mqar"]] == [0, 20, 40, 60, 80, 100]
+    assert [load for load, _place in marks["parity_running"]] == ["8", "16", "32", "64", "128", "256"]
+
+
+def test_heights_less_than_half_a_rung_apart_are_a_tie(climbed: Callable[..., pd.DataFrame]) -> None:
+    """Half a rung of 11 is 0.045 of skill."""
+    for lead, chance in ((0.4, 0.5), (0.5, 1.0)):
+        board = leaderboard(grid(climbed({"softmax": [3 + lead] * 2, "linear": [3, 3]})))
+        improvement = board.improvement[0][1]
+        assert improvement is not None
+        assert improvement.value == chance
 
 
 def test_a_line_over_loads_goes_from_edge_to_edge() -> None:

@@ -4,11 +4,10 @@ import math
 
 import numpy as np
 
-from synthbench.reports.aggregates import TIE
 from synthbench.reports.figures.drawing import Drawing
 from synthbench.reports.figures.facts import Facts
 from synthbench.reports.figures.matrix import draw_matrix
-from synthbench.reports.table import fixed
+from synthbench.reports.table import fixed, tie_words
 
 
 def improvement(facts: Facts) -> Drawing | None:
@@ -24,7 +23,7 @@ def improvement(facts: Facts) -> Drawing | None:
         title="Probability of improvement",
         caption=(
             "Chance that a run of the row's mechanism has a higher skill than one of the column's, on a task drawn at "
-            f"random, all categories alike; skills less than {TIE:g} apart are a tie, which counts half. Best "
+            f"random, all categories alike; {tie_words(has_ladder=facts.board.has_ladder)}. Best "
             "mechanism first. The CSV file has the 95 % interval of each, by itself, for tasks like these."
         ),
         header=("mechanism", "other", "probability", "low", "high"),

@@ -7,13 +7,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from synthbench.reports.figures.drawing import DARK, PLAIN, SMALL, Drawing, compact, panels, shown, width_of_panels
+from synthbench.reports.figures.drawing import DARK, PLAIN, SMALL, Drawing, panels, shown, width_of_panels
 from synthbench.reports.figures.facts import Facts
 from synthbench.reports.figures.lines import draw_legend, draw_lines, height_of
 from synthbench.reports.grid import TaskFacts
 from synthbench.reports.ladder import Profile, mean_profile
-
-_MOST_TICKS = 4
 
 
 class Line(NamedTuple):
@@ -89,11 +87,10 @@ def _draw(facts: Facts, lines: Sequence[Line]) -> Figure:
 
 def _draw_axes(axis: Axes, task: TaskFacts, *, is_first: bool) -> None:
     """Loads on a logarithmic scale with their unit; above the first panel of a category stands its name."""
-    loads = task.ladder.loads if task.ladder else ()
-    ticks = loads[:: -(-len(loads) // _MOST_TICKS)]
+    loads, ticks = (task.ladder.loads, task.ladder.ticks) if task.ladder else ((), ())
     axis.set_ylim(0, 1.04)
     axis.set_xlim(np.log2(loads[0]) - 0.1, np.log2(loads[-1]) + 0.1)
-    axis.set_xticks(np.log2(ticks), [compact(load) for load in ticks])
+    axis.set_xticks(np.log2(ticks), [f"{load:g}" for load in ticks])
     axis.yaxis.set_major_formatter(PLAIN)
     axis.set_xlabel(f"load, {shown(task.ladder.unit)}" if task.ladder else "load", labelpad=1)
     if is_first:

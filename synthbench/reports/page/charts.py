@@ -90,9 +90,13 @@ def lines(skills: Sequence[Mapping[int, float]]) -> Lines:
 
 def over_loads(loads: Sequence[float], skills: Sequence[float]) -> str:
     """Draw the skill on every rung of a ladder over the logarithm of its load, the first at the left end."""
-    span = math.log2(loads[-1] / loads[0]) or 1.0
     points = zip(loads, skills, strict=True)
-    return "M" + "L".join(f"{PLOT_WIDTH * math.log2(load / loads[0]) / span:.0f} {_y(skill)}" for load, skill in points)
+    return "M" + "L".join(f"{PLOT_WIDTH * along(loads, load):.0f} {_y(skill)}" for load, skill in points)
+
+
+def along(loads: Sequence[float], load: float) -> float:
+    """Where a load lies on a logarithmic scale: 0 at the first of a ladder, 1 at the last."""
+    return math.log2(load / loads[0]) / (math.log2(loads[-1] / loads[0]) or 1.0)
 
 
 def curve(

@@ -24,6 +24,8 @@ class Panel(NamedTuple):
     """What is drawn of a task."""
 
     task: TaskFacts
+    ticks: tuple[tuple[str, str], ...]
+    """Loads that are marked, each with its distance from the left end in per cent."""
     lines: tuple[RungLine, ...]
     """Those in colour last, so that they are on top."""
 
@@ -50,10 +52,12 @@ def panels(of: Grid, with_colour: Sequence[MechanismFacts]) -> dict[Facet, tuple
 
 
 def _panel(of: Grid, task: TaskFacts, with_colour: Sequence[MechanismFacts]) -> Panel | None:
-    lines = []
+    if task.ladder is None:
+        return None
+    lines, loads = [], task.ladder.loads
     for mechanism in sorted(of.mechanisms, key=lambda one: one in with_colour):
-        drawn = task.ladder and mean_profile(task.ladder, of.cell(task, mechanism).rungs.values())
-        if task.ladder and drawn:
+        if drawn := mean_profile(task.ladder, of.cell(task, mechanism).rungs.values()):
             look = f"l{with_colour.index(mechanism)}" if mechanism in with_colour else "pale"
-            lines.append(RungLine(charts.over_loads(task.ladder.loads, drawn.mean), look))
-    return Panel(task, tuple(lines)) if lines else None
+            lines.append(RungLine(charts.over_loads(loads, drawn.mean), look))
+    ticks = tuple((f"{load:g}", f"{100 * charts.along(loads, load):.1f}") for load in task.ladder.ticks)
+    return Panel(task, ticks, tuple(lines)) if lines else None
