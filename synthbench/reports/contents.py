@@ -29,6 +29,7 @@ from synthbench.reports.peers import SUITE as PEERS
 from synthbench.reports.peers import peers_table
 from synthbench.reports.predictions import prediction_table
 from synthbench.reports.published import causes
+from synthbench.reports.ratios import ratio_table
 from synthbench.reports.selection import Selection
 from synthbench.reports.separation import PAGE as SEPARATION
 from synthbench.reports.separation import separation_table, summary
@@ -185,8 +186,7 @@ def _pages(report: Report) -> dict[str, Page]:
     if report.board is not None:
         pages["leaderboard"] = Page("Leaderboard", tuple(leaderboard_tables(report.board)), report.board.verdict())
     against_peers = peers_table(of, report.records) if report.selection.suite == PEERS else None
-    # What is predicted is predicted of one size.
-    predicted = None if of.has_ladder else prediction_table(of)
+    predicted = ratio_table(of) if of.has_ladder else prediction_table(of)
     for extra in (reach_table(of), predicted, against_peers, steps_table(of)):
         if extra is not None:
             pages[extra.name] = Page(extra.title, (extra,), extra.outcome)
