@@ -7,7 +7,6 @@ Nothing is scaled: a table in 5 points fits anywhere and nobody can read it.
 
 import math
 import re
-import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,41 +15,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from synthbench.reports.table import Cell, Line, Mark, Table
+from synthbench.reports.typesetting import escape, pieces_of, units_of, width_of, wrapped
 
-_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    # Its own command needs an encoding that is not the default.
-    '"': "{''}",
-    # After the end of a line these would be read as the options of that line.
-    "[": "{[}",
-    "]": "{]}",
-    "*": "{*}",
-    # Against the ligatures ?` and !`.
-    "`": "{`}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "−": "$-$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "†": r"$^\dagger$",
-    "²": r"$^2$",
-    "κ": r"$\kappa$",
-    "ω": r"$\omega$",
-    "“": "``",
-    "”": "''",
-}
 _NEEDS = "% Needs \\usepackage{booktabs}. Fits on letter paper and A4 with margins of one inch.\n"
 _MARKS = {"best": r"\textbf", "second": r"\underline"}
 _RAGGED = {"number": r"\raggedleft", "word": r"\raggedright", "text": r"\raggedright"}
@@ -70,29 +36,9 @@ _NARROW = 90.0
 """No cell is broken into lines narrower than this: it would be a column of single words."""
 _COMFORTABLE = 180.0
 """Lines of this width read well. They are tried too, since they may take fewer pages."""
-_LONGEST_PIECE = 20
-"""Letters after which even a word without a hyphen or an underscore may be broken."""
 _MOST_ROWS = 4
 """Lines of a heading that are tried before every piece of it has its own."""
 
-_WIDTHS = {
-    sign: width
-    for width, signs in {
-        2.8: "!',.:;[]`il|",
-        3.4: "fj- ",
-        4.0: "()trs_I",
-        4.5: "cez²†",
-        5.1: '0123456789"“”$*/\\^ago{}~?J',
-        5.6: "Sbdhnpuqkvxy",
-        7.3: "BCEFLPTZwκω",
-        7.9: "ADGHKNOQRUVXY&+=@<>±×−≤≥",
-        8.4: "#%m",
-        9.2: "M",
-        10.3: "W",
-    }.items()
-    for sign in signs
-}
-"""Widths of Computer Modern Roman at 10 points, rounded up; other fonts in common use are narrower."""
 _BOLDNESS = {"best": 1.16, "second": 1.0, "": 1.0}
 """Width of print over that of the same text in roman."""
 _THIN_SPACE = 1.7
@@ -165,14 +111,6 @@ class _Part:
     def breaks_words(self) -> bool:
         """Whether anything is broken into lines that is usually read at a glance."""
         return any(wrapped and kind != "text" for wrapped, kind in zip(self.is_wrapped, self.kinds, strict=True))
-
-
-def escape(text: str) -> str:
-    r"""Text that LaTeX prints as it is, on one line.
-
-    A sign that pdflatex has no glyph for would stop it; such a sign is printed as its code point.
-    """
-    return "".join(_ESCAPES.get(sign, sign) for sign in _printed(text))
 
 
 def table(of: Table, prefix: str) -> str:
@@ -303,7 +241,7 @@ def _pages(part: _Part, *, has_caption: bool) -> list[slice]:
 
 
 def _caption_height(caption: str) -> float:
-    return 12.0 * len(_wrapped(f"Table 10: {caption}", _PAGE_WIDTH, 1.0))
+    return 12.0 * len(wrapped(f"Table 10: {caption}", _PAGE_WIDTH, 1.0))
 
 
 def _runs(sizes: Sequence[float], room: float) -> list[slice]:
@@ -341,7 +279,9 @@ def _extent(heading: str, cells: Sequence[Cell], size: _Size) -> _Extent:
     widest = max((_cell_width(cell, size) for cell in cells), default=0.0)
     least = widest
     if widest > _NARROW:
-        pieces = (size.scale * _BOLDNESS[cell.mark] * _width(piece) for cell in cells for piece in _pieces(_text(cell)))
+        pieces = (
+            size.scale * _BOLDNESS[cell.mark] * width_of(piece) for cell in cells for piece in pieces_of(_text(cell))
+        )
         least = min(widest, max(_NARROW, *pieces))
     return _Extent(least, widest, tuple(size.scale * width for width in _heading_widths(heading)))
 
@@ -349,16 +289,16 @@ def _extent(heading: str, cells: Sequence[Cell], size: _Size) -> _Extent:
 @lru_cache(maxsize=1_000)
 def _heading_widths(heading: str) -> list[float]:
     """Widths at 10 points of a heading in one line, in two and so on, and in as many as it can be broken into."""
-    pieces = _pieces(heading)
+    pieces = pieces_of(heading)
 
     def least(num_rows: int) -> int:
         def fits(width: int) -> bool:
-            return len(_wrapped(heading, float(width), 1.0)) <= num_rows
+            return len(wrapped(heading, float(width), 1.0)) <= num_rows
 
         # The end of the range is a width as well: there one line is enough.
-        return bisect_left(range(math.ceil(_width(heading))), x=True, key=fits)
+        return bisect_left(range(math.ceil(width_of(heading))), x=True, key=fits)
 
-    widest = max((_width(piece) for piece in pieces), default=0.0)
+    widest = max((width_of(piece) for piece in pieces), default=0.0)
     widths = [max(float(least(num_rows)), widest) for num_rows in range(1, min(len(pieces), _MOST_ROWS))]
     return [*widths, widest]
 
@@ -367,7 +307,7 @@ def _height(part: _Part, line: Line) -> float:
     cells = [*map(Cell, line.labels), *line.cells]
     num_rows = max(
         (
-            len(_wrapped(_text(cell), width, part.size.scale * _BOLDNESS[cell.mark]))
+            len(wrapped(_text(cell), width, part.size.scale * _BOLDNESS[cell.mark]))
             for cell, width, is_wrapped in zip(cells, part.widths, part.is_wrapped, strict=True)
             if is_wrapped
         ),
@@ -388,56 +328,12 @@ def _text(cell: Cell) -> str:
 
 def _cell_width(cell: Cell, size: _Size) -> float:
     """Width of a cell on one line."""
-    width = size.scale * _width(cell.value)
+    width = size.scale * width_of(cell.value)
     if cell.std:
-        width += _THIN_SPACE + _SMALLEST * _width(f"±{cell.std}")
+        width += _THIN_SPACE + _SMALLEST * width_of(f"±{cell.std}")
     if cell.remarks:
-        width += _THIN_SPACE + _SMALLEST * _width(f"({', '.join(cell.remarks)})")
+        width += _THIN_SPACE + _SMALLEST * width_of(f"({', '.join(cell.remarks)})")
     return (width + _DAGGER * cell.is_tied) * _BOLDNESS[cell.mark]
-
-
-@lru_cache(maxsize=10_000)  # the same texts are measured for each size
-def _width(text: str) -> float:
-    """Width of a text at 10 points."""
-    return sum((_WIDTHS.get(sign) or _width_of_accented(sign) for sign in _printed(text)), 0.0)
-
-
-def _width_of_accented(sign: str) -> float:
-    return _WIDTHS.get(unicodedata.normalize("NFD", sign)[0], max(_WIDTHS.values()))
-
-
-# Text that is broken into lines.
-
-
-_PIECE = re.compile(rf"(?:[^\s_\-/=,;:]{{1,{_LONGEST_PIECE}}}[_\-/=,;:]?|[_\-/=,;:])\s*")
-
-
-def _pieces(text: str) -> list[str]:
-    """A text cut wherever it may be broken: after spaces, underscores, hyphens and such, and in very long words."""
-    return _PIECE.findall(_printed(text))
-
-
-def _units(text: str, width: float, scale: float) -> list[str]:
-    """The words of a text, each with the space behind it, those that are too wide in pieces."""
-    units = []
-    for word in _printed(text).split():
-        pieces = [word] if scale * _width(word) <= width else _pieces(word)
-        units += [*pieces[:-1], f"{pieces[-1]} "]
-    return units
-
-
-def _wrapped(text: str, width: float, scale: float) -> list[str]:
-    """A text in lines of a width; what cannot be broken may be wider."""
-    lines, used = [""], 0.0
-    for unit in _units(text, width, scale):
-        added = scale * _width(unit)
-        # A hundredth of a point is what sums of such numbers may be wrong by, and nobody sees it.
-        if lines[-1] and used + added > width + 0.01:
-            lines.append("")
-            used = 0.0
-        lines[-1] += unit
-        used += added + scale * _WIDTHS[" "] * unit.endswith(" ")
-    return [line.strip() for line in lines]
 
 
 # From a part to text.
@@ -479,7 +375,7 @@ def _alignment(kind: str, width: float, is_wrapped: bool) -> str:  # noqa: FBT00
 def _heading(part: _Part) -> list[tuple[str, ...]]:
     """The rows of the heading; a heading that needs fewer rows than others stands at the bottom."""
     headings = [*part.table.headings, *(column.label for column in part.table.columns)]
-    columns = [_wrapped(text, width, part.size.scale) for text, width in zip(headings, part.widths, strict=True)]
+    columns = [wrapped(text, width, part.size.scale) for text, width in zip(headings, part.widths, strict=True)]
     num_rows = max(map(len, columns), default=1)
     return list(zip(*([""] * (num_rows - len(rows)) + rows for rows in columns), strict=True))
 
@@ -524,7 +420,7 @@ def _breakable(text: str, width: float, scale: float, mark: Mark = "") -> str:
     """A text whose words are broken where they are wider; each piece has its mark, since LaTeX breaks no underline."""
     return "".join(
         _marked(escape(unit), mark) + (" " if unit.endswith(" ") else r"\allowbreak{}")
-        for unit in _units(text, width, scale)
+        for unit in units_of(text, width, scale)
     ).rstrip()
 
 
@@ -542,20 +438,3 @@ def _dagger(cell: Cell) -> str:
 
 def _label(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]+", "-", text)
-
-
-@lru_cache(maxsize=10_000)
-def _printed(text: str) -> str:
-    """A text as it looks in print, on one line."""
-    return "".join(sign if sign in _ESCAPES else _plain(sign) for sign in " ".join(text.split()))
-
-
-@lru_cache(maxsize=1_000)
-def _plain(sign: str) -> str:
-    """A sign that the default encoding prints, or its code point."""
-    is_latin = "À" <= sign <= "ÿ" and sign not in "×÷ÐðÞþ"
-    if " " <= sign <= "~" or is_latin:
-        return sign
-    # An accent that stands alone, a full-width digit and the like have a plain form.
-    plain = unicodedata.normalize("NFKC", sign)
-    return plain if plain.isascii() and plain.isalnum() else f"U+{ord(sign):04X}"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from synthbench.reports import latex
 from synthbench.reports.build import build
 from synthbench.reports.table import Cell, Column, Line, Mark, Table
+from synthbench.reports.typesetting import escape, width_of
 from synthbench.results.store import Store
 from synthbench.suites import load_suite
 
@@ -152,7 +153,7 @@ def test_hostile_names_are_escaped_in_cells_labels_headings_and_captions(name: s
     table = Table(name, name, name, (name,), (Column(name),), (Line((name,), (Cell(name, remarks=(name,)),)),))
     text = latex.table(table, name)
 
-    assert latex.escape(name) == escaped
+    assert escape(name) == escaped
     assert f"{escaped} & {escaped}\\,{{\\scriptsize({escaped})}} \\\\" in text
     assert f"{escaped} & {escaped} \\\\" in text
     assert f"\\caption{{{escaped}. {escaped}}}" in text
@@ -355,7 +356,7 @@ def test_a_long_heading_stands_in_several_lines_over_narrow_cells() -> None:
 def test_no_column_is_narrower_than_a_piece_of_its_heading() -> None:
     widths = latex._heading_widths("rule that (eigenvalues=signed)")
 
-    assert min(widths) == latex._width("(eigenvalues=")
+    assert min(widths) == width_of("(eigenvalues=")
     assert sorted(widths, reverse=True) == widths
 
 
