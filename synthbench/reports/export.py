@@ -216,7 +216,7 @@ class Export:
                 is_control = [mechanism.family == CONTROL for mechanism in self.mechanisms]
                 marks = marks_of(
                     [math.nan if is_one else one.mean for one, is_one in zip(summaries, is_control, strict=True)],
-                    lambda mean, task=task: score_text(task, mean),
+                    partial(score_text, task),
                 )
                 cells = [
                     replace(cell, mark=mark, is_tied=is_tied(verdict, best, mechanism))

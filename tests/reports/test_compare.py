@@ -329,7 +329,8 @@ def test_on_a_ladder_a_task_is_compared_in_rungs(climbed: Callable[..., pd.DataF
 def test_on_a_ladder_half_a_rung_counts(climbed: Callable[..., pd.DataFrame], lead: float, num_apart: int) -> None:
     """Half a rung of 6 is 0.083 of skill: 0.45 rungs are more than would count between accuracies."""
     rows = climbed({"softmax": [3.0, 3.01, 2.99], "slay": [3 + lead, 3.01 + lead, 2.99 + lead]}, "string_copy")
-    found = compare(*sides(["softmax", "slay"], Path("results"), lambda _path: rows), "climb")
+    one, other = sides(["softmax", "slay"], Path("results"), lambda _path: rows)
+    found = compare(one, other, "climb")
 
     assert found.tasks[0].p < 0.05
     assert sum(task.is_apart for task in found.tasks) == num_apart
