@@ -47,7 +47,7 @@ def measured_bases(rung: Rung) -> dict[str, float]:
         "place": accuracy(np.take_along_axis(fresh.inputs, _best_places(fit)[None], axis=1), fresh.targets).value,
         **guesses(fresh, rung.task.vocab_size),
     }
-    for name, predictions in rung.task.shortcuts(fresh.inputs).items():
+    for name, predictions in rung.task.rung_shortcuts(fresh.inputs).items():
         bases[name] = accuracy(predictions, fresh.targets).value
     return bases
 

@@ -214,6 +214,14 @@ class Task(ABC):
         """
         return {}
 
+    def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The shortcuts that count for the base of a rung: :meth:`shortcuts`, unless a task knows more.
+
+        Rows at a size hold what :meth:`shortcuts` reach, so a rule that is found later is added here: there it would
+        need a new version.
+        """
+        return self.shortcuts(inputs)
+
     def check_length(self, length: int) -> None:
         """Refuse a length below ``min_length``.
 

@@ -1,5 +1,6 @@
 """The recall tasks: a reader for each goes through a sequence token by token and says what it must answer."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
-from synthbench.tasks import shortcut_accuracies
+from synthbench.tasks import accuracy, shortcut_accuracies
 from synthbench.tasks.base import IGNORE, TASKS, Task
 from synthbench.tasks.recall._queries import ask
 from synthbench.tasks.recall.composite_recall import CompositeRecall, sides
@@ -130,7 +131,9 @@ ODD: list[tuple[Task, int]] = [
     (Mqar(num_pairs=5, vocabulary=13, alpha=1.0, filler="noise"), 29),
     (Mqar(num_pairs=3, vocabulary=8, alpha=0.0), 12),
     (OverwriteRecall(num_keys=3, num_rewritten=3, vocabulary=9), 21),
+    (OverwriteRecall(num_keys=3, num_rewritten=2, vocabulary=11, num_writes=4, with_replacement=True), 31),
     (CompositeRecall(num_pairs=9, grid=3, num_values=5), 58),
+    (CompositeRecall(num_pairs=4, grid=3, num_values=5, with_replacement=True), 31),
     (CompositeRecall(num_pairs=6, grid=5, num_values=3), 40),
     (InContextRecall(vocabulary=9, scored="probe"), 21),
     (NoisyRecall(vocabulary=9, num_noise=1, noise=0.9), 21),
@@ -180,19 +183,27 @@ def test_mqar_asks_each_key_once_for_its_value(
 
 
 @given(
-    seed=SEEDS, num_keys=st.integers(1, 8), twice=st.integers(0, 8), spare=st.integers(0, 9), more=st.integers(0, 20)
+    seed=SEEDS,
+    num_keys=st.integers(1, 8),
+    rewritten=st.integers(0, 8),
+    num_writes=st.integers(2, 4),
+    spare=st.integers(5, 9),
+    more=st.integers(0, 20),
 )
 def test_overwrite_recall_asks_each_key_once_for_its_latest_value(
-    assert_targets_follow: Check, seed: int, num_keys: int, twice: int, spare: int, more: int
+    assert_targets_follow: Check, seed: int, num_keys: int, rewritten: int, num_writes: int, spare: int, more: int
 ) -> None:
-    num_rewritten = min(twice, num_keys)
-    task = OverwriteRecall(num_keys=num_keys, num_rewritten=num_rewritten, vocabulary=2 * num_keys + 2 + spare)
+    num_rewritten = min(rewritten, num_keys)
+    vocabulary = 2 * num_keys + 2 + spare
+    task = OverwriteRecall(num_keys=num_keys, num_rewritten=num_rewritten, vocabulary=vocabulary, num_writes=num_writes)
     length = task.min_length + more
     assert_targets_follow(task, reference, seed, length)
 
     for inputs, targets in zip(*task.sample(np.random.default_rng(seed), 4, length), strict=True):
         pairs = inputs[: 2 * task.num_pairs].reshape(-1, 2).tolist()
-        assert len({tuple(pair) for pair in pairs}) == num_keys + num_rewritten
+        writes = Counter(key for key, _ in pairs)
+        assert len({tuple(pair) for pair in pairs}) == len(pairs)
+        assert sorted(writes.values()) == [1] * (num_keys - num_rewritten) + [num_writes] * num_rewritten
         assert sorted(inputs[targets != IGNORE]) == sorted({key for key, _ in pairs})
 
 
@@ -372,6 +383,47 @@ def test_the_first_value_is_right_for_keys_written_once_and_for_no_other() -> No
     assert (is_right == task.num_keys - task.num_rewritten).all()
 
 
+def test_any_value_of_a_key_is_right_as_often_as_the_key_has_one_value_among_many() -> None:
+    for rung in OverwriteRecall.ladder(longest=128):
+        inputs, targets = rung.task.sample(np.random.default_rng(0), 4000, rung.length)
+        reached = accuracy(rung.task.rung_shortcuts(inputs)["any_value"], targets)
+
+        assert abs(reached.value - 1 / 3) < 4 * reached.standard_error
+
+
+def test_on_a_rung_the_keys_of_overwrite_recall_that_were_not_asked_yet_tell_nothing() -> None:
+    """Of two keys, the second query asks for either, whichever the first asked for."""
+    rung = OverwriteRecall.ladder(longest=16)[0]
+    inputs, _ = rung.task.sample(np.random.default_rng(0), 4000, rung.length)
+
+    assert abs((inputs[:, 12] == inputs[:, 14]).mean() - 0.5) < 4 * 0.5 / 4000**0.5
+
+
+def test_on_a_rung_a_value_not_asked_yet_that_shares_a_token_is_worth_no_more_than_any_such_value() -> None:
+    for rung in CompositeRecall.ladder(longest=96):
+        inputs, targets = rung.task.sample(np.random.default_rng(0), 4000, rung.length)
+        base = max(accuracy(rule, targets).value for rule in rung.task.rung_shortcuts(inputs).values())
+
+        assert abs(_unasked_value_sharing_the_second_token(rung.task, inputs, targets) - base) < 0.02
+
+
+def _unasked_value_sharing_the_second_token(task: Any, inputs: Any, targets: Any) -> float:
+    """Expected accuracy of a guess among the keys with the same second token that no query before asked for."""
+    end, num_right, num_asked = 3 * task.num_pairs, 0.0, 0
+    first, second, values = inputs[:, 0:end:3], inputs[:, 1:end:3], inputs[:, 2:end:3]
+    is_left = np.ones(first.shape, dtype=bool)
+    for position in range(end + 1, inputs.shape[1]):
+        rows = np.flatnonzero(targets[:, position] != IGNORE)
+        is_same = second[rows] == inputs[rows, position, None]
+        is_unasked = is_same & is_left[rows]
+        is_open = np.where(is_unasked.any(axis=1, keepdims=True), is_unasked, is_same)
+        is_right = is_open & (values[rows] == targets[rows, position, None])
+        num_right += (is_right.sum(axis=1) / is_open.sum(axis=1)).sum()
+        num_asked += len(rows)
+        is_left[rows] &= ~(is_same & (first[rows] == inputs[rows, position - 1, None]))
+    return num_right / num_asked
+
+
 @pytest.mark.parametrize(
     ("name", "load"),
     [("mqar", ["num_pairs"]), ("overwrite_recall", ["num_keys", "num_rewritten"]), ("composite_recall", ["num_pairs"])],
@@ -390,6 +442,11 @@ def test_stretching_multiplies_the_load_with_the_length(name: str, load: list[st
         ("mqar", {"vocabulary": 32}, r"num_pairs of task 'mqar' is 16; allowed: at most 15, the number of keys"),
         ("overwrite_recall", {"vocabulary": 16}, r"num_keys of .* is 8; allowed: at most 7, the number of keys in the"),
         ("overwrite_recall", {"num_keys": 3}, r"num_rewritten of .* is 4; allowed: at most 3, the number of keys in a"),
+        (
+            "overwrite_recall",
+            {"num_keys": 1, "num_rewritten": 1, "vocabulary": 7, "num_writes": 4},
+            r"num_writes of .* is 4; allowed: at most 3, the number of values in the vocabulary",
+        ),
         ("composite_recall", {"grid": 3}, r"is 16; allowed: a product of two numbers from 2 to 3, .* did you mean 9\?"),
         ("composite_recall", {"num_pairs": 17}, r"num_pairs of .* is 17; .* the size of .* did you mean 16 or 18\?"),
         ("composite_recall", {"num_pairs": 22}, r"num_pairs of .* is 22; .* from 2 to 8, .* did you mean 21\?"),

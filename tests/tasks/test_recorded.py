@@ -73,7 +73,7 @@ def test_every_rung_of_every_task_is_in_the_file_at_its_version(on_ladders: dict
     assert not on_ladders.keys() - in_file.keys(), "python docs/generate.py adds them"
     for key, rung in on_ladders.items():
         few = rung.task.sample(np.random.default_rng(0), 2, rung.length).inputs
-        assert in_file[key]["bases"].keys() == {*RULES, *rung.task.shortcuts(few)}, key
+        assert in_file[key]["bases"].keys() == {*RULES, *rung.task.rung_shortcuts(few)}, key
 
 
 def test_every_task_of_every_suite_is_in_the_file_at_its_version(

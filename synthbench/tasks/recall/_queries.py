@@ -13,15 +13,22 @@ def ask(
     answers: Int[np.ndarray, "batch keys"],
     start: int,
     alpha: float = 1.0,
+    *,
+    with_replacement: bool = False,
 ) -> Int[np.ndarray, "batch length"]:
     """Write each key once into the inputs, from position ``start`` on, and return the targets.
 
-    The rest of the sequence is cut into slots with room for a key and one token more. The keys, one after the other,
-    draw a free slot: slot 1, 2, ... with a probability in proportion to ``slot ** (alpha - 1)``. The answer is asked at
-    the last token of the key.
+    With replacement, each of as many queries asks for any key, whether it was asked before or not. The rest of the
+    sequence is cut into slots with room for a key and one token more. The keys, one after the other, draw a free slot:
+    slot 1, 2, ... with a probability in proportion to ``slot ** (alpha - 1)``. The answer is asked at the last token of
+    the key.
     """
     batch_size, num_keys, width = keys.shape
     length = inputs.shape[1]
+    if with_replacement:
+        asked = rng.integers(num_keys, size=(batch_size, num_keys))
+        keys = np.take_along_axis(keys, asked[:, :, None], axis=1)
+        answers = np.take_along_axis(answers, asked, axis=1)
     num_slots = (length - start) // (width + 1)
     # Alarms that ring at these rates ring in the order of such draws.
     alarms = rng.standard_exponential((batch_size, num_slots)) / np.arange(1, num_slots + 1) ** (alpha - 1)

@@ -31,7 +31,7 @@ class CompositeRecall(Recall):
     First tokens of keys are 0 to 2, second tokens 3 to 5, values 6 to 8, and the blank is 9. Each sequence draws a few
     first and a few second tokens, as equal in number as ``num_pairs`` allows, and every combination of them is a key.
     So each token stands in at least two keys, and does not tell the value alone, unless those keys happen to share it.
-    Each key is asked once, at a random place.
+    Each key is asked once, at a random place; ``with_replacement``, each query asks for any of the keys.
 
     Tests recall by a conjunction: two layers, or a short convolution below one, can bind the tokens of a key first.
 
@@ -51,17 +51,28 @@ class CompositeRecall(Recall):
         "hard": {"length": 512, "num_pairs": 64, "grid": 16, "num_values": 256},
     }
     # Keys that form squares, or nearly so: one of their tokens alone leaves as many values as possible to guess among.
-    # A larger grid and more values take longer to learn than a run lasts.
+    # Queries draw keys with replacement, or leaving out those asked before would do so as well. A larger grid and more
+    # values take longer to learn than a run lasts.
     rungs: ClassVar = tuple(
-        {"load": pairs, "length": length, "num_pairs": pairs, "grid": 6, "num_values": 16}
+        {
+            "load": pairs,
+            "length": length,
+            "num_pairs": pairs,
+            "grid": 6,
+            "num_values": 16,
+            "with_replacement": True,
+        }
         for pairs, length in ((4, 24), (6, 48), (9, 64), (12, 96), (16, 96), (25, 192), (36, 256))
     )
     load: ClassVar = "pairs"
     num_pairs: int = knob(
-        16, "number of keys, each asked once: a product of two numbers from 2 to grid", low=4, high=MAX_PAIRS
+        16, "number of keys, and of queries: a product of two numbers from 2 to grid", low=4, high=MAX_PAIRS
     )
     grid: int = knob(8, "number of first tokens that keys are made of, and of second ones", low=2, high=256)
     num_values: int = knob(64, "number of values", low=2, high=65536)
+    with_replacement: bool = knob(
+        default=False, meaning="whether a key may be asked several times, and another one never", is_addition=True
+    )
 
     def __post_init__(self) -> None:
         """Check the knobs, also against each other.
@@ -95,7 +106,7 @@ class CompositeRecall(Recall):
         return 6 * self.num_pairs
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw first and second tokens, a value for each combination of them, and ask for each in another order."""
+        """Draw first and second tokens, a value for each combination of them, and ask for keys in another order."""
         self.check_length(length)
         end, shape = 3 * self.num_pairs, (batch_size, self.num_pairs)
         num_first, num_second = sides(self.num_pairs)
@@ -108,7 +119,8 @@ class CompositeRecall(Recall):
         inputs[:, 0:end:3] = first
         inputs[:, 1:end:3] = second
         inputs[:, 2:end:3] = values
-        targets = ask(rng, inputs, np.stack([first, second], axis=2), values, end)
+        keys = np.stack([first, second], axis=2)
+        targets = ask(rng, inputs, keys, values, end, with_replacement=self.with_replacement)
         return Batch(inputs, targets)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:

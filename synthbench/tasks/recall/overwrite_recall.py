@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.knobs import Value, knob
-from synthbench.tasks._draws import distinct, previous
+from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import Batch, Task, task
 from synthbench.tasks.recall._base import Recall
 from synthbench.tasks.recall._queries import ask, look_up
@@ -17,21 +17,21 @@ from synthbench.tasks.recall._queries import ask, look_up
 @task
 @dataclass(frozen=True)
 class OverwriteRecall(Recall):
-    """Read pairs of a key and a value, some keys twice; then, whenever a key comes again, name its latest value.
+    """Read pairs of a key and a value, some keys several times; when a key comes again, name its latest value.
 
     With ``vocabulary=9``, ``num_keys=2`` and ``num_rewritten=1``::
 
         inputs    3 5 1 7 3 6 1 8 8 8 3 8
         targets   . . . . . . 7 . . . 6 .
 
-    Keys are 0 to 3, values 4 to 7, and the blank is 8. The second value of a key differs from the first. Pairs stand in
-    random order, and each key is asked once, at a random place.
+    Keys are 0 to 3, values 4 to 7, and the blank is 8. All values of a key differ. Pairs stand in random order, and
+    each key is asked once, at a random place; ``with_replacement``, each query asks for any of the keys.
 
     Tests whether a value is replaced. Linear attention adds the second value to the first; the delta rule erases the
     first; a decay prefers what is recent, at the cost of keys that were written once and long ago.
 
     Source: Arora et al. (2024), Zoology, the variant of MQAR with updates in its code. There all second values come
-    after all first ones, places follow a power law, and first values are distinct.
+    after all first ones, places follow a power law, and first values are distinct. More than two values are ours.
     """
 
     name: ClassVar = "overwrite_recall"
@@ -42,26 +42,41 @@ class OverwriteRecall(Recall):
         "small": {"length": length},
         "hard": {"length": 256, "num_keys": 32, "num_rewritten": 16, "vocabulary": 512},
     }
-    # Half of the keys are written twice, rounded up: 5 tokens a key, which nearly fill the lengths that tasks share.
-    # The vocabulary has 24 keys, as many values and the blank: more take longer to learn than a run lasts.
+    # All keys are written three times: where half of them were written twice, any value of the key was right for three
+    # quarters. Queries draw keys with replacement, or the keys not asked yet would tell the last answers. Without
+    # blanks that makes 8 tokens a key. The vocabulary has 24 keys, as many values and the blank: more take longer to
+    # learn than a run lasts.
     rungs: ClassVar = tuple(
-        {"load": keys, "length": length, "num_keys": keys, "num_rewritten": (keys + 1) // 2, "vocabulary": 49}
-        for keys, length in ((2, 12), (3, 16), (4, 24), (6, 32), (8, 48), (12, 64), (16, 96), (24, 128))
+        {
+            "load": keys,
+            "length": 8 * keys,
+            "num_keys": keys,
+            "num_rewritten": keys,
+            "num_writes": 3,
+            "with_replacement": True,
+            "vocabulary": 49,
+        }
+        for keys in (2, 3, 4, 6, 8, 12, 16, 24)
     )
     load: ClassVar = "keys"
-    num_keys: int = knob(8, "number of keys in a sequence, each of which is asked once", low=1, high=4096)
-    num_rewritten: int = knob(4, "number of keys that are written twice", low=0, high=4096)
+    num_keys: int = knob(8, "number of keys in a sequence, and of queries", low=1, high=4096)
+    num_rewritten: int = knob(4, "number of keys that are written several times", low=0, high=4096)
     vocabulary: int = knob(128, "number of tokens: values, as many keys, and the blank", low=4, high=65536)
+    num_writes: int = knob(2, "how many times a rewritten key is written", low=2, high=64, is_addition=True)
+    with_replacement: bool = knob(
+        default=False, meaning="whether a key may be asked several times, and another one never", is_addition=True
+    )
 
     def __post_init__(self) -> None:
         """Check the knobs, also against each other.
 
         Raises:
-            UsageError: If a knob lies outside its range, or there are too few keys.
+            UsageError: If a knob lies outside its range, or there are too few keys or values.
         """
         super().__post_init__()
         self.check_at_most("num_keys", self.num_key_tokens, "the number of keys in the vocabulary")
         self.check_at_most("num_rewritten", self.num_keys, "the number of keys in a sequence")
+        self.check_at_most("num_writes", self.num_answers, "the number of values in the vocabulary")
 
     @property
     def num_answers(self) -> int:
@@ -76,7 +91,7 @@ class OverwriteRecall(Recall):
     @property
     def num_pairs(self) -> int:
         """Number of pairs to be read."""
-        return self.num_keys + self.num_rewritten
+        return self.num_keys + (self.num_writes - 1) * self.num_rewritten
 
     @property
     def vocab_size(self) -> int:
@@ -89,26 +104,37 @@ class OverwriteRecall(Recall):
         return 2 * self.num_pairs + 2 * self.num_keys
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw distinct keys, a value for each, another for some; shuffle the pairs, and ask for each key."""
+        """Draw distinct keys and the values of each; shuffle the pairs, and ask for keys."""
         self.check_length(length)
         end, shape = 2 * self.num_pairs, (batch_size, self.num_keys)
         keys = distinct(rng, *shape, self.num_key_tokens)
-        first = rng.integers(self.num_answers, size=shape)
-        # Keys are in random order, so that those to be written twice may as well be the first ones.
-        change = rng.integers(1, self.num_answers, size=shape) * (np.arange(self.num_keys) < self.num_rewritten)
-        latest = (first + change) % self.num_answers
-        pairs = np.concatenate([np.arange(self.num_keys), np.arange(self.num_rewritten)])
+        values = self._draw_values(rng, batch_size)
+        # Keys are in random order, so that those to be rewritten may as well be the first ones.
+        pairs = np.concatenate([np.arange(self.num_keys), np.tile(np.arange(self.num_rewritten), self.num_writes - 1)])
         order = rng.permuted(np.tile(pairs, (batch_size, 1)), axis=1)
-        in_order = [np.take_along_axis(values, order, axis=1) for values in (first, latest)]
-        written = np.where(previous(order) < 0, *in_order)
+        rewritten, others = np.split(values, [self.num_rewritten], axis=1)
+        in_order_of_keys = np.concatenate([rewritten.reshape(batch_size, -1), others[:, :, -1]], axis=1)
+        written = np.empty_like(order)
+        np.put_along_axis(written, np.argsort(order, axis=1, kind="stable"), in_order_of_keys, axis=1)
         inputs = np.full((batch_size, length), self.vocabulary - 1)
         inputs[:, 0:end:2] = np.take_along_axis(keys, order, axis=1)
-        inputs[:, 1:end:2] = self.num_key_tokens + written
-        targets = ask(rng, inputs, keys[:, :, None], self.num_key_tokens + latest, end)
+        inputs[:, 1:end:2] = written
+        latest = values[:, :, -1]
+        targets = ask(rng, inputs, keys[:, :, None], latest, end, with_replacement=self.with_replacement)
         return Batch(inputs, targets)
 
+    def _draw_values(self, rng: np.random.Generator, batch_size: int) -> Int[np.ndarray, "batch keys writes"]:
+        """The values of each key, distinct and in the order in which they are written; the others' are all the same."""
+        shape = (batch_size, self.num_keys, 1)
+        first = rng.integers(self.num_answers, size=shape)
+        # Other values are one to num_answers - 1 steps away from the first, around the circle.
+        steps = 1 + distinct(rng, batch_size * self.num_keys, self.num_writes - 1, self.num_answers - 1)
+        steps = np.where(np.arange(self.num_keys)[:, None] < self.num_rewritten, steps.reshape(*shape[:2], -1), 0)
+        later = (first + steps) % self.num_answers
+        return self.num_key_tokens + np.concatenate([first, later], axis=2)
+
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """``factor`` times the keys, and as many more of them written twice, in as many times the length."""
+        """``factor`` times the keys, and as many more of them rewritten, in as many times the length."""
         harder = replace(self, num_keys=factor * self.num_keys, num_rewritten=factor * self.num_rewritten)
         return harder, factor * length
 
@@ -120,3 +146,13 @@ class OverwriteRecall(Recall):
             "first_value": look_up(keys[:, ::-1], values[:, ::-1], inputs, self.vocabulary),
             "last_value": np.broadcast_to(values[:, -1:], inputs.shape),
         }
+
+    def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """Also any value of the key; which of them depends on the key's id, so that each is named equally often."""
+        end = 2 * self.num_pairs
+        order = np.argsort(inputs[:, 0:end:2], axis=1, kind="stable")
+        keys, values = (np.take_along_axis(inputs[:, part:end:2], order, axis=1) for part in (0, 1))
+        places = np.broadcast_to(np.arange(self.num_pairs), keys.shape)
+        first, last = (look_up(keys[:, ::way], places[:, ::way], inputs, self.vocabulary) for way in (-1, 1))
+        chosen = first + inputs % (last - first + 1)
+        return {**self.shortcuts(inputs), "any_value": np.take_along_axis(values, chosen, axis=1)}
