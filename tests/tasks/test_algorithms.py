@@ -267,6 +267,29 @@ def test_planted_majority_has_its_margin_exactly(
     assert_targets_follow(task, most_frequent, seed, task.min_length + more)
 
 
+def test_the_majority_of_the_last_half_is_a_shortcut_on_rungs() -> None:
+    task = PlantedMajority(margin=2)
+    inputs, _ = task.sample(np.random.default_rng(0), 200, 31)
+    guesses = task.rung_shortcuts(inputs)["last half"][:, -1].tolist()
+
+    for sequence, guess in zip(inputs.tolist(), guesses, strict=True):
+        counts = Counter(sequence[15:])
+        assert counts[guess] == max(counts.values())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [([1, 1], [1, 0], [0, 0, 1, 3]), ([0, 1], [0, 1], [0, 0, 0, 3]), ([1, 1, 0], [1, 1], [0, 1, 1, 1, 3])],
+)
+def test_the_carry_of_the_lowest_place_is_handed_on_everywhere(
+    first: list[int], second: list[int], expected: list[int]
+) -> None:
+    inputs = np.array([[*first, 2, *second, 4, *[5] * len(expected)]])
+    guesses = BinaryAddition().rung_shortcuts(inputs)["carry from the lowest place"]
+
+    assert guesses[0, -len(expected) :].tolist() == expected
+
+
 @settings(deadline=None)
 @given(
     seed=SEEDS,

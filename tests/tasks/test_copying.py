@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
+from synthbench.tasks import accuracy
 from synthbench.tasks.base import IGNORE, TASKS, Task
 from synthbench.tasks.copying.bottleneck_compression import BottleneckCompression
 from synthbench.tasks.copying.duplicate_string import DuplicateString
@@ -46,9 +47,12 @@ def rearranged(task: Any, inputs: list[int]) -> list[set[int]]:
 def restored(task: Any, inputs: list[int]) -> list[set[int]]:
     end = inputs.index(task.num_symbols + 1)
     first, second = inputs[: end // 2], inputs[end // 2 : end]
-    differing = [{one, other} - {task.num_symbols} for one, other in zip(first, second, strict=True) if one != other]
+    unlike = [{one, other} for one, other in zip(first, second, strict=True) if one != other]
+    differing = [pair - {task.num_symbols} for pair in unlike if task.num_symbols in pair]
     assert (first + second).count(task.num_symbols) == 1
+    assert (first + second).count(task.num_symbols + 2) == len(unlike) - 1 == min(task.num_erased, len(first) - 1)
     assert len(differing) == len(differing[0]) == 1
+    assert max(differing[0]) < task.num_symbols
     assert set(inputs[end + 1 :]) <= {task.num_symbols + 2}
     return [{IGNORE}] * end + differing + [{IGNORE}] * (len(inputs) - end - 1)
 
@@ -100,11 +104,12 @@ def rearranging(task: Any, inputs: Predictions) -> Predictions:
 
 
 def restoring(task: Any, inputs: Predictions) -> Predictions:
-    """At the separator, the sum of one copy less that of the other, where the mask counts as nothing."""
-    symbols = inputs * (inputs < task.num_symbols)
-    totals = np.pad(symbols.cumsum(axis=1), ((0, 0), (1, 0)))
-    ends = np.arange(inputs.shape[1])
-    return np.abs(totals[:, ends] - 2 * totals[:, ends // 2])
+    """At the first separator, the symbol that stands half of the tokens before it away from the mask."""
+    predictions = np.zeros_like(inputs)
+    for row, sequence in enumerate(inputs.tolist()):
+        if {task.num_symbols, task.separator} <= set(sequence) and (end := sequence.index(task.separator)):
+            predictions[row, end] = sequence[(sequence.index(task.num_symbols) + end // 2) % end]
+    return predictions
 
 
 def selecting(task: Any, inputs: Predictions) -> Predictions:
@@ -143,10 +148,12 @@ CASES = [
     (DuplicateString(shortest=3, num_symbols=2), 18),
     (OddsFirst(shortest=4, num_symbols=3), 20),
     (MissingDuplicate(shortest=5, num_symbols=2), 22),
+    (MissingDuplicate(shortest=5, num_symbols=6, num_erased=4), 22),
     (SelectiveCopying(num_symbols=3, num_tokens=9), 27),
     (BottleneckCompression(num_symbols=2), 6),
     (NgramLookup(num_symbols=3, order=4, num_decoys=2), 41),
     (NgramLookup(num_symbols=6, order=3, num_decoys=1, num_openings=2), 30),
+    (NgramLookup(num_symbols=6, order=3, num_decoys=2, num_openings=1, shares_follower=True), 30),
 ]
 
 
@@ -171,12 +178,40 @@ def test_rearrangements_ask_for_the_symbols_of_the_string(
 
 
 @settings(deadline=None)
-@given(seed=SEEDS, num_symbols=st.integers(2, 40), shortest=st.integers(1, 10), more=st.integers(0, 40))
+@given(
+    seed=SEEDS,
+    num_symbols=st.integers(2, 40),
+    shortest=st.integers(1, 10),
+    num_erased=st.integers(0, 9),
+    more=st.integers(0, 40),
+)
 def test_missing_duplicate_asks_for_the_masked_symbol(
-    assert_targets_follow: Check, seed: int, num_symbols: int, shortest: int, more: int
+    assert_targets_follow: Check, seed: int, num_symbols: int, shortest: int, num_erased: int, more: int
 ) -> None:
-    task = MissingDuplicate(num_symbols=num_symbols, shortest=shortest)
+    task = MissingDuplicate(num_symbols=num_symbols, shortest=shortest, num_erased=num_erased)
     assert_targets_follow(task, restored, seed, task.min_length + more)
+
+
+@pytest.mark.parametrize(("num_erased", "least", "most"), [(0, 1.0, 1.0), (2, 0.35, 0.45)])
+def test_counting_tells_the_missing_symbol_unless_others_are_erased(num_erased: int, least: float, most: float) -> None:
+    task = MissingDuplicate(num_symbols=3, shortest=8, num_erased=num_erased)
+    inputs, targets = task.sample(np.random.default_rng(0), 4000, 48)
+
+    assert least <= accuracy(task.rung_shortcuts(inputs)["odd count"], targets).value <= most
+
+
+def test_the_surroundings_of_the_mask_are_compared_with_those_of_all_symbols() -> None:
+    task = MissingDuplicate(num_symbols=3)
+    sequence = [0, 1, 2, 0, 2, 2, 0, 1, 3, 0, 2, 2, 4]
+    rules = task.rung_shortcuts(np.array([sequence]))
+
+    # 0 1 stands before 2; and 2 alone stands between 0 1 and 0 2.
+    assert {name: rules[name][0, -1] for name in ("two before", "two on either side", "most frequent")} == {
+        "two before": 2,
+        "two on either side": 2,
+        "most frequent": 2,
+    }
+    assert rules["odd count"][0, -1] == 2
 
 
 @settings(deadline=None)
@@ -207,6 +242,7 @@ def test_only_bottleneck_compression_answers_from_the_last_position() -> None:
     order=st.integers(1, 4),
     num_decoys=st.integers(0, 4),
     num_openings=st.integers(0, 4),
+    shares_follower=st.booleans(),
     more=st.integers(0, 40),
 )
 def test_ngram_lookup_has_one_answer(
@@ -216,9 +252,10 @@ def test_ngram_lookup_has_one_answer(
     order: int,
     num_decoys: int,
     num_openings: int,
+    shares_follower: bool,  # noqa: FBT001  hypothesis draws it
     more: int,
 ) -> None:
-    task = NgramLookup(num_symbols=num_symbols, order=order, num_decoys=num_decoys, num_openings=num_openings)
+    task = NgramLookup(num_symbols, order, num_decoys, num_openings, shares_follower)
     assert_targets_follow(task, looked_up, seed, task.min_length + more)
 
 
@@ -251,6 +288,18 @@ def test_ngram_lookup_plants_as_many_openings_as_it_says_in_any_order() -> None:
         )
 
     assert len(orders) == 4 * 3
+
+
+def test_where_plants_share_their_follower_it_gets_as_many_votes_as_the_answer() -> None:
+    # So many symbols that nothing else is equal by chance.
+    reached = {}
+    for shares_follower in (False, True):
+        task = NgramLookup(num_symbols=1000, order=2, num_decoys=1, num_openings=1, shares_follower=shares_follower)
+        inputs, targets = task.sample(np.random.default_rng(0), 1000, 24)
+        reached[shares_follower] = accuracy(task.rung_shortcuts(inputs)["votes of all tokens"], targets).value
+
+    assert reached[False] > 0.98
+    assert abs(reached[True] - 0.5) < 4 * 0.5 / 1000**0.5
 
 
 @pytest.mark.parametrize("name", [*ANSWERS, "missing_duplicate"])

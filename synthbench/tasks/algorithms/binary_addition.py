@@ -42,8 +42,10 @@ class BinaryAddition(Transduction):
         "small": {"length": length},
         "hard": {"length": 193, "chain": 8.0},
     }
-    # With fewer digits or shorter chains, carries from one place only are right too often.
-    rungs: ClassVar = string_rungs(32, chain=4.0)
+    # With fewer digits or shorter chains, carries from one place only are right too often; with longer ones, the carry
+    # of the lowest place is. Chains grow with the strings, or carries from few places would be worth as much on long
+    # rungs as on short ones.
+    rungs: ClassVar = tuple({**rung, "chain": float(rung["length"]) / 8} for rung in string_rungs(32))
     load: ClassVar = "symbols"
     shortest: int = knob(3, "number of symbols of the shortest string: the digits and the plus sign", low=3, high=65536)
     chain: float = knob(
@@ -85,18 +87,44 @@ class BinaryAddition(Transduction):
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """No carry, or one from the place before only."""
-        string_lengths = self.string_lengths(inputs)
+        first, second = self._digits(inputs)
+        one_place = first ^ second
+        one_place[:, 1:] ^= first[:, :-1] & second[:, :-1]
+        return {
+            "no carry": self._in_slots(inputs, first ^ second),
+            "carry from one place": self._in_slots(inputs, one_place),
+        }
+
+    def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """Also the carry of the lowest place, handed on everywhere."""
+        first, second = self._digits(inputs)
+        lowest = first ^ second
+        lowest[:, 1:] ^= first[:, :1]  # lowest digits are equal
+        return {**self.shortcuts(inputs), "carry from the lowest place": self._in_slots(inputs, lowest)}
+
+    def _number_lengths(
+        self, inputs: Int[np.ndarray, "batch length"]
+    ) -> tuple[Int[np.ndarray, "batch 1"], Int[np.ndarray, "batch 1"]]:
+        """How many digits the first and the second number have."""
         first_lengths = (inputs == PLUS).argmax(axis=1, keepdims=True)
-        second_lengths = string_lengths - 1 - first_lengths
+        return first_lengths, self.string_lengths(inputs) - 1 - first_lengths
+
+    def _digits(
+        self, inputs: Int[np.ndarray, "batch length"]
+    ) -> tuple[Int[np.ndarray, "batch length"], Int[np.ndarray, "batch length"]]:
+        """The digits of the first and the second number, the lowest in front, and zeros behind them."""
+        first_lengths, second_lengths = self._number_lengths(inputs)
         places = np.arange(inputs.shape[1])
-        first = inputs * (places < first_lengths)
         shifted = np.take_along_axis(inputs, (places + first_lengths + 1).clip(max=len(places) - 1), axis=1)
-        second = shifted * (places < second_lengths)
-        sums = {"no carry": first ^ second, "carry from one place": first ^ second}
-        sums["carry from one place"][:, 1:] ^= first[:, :-1] & second[:, :-1]
-        slots = (places - string_lengths - 1).clip(0)
-        is_end = slots > np.maximum(first_lengths, second_lengths)
-        return {name: np.where(is_end, END, np.take_along_axis(digits, slots, axis=1)) for name, digits in sums.items()}
+        return inputs * (places < first_lengths), shifted * (places < second_lengths)
+
+    def _in_slots(
+        self, inputs: Int[np.ndarray, "batch length"], digits: Int[np.ndarray, "batch length"]
+    ) -> Int[np.ndarray, "batch length"]:
+        """Digits and the end token at the positions where the sum is due."""
+        slots = (np.arange(inputs.shape[1]) - self.string_lengths(inputs) - 1).clip(0)
+        is_end = slots > np.maximum(*self._number_lengths(inputs))
+        return np.where(is_end, END, np.take_along_axis(digits, slots, axis=1))
 
 
 def _splits(string_lengths: Int[np.ndarray, "*batch"]) -> tuple[Int[np.ndarray, "*batch"], Int[np.ndarray, "*batch"]]:

@@ -82,3 +82,9 @@ class PlantedMajority(Task):
         length = inputs.shape[1]
         latest = count_symbols(inputs[:, -(-3 * length // 4) :], self.num_symbols).argmax(axis=1)
         return {"latest symbol": inputs, "last quarter": score_last(latest, length)}
+
+    def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """Also the most frequent symbol of the last half."""
+        length = inputs.shape[1]
+        latest = count_symbols(inputs[:, length // 2 :], self.num_symbols).argmax(axis=1)
+        return {**self.shortcuts(inputs), "last half": score_last(latest, length)}

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from synthbench.knobs import knob
+from synthbench.tasks._counts import count_symbols
 from synthbench.tasks._targets import score_at
 from synthbench.tasks._transduction import Transduction, string_rungs
 from synthbench.tasks.base import Batch, Bound, task
@@ -24,6 +25,8 @@ class MissingDuplicate(Transduction):
 
     Tests comparing two halves whose border is not marked: it is known only at the separator. Networks with a tape solve
     it at any length. Where symbols are many and strings are short, the symbols next to the mask give its place away.
+    The masked symbol is the only one that occurs an odd number of times, unless others are erased: with ``num_erased``,
+    the padding stands in their place, in one copy each.
 
     Source: Delétang et al. (2023), context-sensitive tasks. They use 2 symbols; the separator is ours.
     """
@@ -36,9 +39,14 @@ class MissingDuplicate(Transduction):
         "small": {"length": length},
         "hard": {"length": 257},
     }
-    rungs: ClassVar = string_rungs(12)
+    # Without erased symbols, counting tells the answer. With more than three symbols, two of them on either side of the
+    # mask occur together nowhere but in the other copy.
+    rungs: ClassVar = string_rungs(12, num_symbols=3, num_erased=2)
     load: ClassVar = "symbols"
     num_symbols: int = knob(4, "number of symbols that strings are made of", low=2, high=65536)
+    num_erased: int = knob(
+        0, "other symbols that are erased, as far as the string has any", low=0, high=65536, is_addition=True
+    )
 
     @property
     def vocab_size(self) -> int:
@@ -51,7 +59,7 @@ class MissingDuplicate(Transduction):
         return self.num_symbols + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        """Draw uniform symbols, write them twice and mask one of all."""
+        """Draw uniform symbols, write them twice, mask one of all and erase others."""
         self.check_length(length)
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, self.longest(length)))
@@ -60,10 +68,24 @@ class MissingDuplicate(Transduction):
         masks = rng.integers(2 * string_lengths)
         answers = np.take_along_axis(inputs, masks, axis=1)
         np.put_along_axis(inputs, masks, self.num_symbols, axis=1)
+        if self.num_erased:
+            erased = self._draw_erased(rng, string_lengths, masks)
+            np.put_along_axis(inputs, erased, self.separator + 1, axis=1)
         ends = 2 * string_lengths
         inputs[places > ends] = self.separator + 1
         np.put_along_axis(inputs, ends, self.separator, axis=1)
         return Batch(inputs, score_at(answers, ends, length))
+
+    def _draw_erased(
+        self, rng: np.random.Generator, string_lengths: Int[np.ndarray, "batch 1"], masks: Int[np.ndarray, "batch 1"]
+    ) -> Int[np.ndarray, "batch erased"]:
+        """Distinct places of the string other than the mask's, each in one copy; the separator's for want of others."""
+        order = rng.random((len(masks), int(string_lengths.max())))
+        order[np.arange(order.shape[1]) >= string_lengths] = np.inf
+        np.put_along_axis(order, masks % string_lengths, np.inf, axis=1)
+        places = np.argsort(order, axis=1)[:, : self.num_erased]
+        in_copies = places + string_lengths * rng.integers(2, size=places.shape)
+        return np.where(np.arange(places.shape[1]) < string_lengths - 1, in_copies, 2 * string_lengths)
 
     def floor(self, length: int) -> Bound:
         """One in ``num_symbols``, whatever the length."""
@@ -84,3 +106,34 @@ class MissingDuplicate(Transduction):
         followers = np.take_along_axis(inputs, latest, axis=1)
         guesses = {"neighbour": neighbours, "follower": followers}
         return {name: np.broadcast_to(guess, inputs.shape) for name, guess in guesses.items()}
+
+    def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """Also a symbol that occurs an odd number of times, the most frequent one, and those in similar surroundings.
+
+        Of the places whose surroundings agree most with those of the mask, the most frequent symbol is named.
+        """
+        counts = count_symbols(inputs, self.vocab_size)[:, : self.num_symbols]
+        votes = {
+            "odd count": counts % 2,
+            "most frequent": counts,
+            "two before": self._votes(inputs, (-2, -1)),
+            "two on either side": self._votes(inputs, (-2, -1, 1, 2)),
+        }
+        guesses = {name: np.broadcast_to(of.argmax(axis=1)[:, None], inputs.shape) for name, of in votes.items()}
+        return {**self.shortcuts(inputs), **guesses}
+
+    def _votes(
+        self, inputs: Int[np.ndarray, "batch length"], steps: tuple[int, ...]
+    ) -> Float[np.ndarray, "batch symbols"]:
+        """A weight for each symbol: a place counts more than all that agree less with the mask these steps away."""
+        length, margin = inputs.shape[1], max(map(abs, steps))
+        padded = np.pad(inputs, ((0, 0), (margin, margin)), constant_values=-1)
+        masks = margin + (inputs == self.num_symbols).argmax(axis=1, keepdims=True)
+        agreement = np.zeros(inputs.shape)
+        for step in steps:
+            around_mask = np.take_along_axis(padded, masks + step, axis=1)
+            agreement += padded[:, margin + step : margin + step + length] == around_mask
+        votes = np.zeros((len(inputs), self.num_symbols))
+        rows, places = np.nonzero(inputs < self.num_symbols)
+        np.add.at(votes, (rows, inputs[rows, places]), (length + 1.0) ** agreement[rows, places])
+        return votes

@@ -26,7 +26,8 @@ class NgramLookup(Task):
     ``num_decoys`` more places. An induction head over one token fails; heads over n tokens need depth or a convolution.
 
     With ``num_openings``, further places repeat all of the n-gram but its last token, so that its first one alone is
-    ambiguous as well.
+    ambiguous as well. With ``shares_follower``, the same symbol follows all decoys and openings: otherwise the follower
+    that most tokens of the n-gram vote for, each for itself, is the answer.
 
     Source: Jelassi et al. (2024), n-gram lookup. The decoys are ours.
     """
@@ -41,7 +42,15 @@ class NgramLookup(Task):
     }
     # With fewer symbols chance repeats the n-gram in long strings, and what follows its last token most often is right.
     rungs: ClassVar = tuple(
-        {"load": length, "length": length, "num_symbols": 32, "order": 2, "num_decoys": 1, "num_openings": 1}
+        {
+            "load": length,
+            "length": length,
+            "num_symbols": 32,
+            "order": 2,
+            "num_decoys": 1,
+            "num_openings": 1,
+            "shares_follower": True,
+        }
         for length in LENGTHS
         if length >= 12
     )
@@ -56,6 +65,9 @@ class NgramLookup(Task):
         low=0,
         high=1024,
         is_addition=True,
+    )
+    shares_follower: bool = knob(
+        default=False, meaning="whether the same symbol follows all decoys and openings", is_addition=True
     )
 
     @property
@@ -83,6 +95,8 @@ class NgramLookup(Task):
         # Another symbol is one to num_symbols - 1 steps away, around the circle.
         steps = rng.integers(1, self.num_symbols, size=(batch_size, num_plants, 2))
         genuine = rng.integers(num_plants, size=batch_size)
+        if self.shares_follower:
+            steps[:, :, 1] = steps[:, :1, 1]
         steps[np.arange(batch_size), genuine] = 0
         changed = self._draw_changed(rng, genuine)
         changed_tokens = np.take_along_axis(plants, changed, axis=2) + steps[:, :, :1]
@@ -131,6 +145,21 @@ class NgramLookup(Task):
                 followers = _latest_follower(strings, first, self.order - order)
                 found[f"first {order} of the n-gram"] = score_last(followers, length)
         return found
+
+    def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """Also what followed most often: each token of the n-gram at its distance, the last alone, and all together."""
+        strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
+        votes = np.zeros((self.order, len(inputs), self.num_symbols))
+        for distance in range(1, self.order + 1):
+            is_equal = strings[:, :-distance] == inputs[:, -distance, None]
+            rows, places = np.nonzero(is_equal)
+            np.add.at(votes[distance - 1], (rows, strings[rows, places + distance]), 1)
+        return {
+            **self.shortcuts(inputs),
+            "most frequent after the last": score_last(votes[0].argmax(axis=1), length),
+            "most frequent after the first": score_last(votes[-1].argmax(axis=1), length),
+            "votes of all tokens": score_last(votes.sum(axis=0).argmax(axis=1), length),
+        }
 
 
 def _agree(strings: Int[np.ndarray, "batch length"], grams: Int[np.ndarray, "batch width"]) -> None:
