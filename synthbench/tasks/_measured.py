@@ -8,6 +8,9 @@ from synthbench.tasks.base import IGNORE, Batch, Bound, Rung, Task
 NUM_TOKENS = 2**19
 """Tokens of the sample from which the rule is learned, and of the one on which it is scored."""
 
+NUM_ANSWERS = 2**13
+"""Fewest targets of such a sample of a rung: of several equally good rules the luckiest is the base."""
+
 
 def measured_local_ceiling(task: Task, length: int) -> Bound:
     """See :func:`synthbench.tasks.local_ceiling`."""
@@ -38,7 +41,7 @@ def measured_bases(rung: Rung) -> dict[str, float]:
     """
     fit, fresh = (
         Batch(inputs, rung.new_targets(targets))
-        for inputs, targets in (_sample(rung.task, rung.length, seed) for seed in (0, 1))
+        for inputs, targets in (_large_sample(rung.task, rung.length, seed) for seed in (0, 1))
     )
     alone = np.zeros_like(fit.inputs[:1])
     bases = {
@@ -112,8 +115,18 @@ def _counts_up_to(firsts: Int[np.ndarray, "batch tokens"], length: int) -> Int[n
     return found
 
 
-def _sample(task: Task, length: int, seed: int) -> Batch:
-    return task.sample(np.random.Generator(np.random.Philox(seed)), max(256, NUM_TOKENS // length), length)
+def _sample(task: Task, length: int, seed: int, num_sequences: int | None = None) -> Batch:
+    num_drawn = num_sequences or max(256, NUM_TOKENS // length)
+    return task.sample(np.random.Generator(np.random.Philox(seed)), num_drawn, length)
+
+
+def _large_sample(task: Task, length: int, seed: int) -> Batch:
+    """A sample with enough targets, also of long sequences with one answer each."""
+    batch = _sample(task, length, seed)
+    num_targets = int((batch.targets != IGNORE).sum())
+    if num_targets >= NUM_ANSWERS:
+        return batch
+    return _sample(task, length, seed, -(-NUM_ANSWERS * len(batch.targets) // num_targets))
 
 
 def accuracy(predictions: Int[np.ndarray, "batch length"], targets: Int[np.ndarray, "batch length"]) -> Bound:

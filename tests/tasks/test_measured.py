@@ -1,9 +1,14 @@
 """What is measured of any task, against what is known of some."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from synthbench.tasks import TASKS, local_ceiling, shortcut_accuracies
+from synthbench.tasks import TASKS, Batch, local_ceiling, shortcut_accuracies
+from synthbench.tasks._measured import NUM_ANSWERS, measured_bases
+from synthbench.tasks.recall.mqar import Mqar
+from synthbench.tasks.state_tracking.even_pairs import EvenPairs
 
 
 @pytest.mark.parametrize("name", ["copy", "bigram", "noisy_copy", "retrieval"])
@@ -43,3 +48,23 @@ def test_a_shortcuts_accuracy_is_the_share_of_right_answers() -> None:
     assert measured.keys() == task.shortcuts(inputs).keys() != set()
     for name, predictions in task.shortcuts(inputs).items():
         assert measured[name].value == pytest.approx((predictions == targets).mean(), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("unit", "length", "num_sequences"), [(EvenPairs, 128, [4096, NUM_ANSWERS] * 2), (Mqar, 128, [4096] * 2)]
+)
+def test_long_rungs_with_one_answer_a_sequence_are_measured_on_more_sequences(
+    unit: Any, length: int, num_sequences: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, sample = [], unit.sample
+
+    def counted(task: Any, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        drawn.append(batch_size)
+        batch: Batch = sample(task, rng, batch_size, length)
+        return batch
+
+    monkeypatch.setattr(unit, "sample", counted)
+    [rung] = [rung for rung in unit.ladder(longest=length) if rung.length == length]
+    measured_bases(rung)
+
+    assert drawn == num_sequences
