@@ -51,8 +51,8 @@ class CompositeRecall(Recall):
         "hard": {"length": 512, "num_pairs": 64, "grid": 16, "num_values": 256},
     }
     # Keys that form squares, or nearly so: one of their tokens alone leaves as many values as possible to guess among.
-    # Queries draw keys with replacement, or leaving out those asked before would do so as well. A larger grid and more
-    # values take longer to learn than a run lasts.
+    # Queries draw keys with replacement, or the keys not asked yet would leave fewer values to guess among. A larger
+    # grid and more values take longer to learn than a run lasts.
     rungs: ClassVar = tuple(
         {
             "load": pairs,
