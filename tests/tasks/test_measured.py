@@ -8,7 +8,7 @@ import pytest
 from synthbench.tasks import TASKS, Batch, local_ceiling, shortcut_accuracies
 from synthbench.tasks._measured import NUM_ANSWERS, measured_bases
 from synthbench.tasks.recall.mqar import Mqar
-from synthbench.tasks.state_tracking.even_pairs import EvenPairs
+from synthbench.tasks.state_tracking.parity_final import ParityFinal
 
 
 @pytest.mark.parametrize("name", ["copy", "bigram", "noisy_copy", "retrieval"])
@@ -51,7 +51,7 @@ def test_a_shortcuts_accuracy_is_the_share_of_right_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "length", "num_sequences"), [(EvenPairs, 128, [4096, NUM_ANSWERS] * 2), (Mqar, 128, [4096] * 2)]
+    ("unit", "length", "num_sequences"), [(ParityFinal, 128, [4096, NUM_ANSWERS] * 2), (Mqar, 128, [4096] * 2)]
 )
 def test_long_rungs_with_one_answer_a_sequence_are_measured_on_more_sequences(
     unit: Any, length: int, num_sequences: list[int], monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ from synthbench.knobs import knob
 from synthbench.tasks.base import task
 from synthbench.tasks.state_tracking._parity import likelier_parity, running_parity
 from synthbench.tasks.state_tracking._running import running
-from synthbench.tasks.state_tracking._strings import StringTask, string_rungs
+from synthbench.tasks.state_tracking._strings import StringTask
 
 
 @task
@@ -24,7 +24,8 @@ class EvenPairs(StringTask):
         targets   . . . . . 1 . .
 
     Tests, with two symbols, whether both ends of a string are found: they differ if the answer is odd. Attention can,
-    and so can all recurrences: a control for the other tasks. With more symbols it is parity over a two-token window.
+    and so can all recurrences, at any length: a control for the other tasks, without a ladder. With more symbols it is
+    parity over a two-token window.
 
     Source: Delétang et al. (2023), regular tasks. Theirs marks no end of the string; we ask at a separator.
     """
@@ -33,7 +34,6 @@ class EvenPairs(StringTask):
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 41
     sizes: ClassVar = {"tiny": {"length": 17}, "small": {"length": length}, "hard": {"length": 129}}
-    rungs: ClassVar = string_rungs(6)
     not_tested: ClassVar = "A count: with two symbols, the answer is the first symbol xor the last."
     shortest: int = knob(2, "symbols in the shortest string", low=2, high=65536)
     num_symbols: int = knob(2, "number of different symbols", low=2, high=4096)
