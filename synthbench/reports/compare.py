@@ -32,6 +32,7 @@ from synthbench.reports.aggregates import (
 )
 from synthbench.reports.grid import arguments_in, by_seed, clipped
 from synthbench.reports.ladder import LEAST, ladder_in
+from synthbench.reports.looks import share_at
 from synthbench.reports.selection import TASK_KEY, Terms, having, select, settings
 from synthbench.reports.statistics import (
     SIGNIFICANCE,
@@ -71,7 +72,7 @@ class PairedTask:
     """Lower end of the 95 % interval of the difference, for this task and other seeds; NaN below two seeds."""
     high: float
     p: float
-    """Of a moderated t test over seeds, Holm-adjusted over all tasks of the comparison; NaN below two seeds."""
+    """Of a moderated t test over seeds, adjusted over all tasks (Holm) and a ladder's looks; NaN below two seeds."""
     num_seeds: int
     num_failed: int
     """Runs without a score, on both sides."""
@@ -282,7 +283,8 @@ def compare(
     scores = np.array([by_seed(both, everything) for both in skills])
     is_paired = shares_seeds(scores)
     tests = pair_tests(scores, is_paired=is_paired)
-    adjusted = holm(_p_values(tests, scores, is_paired=is_paired))
+    has_ladder = [ladder_in(arguments_in(one["task_args"])) is not None for one in measured]
+    adjusted = holm(_p_values(tests, scores, is_paired=is_paired, has_ladder=has_ladder))
     common = scores[:, :, ~np.isnan(scores).any(axis=(0, 1))]
     categories = [one["task_category"] for one in measured]
     tasks = tuple(
@@ -344,12 +346,19 @@ def _pair(comparison: Comparison, p: float) -> Pair:
     )
 
 
-def _p_values(tests: PairTests, scores: Scores, *, is_paired: bool) -> Float[np.ndarray, " tasks"]:
-    """Of every task. Where no run scatters a t test is certain of any difference; shuffling few runs never is."""
+def _p_values(
+    tests: PairTests, scores: Scores, *, is_paired: bool, has_ladder: Sequence[bool]
+) -> Float[np.ndarray, " tasks"]:
+    """Of every task. Where no run scatters a t test is certain of any difference; shuffling few runs never is.
+
+    On a ladder, seeds may have been added because the first ones did not decide, and p is adjusted for the looks.
+    """
     num_runs = (~np.isnan(scores)).sum(axis=2)
+    shares = [share_at(min(own)) if is_one else 1.0 for own, is_one in zip(num_runs.tolist(), has_ladder, strict=True)]
     floors = [least_p(own, is_paired=is_paired) if min(own) else math.nan for own in num_runs.tolist()]
     p = tests.p[:, 0]
-    return np.where((tests.error[:, 0] == 0) & (p < 1), np.maximum(p, floors), p)
+    p = np.where((tests.error[:, 0] == 0) & (p < 1), np.maximum(p, floors), p)
+    return np.minimum(p / shares, 1.0)
 
 
 def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:

@@ -36,7 +36,7 @@ from synthbench.reports.table import (
     sources_of,
     tie_words,
 )
-from synthbench.reports.verdicts import SMALLEST_GAP, is_ranked
+from synthbench.reports.verdicts import SMALLEST_GAP, is_ranked, needed_seeds
 
 SOLVED = 0.9
 """Skill from which a run counts as one that solved its task."""
@@ -71,6 +71,7 @@ class Leaderboard:
     tasks: tuple[TaskFacts, ...]
     """Those that count: floor and ceiling are so far apart that a difference in skill is more than noise."""
     seeds: tuple[int, ...]
+    """Those that it is over; on a ladder those that all ranked cells have."""
     entries: tuple[Entry, ...]
     """Best first."""
     partial: dict[MechanismFacts, int]
@@ -82,6 +83,11 @@ class Leaderboard:
     def has_ladder(self) -> bool:
         """Whether skills are heights, as parts of the rungs of each task."""
         return any(task.ladder for task in self.tasks)
+
+    @property
+    def num_seeds(self) -> str:
+        """The number of seeds in words."""
+        return f"{len(self.seeds)} seeds" + " that all ranked mechanisms have" * self.has_ladder
 
     @cached_property
     def improvement(self) -> list[list[Interval | None]]:
@@ -178,15 +184,18 @@ def leaderboard(of: Grid) -> Leaderboard:
         raise ValueError(f"an interval over seeds needs at least two; there is {len(of.seeds)}")
     tasks = tuple(task for task in of.tasks if is_ranked(task))
     left_out = tuple(task for task in of.tasks if not is_ranked(task))
+    needed = needed_seeds(of)
     num_complete = {
-        mechanism: sum(_is_complete(of.cell(task, mechanism), of.seeds) for task in tasks)
-        for mechanism in of.mechanisms
+        mechanism: sum(_has_runs(of.cell(task, mechanism), needed) for task in tasks) for mechanism in of.mechanisms
     }
     ranked = [mechanism for mechanism, count in num_complete.items() if count == len(tasks) > 0]
     partial = {mechanism: count for mechanism, count in num_complete.items() if mechanism not in ranked}
     if not ranked:
-        return Leaderboard(tasks, of.seeds, (), partial, left_out)
-    skills = np.array([[_skills(of, task, mechanism) for task in tasks] for mechanism in ranked])
+        return Leaderboard(tasks, needed, (), partial, left_out)
+    # Seeds that only undecided pairs have are left out: means are biased where runs are added until a difference shows.
+    cells = [of.cell(task, mechanism) for task in tasks for mechanism in ranked]
+    seeds = tuple(seed for seed in of.seeds if all(_has_runs(cell, [seed]) for cell in cells))
+    skills = np.array([[_skills(of.cell(task, one), task, seeds) for task in tasks] for one in ranked])
     categories = [task.category for task in tasks]
     weights = balanced(categories)
     is_in = {name: np.array([category == name for category in categories]) for name in dict.fromkeys(categories)}
@@ -203,7 +212,7 @@ def leaderboard(of: Grid) -> Leaderboard:
         strict=True,
     )
     entries = tuple(sorted((Entry(*column) for column in columns), key=lambda entry: -entry.skill.value))
-    return Leaderboard(tasks, of.seeds, entries, partial, left_out)
+    return Leaderboard(tasks, seeds, entries, partial, left_out)
 
 
 def _stretched(of: Grid, tasks: Sequence[TaskFacts], ranked: Sequence[MechanismFacts]) -> list[dict[int, Interval]]:
@@ -240,7 +249,7 @@ def _profile_table(board: Leaderboard) -> Table:
         title="Skill by category",
         caption=(
             f"Mean skill, {skill_words(has_ladder=board.has_ladder)}, over the tasks of a category and "
-            f"{len(board.seeds)} seeds, with {THESE_TASKS}. A run without a score counts as 0. Best mean over the "
+            f"{board.num_seeds}, with {THESE_TASKS}. A run without a score counts as 0. Best mean over the "
             f"categories first.{_left_out(board)}"
         ),
         headings=("Mechanism",),
@@ -262,7 +271,7 @@ def _summary_table(board: Leaderboard) -> Table:
         name="leaderboard-summary",
         title="Means and ranks",
         caption=(
-            f"Over {len(board.tasks)} tasks and {len(board.seeds)} seeds; every category weighs the same. Skill: mean. "
+            f"Over {len(board.tasks)} tasks and {board.num_seeds}; every category weighs the same. Skill: mean. "
             f"IQM: interquartile mean of all runs. "
             + (f"Solved: share of runs with a skill of {SOLVED:g}, in per cent. All three" if solved else "Both")
             + f" with {THESE_TASKS}. Parameters of the mechanisms of all layers, state of one, the largest over the "
@@ -411,10 +420,9 @@ def _listed(names: Sequence[str], word: str = "or") -> str:
     return f" {word} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _is_complete(cell: Estimate, seeds: tuple[int, ...]) -> bool:
-    return {*cell.scores, *cell.failed_seeds} == set(seeds)
+def _has_runs(cell: Estimate, seeds: Sequence[int]) -> bool:
+    return {*cell.scores, *cell.failed_seeds}.issuperset(seeds)
 
 
-def _skills(of: Grid, task: TaskFacts, mechanism: MechanismFacts) -> list[float]:
-    scores = of.cell(task, mechanism).scores
-    return [clipped((scores[seed] - task.floor) / task.gap) if seed in scores else 0.0 for seed in of.seeds]
+def _skills(cell: Estimate, task: TaskFacts, seeds: Sequence[int]) -> list[float]:
+    return [clipped((cell.scores[seed] - task.floor) / task.gap) if seed in cell.scores else 0.0 for seed in seeds]

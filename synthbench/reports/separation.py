@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from synthbench.reports.grid import Grid, TaskFacts
 from synthbench.reports.ladder import LEAST
+from synthbench.reports.looks import LOOKS
 from synthbench.reports.statistics import SIGNIFICANCE
 from synthbench.reports.table import (
     BOUNDS,
@@ -17,6 +18,7 @@ from synthbench.reports.table import (
     ceiling_cell,
     fixed,
     floor_cell,
+    on_added_seeds,
     p_text,
     percent,
     rungs_cell,
@@ -122,7 +124,12 @@ def _columns(of: Grid) -> dict[Column, Callable[[Verdict], Cell]]:
 def _caption(of: Grid, *, is_farther: bool) -> str:
     if of.has_ladder:
         means, distance = "mean height in rungs", f"{LEAST:g} rungs or more,"
-        terms = f"At floor or at ceiling: all mechanisms are within {LEAST:g} rungs of none or of all. {HEIGHT}"
+        looks = ", ".join(str(look.num_seeds) for look in LOOKS)
+        terms = (
+            f"Every p allows for looks at {looks} seeds. Within {LEAST:g} rungs: pairs that are shown to differ by "
+            "less, by two one-sided t tests, each pair by itself. At floor or at ceiling: all mechanisms are within "
+            f"{LEAST:g} rungs of none or of all. {HEIGHT}{on_added_seeds(of)}"
+        )
     else:
         means = "mean accuracy in per cent and mean skill"
         distance = f"{100 * MARGIN:.0f} % of the gap between floor and ceiling or more, at least a point,"
@@ -150,6 +157,8 @@ def _pairs_cell(one: Verdict) -> Cell:
     if not one.num_pairs:
         return Cell()
     remarks = (f"{one.outlier.label}, p = {p_text(one.p_outlier)}",) if one.outlier else ()
+    if one.task.ladder and one.num_within:
+        remarks = (f"{one.num_within} within {LEAST:g} rungs", *remarks)
     return Cell(f"{len(one.named)} of {one.num_pairs}", remarks=remarks)
 
 

@@ -16,7 +16,7 @@ from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import TIE, Interval
 from synthbench.reports.grid import Estimate, Grid, MechanismFacts, TaskFacts
 from synthbench.reports.ladder import LEAST, SPLIT, num_climbed
-from synthbench.reports.verdicts import Verdict, Verdicts, best_of
+from synthbench.reports.verdicts import Verdict, Verdicts, best_of, needed_seeds
 
 Mark = Literal["", "best", "second"]
 
@@ -35,6 +35,10 @@ HEIGHT = "Height: the number of rungs mastered, counting parts of a rung; Rungs:
 CLIMBED = (
     f"Where the seeds of a cell differ by more than {SPLIT:g} rungs, those above the middle of the lowest and the "
     "highest count as climbed; p: permutation test of the task."
+)
+ADDED = (
+    " Seeds beyond the third may have been added because a pair of mechanisms was undecided. Verdicts allow for that; "
+    "intervals do not: each is by itself, for the number of seeds that the cell has."
 )
 BOUNDS = "Floor: best predictor that sees no input; ceiling: best causal predictor."
 
@@ -426,8 +430,13 @@ def _caption(of: Grid, common_n: int | None) -> str:
     else:
         seeds = f"mean ± {spread} over n = {common_n} seeds"
     if of.has_ladder:
-        return f"Height in rungs, {seeds}. {HEIGHT} {CLIMBED} {MARKS}"
+        return f"Height in rungs, {seeds}. {HEIGHT} {CLIMBED} {MARKS}{on_added_seeds(of)}"
     return f"Accuracy in per cent, {seeds}. {MARKS} {BOUNDS}"
+
+
+def on_added_seeds(of: Grid) -> str:
+    """A sentence, after a space, on what seeds mean that may have been added until pairs were decided."""
+    return ADDED if of.seeds != needed_seeds(of) else ""
 
 
 def _floor(task: TaskFacts) -> float:

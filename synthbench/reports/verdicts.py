@@ -4,24 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from synthbench.registry import CONTROL
 from synthbench.reports.grid import Estimate, Grid, Key, MechanismFacts, TaskFacts, by_seed
-from synthbench.reports.statistics import (
-    SIGNIFICANCE,
-    TOLERANCE,
-    Permutation,
-    benjamini_hochberg,
-    holm,
-    omega_squared,
-    pair_tests,
-    permutation_test,
-    shares_seeds,
-)
+from synthbench.reports.looks import LOOKS, ONCE, Findings, Look, examine, looks_for, task_test
+from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, benjamini_hochberg, omega_squared
 
 Place = Literal["floor = ceiling", "gap too narrow to rank", "at floor", "at ceiling", "between", "no score"]
 
@@ -47,7 +37,7 @@ class Verdict:
     skills: tuple[float, float] | None
     """Lowest and highest mean skill; None without one, as where floor and ceiling are equal."""
     p: float
-    """Of the permutation test, adjusted over the tasks of the report; NaN where nothing can be tested."""
+    """Of the permutation test, adjusted over the tasks of the report, on a ladder over the looks too; NaN without."""
     least_p: float
     """What p would be, unadjusted, if the runs of this task differed as clearly as they can; NaN without a test."""
     separates: bool
@@ -55,6 +45,8 @@ class Verdict:
     num_pairs: int
     named: frozenset[frozenset[Key]]
     """Pairs of mechanisms, by their keys, that are shown to differ; none where the task does not separate."""
+    num_within: int
+    """Pairs that are shown to differ by less than counts for anything."""
     outlier: MechanismFacts | None
     """Where the task separates and no pair is named: the mechanism that is farthest from all others."""
     p_outlier: float
@@ -92,7 +84,8 @@ def judge(of: Grid) -> Verdicts:
     Benjamini & Hochberg (1995) over the tasks, and the farthest differ by ``MARGIN`` of the gap between floor and
     ceiling or more, on a ladder by half a rung. Within such a task the pairs are named that differ by as much and by a
     moderated t test, 5 % after Holm over its pairs; where none is left, the mechanism that is farthest from the others.
-    Runs are paired by seed only if seeds are correlated over the suite.
+    Runs are paired by seed only if seeds are correlated over the suite. On a ladder, p values count all looks at it:
+    :mod:`synthbench.reports.looks`.
     Controls are left out: most tasks tell them from any mechanism.
 
     Args:
@@ -101,47 +94,83 @@ def judge(of: Grid) -> Verdicts:
     Returns:
         The verdict on each task by its key, in printed order.
     """
-    of = replace(of, mechanisms=tuple(one for one in of.mechanisms if one.family != CONTROL))
-    scores = of.scores
-    is_paired = shares_seeds(scores)
-    tests = [_test(own, is_paired=is_paired) for own in scores]
-    adjusted = _adjusted([test.p for test in tests])
-    pairs = pair_tests(scores, is_paired=is_paired).p
+    of = _without_controls(of)
+    found = _examine(of, looks_for(len(of.seeds)) if of.has_ladder else ONCE)
+    pairs = list(combinations([one.key for one in of.mechanisms], 2))
     verdicts = []
-    for task, own, p, test, of_pairs in zip(of.tasks, scores, adjusted, tests, pairs, strict=True):
+    for index, (task, own) in enumerate(zip(of.tasks, of.scores, strict=True)):
         cells = of.cells_of(task)
-        means = [cell.mean for cell in cells]
-        lowest, highest = _range(means) or (0.0, 0.0)
-        separates = p < SIGNIFICANCE and _counts(task, lowest, highest)
-        named = (
-            frozenset(
-                frozenset((of.mechanisms[one].key, of.mechanisms[other].key))
-                for (one, other), value in zip(combinations(range(len(cells)), 2), holm(of_pairs), strict=True)
-                if value < SIGNIFICANCE and _counts(task, means[one], means[other])
-            )
-            if separates
-            else frozenset()
-        )
-        stands_out = separates and not named and test.p_outlier < SIGNIFICANCE
+        separates, p_outlier = bool(found.separates[index]), float(found.p_outlier[index])
+        named = frozenset(frozenset(pair) for pair, is_apart in zip(pairs, found.apart[index], strict=True) if is_apart)
+        stands_out = separates and not named and p_outlier < SIGNIFICANCE
         verdicts.append(
             Verdict(
                 task=task,
-                means=_range(means),
+                means=_range([cell.mean for cell in cells]),
                 skills=_range([cell.skill for cell in cells]),
-                p=p,
-                least_p=test.least_p,
+                p=float(found.p[index]),
+                least_p=float(found.least_p[index]),
                 separates=separates,
                 num_pairs=math.comb(sum(cell.n > 0 for cell in cells), 2),
                 named=named,
-                outlier=of.mechanisms[test.outlier] if stands_out else None,
-                p_outlier=test.p_outlier if stands_out else math.nan,
+                num_within=int(found.within[index].sum()),
+                outlier=of.mechanisms[found.outlier[index]] if stands_out else None,
+                p_outlier=p_outlier if stands_out else math.nan,
                 between=omega_squared(own),
                 place=_place(task, cells),
                 separates_at=None,
             )
         )
-    at = _separating_multiples(of, [one.task for one in verdicts if not one.separates], is_paired=is_paired)
+    at = _separating_multiples(of, [one.task for one in verdicts if not one.separates], is_paired=found.is_paired)
     return {one.task.key: replace(one, separates_at=at.get(one.task.key)) for one in verdicts}
+
+
+class Standing(NamedTuple):
+    """What some looks at a ladder have decided, pairs counted over all tasks, controls left out."""
+
+    num_apart: int
+    num_within: int
+    num_open: int
+    undecided: frozenset[tuple[str, str]]
+    """Names of a task and a mechanism that is in a pair that is not decided there."""
+
+
+def standing(of: Grid, looks: Sequence[Look]) -> Standing:
+    """Which pairs of mechanisms are apart, which are within half a rung, and which need more seeds to say so.
+
+    Args:
+        of: Cells with one setting of each mechanism, on tasks with a ladder.
+        looks: The first ones of :data:`synthbench.reports.looks.LOOKS`.
+    """
+    of = _without_controls(of)
+    found = _examine(of, looks)
+    first, second = np.triu_indices(len(of.mechanisms), 1)
+    has_score = ~np.isnan(of.scores).all(axis=2)
+    # Where every run of a mechanism failed, more seeds would decide nothing.
+    is_open = ~(found.apart | found.within) & has_score[:, first] & has_score[:, second]
+    pairs = list(combinations([one.name for one in of.mechanisms], 2))
+    return Standing(
+        num_apart=int(found.apart.sum()),
+        num_within=int(found.within.sum()),
+        num_open=int(is_open.sum()),
+        undecided=frozenset((of.tasks[row].name, name) for row, pair in np.argwhere(is_open) for name in pairs[pair]),
+    )
+
+
+def needed_seeds(of: Grid) -> tuple[int, ...]:
+    """The seeds that a mechanism must have runs of to be ranked; on a ladder, only undecided pairs have more."""
+    return of.seeds[: LOOKS[0].num_seeds] if of.has_ladder else of.seeds
+
+
+def _without_controls(of: Grid) -> Grid:
+    return replace(of, mechanisms=tuple(one for one in of.mechanisms if one.family != CONTROL))
+
+
+def _examine(of: Grid, looks: Sequence[Look]) -> Findings:
+    cells = [cell for task in of.tasks for cell in of.cells_of(task)]
+    has_run = ~np.isnan(by_seed([dict.fromkeys(cell.failed_seeds, 0.0) | cell.scores for cell in cells], of.seeds))
+    margins = np.array([_margin(task) if task.gap > TOLERANCE else math.inf for task in of.tasks])
+    return examine(of.scores, margins, looks, has_run.reshape(of.scores.shape))
 
 
 def best_of(of: Grid, verdict: Verdict) -> MechanismFacts | None:
@@ -152,21 +181,6 @@ def best_of(of: Grid, verdict: Verdict) -> MechanismFacts | None:
     return max(scored, key=lambda one: of.cell(verdict.task, one).mean)
 
 
-def _test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool) -> Permutation:
-    """The test of one task; NaN below two mechanisms of which one has two runs."""
-    num_seeds = (~np.isnan(scores)).sum(axis=1)
-    (scored,) = np.nonzero(num_seeds)
-    if len(scored) < 2 or num_seeds.max() < 2:
-        return Permutation(math.nan, math.nan, 0, math.nan)
-    found = permutation_test(scores[scored], is_paired=is_paired)
-    return found._replace(outlier=int(scored[found.outlier]))
-
-
-def _adjusted(p: Sequence[float]) -> list[float]:
-    """The p values after Benjamini and Hochberg; NaN is no test and stays."""
-    return [float(value) for value in benjamini_hochberg(np.array(p, dtype=float))]
-
-
 def _separating_multiples(of: Grid, tasks: Sequence[TaskFacts], *, is_paired: bool) -> dict[Key, int]:
     """The smallest multiple of the training at which each task separates; all tests are adjusted together."""
     tests = []
@@ -175,18 +189,13 @@ def _separating_multiples(of: Grid, tasks: Sequence[TaskFacts], *, is_paired: bo
             cells = [of.cell(task, mechanism) for mechanism in of.mechanisms]
             lowest, highest = _range([cell.stretched.get(factor, math.nan) for cell in cells]) or (0.0, 0.0)
             skills = by_seed([cell.stretched_skills.get(factor, {}) for cell in cells], of.seeds)
-            tests.append((factor, task, highest - lowest, _test(skills, is_paired=is_paired).p))
-    adjusted = _adjusted([p for *_, p in tests])
+            tests.append((factor, task, highest - lowest, task_test(skills, is_paired=is_paired).p))
+    adjusted = benjamini_hochberg(np.array([p for *_, p in tests], dtype=float))
     found: dict[Key, int] = {}
     for (factor, task, distance, _p), value in zip(tests, adjusted, strict=True):
         if value < SIGNIFICANCE and distance >= MARGIN - TOLERANCE:
             found.setdefault(task.key, factor)
     return found
-
-
-def _counts(task: TaskFacts, one: float, other: float) -> bool:
-    """Whether two means are as far apart as counts for anything."""
-    return task.gap > TOLERANCE and abs(one - other) >= _margin(task) - TOLERANCE
 
 
 def _margin(task: TaskFacts) -> float:

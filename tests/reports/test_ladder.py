@@ -18,20 +18,22 @@ from hypothesis import strategies as st
 
 from synthbench.registry import CONTROL, version_of
 from synthbench.reports.build import FORMATS, build
+from synthbench.reports.compare import Side, compare
 from synthbench.reports.contents import Report
 from synthbench.reports.folder import stale, write
 from synthbench.reports.grid import Grid, grid
 from synthbench.reports.heights import load_of, load_table, load_text
 from synthbench.reports.ladder import Ladder, ladder_in, mean_profile, median_load, num_climbed, scored_rungs
 from synthbench.reports.leaderboard import leaderboard
+from synthbench.reports.looks import LOOKS
 from synthbench.reports.page.charts import PLOT_HEIGHT, PLOT_WIDTH, over_loads
 from synthbench.reports.page.content import content
 from synthbench.reports.page.example import describe
 from synthbench.reports.selection import select
 from synthbench.reports.separation import separation_table
 from synthbench.reports.table import Cell, category_table, full_table
-from synthbench.reports.verdicts import judge
-from synthbench.results.heights import load_at_half, metrics_of_rungs, profile
+from synthbench.reports.verdicts import Standing, judge, standing
+from synthbench.results.heights import RungScore, height, load_at_half, metrics_of_rungs, profile
 from synthbench.results.schema import canonical_json
 from synthbench.runner.identity import task_options
 from synthbench.suites import load_suite
@@ -420,3 +422,84 @@ def test_the_tables_of_a_ladder_compile(
     files: dict[str, str], compile_latex: Callable[[Mapping[str, str]], None]
 ) -> None:
     compile_latex({name: text for name, text in files.items() if name.endswith(".tex")})
+
+
+def normal_heights(mean: float, count: int) -> list[float]:
+    return [mean + 0.4 * (-1) ** place for place in range(count)]
+
+
+@pytest.fixture
+def uneven(climbed: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+    """Seeds were added to two mechanisms and not to the third."""
+    return climbed({"softmax": [10.0, 10.1, 10.2], "linear": normal_heights(3, 10), "slay": normal_heights(3.3, 5)})
+
+
+def test_added_seeds_are_in_the_cells_and_the_mean_is_over_common_seeds(uneven: pd.DataFrame) -> None:
+    of = grid(uneven)
+    assert [column(of, "mqar", name).remarks for name in ("Standard", "Linear", "SLAY")] == [
+        ("n = 3",), ("n = 10",), ("n = 5",),
+    ]  # fmt: skip
+    board = leaderboard(of)
+    assert (board.seeds, board.num_seeds) == ((42, 43, 44), "3 seeds that all ranked mechanisms have")
+    assert not board.partial
+    first = uneven[uneven["seed"] < 45]
+    assert [one.skill for one in board.entries] == [one.skill for one in leaderboard(grid(first)).entries]
+
+
+def test_a_mechanism_without_the_first_seeds_is_not_ranked(uneven: pd.DataFrame) -> None:
+    rows = uneven[~((uneven["mech"] == "slay") & (uneven["seed"] == 42))]
+    found = content(Report(select(rows, "climb"), None)).boards[0]
+    assert [(line.mechanism.name, line.reason) for line in found.unranked] == [("slay", "2 of 3 runs")]
+
+
+def test_a_report_says_what_added_seeds_mean_and_misses_no_run_of_decided_pairs(
+    climb: pd.DataFrame, uneven: pd.DataFrame
+) -> None:
+    for rows, is_said in ((climb, False), (uneven, True)):
+        built = build(rows, None, "climb", formats=["md", "html"])
+        for name in ("full.md", "separation.md", "index.html"):
+            assert ("may have been added because a pair" in str(built[name])) == is_said, name
+    for section in content(Report(select(uneven, "climb"), None)).mechanisms:
+        assert set(section.statuses) == {"ok"}
+
+
+def test_verdicts_on_a_ladder_allow_for_the_looks(climbed: Callable[..., pd.DataFrame], make_frame: MakeFrame) -> None:
+    heights = {"softmax": [7.0, 6.6, 7.4], "linear": [5, 5.4, 4.6], "slay": [6, 6.3, 5.7], "my-idea": [5, 5.3, 4.7]}
+    (verdict,) = judge(grid(climbed(heights))).values()
+    (once,) = judge(grid(make_frame({name: [one / 11 for one in own] for name, own in heights.items()}))).values()
+
+    assert verdict.p == pytest.approx(once.p / 0.3)
+    assert verdict.least_p == pytest.approx(once.least_p / 0.3)
+    assert once.separates
+    assert not verdict.separates
+
+
+def test_pairs_that_are_within_half_a_rung_are_counted(climbed: Callable[..., pd.DataFrame]) -> None:
+    near = [5.0, 5.05, 4.95]
+    of = grid(climbed({"softmax": near, "linear": near, "slay": [9.0, 9.1, 8.9], "my-idea": [5.1, 5.0, 5.05]}))
+    (verdict,) = judge(of).values()
+    assert verdict.num_within == 3
+    pairs = separation_table(of, judge(of)).lines[0].cells[3]
+    assert pairs.remarks[0] == "3 within 0.5 rungs"
+
+
+def test_what_is_undecided_has_a_score_and_is_no_control(climbed: Callable[..., pd.DataFrame]) -> None:
+    rows = climbed({"softmax": [5, 6, 4], "linear": [5, 4, 6], "slay": [None, None, None], "mean": [0, 1, 0]})
+    rows.loc[rows["mech"] == "mean", "mech_family"] = CONTROL
+    found = standing(grid(rows), LOOKS[:1])
+
+    assert found == Standing(0, 0, 1, frozenset({("mqar", "softmax"), ("mqar", "linear")}))
+
+
+def side(name: str, rows: pd.DataFrame) -> Side:
+    return Side(name, "mechanism", rows[rows["mech"] == name])
+
+
+def test_a_comparison_on_a_ladder_allows_for_the_looks(climbed: Callable[..., pd.DataFrame]) -> None:
+    for count, share in ((3, 0.3), (5, 0.2), (10, 0.5)):
+        rows = climbed({"softmax": normal_heights(4, count), "linear": normal_heights(3.5, count)})
+        found, once = (
+            compare(side("softmax", one), side("linear", one), "climb")
+            for one in (rows, rows.assign(task_args='{"length":32}'))
+        )
+        assert found.tasks[0].p == pytest.approx(min(1.0, once.tasks[0].p / share))

@@ -13,7 +13,7 @@ from synthbench.reports.leaderboard import Entry, Leaderboard, leaderboard
 from synthbench.reports.page import charts
 from synthbench.reports.page.facets import Facet, categories
 from synthbench.reports.page.results import Result
-from synthbench.reports.verdicts import is_ranked
+from synthbench.reports.verdicts import is_ranked, needed_seeds
 
 _PartOf = Callable[[str, MechanismFacts, Entry | None], Interval]
 """Mean skill of one part of a board, by its label."""
@@ -156,8 +156,9 @@ def _reason(of: Grid, found: Leaderboard | None, mechanism: MechanismFacts, task
     if found is None:
         return "one seed"
     cells = [of.cell(task, mechanism) for task in tasks]
-    num_runs = sum(cell.n + cell.num_failed for cell in cells)
-    return f"{num_runs} of {len(tasks) * len(found.seeds)} runs"
+    seeds = set(needed_seeds(of))
+    num_runs = sum(len(seeds & {*cell.scores, *cell.failed_seeds}) for cell in cells)
+    return f"{num_runs} of {len(tasks) * len(seeds)} runs"
 
 
 def _mean_skill(of: Grid, tasks: Sequence[TaskFacts], mechanism: MechanismFacts) -> float:

@@ -13,6 +13,7 @@ from synthbench.reports.page.panels import Panel, coloured, panels
 from synthbench.reports.page.results import results
 from synthbench.reports.page.rows import code_version, statuses
 from synthbench.reports.page.sections import MechanismSection, TaskSection, mechanism_sections, task_sections
+from synthbench.reports.table import on_added_seeds
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Content:
     stores: dict[str, int]
     """Rows by the store that they are from; empty if all are from one."""
     seeds: str
+    on_added_seeds: str
+    """What added seeds mean for the intervals, after a space; empty without."""
     devices: tuple[str, ...]
     versions: tuple[str, ...]
     """Of the code that made the rows."""
@@ -105,6 +108,7 @@ def content(report: Report) -> Content:
         left_out=selection.left_out,
         stores=report.stores,
         seeds=seed_ranges(seeds),
+        on_added_seeds=on_added_seeds(of),
         devices=tuple(sorted(set(map(_device_of, records)))),
         versions=tuple(sorted({code_version(row) for row in records})),
         run_command=(

@@ -16,7 +16,7 @@ from synthbench.reports.page.facets import Facet
 from synthbench.reports.page.results import Result
 from synthbench.reports.page.rows import is_verified, statuses
 from synthbench.reports.page.untrusted import anchors
-from synthbench.reports.verdicts import Verdict, Verdicts, best_of
+from synthbench.reports.verdicts import Verdict, Verdicts, best_of, needed_seeds
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def mechanism_sections(
     by_mechanism: dict[Key, list[Row]] = {}
     for row in records:
         by_mechanism.setdefault(mechanism_key(row), []).append(row)
-    num_runs = len(of.tasks) * len(of.seeds)
+    needed = needed_seeds(of)
     has_verified = any(is_verified(row) for row in records)
     families, blocks, positions = facets.families(of), facets.blocks(of), facets.positions(of)
     around = Counter(name for name, *_ in {mechanism.key[:-1] for mechanism in of.mechanisms})
@@ -122,7 +122,9 @@ def mechanism_sections(
                 positions=positions[facets.positions_of(facts)],
                 board=line,
                 arguments=arguments_in(facts.arguments),
-                statuses=_with_missing(statuses(own), num_runs),
+                statuses=_with_missing(
+                    statuses(own), len(of.tasks) * len(needed) - sum(int(row["seed"]) in needed for row in own)
+                ),
                 badge=_badge(own) if has_verified else "",
                 source=_source(facts.source),
                 command=command,
@@ -204,6 +206,5 @@ def _badge(rows: Sequence[Row]) -> str:
     return "verified" if num_verified == len(rows) else f"{num_verified} of {len(rows)} rows verified"
 
 
-def _with_missing(counts: Mapping[str, int], num_runs: int) -> dict[str, int]:
-    num_missing = num_runs - sum(counts.values())
+def _with_missing(counts: Mapping[str, int], num_missing: int) -> dict[str, int]:
     return dict(counts) | ({"missing": num_missing} if num_missing else {})

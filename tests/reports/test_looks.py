@@ -1,0 +1,195 @@
+"""Looks at runs while seeds are added: how often all of them together err, and what they find."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from jaxtyping import Bool, Float, Int
+from numpy.random import Generator, Philox
+
+from synthbench.reports.ladder import LEAST
+from synthbench.reports.looks import LOOKS, Findings, Look, examine, looks_for, share_at, task_test
+from synthbench.reports.statistics import SIGNIFICANCE
+
+Heights = Float[np.ndarray, "cells seeds"]
+Draw = Callable[[Generator], Heights]
+
+TOP, BOTTOM = 11.0, 2.4
+"""Rungs that a run reaches which learns, and which does not."""
+MOST_SEEDS = 10
+
+
+class Climb(NamedTuple):
+    """How the pairs of one task ended, each in the order of ``numpy.triu_indices(cells, 1)``."""
+
+    apart: Bool[np.ndarray, " pairs"]
+    within: Bool[np.ndarray, " pairs"]
+    num_seeds: Int[np.ndarray, " cells"]
+
+
+def climb(heights: Heights) -> Climb:
+    """Add seeds to the cells of one task until every pair is decided, as a run does; heights are in rungs."""
+    num_seeds = np.full(len(heights), LOOKS[0].num_seeds)
+    for number, following in enumerate((*LOOKS[1:], None), start=1):
+        shown = np.where(np.arange(heights.shape[1]) < num_seeds[:, None], heights, math.nan)[None]
+        found = examine(shown, np.array([LEAST]), LOOKS[:number], ~np.isnan(shown))
+        if following is not None:
+            pairs = np.transpose(np.triu_indices(len(heights), 1))
+            num_seeds[pairs[~(found.apart | found.within)[0]]] = following.num_seeds
+    return Climb(found.apart[0], found.within[0], num_seeds)
+
+
+def climbs(draw: Draw, count: int) -> list[Climb]:
+    return [climb(draw(Generator(Philox(key=index)))) for index in range(count)]
+
+
+def normal(*means: float, sd: float) -> Draw:
+    def draw(rng: Generator) -> Heights:
+        return np.array(means)[:, None] + sd * rng.standard_normal((len(means), MOST_SEEDS))
+
+    return draw
+
+
+def learning(*chances: float) -> Draw:
+    """Cells of which some runs reach the top and the others stay below, far from it."""
+
+    def draw(rng: Generator) -> Heights:
+        shape = (len(chances), MOST_SEEDS)
+        is_at_top = rng.random(shape) < np.array(chances)[:, None]
+        return np.where(is_at_top, TOP, BOTTOM + 0.1 * rng.standard_normal(shape))
+
+    return draw
+
+
+HALF = 0.5
+ONE_RUNG = HALF + 1 / (TOP - BOTTOM)
+"""Share of runs that learn at which the mean height is one rung above that of ``HALF``."""
+
+EQUAL: dict[str, Draw] = {
+    "normal": normal(*[5.0] * 6, sd=0.4),
+    "scattered": normal(*[5.0] * 6, sd=1.0),
+    "two": normal(5.0, 5.0, sd=1.0),
+    "half learn": learning(*[HALF] * 6),
+    "half of two learn": learning(HALF, HALF),
+}
+A_RUNG_APART: dict[str, Draw] = {
+    "normal": normal(6.0, *[5.0] * 5, sd=0.4),
+    "scattered": normal(6.0, *[5.0] * 5, sd=1.0),
+    "two": normal(6.0, 5.0, sd=0.4),
+    "half learn": learning(ONE_RUNG, *[HALF] * 5),
+    "half of two learn": learning(ONE_RUNG, HALF),
+}
+
+
+def share_of_within(climbed: Sequence[Climb]) -> float:
+    """Of the pairs of the first cell with the others, how many are said to be within half a rung."""
+    return float(np.mean([one.within[: len(one.num_seeds) - 1].mean() for one in climbed]))
+
+
+def test_the_shares_of_all_looks_are_the_whole_error_and_follow_the_new_seeds() -> None:
+    seeds = [0, *(look.num_seeds or 0 for look in LOOKS)]
+    assert sum(look.share for look in LOOKS) == pytest.approx(1)
+    assert [look.share for look in LOOKS] == pytest.approx(np.diff(seeds) / seeds[-1])
+
+
+@pytest.mark.parametrize(
+    ("num_seeds", "num_looks", "share"), [(0, 1, 0.3), (3, 1, 0.3), (4, 2, 0.2), (5, 2, 0.2), (6, 3, 0.5), (20, 3, 0.5)]
+)
+def test_a_look_begins_with_its_first_new_seed(num_seeds: int, num_looks: int, share: float) -> None:
+    assert looks_for(num_seeds) == LOOKS[:num_looks]
+    assert share_at(num_seeds) == share
+
+
+@pytest.mark.parametrize("case", EQUAL)
+def test_equal_mechanisms_are_seldom_ever_called_apart(case: str) -> None:
+    found = climbs(EQUAL[case], 40)
+    assert sum(one.apart.any() for one in found) <= SIGNIFICANCE * 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", EQUAL)
+def test_equal_mechanisms_are_called_apart_in_at_most_one_climb_of_twenty(case: str) -> None:
+    found = climbs(EQUAL[case], 600)
+    assert sum(one.apart.any() for one in found) <= SIGNIFICANCE * 600
+
+
+@pytest.mark.parametrize("case", A_RUNG_APART)
+def test_a_rung_apart_is_seldom_called_within_half_a_rung(case: str) -> None:
+    assert share_of_within(climbs(A_RUNG_APART[case], 40)) <= SIGNIFICANCE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", A_RUNG_APART)
+def test_a_rung_apart_is_called_within_half_a_rung_in_at_most_one_pair_of_a_hundred(case: str) -> None:
+    assert share_of_within(climbs(A_RUNG_APART[case], 600)) <= 0.01
+
+
+@pytest.mark.slow
+def test_half_a_rung_apart_is_called_within_in_at_most_one_pair_of_twenty() -> None:
+    found = climbs(normal(5.0 + LEAST, 5.0, sd=0.15), 600)
+    assert sum(one.within.any() for one in found) <= SIGNIFICANCE * 600
+
+
+def test_clear_differences_are_found_with_few_seeds_and_others_take_all() -> None:
+    far = climbs(normal(7.0, *[5.0] * 5, sd=0.4), 20)
+    near = climbs(normal(5.5, *[5.0] * 5, sd=0.4), 20)
+    same = climbs(normal(*[5.0] * 6, sd=0.05), 20)
+
+    assert np.mean([one.apart[:5].mean() for one in far]) > 0.95
+    assert np.mean([one.num_seeds[0] for one in far]) < 6 < np.mean([one.num_seeds[0] for one in near])
+    assert all(one.within.all() and (one.num_seeds == 3).all() for one in same)
+
+
+def heights_of(*means: float, sd: float = 0.4) -> Float[np.ndarray, "1 cells seeds"]:
+    return normal(*means, sd=sd)(Generator(Philox(7)))[None]
+
+
+def examined(heights: Float[np.ndarray, "1 cells seeds"], looks: Sequence[Look] = LOOKS) -> Findings:
+    return examine(heights, np.array([LEAST]), looks, ~np.isnan(heights))
+
+
+def test_a_look_sees_nothing_of_later_seeds() -> None:
+    heights = heights_of(5.0, 5.2, 6.0, 7.0)
+    for number, look in enumerate(LOOKS[:-1], start=1):
+        then, later = examined(heights[:, :, : look.num_seeds], LOOKS[:number]), examined(heights, LOOKS[:number])
+        np.testing.assert_equal(then, later)
+
+
+def test_a_pair_that_is_decided_stays_so_whatever_its_later_seeds_are() -> None:
+    heights = heights_of(9.0, *[5.0] * 5, sd=0.05)
+    early = examined(heights, LOOKS[:1])
+    assert early.apart[0].tolist() == [True] * 5 + [False] * 10
+    np.testing.assert_equal(early.within, ~early.apart)
+
+    heights[:, 0, 3:], heights[:, 1, 3:] = 5.0, 9.0
+    late = examined(heights)
+    assert (late.apart | late.within).all()
+    np.testing.assert_equal(late.apart, early.apart)
+
+
+def test_a_pair_that_lacks_a_run_of_a_look_is_not_tested_there() -> None:
+    heights = heights_of(5.0, 5.7, 9.0)
+    heights[0, 2, 5:] = math.nan
+    assert not examined(heights, LOOKS[:2]).apart[0, 0]
+    assert examined(heights).apart[0, 0]
+    heights[0, 1, 9] = math.nan
+    assert not examined(heights).apart[0, 0]
+
+
+def test_a_failed_run_does_not_hold_a_look_up() -> None:
+    heights = heights_of(5.0, 5.7, 9.0)
+    heights[0, 1, 9] = math.nan
+    found = examine(heights, np.array([LEAST]), LOOKS, np.ones(heights.shape, dtype=bool))
+    assert found.apart[0, 0]
+
+
+def test_runs_that_do_not_scatter_are_not_said_to_be_within_half_a_rung() -> None:
+    assert not examined(np.full((1, 3, 10), TOP)).within.any()
+
+
+def test_a_p_value_is_divided_by_the_share_of_its_look_and_the_smallest_counts() -> None:
+    heights = heights_of(5.0, 5.4, 6.2)
+    alone = [float(task_test(heights[0, :, : look.num_seeds], is_paired=False).p) / look.share for look in LOOKS]
+    assert examined(heights).p.tolist() == [pytest.approx(min(1.0, *alone))]
