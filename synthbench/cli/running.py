@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -125,6 +126,14 @@ def run(
             "--deterministic", help="Use deterministic algorithms only, and run rows again that were made without."
         ),
     ] = False,
+    until_decided: Annotated[
+        bool,
+        typer.Option(
+            "--until-decided",
+            help="On a ladder, add seeds, to 5 and then to 10, for pairs of mechanisms that the suite's seeds do not "
+            "show to differ by half a rung or more, nor to differ by less.",
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would run and how long it would take; run nothing.")
     ] = False,
@@ -144,10 +153,14 @@ def run(
         predictions=predictions,
         deterministic=deterministic,
     )
+    if until_decided:
+        from synthbench.terminal.deciding import require_decidable
+
+        require_decidable(request)
     if dry_run:
-        _print_plan(request, as_json=as_json)
+        _print_plan(request, until_decided=until_decided, as_json=as_json)
     else:
-        _run(request, as_json=as_json)
+        _run(request, until_decided=until_decided, as_json=as_json)
 
 
 @takes(Asked)
@@ -174,11 +187,12 @@ def _progress_of(request: "Request") -> list[dict[str, Any]]:
     return progress_of(request, device_of(request))
 
 
-def _print_plan(request: "Request", *, as_json: bool) -> None:
+def _print_plan(request: "Request", *, until_decided: bool, as_json: bool) -> None:
     from synthbench.runner.run import prepare
+    from synthbench.terminal.deciding import prepare_look
     from synthbench.terminal.plans import facts_of, forecast, missing_cells, missing_rows
 
-    prepared = prepare(request)
+    prepared = prepare_look(request) if until_decided else prepare(request)
     if as_json:
         typer.echo(json.dumps(facts_of(prepared)))
         return
@@ -189,8 +203,8 @@ def _print_plan(request: "Request", *, as_json: bool) -> None:
     typer.echo(forecast(prepared))
 
 
-def _run(request: "Request", *, as_json: bool) -> NoReturn:
-    done = run_with_progress(request)
+def _run(request: "Request", *, until_decided: bool, as_json: bool) -> NoReturn:
+    done = _run_until_decided(request) if until_decided else run_with_progress(request)
     note(
         f"{len(done.outcomes)} rows written to {request.results} in {done.wall_s:.1f} s, "
         f"{done.num_done_before} already done, {len(done.failed)} failed"
@@ -201,6 +215,22 @@ def _run(request: "Request", *, as_json: bool) -> NoReturn:
     elif done.num_planned:
         _print_scores(done)
     exit_as(done)
+
+
+def _run_until_decided(request: "Request") -> "RunReport":
+    """Run what the first look needs, then what each further one needs."""
+    from synthbench.terminal.deciding import look_at
+
+    done = run_with_progress(request)
+    for number in count():
+        if done.is_interrupted:
+            break
+        looked = look_at(request, done.members, number)
+        note(looked.words)
+        if looked.further is None:
+            break
+        done = done.followed_by(run_with_progress(looked.further))
+    return done
 
 
 def run_with_progress(request: "Request") -> "RunReport":

@@ -1,13 +1,13 @@
 """What a user asks for."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asks for; every field is an option of ``synthbench run``."""
+    """What a user asks for; every field but ``only`` is an option of ``synthbench run``."""
 
     suite: str = "paper"
     tasks: Sequence[str] = ("all",)
@@ -40,5 +40,7 @@ class Request:
     """Deterministic algorithms only; a row that was made without counts as missing."""
     shard: str | None = None
     """``2/3``: of three parts of the plan the second."""
+    only: Collection[tuple[str, str]] | None = None
+    """Names of the tasks and mechanisms to run together; None: each of the tasks with each of the mechanisms."""
     plugins: Sequence[str] = ()
     """Files and modules whose units are used besides those of synthbench and of installed packages."""

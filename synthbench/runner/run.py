@@ -104,6 +104,18 @@ class RunReport:
         """Whether every planned row is there with a score."""
         return not self.failed and not self.num_failed_before and not self.is_interrupted
 
+    def followed_by(self, other: "RunReport") -> "RunReport":
+        """The result of two requests as that of one, the second into the same store."""
+        return RunReport(
+            self.results,
+            {**self.members, **other.members},
+            self.num_done_before + other.num_done_before,
+            self.num_failed_before + other.num_failed_before,
+            [*self.outcomes, *other.outcomes],
+            self.wall_s + other.wall_s,
+            self.is_interrupted or other.is_interrupted,
+        )
+
 
 def plan_request(request: Request, device: torch.device) -> Plan:
     """What a request plans and what of it is missing; reads the store, writes nothing.
@@ -247,6 +259,8 @@ def _requested(request: Request, device: torch.device) -> tuple[list[Cell], Sequ
         device_type=device.type,
         is_full=shorter == suite,
     )
+    if request.only is not None:
+        cells = [cell for cell in cells if (cell.task_name, cell.mechanism_name) in request.only]
     if request.match is not None:
         cells = all_matched(cells, request.match)
     if request.shard is not None:

@@ -1,0 +1,118 @@
+"""Adds seeds on a ladder until every pair of mechanisms is decided: what is to be run after each look at the rows."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count, islice
+from typing import NamedTuple
+
+from synthbench.errors import UsageError
+from synthbench.reports.grid import grid
+from synthbench.reports.ladder import LEAST
+from synthbench.reports.looks import LOOKS
+from synthbench.reports.selection import select
+from synthbench.reports.verdicts import Standing, standing
+from synthbench.results import Store
+from synthbench.runner.config import Member
+from synthbench.runner.request import Request
+from synthbench.runner.run import Prepared, prepare
+from synthbench.suites import EXTRA, Suite, load_suite
+
+SEEDS = [look.num_seeds or 0 for look in LOOKS]
+"""At each look."""
+
+
+class Looked(NamedTuple):
+    """What a look at the rows says."""
+
+    words: str
+    """How many pairs are decided, in a sentence."""
+    further: Request | None
+    """Runs that the next look needs; None if every pair is decided, or this was the last look."""
+
+
+def require_decidable(request: Request) -> None:
+    """Refuse what cannot be run until pairs of mechanisms are decided.
+
+    Raises:
+        UnknownName: If there is no such suite.
+        UsageError: If the suite has no ladder or begins with another number of seeds, or the request says itself which
+            seeds or which part of the plan to run, or shortens runs.
+    """
+    suite = _suite_of(request)
+    if suite.ladder is None:
+        raise UsageError(
+            f"suite {request.suite!r} has no ladder; allowed with --until-decided: climb, or a suite file with [ladder]"
+        )
+    if len(suite.seeds) != SEEDS[0]:
+        raise UsageError(
+            f"suite {request.suite!r} has {len(suite.seeds)} seeds; allowed with --until-decided: {SEEDS[0]}"
+        )
+    for option, reason in (
+        ("seeds", "the suite's, to which it adds more"),
+        ("shard", "none, as every part of the plan is looked at"),
+        ("steps", "none, as only full runs are looked at"),
+        ("limit", "none, as only full runs are looked at"),
+    ):
+        if given := getattr(request, option):
+            raise UsageError(f"{option} is {given!r}; allowed with --until-decided: {reason}")
+
+
+def look_at(request: Request, members: Mapping[str, Member], number: int) -> Looked:
+    """Look at the rows of a request, and say what the next look needs.
+
+    It depends on nothing but the rows of the seeds up to this look, so a run that is interrupted goes on in the same
+    way. Pairs are those of the mechanisms of the request.
+
+    Args:
+        request: As :func:`require_decidable` allows.
+        members: By run id, what this and earlier looks need; all have rows.
+        number: Of the look, from 0.
+
+    Raises:
+        StoreError: If the store cannot be read.
+    """
+    rows = Store.open(request.results, create=False).runs()
+    rows = rows[rows["run_id"].isin(list(members))]
+    found = [standing(grid(select(rows, suite).rows), LOOKS[: number + 1]) for suite in rows["suite"].unique()]
+    words = (
+        f"look at {SEEDS[number]} seeds: {_sum(found, 'num_apart')} pairs of mechanisms apart, "
+        f"{_sum(found, 'num_within')} within {LEAST:g} rungs, {_sum(found, 'num_open')} undecided"
+    )
+    undecided = frozenset().union(*(one.undecided for one in found))
+    if number + 1 == len(LOOKS) or not undecided:
+        return Looked(words, None)
+    seeds = _seeds(_suite_of(request))[SEEDS[number] : SEEDS[number + 1]]
+    return Looked(words, replace(request, seeds=seeds, only=undecided))
+
+
+def prepare_look(request: Request) -> Prepared:
+    """What of a request is missing at the first look that lacks rows; at the last one if none does.
+
+    Raises:
+        UsageError: If a name, argument or value is not allowed.
+        StoreError: If the store cannot be read, or there can be none at its place.
+        ContractError: If a plugin cannot be loaded, or a unit of one cannot be built.
+    """
+    prepared = prepare(request)
+    members = dict(prepared.plan.members)
+    for number in range(len(LOOKS)):
+        if prepared.plan.num_missing or (further := look_at(request, members, number).further) is None:
+            break
+        prepared = prepare(further)
+        members |= prepared.plan.members
+    return prepared
+
+
+def _suite_of(request: Request) -> Suite:
+    return load_suite(request.suite.removesuffix(EXTRA))
+
+
+def _seeds(suite: Suite) -> list[int]:
+    """Those of the suite, then the next ones that it does not tune on."""
+    tuned = () if suite.tuning is None else suite.tuning.seeds
+    further = (seed for seed in count(max(suite.seeds) + 1) if seed not in tuned)
+    return [*suite.seeds, *islice(further, SEEDS[-1] - SEEDS[0])]
+
+
+def _sum(found: list[Standing], name: str) -> int:
+    return sum(getattr(one, name) for one in found)

@@ -1,0 +1,208 @@
+"""Seeds that are added until pairs are decided: from made-up rows, and by the command with runs of its own."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import synthbench as package
+from synthbench.errors import UnknownName, UsageError
+from synthbench.results import Store
+from synthbench.results.schema import canonical_json
+from synthbench.runner.config import Member
+from synthbench.runner.request import Request
+from synthbench.runner.run import plan_request
+from synthbench.suites import load_suite
+from synthbench.terminal.deciding import _seeds, look_at, prepare_look, require_decidable
+
+MakeRow = Callable[..., dict[str, Any]]
+Command = Callable[..., Any]
+
+CLIMB = (Path(package.__file__).parent / "suites" / "climb.toml").read_text(encoding="utf-8")
+TASK = "parity_running"
+CPU = torch.device("cpu")
+HEIGHTS: dict[str, Callable[[int], float]] = {
+    "softmax": lambda seed: 9.0 + 0.01 * seed,
+    "linear": lambda seed: 3.0 + 0.01 * seed,
+    "gla": lambda seed: 3.0 - 0.01 * seed,
+    "lstm": lambda seed: 2.0 + 2 * (seed % 2),
+    "mean": lambda _seed: 0.0,
+}
+"""In rungs by seed: one stands out, some are alike, one scatters, and a control."""
+
+
+class Scene:
+    """A suite of one task and its store; runs are made up."""
+
+    def __init__(self, folder: Path, make_row: MakeRow, mechanisms: Mapping[str, Any] = HEIGHTS) -> None:
+        self.path = folder / "mine.toml"
+        tasks = f"[tasks]\n{TASK} = {{}}\n"
+        named = "[mechanisms]\n" + "".join(f"{name} = {{}}\n" for name in mechanisms)
+        text = re.sub(r"(?ms)^\[tasks\].*", tasks + named, CLIMB.replace('"climb"', '"mine"'))
+        self.path.write_text(re.sub("(?m)^quick = .*\n", "", text))
+        self.suite = load_suite(str(self.path))
+        self.request = Request(suite=str(self.path), device="cpu", executor="inline", results=folder / "results")
+        self.make_row = make_row
+
+    def run(self, request: Request, most: int | None = None) -> Mapping[str, Member]:
+        """Write the rows that are missing, or only the first of them."""
+        plan = plan_request(request, CPU)
+        store = Store.open(request.results, create=True)
+        done = store.statuses()
+        missing = [(name, member) for name, member in plan.members.items() if name not in done]
+        store.write_all((self.row(name, member), []) for name, member in missing[:most])
+        return plan.members
+
+    def row(self, run_id: str, member: Member) -> dict[str, Any]:
+        cell = member.cell
+        rungs = [rung._asdict() | {"task": {}} for rung in cell.rungs]
+        return self.make_row(
+            run_id=run_id, suite="mine", suite_version=self.suite.version, task=cell.task_name,
+            task_category=cell.task.category(), task_args=canonical_json({"load": "tokens", "rungs": rungs}),
+            mech=cell.mechanism_name, mech_family=cell.mechanism.family, seed=member.seed, floor=0.0,
+            score=HEIGHTS[cell.mechanism_name](member.seed) / len(rungs),
+            config_json=canonical_json({"model": {}}), task_code_hash=cell.code["task"],
+            mech_code_hash=cell.code["mech"],
+        )  # fmt: skip
+
+    def run_until_decided(self) -> list[Request]:
+        """As the command does; the requests of the looks."""
+        requests, members = [self.request], dict(self.run(self.request))
+        while (further := look_at(self.request, members, len(requests) - 1).further) is not None:
+            requests.append(further)
+            members |= self.run(further)
+        return requests
+
+    @property
+    def seeds(self) -> dict[str, list[int]]:
+        rows = Store.open(self.request.results, create=False).runs().sort_values("seed")
+        return {str(mech): found["seed"].to_list() for mech, found in rows.groupby("mech")}
+
+
+@pytest.fixture
+def scene(tmp_path: Path, make_row: MakeRow) -> Scene:
+    return Scene(tmp_path, make_row)
+
+
+def test_seeds_are_added_for_undecided_pairs_only(scene: Scene) -> None:
+    requests = scene.run_until_decided()
+
+    assert [request.seeds for request in requests] == [(), [4, 5], [6, 7, 8, 9, 10]]
+    found = scene.seeds
+    assert found["lstm"] == list(range(1, 11))
+    assert found["mean"] == [1, 2, 3]
+    assert found["softmax"] in ([1, 2, 3], [1, 2, 3, 4, 5])
+
+
+def test_a_run_that_is_stopped_anywhere_goes_on_to_the_same_rows(
+    scene: Scene, tmp_path: Path, make_row: MakeRow
+) -> None:
+    requests = scene.run_until_decided()
+    whole = Store.open(scene.request.results, create=False).statuses().keys()
+    for stopped, most in enumerate((3, 2, 4)):
+        again = Scene(tmp_path, make_row)
+        again.request = replace(scene.request, results=tmp_path / f"stopped{stopped}")
+        for request in requests[:stopped]:
+            again.run(replace(request, results=again.request.results))
+        again.run(replace(requests[stopped], results=again.request.results), most)
+        again.run_until_decided()
+        assert Store.open(again.request.results, create=False).statuses().keys() == whole
+
+
+def test_rows_of_others_in_the_store_change_nothing(scene: Scene) -> None:
+    some = replace(scene.request, mechanisms=("linear", "lstm"))
+    scene.run(replace(scene.request, mechanisms=("softmax", "gla"), seeds=tuple(range(1, 11))))
+    members = scene.run(some)
+    further = look_at(some, members, 0).further
+
+    assert further is not None
+    assert further.only == {(TASK, name) for name in some.mechanisms}
+    assert {member.cell.mechanism_name for member in scene.run(further).values()} == set(some.mechanisms)
+
+
+def test_one_mechanism_and_a_control_have_no_pairs(scene: Scene) -> None:
+    alone = replace(scene.request, mechanisms=("linear", "mean"))
+    looked = look_at(alone, scene.run(alone), 0)
+
+    assert looked.further is None
+    assert looked.words == "look at 3 seeds: 0 pairs of mechanisms apart, 0 within 0.5 rungs, 0 undecided"
+
+
+def test_a_dry_run_is_of_the_next_look_that_lacks_rows(scene: Scene, tmp_path: Path) -> None:
+    assert prepare_look(scene.request).plan.num_missing == len(HEIGHTS) * 3
+    _, second, third = scene.run_until_decided()
+    assert prepare_look(scene.request).plan.num_missing == 0
+
+    whole = Store.open(scene.request.results, create=False)
+    for request, seed in ((second, 5), (third, 10)):
+        part = replace(scene.request, results=tmp_path / str(seed))
+        rows = whole.runs()
+        Store.open(part.results, create=True).adopt(whole, rows.loc[rows["seed"] < seed, "run_id"])
+        planned = plan_request(replace(request, results=part.results), CPU)
+        lacking = prepare_look(part).plan
+        assert lacking.run_ids == planned.run_ids
+        assert lacking.num_missing == planned.num_missing > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": (4, 5)}, r"seeds is \(4, 5\); allowed with --until-decided: the suite's"),
+        ({"shard": "1/2"}, "shard is '1/2'; allowed with --until-decided: none"),
+        ({"steps": 5}, "steps is 5; allowed with --until-decided: none, as only full runs"),
+        ({"limit": 5}, "limit is 5; allowed with --until-decided: none, as only full runs"),
+        ({"suite": "smoke"}, "suite 'smoke' has no ladder; allowed with --until-decided: climb"),
+    ],
+)
+def test_what_contradicts_it_is_refused(change: dict[str, Any], message: str) -> None:
+    require_decidable(Request(suite="climb"))
+    with pytest.raises(UsageError, match=message):
+        require_decidable(replace(Request(suite="climb"), **change))
+
+
+def test_a_suite_that_does_not_begin_with_three_seeds_is_refused(scene: Scene) -> None:
+    scene.path.write_text(scene.path.read_text().replace("seeds = [1, 2, 3]", "seeds = [1, 2]"))
+    with pytest.raises(UsageError, match="has 2 seeds; allowed with --until-decided: 3"):
+        require_decidable(scene.request)
+    with pytest.raises(UnknownName, match="did you mean 'climb'"):
+        require_decidable(replace(scene.request, suite="clim"))
+
+
+def test_added_seeds_are_none_that_the_suite_tunes_on(scene: Scene) -> None:
+    tuned = scene.path.read_text().replace("[3e-3]", "[3e-3, 1e-2]") + "\n[tuning]\nseeds = [4, 6]\n"
+    scene.path.write_text(tuned)
+    assert _seeds(load_suite(str(scene.path))) == [1, 2, 3, 5, *range(7, 13)]
+
+
+def test_the_command_trains_look_by_look_and_ends_with_what_is_there(
+    scene: Scene, tmp_path: Path, synthbench: Command
+) -> None:
+    tiny = scene.path.read_text()
+    for name, value in {
+        "steps": 8, "warmup_steps": 1, "decay_steps": 2, "curve_every": 8, "test_sequences": 8, "longest": 12,
+        "batch_tokens": 48, "model_dim": 8, "num_heads": 1, "num_layers": 1,
+    }.items():  # fmt: skip
+        tiny = re.sub(f"(?m)^{name} = .*", f"{name} = {value}", tiny)
+    tiny = tiny.replace("gla = {}\nlstm = {}\n", "")
+    scene.path.write_text(tiny)
+    asked = ("run", "--suite", str(scene.path), "--device", "cpu", "--executor", "inline", "--until-decided")
+
+    planned = synthbench(*asked, "--dry-run", "--json")
+    assert len(json.loads(planned.stdout)["missing"]) == 9
+    done = synthbench(*asked, "--json")
+    assert done.returncode == 0
+    found = json.loads(done.stdout)
+    looks = [line for line in done.stderr.splitlines() if line.startswith("look at")]
+    assert found["planned"] == len(found["rows"]) == 9 + {1: 0, 2: 4, 3: 14}[len(looks)]
+    assert len(scene.seeds["mean"]) == 3
+
+    again = synthbench(*asked, "--json")
+    assert json.loads(again.stdout) == {"planned": found["planned"], "done_before": found["planned"], "rows": []}
+    assert synthbench("report", "--suite", "mine", "--out", str(tmp_path / "reports")).returncode == 0
+    refused = synthbench(*asked, "--seeds", "1-3")
+    assert (refused.returncode, refused.stdout) == (2, "")
