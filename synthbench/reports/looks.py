@@ -115,7 +115,7 @@ def examine(
         separates = separates | ((adjusted < SIGNIFICANCE) & (farthest >= margins - TOLERANCE))
 
         pairs = pair_tests(own, is_paired=is_paired)
-        is_whole: Bool[np.ndarray, "tasks cells"] = has_run[:, :, : look.num_seeds].all(axis=2)
+        is_whole = has_run[:, :, : look.num_seeds].sum(axis=2) == look.num_seeds
         is_tested = (is_whole[:, first] & is_whole[:, second]) | (look is looks[0])
         is_open = is_tested & ~(apart | within)
         # Pairs that are apart give their part of the error to the others; those that are within keep it.

@@ -174,6 +174,7 @@ def test_a_pair_that_lacks_a_run_of_a_look_is_not_tested_there() -> None:
     heights[0, 2, 5:] = math.nan
     assert not examined(heights, LOOKS[:2]).apart[0, 0]
     assert examined(heights).apart[0, 0]
+    assert not examined(heights[:, :, :9]).apart[0, 0]
     heights[0, 1, 9] = math.nan
     assert not examined(heights).apart[0, 0]
 
