@@ -33,7 +33,7 @@ from synthbench.reports.selection import select
 from synthbench.reports.separation import separation_table
 from synthbench.reports.table import Cell, category_table, full_table
 from synthbench.reports.verdicts import Standing, judge, standing
-from synthbench.results.heights import RungScore, height, load_at_half, metrics_of_rungs, profile
+from synthbench.results.heights import load_at_half, metrics_of_rungs, profile
 from synthbench.results.schema import canonical_json
 from synthbench.runner.identity import task_options
 from synthbench.suites import load_suite
