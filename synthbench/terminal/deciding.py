@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import count, islice
 from typing import NamedTuple
 
 from synthbench.errors import UsageError
@@ -81,8 +80,9 @@ def look_at(request: Request, members: Mapping[str, Member], number: int) -> Loo
     undecided = frozenset().union(*(one.undecided for one in found))
     if number + 1 == len(LOOKS) or not undecided:
         return Looked(words, None)
-    seeds = _seeds(_suite_of(request))[SEEDS[number] : SEEDS[number + 1]]
-    return Looked(words, replace(request, seeds=seeds, only=undecided))
+    first = max(_suite_of(request).seeds) + 1
+    added = range(first + SEEDS[number] - SEEDS[0], first + SEEDS[number + 1] - SEEDS[0])
+    return Looked(words, replace(request, seeds=list(added), only=undecided))
 
 
 def prepare_look(request: Request) -> Prepared:
@@ -105,13 +105,6 @@ def prepare_look(request: Request) -> Prepared:
 
 def _suite_of(request: Request) -> Suite:
     return load_suite(request.suite.removesuffix(EXTRA))
-
-
-def _seeds(suite: Suite) -> list[int]:
-    """Those of the suite, then the next ones that it does not tune on."""
-    tuned = () if suite.tuning is None else suite.tuning.seeds
-    further = (seed for seed in count(max(suite.seeds) + 1) if seed not in tuned)
-    return [*suite.seeds, *islice(further, SEEDS[-1] - SEEDS[0])]
 
 
 def _sum(found: list[Standing], name: str) -> int:

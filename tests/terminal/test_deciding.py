@@ -18,7 +18,7 @@ from synthbench.runner.config import Member
 from synthbench.runner.request import Request
 from synthbench.runner.run import plan_request
 from synthbench.suites import load_suite
-from synthbench.terminal.deciding import _seeds, look_at, prepare_look, require_decidable
+from synthbench.terminal.deciding import look_at, prepare_look, require_decidable
 
 MakeRow = Callable[..., dict[str, Any]]
 Command = Callable[..., Any]
@@ -43,7 +43,8 @@ class Scene:
         self.path = folder / "mine.toml"
         tasks = f"[tasks]\n{TASK} = {{}}\n"
         named = "[mechanisms]\n" + "".join(f"{name} = {{}}\n" for name in mechanisms)
-        text = re.sub(r"(?ms)^\[tasks\].*", tasks + named, CLIMB.replace('"climb"', '"mine"'))
+        one_rate = CLIMB.replace('"climb"', '"mine"').replace("[3e-3, 1e-2]", "[3e-3]")
+        text = re.sub(r"(?ms)^\[tasks\].*", tasks + named, one_rate)
         self.path.write_text(re.sub("(?m)^quick = .*\n", "", text))
         self.suite = load_suite(str(self.path))
         self.request = Request(suite=str(self.path), device="cpu", executor="inline", results=folder / "results")
@@ -171,12 +172,6 @@ def test_a_suite_that_does_not_begin_with_three_seeds_is_refused(scene: Scene) -
         require_decidable(scene.request)
     with pytest.raises(UnknownName, match="did you mean 'climb'"):
         require_decidable(replace(scene.request, suite="clim"))
-
-
-def test_added_seeds_are_none_that_the_suite_tunes_on(scene: Scene) -> None:
-    tuned = scene.path.read_text().replace("[3e-3]", "[3e-3, 1e-2]") + "\n[tuning]\nseeds = [4, 6]\n"
-    scene.path.write_text(tuned)
-    assert _seeds(load_suite(str(scene.path))) == [1, 2, 3, 5, *range(7, 13)]
 
 
 def test_the_command_trains_look_by_look_and_ends_with_what_is_there(
