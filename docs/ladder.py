@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from scipy.stats import kendalltau
 from tabulate import tabulate
 
+from synthbench.reports.ladder import LEAST
 from synthbench.results.heights import RungScore, height
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.evaluate import evaluate
@@ -69,7 +71,7 @@ def parts() -> dict[str, Part]:
     """The settings of each part. Parts share settings; a run that two of them need is made once."""
     cells = list(product(TASKS, MECHANISMS))
     few = list(product(FEW_TASKS, FEW_MECHANISMS))
-    rates, steps, widths = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), (512, 1024, 2048), (48, 96)
+    rates, steps, widths = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), (1024, 512, 2048), (48, 96)
     return {
         "rules": [(Setting(*cell, rule=rule), SEEDS) for cell in cells for rule in ("common", FRONTIER)],
         "orders": [(Setting(*cell, rule=rule), SEEDS) for cell in few for rule in RULES],
@@ -90,7 +92,15 @@ def slow_rise(num_steps: int, num_rungs: int) -> list[int]:
     return climb(num_steps, num_rungs, slowness=5.0)
 
 
-ORDERS: dict[str, Callable[[int, int], list[int]]] = {"common": climb, "slow rise": slow_rise, "uniform": uniform}
+def low_first(num_steps: int, num_rungs: int) -> list[int]:
+    """All rungs from the first step, the low ones more often: those below the share s of the ladder in sqrt(s) of it."""
+    fine = 2**20
+    return [int((spread(step, fine) / fine) ** 2 * num_rungs) for step in range(num_steps)]
+
+
+ORDERS: dict[str, Callable[[int, int], list[int]]] = {
+    "common": climb, "slow rise": slow_rise, "uniform": uniform, "low first": low_first,
+}  # fmt: skip
 FRONTIER = "frontier"
 RULES = (*ORDERS, FRONTIER)
 GATE, LOOK_EVERY, LOOK_SEQUENCES = 0.6, 16, 64
@@ -185,81 +195,80 @@ def runs() -> list[Run]:
         ]  # fmt: skip
 
 
-Heights = dict[tuple[str, str], dict[str, list[float]]]
-"""Heights of the seeds by task and mechanism, then by what a part varies."""
+FIELDS = {"rules": "rule", "orders": "rule", "rates": "rate", "budgets": "steps", "widths": "width", "seeds": "seed"}
+"""What the settings of each part vary."""
+CELL = ["task", "mech"]
 
 
-def heights(part: str, field: str) -> Heights:
-    """The heights of a part, by the values of one field of its settings."""
-    found: Heights = {}
-    wanted = {(setting, seed) for setting, seeds in parts()[part] for seed in seeds}
-    for one in runs():
-        if (one.setting, one.seed) in wanted:
-            by_value = found.setdefault((one.setting.task, one.setting.mech), {})
-            by_value.setdefault(str(getattr(one.setting, field)), []).append(one.height)
-    return found
-
-
-def table(part: str, field: str) -> str:
-    """Mean height of each cell and, over all cells, what tells the values of a field apart."""
-    found = heights(part, field)
-    rungs = {one.setting.task: len(one.skills) for one in runs()}
-    values = list(dict.fromkeys(value for by_value in found.values() for value in by_value))
-    cells = [cell for cell, by_value in found.items() if len(by_value) == len(values)]
+def frame(part: str) -> pd.DataFrame:
+    """Heights of the cells of a part of which all runs are there: a column a value of what varies, a line a run."""
+    settings = parts()[part]
+    made = {(one.setting, one.seed): one for one in runs()}
+    missing = {one[:2] for one, seeds in settings for seed in seeds if (one, seed) not in made}
     lines = [
-        [task, rungs[task], mech, *(f"{np.mean(found[task, mech][value]):.2f}" for value in values)]
-        for task, mech in cells
+        {**setting._asdict(), "seed": seed, "height": one.height, "rungs": len(one.skills)}
+        for setting, seeds in settings
+        if setting[:2] not in missing
+        for seed in seeds
+        for one in [made[setting, seed]]
     ]
-    by_value = {value: np.array([np.mean(found[cell][value]) for cell in cells]) for value in values}
-    tops = np.array([rungs[task] for task, _ in cells])
-    best = np.max(list(by_value.values()), axis=0)
-    lines += [
-        ["**share of the ladder**", "", "", *(f"{(by_value[value] / tops).mean():.3f}" for value in values)],
-        ["**at an end**", "", "", *(_percent(_ends(found, cells, value, rungs)) for value in values)],
-        ["**below the best**, rungs", "", "", *(f"{(best - by_value[value]).mean():.2f}" for value in values)],
-        ["**spread of seeds**, rungs", "", "", *(f"{_spread(found, cells, value):.2f}" for value in values)],
-        [
-            "**order**, tau with the first",
-            "",
-            "",
-            *(f"{_tau(by_value[values[0]], by_value[value], cells):.2f}" for value in values),
-        ],
-    ]
-    return tabulate(lines, ["task", "rungs", "mechanism", *values], tablefmt="github", disable_numparse=True)
+    if not lines:
+        return pd.DataFrame()
+    index = [*CELL, "rungs"] if FIELDS[part] == "seed" else [*CELL, "rungs", "seed"]
+    found = pd.DataFrame(lines).pivot_table(index=index, columns=FIELDS[part], values="height", sort=False)
+    return found.rename(columns=str)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+def table(part: str) -> str:
+    """Mean height of each cell and, over all cells, what tells the values apart; nothing while no cell is complete."""
+    found = frame(part)
+    if found.empty:
+        return ""
+    cells = found.groupby([*CELL, "rungs"], sort=False).mean()
+    lines = [[task, f"{rungs}", mech, *map(_two, row)] for (task, mech, rungs), row in cells.iterrows()]
+    if FIELDS[part] != "seed":
+        tops = cells.index.get_level_values("rungs").to_numpy()
+        ends = (found < 0.1) | found.gt(found.index.get_level_values("rungs") - 0.1, axis=0)
+        spread = found.groupby(CELL).var().mean() ** 0.5
+        below = (-cells.sub(cells.max(axis=1), axis=0)).mean()
+        order = [_tau(cells.iloc[:, 0], cells[value]) for value in cells]
+        lines += [
+            ["**share of the ladder**", "", "", *map(_two, cells.div(tops, axis=0).mean())],
+            ["**at an end**, % of runs", "", "", *(f"{100 * share:.0f}" for share in ends.mean())],
+            ["**below the best**, rungs", "", "", *map(_two, below)],
+            ["**spread of seeds**, rungs", "", "", *map(_two, spread)],
+            ["**order**, tau with the first", "", "", *map(_two, order)],
+        ]
+    return tabulate(lines, ["task", "rungs", "mechanism", *found], tablefmt="github", disable_numparse=True)
 
 
-def _ends(found: Heights, cells: Sequence[tuple[str, str]], value: str, rungs: dict[str, int]) -> float:
-    """Share of the runs that stay on the ground or reach the top, to a tenth of a rung."""
-    ends = [reached < 0.1 or reached > rungs[cell[0]] - 0.1 for cell in cells for reached in found[cell][value]]
-    return float(np.mean(ends))
+def windows() -> str:
+    """The rates at which each cell comes within half a rung of its best rate."""
+    found = frame("rates")
+    if found.empty:
+        return ""
+    cells = found.groupby(CELL, sort=False).mean()
+    good = cells.ge(cells.max(axis=1) - LEAST, axis=0)
+    lines = [[*cell, best, ", ".join(good.columns[good.loc[cell]])] for cell, best in cells.idxmax(axis=1).items()]
+    return tabulate(
+        lines, ["task", "mechanism", "best rate", "within half a rung"], tablefmt="github", disable_numparse=True
+    )
 
 
-def _spread(found: Heights, cells: Sequence[tuple[str, str]], value: str) -> float:
-    """Standard deviation over the seeds of a cell; the root of the mean variance."""
-    return float(np.sqrt(np.mean([np.var(found[cell][value], ddof=1) for cell in cells])))
+def _two(value: float) -> str:
+    return f"{value:.2f}"
 
 
-def _tau(first: np.ndarray, second: np.ndarray, cells: Sequence[tuple[str, str]]) -> float:
+def _tau(first: pd.Series, second: pd.Series) -> float:
     """Kendall's tau-b of the mechanisms of a task, on average over the tasks."""
-    tasks = [task for task, _ in cells]
-    taus = [
-        kendalltau(*(heights[[task == one for one in tasks]] for heights in (first, second))).statistic
-        for task in dict.fromkeys(tasks)
-    ]
+    both = pd.DataFrame({"first": first, "second": second})
+    taus = [kendalltau(own["first"], own["second"]).statistic for _, own in both.groupby("task") if len(own) > 1]
     return float(np.nanmean(taus))
-
-
-FIELDS = {"rules": "rule", "orders": "rule", "rates": "rate", "budgets": "steps", "seeds": "width", "widths": "width"}
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["run"]:
         run(*sys.argv[2:])
     else:
-        for name, field in FIELDS.items():
-            if heights(name, field):
-                sys.stdout.write(f"{name}\n\n{table(name, field)}\n\n")
+        for text in (*map(table, FIELDS), windows()):
+            sys.stdout.write(f"{text}\n\n" if text else "")
