@@ -93,7 +93,7 @@ def slow_rise(num_steps: int, num_rungs: int) -> list[int]:
 
 
 def low_first(num_steps: int, num_rungs: int) -> list[int]:
-    """All rungs from the first step, the low ones more often: those below the share s of the ladder in sqrt(s) of it."""
+    """All rungs from the first step, low ones more often: those below a share of the ladder in the root of it."""
     fine = 2**20
     return [int((spread(step, fine) / fine) ** 2 * num_rungs) for step in range(num_steps)]
 
