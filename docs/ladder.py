@@ -24,7 +24,7 @@ from synthbench.reports.ladder import LEAST
 from synthbench.results.heights import RungScore, height
 from synthbench.runner.config import Cell, Member
 from synthbench.runner.evaluate import evaluate
-from synthbench.runner.ladder import Course, climb, course_of, spread
+from synthbench.runner.ladder import Course, course_of, evenly, mixture
 from synthbench.runner.stream import DeviceBlock
 from synthbench.runner.train import Trainer, on_rungs
 from synthbench.suites import Suite, load_suite
@@ -47,7 +47,7 @@ class Setting(NamedTuple):
 
     task: str
     mech: str
-    rule: str = "common"
+    rule: str = "low first"
     rate: float = 3e-3
     steps: int = 1024
     width: int = 48
@@ -73,10 +73,10 @@ def parts() -> dict[str, Part]:
     few = list(product(FEW_TASKS, FEW_MECHANISMS))
     rates, steps, widths = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), (1024, 512, 2048), (48, 96)
     return {
-        "rules": [(Setting(*cell, rule=rule), SEEDS) for cell in cells for rule in ("common", FRONTIER)],
+        "rules": [(Setting(*cell, rule=rule), SEEDS) for cell in cells for rule in ("low first", "rising", FRONTIER)],
         "orders": [(Setting(*cell, rule=rule), SEEDS) for cell in few for rule in RULES],
-        "rates": [(Setting(*cell, rate=rate), SEEDS[:2]) for cell in few for rate in rates],
-        "budgets": [(Setting(*cell, steps=number), SEEDS) for cell in few for number in steps],
+        "rates": [(Setting(*cell, rule="rising", rate=rate), SEEDS[:2]) for cell in few for rate in rates],
+        "budgets": [(Setting(*cell, rule="rising", steps=number), SEEDS) for cell in few for number in steps],
         "seeds": [(Setting(*cell), MANY_SEEDS) for cell in few],
         "widths": [(Setting(*cell, width=width), SEEDS) for cell in few for width in widths],
     }
@@ -87,19 +87,31 @@ def uniform(num_steps: int, num_rungs: int) -> list[int]:
     return [spread(step, num_rungs) for step in range(num_steps)]
 
 
+def rising(num_steps: int, num_rungs: int, slowness: float = 2.5) -> list[int]:
+    """Every other step is at a centre, which rises from the first rung to the last in 70 % of the steps, slowly first.
+
+    The steps between are spread over the rungs up to it. Then all steps are spread over all rungs.
+    """
+    rungs = []
+    for step in range(num_steps):
+        share = step / (0.7 * num_steps)
+        centre = min(num_rungs - 1, int(num_rungs * share**slowness))
+        rungs.append(centre if share < 1 and step % 2 == 0 else spread(step, centre + 1))
+    return rungs
+
+
 def slow_rise(num_steps: int, num_rungs: int) -> list[int]:
-    """As the common rule, but the centre stays low for longer."""
-    return climb(num_steps, num_rungs, slowness=5.0)
+    """The same, but the centre stays low for longer."""
+    return rising(num_steps, num_rungs, slowness=5.0)
 
 
-def low_first(num_steps: int, num_rungs: int) -> list[int]:
-    """All rungs from the first step, low ones more often: those below a share of the ladder in the root of it."""
-    fine = 2**20
-    return [int((spread(step, fine) / fine) ** 2 * num_rungs) for step in range(num_steps)]
+def spread(step: int, num_rungs: int) -> int:
+    """One of the first rungs; steps in a row are spread evenly over them."""
+    return int(evenly(step) * num_rungs)
 
 
 ORDERS: dict[str, Callable[[int, int], list[int]]] = {
-    "common": climb, "slow rise": slow_rise, "uniform": uniform, "low first": low_first,
+    "low first": mixture, "rising": rising, "slow rise": slow_rise, "uniform": uniform,
 }  # fmt: skip
 FRONTIER = "frontier"
 RULES = (*ORDERS, FRONTIER)

@@ -11,37 +11,27 @@ from synthbench.suites import Suite
 from synthbench.suites.config import LadderSettings, TrainingSettings
 from synthbench.tasks import TASKS, Rung, Sized, rung_bounds, sized
 
-RISE = 0.7
-"""Share of the steps over which the centre goes from the first rung to the last."""
-SLOWNESS = 2.5
-"""The power of that share with which the centre rises: slowly first, since what is learned low serves above."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
-def climb(num_steps: int, num_rungs: int, slowness: float = SLOWNESS) -> list[int]:
+def mixture(num_steps: int, num_rungs: int) -> list[int]:
     """The rung of each step, from 0; the same for every mechanism and seed.
 
-    The centre rises from the first rung to the last. Every other step is at the centre, those between are spread over
-    the rungs up to it. Once the centre is at the top all steps are spread over all rungs.
+    All rungs from the first step to the last, low ones more often, as what is learned there serves above: the lowest
+    quarter of a ladder has half of the steps.
 
-    >>> climb(20, 3)
-    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 2, 1, 0, 2, 1, 0, 2, 1]
+    >>> mixture(12, 3)
+    [1, 0, 2, 0, 0, 1, 0, 2, 0, 0, 1, 0]
     """
-    rungs = []
-    for step in range(num_steps):
-        share = step / (RISE * num_steps)
-        centre = min(num_rungs - 1, int(num_rungs * share**slowness))
-        is_at_centre = share < 1 and step % 2 == 0
-        rungs.append(centre if is_at_centre else spread(step, centre + 1))
-    return rungs
+    return [int(evenly(step) ** 2 * num_rungs) for step in range(num_steps)]
 
 
-def spread(step: int, num_rungs: int) -> int:
-    """One of the first rungs; steps in a row are spread evenly over them.
+def evenly(step: int) -> float:
+    """A number in [0, 1); those of the first steps, however many, are spread evenly over it.
 
-    Multiples of the golden ratio, modulo 1, are spread evenly however many of them are taken.
+    They are the multiples of the golden ratio, modulo 1.
     """
-    return int((step + 1) * _GOLDEN % 1 * num_rungs)
+    return (step + 1) * _GOLDEN % 1
 
 
 def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
@@ -74,7 +64,7 @@ class Course:
     @cached_property
     def order(self) -> list[int]:
         """The rung of each step, from 0."""
-        return climb(self.training.steps, len(self.rungs))
+        return mixture(self.training.steps, len(self.rungs))
 
     @cached_property
     def num_batches(self) -> list[int]:
