@@ -6,15 +6,16 @@
 
 import csv
 import json
+import math
 import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 import torch
 from scipy.stats import kendalltau
@@ -268,14 +269,15 @@ def windows() -> str:
 
 
 def _two(value: float) -> str:
-    return f"{value:.2f}"
+    return "--" if math.isnan(value) else f"{value:.2f}"
 
 
 def _tau(first: pd.Series, second: pd.Series) -> float:
     """Kendall's tau-b of the mechanisms of a task, on average over the tasks."""
     both = pd.DataFrame({"first": first, "second": second})
     taus = [kendalltau(own["first"], own["second"]).statistic for _, own in both.groupby("task") if len(own) > 1]
-    return float(np.nanmean(taus))
+    known = [tau for tau in taus if not math.isnan(tau)]
+    return fmean(known) if known else math.nan
 
 
 if __name__ == "__main__":

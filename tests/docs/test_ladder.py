@@ -1,0 +1,77 @@
+"""The pilot of the ladder: its page has the tables that its rows make, and its rules cover every rung."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from synthbench.results.heights import RungScore
+from synthbench.runner.ladder import course_of
+from synthbench.runner.train import Trainer
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture
+def pilot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleType]:
+    """The script, with a file of rows of its own."""
+    spec = importlib.util.spec_from_file_location("pilot_of_the_ladder", DOCS / "ladder.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "ROWS", tmp_path / "ladder.csv")
+    return module
+
+
+def test_the_page_has_the_tables_that_the_rows_make(pilot: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pilot, "ROWS", DOCS / "ladder.csv")
+    page = (DOCS / "ladder.md").read_text(encoding="utf-8")
+    tables = [table for table in (*map(pilot.table, pilot.FIELDS), pilot.windows()) if table]
+    assert tables
+    assert all(table in page for table in tables)
+
+
+def test_every_rule_trains_every_rung_and_the_suites_is_the_first(pilot: ModuleType) -> None:
+    for rule, order in pilot.ORDERS.items():
+        for num_rungs in range(1, 17):
+            assert set(order(1024, num_rungs)) == set(range(num_rungs)), rule
+    course = course_of(pilot.suite_of(pilot.Setting("dyck", "linear")), "dyck")
+    assert course.order == pilot.ORDERS["low first"](1024, len(course.rungs))
+
+
+@pytest.mark.parametrize(("accuracy", "highest"), [(1.0, 9), (0.0, 0)])
+def test_the_frontier_rises_where_rungs_are_learned(
+    pilot: ModuleType, monkeypatch: pytest.MonkeyPatch, accuracy: float, highest: int
+) -> None:
+    class Learner:
+        model = None
+
+        @staticmethod
+        def batches(*_: object, **__: object) -> Iterator[int]:
+            return iter(range(1000))
+
+    scored = type("Scored", (), {"accuracy": accuracy})
+    monkeypatch.setattr(pilot, "evaluate", lambda *_: [scored])
+    course = course_of(pilot.suite_of(pilot.Setting("dyck", "linear", steps=256)), "dyck")
+    learner: Trainer = Learner()  # type: ignore[assignment]  # all that the rule asks of one
+    assert max(pilot.frontier(learner, course)) == highest
+
+
+def test_runs_are_kept_and_made_once(pilot: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def train(_setting: object, seeds: list[int]) -> list[list[RungScore]]:
+        asked.extend(seeds)
+        return [[RungScore(2, 1.0, 0.5, 1.0), RungScore(3, 0.5, 0.5, 1.0)] for _ in seeds]
+
+    monkeypatch.setattr(pilot, "train", train)
+    for shard in ("1/2", "2/2", "1/2"):
+        pilot.run("widths", shard)
+
+    assert len(asked) == 12 * 2 * 3
+    assert {one.height for one in pilot.runs()} == {1.0}
+    assert pilot.frame("widths").to_numpy().tolist() == [[1.0, 1.0]] * 36
+    assert pilot.frame("rates").empty
