@@ -62,6 +62,18 @@ def test_every_task_of_climb_has_enough_rungs_to_tell_mechanisms_apart() -> None
     assert all(7 <= len(TASKS[task].ladder(suite.ladder.longest)) <= 13 for task in suite.tasks)
 
 
+def test_the_large_climb_differs_from_climb_in_size_alone() -> None:
+    small, large = load_suite("climb"), load_suite("climb-large")
+
+    assert (large.tasks, large.mechanisms, large.seeds) == (small.tasks, small.mechanisms, small.seeds)
+    assert large.ladder is not None
+    assert small.ladder is not None
+    assert large.ladder.longest > small.ladder.longest
+    added = {task: len(TASKS[task].ladder(1024)) - len(TASKS[task].ladder(256)) for task in large.tasks}
+    assert min(added.values()) >= 0  # where a ladder ends with its vocabulary
+    assert sum(map(bool, added.values())) > len(added) / 2
+
+
 def test_a_suite_can_be_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(SMOKE.replace('name = "smoke"', 'name = "mine"'))
