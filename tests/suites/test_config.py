@@ -168,7 +168,7 @@ def test_sizes_need_validation_sequences() -> None:
     ],
 )
 def test_the_tasks_of_a_first_verdict_are_the_suites(quick: str, message: str) -> None:
-    text = re.sub("(?m)^quick = .*", f"quick = {quick}", CLIMB)
+    text = re.sub(r"(?ms)^quick = \[.*?\]", f"quick = {quick}", CLIMB)
     assert text != CLIMB
     with pytest.raises(UsageError, match=message):
         parse_suite(text, origin="climb.toml", expected_name="climb")

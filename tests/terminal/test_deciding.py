@@ -45,7 +45,7 @@ class Scene:
         named = "[mechanisms]\n" + "".join(f"{name} = {{}}\n" for name in mechanisms)
         one_rate = CLIMB.replace('"climb"', '"mine"').replace("[3e-3, 1e-2]", "[3e-3]")
         text = re.sub(r"(?ms)^\[tasks\].*", tasks + named, one_rate)
-        self.path.write_text(re.sub("(?m)^quick = .*\n", "", text))
+        self.path.write_text(re.sub(r"(?ms)^quick = \[.*?\]\n", "", text))
         self.suite = load_suite(str(self.path))
         self.request = Request(suite=str(self.path), device="cpu", executor="inline", results=folder / "results")
         self.make_row = make_row

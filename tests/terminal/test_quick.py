@@ -49,7 +49,7 @@ class Scene:
         self.suite = folder / "mine.toml"
         tasks = "".join(f"{name} = {{}}\n" for name in CLIMBED)
         text = re.sub(r"(?ms)^\[tasks\].*?^\[mech", f"[tasks]\n{tasks}\n[mech", CLIMB.replace('"climb"', '"mine"'))
-        self.suite.write_text(re.sub("(?m)^quick = .*\n", "", text))
+        self.suite.write_text(re.sub(r"(?ms)^quick = \[.*?\]\n", "", text))
         self.own = Store.open(folder / "results", create=True)
         self.published = Store.open(folder / "published", create=True)
         self.make_row = make_row
@@ -101,7 +101,7 @@ def test_the_runs_are_those_of_a_run_of_the_suite_whatever_the_quick_tasks_are(t
     wide = tmp_path / "wide" / "mine.toml"
     for path, tasks in ((narrow, '["dyck"]'), (wide, '["mqar", "dyck"]')):
         path.parent.mkdir()
-        path.write_text(re.sub("(?m)^quick = .*", f"quick = {tasks}", CLIMB.replace('"climb"', '"mine"')))
+        path.write_text(re.sub(r"(?ms)^quick = \[.*?\]", f"quick = {tasks}", CLIMB.replace('"climb"', '"mine"')))
     asked = plan_request(request_of("linear", str(narrow), results=tmp_path), device)
     run = plan_request(
         Request(suite=str(wide), tasks=("dyck",), mechanisms=("linear",), seeds=(1,), results=tmp_path), device
@@ -234,7 +234,7 @@ def test_the_command_runs_two_tasks_and_says_how_to_go_on(synthbench: Command, t
         "steps": "20", "warmup_steps": "2", "decay_steps": "6", "test_sequences": "4", "longest": "24",
         "quick": '["parity_running", "mqar"]',
     }.items():  # fmt: skip
-        text = re.sub(f"(?m)^{name} = .*", f"{name} = {value}", text)
+        text = re.sub(rf"(?ms)^{name} = (\[.*?\]|[^\n]*)", f"{name} = {value}", text)
     (tmp_path / "tiny.toml").write_text(text)
     asked = ("quick", "--suite", "tiny.toml", "--executor", "inline", "--device", "cpu")
 
