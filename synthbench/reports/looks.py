@@ -3,7 +3,8 @@
 On a ladder, all mechanisms have three seeds; pairs that these do not decide get five, then ten. Whoever tests at 5 % at
 each look errs more often than in 5 % of the cases. So each look spends a share of the 5 %: that of its new seeds among
 the ten. By Bonferroni's inequality, all looks together err no more often than a single test, whatever was decided on
-the way. A p value is divided by the share of its look, and the smallest over the looks counts.
+the way. A p value is divided by the share of its look, and the smallest over the looks counts. A ladder to which no
+seed was added is tested once.
 """
 
 import math
@@ -66,11 +67,14 @@ class Findings(NamedTuple):
 def looks_for(num_seeds: int) -> tuple[Look, ...]:
     """The looks at a ladder of which some cell has a number of seeds: the last may be incomplete.
 
-    >>> [look.num_seeds for look in looks_for(4)]
-    [3, 5]
+    Before any seed is added nothing says that more looks follow, and the only one has all of the error.
+
+    >>> [look.num_seeds for look in looks_for(4)], looks_for(3) == ONCE
+    ([3, 5], True)
     """
     before = (0, *(look.num_seeds or 0 for look in LOOKS[:-1]))
-    return tuple(look for look, fewer in zip(LOOKS, before, strict=True) if num_seeds > fewer) or LOOKS[:1]
+    found = tuple(look for look, fewer in zip(LOOKS, before, strict=True) if num_seeds > fewer)
+    return found if len(found) > 1 else ONCE
 
 
 def share_at(num_seeds: int) -> float:

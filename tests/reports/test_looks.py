@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.random import Generator, Philox
 
 from synthbench.reports.ladder import LEAST
-from synthbench.reports.looks import LOOKS, Findings, Look, examine, looks_for, share_at, task_test
+from synthbench.reports.looks import LOOKS, ONCE, Findings, Look, examine, looks_for, share_at, task_test
 from synthbench.reports.statistics import SIGNIFICANCE
 
 Heights = Float[np.ndarray, "cells seeds"]
@@ -95,10 +95,11 @@ def test_the_shares_of_all_looks_are_the_whole_error_and_follow_the_new_seeds() 
 
 
 @pytest.mark.parametrize(
-    ("num_seeds", "num_looks", "share"), [(0, 1, 0.3), (3, 1, 0.3), (4, 2, 0.2), (5, 2, 0.2), (6, 3, 0.5), (20, 3, 0.5)]
+    ("num_seeds", "looks", "share"),
+    [(0, ONCE, 1), (3, ONCE, 1), (4, LOOKS[:2], 0.2), (5, LOOKS[:2], 0.2), (6, LOOKS, 0.5), (20, LOOKS, 0.5)],
 )
-def test_a_look_begins_with_its_first_new_seed(num_seeds: int, num_looks: int, share: float) -> None:
-    assert looks_for(num_seeds) == LOOKS[:num_looks]
+def test_a_look_begins_with_its_first_new_seed(num_seeds: int, looks: tuple[Look, ...], share: float) -> None:
+    assert looks_for(num_seeds) == looks
     assert share_at(num_seeds) == share
 
 
