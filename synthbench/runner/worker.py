@@ -181,21 +181,11 @@ def attempt_of(circumstances: Circumstances, number: int) -> Attempt:
     )
 
 
-def _is_ended_by_ray(problem: BaseException) -> bool:
-    """Whether Ray ends this process, as it does when the driver is gone: no fault of the run."""
-    if not isinstance(problem, SystemExit):
-        return False
-    frames = [frame for frame, _ in traceback.walk_tb(problem.__traceback__)]
-    return hasattr(problem, "is_ray_terminate") or str(frames[-1].f_globals.get("__name__")).partition(".")[0] == "ray"
-
-
 def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) -> list[Outcome]:
     try:
         keeps_predictions = attempt.predictions is not None
         result = train_group(members, attempt.device, keeps_predictions=keeps_predictions, kept=attempt.kept)
-    except (Exception, SystemExit) as problem:  # a mechanism may raise anything; its row says what
-        if _is_ended_by_ray(problem):
-            raise
+    except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
         trace = "".join(traceback.format_exception(problem, limit=-INNERMOST))
         failure = Failure(_status_of(problem), type(problem).__name__, _message(problem, members[0].cell), trace)
     else:

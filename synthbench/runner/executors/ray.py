@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import secrets
+import signal
 import socket
 import time
 from collections.abc import Iterable, Iterator
@@ -228,6 +229,8 @@ def _work(
     attempt: Try, circumstances: Circumstances, log: Path, gpu_fraction: float
 ) -> Iterator[list[Outcome] | SynthbenchError | Crowded | None]:
     """Say that a worker has begun, then what became of the job; what we raise is an answer, so that it stays itself."""
+    # Ray ends a worker whose driver is gone by raising SystemExit wherever it is, as a mechanism may do, too.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
     yield None
     torch.set_num_threads(1)
     if circumstances.device == "cuda" and gpu_fraction < 1:
