@@ -400,6 +400,9 @@ def test_screenshots_are_taken(open_page: Open, tmp_path: Path, name: str, size:
     opened = open_page(size=size, color_scheme=scheme)
     for part in ("leaderboard", "mech-slay", "task-copy", "about"):
         opened.evaluate("id => { location.hash = id }", part)
+        # A picture taken before the browser has scrolled there and painted is blank.
+        expect(opened.locator(f"#{part}")).to_be_in_viewport()
+        opened.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         file = folder / f"{name}-{scheme}-{part}.png"
         opened.screenshot(path=file)
         assert file.stat().st_size > 5000
