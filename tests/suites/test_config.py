@@ -54,18 +54,19 @@ def test_core_mini_has_every_task_with_sizes_at_the_smallest() -> None:
     assert suite.evaluation.stretches == (2, 4)
 
 
-def test_every_task_of_climb_has_enough_rungs_to_tell_mechanisms_apart() -> None:
-    suite = load_suite("climb")
-
-    assert suite.ladder is not None
-    assert set(suite.tasks) == {task for task in TASKS if TASKS.is_built_in(task) and TASKS[task].rungs}
-    assert all(7 <= len(TASKS[task].ladder(suite.ladder.longest)) <= 13 for task in suite.tasks)
-
-
-def test_the_large_climb_differs_from_climb_in_size_alone() -> None:
+def test_every_task_of_a_climb_has_enough_rungs_to_tell_mechanisms_apart() -> None:
     small, large = load_suite("climb"), load_suite("climb-large")
 
-    assert (large.tasks, large.mechanisms, large.seeds) == (small.tasks, small.mechanisms, small.seeds)
+    assert small.ladder is not None
+    assert set(large.tasks) == {task for task in TASKS if TASKS.is_built_in(task) and TASKS[task].rungs}
+    assert all(7 <= len(TASKS[task].ladder(small.ladder.longest)) <= 13 for task in large.tasks)
+
+
+def test_the_large_climb_has_the_tasks_of_climb_and_harder_ones() -> None:
+    small, large = load_suite("climb"), load_suite("climb-large")
+
+    assert large.tasks.keys() > small.tasks.keys()
+    assert (large.mechanisms, large.seeds) == (small.mechanisms, small.seeds)
     assert large.ladder is not None
     assert small.ladder is not None
     assert large.ladder.longest > small.ladder.longest

@@ -132,6 +132,8 @@ ODD: list[tuple[Task, int]] = [
     (Mqar(num_pairs=3, vocabulary=8, alpha=0.0), 12),
     (OverwriteRecall(num_keys=3, num_rewritten=3, vocabulary=9), 21),
     (OverwriteRecall(num_keys=3, num_rewritten=2, vocabulary=11, num_writes=4, with_replacement=True), 31),
+    (OverwriteRecall(num_keys=3, num_rewritten=3, vocabulary=19, tokens_used=4), 25),
+    (Mqar(num_pairs=3, vocabulary=19, tokens_used=4), 25),
     (CompositeRecall(num_pairs=9, grid=3, num_values=5), 58),
     (CompositeRecall(num_pairs=4, grid=3, num_values=5, with_replacement=True), 31),
     (CompositeRecall(num_pairs=6, grid=5, num_values=3), 40),
@@ -440,12 +442,18 @@ def test_stretching_multiplies_the_load_with_the_length(name: str, load: list[st
     ("name", "knobs", "reason"),
     [
         ("mqar", {"vocabulary": 32}, r"num_pairs of task 'mqar' is 16; allowed: at most 15, the number of keys"),
-        ("overwrite_recall", {"vocabulary": 16}, r"num_keys of .* is 8; allowed: at most 7, the number of keys in the"),
+        ("overwrite_recall", {"vocabulary": 16}, r"num_keys of .* is 8; allowed: at most 7, the number of keys that"),
         ("overwrite_recall", {"num_keys": 3}, r"num_rewritten of .* is 4; allowed: at most 3, the number of keys in a"),
         (
             "overwrite_recall",
             {"num_keys": 1, "num_rewritten": 1, "vocabulary": 7, "num_writes": 4},
-            r"num_writes of .* is 4; allowed: at most 3, the number of values in the vocabulary",
+            r"num_writes of .* is 4; allowed: at most 3, the number of values that are used",
+        ),
+        ("mqar", {"tokens_used": 12}, r"num_pairs of .* is 16; allowed: at most 12, the number of keys that are used"),
+        (
+            "mqar",
+            {"vocabulary": 64, "tokens_used": 32},
+            r"tokens_used of .* is 32; allowed: at most 31, the number of keys in the vocabulary",
         ),
         ("composite_recall", {"grid": 3}, r"is 16; allowed: a product of two numbers from 2 to 3, .* did you mean 9\?"),
         ("composite_recall", {"num_pairs": 17}, r"num_pairs of .* is 17; .* the size of .* did you mean 16 or 18\?"),
@@ -493,6 +501,18 @@ def assert_shares(outcomes: Any, expected: dict[tuple[int, ...], float]) -> None
     for outcome, count in zip(found.tolist(), counts, strict=True):
         share = expected[tuple(outcome)]
         assert abs(count / len(outcomes) - share) < 4.5 * (share * (1 - share) / len(outcomes)) ** 0.5
+
+
+@pytest.mark.parametrize("unit", [Mqar, OverwriteRecall])
+def test_of_a_vocabulary_the_first_keys_and_values_are_used(unit: Any) -> None:
+    loads = {"num_pairs": 3} if unit is Mqar else {"num_keys": 3, "num_rewritten": 2}
+    task = unit(vocabulary=21, tokens_used=4, **loads)
+    inputs, targets = task.sample(np.random.default_rng(0), 64, 32)
+
+    assert task.vocab_size == 21
+    assert set(inputs.ravel().tolist()) == {0, 1, 2, 3, 10, 11, 12, 13, 20}
+    assert set(targets[targets != IGNORE].tolist()) == {10, 11, 12, 13}
+    assert task.floor(32).value == 1 / 4
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])

@@ -35,8 +35,9 @@ def _majority(successors: Int[np.ndarray, "questions repeats"]) -> Int[np.ndarra
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({"first": _first, "latest": _latest, "majority": _majority})
 
-# With a single trigger the policy alone would be the answer. Few symbols and ids are learned sooner: with 16 successors
-# instead of 8 softmax learned nothing in 1,000 steps. The ladder ends where the triggers run out of ids.
+# With a single trigger the policy alone would be the answer. Few symbols and, on low rungs, few ids are learned sooner:
+# with 16 successors instead of 8 softmax learned nothing in 1,000 steps, and with 32 ids on every rung nobody learned
+# induction_latest. The ladder ends where the triggers run out of ids.
 TRIGGER_RUNGS: Sequence[Mapping[str, Value]] = tuple(
     {
         "load": num_triggers,
@@ -45,6 +46,7 @@ TRIGGER_RUNGS: Sequence[Mapping[str, Value]] = tuple(
         "num_triggers": num_triggers,
         "num_asked": num_triggers,
         "trigger_ids": 32,
+        "ids_used": max(num_triggers, 4),
     }
     for num_triggers in (2, 3, 4, 6, 8, 12, 16, 24, 32)
 )
@@ -81,6 +83,9 @@ class ControlledInduction(Task):
         high=4096,
         is_addition=True,
     )
+    ids_used: int = knob(
+        0, "number of these ids that occur, the first ones; 0 is all", low=0, high=4096, is_addition=True
+    )
 
     def __post_init__(self) -> None:
         """Check the knobs, also against each other.
@@ -97,6 +102,11 @@ class ControlledInduction(Task):
             raise UsageError(
                 f"{self.name}:trigger_ids is {self.trigger_ids}; "
                 f"allowed: 0, or from num_triggers={self.num_triggers} on"
+            )
+        if self.ids_used and not self.num_triggers <= self.ids_used <= self.trigger_ids:
+            raise UsageError(
+                f"{self.name}:ids_used is {self.ids_used}; "
+                f"allowed: 0, or from num_triggers={self.num_triggers} to trigger_ids={self.trigger_ids}"
             )
 
     @property
@@ -129,7 +139,7 @@ class ControlledInduction(Task):
         np.put_along_axis(inputs, starts + 1, successors, axis=1)
         inputs[:, -self.num_asked :] = self.num_symbols + distinct(rng, batch_size, self.num_asked, self.num_triggers)
         if self.trigger_ids:
-            names = self.num_symbols + distinct(rng, batch_size, self.num_triggers, self.trigger_ids)
+            names = self.num_symbols + distinct(rng, batch_size, self.num_triggers, self.ids_used or self.trigger_ids)
             rows, places = np.nonzero(inputs >= self.num_symbols)
             inputs[rows, places] = names[rows, inputs[rows, places] - self.num_symbols]
         return Batch(inputs, self._at_the_end(POLICIES[self.policy](self._successors(inputs)), length))

@@ -1,9 +1,10 @@
-"""What recall tasks share: a floor and a ceiling that follow from the number of possible answers."""
+"""What recall tasks share: bounds that follow from the number of possible answers, and keys beside values."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
 
 from synthbench.errors import UsageError
+from synthbench.knobs import knob
 from synthbench.tasks.base import Bound, Task
 
 
@@ -35,3 +36,46 @@ class Recall(Task):
         value = getattr(self, knob)
         if value > most:
             raise UsageError(f"{knob} of task {self.name!r} is {value}; allowed: at most {most}, {reason}")
+
+
+@dataclass(frozen=True)
+class Dictionary(Recall):
+    """A task whose ids are keys, then as many values, then a blank."""
+
+    vocabulary: int = knob(512, "number of tokens: values, as many keys, and the blank", low=4, high=65536)
+    tokens_used: int = knob(
+        0,
+        "number of keys that pairs draw from, and of values, the first ones; 0 for all",
+        low=0,
+        high=32768,
+        is_addition=True,
+    )
+
+    def __post_init__(self) -> None:
+        """Check the knobs, also against each other.
+
+        Raises:
+            UsageError: If a knob lies outside its range, or fewer keys exist than are to be used.
+        """
+        super().__post_init__()
+        self.check_at_most("tokens_used", self.num_key_tokens, "the number of keys in the vocabulary")
+
+    @property
+    def num_answers(self) -> int:
+        """Half of the vocabulary are values, unless fewer are used."""
+        return self.tokens_used or self.vocabulary // 2
+
+    @property
+    def num_key_tokens(self) -> int:
+        """The other half, without the blank, are keys."""
+        return (self.vocabulary - 1) // 2
+
+    @property
+    def num_keys_used(self) -> int:
+        """The first of these keys."""
+        return self.tokens_used or self.num_key_tokens
+
+    @property
+    def vocab_size(self) -> int:
+        """As many as the knob says."""
+        return self.vocabulary

@@ -10,13 +10,13 @@ from jaxtyping import Int
 from synthbench.knobs import Value, knob
 from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import Batch, Task, task
-from synthbench.tasks.recall._base import Recall
+from synthbench.tasks.recall._base import Dictionary
 from synthbench.tasks.recall._queries import ask, look_up
 
 
 @task
 @dataclass(frozen=True)
-class OverwriteRecall(Recall):
+class OverwriteRecall(Dictionary):
     """Read pairs of a key and a value, some keys several times; when a key comes again, name its latest value.
 
     With ``vocabulary=9``, ``num_keys=2`` and ``num_rewritten=1``::
@@ -44,8 +44,8 @@ class OverwriteRecall(Recall):
     }
     # All keys are written three times: where half of them were written twice, any value of the key was right for three
     # quarters. Queries draw keys with replacement, or the keys not asked yet would tell the last answers. Without
-    # blanks that makes 8 tokens a key. The vocabulary has 24 keys, as many values and the blank: more take longer to
-    # learn than a run lasts.
+    # blanks that makes 8 tokens a key. Low rungs draw from few keys and values: many take longer to learn than a run
+    # lasts.
     rungs: ClassVar = tuple(
         {
             "load": keys,
@@ -55,6 +55,7 @@ class OverwriteRecall(Recall):
             "num_writes": 3,
             "with_replacement": True,
             "vocabulary": 49,
+            "tokens_used": max(keys, 4),
         }
         for keys in (2, 3, 4, 6, 8, 12, 16, 24)
     )
@@ -74,29 +75,14 @@ class OverwriteRecall(Recall):
             UsageError: If a knob lies outside its range, or there are too few keys or values.
         """
         super().__post_init__()
-        self.check_at_most("num_keys", self.num_key_tokens, "the number of keys in the vocabulary")
+        self.check_at_most("num_keys", self.num_keys_used, "the number of keys that are used")
         self.check_at_most("num_rewritten", self.num_keys, "the number of keys in a sequence")
-        self.check_at_most("num_writes", self.num_answers, "the number of values in the vocabulary")
-
-    @property
-    def num_answers(self) -> int:
-        """Half of the vocabulary are values."""
-        return self.vocabulary // 2
-
-    @property
-    def num_key_tokens(self) -> int:
-        """The other half, without the blank, are keys."""
-        return self.vocabulary - 1 - self.num_answers
+        self.check_at_most("num_writes", self.num_answers, "the number of values that are used")
 
     @property
     def num_pairs(self) -> int:
         """Number of pairs to be read."""
         return self.num_keys + (self.num_writes - 1) * self.num_rewritten
-
-    @property
-    def vocab_size(self) -> int:
-        """As many as the knob says."""
-        return self.vocabulary
 
     @property
     def min_length(self) -> int:
@@ -107,7 +93,7 @@ class OverwriteRecall(Recall):
         """Draw distinct keys and the values of each; shuffle the pairs, and ask for keys."""
         self.check_length(length)
         end, shape = 2 * self.num_pairs, (batch_size, self.num_keys)
-        keys = distinct(rng, *shape, self.num_key_tokens)
+        keys = distinct(rng, *shape, self.num_keys_used)
         values = self._draw_values(rng, batch_size)
         # Keys are in random order, so that those to be rewritten may as well be the first ones.
         pairs = np.concatenate([np.arange(self.num_keys), np.tile(np.arange(self.num_rewritten), self.num_writes - 1)])
@@ -148,11 +134,11 @@ class OverwriteRecall(Recall):
         }
 
     def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
-        """Also any value of the key; which of them depends on the key's id, so that each is named equally often."""
+        """Also any value of the key; each sequence takes the next of them, so that each is named equally often."""
         end = 2 * self.num_pairs
         order = np.argsort(inputs[:, 0:end:2], axis=1, kind="stable")
         keys, values = (np.take_along_axis(inputs[:, part:end:2], order, axis=1) for part in (0, 1))
         places = np.broadcast_to(np.arange(self.num_pairs), keys.shape)
         first, last = (look_up(keys[:, ::way], places[:, ::way], inputs, self.vocabulary) for way in (-1, 1))
-        chosen = first + inputs % (last - first + 1)
+        chosen = first + np.arange(len(inputs))[:, None] % (last - first + 1)
         return {**self.shortcuts(inputs), "any_value": np.take_along_axis(values, chosen, axis=1)}
