@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import climb
 import numpy as np
 from tabulate import tabulate
 
@@ -46,6 +47,7 @@ def pages() -> dict[str, str]:
         "mechanisms.md": _join(_mechanisms()),
         "suites.md": _join(_suites()),
         "anatomy.md": _join(_anatomy()),
+        "climb.md": _join(_climb()),
     }
 
 
@@ -380,6 +382,11 @@ def _components() -> str:
         },
     }
     return json.dumps(index, indent=1, sort_keys=True) + "\n"
+
+
+def _climb() -> Iterator[str]:
+    title, *paragraphs = climb.page()
+    yield from (title, HEADER, *paragraphs)
 
 
 def _table(headings: Sequence[str], lines: Iterable[Sequence[object]]) -> str:

@@ -36,6 +36,7 @@ RULES = ("floor", "local", "place", "seen", "unasked")
 @pytest.fixture
 def in_suites(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Task, int, bool]]:
     monkeypatch.setenv(SWITCH, "off")
+    monkeypatch.syspath_prepend(GENERATE.parent)
     found: dict[str, tuple[Task, int, bool]] = runpy.run_path(str(GENERATE))["suite_tasks"]()
     return found
 
@@ -43,6 +44,7 @@ def in_suites(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Task, int, boo
 @pytest.fixture
 def on_ladders(monkeypatch: pytest.MonkeyPatch) -> dict[str, Rung]:
     monkeypatch.setenv(SWITCH, "off")
+    monkeypatch.syspath_prepend(GENERATE.parent)
     found: dict[str, Rung] = runpy.run_path(str(GENERATE))["rungs"]()
     return found
 

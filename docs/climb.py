@@ -1,0 +1,206 @@
+"""How far the heights of ``climb`` can be trusted: what ``docs/generate.py`` writes as ``climb.md``.
+
+It comes from the rows in ``results``: where heights are at an end of their ladder, whether seeds agree on the order of
+the mechanisms, and what ``synthbench quick`` would have said of each mechanism if it had been the new one.
+"""
+
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from scipy.stats import kendalltau
+from tabulate import tabulate
+
+from synthbench.registry import CONTROL
+from synthbench.reports.aggregates import Rank, balanced
+from synthbench.reports.grid import Grid, grid
+from synthbench.reports.rivals import Rivals
+from synthbench.reports.selection import select
+from synthbench.reports.verdicts import judge
+from synthbench.results import Store
+from synthbench.suites import load_suite
+
+RESULTS = Path(__file__).parents[1] / "results"
+SUITE = load_suite("climb")
+END = 0.1
+"""Rungs from the ground or from the top within which a run is at an end."""
+NUM_RESAMPLES = 2000
+CONFIDENCE = 0.95
+
+
+class Order(NamedTuple):
+    """How well two seeds agree on the order of the mechanisms."""
+
+    tau: float
+    low: float
+    high: float
+    """Kendall's tau-b of the mean heights, and its interval over tasks that might have been others."""
+    num_apart: int
+    """Pairs of mechanisms that the report calls apart, over all tasks."""
+    num_agreeing: int
+    """Those of them that have the same order with both seeds."""
+
+
+class Replay(NamedTuple):
+    """What a first verdict would have said of a mechanism."""
+
+    mechanism: str
+    rank: Rank
+    full: int
+    """Its rank in the full suite."""
+
+    @property
+    def covers(self) -> bool:
+        """Whether the interval holds the rank of the full suite."""
+        return self.rank.low <= self.full <= self.rank.high
+
+
+def read() -> pd.DataFrame:
+    """The rows of the suite that a report shows, of the tasks that it has; controls are left out."""
+    rows = Store.open(RESULTS, create=False).runs()
+    shown = select(rows, SUITE.name, SUITE.version).rows
+    return shown[shown["task"].isin(SUITE.tasks) & (shown["mech_family"] != CONTROL)]
+
+
+def complete(rows: pd.DataFrame, seeds: tuple[int, ...]) -> pd.DataFrame:
+    """Rows with these seeds, of the mechanisms that have all of them on every task."""
+    rows = rows[rows["seed"].isin(seeds)]
+    counts = rows.groupby("mech")["run_id"].nunique()
+    return rows[rows["mech"].isin(counts.index[counts == len(SUITE.tasks) * len(seeds)])]
+
+
+class Place(NamedTuple):
+    """Where the runs of a task sit on its ladder."""
+
+    category: str
+    task: str
+    num_rungs: int
+    lowest: float
+    highest: float
+    """Mean heights of mechanisms, in rungs."""
+    ground: float
+    top: float
+    """Shares of the runs."""
+
+    @property
+    def at_an_end(self) -> float:
+        """Share of the runs."""
+        return self.ground + self.top
+
+
+def places(of: Grid) -> Iterator[Place]:
+    """Where the runs of each task sit."""
+    for task in of.tasks:
+        if task.ladder is not None:
+            top = task.ladder.num_rungs
+            cells = [cell for cell in of.cells_of(task) if cell.n]
+            means = [cell.mean * top for cell in cells]
+            runs = np.array([score for cell in cells for score in cell.scores.values()]) * top
+            at = float((runs < END).mean()), float((runs > top - END).mean())
+            yield Place(task.category, task.name, top, min(means), max(means), *at)
+
+
+def order(of: Grid) -> Order:
+    """Compare the first two seeds: the order of the mean heights, and of each pair that is called apart."""
+    first, second = of.scores[:, :, 0], of.scores[:, :, 1]
+    categories = [task.category for task in of.tasks]
+    weights = balanced(categories)
+    rng = np.random.Generator(np.random.Philox(0))
+    strata = [np.flatnonzero([one == category for one in categories]) for category in dict.fromkeys(categories)]
+    taus = []
+    for _ in range(NUM_RESAMPLES):
+        drawn = np.concatenate([rng.choice(tasks, len(tasks)) for tasks in strata])
+        taus.append(_tau(weights[drawn] @ first[drawn], weights[drawn] @ second[drawn]))
+    low, high = np.nanquantile(taus, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    signs = [
+        (first[row, one] - first[row, other]) * (second[row, one] - second[row, other])
+        for row, verdict in enumerate(judge(of).values())
+        for one, other in combinations(range(len(of.mechanisms)), 2)
+        if verdict.is_apart(of.mechanisms[one], of.mechanisms[other])
+    ]
+    return Order(_tau(weights @ first, weights @ second), low, high, len(signs), sum(sign > 0 for sign in signs))
+
+
+def replay(rows: pd.DataFrame) -> list[Replay]:
+    """Leave out each mechanism in turn: the rank that its quick runs promise it, and the one that it has."""
+    of = grid(rows)
+    weights = balanced([task.category for task in of.tasks])
+    means = dict(zip([one.name for one in of.mechanisms], weights @ of.scores.mean(axis=2), strict=True))
+    quick = rows[rows["task"].isin(SUITE.quick)]
+    found = []
+    for mechanism, mean in sorted(means.items(), key=lambda item: -item[1]):
+        is_own = quick["mech"] == mechanism
+        others = quick[~is_own]
+        own = quick[is_own & (quick["seed"] == SUITE.seeds[0])]
+        rank = Rivals(own, others, SUITE, frozenset(others["run_id"])).rank
+        if rank is not None:
+            found.append(Replay(mechanism, rank, 1 + sum(other > mean for other in means.values())))
+    return found
+
+
+def page() -> Iterator[str]:
+    """The paragraphs of the page; those are missing for which there are too few rows."""
+    rows = read()
+    at = list(places(grid(rows)))
+    lines = [
+        [
+            one.category, one.task, one.num_rungs, f"{one.lowest:.1f} to {one.highest:.1f}",
+            f"{100 * one.ground:.0f}", f"{100 * one.top:.0f}",
+        ]
+        for one in at
+    ]  # fmt: skip
+    num_mechanisms, num_seeds = rows["mech"].nunique(), rows["seed"].nunique()
+    yield "# What the rows of climb show"
+    yield (
+        f"{len(rows)} runs, {num_mechanisms} mechanisms, {num_seeds} {'seed' if num_seeds == 1 else 'seeds'}; controls "
+        "are left out. [ladder.md](ladder.md) says what a rung and a height are."
+    )
+    yield "## Where heights sit"
+    yield f"A run is on the ground or at the top within {END:g} rungs of it."
+    yield _table(lines, ["category", "task", "rungs", "mean heights", "on the ground, %", "at the top, %"])
+    yield (
+        f"{100 * np.mean([one.at_an_end for one in at]):.0f} % of the runs are at an end; "
+        f"{_tasks(sum(one.at_an_end > 0.5 for one in at))} more than half of their runs there. On "
+        f"{sum(one.highest - one.lowest >= 1 for one in at)} of {len(at)} tasks the highest and the lowest mechanism "
+        "are a rung or more apart."
+    )
+    of_two = complete(rows, SUITE.seeds[:2])
+    if of_two["mech"].nunique() > 2:
+        agreed = order(grid(of_two))
+        yield "## Do seeds agree?"
+        yield (
+            f"Order of {of_two['mech'].nunique()} mechanisms, seed {SUITE.seeds[0]} against seed {SUITE.seeds[1]}: "
+            f"Kendall's tau {agreed.tau:.2f} ({agreed.low:.2f} to {agreed.high:.2f}). Of {agreed.num_apart} pairs that "
+            f"are called apart, both seeds have the same order in {agreed.num_agreeing}."
+        )
+    of_all = complete(rows, SUITE.seeds)
+    if of_all["mech"].nunique() > 2:
+        replays = replay(of_all)
+        widths = [one.rank.high - one.rank.low + 1 for one in replays]
+        lines = [[one.mechanism, one.rank.value, f"{one.rank.low} to {one.rank.high}", one.full] for one in replays]
+        yield "## What a first verdict would have said"
+        yield (
+            "Each mechanism in turn is taken for the new one: `synthbench quick` knows seed "
+            f"{SUITE.seeds[0]} of {len(SUITE.quick)} of the {len(SUITE.tasks)} tasks, and all rows of the others."
+        )
+        yield _table(lines, ["mechanism", "rank on the quick tasks", "expected", "rank in the full suite"])
+        yield (
+            f"{sum(one.covers for one in replays)} of {len(replays)} intervals hold the rank of the full suite; their "
+            f"median width is {np.median(widths):g} ranks."
+        )
+
+
+def _tasks(number: int) -> str:
+    return f"{number} task has" if number == 1 else f"{number or 'no'} tasks have"
+
+
+def _table(lines: list[list[object]], headings: list[str]) -> str:
+    return tabulate(lines, headings, tablefmt="github", disable_numparse=True)
+
+
+def _tau(first: Float[np.ndarray, " mechanisms"], second: Float[np.ndarray, " mechanisms"]) -> float:
+    return float(kendalltau(first, second).statistic)

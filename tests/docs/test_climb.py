@@ -1,0 +1,81 @@
+"""What the page on the rows of climb says of made-up rows."""
+
+import json
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from synthbench.reports.aggregates import Rank
+from synthbench.reports.grid import grid
+from synthbench.results.heights import RungScore, metrics_of_rungs
+from synthbench.suites import load_suite
+from synthbench.tasks import TASKS
+
+DOCS = Path(__file__).parents[2] / "docs"
+SUITE = load_suite("climb")
+NUM_RUNGS = 8
+SEEDS = (1, 2, 3)
+
+climb = SimpleNamespace(**runpy.run_path(str(DOCS / "climb.py")))
+
+
+@pytest.fixture
+def rows_of(make_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFrame]:
+    """Rows of mechanisms that reach a height on every task of the suite, but for a little that depends on the run."""
+
+    def made(task: str, mech: str, seed: int, height: float) -> dict[str, Any]:
+        rungs = [RungScore(2.0**rung, min(1.0, max(0.0, height - rung)), 0.0, 1.0) for rung in range(NUM_RUNGS)]
+        arguments = {"load": "pairs", "rungs": [{"load": rung.load, "length": 2} for rung in rungs]}
+        return make_row(
+            suite="climb", suite_version=SUITE.version, task=task, task_category=TASKS[task].category(), mech=mech,
+            mech_family="a family", seed=seed, score=height / NUM_RUNGS, floor=0.0, ceiling=1.0,
+            task_args=json.dumps(arguments), metrics=json.dumps(metrics_of_rungs(rungs)),
+        )  # fmt: skip
+
+    def make(heights: dict[str, float], scatter: float = 0.02) -> pd.DataFrame:
+        return pd.DataFrame(
+            made(task, mech, seed, min(NUM_RUNGS, max(0.0, height + scatter * ((number + seed) % 3))))
+            for mech, height in heights.items()
+            for number, task in enumerate(SUITE.tasks)
+            for seed in SEEDS
+        )
+
+    return make
+
+
+def test_runs_within_a_tenth_of_a_rung_of_an_end_are_there(rows_of: Callable[..., pd.DataFrame]) -> None:
+    rows = rows_of({"lstm": 0.0, "linear": 7.95, "softmax": 4.0, "gla": 0.2})
+
+    for place in climb.places(grid(rows)):
+        assert (place.num_rungs, place.ground, place.top, place.at_an_end) == (NUM_RUNGS, 0.25, 0.25, 0.5)
+        assert place.lowest < 0.05
+        assert place.highest > 7.9
+
+
+def test_seeds_that_agree_have_the_same_order_and_others_do_not(rows_of: Callable[..., pd.DataFrame]) -> None:
+    rows = rows_of({"lstm": 1.0, "linear": 2.0, "softmax": 3.0, "gla": 4.0})
+    agreed = climb.order(grid(rows))
+    turned = rows.copy()
+    is_second = turned["seed"] == SEEDS[1]
+    turned.loc[is_second, "score"] = 1 - turned.loc[is_second, "score"]
+
+    assert (agreed.tau, agreed.low, agreed.high) == (1, 1, 1)
+    assert agreed.num_agreeing == agreed.num_apart == 6 * len(SUITE.tasks)
+    assert climb.order(grid(turned)).tau == -1
+
+
+def test_a_replay_promises_the_rank_that_the_full_suite_has(rows_of: Callable[..., pd.DataFrame]) -> None:
+    rows = rows_of({"lstm": 1.0, "linear": 2.0, "softmax": 3.0, "gla": 4.0})
+    of_quick = rows[rows["task"].isin(SUITE.quick or ())]
+
+    assert [(one.rank.value, one.full, one.covers) for one in climb.replay(rows)] == [
+        (1, 1, True), (2, 2, True), (3, 3, True), (4, 4, True),
+    ]  # fmt: skip
+    assert not climb.Replay("gla", Rank(1, 1, 2), 3).covers
+    assert len(climb.complete(of_quick, SEEDS)) == 0
+    assert set(climb.complete(rows, SEEDS)["mech"]) == {"lstm", "linear", "softmax", "gla"}
