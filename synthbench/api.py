@@ -10,12 +10,12 @@ import pandas as pd
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import check_seeds, parse_seeds
 from synthbench.reports.aggregates import Interval, Rank
-from synthbench.reports.beside import PUBLISHED, published
+from synthbench.reports.beside import PUBLISHED
 from synthbench.reports.build import build
 from synthbench.reports.grid import grid
 from synthbench.reports.leaderboard import leaderboard as leaderboard_of
 from synthbench.reports.selection import only_suite, select
-from synthbench.results import RUNS, Store
+from synthbench.results import RUNS, Store, published
 from synthbench.results.schema import to_frame
 from synthbench.runner import run as runner
 from synthbench.runner.executors.choice import device_of

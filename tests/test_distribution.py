@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from synthbench.reports.beside import published
-from synthbench.results import Store
+from synthbench.results import Store, published
 from synthbench.terminal.scaffold import write
 
 MakeRow = Callable[..., dict[str, Any]]

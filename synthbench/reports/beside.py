@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 
-import synthbench
 from synthbench.errors import StoreError, UsageError
 from synthbench.reports.selection import full_runs, version_shown
-from synthbench.results import Quarantined
+from synthbench.results import Quarantined, published
 from synthbench.results.bundle import opened
 
 PUBLISHED = "published"
 """What names the rows that come with synthbench."""
-_PACKAGE = Path(synthbench.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -67,12 +65,6 @@ def join(own: tuple[pd.DataFrame, pd.DataFrame], name: str, other: str, suite: s
         pd.Series([name] * len(rows) + [other] * len(their_rows), [*rows["run_id"], *their_rows["run_id"]], dtype=str),
         left_out,
     )
-
-
-def published() -> Path:
-    """The store of the rows that come with synthbench; in a checkout it is the folder ``results``."""
-    # In a checkout it is a link to the folder, which some systems check out as a file of text.
-    return _PACKAGE / "published" if (_PACKAGE / "published").is_dir() else _PACKAGE.parent / "results"
 
 
 def _read(other: str) -> tuple[pd.DataFrame, pd.DataFrame, list[Quarantined]]:

@@ -2,6 +2,6 @@
 
 from synthbench.results.folder import Quarantined
 from synthbench.results.schema import CURVES, RUNS, SCHEMA_VERSION, STATUSES, run_id, skill
-from synthbench.results.store import Store
+from synthbench.results.store import Store, published
 
-__all__ = ["CURVES", "RUNS", "SCHEMA_VERSION", "STATUSES", "Quarantined", "Store", "run_id", "skill"]
+__all__ = ["CURVES", "RUNS", "SCHEMA_VERSION", "STATUSES", "Quarantined", "Store", "published", "run_id", "skill"]

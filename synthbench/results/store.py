@@ -33,6 +33,14 @@ from synthbench.results.schema import (
 if TYPE_CHECKING:
     import pandas as pd
 
+_PACKAGE = Path(__file__).parents[1]
+
+
+def published() -> Path:
+    """The store of the rows that come with synthbench; in a checkout it is the folder ``results``."""
+    # In a checkout it is a link to the folder, which some systems check out as a file of text.
+    return _PACKAGE / "published" if (_PACKAGE / "published").is_dir() else _PACKAGE.parent / "results"
+
 
 class Store:
     """Rows and learning curves in a folder; get one from :meth:`open`."""

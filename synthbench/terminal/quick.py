@@ -11,12 +11,11 @@ import pandas as pd
 from synthbench.errors import UsageError
 from synthbench.knobs import parse_term
 from synthbench.reports.aggregates import Rank
-from synthbench.reports.beside import published
 from synthbench.reports.quick import RANK_CONFIDENCE, Decision, decide, least_p, level_of
 from synthbench.reports.rivals import Heights, Rivals, rows_against
 from synthbench.reports.selection import full_runs, select
 from synthbench.reports.table import NOTHING, fixed
-from synthbench.results import Store
+from synthbench.results import Store, published
 from synthbench.results.queries import query_number
 from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport

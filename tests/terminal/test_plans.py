@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from synthbench.results import Store
+from synthbench.runner import run
 from synthbench.runner.config import Cell
 from synthbench.runner.estimates import Estimates, traits_of
 from synthbench.runner.plan import make_cells, make_plan
@@ -56,7 +57,11 @@ def test_no_time_is_invented(cells: list[Cell]) -> None:
     assert expected_s(plan, 1) is None
 
 
-def test_the_forecast_counts_trainings_and_says_what_is_unknown(tmp_path: Path) -> None:
+def test_the_forecast_counts_trainings_and_says_what_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.open(tmp_path / "published", create=True)
+    monkeypatch.setattr(run, "published", lambda: tmp_path / "published")
     prepared = prepare(request(tmp_path / "new", workers=3))
 
     assert forecast(prepared) == (
@@ -64,7 +69,15 @@ def test_the_forecast_counts_trainings_and_says_what_is_unknown(tmp_path: Path) 
         f"time unknown: no rows of device cpu in {tmp_path / 'new'} yet"
     )
     assert facts_of(prepared)["seconds"] is None
-    assert list(tmp_path.iterdir()) == []
+    assert not (tmp_path / "new").exists()
+
+
+def test_before_there_are_rows_of_the_device_the_time_is_that_of_the_published_ones(tmp_path: Path) -> None:
+    prepared = prepare(request(tmp_path / "new"))
+    seconds = facts_of(prepared)["seconds"]
+
+    assert seconds is not None
+    assert 0 < seconds < 3600
 
 
 def test_the_forecast_says_the_time_that_rows_of_the_cell_took(
