@@ -1,11 +1,12 @@
 """What a task is: a seeded generator of token sequences with scored targets, a floor and a causal ceiling."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from itertools import pairwise
 from types import MappingProxyType
-from typing import ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int, Integer
@@ -109,6 +110,13 @@ class Task(ABC):
         """
         check(self)
 
+    def __init_subclass__(cls, **named: Any) -> None:
+        """Make ``sample``, ``floor`` and ``ceiling`` refuse the lengths that ``check_length`` refuses."""
+        super().__init_subclass__(**named)
+        for name in ("sample", "floor", "ceiling"):
+            if name in vars(cls):
+                setattr(cls, name, _length_checked(vars(cls)[name]))
+
     @classmethod
     def category(cls) -> str:
         """The category: the name of the folder that holds the task's file; a plugin's task may name another."""
@@ -206,7 +214,7 @@ class Task(ABC):
         """
         return self, factor * length
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:  # noqa: ARG002
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Predictions, by name, of rules that get by without what the task tests.
 
         A rule may use all tokens up to a position, but not do what the task asks for: the answer of a shorter chain,
@@ -230,6 +238,17 @@ class Task(ABC):
         """
         if length < self.min_length:
             raise UsageError(f"length of task {self.name!r} is {length}; allowed: {self.min_length} and more")
+
+
+def _length_checked(method: Callable[..., T]) -> Callable[..., T]:
+    """A method whose last argument is a length; it is called if the task has sequences of that length."""
+
+    @wraps(method)
+    def checked(self: Task, *arguments: Any, **named: Any) -> T:
+        self.check_length(named["length"] if "length" in named else arguments[-1])
+        return method(self, *arguments, **named)
+
+    return checked
 
 
 TASKS: Registry[Task] = Registry("task", room="synthbench.tasks")

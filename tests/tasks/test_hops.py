@@ -208,8 +208,7 @@ def test_of_the_ids_of_triggers_the_first_ones_are_used() -> None:
     [
         ({"num_asked": 3}, "num_asked is 3; allowed: up to num_triggers=2"),
         ({"trigger_ids": 1}, "trigger_ids is 1; allowed: 0, or from num_triggers=2 on"),
-        ({"trigger_ids": 4, "ids_used": 1}, "ids_used is 1; allowed: 0, or from num_triggers=2 to trigger_ids=4"),
-        ({"trigger_ids": 4, "ids_used": 5}, "ids_used is 5; allowed: 0, or from num_triggers=2 to trigger_ids=4"),
+        ({"ids_used": 1}, "ids_used is 1; allowed: 0, or from num_triggers=2 on"),
     ],
 )
 def test_induction_refuses_more_questions_than_triggers_and_fewer_ids(knobs: dict[str, int], message: str) -> None:

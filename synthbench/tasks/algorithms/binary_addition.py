@@ -59,7 +59,6 @@ class BinaryAddition(Transduction):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw a split and fair digits; all but the lowest differ with probability ``1 - 1 / chain`` at each place."""
-        self.check_length(length)
         string_lengths = self.draw_lengths(rng, batch_size, length)
         first_lengths = rng.integers(*_splits(string_lengths), endpoint=True)
         second_lengths = string_lengths - 1 - first_lengths
@@ -77,12 +76,10 @@ class BinaryAddition(Transduction):
 
     def floor(self, length: int) -> Bound:
         """The most frequent digit or the end token at each position, over all splits of strings of all lengths."""
-        self.check_length(length)
         return Bound(_floor(self.shortest, self.longest(length)))
 
     def ceiling(self, length: int) -> Bound:
         """Both numbers have been read."""
-        self.check_length(length)
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:

@@ -52,7 +52,6 @@ class BucketSort(Transduction):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform symbols; their number is uniform as well."""
-        self.check_length(length)
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, self.longest(length)))
         # What is not in the string sorts to its end.
@@ -61,12 +60,10 @@ class BucketSort(Transduction):
 
     def floor(self, length: int) -> Bound:
         """The most frequent symbol at each position, over strings of all lengths."""
-        self.check_length(length)
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols))
 
     def ceiling(self, length: int) -> Bound:
         """The whole string has been read."""
-        self.check_length(length)
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:

@@ -87,7 +87,6 @@ class PeriodicPattern(Task):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw different primes and uniform patterns."""
-        self.check_length(length)
         primes = _primes(self.shortest_period, self.longest_period)
         periods = rng.permuted(np.tile(primes, (batch_size, 1)), axis=1)[:, : self.num_streams]
         patterns = rng.integers(self.num_symbols, size=(batch_size, self.num_streams * self.longest_period))
@@ -99,12 +98,10 @@ class PeriodicPattern(Task):
 
     def floor(self, length: int) -> Bound:
         """One in ``num_symbols``, whatever the length."""
-        self.check_length(length)
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
         """All periods that fit what has been read of a stream agree on the next token."""
-        self.check_length(length)
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:

@@ -54,7 +54,6 @@ class PlantedMajority(Task):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw how often the most frequent symbol occurs; all but the second share what is left equally."""
-        self.check_length(length)
         fewest = -(-(length + (self.num_symbols - 1) * self.margin) // self.num_symbols)
         # At most one fair share more than needed, so that several symbols stay in question.
         most = min((length + self.margin) // 2, fewest + length // self.num_symbols)
@@ -69,12 +68,10 @@ class PlantedMajority(Task):
 
     def floor(self, length: int) -> Bound:
         """One in ``num_symbols``, whatever the length."""
-        self.check_length(length)
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
         """All symbols have been read."""
-        self.check_length(length)
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:

@@ -60,7 +60,6 @@ class MissingDuplicate(Transduction):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform symbols, write them twice, mask one of all and erase others."""
-        self.check_length(length)
         string_lengths = self.draw_lengths(rng, batch_size, length)
         strings = rng.integers(self.num_symbols, size=(batch_size, self.longest(length)))
         places = np.arange(length)
@@ -89,12 +88,10 @@ class MissingDuplicate(Transduction):
 
     def floor(self, length: int) -> Bound:
         """One in ``num_symbols``, whatever the length."""
-        self.check_length(length)
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
         """At the separator the length of the string is known, and the other copy of the symbol has been read."""
-        self.check_length(length)
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:

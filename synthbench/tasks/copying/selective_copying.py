@@ -62,7 +62,6 @@ class SelectiveCopying(Task):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform symbols and a random subset of the places."""
-        self.check_length(length)
         num_places = length - self.num_tokens - 1
         # The positions of the smallest of uniform numbers are a uniform subset.
         keys = rng.random((batch_size, num_places))
@@ -77,12 +76,10 @@ class SelectiveCopying(Task):
 
     def floor(self, length: int) -> Bound:
         """One in ``num_symbols``, whatever the length."""
-        self.check_length(length)
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
         """All symbols have been read."""
-        self.check_length(length)
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:

@@ -78,13 +78,17 @@ class ControlledInduction(Task):
     )
     trigger_ids: int = knob(
         0,
-        "number of ids that the triggers of a sequence are drawn from; 0 is as many as there are triggers",
+        "number of ids that triggers have, of which each sequence draws its own; 0 is as many as there are triggers",
         low=0,
         high=4096,
         is_addition=True,
     )
     ids_used: int = knob(
-        0, "number of these ids that occur, the first ones; 0 is all", low=0, high=4096, is_addition=True
+        0,
+        "number of ids that sequences draw from, the first ones; 0 is trigger_ids",
+        low=0,
+        high=4096,
+        is_addition=True,
     )
 
     def __post_init__(self) -> None:
@@ -98,21 +102,17 @@ class ControlledInduction(Task):
             raise UsageError(
                 f"{self.name}:num_asked is {self.num_asked}; allowed: up to num_triggers={self.num_triggers}"
             )
-        if 0 < self.trigger_ids < self.num_triggers:
-            raise UsageError(
-                f"{self.name}:trigger_ids is {self.trigger_ids}; "
-                f"allowed: 0, or from num_triggers={self.num_triggers} on"
-            )
-        if self.ids_used and not self.num_triggers <= self.ids_used <= self.trigger_ids:
-            raise UsageError(
-                f"{self.name}:ids_used is {self.ids_used}; "
-                f"allowed: 0, or from num_triggers={self.num_triggers} to trigger_ids={self.trigger_ids}"
-            )
+        for name in ("trigger_ids", "ids_used"):
+            if 0 < getattr(self, name) < self.num_triggers:
+                raise UsageError(
+                    f"{self.name}:{name} is {getattr(self, name)}; "
+                    f"allowed: 0, or from num_triggers={self.num_triggers} on"
+                )
 
     @property
     def vocab_size(self) -> int:
         """The background symbols and the triggers."""
-        return self.num_symbols + (self.trigger_ids or self.num_triggers)
+        return self.num_symbols + max(self.num_triggers, self.trigger_ids, self.ids_used)
 
     @property
     def min_length(self) -> int:
@@ -125,7 +125,6 @@ class ControlledInduction(Task):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Put triggers with their successors at random places of a random background, and ask for some of them."""
-        self.check_length(length)
         num_slots = self.num_triggers * self.repeats
         # A slot is a trigger and its successor. Which of so many slots and single symbols in a row are slots?
         keys = rng.random((batch_size, length - self.num_asked - num_slots))
@@ -138,20 +137,18 @@ class ControlledInduction(Task):
         np.put_along_axis(inputs, starts, triggers, axis=1)
         np.put_along_axis(inputs, starts + 1, successors, axis=1)
         inputs[:, -self.num_asked :] = self.num_symbols + distinct(rng, batch_size, self.num_asked, self.num_triggers)
-        if self.trigger_ids:
-            names = self.num_symbols + distinct(rng, batch_size, self.num_triggers, self.ids_used or self.trigger_ids)
+        if num_ids := self.ids_used or self.trigger_ids:
+            names = self.num_symbols + distinct(rng, batch_size, self.num_triggers, num_ids)
             rows, places = np.nonzero(inputs >= self.num_symbols)
             inputs[rows, places] = names[rows, inputs[rows, places] - self.num_symbols]
         return Batch(inputs, self._at_the_end(POLICIES[self.policy](self._successors(inputs)), length))
 
     def floor(self, length: int) -> Bound:
         """One in all background symbols."""
-        self.check_length(length)
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
         """All successors have been read."""
-        self.check_length(length)
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:

@@ -86,7 +86,6 @@ class InContextLanguage(Task):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw an automaton for each sequence, and walk on it."""
-        self.check_length(length)
         automata = draw_automata(rng, batch_size, self.num_states, self.num_symbols, self.most_edges)
         tokens, _ = walk(rng, automata, self.num_symbols, self.longest_string, length + 1)
         following = tokens[:, 1:]
@@ -94,12 +93,10 @@ class InContextLanguage(Task):
 
     def floor(self, length: int) -> Bound:
         """One in all symbols, whatever the length: none is preferred."""
-        self.check_length(length)
         return Bound(1 / self.num_symbols)
 
     def ceiling(self, length: int) -> Bound:
         """Who knows the automaton and its state still guesses among the edges; nobody who reads can do better."""
-        self.check_length(length)
         value, standard_error = _ceiling(
             self.num_states, self.num_symbols, self.most_edges, self.longest_string, length
         )

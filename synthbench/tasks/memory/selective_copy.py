@@ -48,7 +48,6 @@ class SelectiveCopy(Task):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens and put markers on a random subset of the first half."""
-        self.check_length(length)
         half, marker = length // 2, self.vocabulary - 1
         inputs = rng.integers(marker, size=(batch_size, length))
         # The positions of the smallest of uniform numbers are a uniform subset.
@@ -63,13 +62,11 @@ class SelectiveCopy(Task):
 
     def floor(self, length: int) -> Bound:
         """Zero everywhere: right at all other positions, and wherever an answer happens to be zero."""
-        self.check_length(length)
         guess = 1 / (self.vocabulary - 1)
         at_end = self.num_marks / (length // 2)
         return Bound((length - self.num_marks + (self.num_marks - 1) * guess + at_end + (1 - at_end) * guess) / length)
 
     def ceiling(self, length: int) -> Bound:
         """Only the answers that the next marker overwrote are guesses: one for each pair of adjacent marks."""
-        self.check_length(length)
         num_hidden = self.num_marks * (self.num_marks - 1) / (length // 2)
         return Bound(1 - num_hidden * (1 - 1 / (self.vocabulary - 1)) / length)

@@ -120,7 +120,6 @@ class TreeCompletion(Task):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw trees; hide the end of the last one, or ask for it token by token."""
-        self.check_length(length)
         tokens, begins, lengths = self.write(rng, batch_size, length)
         positions = np.arange(length)
         if self.is_shown:
@@ -132,12 +131,10 @@ class TreeCompletion(Task):
 
     def floor(self, length: int) -> Bound:
         """The most frequent bracket at each position, or any label; estimated on a sample."""
-        self.check_length(length)
         return _sampled_floor(self, length)
 
     def ceiling(self, length: int) -> Bound:
         """Every token of the tree follows from what stands before the =."""
-        self.check_length(length)
         return Bound(1.0)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:

@@ -49,7 +49,6 @@ class Evaluation(Task):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw a length for each expression, then the expression; its value is due at the separator."""
-        self.check_length(length)
         lengths = rng.choice(self.expression_lengths(length), size=batch_size)
         inputs = np.full((batch_size, length), self.num_symbols + 1)
         values = self.write(rng, inputs, lengths)
@@ -58,12 +57,10 @@ class Evaluation(Task):
 
     def floor(self, length: int) -> Bound:
         """The likeliest value of expressions of each length: the position of the separator tells the length."""
-        self.check_length(length)
         return Bound(float(self.best_guess(self.expression_lengths(length)).mean()))
 
     def ceiling(self, length: int) -> Bound:
         """All of the expression has been read."""
-        self.check_length(length)
         return Bound(1.0)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:

@@ -36,19 +36,16 @@ class NextSymbols(Task):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw beginnings of words."""
-        self.check_length(length)
         inputs, targets = self.draw(rng, batch_size, length)
         targets[:, : self.unscored] = IGNORE
         return Batch(inputs, targets)
 
     def floor(self, length: int) -> Bound:
         """The likeliest set at each position."""
-        self.check_length(length)
         return Bound(float(self.best_guess(length)[self.unscored :].mean()))
 
     def ceiling(self, length: int) -> Bound:
         """The set depends on what has been read only."""
-        self.check_length(length)
         return Bound(1.0)
 
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:

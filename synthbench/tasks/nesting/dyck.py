@@ -113,7 +113,6 @@ class Dyck(NextSymbols):
         """
         if not self.nearest:
             return super().floor(length)
-        self.check_length(length)
         return Bound(1 / self.num_types)
 
     def best_guess(self, length: int) -> Float[np.ndarray, " length"]:

@@ -56,7 +56,6 @@ class StackManipulation(Transduction):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Split each string at a uniform place into a stack and actions, at least one of each."""
-        self.check_length(length)
         longest = self.longest(length)
         lengths = self.draw_lengths(rng, batch_size, length)
         positions = np.arange(longest)
@@ -79,12 +78,10 @@ class StackManipulation(Transduction):
 
     def floor(self, length: int) -> Bound:
         """One of the symbols, or the end where that is more frequent."""
-        self.check_length(length)
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols, self.pop_rate))
 
     def ceiling(self, length: int) -> Bound:
         """All actions have been read."""
-        self.check_length(length)
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:

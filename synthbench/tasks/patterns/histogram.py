@@ -46,7 +46,6 @@ class Histogram(Task):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform symbols; the first targets are their counts."""
-        self.check_length(length)
         inputs = rng.integers(self.num_symbols, size=(batch_size, length))
         targets = np.zeros_like(inputs)
         targets[:, : self.num_symbols] = np.minimum(count_symbols(inputs, self.num_symbols), self.largest_count)
@@ -54,13 +53,11 @@ class Histogram(Task):
 
     def floor(self, length: int) -> Bound:
         """The mode of a binomial for each count; zeros elsewhere."""
-        self.check_length(length)
         count = clip_counts(binomial(length, 1 / self.num_symbols), self.largest_count).max()
         return Bound(float((length - self.num_symbols + self.num_symbols * count) / length))
 
     def ceiling(self, length: int) -> Bound:
         """At position v the model has seen v + 1 tokens; the mode of what may still come is added to their count."""
-        self.check_length(length)
         accuracy = float(length - self.num_symbols)
         for position in range(self.num_symbols):
             unseen = binomial(length - 1 - position, 1 / self.num_symbols)

@@ -42,18 +42,15 @@ class Pattern(Task):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw one period of uniform tokens and repeat it."""
-        self.check_length(length)
         pattern = rng.integers(self.vocabulary, size=(batch_size, self.period))
         sequence = pattern[:, np.arange(length + 1) % self.period]
         return Batch(sequence[:, :-1].copy(), sequence[:, 1:].copy())
 
     def floor(self, length: int) -> Bound:
         """One token in ``vocabulary``, whatever the length."""
-        self.check_length(length)
         return Bound(1 / self.vocabulary)
 
     def ceiling(self, length: int) -> Bound:
         """From the end of the first period on the next token has been read; before it is a guess."""
-        self.check_length(length)
         num_unseen = self.period - 1
         return Bound((length - num_unseen + num_unseen / self.vocabulary) / length)

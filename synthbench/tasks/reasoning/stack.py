@@ -44,7 +44,6 @@ class Stack(Task):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens, then replace some by PUSH and POP."""
-        self.check_length(length)
         push, pop = self.vocabulary - 2, self.vocabulary - 1
         # Positions come first: the loop below takes one of them at a time.
         size = (length, batch_size)
@@ -70,12 +69,10 @@ class Stack(Task):
 
     def floor(self, length: int) -> Bound:
         """Zero everywhere: right except at a POP of another value."""
-        self.check_length(length)
         return Bound(self._accuracy(length))
 
     def ceiling(self, length: int) -> Bound:
         """The floor: that it is not a POP is seen, but there the answer is zero anyway."""
-        self.check_length(length)
         return Bound(self._accuracy(length))
 
     def _accuracy(self, length: int) -> float:

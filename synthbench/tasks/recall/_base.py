@@ -19,12 +19,10 @@ class Recall(Task):
 
     def floor(self, length: int) -> Bound:
         """One answer in all: exchanging two of them changes no probability."""
-        self.check_length(length)
         return Bound(1 / self.num_answers)
 
     def ceiling(self, length: int) -> Bound:
         """Whatever is asked has been read."""
-        self.check_length(length)
         return Bound(1.0)
 
     def check_at_most(self, knob: str, most: int, reason: str) -> None:

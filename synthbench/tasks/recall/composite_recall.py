@@ -107,7 +107,6 @@ class CompositeRecall(Recall):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw first and second tokens, a value for each combination of them, and ask for keys in another order."""
-        self.check_length(length)
         end, shape = 3 * self.num_pairs, (batch_size, self.num_pairs)
         num_first, num_second = sides(self.num_pairs)
         cells = rng.permuted(np.tile(np.arange(self.num_pairs), (batch_size, 1)), axis=1)

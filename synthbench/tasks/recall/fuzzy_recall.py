@@ -92,7 +92,6 @@ class FuzzyRecall(Recall):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw different keys and a value for each, then pairs; the last is cut off where the sequence ends."""
-        self.check_length(length)
         keys = _draw_keys(rng, batch_size, self.num_keys, self.max_motif, self.num_key_tokens)
         values = _draw_motifs(rng, batch_size * self.num_keys, self.max_motif, self.num_answers).reshape(keys.shape)
         values[values != ABSENT] += self.num_key_tokens

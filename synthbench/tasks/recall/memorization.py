@@ -66,7 +66,6 @@ class Memorization(Recall):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform keys, each followed by a blank."""
-        self.check_length(length)
         inputs = np.full((batch_size, length), 2 * self.num_keys)
         targets = np.full_like(inputs, IGNORE)
         keys = rng.integers(self.num_keys, size=(batch_size, (length + 1) // 2))

@@ -77,7 +77,6 @@ class Mqar(Dictionary):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw distinct keys and distinct values; fill what follows them, and ask for each key."""
-        self.check_length(length)
         blank, end = self.vocabulary - 1, 2 * self.num_pairs
         keys = distinct(rng, batch_size, self.num_pairs, self.num_keys_used)
         values = self.num_key_tokens + distinct(rng, batch_size, self.num_pairs, self.num_answers)

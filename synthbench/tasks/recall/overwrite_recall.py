@@ -91,7 +91,6 @@ class OverwriteRecall(Dictionary):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw distinct keys and the values of each; shuffle the pairs, and ask for keys."""
-        self.check_length(length)
         end, shape = 2 * self.num_pairs, (batch_size, self.num_keys)
         keys = distinct(rng, *shape, self.num_keys_used)
         values = self._draw_values(rng, batch_size)

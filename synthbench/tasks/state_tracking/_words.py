@@ -47,7 +47,6 @@ class GroupWords(Task):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw elements, with identities after each."""
-        self.check_length(length)
         step = self.tokens_per_element
         elements = self.first_input + rng.integers(self.num_inputs, size=(batch_size, -(-length // step)))
         inputs = np.zeros((batch_size, length), dtype=np.int64)
@@ -59,12 +58,10 @@ class GroupWords(Task):
 
     def floor(self, length: int) -> Bound:
         """The likeliest product of so many elements, which is soon as unlikely as any other."""
-        self.check_length(length)
         return Bound(_likeliest(self.group, self.first_input, self.num_inputs, length // self.tokens_per_element))
 
     def ceiling(self, length: int) -> Bound:
         """All factors have been read."""
-        self.check_length(length)
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:

@@ -46,18 +46,15 @@ class ParityRunning(Task):
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw independent bits; their running parity is asked."""
-        self.check_length(length)
         inputs = draw_bits(rng, (batch_size, length), self.one_rate)
         return Batch(inputs, running_parity(inputs))
 
     def floor(self, length: int) -> Bound:
         """A fair coin, if ones are as frequent as zeros."""
-        self.check_length(length)
         return Bound(float(likelier_parity(np.arange(1, length + 1), self.one_rate).mean()))
 
     def ceiling(self, length: int) -> Bound:
         """All bits that count have been read."""
-        self.check_length(length)
         return Bound(1.0)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
