@@ -278,7 +278,8 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, synthbench: Command) -> None:
 
     assert json.loads(done.stdout)["planned"] == 2
     assert json.loads(done.stdout)["suite"]["training"]["steps"] == 5
-    assert (json.loads(done.stdout)["trainings"], json.loads(done.stdout)["seconds"]) == (2, None)
+    assert json.loads(done.stdout)["trainings"] == 2
+    assert json.loads(done.stdout)["seconds"] > 0
     assert list(tmp_path.iterdir()) == []
 
 

@@ -375,7 +375,7 @@ def _other_values(knob: Knob, value: Value) -> Iterator[Value]:
         candidates += [knob.type(end) for end in (knob.low, knob.high) if end is not None]
         # Of a count that goes with another one, often none of these is accepted.
         candidates += [knob.type(2**exponent) for exponent in range(1, 13)]
-    for candidate in candidates:
+    for candidate in dict.fromkeys(candidates):
         if isinstance(candidate, int | float) and not isinstance(candidate, bool):
             too_low = knob.low is not None and candidate < knob.low
             too_high = knob.high is not None and candidate > knob.high
