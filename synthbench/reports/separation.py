@@ -25,7 +25,7 @@ from synthbench.reports.table import (
     score_text,
     sources_of,
 )
-from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, Place, Verdict, Verdicts
+from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, Place, Verdict, Verdicts, with_single_runs
 
 LOCAL = " Local: best rule that sees its own token and position only, measured; the rest needs mixing of positions."
 SHORTCUT = " Shortcut: the best of the rules, n-grams among them, that get by without what the task tests."
@@ -139,10 +139,12 @@ def _caption(of: Grid, *, is_farther: bool) -> str:
             f"rank: less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling.{FARTHER * is_farther} {BOUNDS}"
             f"{LOCAL * _has_local(of)}{SHORTCUT * _has_shortcut(of)}"
         )
+    single = ", ".join(one.label for one in with_single_runs(of))
+    left_out = f" So are single runs, where others have more: {single}." if single else ""
     return (
-        f"Lowest and highest {means} over the mechanisms, controls left out. A task separates if its farthest means "
-        f"differ by {distance} and p is below 5 %: p is the share of shuffles of its runs among the mechanisms that "
-        "put two means as far apart, adjusted over the tasks (Benjamini and Hochberg). Pairs: those that differ as "
+        f"Lowest and highest {means} over the mechanisms, controls left out.{left_out} A task separates if its "
+        f"farthest means differ by {distance} and p is below 5 %: p is the share of shuffles of its runs among the "
+        "mechanisms that put two means as far apart, adjusted over the tasks (Benjamini and Hochberg). Pairs: those that differ as "
         "much by a moderated t test, 5 %, Holm within the task; where none is left, the mechanism that stands out from "
         "all others together, with the share of shuffles. Between: share of the variance that lies between mechanisms, "
         f"ω², in per cent; about 0 is what chance gives. {terms}"

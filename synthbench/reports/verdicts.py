@@ -86,7 +86,7 @@ def judge(of: Grid) -> Verdicts:
     moderated t test, 5 % after Holm over its pairs; where none is left, the mechanism that is farthest from the others.
     Runs are paired by seed only if seeds are correlated over the suite. On a ladder, p values count all looks at it:
     :mod:`synthbench.reports.looks`.
-    Controls are left out: most tasks tell them from any mechanism.
+    Left out are controls, as most tasks tell them from any mechanism, and single runs of a mechanism.
 
     Args:
         of: The cells of a report.
@@ -94,7 +94,7 @@ def judge(of: Grid) -> Verdicts:
     Returns:
         The verdict on each task by its key, in printed order.
     """
-    of = _without_controls(of)
+    of = _compared(of)
     found = _examine(of, looks_for(len(of.seeds)) if of.has_ladder else ONCE)
     pairs = list(combinations([one.key for one in of.mechanisms], 2))
     verdicts = []
@@ -142,7 +142,7 @@ def standing(of: Grid, looks: Sequence[Look]) -> Standing:
         of: Cells with one setting of each mechanism, on tasks with a ladder.
         looks: The first ones of :data:`synthbench.reports.looks.LOOKS`.
     """
-    of = _without_controls(of)
+    of = _compared(of)
     found = _examine(of, looks)
     first, second = np.triu_indices(len(of.mechanisms), 1)
     has_score = ~np.isnan(of.scores).all(axis=2)
@@ -162,8 +162,32 @@ def needed_seeds(of: Grid) -> tuple[int, ...]:
     return of.seeds[: LOOKS[0].num_seeds] if of.has_ladder else of.seeds
 
 
-def _without_controls(of: Grid) -> Grid:
-    return replace(of, mechanisms=tuple(one for one in of.mechanisms if one.family != CONTROL))
+def _compared(of: Grid) -> Grid:
+    """What is compared: no controls, and no single run of a mechanism where another has more."""
+    single = _single_runs(of)
+    return replace(
+        of,
+        mechanisms=tuple(one for one in of.mechanisms if one.family != CONTROL),
+        cells={key: cell for key, cell in of.cells.items() if key not in single},
+    )
+
+
+def with_single_runs(of: Grid) -> list[MechanismFacts]:
+    """The mechanisms of which a single run is left out on some task, controls not counted."""
+    keys = {mechanism for _task, mechanism in _single_runs(of)}
+    return [one for one in of.mechanisms if one.key in keys and one.family != CONTROL]
+
+
+def _single_runs(of: Grid) -> set[tuple[Key, Key]]:
+    """The cells with one run where another mechanism has more.
+
+    One run says nothing about chance, but its mean would take part in every shuffle and hide what the others show.
+    """
+    num_runs = {key: cell.n + cell.num_failed for key, cell in of.cells.items()}
+    most: dict[Key, int] = {}
+    for (task, _mechanism), count in num_runs.items():
+        most[task] = max(most.get(task, 0), count)
+    return {(task, mechanism) for (task, mechanism), count in num_runs.items() if count == 1 < most[task]}
 
 
 def _examine(of: Grid, looks: Sequence[Look]) -> Findings:

@@ -212,6 +212,15 @@ def test_one_seed_leaves_nothing_to_compare(make_frame: MakeFrame) -> None:
     assert (verdict.words, verdict.separates) == ("nothing to compare; between", False)
 
 
+def test_mechanisms_with_a_single_seed_neither_hide_nor_make_a_difference(make_frame: MakeFrame) -> None:
+    several = drawn({"slay": 0.3, "linear": 0.6}, num_seeds=4)
+    single = {f"idea-{number}": [0.05 * number] for number in range(8)}
+    alone, beside = only(make_frame(several)), only(make_frame({**several, **single}))
+
+    assert alone.separates
+    assert (beside.p, beside.separates, beside.num_pairs, beside.means) == (alone.p, True, 1, alone.means)
+
+
 def test_equal_scores_do_not_separate(make_frame: MakeFrame) -> None:
     verdict = only(make_frame({"slay": [0.5] * 5, "linear": [0.5] * 5}))
 
