@@ -144,10 +144,10 @@ def _caption(of: Grid, *, is_farther: bool) -> str:
     return (
         f"Lowest and highest {means} over the mechanisms, controls left out.{left_out} A task separates if its "
         f"farthest means differ by {distance} and p is below 5 %: p is the share of shuffles of its runs among the "
-        "mechanisms that put two means as far apart, adjusted over the tasks (Benjamini and Hochberg). Pairs: those that differ as "
-        "much by a moderated t test, 5 %, Holm within the task; where none is left, the mechanism that stands out from "
-        "all others together, with the share of shuffles. Between: share of the variance that lies between mechanisms, "
-        f"ω², in per cent; about 0 is what chance gives. {terms}"
+        "mechanisms that put two means as far apart, adjusted over the tasks (Benjamini and Hochberg). Pairs: those "
+        "that differ as much by a moderated t test, 5 %, Holm within the task; where none is left, the mechanism that "
+        "stands out from all others together, with the share of shuffles. Between: share of the variance that lies "
+        f"between mechanisms, ω², in per cent; about 0 is what chance gives. {terms}"
     )
 
 
