@@ -39,7 +39,7 @@ test-end-to-end: $(VENV)/.installed-test  ## Whole commands as a user meets them
 # PyTorch, OpenBLAS (of NumPy and SciPy), MKL (of PyTorch) and NumPy. Other architectures have no such switches.
 OLDEST := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE \
 	NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
-MATHEMATICS := tests/mechanisms tests/positions tests/blocks tests/bench/test_anatomy.py \
+MATHEMATICS := tests/forms tests/mechanisms tests/positions tests/blocks tests/test_gallery.py \
 	tests/contract/test_golden.py tests/contract/test_golden_training.py
 
 test-other-processor: $(VENV)/.installed-test  ## The tests of the mathematics as the oldest x86-64 processor rounds

@@ -5,4 +5,4 @@ Not ``--doctest-ignore-import-errors``: with that flag a test module that does n
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("triton") else ["synthbench/mechanisms/kernels/_*.py"]
+collect_ignore_glob = [] if find_spec("triton") else ["synthbench/forms/kernels/_*.py"]

@@ -17,7 +17,7 @@ from tabulate import tabulate
 
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Rank, balanced
-from synthbench.reports.grid import Grid, grid
+from synthbench.reports.cells import Grid, grid
 from synthbench.reports.rivals import Rivals
 from synthbench.reports.selection import select
 from synthbench.reports.verdicts import judge

@@ -19,14 +19,14 @@ import climb
 import numpy as np
 from tabulate import tabulate
 
-from synthbench.bench.anatomy import FIGURES
 from synthbench.blocks import BLOCKS
 from synthbench.entry_points import SWITCH
+from synthbench.gallery import FIGURES
 from synthbench.knobs import with_defaults
 from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.positions import POSITIONS
 from synthbench.registry import version_of
-from synthbench.reports.markdown import escape
+from synthbench.reports.render.markdown import escape
 from synthbench.suites import Suite, load_suite, suite_names
 from synthbench.tasks import TASKS, Bound, Rung, Task, _recorded, local_ceiling, rung_bounds, shortcut_accuracies, sized
 from synthbench.tasks.base import LENGTHS

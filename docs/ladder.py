@@ -21,15 +21,15 @@ import torch
 from scipy.stats import kendalltau
 from tabulate import tabulate
 
+from synthbench.heights import RungScore, height
 from synthbench.reports.ladder import LEAST
-from synthbench.results.heights import RungScore, height
-from synthbench.runner.config import Cell, Member
-from synthbench.runner.evaluate import evaluate
-from synthbench.runner.ladder import Course, course_of, evenly, mixture
-from synthbench.runner.stream import DeviceBlock
-from synthbench.runner.train import Trainer, on_rungs
 from synthbench.suites import Suite, load_suite
 from synthbench.tasks import rung_bounds
+from synthbench.training.cell import Cell, Member
+from synthbench.training.evaluate import evaluate
+from synthbench.training.ladder import Course, course_of, evenly, mixture
+from synthbench.training.stream import DeviceBlock
+from synthbench.training.train import Trainer, on_rungs
 
 ROWS = Path(__file__).with_suffix(".csv")
 

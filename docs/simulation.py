@@ -19,7 +19,7 @@ from jaxtyping import Float
 from tabulate import tabulate
 
 from synthbench.reports.aggregates import probability_of_improvement, ranks
-from synthbench.reports.grid import NO_ROWS, Estimate, Grid, MechanismFacts, TaskFacts
+from synthbench.reports.cells import NO_ROWS, Estimate, Grid, MechanismFacts, TaskFacts
 from synthbench.reports.leaderboard import SOLVED, leaderboard
 from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE
 from synthbench.reports.verdicts import judge

@@ -10,9 +10,8 @@ import pandas as pd
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import check_seeds, parse_seeds
 from synthbench.reports.aggregates import Interval, Rank
-from synthbench.reports.beside import PUBLISHED
 from synthbench.reports.build import build
-from synthbench.reports.grid import grid
+from synthbench.reports.cells import grid
 from synthbench.reports.leaderboard import leaderboard as leaderboard_of
 from synthbench.reports.selection import only_suite, select
 from synthbench.results import RUNS, Store, published
@@ -25,6 +24,7 @@ from synthbench.runner.run import RunReport
 from synthbench.terminal import check as examination
 from synthbench.terminal import quick as first
 from synthbench.terminal.quick import FirstVerdict
+from synthbench.trust.beside import PUBLISHED
 
 
 class Markdown(str):

@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from synthbench.runner.sequences import Sequences, draw
+from synthbench.training.sequences import Sequences, draw
 
 __all__ = ["Sequences", "TaskDataset", "draw"]
 

@@ -14,17 +14,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import torch
+from torch import Tensor
 
+from synthbench.canonical import canonical_json
 from synthbench.cli import main
 from synthbench.results.schema import (
     RUN_COLUMNS,
     SCHEMA_VERSION,
-    canonical_json,
     row_sha256,
     run_id,
     skill,
     table_of,
 )
+from synthbench.runner.plan import make_cells, shortened
+from synthbench.suites import load_suite
+from synthbench.training.cell import Cell
 
 collect_ignore = ["golden/stores/write.py"]  # a script that runs with the code of old commits
 
@@ -197,3 +202,60 @@ def synthbench(
         return Done(int(end.value.code or 0), *capsys.readouterr())
 
     return run
+
+
+Mix = Callable[..., Tensor]
+
+
+@pytest.fixture
+def mix() -> Mix:
+    """Mix values by kernel values, one position at a time: Σ κ v / N(Σ κ)."""
+
+    def mix(kernel: Tensor, v: Tensor, guard: str = "add", delta: float = 1e-6) -> Tensor:
+        rows = []
+        for t in range(v.shape[-2]):
+            total = kernel[..., t, : t + 1].sum(-1, keepdim=True)
+            guarded = total + delta if guard == "add" else torch.clamp(total, min=delta)
+            rows.append((kernel[..., t, : t + 1].unsqueeze(-1) * v[..., : t + 1, :]).sum(-2) / guarded)
+        return torch.stack(rows, dim=-2)
+
+    return mix
+
+
+@pytest.fixture(scope="session")
+def normal() -> Callable[..., Tensor]:
+    """Draw N(0, 1) numbers in float64 from a seed."""
+
+    def normal(*shape: int, seed: int = 0) -> Tensor:
+        return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+    return normal
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    """A fresh generator, the same for every test."""
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def make_cell() -> Callable[..., Cell]:
+    """A cell of the smoke suite, a few steps and sequences long."""
+
+    def make(
+        task: str = "reverse", mechanism: str = "softmax", *, steps: int = 4, limit: int = 32, **changes: Any
+    ) -> Cell:
+        suite = shortened(load_suite("paper"), steps=steps, limit=limit)
+        if "learning_rates" in changes:
+            rates = changes.pop("learning_rates")
+            suite = suite.model_copy(
+                update={"training": suite.training.model_copy(update={"learning_rates": tuple(rates)})}
+            )
+        if "curve_every" in changes:
+            every = changes.pop("curve_every")
+            suite = suite.model_copy(update={"evaluation": suite.evaluation.model_copy(update={"curve_every": every})})
+        task_arguments = {key: str(value) for key, value in changes.items()}
+        (cell,) = make_cells(suite, {task: task_arguments}, {mechanism: {}}, device_type="cpu", is_full=False)
+        return cell
+
+    return make

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from synthbench.results import Store
-from synthbench.results.audit import digest
-from synthbench.results.bundle import Manifest, environment_of, pack
+from synthbench.trust.audit import digest
+from synthbench.trust.bundle import Manifest, environment_of, pack
 
 MakeRow = Callable[..., dict[str, Any]]
 Command = Callable[..., Any]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from synthbench.cli import app
 from synthbench.errors import SynthbenchError
 from synthbench.results import Store
-from synthbench.results.bundle import opened
+from synthbench.trust.bundle import opened
 
 STORES = Path(__file__).parent / "golden" / "stores"
 

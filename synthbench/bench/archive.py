@@ -6,7 +6,7 @@ from pathlib import Path
 
 from synthbench.errors import StoreError
 from synthbench.results import Store
-from synthbench.results.bundle import write_archive
+from synthbench.trust.bundle import write_archive
 
 MAX_FILES = 8
 MAX_BYTES = 16 * 2**20

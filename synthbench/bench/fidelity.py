@@ -23,11 +23,11 @@ from torch import Tensor
 from synthbench.bench.instruments import interleaved
 from synthbench.bench.rows import Row, Table
 from synthbench.errors import UnknownName
+from synthbench.forms.feature_maps import unit_vectors
+from synthbench.forms.quadrature import inverse_distance
+from synthbench.forms.scores import weights
 from synthbench.knobs import knobs_of
 from synthbench.mechanisms import MECHANISMS, Attention
-from synthbench.mechanisms._feature_maps import unit_vectors
-from synthbench.mechanisms._quadrature import inverse_distance
-from synthbench.mechanisms._scores import weights
 from synthbench.mechanisms.slay.slay import Slay
 from synthbench.mechanisms.yat_spherical import YatSpherical
 from synthbench.registry import version_of

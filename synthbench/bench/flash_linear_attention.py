@@ -23,10 +23,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from synthbench.mechanisms import _linear
-from synthbench.mechanisms._linear import Side, normalise, outer, with_ones
+from synthbench.forms import linear
+from synthbench.forms.kernels import DTYPES
+from synthbench.forms.linear import Side, normalise, outer, with_ones
 from synthbench.mechanisms.base import FeatureAttention
-from synthbench.mechanisms.kernels import DTYPES
 
 OPERATIONS = "fla.ops.linear_attn"
 
@@ -72,7 +72,7 @@ def attend(
 def counted(unit: FeatureAttention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """What does the same arithmetic by PyTorch's operations."""
     query, key = reduce(outer, unit.factors(q, "query")), reduce(outer, unit.factors(k, "key"))
-    return _linear.chunked((query,), (key,), v, guard=unit.guard, delta=unit.delta)
+    return linear.chunked((query,), (key,), v, guard=unit.guard, delta=unit.delta)
 
 
 def _by_token(unit: FeatureAttention, x: Tensor, side: Side) -> Tensor:

@@ -30,8 +30,9 @@ from synthbench.bench import flash_linear_attention as fla
 from synthbench.bench.instruments import Call
 from synthbench.bench.published import published
 from synthbench.errors import UsageError
+from synthbench.forms import linear, scores, streaming, yat_tiles
 from synthbench.knobs import coerce
-from synthbench.mechanisms import MECHANISMS, _flex, _linear, _scores, _streaming, _yat_tiles
+from synthbench.mechanisms import MECHANISMS, _flex
 from synthbench.mechanisms.base import Attention, FeatureAttention, Mechanism, ScoreAttention
 
 MODEL_DIM, NUM_HEADS = 256, 8
@@ -84,18 +85,18 @@ def forms_of(unit: Mechanism, setting: Setting) -> list[Form]:
             return form(unit.factors(q, "query"), unit.factors(k, "key"), v, **guard)
 
         forms += [
-            Form("gram", "heads", partial(by_factors, _linear.gram)),
-            Form("recurrent", "heads", partial(by_factors, _linear.recurrent)),
-            Form("chunked", "heads", partial(by_factors, _linear.chunked)),
-            Form("streamed", "heads", partial(_streaming.streamed, unit.factors, **guard)),
+            Form("gram", "heads", partial(by_factors, linear.gram)),
+            Form("recurrent", "heads", partial(by_factors, linear.recurrent)),
+            Form("chunked", "heads", partial(by_factors, linear.chunked)),
+            Form("streamed", "heads", partial(streaming.streamed, unit.factors, **guard)),
             Form("published", "heads", partial(published, unit)),
         ]
     elif isinstance(unit, ScoreAttention):
         forms += [
             Form(name, "heads", partial(form, unit.scores, unit.normaliser, power=unit.softermax_power))
-            for name, form in (("dense", _scores.dense), ("blocked", _scores.blocked))
+            for name, form in (("dense", scores.dense), ("blocked", scores.blocked))
         ]
-        if (tiled := _yat_tiles.of(unit)) is not None:
+        if (tiled := yat_tiles.of(unit)) is not None:
             forms.append(Form("tiled", "heads", tiled))
         if _flex.runs_on(setting.device) and (flex := _flex.of(unit, _flex.compiled())) is not None:
             forms.append(Form("flex", "heads", flex, counted=_named("blocked", forms).call))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from synthbench.runner.selection import select
 from synthbench.tasks import TASKS
+from synthbench.terms import select
 
 
 def measure(expressions: Sequence[str], *, batch_size: int, num_repeats: int) -> list[dict[str, Any]]:

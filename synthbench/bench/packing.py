@@ -18,11 +18,11 @@ import torch
 from synthbench.bench.suite import SUITE, Program, cells_of
 from synthbench.bench.together import side_by_side, wait_for_all
 from synthbench.errors import UsageError
-from synthbench.runner.config import Cell, Member
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import select_mechanisms
 from synthbench.runner.slots import VISIBLE, Slot, enter, gpu_slots
 from synthbench.suites import load_suite
+from synthbench.training.cell import Cell, Member
 
 
 def measure(

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from synthbench.mechanisms import _scores
-from synthbench.mechanisms._feature_maps import unit_vectors
-from synthbench.mechanisms._linear import Guard, normalise, outer, with_ones
+from synthbench.forms import scores
+from synthbench.forms.feature_maps import unit_vectors
+from synthbench.forms.linear import Guard, normalise, outer, with_ones
 from synthbench.mechanisms.base import FeatureAttention
 from synthbench.mechanisms.slay._base import ProductAttention
 from synthbench.mechanisms.softmax import Softmax
@@ -37,7 +37,7 @@ def publish(model: nn.Module) -> bool:
 def published(unit: FeatureAttention | Softmax, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """What a mechanism computes, in its published form."""
     if isinstance(unit, Softmax):
-        return _scores.dense(unit.scores, unit.normaliser, q, k, v)
+        return scores.dense(unit.scores, unit.normaliser, q, k, v)
     if isinstance(unit, ProductAttention):
         return per_node_chunks(unit, q, k, v)
     query, key = reduce(outer, unit.factors(q, "query")), reduce(outer, unit.factors(k, "key"))

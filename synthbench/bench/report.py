@@ -12,13 +12,13 @@ import numpy as np
 from tabulate import tabulate
 
 from synthbench.bench import context, fidelity, forms, scaling, suite
-from synthbench.bench.anatomy.curves import Curve, Curves, Panel
 from synthbench.bench.rows import Row, load
 from synthbench.errors import StoreError
-from synthbench.reports.figures.drawing import PICTURES, Drawing, render
+from synthbench.gallery.curves import Curve, Curves, Panel
 from synthbench.reports.folder import Files
-from synthbench.reports.markdown import escape
-from synthbench.reports.spreadsheet import csv_text
+from synthbench.reports.render.figures.drawing import PICTURES, Drawing, render
+from synthbench.reports.render.markdown import escape
+from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.suites import load_suite
 
 MOST_CURVES = 7

@@ -45,8 +45,9 @@ from synthbench.bench.instruments import (
 )
 from synthbench.bench.rows import Row, Table
 from synthbench.errors import UnknownName
+from synthbench.forms import kernels, scores, streaming
 from synthbench.knobs import coerce, term_of
-from synthbench.mechanisms import MECHANISMS, _scores, _streaming, kernels
+from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import version_of
 
 NAIVE = ("published", "dense")
@@ -54,7 +55,7 @@ NAIVE = ("published", "dense")
 
 FITTED_SPAN = 16
 """Exponents are fitted over the lengths from the longest down to this part of it."""
-ONE_PIECE = max(_streaming.BLOCK, _scores.DENSE_MAX_LENGTH)
+ONE_PIECE = max(streaming.BLOCK, scores.DENSE_MAX_LENGTH)
 """Up to this length mechanisms may attend in one piece, and beyond it not: exponents are fitted on one side of it."""
 BRIEF_S = 0.05
 """Calls shorter than this are made once untimed before each timing: what other lengths left in caches is not theirs."""

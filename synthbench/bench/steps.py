@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from synthbench.bench.forms import FORMS
-from synthbench.mechanisms import MECHANISMS, kernels
+from synthbench.forms import kernels
+from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.environment import usable_cores
 
 TESTS = Path(__file__).parents[2] / "tests"
@@ -30,11 +31,11 @@ UNTIL_FULL = {"max_seconds": 4, "max_gigabytes": 1_000_000}
 SEEDS = "42-44"
 """What a minute of suite ``paper`` trains."""
 
-KERNEL_TESTS = "mechanisms/kernels/test_on_gpu.py"
+KERNEL_TESTS = "forms/kernels/test_on_gpu.py"
 TESTED_KERNELS = ("slay", "linear", "performer", "rff", "yat-spherical")
 """The mechanisms in ``KERNEL_TESTS``, whose kernels take minutes to compile one after the other."""
 OTHER_TESTS = {
-    "capture": "runner/test_capture.py",
+    "capture": "training/test_capture.py",
     "same-rows": "runner/test_same_rows.py",
     "flex": "mechanisms/test_flex.py",
     "fla": "bench/test_flash_linear_attention.py",

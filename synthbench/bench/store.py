@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from synthbench.canonical import canonical_json
 from synthbench.errors import UsageError
 from synthbench.reports.build import build
 from synthbench.results import CURVES, RUNS, Store
 from synthbench.results.checks import curve_checksums, row_checksums
-from synthbench.results.schema import RUN_COLUMNS, SCHEMA_VERSION, canonical_json, run_id
+from synthbench.results.schema import RUN_COLUMNS, SCHEMA_VERSION, run_id
 
 SUITE = "made-up"
 NUM_TASKS, NUM_MECHANISMS = 48, 41

@@ -19,14 +19,14 @@ from synthbench.bench.together import side_by_side, wait_for_all
 from synthbench.errors import UsageError
 from synthbench.knobs import term_of
 from synthbench.registry import version_of
-from synthbench.runner.capture import WARM_UP_STEPS
-from synthbench.runner.config import Cell, Member
 from synthbench.runner.environment import usable_cores
 from synthbench.runner.plan import make_cells, select_mechanisms
-from synthbench.runner.selection import Selection
-from synthbench.runner.stream import device_blocks
-from synthbench.runner.train import Trainer
 from synthbench.suites import Suite, load_suite
+from synthbench.terms import Selection
+from synthbench.training.capture import WARM_UP_STEPS
+from synthbench.training.cell import Cell, Member
+from synthbench.training.stream import device_blocks
+from synthbench.training.train import Trainer
 
 SUITE = "paper"
 TASK = "reverse"

@@ -13,7 +13,6 @@ import typer
 
 from synthbench import __version__
 from synthbench.cli.benches import bench_app
-from synthbench.cli.care import doctor, store_app
 from synthbench.cli.data import data
 from synthbench.cli.listing import list_app, show
 from synthbench.cli.options import spread
@@ -22,7 +21,8 @@ from synthbench.cli.plugins import check, new
 from synthbench.cli.quick import quick
 from synthbench.cli.reporting import export, report
 from synthbench.cli.running import run, status
-from synthbench.cli.sharing import compare, submit, verify
+from synthbench.cli.store import doctor, store_app
+from synthbench.cli.submissions import compare, submit, verify
 from synthbench.errors import StoreError, SynthbenchError, UnknownName
 from synthbench.plugins import hint_for
 

@@ -105,7 +105,7 @@ def bench_anatomy(
     formats: Annotated[str, typer.Option("--format", help="Pictures to write, a comma list: svg, pdf.")] = "svg,pdf",
 ) -> None:
     """Draw the figures of the SLAY and Neural Matter Networks papers from the units themselves; print the files."""
-    from synthbench.bench import anatomy as bench
+    from synthbench import gallery as bench
 
     for chosen in bench.select(figure or []):
         for name in bench.save(chosen, out, parse_names(formats)):

@@ -31,7 +31,7 @@ def data(
     synthbench data mqar --size small --count 10000 --seed 0 --split test --out mqar.npz
     """
     from synthbench import plugins
-    from synthbench.runner.sequences import draw, write
+    from synthbench.training.sequences import draw, write
 
     plugins.load(named_plugins(plugin))
     term = task if size is None else _at_size(task, size)

@@ -64,7 +64,8 @@ def scaling(
     from synthbench.bench import scaling as bench
     from synthbench.bench.forms import FORMS
     from synthbench.bench.rows import Table
-    from synthbench.mechanisms import _flex, kernels
+    from synthbench.forms import kernels
+    from synthbench.mechanisms import _flex
     from synthbench.runner.environment import resolve_device
     from synthbench.runner.plan import select_mechanisms
     from synthbench.suites import load_suite

@@ -15,8 +15,8 @@ from synthbench.knobs import parse_seeds
 if TYPE_CHECKING:
     import pandas as pd
 
-    from synthbench.reports.contents import Report
-    from synthbench.runner.selection import Selection
+    from synthbench.reports.report import Report
+    from synthbench.terms import Selection
 
 ENTRIES = ("index.html", "README.md", "report.json")
 """Files of a report to start from, the most readable first."""
@@ -59,8 +59,8 @@ def report(
     single table on stdout: synthbench export.
     """
     from synthbench.reports.build import DEFAULT_FORMATS, files_of
-    from synthbench.reports.contents import Report
     from synthbench.reports.folder import stale, write
+    from synthbench.reports.report import Report
     from synthbench.reports.selection import having, select
 
     read = read_beside(results, beside, suite, suite_version)

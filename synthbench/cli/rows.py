@@ -9,9 +9,9 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
-    from synthbench.reports.beside import Joined
     from synthbench.results import Quarantined, Store
-    from synthbench.runner.selection import Selection
+    from synthbench.terms import Selection
+    from synthbench.trust.beside import Joined
 
 ReportedSuite = Annotated[
     str | None,
@@ -55,7 +55,7 @@ def read_beside(results: Path, other: str | None, suite: str | None, version: st
         UsageError: If the other one has no full run of the suite in this version.
         StoreError: If one of them cannot be read.
     """
-    from synthbench.reports.beside import Joined, join
+    from synthbench.trust.beside import Joined, join
 
     own = read_rows_and_curves(results)
     if other is None:
@@ -79,7 +79,7 @@ def selected(rows: "pd.DataFrame", kind: str, terms: Sequence[str]) -> "Selectio
         UnknownName: If a term names what has no row.
         UsageError: If a term is malformed or selects nothing.
     """
-    from synthbench.runner.selection import select
+    from synthbench.terms import select
 
     unit, group = ("task", "task_category") if kind == "task" else ("mech", "mech_family")
     groups = dict(zip(rows[unit], rows[group], strict=True))

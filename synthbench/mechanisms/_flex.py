@@ -19,12 +19,12 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, create_block_mask, flex_attention
 from torch.nn.functional import pad
 
-from synthbench.mechanisms._forms import own_form
-from synthbench.mechanisms._linear import widened
-from synthbench.mechanisms._scores import SUM_DELTA
-from synthbench.mechanisms._yat_tiles import SidesOf
+from synthbench.forms.kernels import Form
+from synthbench.forms.linear import widened
+from synthbench.forms.own import own_form
+from synthbench.forms.scores import SUM_DELTA
+from synthbench.forms.yat_tiles import SidesOf
 from synthbench.mechanisms.base import ScoreAttention
-from synthbench.mechanisms.kernels import Form
 from synthbench.mechanisms.rewa import _geometry, _operators
 from synthbench.mechanisms.rewa.rewa_euclidean import RewaEuclidean
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.errors import UsageError
+from synthbench.forms.scores import Normaliser
 from synthbench.knobs import knob
-from synthbench.mechanisms._scores import Normaliser
 from synthbench.mechanisms.base import ScoreAttention
 
 

@@ -27,15 +27,16 @@ from torch import Tensor, nn
 
 from synthbench.entry_points import STANDS_FOR
 from synthbench.errors import ContractError, UsageError
+from synthbench.forms import kernels, linear, log_space, scores, streaming, yat_tiles
+from synthbench.forms.linear import Guard
+from synthbench.forms.own import own_form
+from synthbench.forms.scores import Normaliser
 from synthbench.knobs import check, knob
 from synthbench.layers import FieldModule, Linear, Mixer, Rotation
-from synthbench.mechanisms import _linear, _log_space, _module, _scores, _streaming, _yat_tiles, kernels
-from synthbench.mechanisms._forms import own_form
-from synthbench.mechanisms._linear import Guard
-from synthbench.mechanisms._scores import Normaliser
+from synthbench.mechanisms import _module
 from synthbench.registry import Registry
 
-Side = _linear.Side
+Side = linear.Side
 U = TypeVar("U", bound=nn.Module)
 
 
@@ -208,10 +209,10 @@ class ScoreAttention(Attention):
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Attend in one piece, by tiles or blocks where length x length would be large, or by a GPU's kernel then."""
         kernel = self.gpu_kernel(q, k, v) if kernels.saves_launches(self, q, k, v) else None
-        form = kernel or _yat_tiles.for_length(self, q, k)
+        form = kernel or yat_tiles.for_length(self, q, k)
         if form is not None:
             return form(q, k, v)
-        return _scores.attend(self.scores, self.normaliser, q, k, v, power=self.softermax_power)
+        return scores.attend(self.scores, self.normaliser, q, k, v, power=self.softermax_power)
 
     def gpu_kernel(self, q: Tensor, k: Tensor, v: Tensor) -> kernels.Form | None:
         """The kernel that attends to tensors like these on a GPU; None if there is none, or not for them."""
@@ -221,7 +222,7 @@ class ScoreAttention(Attention):
         self, q: Float[Tensor, "*batch heads length key_dim"], k: Float[Tensor, "*batch heads length key_dim"]
     ) -> Float[Tensor, "*batch heads length length"]:
         """The weights that mix the values; row t sums to 1 over the columns 0..t."""
-        return _scores.weights(self.scores(q, k), self.normaliser, power=self.softermax_power)
+        return scores.weights(self.scores(q, k), self.normaliser, power=self.softermax_power)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -252,9 +253,7 @@ class FeatureAttention(Attention):
         """A further factor [length, m] that depends on the position only; None if there is none."""
         return None
 
-    def factors(
-        self, x: Float[Tensor, "*batch length key_dim"], side: Side, first_position: int = 0
-    ) -> _linear.Factors:
+    def factors(self, x: Float[Tensor, "*batch length key_dim"], side: Side, first_position: int = 0) -> linear.Factors:
         """All factors of the features of ``x``, whose first row stands at ``first_position``."""
         features = self.features(x, side)
         factors = features if isinstance(features, tuple) else (features,)
@@ -292,14 +291,14 @@ class FeatureAttention(Attention):
         """Attend by PyTorch's own operations, whatever the device."""
         if not q.numel():  # features need not know what to do with nothing
             return v[..., v.shape[-2] - q.shape[-2] :, :]
-        if (exponents := own_form(self, "key_exponents")) is not None and _log_space.may_overflow(k):
+        if (exponents := own_form(self, "key_exponents")) is not None and log_space.may_overflow(k):
             (query_features,) = self.factors(q, "query", first_position=k.shape[-2] - q.shape[-2])
-            return _log_space.attend(query_features, exponents(k), v, guard=self.guard, delta=self.delta)
-        if q.shape[-2] == k.shape[-2] > _streaming.BLOCK and not self._has_trained_features():
-            return _streaming.streamed(self._bound().factors, q, k, v, guard=self.guard, delta=self.delta)
+            return log_space.attend(query_features, exponents(k), v, guard=self.guard, delta=self.delta)
+        if q.shape[-2] == k.shape[-2] > streaming.BLOCK and not self._has_trained_features():
+            return streaming.streamed(self._bound().factors, q, k, v, guard=self.guard, delta=self.delta)
         query_factors = self.factors(q, "query", first_position=k.shape[-2] - q.shape[-2])
         key_factors = self.factors(k, "key")
-        return _linear.attend(query_factors, key_factors, v, guard=self.guard, delta=self.delta)
+        return linear.attend(query_factors, key_factors, v, guard=self.guard, delta=self.delta)
 
     def _has_trained_features(self) -> bool:
         """Whether features read something trained, which must then get its gradient from them."""
@@ -315,7 +314,7 @@ class FeatureAttention(Attention):
         """Features x (values + the denominator) in every head, whatever the length."""
         with torch.no_grad():
             factors = self.factors(self.qkv.weight.new_zeros(self.num_heads, 1, self.head_dim), "key")
-        return self.num_heads * _linear.rank(factors) * (self.head_dim + 1)
+        return self.num_heads * linear.rank(factors) * (self.head_dim + 1)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

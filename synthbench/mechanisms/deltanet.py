@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import rms_norm
 
+from synthbench.forms.feature_maps import unit_vectors
+from synthbench.forms.recurrences import delta
 from synthbench.knobs import knob
 from synthbench.layers import Linear
-from synthbench.mechanisms._feature_maps import unit_vectors
-from synthbench.mechanisms._recurrences import delta
 from synthbench.mechanisms.base import Attention, mechanism
 
 

@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid, rms_norm
 
+from synthbench.forms.recurrences import decayed
 from synthbench.knobs import knob
 from synthbench.layers import Linear
-from synthbench.mechanisms._recurrences import decayed
 from synthbench.mechanisms.base import Attention, mechanism
 
 

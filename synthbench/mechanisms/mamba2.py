@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, rms_norm, silu, softplus
 
 from synthbench.errors import UsageError
+from synthbench.forms.recurrences import decayed
 from synthbench.knobs import knob
 from synthbench.layers import Linear, uniform
-from synthbench.mechanisms._recurrences import decayed
 from synthbench.mechanisms.base import Mechanism, mechanism
 
 

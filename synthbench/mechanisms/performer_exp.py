@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from synthbench.forms.feature_maps import gaussian_directions
+from synthbench.forms.linear import widened
 from synthbench.knobs import knob
 from synthbench.layers import project
-from synthbench.mechanisms._feature_maps import gaussian_directions
-from synthbench.mechanisms._linear import widened
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
 
 

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad, rms_norm
 
-from synthbench.mechanisms._recurrences import CHUNK, decayed
+from synthbench.forms.recurrences import CHUNK, decayed
 from synthbench.mechanisms.base import Attention, mechanism
 
 

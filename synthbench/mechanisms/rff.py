@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from synthbench.forms.feature_maps import gaussian
 from synthbench.knobs import knob
 from synthbench.layers import project
-from synthbench.mechanisms._feature_maps import gaussian
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
 
 

@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms import kernels
+from synthbench.forms.feature_maps import unit_vectors
+from synthbench.forms.scores import Normaliser
+from synthbench.forms.yat_tiles import spherical
 from synthbench.knobs import knob
-from synthbench.mechanisms import kernels
-from synthbench.mechanisms._feature_maps import unit_vectors
-from synthbench.mechanisms._scores import Normaliser
 from synthbench.mechanisms._yat import YatAttention
-from synthbench.mechanisms._yat_tiles import spherical
 from synthbench.mechanisms.base import mechanism
 
 

@@ -5,9 +5,9 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms.yat_tiles import plain
 from synthbench.knobs import knob
 from synthbench.mechanisms._yat import yat_kernel
-from synthbench.mechanisms._yat_tiles import plain
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 
 

@@ -3,7 +3,7 @@
 ============================================  ==================================================================
 :mod:`~synthbench.reports.selection`          which rows enter: one suite version, one version of every unit
 :mod:`~synthbench.reports.ladder`             the rungs of a task, and what heights on them say
-:mod:`~synthbench.reports.grid`               rows to cells: means and intervals over seeds
+:mod:`~synthbench.reports.cells`               rows to cells: means and intervals over seeds
 :mod:`~synthbench.reports.statistics`         tests of a difference
 :mod:`~synthbench.reports.aggregates`         intervals, and one number a mechanism over many tasks
 :mod:`~synthbench.reports.verdicts`           which tasks tell mechanisms apart, and which of them
@@ -11,14 +11,14 @@
 :mod:`~synthbench.reports.curves`             learning curves, averaged over seeds
 :mod:`~synthbench.reports.table`              cells to tables, without markup
 :mod:`~synthbench.reports.heights`            the load at which mechanisms fall to half of the skill
-:mod:`~synthbench.reports.predictions`        what papers predict, beside what was measured
-:mod:`~synthbench.reports.ratios`             the same on a ladder, of the loads that mechanisms cope with
+:mod:`~synthbench.reports.against.predictions`        what papers predict, beside what was measured
+:mod:`~synthbench.reports.against.ratios`             the same on a ladder, of the loads that mechanisms cope with
 :mod:`~synthbench.reports.difference`         the table against the published one
 :mod:`~synthbench.reports.separation`         the verdicts as a page
-:mod:`~synthbench.reports.markdown`, ``latex``  a table as text
-:mod:`~synthbench.reports.figures`            what is drawn, each with its numbers
-:mod:`~synthbench.reports.page`               one HTML file that works without a network
-:mod:`~synthbench.reports.contents`           what a report is made of
+:mod:`~synthbench.reports.render.markdown`, ``latex``  a table as text
+:mod:`~synthbench.reports.render.figures`            what is drawn, each with its numbers
+:mod:`~synthbench.reports.render.page`               one HTML file that works without a network
+:mod:`~synthbench.reports.report`           what a report is made of
 :mod:`~synthbench.reports.build`              all files of a report
 :mod:`~synthbench.reports.folder`             keeping a folder in step with them
 :mod:`~synthbench.reports.export`             any selection of cells and columns, without a folder

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 import pandas as pd
 
 from synthbench.errors import UnknownName
-from synthbench.reports import latex, markdown
-from synthbench.reports.contents import Report
-from synthbench.reports.figures import render
+from synthbench.reports.cells import TaskFacts
 from synthbench.reports.folder import Files
-from synthbench.reports.grid import TaskFacts
 from synthbench.reports.heights import load_of
-from synthbench.reports.page import page
-from synthbench.reports.readme import readme
+from synthbench.reports.render import latex, markdown
+from synthbench.reports.render.figures import render
+from synthbench.reports.render.page import page
+from synthbench.reports.render.readme import readme
+from synthbench.reports.render.spreadsheet import csv_text, json_text
+from synthbench.reports.report import Report
 from synthbench.reports.selection import select
-from synthbench.reports.spreadsheet import csv_text, json_text
 
 DEFAULT_FORMATS = ("md", "tex", "csv", "figures", "html")
 

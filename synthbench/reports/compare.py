@@ -30,7 +30,7 @@ from synthbench.reports.aggregates import (
     probability_of_improvement,
     t_interval,
 )
-from synthbench.reports.grid import arguments_in, by_seed, clipped
+from synthbench.reports.cells import arguments_in, by_seed, clipped
 from synthbench.reports.ladder import LEAST, ladder_in
 from synthbench.reports.looks import share_at
 from synthbench.reports.selection import TASK_KEY, Terms, having, select, settings

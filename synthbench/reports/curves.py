@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Shaped
 
-from synthbench.reports.grid import Grid, Row, mechanism_key, task_key
+from synthbench.reports.cells import Grid, Row, mechanism_key, task_key
 
 Values = Float[np.ndarray, "curves seeds steps"]
 Moments = Shaped[np.ndarray, "curves steps"]

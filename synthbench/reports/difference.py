@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from synthbench.reports.grid import Estimate, Grid, MechanismFacts, arguments_in
-from synthbench.reports.published import (
+from synthbench.reports.against.published import (
     NUM_SEEDS,
     NUM_SEQUENCES,
     ROUNDING,
@@ -18,6 +17,7 @@ from synthbench.reports.published import (
     table3,
     table8,
 )
+from synthbench.reports.cells import Estimate, Grid, MechanismFacts, arguments_in
 from synthbench.reports.statistics import combined_error
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, average_of, fixed, mean_cell, percent
 from synthbench.suites import load_suite

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from synthbench.reports.spreadsheet import Value, csv_text, json_text
+from synthbench.reports.render.spreadsheet import Value, csv_text, json_text
 from synthbench.results import RUNS
 from synthbench.results.files import encode
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
 from synthbench.errors import StoreError
-from synthbench.reports.figures.drawing import PICTURES, mark_in
+from synthbench.reports.render.figures.drawing import PICTURES, mark_in
 
 INDEX = ".generated"
 """Lists the files that a report wrote, so that the next one can remove those that it no longer has."""

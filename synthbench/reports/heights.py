@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from synthbench.reports.grid import Estimate, Grid, TaskFacts
+from synthbench.heights import load_at_half
+from synthbench.reports.cells import Estimate, Grid, TaskFacts
 from synthbench.reports.ladder import median_load
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, readable, sources_of
-from synthbench.results.heights import load_at_half
 
 
 def load_table(of: Grid, tasks: Sequence[TaskFacts], name: str) -> Table | None:

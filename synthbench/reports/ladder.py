@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean, median_low
 from typing import Any, NamedTuple
 
-from synthbench.results.heights import RungScore, load_at_half, profile, rungs_in
+from synthbench.heights import RungScore, load_at_half, profile, rungs_in
 
 LEAST = 0.5
 """Rungs by which two mean heights differ at least if they differ by anything that counts."""

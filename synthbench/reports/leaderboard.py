@@ -21,7 +21,7 @@ from synthbench.reports.aggregates import (
     ranks,
     solved_rates,
 )
-from synthbench.reports.grid import Estimate, Grid, MechanismFacts, TaskFacts, clipped
+from synthbench.reports.cells import Estimate, Grid, MechanismFacts, TaskFacts, clipped
 from synthbench.reports.statistics import TOLERANCE
 from synthbench.reports.table import (
     NOTHING,

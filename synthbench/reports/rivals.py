@@ -14,7 +14,7 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import parse_term
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import PerTask, Rank, balanced
-from synthbench.reports.grid import (
+from synthbench.reports.cells import (
     COLUMNS,
     NO_ROWS,
     Key,

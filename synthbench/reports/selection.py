@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.reports.published import lines_of
+from synthbench.reports.against.published import lines_of
 from synthbench.suites import EXTRA
 
 TASK_KEY = ["task_category", "task", "task_args", "seq_len"]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from synthbench.reports.grid import Grid, TaskFacts
+from synthbench.reports.cells import Grid, TaskFacts
 from synthbench.reports.ladder import LEAST
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.statistics import SIGNIFICANCE

@@ -14,7 +14,7 @@ import numpy as np
 from synthbench.errors import UnknownName
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import TIE, Interval
-from synthbench.reports.grid import Estimate, Grid, MechanismFacts, TaskFacts
+from synthbench.reports.cells import Estimate, Grid, MechanismFacts, TaskFacts
 from synthbench.reports.ladder import LEAST, SPLIT, num_climbed
 from synthbench.reports.verdicts import Verdict, Verdicts, best_of, needed_seeds
 

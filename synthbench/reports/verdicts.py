@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from synthbench.registry import CONTROL
-from synthbench.reports.grid import Estimate, Grid, Key, MechanismFacts, TaskFacts, by_seed
+from synthbench.reports.cells import Estimate, Grid, Key, MechanismFacts, TaskFacts, by_seed
 from synthbench.reports.looks import LOOKS, ONCE, Findings, Look, examine, looks_for, task_test
 from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, benjamini_hochberg, omega_squared
 

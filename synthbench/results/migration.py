@@ -14,8 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from synthbench.canonical import canonical_json
 from synthbench.results.checks import row_checksums
-from synthbench.results.schema import RUNS, canonical_json, row_sha256
+from synthbench.results.schema import RUNS, row_sha256
 
 LAST_BY_SOURCE = 2
 """The last schema whose ids hashed the source of built-in components; a migrated row is one of the next."""

@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterable
 from typing import TypeGuard
 
+from synthbench.canonical import canonical_json
 from synthbench.errors import StoreError
-from synthbench.results.schema import canonical_json
 from synthbench.results.store import Store
 
 FILE = "quick.json"

@@ -3,7 +3,6 @@
 Only nullable columns are ever added, so every version of this schema reads the rows of all earlier ones.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pyarrow as pa
 
+from synthbench.canonical import json_entries, run_id_of, sha256
 from synthbench.errors import UnknownName, UsageError
 from synthbench.registry import NAME
 
@@ -324,18 +324,6 @@ CURVES: pa.Schema = _schema(CURVE_COLUMNS)
 VERIFICATIONS: pa.Schema = _schema(VERIFICATION_COLUMNS)
 
 
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def canonical_json(value: object) -> str:
-    """One text for one value: keys sorted, no blanks, no NaN.
-
-    Raises:
-        ValueError: If the value holds NaN or an infinity.
-    """
-    return _CANONICAL.encode(value)
-
-
 def run_id(identity: dict[str, Any]) -> str:
     """The identity of a run in 16 hex digits: hash of everything that decides its result.
 
@@ -346,23 +334,6 @@ def run_id(identity: dict[str, Any]) -> str:
         ValueError: If a value is NaN or infinite.
     """
     return run_id_of(json_entries(identity))
-
-
-def json_entries(identity: Mapping[str, Any]) -> dict[str, str]:
-    """The canonical text of every entry by its name: what many identities share is written once.
-
-    >>> json_entries({"seed": 0, "task": "copy"})
-    {'seed': '"seed":0', 'task': '"task":"copy"'}
-
-    Raises:
-        ValueError: If a value is NaN or infinite.
-    """
-    return {name: canonical_json({name: value})[1:-1] for name, value in identity.items()}
-
-
-def run_id_of(entries: Mapping[str, str]) -> str:
-    """What :func:`run_id` says of the identity that has these :func:`json_entries`."""
-    return _sha256("{" + ",".join([entries[name] for name in sorted(entries)]) + "}")[:16]
 
 
 def skill(score: float | None, floor: float, ceiling: float) -> float | None:
@@ -379,13 +350,13 @@ def row_sha256(row: Mapping[str, Any]) -> str:
     type: hash a row only after :func:`table_of` gave its numbers theirs.
     """
     stated = {name: value for name, value in row.items() if value is not None and name != "row_sha256"}
-    return _sha256(json.dumps(stated, sort_keys=True, separators=(",", ":"), default=utc_text))
+    return sha256(json.dumps(stated, sort_keys=True, separators=(",", ":"), default=utc_text))
 
 
 def curve_sha256(curve: Mapping[str, Sequence[Any]]) -> str:
     """Hash over the points of one run in their order; takes columns, as a table gives them."""
     points = list(zip(*(curve[column.name] for column in CURVE_COLUMNS if column.name != "run_id"), strict=True))
-    return _sha256(json.dumps(points, separators=(",", ":")))
+    return sha256(json.dumps(points, separators=(",", ":")))
 
 
 def table_of(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -512,7 +483,3 @@ _STRICT_JSON = json.JSONDecoder(parse_constant=_no_constant)
 def utc_text(value: datetime) -> str:
     """A moment as checksums write it."""
     return value.astimezone(UTC).isoformat(timespec="microseconds")
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

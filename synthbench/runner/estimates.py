@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from synthbench.results.schema import canonical_json
-from synthbench.runner.config import Cell
+from synthbench.canonical import canonical_json
+from synthbench.training.cell import Cell
 
 KINSHIPS = (
     ("device_type", "d_model", "n_layers", "task", "task_args", "mech", "mech_args"),

@@ -13,8 +13,8 @@ from synthbench.knobs import coerce, knobs_of, term_of
 from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, num_parameters
 from synthbench.registry import CONTROL
 from synthbench.results.schema import join_match, split_match
-from synthbench.runner.config import Cell
 from synthbench.suites import Suite
+from synthbench.training.cell import Cell
 
 Quantity = Literal["params", "state"]
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-from synthbench.runner.config import Cell, Member
 from synthbench.runner.estimates import traits_of
 from synthbench.runner.plan import Plan
 from synthbench.runner.worker import Outcome
+from synthbench.training.cell import Cell, Member
 
 NUM_LATEST = 100
 """Rows of a kind that are looked back at: the machine may not be as busy as it was."""

@@ -9,12 +9,12 @@ import torch
 from synthbench.errors import UsageError
 from synthbench.knobs import coerce, parse_term
 from synthbench.mechanisms import MECHANISMS
-from synthbench.runner.config import Cell, Member
 from synthbench.runner.estimates import Estimates, traits_of
-from synthbench.runner.ladder import sized_in
-from synthbench.runner.selection import Selection, select, split_terms
 from synthbench.suites import Suite, extended
 from synthbench.tasks import TASKS
+from synthbench.terms import Selection, select, split_terms
+from synthbench.training.cell import Cell, Member
+from synthbench.training.ladder import sized_in
 
 
 @dataclass(frozen=True)

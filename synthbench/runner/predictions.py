@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from synthbench.canonical import canonical_json
 from synthbench.errors import StoreError
-from synthbench.results.schema import canonical_json
-from synthbench.runner.sequences import sequences_of, write_archive
-from synthbench.runner.train import MemberResult
 from synthbench.tasks import IGNORE
+from synthbench.training.sequences import sequences_of, write_archive
+from synthbench.training.train import MemberResult
 
 NOT_SCORED = -1
 """Stands where nothing is scored; no target is -1, so what agrees with the targets is what the score counts."""

@@ -11,18 +11,19 @@ from typing import Any
 
 import torch
 
+from synthbench.canonical import canonical_json
+from synthbench.heights import HEIGHT, metrics_of_rungs
 from synthbench.knobs import term_of
 from synthbench.registry import origin_of, version_of
-from synthbench.results.heights import HEIGHT, metrics_of_rungs
-from synthbench.results.schema import canonical_json, skill
-from synthbench.runner.config import Cell, Member
+from synthbench.results.schema import skill
 from synthbench.runner.environment import hardware, peak_memory_bytes, software
-from synthbench.runner.identity import DTYPE
-from synthbench.runner.kept import KeptStreams
-from synthbench.runner.seeding import data_seed, init_seed
-from synthbench.runner.train import GroupResult, MemberResult
 from synthbench.suites import Suite
 from synthbench.tasks import Bound, floor_and_ceiling, local_ceiling, shortcut_accuracies
+from synthbench.training.cell import Cell, Member
+from synthbench.training.identity import DTYPE
+from synthbench.training.kept import KeptStreams
+from synthbench.training.seeding import data_seed, init_seed
+from synthbench.training.train import GroupResult, MemberResult
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,17 @@ import torch
 
 from synthbench import plugins
 from synthbench.blocks import BLOCKS
+from synthbench.contract.trial import REGISTRIES, Subject, Trial, record, vet
 from synthbench.contract.verdicts import Verdict, violation
 from synthbench.errors import ContractError, StoreError, UsageError
+from synthbench.forms import kernels
 from synthbench.knobs import parse_term
-from synthbench.mechanisms import MECHANISMS, kernels
+from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
+from synthbench.process import reserve_workspace
 from synthbench.results import Store, published
 from synthbench.results.schema import RUNS
 from synthbench.runner import predictions
-from synthbench.runner.config import Cell, Member
-from synthbench.runner.determinism import reserve_workspace
 from synthbench.runner.environment import commit_warning
 from synthbench.runner.estimates import TIMED, Estimates
 from synthbench.runner.executors import Executor
@@ -41,13 +42,13 @@ from synthbench.runner.plan import (
     surrounded,
 )
 from synthbench.runner.request import Request
-from synthbench.runner.selection import Selection
-from synthbench.runner.stream import TOKENS_AT_ONCE
 from synthbench.runner.tally import statuses_in, tally
-from synthbench.runner.vetting import REGISTRIES, Subject, Trial, record, vet
 from synthbench.runner.worker import Circumstances, Outcome
 from synthbench.suites import EXTRA, Suite, load_suite
 from synthbench.tasks import TASKS
+from synthbench.terms import Selection
+from synthbench.training.cell import Cell, Member
+from synthbench.training.stream import TOKENS_AT_ONCE
 
 GPU_GROUP_SIZE = 64
 """Members that a GPU trains as one program: its steps are bound by launches, not by work."""

@@ -13,19 +13,19 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from synthbench.canonical import json_entries, run_id_of
 from synthbench.entry_points import offers
 from synthbench.errors import UsageError
 from synthbench.knobs import Value
 from synthbench.registry import version_of
 from synthbench.results import Store
-from synthbench.results.schema import json_entries, run_id_of
-from synthbench.runner import identity
-from synthbench.runner.identity import Component
-from synthbench.runner.ladder import sized_in
 from synthbench.runner.request import Request
-from synthbench.runner.selection import select
 from synthbench.suites import Suite, load_suite, suite_names
 from synthbench.tasks import TASKS
+from synthbench.terms import select
+from synthbench.training import identity
+from synthbench.training.identity import Component
+from synthbench.training.ladder import sized_in
 
 ACCELERATORS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 """One of these is there where a CUDA or ROCm build of torch finds a device, on Linux."""
@@ -125,7 +125,7 @@ def _may_have_accelerator() -> bool:
 
 
 def _ids(suite: Suite, task: str, mechanism: str, seeds: Sequence[int]) -> list[str]:
-    """The ids of the rows of one cell, as :class:`synthbench.runner.config.Member` has them; a test compares both."""
+    """The ids of the rows of one cell, as :class:`synthbench.training.cell.Member` has them; a test compares both."""
     common = json_entries(identity.of_cell(suite, _components(suite, task, mechanism), device_type="cpu"))
     rates = suite.training.learning_rates if suite.tuning is None else (None,)
     own = [identity.of_member(suite, seed, rate) for rate in rates for seed in seeds]

@@ -18,15 +18,14 @@ from synthbench.contract.mechanisms import check_causality
 from synthbench.errors import ContractError
 from synthbench.mechanisms import Mechanism
 from synthbench.places import raised_at
+from synthbench.process import deterministic_algorithms, is_refused, settings_restored
 from synthbench.results import Store
 from synthbench.runner import predictions
-from synthbench.runner.config import Cell, Member
-from synthbench.runner.containment import settings_restored
-from synthbench.runner.determinism import deterministic_algorithms, is_refused
-from synthbench.runner.kept import streams_of
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Attempt, Failure, curve_points, failure_row, member_row
-from synthbench.runner.train import GroupResult, train_group
+from synthbench.training.cell import Cell, Member
+from synthbench.training.kept import streams_of
+from synthbench.training.train import GroupResult, train_group
 
 INNERMOST = 20
 """Frames of a traceback that are told: those nearest to what raised."""

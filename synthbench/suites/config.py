@@ -91,7 +91,7 @@ class LadderSettings(_Strict):
     """How a model climbs the rungs of each task, in place of one size; docs/ladder.md has the reasons.
 
     The order of the rungs is the same for all mechanisms, tasks of as many rungs and seeds: see
-    :func:`synthbench.runner.ladder.mixture`.
+    :func:`synthbench.training.ladder.mixture`.
     """
 
     longest: Positive

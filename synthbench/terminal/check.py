@@ -6,15 +6,15 @@ from typing import Any
 
 from synthbench import plugins
 from synthbench.bench.forward import next_to_softmax
+from synthbench.contract.trial import REGISTRIES, Subject, Trial, vet
 from synthbench.contract.verdicts import Verdict, violation
 from synthbench.errors import UnknownName
 from synthbench.knobs import coerce, parse_term
 from synthbench.mechanisms import MECHANISMS, num_parameters
 from synthbench.registry import origin_of, version_of
-from synthbench.runner.ensemble import strategy_of
-from synthbench.runner.vetting import REGISTRIES, Subject, Trial, vet
 from synthbench.tasks import TASKS
 from synthbench.terminal.facts import STATE_LENGTHS, task_facts
+from synthbench.training.ensemble import strategy_of
 
 Report = dict[str, Any]
 

@@ -5,16 +5,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from synthbench.errors import UsageError
-from synthbench.reports.grid import grid
+from synthbench.reports.cells import grid
 from synthbench.reports.ladder import LEAST
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.selection import select
 from synthbench.reports.verdicts import Standing, standing
 from synthbench.results import Store
-from synthbench.runner.config import Member
 from synthbench.runner.request import Request
 from synthbench.runner.run import Prepared, prepare
 from synthbench.suites import EXTRA, Suite, load_suite
+from synthbench.training.cell import Member
 
 SEEDS = [look.num_seeds or 0 for look in LOOKS]
 """At each look."""

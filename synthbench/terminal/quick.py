@@ -19,10 +19,10 @@ from synthbench.results import Store, published
 from synthbench.results.queries import query_number
 from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport
-from synthbench.runner.selection import split_terms
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 from synthbench.terminal.layout import aligned
+from synthbench.terms import split_terms
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from synthbench.registry import origin_of
-from synthbench.reports.grid import clipped
+from synthbench.reports.cells import clipped
 from synthbench.results import Store
-from synthbench.runner.config import Cell, Member
 from synthbench.suites import load_suite, suite_names
 from synthbench.terminal.layout import aligned
+from synthbench.training.cell import Cell, Member
 
 NOTHING = "--"
 """Printed where there is no row."""

@@ -6,9 +6,9 @@ import torch
 from synthbench.bench import generators, published, suite
 from synthbench.bench.rows import Row, Table
 from synthbench.errors import UnknownName, UsageError
-from synthbench.runner.config import Cell, Member
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
+from synthbench.training.cell import Cell, Member
 
 
 def test_generators_are_timed_at_their_published_length() -> None:

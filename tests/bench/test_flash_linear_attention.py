@@ -15,7 +15,8 @@ from synthbench.bench import instruments, scaling
 from synthbench.bench.forms import DIRECTIONS
 from synthbench.bench.rows import Table
 from synthbench.cli import app
-from synthbench.mechanisms import MECHANISMS, _linear
+from synthbench.forms import linear
+from synthbench.mechanisms import MECHANISMS
 from synthbench.mechanisms.base import FeatureAttention
 
 CPU = torch.device("cpu")
@@ -85,7 +86,7 @@ def with_gradients(out: Tensor, inputs: tuple[Tensor, ...]) -> list[Tensor]:
 @pytest.mark.parametrize("name", ["slay", "linear", "performer", "cosformer"])
 def test_it_computes_what_the_mechanism_does_and_so_do_its_gradients(name: str, guard: str) -> None:
     unit, case = built(name, guard=guard, delta=0.5), draw(37)
-    expected = _linear.gram(
+    expected = linear.gram(
         unit.factors(case[0], "query"), unit.factors(case[1], "key"), case[2], guard=unit.guard, delta=unit.delta
     )
 
@@ -99,7 +100,7 @@ def test_its_tiles_are_chosen_once_by_a_call_of_their_own(standin: Standin) -> N
     for _ in range(2):
         fla.attend(unit, *draw(37))
 
-    features = _linear.rank(unit.factors(draw(37)[1], "key"))
+    features = linear.rank(unit.factors(draw(37)[1], "key"))
     own = (torch.Size([3, 37, 2, features]), torch.Size([3, 37, 2, 9]))
     assert standin.shapes == [(torch.Size([1, 24, 2, 6]), torch.Size([1, 24, 2, 33])), own, own]
 
@@ -133,7 +134,7 @@ def test_it_is_measured_beside_the_other_forms(monkeypatch: pytest.MonkeyPatch) 
 def test_the_operations_that_it_is_taken_to_do_are_those_of_wide_chunks() -> None:
     unit = built("slay")
     q, k, v = (x.detach() for x in draw(64))
-    width = _linear.rank(unit.factors(k, "key"))
+    width = linear.rank(unit.factors(k, "key"))
     making = instruments.flops_of(lambda: (unit.factors(q, "query"), unit.factors(k, "key")))
 
     flops = instruments.flops_of(lambda: fla.counted(unit, q, k, v))

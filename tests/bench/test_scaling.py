@@ -12,7 +12,8 @@ from synthbench.bench.forms import DIRECTIONS, FORMS, Inputs, Setting, call_of, 
 from synthbench.bench.published import per_node_chunks, prefix_sums
 from synthbench.bench.rows import Row, Table, load
 from synthbench.errors import StoreError, UnknownName, UsageError
-from synthbench.mechanisms import MECHANISMS, _flex, _linear, kernels
+from synthbench.forms import kernels, linear
+from synthbench.mechanisms import MECHANISMS, _flex
 from synthbench.mechanisms.base import FeatureAttention
 from synthbench.mechanisms.slay._base import ProductAttention
 
@@ -97,10 +98,10 @@ def test_the_published_forms_compute_the_definition() -> None:
         torch.randn(2, 2, 300, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) for _ in "qkv"
     )
     factors = slay.factors(q, "query"), slay.factors(k, "key")
-    expected = _linear.gram(*factors, v, guard=slay.guard, delta=slay.delta)
+    expected = linear.gram(*factors, v, guard=slay.guard, delta=slay.delta)
 
     torch.testing.assert_close(per_node_chunks(slay, q, k, v), expected)
-    query, key = (_linear.outer(*factor) for factor in factors)
+    query, key = (linear.outer(*factor) for factor in factors)
     torch.testing.assert_close(prefix_sums(query, key, v, guard=slay.guard, delta=slay.delta), expected)
 
 
@@ -116,7 +117,7 @@ def test_running_out_of_memory_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None
     def fail(*_arguments: object, **_options: object) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(_linear, "gram", fail)
+    monkeypatch.setattr(linear, "gram", fail)
     rows = measured("linear", [16, 32], forms=["gram", "streamed"])
 
     assert {row["form"]: row["status"] for row in rows if row["length"] == 16} == {"gram": "oom", "streamed": "ok"}
@@ -146,8 +147,8 @@ def test_lengths_and_forms_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return call
 
-    monkeypatch.setattr(_linear, "gram", record("gram"))
-    monkeypatch.setattr(_linear, "chunked", record("chunked"))
+    monkeypatch.setattr(linear, "gram", record("gram"))
+    monkeypatch.setattr(linear, "chunked", record("chunked"))
     monkeypatch.setattr(scaling, "BRIEF_S", 0.0)
     monkeypatch.setattr(scaling, "DIRECTIONS", ["forward"])
     round_of_all = [("gram", 16), ("chunked", 16), ("gram", 32), ("chunked", 32)]

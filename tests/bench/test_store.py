@@ -7,7 +7,7 @@ import pytest
 from synthbench.bench import store as bench
 from synthbench.errors import UsageError
 from synthbench.results import Store
-from synthbench.results.care import examine
+from synthbench.results.maintenance import examine
 
 
 def test_each_step_is_timed_on_rows_that_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

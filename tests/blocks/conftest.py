@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from synthbench.mechanisms import MECHANISMS
-from synthbench.runner.ensemble import SequenceModel
 from synthbench.suites.config import ModelSettings
+from synthbench.training.ensemble import SequenceModel
 
 VOCAB_SIZE = 11
 LENGTH = 9

@@ -8,7 +8,7 @@ import torch
 
 from synthbench.errors import UsageError
 from synthbench.mechanisms import MECHANISMS
-from synthbench.runner.ensemble import SequenceModel, stack_models, strategy_of
+from synthbench.training.ensemble import SequenceModel, stack_models, strategy_of
 
 BLOCKS = [
     "attention_only",

@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from synthbench.runner import identity, rebuild
-from synthbench.runner.config import Cell, Member
 from synthbench.runner.plan import make_cells
-from synthbench.runner.rebuild import CannotVerify
-from synthbench.runner.seeding import Split, data_blocks, data_seed, init_seed
-from synthbench.runner.train import train_group
 from synthbench.suites import Suite
 from synthbench.suites.config import EvaluationSettings, ModelSettings, TrainingSettings
 from synthbench.tasks import TASKS
+from synthbench.training import identity
+from synthbench.training.cell import Cell, Member
+from synthbench.training.seeding import Split, data_blocks, data_seed, init_seed
+from synthbench.training.train import train_group
+from synthbench.trust import rebuild
+from synthbench.trust.rebuild import CannotVerify
 from tests.contract._golden import (
     FOLDER,
     REWRITE,
@@ -38,7 +39,7 @@ from tests.contract._golden import (
 
 PATH = FOLDER / "first_steps.json"
 KEY = "training"
-NUMBER = "TRAINING_VERSION in synthbench/runner/identity.py"
+NUMBER = "TRAINING_VERSION in synthbench/training/identity.py"
 
 SEEDS, RATE, STEPS = (42, 43), 0.03, 4
 NUM_BATCHES = 401

@@ -15,11 +15,12 @@ from synthbench.contract import mechanisms as contract
 from synthbench.contract.mechanisms import check_causality, check_mechanism, promises_of
 from synthbench.contract.verdicts import judge
 from synthbench.errors import ContractError, UsageError
-from synthbench.mechanisms import MECHANISMS, FeatureAttention, Mechanism, ScoreAttention, _linear, _scores
-from synthbench.mechanisms._linear import Factors
+from synthbench.forms import linear, scores
+from synthbench.forms.linear import Factors
+from synthbench.mechanisms import MECHANISMS, FeatureAttention, Mechanism, ScoreAttention
 
 X = Float[Tensor, "*batch length dim"]
-FORMS = [_linear.gram, _linear.chunked, _linear.recurrent]
+FORMS = [linear.gram, linear.chunked, linear.recurrent]
 LINEAR = [name for name in MECHANISMS if issubclass(MECHANISMS[name], FeatureAttention)]
 EXACT = [name for name in MECHANISMS if issubclass(MECHANISMS[name], ScoreAttention)]
 PUBLISHED: dict[str, dict[str, Any]] = {
@@ -46,10 +47,10 @@ def test_published_settings_keep_the_contract(name: str) -> None:
 def test_every_form_keeps_the_contract(name: str, form: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     def attend(query_factors: Factors, key_factors: Factors, v: Tensor, **guard: Any) -> Tensor:
         has_few_queries = query_factors[0].shape[-2] < v.shape[-2]
-        return (_linear.gram if has_few_queries else form)(query_factors, key_factors, v, **guard)
+        return (linear.gram if has_few_queries else form)(query_factors, key_factors, v, **guard)
 
-    monkeypatch.setattr(_linear, "attend", attend)
-    monkeypatch.setattr(_linear, "CHUNK", 8)
+    monkeypatch.setattr(linear, "attend", attend)
+    monkeypatch.setattr(linear, "CHUNK", 8)
     monkeypatch.setattr(contract, "LENGTHS", (1, 2, 3, 33))
 
     check_mechanism(MECHANISMS[name], {})
@@ -57,8 +58,8 @@ def test_every_form_keeps_the_contract(name: str, form: Callable[..., Tensor], m
 
 @pytest.mark.parametrize("name", EXACT)
 def test_blocks_of_queries_keep_the_contract(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_scores, "DENSE_MAX_LENGTH", 4)
-    monkeypatch.setattr(_scores, "BLOCK", 8)
+    monkeypatch.setattr(scores, "DENSE_MAX_LENGTH", 4)
+    monkeypatch.setattr(scores, "BLOCK", 8)
     monkeypatch.setattr(contract, "LENGTHS", (1, 2, 3, 33))
 
     check_mechanism(MECHANISMS[name], {})

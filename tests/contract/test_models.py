@@ -9,8 +9,8 @@ from torch import Tensor
 from synthbench.blocks import BLOCKS
 from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.positions import POSITIONS
-from synthbench.runner.ensemble import SequenceModel, stack_models, strategy_of
 from synthbench.suites.config import ModelSettings
+from synthbench.training.ensemble import SequenceModel, stack_models, strategy_of
 
 LENGTH, VOCABULARY = 9, 11
 FIELDS: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": LENGTH, "bias": True}

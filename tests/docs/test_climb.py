@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from synthbench.heights import RungScore, metrics_of_rungs
 from synthbench.reports.aggregates import Rank
-from synthbench.reports.grid import grid
-from synthbench.results.heights import RungScore, metrics_of_rungs
+from synthbench.reports.cells import grid
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 

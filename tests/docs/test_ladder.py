@@ -7,9 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from synthbench.results.heights import RungScore
-from synthbench.runner.ladder import course_of
-from synthbench.runner.train import Trainer
+from synthbench.heights import RungScore
+from synthbench.training.ladder import course_of
+from synthbench.training.train import Trainer
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from synthbench.contract.trial import Subject, record
 from synthbench.results import Store, files
-from synthbench.results.care import collect, contents, examine
+from synthbench.results.maintenance import collect, contents, examine
 from synthbench.results.reading import curves_of
-from synthbench.runner.vetting import Subject, record
 
 MakeRow = Callable[..., dict[str, Any]]
 
@@ -120,7 +120,7 @@ def test_a_row_that_is_replaced_while_the_store_is_repaired_is_not_taken_out(
         beside.begin()
         return curves_of(*arguments)
 
-    monkeypatch.setattr("synthbench.results.care.curves_of", write_first)
+    monkeypatch.setattr("synthbench.results.maintenance.curves_of", write_first)
     broken = examine(store, is_repairing=True)
     beside.end()
 

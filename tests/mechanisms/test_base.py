@@ -6,8 +6,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.errors import UsageError
+from synthbench.forms import linear
 from synthbench.knobs import coerce, knob, knobs_of
-from synthbench.mechanisms import MECHANISMS, FeatureAttention, ScoreAttention, _linear, num_parameters
+from synthbench.mechanisms import MECHANISMS, FeatureAttention, ScoreAttention, num_parameters
 from synthbench.mechanisms.base import Attention, Side
 from synthbench.sources import bibtex
 
@@ -72,7 +73,7 @@ def test_state_elements_of_a_linear_mechanism_count_its_recurrent_state(name: st
     q, k, v = (torch.zeros(1, 4, length, 16) for _ in range(3))
     assert mechanism.factors(q, "query")
 
-    state = _linear.initial_state(mechanism.factors(k, "key"), v)
+    state = linear.initial_state(mechanism.factors(k, "key"), v)
 
     assert mechanism.state_elements(length) == state.numel()
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
-from synthbench.mechanisms import MECHANISMS, _flex, _scores
+from synthbench.forms import scores
+from synthbench.forms.kernels import Form
+from synthbench.mechanisms import MECHANISMS, _flex
 from synthbench.mechanisms.base import ScoreAttention
-from synthbench.mechanisms.kernels import Form
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("softmax", {}),
@@ -56,7 +57,7 @@ def flexible(unit: ScoreAttention) -> Form:
 
 
 def dense(unit: ScoreAttention) -> Form:
-    return partial(_scores.dense, unit.scores, unit.normaliser, power=unit.softermax_power)
+    return partial(scores.dense, unit.scores, unit.normaliser, power=unit.softermax_power)
 
 
 def draw(length: int, batch: tuple[int, ...] = (2, 3), width: int = 5) -> tuple[Tensor, ...]:
@@ -174,7 +175,8 @@ import sys
 import torch
 from torch.nn.attention import flex_attention
 
-from synthbench.mechanisms import MECHANISMS, _flex, _scores
+from synthbench.forms import scores
+from synthbench.mechanisms import MECHANISMS, _flex
 
 flex_attention._validate_device = lambda *_inputs: None  # which refuses gradients on a CPU, as its kernels there do
 for name, arguments in json.loads(sys.argv[1]):
@@ -188,7 +190,7 @@ for name, arguments in json.loads(sys.argv[1]):
         torch.autograd.grad(out.sin().sum(), inputs_and_learned)
         for out in (
             _flex.of(unit, program)(*inputs),
-            _scores.dense(unit.scores, unit.normaliser, *inputs, power=unit.softermax_power),
+            scores.dense(unit.scores, unit.normaliser, *inputs, power=unit.softermax_power),
         )
     )
     for own, true in zip(found, expected, strict=True):
@@ -201,7 +203,8 @@ import sys
 
 import torch
 
-from synthbench.mechanisms import MECHANISMS, _flex, _scores
+from synthbench.forms import scores
+from synthbench.mechanisms import MECHANISMS, _flex
 
 for name, arguments in json.loads(sys.argv[1]):
     torch.compiler.reset()
@@ -210,7 +213,7 @@ for name, arguments in json.loads(sys.argv[1]):
     inputs = [torch.randn(1, 2, 200, 32, generator=generator) / 4 for _ in "qkv"]
     with torch.no_grad():
         out = _flex.of(unit, _flex.compiled())(*inputs)
-        expected = _scores.dense(unit.double().scores, "softmax", *(x.double() for x in inputs))
+        expected = scores.dense(unit.double().scores, "softmax", *(x.double() for x in inputs))
     torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-5)
 """
 

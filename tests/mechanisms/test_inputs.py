@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.mechanisms import MECHANISMS, Mechanism, _linear, _scores, _streaming, _yat_tiles
-from synthbench.mechanisms._yat_tiles import Tiling
+from synthbench.forms import linear, scores, streaming, yat_tiles
+from synthbench.forms.yat_tiles import Tiling
+from synthbench.mechanisms import MECHANISMS, Mechanism
 
 LENGTH = 21
 """No multiple of the chunks, blocks and tiles below."""
@@ -23,13 +24,13 @@ def forms(request: pytest.FixtureRequest) -> Iterator[None]:
     """Take 21 tokens for a short sequence or for a long one."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "long":
-            for room in (_streaming, _linear):
+            for room in (streaming, linear):
                 patch.setattr(room, "CHUNK", 5)
-            patch.setattr(_linear, "gram_max_length", lambda *_: 4)  # for features that are trained
-            patch.setattr(_streaming, "BLOCK", 10)
-            patch.setattr(_scores, "DENSE_MAX_LENGTH", 4)
-            patch.setattr(_scores, "BLOCK", 4)
-            patch.setattr(_yat_tiles, "tiling", lambda _device: Tiling(3, 4, 5))
+            patch.setattr(linear, "gram_max_length", lambda *_: 4)  # for features that are trained
+            patch.setattr(streaming, "BLOCK", 10)
+            patch.setattr(scores, "DENSE_MAX_LENGTH", 4)
+            patch.setattr(scores, "BLOCK", 4)
+            patch.setattr(yat_tiles, "tiling", lambda _device: Tiling(3, 4, 5))
         yield
 
 

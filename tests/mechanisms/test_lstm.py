@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from synthbench.mechanisms.lstm import Lstm
-from synthbench.runner.ensemble import stack_mixers
+from synthbench.training.ensemble import stack_mixers
 
 
 def reorder(columns: Tensor) -> Tensor:

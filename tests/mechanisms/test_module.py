@@ -17,7 +17,7 @@ from synthbench.errors import ContractError, UsageError
 from synthbench.knobs import coerce, knobs_of
 from synthbench.mechanisms import MECHANISMS, Mechanism, ScoreAttention, mechanism, num_parameters
 from synthbench.registry import code_hash, version_of
-from synthbench.runner.ensemble import strategy_of
+from synthbench.training.ensemble import strategy_of
 
 CELL = """
 from functools import lru_cache

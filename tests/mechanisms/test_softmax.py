@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.mechanisms import _scores
+from synthbench.forms import scores
 from synthbench.mechanisms.softmax import Softmax
 
 
@@ -15,7 +15,7 @@ def test_fused_form_equals_the_naive_one_and_so_do_its_gradients(
     qkv = [normal(*shape, seed=seed).requires_grad_() for seed in range(3)]
     softmax = Softmax()
 
-    fused, naive = softmax.attend(*qkv), _scores.dense(softmax.scores, "softmax", *qkv)
+    fused, naive = softmax.attend(*qkv), scores.dense(softmax.scores, "softmax", *qkv)
 
     torch.testing.assert_close(fused, naive, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(

@@ -12,14 +12,13 @@ import pytest
 import torch
 
 from synthbench import plugins
+from synthbench.contract.trial import Subject, Trial, record, vet
 from synthbench.errors import ContractError
 from synthbench.mechanisms import MECHANISMS
+from synthbench.process import contained, settings_restored
 from synthbench.results import Store
-from synthbench.runner import vetting
-from synthbench.runner.containment import contained, settings_restored
 from synthbench.runner.request import Request
 from synthbench.runner.run import foreign_subjects, run
-from synthbench.runner.vetting import Subject, Trial, record, vet
 
 pytestmark = pytest.mark.end_to_end
 
@@ -92,7 +91,7 @@ def test_a_verdict_is_found_out_once_for_a_hash_of_the_code(tmp_path: Path, monk
         with Counting([FAULTS]) as trial:
             record(vet([subject], trial, tmp_path), tmp_path)
     assert tried == ["built", "examine", "built"]
-    monkeypatch.setattr(vetting, "code_hash", lambda _unit: "0" * 12)
+    monkeypatch.setattr(trial, "code_hash", lambda _unit: "0" * 12)
     with Counting([FAULTS]) as trial:
         vet([subject], trial, tmp_path)
     assert tried[3:] == ["built", "examine"]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError
 from synthbench.results import Store
-from synthbench.runner.vetting import Trial
 
 pytestmark = pytest.mark.end_to_end
 

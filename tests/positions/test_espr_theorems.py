@@ -16,7 +16,7 @@ from synthbench.mechanisms.performer_exp import PerformerExp
 from synthbench.positions import POSITIONS
 from synthbench.positions._rotations import cayley, num_entries, skew_matrix
 from synthbench.positions.espr import Espr, MixedRotation
-from synthbench.runner.selection import configured
+from synthbench.terms import configured
 
 pytestmark = pytest.mark.usefixtures("double")
 

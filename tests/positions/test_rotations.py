@@ -14,9 +14,9 @@ from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.mechanisms.softmax import Softmax
 from synthbench.positions import POSITIONS
 from synthbench.positions._rotations import cayley, num_entries, skew_matrix
-from synthbench.runner.ensemble import SequenceModel, stack_models, stack_modules
-from synthbench.runner.selection import configured
 from synthbench.suites.config import ModelSettings
+from synthbench.terms import configured
+from synthbench.training.ensemble import SequenceModel, stack_models, stack_modules
 
 TERMS = [
     "rope",

@@ -1,7 +1,7 @@
 """Ladders and runs on them, made up for the tests of the reports."""
 
+from synthbench.heights import RungScore
 from synthbench.reports.ladder import Ladder
-from synthbench.results.heights import RungScore
 
 BASE = 0.2
 

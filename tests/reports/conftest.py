@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from synthbench.canonical import canonical_json
+from synthbench.heights import height, metrics_of_rungs
 from synthbench.reports.ladder import Ladder
-from synthbench.results.heights import height, metrics_of_rungs
-from synthbench.results.schema import canonical_json, join_match
+from synthbench.results.schema import join_match
 from tests.reports._ladders import TASK_FACTS, rungs_at
 
 Scores = Mapping[str, Iterable[float]]

@@ -14,8 +14,8 @@ import pytest
 
 from synthbench.errors import UsageError
 from synthbench.reports.build import FORMATS, build
+from synthbench.reports.cells import grid
 from synthbench.reports.folder import stale, write
-from synthbench.reports.grid import grid
 
 MakeFrame = Callable[..., pd.DataFrame]
 

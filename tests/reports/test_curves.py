@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from synthbench.reports.cells import grid, records
 from synthbench.reports.curves import mean_curves
-from synthbench.reports.grid import grid, records
 
 MakeFrame = Callable[..., pd.DataFrame]
 

@@ -5,9 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from synthbench.reports.against.published import published_name, table3, table8
+from synthbench.reports.cells import grid
 from synthbench.reports.difference import difference, difference_tables
-from synthbench.reports.grid import grid
-from synthbench.reports.published import published_name, table3, table8
 
 MakeFrame = Callable[..., pd.DataFrame]
 

@@ -12,8 +12,8 @@ import pytest
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.reports.export import EXPORTS, Export, export
+from synthbench.reports.render.spreadsheet import csv_text, json_text
 from synthbench.reports.selection import having
-from synthbench.reports.spreadsheet import csv_text, json_text
 
 MakeFrame = Callable[..., pd.DataFrame]
 

@@ -26,13 +26,13 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from synthbench.reports.aggregates import Interval
+from synthbench.reports.cells import grid, records
 from synthbench.reports.curves import mean_curves
-from synthbench.reports.figures import Drawing, Facts, drawings, render
-from synthbench.reports.figures.drawing import COLOURS, LONGEST, _style, shown
-from synthbench.reports.figures.profiles import profiles
-from synthbench.reports.figures.scatter import Point, looks, places
-from synthbench.reports.grid import grid, records
 from synthbench.reports.leaderboard import leaderboard
+from synthbench.reports.render.figures import Drawing, Facts, drawings, render
+from synthbench.reports.render.figures.drawing import COLOURS, LONGEST, _style, shown
+from synthbench.reports.render.figures.profiles import profiles
+from synthbench.reports.render.figures.scatter import Point, looks, places
 
 MakeFrame = Callable[..., pd.DataFrame]
 

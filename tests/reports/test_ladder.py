@@ -16,28 +16,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from synthbench.canonical import canonical_json
+from synthbench.heights import load_at_half, metrics_of_rungs, profile
 from synthbench.registry import CONTROL, version_of
 from synthbench.reports.build import FORMATS, build
+from synthbench.reports.cells import Grid, grid
 from synthbench.reports.compare import Side, compare
-from synthbench.reports.contents import Report
 from synthbench.reports.folder import stale, write
-from synthbench.reports.grid import Grid, grid
 from synthbench.reports.heights import load_of, load_table, load_text
 from synthbench.reports.ladder import Ladder, ladder_in, mean_profile, median_load, num_climbed, scored_rungs
 from synthbench.reports.leaderboard import leaderboard
 from synthbench.reports.looks import LOOKS
-from synthbench.reports.page.charts import PLOT_HEIGHT, PLOT_WIDTH, over_loads
-from synthbench.reports.page.content import content
-from synthbench.reports.page.example import describe
+from synthbench.reports.render.page.charts import PLOT_HEIGHT, PLOT_WIDTH, over_loads
+from synthbench.reports.render.page.content import content
+from synthbench.reports.render.page.example import describe
+from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.reports.separation import separation_table
 from synthbench.reports.table import Cell, category_table, full_table
 from synthbench.reports.verdicts import Standing, judge, standing
-from synthbench.results.heights import load_at_half, metrics_of_rungs, profile
-from synthbench.results.schema import canonical_json
-from synthbench.runner.identity import task_options
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
+from synthbench.training.identity import task_options
 from tests.reports._ladders import PAIRS, TASK_FACTS, ladder_of, rungs_at
 
 MakeFrame = Callable[..., pd.DataFrame]

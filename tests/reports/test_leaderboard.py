@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from synthbench.reports.grid import grid
+from synthbench.reports.cells import grid
 from synthbench.reports.leaderboard import leaderboard, leaderboard_tables, reach_table
 from synthbench.reports.table import Cell
 

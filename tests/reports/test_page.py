@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synthbench.registry import version_of
-from synthbench.reports.contents import Report
-from synthbench.reports.grid import grid
-from synthbench.reports.markdown import escape, table
-from synthbench.reports.page import charts, page
-from synthbench.reports.page.commands import run_command, seed_ranges, task_terms, term
-from synthbench.reports.page.example import describe
-from synthbench.reports.page.untrusted import LONGEST_NAME, anchors, is_link, name, plain, sentence
-from synthbench.reports.readme import readme
+from synthbench.reports.cells import grid
+from synthbench.reports.render.markdown import escape, table
+from synthbench.reports.render.page import charts, page
+from synthbench.reports.render.page.commands import run_command, seed_ranges, task_terms, term
+from synthbench.reports.render.page.example import describe
+from synthbench.reports.render.page.untrusted import LONGEST_NAME, anchors, is_link, name, plain, sentence
+from synthbench.reports.render.readme import readme
+from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.reports.separation import summary
 from synthbench.tasks import TASKS

@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, Locator, Page, Request, expect, sync_playwright
 
 from synthbench.registry import version_of
-from synthbench.reports.contents import Report
-from synthbench.reports.page import page
+from synthbench.reports.render.page import page
+from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.tasks import TASKS
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from synthbench.reports.grid import grid
+from synthbench.reports.cells import grid
 from synthbench.reports.separation import separation_table, summary
 from synthbench.reports.table import Cell, Table
 from synthbench.reports.verdicts import judge

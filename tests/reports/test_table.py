@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synthbench.errors import UnknownName
-from synthbench.reports.grid import grid
+from synthbench.reports.cells import grid
 from synthbench.reports.table import (
     MOST_COLUMNS,
     NOTHING,

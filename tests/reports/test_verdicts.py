@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from synthbench.reports.grid import Grid, grid
+from synthbench.reports.cells import Grid, grid
 from synthbench.reports.statistics import holm, pair_tests, permutation_test
 from synthbench.reports.verdicts import Verdict, best_of, judge
 

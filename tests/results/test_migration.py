@@ -17,20 +17,21 @@ import pytest
 from typer.testing import CliRunner
 
 from synthbench.blocks import BLOCKS
+from synthbench.canonical import canonical_json
 from synthbench.cli import app
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.results import RUNS, Store
-from synthbench.results.audit import digest, faults
-from synthbench.results.care import collect
 from synthbench.results.checks import curve_checksums
 from synthbench.results.files import encode
 from synthbench.results.folder import STALE_S
+from synthbench.results.maintenance import collect
 from synthbench.results.migration import BUILT_IN, former, migrated
-from synthbench.results.schema import CURVES, canonical_json, row_sha256, run_id
-from synthbench.runner.rebuild import Groups, against_the_code, of_other_source
-from synthbench.runner.verify import Sampling, verify
+from synthbench.results.schema import CURVES, row_sha256, run_id
 from synthbench.tasks import TASKS
+from synthbench.trust.audit import digest, faults
+from synthbench.trust.rebuild import Groups, against_the_code, of_other_source
+from synthbench.trust.verify import Sampling, verify
 
 Row = dict[str, Any]
 STORE = Path(__file__).parents[1] / "golden" / "stores" / "by_source"

@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from synthbench.reports.beside import join
 from synthbench.results import RUNS, Store, reading
-from synthbench.results.care import examine
 from synthbench.results.checks import curve_checksums
 from synthbench.results.files import encode
-from synthbench.results.merge import merge
+from synthbench.results.maintenance import examine
 from synthbench.results.schema import row_sha256
-from synthbench.runner.verify import Sampling, verify
+from synthbench.trust.beside import join
+from synthbench.trust.merge import merge
+from synthbench.trust.verify import Sampling, verify
 
 MakeRow = Callable[..., dict[str, Any]]
 NUM_ROWS = 20  # more than are looked at one by one

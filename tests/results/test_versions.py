@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from synthbench.cli import app
 from synthbench.errors import StoreError
 from synthbench.results import RUNS, SCHEMA_VERSION, Store
-from synthbench.results.care import examine
-from synthbench.results.merge import merge
+from synthbench.results.maintenance import examine
 from synthbench.results.schema import RUN_COLUMNS
+from synthbench.trust.merge import merge
 
 STORES = Path(__file__).parents[1] / "golden" / "stores"
 OLDER = sorted(path.name for path in STORES.glob("*-*"))

@@ -4,9 +4,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from synthbench.runner.config import Cell
 from synthbench.runner.estimates import TIMED, Estimates, traits_of, work
 from synthbench.runner.plan import make_plan
+from synthbench.training.cell import Cell
 
 
 def timed(cell: Cell, wall_s: float, **changes: Any) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from synthbench.runner import train
-from synthbench.runner.config import Cell, Member
 from synthbench.runner.plan import make_cells
-from synthbench.runner.schedule import Schedule, make_schedule
-from synthbench.runner.train import GroupResult, Trainer, train_group
 from synthbench.suites import load_suite
 from synthbench.suites.config import TrainingSettings
+from synthbench.training import train
+from synthbench.training.cell import Cell, Member
+from synthbench.training.schedule import Schedule, make_schedule
+from synthbench.training.train import GroupResult, Trainer, train_group
 
 EVERY = 4
 """Steps of an interval."""

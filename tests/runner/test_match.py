@@ -10,7 +10,6 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import _knobs_of
 from synthbench.mechanisms.performer import Performer
 from synthbench.results.schema import split_match
-from synthbench.runner.config import Cell
 from synthbench.runner.match import (
     TOLERANCE,
     all_matched,
@@ -21,6 +20,7 @@ from synthbench.runner.match import (
     reference_of,
     size_of,
 )
+from synthbench.training.cell import Cell
 
 
 def test_a_match_is_a_quantity_with_or_without_a_number() -> None:

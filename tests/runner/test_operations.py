@@ -14,12 +14,12 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from synthbench.mechanisms import MECHANISMS
-from synthbench.runner.config import Cell, Member
-from synthbench.runner.optimiser import MemberAdamW
 from synthbench.runner.plan import make_cells
 from synthbench.runner.run import default_group_size
-from synthbench.runner.train import Trainer
 from synthbench.suites import load_suite
+from synthbench.training.cell import Cell, Member
+from synthbench.training.optimiser import MemberAdamW
+from synthbench.training.train import Trainer
 
 PATH = Path(__file__).parents[1] / "golden" / "operations.json"
 SWITCH = "SYNTHBENCH_REWRITE_GOLDEN"

@@ -1,11 +1,11 @@
 import pytest
 
-from synthbench.runner.config import Cell, Member
 from synthbench.runner.estimates import Estimates, traits_of
 from synthbench.runner.outlook import Outlook
 from synthbench.runner.plan import Job, Plan, make_cells
 from synthbench.runner.worker import Outcome
 from synthbench.suites import load_suite
+from synthbench.training.cell import Cell, Member
 
 CELLS = make_cells(
     load_suite("smoke"),

@@ -8,8 +8,6 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import code_hash
 from synthbench.results.schema import run_id
-from synthbench.runner import config
-from synthbench.runner.config import Cell
 from synthbench.runner.plan import (
     Job,
     beside_same_data,
@@ -21,6 +19,7 @@ from synthbench.runner.plan import (
 )
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
+from synthbench.training.cell import Cell
 
 PAPER = load_suite("paper")
 
@@ -48,7 +47,7 @@ def test_a_mechanism_that_the_suite_does_not_name_has_its_own_defaults() -> None
 def test_a_row_is_known_by_declared_versions_not_by_source(monkeypatch: pytest.MonkeyPatch) -> None:
     (cell,), (again,), (raised,) = (cells_of({"copy": {}}, {"slay": {}}) for _ in range(3))
     monkeypatch.setattr(registry, "code_hash", lambda _unit: "0" * 12)
-    monkeypatch.setattr(config, "code_hash", lambda _unit: "0" * 12)
+    monkeypatch.setattr("synthbench.training.cell.code_hash", lambda _unit: "0" * 12)
     (member,), (same,) = (one.members([42])[:1] for one in (cell, again))
 
     assert cell.code == dict.fromkeys(("task", "mech", "block", "positions"), "0" * 12)

@@ -15,8 +15,8 @@ from synthbench.results.schema import run_id
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.request import Request
 from synthbench.runner.run import plan_request, run
-from synthbench.runner.sequences import draw
 from synthbench.tasks import IGNORE
+from synthbench.training.sequences import draw
 
 CPU = resolve_device("cpu")
 
@@ -100,7 +100,7 @@ def test_the_python_interface_takes_a_text_and_a_diverged_run_leaves_no_file(
     monkeypatch.chdir(tmp_path)
     options = {"suite": "smoke", "tasks": "copy:length=4", "mechanisms": "mean", "limit": 4, "device": "cpu"}
     synthbench.run(**options, steps=2, seeds=(0,), predictions="kept")
-    monkeypatch.setattr("synthbench.runner.train._record", _diverging)
+    monkeypatch.setattr("synthbench.training.train._record", _diverging)
     report = synthbench.run(**options, steps=2, seeds=(1,), predictions="kept")
 
     assert [outcome.status for outcome in report.outcomes] == ["diverged"]

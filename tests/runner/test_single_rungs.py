@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from synthbench.runner.config import Member
 from synthbench.runner.plan import make_cells
-from synthbench.runner.train import train_group
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
+from synthbench.training.cell import Member
+from synthbench.training.train import train_group
 
 MARGIN = 0.15
 """What skill may differ by between two trainings of the same difficulty."""

@@ -13,13 +13,13 @@ import torch
 from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.runner import worker
-from synthbench.runner.config import Cell, Member
 from synthbench.runner.plan import make_cells, make_plan, shortened
 from synthbench.runner.rows import Failure
-from synthbench.runner.train import Trainer, train_group
 from synthbench.runner.worker import Circumstances, execute
 from synthbench.suites import Suite, load_suite
 from synthbench.suites.config import TuningSettings
+from synthbench.training.cell import Cell, Member
+from synthbench.training.train import Trainer, train_group
 
 CPU = torch.device("cpu")
 RATES = (1e-5, 1e-2, 2e-2)

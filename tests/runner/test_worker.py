@@ -10,10 +10,10 @@ import torch
 from synthbench.errors import ContractError
 from synthbench.results import Store
 from synthbench.runner import worker
-from synthbench.runner.config import Cell, Member
 from synthbench.runner.plan import Job
-from synthbench.runner.train import GroupResult, train_group
 from synthbench.runner.worker import Circumstances, Crowded, execute
+from synthbench.training.cell import Cell, Member
+from synthbench.training.train import GroupResult, train_group
 
 SEEDS = range(3)
 

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import synthbench as package
+from synthbench.canonical import canonical_json
 from synthbench.errors import UnknownName, UsageError
 from synthbench.results import Store
-from synthbench.results.schema import canonical_json
-from synthbench.runner.config import Member
 from synthbench.runner.request import Request
 from synthbench.runner.run import plan_request
 from synthbench.suites import load_suite
 from synthbench.terminal.deciding import look_at, prepare_look, require_decidable
+from synthbench.training.cell import Member
 
 MakeRow = Callable[..., dict[str, Any]]
 Command = Callable[..., Any]

@@ -6,13 +6,13 @@ import pytest
 
 from synthbench.results import Store
 from synthbench.runner import run
-from synthbench.runner.config import Cell
 from synthbench.runner.estimates import Estimates, traits_of
 from synthbench.runner.plan import make_cells, make_plan
 from synthbench.runner.request import Request
 from synthbench.runner.run import prepare
 from synthbench.suites import load_suite
 from synthbench.terminal.plans import expected_s, facts_of, forecast, missing_cells
+from synthbench.training.cell import Cell
 
 
 class Known(Estimates):

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from synthbench.results import Store
-from synthbench.runner.config import Cell, Member
 from synthbench.runner.executors import Inline, Pool
 from synthbench.runner.plan import Job, Plan, make_cells
 from synthbench.runner.worker import Outcome
 from synthbench.suites import load_suite
 from synthbench.terminal.progress import Progress, to_do, workers_of
+from synthbench.training.cell import Cell, Member
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from synthbench.results import Store
-from synthbench.runner.config import Member
 from synthbench.runner.plan import make_cells
 from synthbench.suites import load_suite
 from synthbench.terminal.scores import Run, num_fitting, report_command, skill_table, skill_text
+from synthbench.training.cell import Member
 
 MakeRow = Callable[..., dict[str, Any]]
 OK = Run("ok", 0.5)

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from synthbench.errors import UsageError
+from synthbench.forms.feature_maps import unit_vectors
 from synthbench.layers import project, uniform
-from synthbench.mechanisms._feature_maps import unit_vectors
 from synthbench.mechanisms.base import Side
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import WitnessMap, one_a_head

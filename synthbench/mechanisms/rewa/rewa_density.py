@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms.feature_maps import unit_vectors
 from synthbench.knobs import knob
-from synthbench.mechanisms._feature_maps import unit_vectors
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import WitnessMap

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from synthbench.forms import scores
 from synthbench.knobs import knob
-from synthbench.mechanisms import _scores
 from synthbench.mechanisms.base import Attention, mechanism
 from synthbench.mechanisms.rewa._geometry import Gate, Witnesses, mean_a_head, named
 from synthbench.mechanisms.rewa._operators import one_a_head
@@ -72,7 +72,7 @@ class RewaMixture(Attention):
         """Attend in every geometry and mix the results."""
         total = torch.zeros((), dtype=v.dtype, device=v.device)
         for geometry, share in self.gate(q, self.witnesses).items():
-            total = total + share * _scores.attend(partial(self.expert_scores, geometry), "softmax", q, k, v)
+            total = total + share * scores.attend(partial(self.expert_scores, geometry), "softmax", q, k, v)
         return total
 
     def expert_scores(

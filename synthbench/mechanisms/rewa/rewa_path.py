@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms import scores
+from synthbench.forms.feature_maps import unit_vectors
 from synthbench.knobs import knob
-from synthbench.mechanisms import _scores
-from synthbench.mechanisms._feature_maps import unit_vectors
 from synthbench.mechanisms.base import Attention, mechanism
 from synthbench.mechanisms.rewa import _operators
 from synthbench.mechanisms.rewa._operators import WitnessMap
@@ -64,7 +64,7 @@ class RewaPath(Attention):
         """Attend by inner products of the query's entity, carried along the relations, and the key's entity."""
         ends = self._scaled(self._operators(self.entity(k, "key")))
         paths = self.paths(q, k).flatten(-2) / self.temperature()
-        return _scores.attend(_overlap, "softmax", paths, ends.flatten(-2), v)
+        return scores.attend(_overlap, "softmax", paths, ends.flatten(-2), v)
 
     def paths(
         self, q: Float[Tensor, "*batch heads length key_dim"], k: Float[Tensor, "*batch heads length key_dim"]

@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from synthbench.knobs import knob
-from synthbench.mechanisms._feature_maps import (
+from synthbench.forms.feature_maps import (
     Omega,
     gaussian,
     node_constants,
@@ -17,7 +16,8 @@ from synthbench.mechanisms._feature_maps import (
     positive_features,
     unit_vectors,
 )
-from synthbench.mechanisms._quadrature import Rule
+from synthbench.forms.quadrature import Rule
+from synthbench.knobs import knob
 from synthbench.mechanisms.base import FeatureAttention, Side
 
 

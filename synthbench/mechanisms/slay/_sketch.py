@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from synthbench.mechanisms._linear import widened
+from synthbench.forms.linear import widened
 
 
 def count_sketch(*shape: int, generator: torch.Generator | None) -> Float[Tensor, "..."]:

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from synthbench.forms import kernels
 from synthbench.knobs import knob
 from synthbench.layers import project
-from synthbench.mechanisms import kernels
 from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.slay._base import ProductAttention, unit_anchors
 

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms.feature_maps import unit_vectors
 from synthbench.knobs import knob
-from synthbench.mechanisms._feature_maps import unit_vectors
 from synthbench.mechanisms.base import Side, mechanism
 from synthbench.mechanisms.slay._base import QuadratureAttention
 

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from synthbench.forms.feature_maps import unit_vectors
 from synthbench.knobs import knob
 from synthbench.layers import project
-from synthbench.mechanisms._feature_maps import unit_vectors
 from synthbench.mechanisms.base import Side, mechanism
 from synthbench.mechanisms.slay._base import QuadratureAttention, unit_anchors
 from synthbench.mechanisms.slay._sketch import circular_convolution, count_sketch

@@ -27,8 +27,8 @@ from typing import ClassVar, Generic, TypeVar
 
 from synthbench import plugins
 from synthbench.errors import ContractError, StoreError, SynthbenchError
+from synthbench.process import contained, log_of
 from synthbench.results import Store
-from synthbench.runner.containment import contained, log_of
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Failure
 from synthbench.runner.worker import (

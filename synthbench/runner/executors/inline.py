@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 
 from synthbench.runner.executors.base import Executor, JobEvent
-from synthbench.runner.kept import forget_streams
 from synthbench.runner.plan import Job, beside_same_data
 from synthbench.runner.worker import Circumstances, execute
+from synthbench.training.kept import forget_streams
 
 
 class Inline(Executor):

@@ -16,7 +16,7 @@ from typing import ClassVar
 from filelock import FileLock
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from synthbench.runner.containment import become_worker, exit_of, require_guarded_main
+from synthbench.process import become_worker, exit_of, require_guarded_main
 from synthbench.runner.environment import num_memory_kills
 from synthbench.runner.executors.base import (
     POLL_S,

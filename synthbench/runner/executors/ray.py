@@ -21,7 +21,7 @@ import torch
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
 from synthbench.errors import SynthbenchError, UsageError
-from synthbench.runner.determinism import WORKSPACE
+from synthbench.process import WORKSPACE
 from synthbench.runner.executors.base import (
     POLL_S,
     WORKER_ENVIRONMENT,

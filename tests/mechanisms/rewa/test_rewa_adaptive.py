@@ -8,7 +8,7 @@ from torch import Tensor
 from synthbench.errors import UsageError
 from synthbench.mechanisms.rewa.rewa_adaptive import RewaAdaptive
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
-from synthbench.runner.ensemble import stack_mixers
+from synthbench.training.ensemble import stack_mixers
 
 
 def build(seed: int = 0, **arguments: Any) -> RewaAdaptive:

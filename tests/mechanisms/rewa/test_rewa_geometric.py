@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from synthbench.errors import UsageError
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
-from synthbench.runner.ensemble import stack_mixers, strategy_of
+from synthbench.training.ensemble import stack_mixers, strategy_of
 
 
 def build(seed: int = 0, **arguments: Any) -> RewaGeometric:

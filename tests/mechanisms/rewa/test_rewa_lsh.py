@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from synthbench.mechanisms import _scores
+from synthbench.forms import scores
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 from synthbench.mechanisms.rewa.rewa_lsh import RewaLsh, nearest
-from synthbench.runner.ensemble import stack_mixers
+from synthbench.training.ensemble import stack_mixers
 
 
 def build(seed: int = 0, **arguments: Any) -> RewaLsh:
@@ -97,8 +97,8 @@ def test_blocks_of_queries_give_the_same(normal: Callable[..., Tensor], monkeypa
     rewa = build(K=4)
     q, k, v = (normal(1, 2, 30, 4, seed=seed) for seed in range(3))
     expected = rewa.attend(q, k, v)
-    monkeypatch.setattr(_scores, "DENSE_MAX_LENGTH", 4)
-    monkeypatch.setattr(_scores, "BLOCK", 8)
+    monkeypatch.setattr(scores, "DENSE_MAX_LENGTH", 4)
+    monkeypatch.setattr(scores, "BLOCK", 8)
 
     torch.testing.assert_close(rewa.attend(q, k, v), expected)
 

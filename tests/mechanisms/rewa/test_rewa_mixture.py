@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from synthbench.errors import UsageError
-from synthbench.mechanisms import _scores
+from synthbench.forms import scores
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 from synthbench.mechanisms.rewa.rewa_mixture import RewaMixture
-from synthbench.runner.ensemble import stack_mixers
+from synthbench.training.ensemble import stack_mixers
 
 
 def build(seed: int = 0, **arguments: Any) -> RewaMixture:
@@ -44,7 +44,7 @@ def test_a_gate_that_picks_one_expert_is_that_expert(normal: Callable[..., Tenso
         mixture.gate.network.outer_bias.copy_(torch.tensor([-1e3, -1e3, 0.0]))
     q, k, v = (normal(1, 2, 6, 4, seed=seed) for seed in range(3))
 
-    hyperbolic = _scores.weights(mixture.expert_scores("hyperbolic", q, k), "softmax") @ v
+    hyperbolic = scores.weights(mixture.expert_scores("hyperbolic", q, k), "softmax") @ v
     torch.testing.assert_close(mixture.attend(q, k, v), hyperbolic)
 
 
@@ -53,8 +53,8 @@ def test_blocks_of_queries_give_the_same(normal: Callable[..., Tensor], monkeypa
     q, k, v = (normal(1, 2, 20, 4, seed=seed).requires_grad_() for seed in range(3))
     expected = mixture.attend(q, k, v)
     gradients = torch.autograd.grad(expected.sin().sum(), [q, k, v])
-    monkeypatch.setattr(_scores, "DENSE_MAX_LENGTH", 4)
-    monkeypatch.setattr(_scores, "BLOCK", 8)
+    monkeypatch.setattr(scores, "DENSE_MAX_LENGTH", 4)
+    monkeypatch.setattr(scores, "BLOCK", 8)
     out = mixture.attend(q, k, v)
 
     torch.testing.assert_close(out, expected)
@@ -66,7 +66,7 @@ def test_phase_1_is_the_spherical_expert_alone(normal: Callable[..., Tensor]) ->
     mixture.enter_phase(1)
     q, k, v = (normal(1, 2, 6, 4, seed=seed) for seed in range(3))
 
-    spherical = _scores.weights(mixture.expert_scores("spherical", q, k), "softmax") @ v
+    spherical = scores.weights(mixture.expert_scores("spherical", q, k), "softmax") @ v
     torch.testing.assert_close(mixture.attend(q, k, v), spherical)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from synthbench.mechanisms.rewa._geometry import euclidean_distance, hyperbolic_distance
 from synthbench.mechanisms.rewa.rewa_riemannian import FLOOR, RewaRiemannian, trapezoid_distance
-from synthbench.runner.ensemble import stack_mixers
+from synthbench.training.ensemble import stack_mixers
 
 
 def build(seed: int = 0, **arguments: Any) -> RewaRiemannian:

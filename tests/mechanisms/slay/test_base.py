@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from synthbench.errors import UsageError
+from synthbench.forms.feature_maps import unit_vectors
+from synthbench.forms.quadrature import inverse_distance
 from synthbench.knobs import knobs_of
 from synthbench.mechanisms import MECHANISMS
-from synthbench.mechanisms._feature_maps import unit_vectors
-from synthbench.mechanisms._quadrature import inverse_distance
 from synthbench.mechanisms.slay._base import ProductAttention, QuadratureAttention
 from synthbench.mechanisms.slay.slay import Slay
-from synthbench.runner.ensemble import strategy_of
+from synthbench.training.ensemble import strategy_of
 
 UNITS: list[type[QuadratureAttention]] = [unit for unit in MECHANISMS.values() if issubclass(unit, QuadratureAttention)]
 POSITIVE = [unit for unit in UNITS if unit.positive]

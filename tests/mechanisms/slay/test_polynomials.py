@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from synthbench.forms.feature_maps import unit_vectors
+from synthbench.forms.quadrature import inverse_distance
 from synthbench.knobs import knobs_of
 from synthbench.mechanisms import MECHANISMS
-from synthbench.mechanisms._feature_maps import unit_vectors
-from synthbench.mechanisms._quadrature import inverse_distance
 from synthbench.mechanisms.slay._base import ProductAttention, QuadratureAttention
 from synthbench.mechanisms.slay._polynomials import POLYNOMIALS, table_1
 

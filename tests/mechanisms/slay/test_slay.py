@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from synthbench.errors import UsageError
-from synthbench.mechanisms import _linear
+from synthbench.forms import linear
 from synthbench.mechanisms.slay.slay import Slay
 
 
@@ -98,7 +98,7 @@ def test_no_tensor_is_as_wide_as_the_tensor_product() -> None:
     factors = slay.factors(torch.zeros(4, 9, 16), "key")
 
     assert [factor.shape[-1] for factor in factors] == [8, 48]
-    assert _linear.rank(factors) == 384
+    assert linear.rank(factors) == 384
 
 
 @pytest.mark.parametrize("arguments", [{"R": 0}, {"P": 0}, {"D": 0}, {"epsilon": -1.0}])

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.mechanisms._feature_maps import unit_vectors
-from synthbench.mechanisms._quadrature import Rule, inverse_distance
+from synthbench.forms.feature_maps import unit_vectors
+from synthbench.forms.quadrature import Rule, inverse_distance
 from synthbench.mechanisms.slay.slay_exact import SlayExact
 
 FORMS: list[Literal["symmetric", "full"]] = ["symmetric", "full"]

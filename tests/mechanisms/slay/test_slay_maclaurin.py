@@ -4,7 +4,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from synthbench.mechanisms._feature_maps import unit_vectors
+from synthbench.forms.feature_maps import unit_vectors
 from synthbench.mechanisms.slay.slay_maclaurin import SlayMaclaurin
 
 

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from synthbench.mechanisms._feature_maps import unit_vectors
+from synthbench.forms.feature_maps import unit_vectors
 from synthbench.mechanisms.slay.slay_nystrom import SlayNystrom
 
 

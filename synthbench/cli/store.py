@@ -1,0 +1,234 @@
+"""``synthbench doctor`` and ``synthbench store``: is everything in order."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from synthbench.cli.options import (
+    AsJson,
+    MechanismTerms,
+    Plugins,
+    Results,
+    TaskTerms,
+    load_what_loads,
+    takes,
+)
+from synthbench.cli.output import print_facts
+from synthbench.cli.rows import name_what_is_left_out, selected
+from synthbench.knobs import parse_seeds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from synthbench.results import Store
+
+store_app = typer.Typer(help="Care for a results store.", no_args_is_help=True)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The options that choose rows of a store. Default: all rows."""
+
+    suite: Annotated[str | None, typer.Option(help="Only rows of this suite.")] = None
+    suite_version: Annotated[str | None, typer.Option(help="Only rows of this version of it.")] = None
+    task: TaskTerms = None
+    mech: MechanismTerms = None
+    seeds: Annotated[str | None, typer.Option(help="Only these root seeds: 42-44, or 0,3,7.")] = None
+    status: Annotated[str | None, typer.Option(help="Only rows that ended so: ok, diverged, oom, ...")] = None
+
+    def rows_of(self, store: "Store") -> "pa.Table":
+        """The rows that are chosen.
+
+        Raises:
+            UnknownName: If no row has what an option names.
+        """
+        from synthbench.errors import UnknownName
+        from synthbench.reports.selection import having
+        from synthbench.results.schema import to_frame
+
+        rows = store.table()
+        frame = to_frame(rows)
+        for column in ("suite", "suite_version", "status"):
+            value = getattr(self, column)
+            if value is not None:
+                if value not in set(frame[column]):
+                    raise UnknownName(f"{column.replace('_', ' ')} of a row", value, set(frame[column]))
+                frame = frame[frame[column] == value]
+        if self.task:
+            frame = having(frame, "task", selected(frame, "task", self.task))
+        if self.mech:
+            frame = having(frame, "mech", selected(frame, "mechanism", self.mech))
+        if self.seeds is not None:
+            frame = frame[frame["seed"].isin(parse_seeds(self.seeds))]
+        return rows.take(frame.index.to_numpy())
+
+
+def doctor(results: Results = Path("results"), plugin: Plugins = None, as_json: AsJson = False) -> None:
+    """Check versions, devices, threads and the results folder; exit 1 if something is broken."""
+    from synthbench.terminal import doctor as checks
+
+    findings = checks.examine(results, load_what_loads(plugin))
+    print_facts(findings, ["check", "state", "detail"], as_json=as_json)
+    if any(finding["state"] == "broken" for finding in findings):
+        raise typer.Exit(1)
+
+
+@store_app.command("ls")
+@takes(Choice)
+def list_store(
+    choice: Choice,
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Say what a store holds: rows by suite, task, mechanism, device and writer, with versions; files and bytes."""
+    from synthbench.results import Store
+    from synthbench.results.maintenance import contents
+
+    store = Store.open(results, create=False)
+    held = contents(store, choice.rows_of(store))
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(held), indent=1))
+        return
+    print_facts(
+        [dataclasses.asdict(group) for group in held.groups],
+        ["of", "name", "version", "rows", "statuses"],
+        as_json=False,
+    )
+    typer.echo()
+    print_facts([dataclasses.asdict(place) for place in held.places], ["place", "files", "bytes"], as_json=False)
+    name_what_is_left_out(store)
+
+
+@store_app.command("compact")
+def compact_store(results: Results = Path("results")) -> None:
+    """Merge the rows and curves of a store, one file each, into one file of each."""
+    from synthbench.results import Store
+
+    typer.echo(f"{Store.open(results, create=True).compact()} files merged", err=True)
+
+
+@store_app.command("merge")
+def merge_stores(
+    others: Annotated[list[Path], typer.Argument(help="Folders of stores, .parquet files of rows or .tar.gz bundles.")],
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Take the rows and curves of other stores in; exit 1 if a run ended differently there or something was left out.
+
+    The same run with the same content counts once. Where contents differ ours stays and theirs is listed.
+    """
+    from synthbench.results import Store
+    from synthbench.trust.merge import merge
+
+    store = Store.open(results, create=True)
+    merged = [merge(store, other) for other in others]
+    conflicts = [conflict for one in merged for conflict in one.conflicts]
+    facts = [conflict.as_facts() for conflict in conflicts]
+    if as_json:
+        counts = [
+            {"source": one.source, "new": one.num_new, "known": one.num_known, "left_out": one.left_out}
+            for one in merged
+        ]
+        typer.echo(json.dumps({"stores": counts, "conflicts": facts}, indent=1))
+    elif facts:
+        columns = [
+            "run_id",
+            "task",
+            "mech",
+            "seed",
+            "our_status",
+            "their_status",
+            "our_score",
+            "their_score",
+            "theirs_in",
+        ]
+        print_facts(facts, columns, as_json=False)
+    for one in merged:
+        for what, why in one.left_out.items():
+            typer.echo(f"left out: {one.source}: {what}: {why}", err=True)
+        typer.echo(
+            f"{one.source}: {one.num_new} new rows, {one.num_known} already here, "
+            f"{len(one.conflicts)} kept as they are here, {len(one.left_out)} left out",
+            err=True,
+        )
+    if any(conflict.is_outcome for conflict in conflicts) or any(one.left_out for one in merged):
+        raise typer.Exit(1)
+
+
+@store_app.command("export")
+@takes(Choice)
+def export_store(
+    choice: Choice,
+    format_: Annotated[
+        str | None, typer.Option("--format", help="csv, json or parquet; the default: the ending of --out, else csv.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write. Default: stdout.")] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Write rows as they are, every column, one line a run. Tables of means are made by synthbench export."""
+    from synthbench.errors import StoreError, UnknownName, UsageError
+    from synthbench.reports.dump import DUMPS
+    from synthbench.results import Store
+
+    kind = format_ or (out.suffix.removeprefix(".") if out is not None else "csv")
+    if kind not in DUMPS:
+        raise UnknownName("format of rows", kind, DUMPS)
+    if out is None and kind == "parquet":
+        raise UsageError("Parquet is no text; name a file with --out")
+    store = Store.open(results, create=False)
+    content = DUMPS[kind](choice.rows_of(store))
+    name_what_is_left_out(store)
+    if out is None:
+        typer.echo(content, nl=False)
+        return
+    try:
+        out.write_bytes(content if isinstance(content, bytes) else content.encode())
+    except OSError as problem:
+        raise StoreError(f"{out} cannot be written: {problem.strerror}") from None
+
+
+@store_app.command("gc")
+def collect_garbage(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing; say what would be.")] = False,
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Delete what killed writers left, files whose rows were all replaced, and curves without a row.
+
+    No row that counts is deleted, and nothing that a writer may still be at.
+    """
+    from synthbench.results import Store
+    from synthbench.results.maintenance import collect
+
+    store = Store.open(results, create=not dry_run)
+    leftovers = collect(store, is_dry=dry_run)
+    facts = [dataclasses.asdict(leftover) for leftover in leftovers]
+    print_facts(facts, ["file", "bytes", "why"], as_json=as_json)
+    name_what_is_left_out(store)
+    typer.echo(f"{len(facts)} files {'would be ' if dry_run else ''}deleted", err=True)
+
+
+@store_app.command("doctor")
+def store_doctor(
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Move what is damaged to quarantine/, so that the same run makes it again."),
+    ] = False,
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Read every file of a store and check every row and curve; exit 1 if something is broken and was not repaired."""
+    from synthbench.results import Store
+    from synthbench.results.maintenance import examine
+
+    broken = examine(Store.open(results, create=repair), is_repairing=repair)
+    print_facts([dataclasses.asdict(one) for one in broken], ["what", "why", "is_repaired"], as_json=as_json)
+    typer.echo(
+        f"{len(broken)} things are broken" + (", and were moved to quarantine" if repair and broken else ""), err=True
+    )
+    if any(not one.is_repaired for one in broken):
+        raise typer.Exit(1)

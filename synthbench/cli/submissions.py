@@ -1,0 +1,192 @@
+"""``synthbench verify``, ``submit`` and ``compare``: rows that others made, or are to believe."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from synthbench.cli.options import (
+    AsJson,
+    BlockTerm,
+    Device,
+    MechanismTerms,
+    Plugins,
+    PositionsTerm,
+    Results,
+    SuiteName,
+    named_plugins,
+)
+from synthbench.cli.output import print_facts
+from synthbench.cli.rows import ReportedSuite, SuiteVersion, read_rows, selected, suite_of
+
+if TYPE_CHECKING:
+    from synthbench.reports.compare import Side
+
+
+def verify(
+    rows: Annotated[Path, typer.Argument(help="A store's folder, a .parquet file of rows or a .tar.gz bundle.")],
+    fraction: Annotated[float, typer.Option(help="Fraction of the rows to run again; at least one row.")] = 0.05,
+    salt: Annotated[str, typer.Option(help="Draws another sample; choose it after the rows were submitted.")] = "",
+    limit: Annotated[int | None, typer.Option(help="Most rows to sample.")] = None,
+    device: Device = "auto",
+    workers: Annotated[int | None, typer.Option(help="Worker processes. Default: one per core.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds after which a re-run is killed.")] = 600.0,
+    plugin: Plugins = None,
+    run_plugin: Annotated[
+        bool, typer.Option("--run-plugin", help="Run the plugin of a bundle that brings one: somebody else's code.")
+    ] = False,
+    into: Annotated[
+        Path | None, typer.Option(help="If nothing is wrong, add the rows to this store and record who verified which.")
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="Who verifies; with --into.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check all rows, run a sample of them again and compare; exit 1 unless all that was run again came out the same.
+
+    The rows' own hash chooses the sample. On the same kind of CPU with the same versions every bit must agree.
+    """
+    from synthbench.trust.submission import receive
+    from synthbench.trust.verify import Sampling
+
+    found = receive(
+        rows,
+        Sampling(fraction, salt, limit, device, timeout, workers, named_plugins(plugin)),
+        runs_plugin=run_plugin,
+        into=into,
+        by=by,
+        on_plan=lambda number: typer.echo(f"running {number} rows again", err=True),
+    )
+    facts = [{**dataclasses.asdict(rerun), "difference": rerun.difference} for rerun in found.reruns]
+    if as_json:
+        typer.echo(json.dumps({**dataclasses.asdict(found), "reruns": facts, "ok": found.ok}, indent=1))
+    else:
+        for name, fault in found.faults:
+            typer.echo(f"wrong: {name}: {fault}")
+        for name, reason in found.unverifiable.items():
+            typer.echo(f"cannot be verified: {name}: {reason}")
+        columns = ["run_id", "task", "mechanism", "seed", "recorded", "again", "difference", "verdict", "detail"]
+        print_facts(facts, columns, as_json=False)
+    for note in found.notes:
+        typer.echo(note, err=True)
+    typer.echo(found.summary(), err=True)
+    raise typer.Exit(0 if found.ok else 1)
+
+
+def submit(
+    mech: MechanismTerms = None,
+    suite: SuiteName = "core-mini",
+    block: BlockTerm = None,
+    positions: PositionsTerm = None,
+    results: Results = Path("results"),
+    out: Annotated[Path, typer.Option(help="Folder or .tar.gz to write.")] = Path("submission.tar.gz"),
+    plugin: Annotated[
+        Path | None, typer.Option("--plugin", help="File that has the mechanisms; it is run, and packed too.")
+    ] = None,
+    package: Annotated[str | None, typer.Option(help="Package that has the mechanisms, pinned: my-idea==1.0.")] = None,
+    device: Annotated[
+        str, typer.Option(help="Rows of which device: cpu or cuda. auto: the only one that there are rows of.")
+    ] = "auto",
+) -> None:
+    """Pack a complete set of rows for submission; list what is missing and exit 1 otherwise."""
+    from synthbench.runner.request import Request
+    from synthbench.trust.submission import submit as submit_rows
+
+    request = Request(
+        suite=suite,
+        mechanisms=tuple(mech or ()),
+        block=block,
+        positions=positions,
+        device=device,
+        results=results,
+        plugins=named_plugins([str(plugin)] if plugin else None),
+    )
+    submission = submit_rows(request, out, plugin=plugin, package=package)
+    for problem in submission.problems:
+        typer.echo(problem)
+    if submission.manifest is None:
+        typer.echo(f"nothing was written; {len(submission.problems)} problems", err=True)
+        raise typer.Exit(1)
+    typer.echo(out)
+    typer.echo(f"{submission.manifest.num_rows} rows, digest {submission.manifest.digest}", err=True)
+
+
+def compare(
+    sides: Annotated[
+        list[str],
+        typer.Argument(
+            help="Two or more mechanisms, slay:P=8 for one setting; or the folders of two stores, or two commit "
+            "prefixes."
+        ),
+    ],
+    suite: ReportedSuite = None,
+    suite_version: SuiteVersion = None,
+    mech: MechanismTerms = None,
+    results: Results = Path("results"),
+    fail_below: Annotated[
+        float | None,
+        typer.Option(help="Exit 1 if the whole interval of the mean difference, second − first, lies below this."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two sides run by run: differences of skill, second − first, with intervals and tests.
+
+    Stores are two folders; mechanisms and commits are looked up in one, --results. Of stores and commits, --mech
+    selects the mechanisms. Of more than two mechanisms the table has a row for every pair. On a ladder, the heights of
+    a task and their difference are in rungs.
+    """
+    import pandas as pd
+
+    from synthbench.errors import UsageError
+    from synthbench.reports.compare import compare as compare_sides
+    from synthbench.reports.compare import sides as sides_of
+    from synthbench.reports.render.spreadsheet import json_text
+
+    if fail_below is not None and not math.isfinite(fail_below):
+        raise UsageError(f"--fail-below is {fail_below}; allowed: a number such as -0.02")
+    found_sides = sides_of(sides, results, read_rows)
+    if mech and found_sides[0].kind == "mechanism":
+        raise UsageError(f"--mech is {','.join(mech)!r} and mechanisms are compared; allowed: of stores or commits")
+    if fail_below is not None and len(sides) > 2:
+        raise UsageError(f"--fail-below is {fail_below:g} and {len(sides)} are compared; allowed: with two")
+    rows = pd.concat([side.rows for side in found_sides])
+    suite = suite_of(rows, suite)
+    if len(found_sides) > 2:
+        _print_pairs(found_sides, suite, suite_version, as_json=as_json)
+        return
+    chosen = selected(rows[rows["suite"] == suite], "mechanism", mech) if mech else None
+    found = compare_sides(found_sides[0], found_sides[1], suite, suite_version, mechanisms=chosen)
+    if as_json:
+        typer.echo(json_text(found.as_facts()), nl=False)
+    else:
+        facts = [one.printed() for one in found.tasks]
+        same = [name for name in ("mechanism", "block", "positions") if len({fact[name] for fact in facts}) == 1]
+        columns = [name for name in facts[0] if name not in same]
+        print_facts(facts, columns, as_json=False)
+        typer.echo(found.summary())
+    if fail_below is not None and found.is_below(fail_below):
+        typer.echo(f"the mean difference lies below {fail_below:g}", err=True)
+        raise typer.Exit(1)
+
+
+def _print_pairs(sides: "list[Side]", suite: str, suite_version: str | None, *, as_json: bool) -> None:
+    from synthbench.reports.compare import pairwise
+    from synthbench.reports.render.spreadsheet import json_text
+
+    comparisons, pairs = pairwise(sides, suite, suite_version)
+    if as_json:
+        typer.echo(
+            json_text(
+                {"pairs": [pair._asdict() for pair in pairs], "comparisons": [one.as_facts() for one in comparisons]}
+            ),
+            nl=False,
+        )
+        return
+    print_facts([pair._asdict() for pair in pairs], list(pairs[0]._fields), as_json=False)
+    typer.echo(
+        f"Suite {suite} {comparisons[0].suite_version}: mean difference of {comparisons[0].skill}, second − first, "
+        "with its 95 % interval for these tasks and other seeds; p is Holm-adjusted over the pairs. Each by task: "
+        "compare two."
+    )

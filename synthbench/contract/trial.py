@@ -1,0 +1,334 @@
+"""Examines units that do not come with synthbench, in a process of their own: they may hang, exit or crash there.
+
+A unit is loaded and built before anything else is done with it, then the whole contract is checked. What was found is
+kept in the folder of the results, under a hash of the unit's code and arguments, so that it is found out once.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import TimeoutError as TrialTimeout
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import torch
+from pebble import ProcessExpired, ProcessPool
+
+import synthbench
+from synthbench import plugins
+from synthbench.blocks import BLOCKS
+from synthbench.contract import mechanisms as of_mechanisms
+from synthbench.contract import tasks as of_tasks
+from synthbench.contract.verdicts import Promise, Verdict, judge
+from synthbench.errors import ContractError, SynthbenchError
+from synthbench.knobs import coerce, term_of
+from synthbench.mechanisms import MECHANISMS
+from synthbench.places import described, place_of
+from synthbench.positions import POSITIONS
+from synthbench.process import become_worker, exit_of, require_guarded_main
+from synthbench.registry import Registry, code_hash, version_of
+from synthbench.suites.config import ModelSettings
+from synthbench.tasks import TASKS, sized
+from synthbench.training.ensemble import SequenceModel, stack_models, strategy_of
+
+T = TypeVar("T")
+
+REGISTRIES: dict[str, Registry[Any]] = {registry.kind: registry for registry in (TASKS, MECHANISMS, POSITIONS, BLOCKS)}
+"""The registry of every kind of unit."""
+
+TIMEOUT_S = 300.0
+"""Longest trial: a recurrent mechanism takes seconds, a busy machine ten times that."""
+
+LENGTHS = (2, 33)
+VOCABULARY = 11
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A unit to examine, and how it is to be used."""
+
+    kind: str
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Hyper-parameters, or what a suite says of a task."""
+
+    @property
+    def unit(self) -> type[Any]:
+        """The class.
+
+        Raises:
+            UnknownName: If there is none.
+            ContractError: If its package cannot be loaded.
+        """
+        found: type[Any] = REGISTRIES[self.kind][self.name]
+        return found
+
+    @property
+    def is_in_session(self) -> bool:
+        """Whether the unit was defined in a notebook or a script: no other process can import it."""
+        registry = REGISTRIES[self.kind]
+        return "/" not in self.name and self.name in registry and registry[self.name].__module__ == "__main__"
+
+
+class Trial:
+    """A process in which foreign code is tried; it starts with the first attempt.
+
+    Args:
+        plugins: Files and modules that it loads before anything else.
+        timeout_s: Seconds after which an attempt is ended.
+    """
+
+    def __init__(self, plugins: Sequence[str], timeout_s: float | None = None) -> None:
+        self._plugins = list(plugins)
+        self._timeout_s = timeout_s or TIMEOUT_S
+        self._pool = ProcessPool(max_workers=1, context=get_context("spawn"), initializer=_initialise)
+
+    def __enter__(self) -> "Trial":  # noqa: PYI034 - beartype cannot check Self here
+        """Start nothing yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the process."""
+        self._pool.stop()
+        self._pool.join()
+
+    def attempt(self, what: str, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function there and return what it returns.
+
+        Args:
+            what: What is being tried, for the message: ``mechanism 'x'``.
+            function: From a module that can be imported.
+            arguments: And the result too: must survive pickling.
+
+        Raises:
+            UsageError: If the process could not import the script that runs.
+            SynthbenchError: As the function raises it.
+            ContractError: If it takes too long, its process dies or it raises anything else.
+        """
+        require_guarded_main()
+        future = self._pool.schedule(_loaded, args=[self._plugins, function, *arguments], timeout=self._timeout_s)
+        try:
+            result: T = future.result()
+        except TrialTimeout:
+            raise ContractError(f"{what} hangs: its process was ended after {self._timeout_s:g} s") from None
+        except ProcessExpired as problem:
+            raise ContractError(f"{what} ends the process that it runs in, with {exit_of(problem.exitcode)}") from None
+        except SynthbenchError:
+            raise
+        except (Exception, SystemExit) as problem:
+            raise ContractError(f"{what}: {type(problem).__name__}: {problem}") from problem
+        return result
+
+
+def vet(subjects: Sequence[Subject], trial: Trial, cache: Path | None = None) -> dict[Subject, list[Verdict]]:
+    """What the contract says of some units, each promise by itself.
+
+    Args:
+        subjects: Units that do not come with synthbench.
+        trial: Where they are tried; units of this session are tried here instead.
+        cache: Folder of earlier findings, read only; None for none.
+
+    Raises:
+        UsageError: If an argument is not allowed.
+        ContractError: If a unit cannot even be loaded and built.
+    """
+    return {subject: _vet(subject, trial, cache) for subject in subjects}
+
+
+def record(findings: Mapping[Subject, list[Verdict]], cache: Path) -> None:
+    """Keep findings in a folder, a file a unit, for the next time."""
+    cache.mkdir(parents=True, exist_ok=True)
+    for subject, verdicts in findings.items():
+        path = cache / f"{_key(subject)}.json"
+        written = path.with_suffix(f".{uuid4().hex}.tmp")  # drivers on two machines may have the same process id
+        known = {"kind": subject.kind, "name": subject.name, "version": version_of(subject.unit)}
+        content = {**known, "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts]}
+        written.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        written.replace(path)
+
+
+def examine(subject: Subject) -> list[Verdict]:
+    """Check the whole contract of a unit in this process.
+
+    Raises:
+        UsageError: If an argument is not allowed.
+        ContractError: If it cannot be loaded or built.
+    """
+    return judge(_promises(subject))
+
+
+def built(subject: Subject) -> str:
+    """Build a unit once; the hash of its source.
+
+    Raises:
+        UsageError: If an argument is not allowed.
+        ContractError: If it cannot be loaded or built.
+    """
+    _promises(subject)
+    return code_hash(subject.unit)
+
+
+def _vet(subject: Subject, trial: Trial, cache: Path | None) -> list[Verdict]:
+    if subject.is_in_session:
+        return examine(subject)
+    what = f"{subject.kind} {subject.name!r}"
+    code = trial.attempt(what, built, subject)
+    known = _known(_key(subject, code), cache)
+    if known is not None:
+        return known
+    try:
+        return trial.attempt(what, examine, subject)
+    except ContractError as problem:
+        return [Verdict("process", "stays in its process and comes back", "broken", str(problem))]
+
+
+def _key(subject: Subject, code: str | None = None) -> str:
+    decisive = [
+        subject.kind, subject.name, code or code_hash(subject.unit), sorted(subject.arguments.items()),
+        synthbench.__version__, torch.__version__,
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
+
+
+def _known(key: str, cache: Path | None) -> list[Verdict] | None:
+    try:
+        content = json.loads((cache / f"{key}.json").read_text(encoding="utf-8")) if cache else None
+        return [Verdict(**verdict) for verdict in content["verdicts"]] if content else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None  # found out again
+
+
+def _promises(subject: Subject) -> list[Promise]:
+    unit = subject.unit
+    try:
+        return [_placed(promise, unit) for promise in _promises_of_kind(subject, unit)]
+    except SynthbenchError:
+        raise
+    except (Exception, SystemExit) as problem:
+        raise ContractError(f"{subject.kind} {subject.name!r} cannot be built: {described(problem, unit)}") from problem
+
+
+def _placed(promise: Promise, unit: type[Any]) -> Promise:
+    """The promise whose message also says where the code stands: the line that raised, else the class's first."""
+
+    def check() -> None:
+        try:
+            promise.check()
+        except ContractError as problem:
+            place = "" if problem.__cause__ else place_of(unit)  # what has a cause names the line that raised
+            raise ContractError(f"{problem} ({place})" if place else str(problem)) from problem
+        except SynthbenchError:
+            raise
+        except (Exception, SystemExit) as problem:
+            raise ContractError(described(problem, unit)) from problem
+
+    return promise._replace(check=check)
+
+
+def _promises_of_kind(subject: Subject, unit: type[Any]) -> list[Promise]:
+    if subject.kind == TASKS.kind:
+        _, length, knobs = sized(subject.name, subject.arguments)
+        return of_tasks.promises_of(unit(**knobs), length)
+    arguments = coerce(subject.kind, unit, dict(subject.arguments))
+    if subject.kind == MECHANISMS.kind:
+        return [
+            *of_mechanisms.promises_of(unit, arguments),
+            Promise(
+                "tokens",
+                "in a whole model, later tokens change no earlier logit",
+                lambda: _check_tokens(subject.name, arguments, "attention_only", "learned"),
+            ),
+        ]
+    term = term_of(unit, arguments)
+    around = ("attention_only", term) if subject.kind == POSITIONS.kind else (term, "learned")
+    _models("softmax", {}, *around, length=LENGTHS[0])
+    return [
+        Promise(
+            "tokens",
+            "in a whole model, later tokens change no earlier logit",
+            lambda: _check_tokens("softmax", {}, *around),
+            is_needed=True,
+        ),
+        Promise("members", "members beside each other give what they give alone", lambda: _check_members(*around)),
+    ]
+
+
+def _models(
+    mechanism: str, arguments: Mapping[str, Any], block: str, positions: str, *, length: int
+) -> list[SequenceModel]:
+    """Two small models that differ in their seed, in float64."""
+    fields = {**of_mechanisms.SHAPE, **arguments}
+    settings = ModelSettings(
+        block=block,
+        positions=positions,
+        model_dim=fields["model_dim"],
+        num_heads=fields["num_heads"],
+        num_layers=2,
+        bias=True,
+    )
+    return [
+        SequenceModel(
+            settings,
+            VOCABULARY,
+            length,
+            lambda generator: MECHANISMS[mechanism](**fields, generator=generator),
+            torch.Generator().manual_seed(seed),
+        )
+        .double()
+        .eval()
+        for seed in range(2)
+    ]
+
+
+@torch.no_grad()
+def _check_tokens(mechanism: str, arguments: Mapping[str, Any], block: str, positions: str) -> None:
+    for length in LENGTHS:
+        model = _models(mechanism, arguments, block, positions, length=length)[0]
+        tokens = _tokens(3, length)
+        before = model(tokens)
+        for cut in sorted({1, length // 2, length - 1}):
+            after = model(torch.cat([tokens[:, :cut], (tokens[:, cut:] + 1) % VOCABULARY], dim=1))
+            change = float((before - after)[:, :cut].abs().max() / before.abs().max())
+            if not change <= of_mechanisms.TOLERANCE:
+                raise ContractError(
+                    f"a model of {mechanism!r} in block {block!r} with positions {positions!r} is not causal: other "
+                    f"tokens from position {cut} of {length} on change the logits before it by {change:.2g} of their "
+                    "size"
+                )
+
+
+@torch.no_grad()
+def _check_members(block: str, positions: str) -> None:
+    models = _models("softmax", {}, block, positions, length=LENGTHS[-1])
+    tokens = torch.stack([_tokens(3, LENGTHS[-1]), _tokens(3, LENGTHS[-1]).flip(-1)])
+    alone = torch.stack([model(rows) for model, rows in zip(models, tokens, strict=True)])
+    together = stack_models(models, strategy_of(MECHANISMS["softmax"], dict(of_mechanisms.SHAPE)))(tokens)
+    change = float((together - alone).abs().max() / alone.abs().max())
+    if not change <= TOLERANCE:
+        raise ContractError(
+            f"block {block!r} with positions {positions!r}: two members as one program give logits {change:.2g} of "
+            "their size from those of each alone; make it of layers that know of members (synthbench.layers)"
+        )
+
+
+def _tokens(batch_size: int, length: int) -> torch.Tensor:
+    return torch.randint(VOCABULARY, (batch_size, length), generator=torch.Generator().manual_seed(length))
+
+
+def _initialise() -> None:
+    become_worker()
+    os.dup2(2, 1)  # stdout is for results
+
+
+def _loaded(names: Sequence[str], function: Callable[..., T], *arguments: Any) -> T:
+    plugins.load(names)
+    return function(*arguments)

@@ -1,0 +1,161 @@
+"""Triton kernels: fast paths on a CUDA device that compute what the PyTorch forms compute.
+
+=================  =======================================  ================================================
+mechanism          forward                                  backward
+=================  =======================================  ================================================
+``slay``           features made on chip, never in memory   made again on chip
+one factor of      given features                           the PyTorch form's, which is run again for it
+features
+``yat-spherical``  tiles of the exact kernel (``sum``)      tiles too
+=================  =======================================  ================================================
+
+There is a kernel where Triton is installed, a CUDA device has the shared memory for it (an H100 does), q, k and v are
+of one type, float32 or half as wide, of one length and not empty, and sizes are within the limits below. A mechanism
+takes it by itself where it saves launches, see :func:`saves_launches`: beyond the lengths of most tasks. Everything
+else runs the PyTorch form. In the environment ``SYNTHBENCH_KERNELS=off`` keeps to that, and ``always`` takes every
+kernel that there is.
+
+Inside, numbers are float32. Products of float32 inputs round as PyTorch's own do, to TF32 only where
+``torch.backends.cuda.matmul.allow_tf32`` says so; those of half-precision inputs round to TF32.
+
+Tested: values and gradients under Triton's interpreter on a CPU against float64, and that everything compiles for
+compute capability 9.0. No kernel has run or been timed on a GPU yet, so nothing here is known to be faster there.
+"""
+
+import os
+from collections.abc import Callable
+from functools import lru_cache, partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from synthbench.errors import UnknownName
+from synthbench.forms.linear import GPU_GRAM_MAX_LENGTH
+from synthbench.forms.own import own_form
+
+Form = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""From q, k and v, each [..., length, width], to the outputs."""
+
+SWITCH = "SYNTHBENCH_KERNELS"
+"""Environment variable: one of ``CHOICES``."""
+CHOICES = ("auto", "off", "always")
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+MAX_HEAD_DIM = 64
+"""Largest width of a query, key or value."""
+MAX_FEATURES = 128
+"""Largest number of given features, and of exponential features."""
+MAX_ANCHORS = 64
+MAX_LENGTH = 65_535 * 32
+"""As many of the smallest tiles as CUDA launches along the second axis of a grid."""
+MAX_SHARED_BYTES = 212_992
+"""Shared memory of the largest tile within these limits, as compiled for compute capability 9.0."""
+
+
+def load(name: str) -> Any:
+    """The module of a kernel, imported when it is first used, since Triton may not be installed."""
+    return import_module(f"{__name__}.{name}")
+
+
+def of(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
+    """The kernel that the class of a mechanism declares as ``own_kernel``, for tensors like these; None if none."""
+    own_kernel = own_form(unit, "own_kernel")
+    return own_kernel() if own_kernel is not None and serves(q, k, v) else None
+
+
+def of_features(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
+    """The kernel that attends as this ``FeatureAttention`` does, whose features are one factor and frozen, or None."""
+    if not serves(q, k, v):
+        return None
+    with torch.no_grad():
+        factors = unit.factors(k[..., :1, :], "key")
+    if len(factors) > 1 or factors[0].shape[-1] > MAX_FEATURES:
+        return None
+    linear = load("_linear")
+
+    def forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        factors = unit.factors(q, "query"), unit.factors(k, "key")
+        out: Tensor = linear.forward(*factors, v, guard=unit.guard, delta=unit.delta)
+        return out
+
+    return partial(differentiable, forward, unit._bound().attend_by_torch)  # noqa: SLF001 - the mechanisms' own affair
+
+
+def saves_launches(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether a kernel would take fewer launches than PyTorch's form, or is wanted always.
+
+    Up to a length PyTorch attends in one piece, by a number of launches that does not grow, and its products are as
+    fast. Beyond it launches grow with the length, and those of a kernel do not. Where gradients are wanted, a kernel of
+    given features saves none: the PyTorch form runs again for them.
+    """
+    if choice() == "always":
+        return True
+    is_trained = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    has_gradient = own_form(unit, "own_kernel") is not None
+    return q.shape[-2] > GPU_GRAM_MAX_LENGTH and (has_gradient or not is_trained)
+
+
+def choice() -> str:
+    """Which kernels the environment wants: ``auto``, ``off`` or ``always``.
+
+    Raises:
+        UnknownName: If it names something else.
+    """
+    given = os.environ.get(SWITCH) or "auto"
+    if given not in CHOICES:
+        raise UnknownName(f"choice of {SWITCH}", given, CHOICES)
+    return given
+
+
+def serves(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether kernels take tensors like these, whatever the mechanism."""
+    return (
+        runs_on(q.device)
+        and choice() != "off"
+        and q.shape == k.shape
+        and q.shape[:-1] == v.shape[:-1]
+        and q.numel() > 0
+        and v.numel() > 0
+        and max(q.shape[-1], v.shape[-1]) <= MAX_HEAD_DIM
+        and q.shape[-2] <= MAX_LENGTH
+        and q.dtype in DTYPES
+        and all(x.dtype == q.dtype and x.device == q.device for x in (q, k, v))
+    )
+
+
+@lru_cache
+def runs_on(device: torch.device) -> bool:
+    """Whether Triton is installed and every tile fits the device's shared memory."""
+    if device.type != "cuda" or torch.version.cuda is None or find_spec("triton") is None:
+        return False
+    properties = torch.cuda.get_device_properties(device)
+    return int(getattr(properties, "shared_memory_per_block_optin", 0)) >= MAX_SHARED_BYTES
+
+
+def differentiable(kernel: Form, plain: Form, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """What ``kernel`` computes, with the gradients of ``plain``, which runs in the backward pass.
+
+    Gradients reach q, k and v, not what else ``plain`` reads, and are of the first order.
+    """
+    out: Tensor = _Differentiable.apply(kernel, plain, q, k, v)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Differentiable(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, kernel: Form, plain: Form, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        ctx.plain = plain
+        ctx.save_for_backward(q, k, v)
+        return kernel(q, k, v)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[None, None, Tensor, Tensor, Tensor]:
+        with torch.enable_grad():
+            inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors]
+            d_q, d_k, d_v = torch.autograd.grad(ctx.plain(*inputs), inputs, d_out, materialize_grads=True)
+        return None, None, d_q, d_k, d_v

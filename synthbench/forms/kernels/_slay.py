@@ -1,0 +1,503 @@
+"""SLAY with features made on chip: the function that ``slay`` computes by its two factors, which reach no memory.
+
+With unit vectors û, a key or a query has the factors a = (û · anchors)² and b = exp(û · directions - shift +
+log_scale), and a score is ⟨a, a'⟩⟨b, b'⟩: two small products a tile, never one as wide as a ⊗ b. Up to a crossing
+length there are only tiles of scores. Beyond it one launch makes the states of segments, b (a ⊗ v)ᵀ, the anchors of a
+few at a time, and b aᵀ for the denominators; a cumulative sum carries them on, and the output kernel starts a query
+from the state before its segment.
+
+Backward, g = [d_out, -(d_out · out)] / N(den) is to a query what [v, 1] is to a key: the gradient of a score is the
+inner product of the two. One kernel serves both sides, with the others before a query or after a key; the states of
+what comes after are sums of b aₚ gᵀ.
+"""
+
+import math
+from typing import Any, NamedTuple, no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from synthbench.forms.kernels._tiles import (
+    ROWS,
+    VARYING,
+    by_head,
+    guarded,
+    is_past,
+    load_column,
+    load_tile,
+    norms_of,
+    num_tiles,
+    padded,
+    precision,
+    segment_length,
+    store_column,
+    store_tile,
+    through_norm,
+    unit_rows,
+)
+from synthbench.forms.linear import Guard
+from synthbench.forms.streaming import gradient_of_sums
+
+GRADIENT_ROWS = ROWS // 2
+"""Queries or keys a tile of the backward pass, which holds more of them at once: with 64 the largest would not fit."""
+
+STATE_SIZE = 16_384
+"""Numbers of the states that one program sums, those of a few anchors: features are made once for all of them."""
+
+STATE_WARPS = 8
+"""Warps of such a program: with four its sums would not fit the registers."""
+
+LEAST_COLUMNS = tl.constexpr(16)
+"""What a matrix instruction takes."""
+
+
+class Constants(NamedTuple):
+    """What makes the features; leading axes broadcast against those of the queries."""
+
+    anchors: Tensor
+    """[..., key_dim, P]."""
+    directions: Tensor
+    """[..., key_dim, features]."""
+    shift: Tensor
+    """[features], or [..., 1, features]."""
+    log_scale: Tensor
+    """Of the same shapes."""
+
+
+class MadeBy(NamedTuple):
+    """Constants as kernels read them: contiguous sets one after the other, and which of them each head has."""
+
+    anchors: Tensor
+    directions: Tensor
+    shift: Tensor
+    log_scale: Tensor
+    which: Tensor
+
+
+@triton.jit
+@no_type_check
+def exponential(unit, directions, shift, log_scale, precision: tl.constexpr):
+    """Positive random features; a padded one has a scale of exp(-inf) = 0."""
+    exponents = tl.dot(unit, directions, input_precision=precision) - shift[None, :]
+    return tl.exp(tl.minimum(tl.maximum(exponents, -20.0), 20.0) + log_scale[None, :])
+
+
+@triton.jit
+@no_type_check
+def polynomial(unit, anchors, precision: tl.constexpr):
+    """Squared cosines with all anchors; a padded one is 0."""
+    cosines = tl.dot(unit, anchors, input_precision=precision)
+    return cosines * cosines
+
+
+@triton.jit
+@no_type_check
+def column_of(tile, index, columns: tl.constexpr):
+    """One column of a tile."""
+    return tl.sum(tl.where(tl.arange(0, columns)[None, :] == index, tile, 0.0), axis=1)
+
+
+@triton.jit
+@no_type_check
+def load_exponential(
+    directions_ptr, shift_ptr, log_scale_ptr, which, key_dim: tl.constexpr, num_features: tl.constexpr,
+    dims: tl.constexpr, features: tl.constexpr,
+):  # fmt: skip
+    """The directions, shifts and scales of one set."""
+    feature = tl.arange(0, features)
+    is_inside = feature < num_features
+    shift = tl.load(shift_ptr + which * num_features + feature, mask=is_inside, other=0.0)
+    log_scale = tl.load(log_scale_ptr + which * num_features + feature, mask=is_inside, other=-float("inf"))
+    directions = load_tile(directions_ptr + which * key_dim * num_features, 0, key_dim, num_features, dims, features)
+    return directions, shift, log_scale
+
+
+@triton.jit
+@no_type_check
+def first_columns(tile, num_halvings: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr):
+    """The columns of a tile that are left after so many halvings."""
+    for halving in tl.static_range(num_halvings):
+        halves = tl.reshape(tile, (rows, 2, columns >> (halving + 1)))
+        tile, _ = tl.split(tl.permute(halves, (0, 2, 1)))
+    return tile
+
+
+@triton.jit(do_not_specialize=VARYING)
+@no_type_check
+def state_kernel(
+    x_ptr, values_ptr, weight_ptr, anchors_ptr, directions_ptr, shift_ptr, log_scale_ptr, which_ptr,
+    state_ptr, total_ptr, length, segment, offset,
+    key_dim: tl.constexpr, value_dim: tl.constexpr, num_anchors: tl.constexpr, num_features: tl.constexpr,
+    num_halvings: tl.constexpr, rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, features: tl.constexpr,
+    precision: tl.constexpr,
+):  # fmt: skip
+    """Sum b (a ⊗ values)ᵀ and b (a weight)ᵀ over a segment for some anchors; a row beyond the length has a = 0.
+
+    A state is [features, anchors, value_dim], a total [features, anchors].
+    """
+    head, index, group = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    which = tl.load(which_ptr + head)
+    x_ptr += head * length * key_dim
+    values_ptr += head * length * value_dim
+    directions, shift, log_scale = load_exponential(
+        directions_ptr, shift_ptr, log_scale_ptr, which, key_dim, num_features, dims, features
+    )
+    # More columns than anchors, the others 0.
+    at_once: tl.constexpr = LEAST_COLUMNS >> num_halvings
+    dim, column = tl.arange(0, dims), tl.arange(0, LEAST_COLUMNS)
+    anchor = group * at_once + column
+    is_anchor = (column < at_once) & (anchor < num_anchors)
+    anchors = tl.load(
+        anchors_ptr + which * key_dim * num_anchors + dim[:, None] * num_anchors + anchor[None, :],
+        mask=(dim[:, None] < key_dim) & is_anchor[None, :],
+        other=0.0,
+    )
+    state = tl.zeros((features, at_once * columns), dtype=tl.float32)
+    total = tl.zeros((features, LEAST_COLUMNS), dtype=tl.float32)
+    for first in range((index + offset) * segment, (index + offset + 1) * segment, rows):
+        x = load_tile(x_ptr, first, length, key_dim, rows, dims)
+        values = load_tile(values_ptr, first, length, value_dim, rows, columns)
+        weight = load_column(weight_ptr + head * length, first, length, rows)
+        unit = unit_rows(x)
+        a = polynomial(unit, anchors, precision)
+        b = tl.trans(exponential(unit, directions, shift, log_scale, precision))
+        scales = first_columns(a, num_halvings, rows, LEAST_COLUMNS)
+        wide = tl.reshape(scales[:, :, None] * values[:, None, :], (rows, at_once * columns))
+        state += tl.dot(b, wide, input_precision=precision)
+        total += tl.dot(b, a * weight[:, None], input_precision=precision)
+    place = head * tl.num_programs(1) + index
+    feature = tl.arange(0, features)
+    of_total = feature[:, None] * num_anchors + anchor[None, :]
+    tl.store(
+        total_ptr + place * num_features * num_anchors + of_total,
+        total,
+        mask=(feature[:, None] < num_features) & is_anchor[None, :],
+    )
+    wide_column = tl.arange(0, at_once * columns)
+    wide_anchor, value = group * at_once + wide_column // columns, wide_column % columns
+    of_state = feature[:, None] * (num_anchors * value_dim) + (wide_anchor * value_dim + value)[None, :]
+    is_inside = (wide_anchor < num_anchors) & (value < value_dim)
+    tl.store(
+        state_ptr + place * num_features * num_anchors * value_dim + of_state,
+        state,
+        mask=(feature[:, None] < num_features) & is_inside[None, :],
+    )
+
+
+@triton.jit
+@no_type_check
+def load_state(
+    state_ptr, anchor, num_anchors: tl.constexpr, num_features: tl.constexpr, value_dim: tl.constexpr,
+    features: tl.constexpr, columns: tl.constexpr,
+):  # fmt: skip
+    """One anchor's part of a state."""
+    feature, column = tl.arange(0, features), tl.arange(0, columns)
+    places = state_ptr + feature[:, None] * (num_anchors * value_dim) + (anchor * value_dim + column)[None, :]
+    return tl.load(places, mask=(feature[:, None] < num_features) & (column[None, :] < value_dim), other=0.0)
+
+
+@triton.jit
+@no_type_check
+def add_keys(
+    sums, totals, q_a, q_b, k_ptr, v_ptr, anchors, directions, shift, log_scale, first, start, length,
+    key_dim: tl.constexpr, value_dim: tl.constexpr,
+    rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr, is_diagonal: tl.constexpr,
+):  # fmt: skip
+    """Add a tile of keys to the weighted values and the sums of weights of a tile of queries."""
+    k = load_tile(k_ptr, start, length, key_dim, rows, dims, may_end=is_diagonal)
+    v = load_tile(v_ptr, start, length, value_dim, rows, columns, may_end=is_diagonal)
+    unit = unit_rows(k)
+    k_a = polynomial(unit, anchors, precision)
+    k_b = exponential(unit, directions, shift, log_scale, precision)
+    scores = tl.dot(q_a, tl.trans(k_a), input_precision=precision)
+    scores *= tl.dot(q_b, tl.trans(k_b), input_precision=precision)
+    if is_diagonal:
+        scores = tl.where(is_past(first, start, rows), scores, 0.0)
+    return sums + tl.dot(scores, v, input_precision=precision), totals + tl.sum(scores, axis=1)
+
+
+@triton.jit(do_not_specialize=VARYING)
+@no_type_check
+def output_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, denominator_ptr, anchors_ptr, directions_ptr, shift_ptr, log_scale_ptr, which_ptr,
+    state_ptr, total_ptr, length, segment, num_states, delta,
+    key_dim: tl.constexpr, value_dim: tl.constexpr, num_anchors: tl.constexpr, num_features: tl.constexpr,
+    is_clamped: tl.constexpr, rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, features: tl.constexpr,
+    anchor_columns: tl.constexpr, precision: tl.constexpr,
+):  # fmt: skip
+    """Outputs of a tile of queries: the states before their segment, then tiles of scores inside it."""
+    head, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * rows
+    index = first // segment
+    which = tl.load(which_ptr + head)
+    k_ptr += head * length * key_dim
+    v_ptr += head * length * value_dim
+    directions, shift, log_scale = load_exponential(
+        directions_ptr, shift_ptr, log_scale_ptr, which, key_dim, num_features, dims, features
+    )
+    anchors = load_tile(
+        anchors_ptr + which * key_dim * num_anchors, 0, key_dim, num_anchors, dims, anchor_columns
+    )  # fmt: skip
+    q = load_tile(q_ptr + head * length * key_dim, first, length, key_dim, rows, dims)
+    unit = unit_rows(q)
+    q_a = polynomial(unit, anchors, precision)
+    q_b = exponential(unit, directions, shift, log_scale, precision)
+    sums = tl.zeros((rows, columns), dtype=tl.float32)
+    totals = tl.zeros((rows,), dtype=tl.float32)
+    if index > 0:
+        place = (head * num_states + index - 1) * num_features * num_anchors
+        total = load_tile(total_ptr + place, 0, num_features, num_anchors, features, anchor_columns)
+        totals += tl.sum(q_a * tl.dot(q_b, total, input_precision=precision), axis=1)
+        for anchor in range(num_anchors):
+            state = load_state(
+                state_ptr + place * value_dim, anchor, num_anchors, num_features, value_dim, features, columns
+            )
+            read = tl.dot(q_b, state, input_precision=precision)
+            sums += column_of(q_a, anchor, anchor_columns)[:, None] * read
+    for start in range(index * segment, first, rows):
+        sums, totals = add_keys(
+            sums, totals, q_a, q_b, k_ptr, v_ptr, anchors, directions, shift, log_scale, first, start, length,
+            key_dim, value_dim, rows, dims, columns, precision, is_diagonal=False,
+        )  # fmt: skip
+    sums, totals = add_keys(
+        sums, totals, q_a, q_b, k_ptr, v_ptr, anchors, directions, shift, log_scale, first, first, length,
+        key_dim, value_dim, rows, dims, columns, precision, is_diagonal=True,
+    )  # fmt: skip
+    out = sums / guarded(totals, delta, is_clamped)[:, None]
+    store_tile(out_ptr + head * length * value_dim, out, first, length, value_dim, rows, columns)
+    store_column(denominator_ptr + head * length, totals, first, length, rows)
+
+
+@triton.jit
+@no_type_check
+def add_gradients(
+    d_a, d_b, d_values, x_a, x_b, values, weight, other_ptr, other_values_ptr, other_weight_ptr,
+    anchors, directions, shift, log_scale, first, start, length, key_dim: tl.constexpr, value_dim: tl.constexpr,
+    is_key: tl.constexpr, rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
+    is_diagonal: tl.constexpr,
+):  # fmt: skip
+    """Add what a tile of the others gives to the gradients of a tile's factors and values."""
+    other = load_tile(other_ptr, start, length, key_dim, rows, dims)
+    other_values = load_tile(other_values_ptr, start, length, value_dim, rows, columns)
+    other_weight = load_column(other_weight_ptr, start, length, rows)
+    unit = unit_rows(other)
+    other_a = polynomial(unit, anchors, precision)
+    other_b = exponential(unit, directions, shift, log_scale, precision)
+    d_scores = tl.dot(values, tl.trans(other_values), input_precision=precision)
+    d_scores += weight[:, None] * other_weight[None, :]
+    gram_a = tl.dot(x_a, tl.trans(other_a), input_precision=precision)
+    gram_b = tl.dot(x_b, tl.trans(other_b), input_precision=precision)
+    if is_diagonal:
+        may_attend = tl.trans(is_past(start, first, rows)) if is_key else is_past(first, start, rows)
+        d_scores = tl.where(may_attend, d_scores, 0.0)
+    d_a += tl.dot(d_scores * gram_b, other_a, input_precision=precision)
+    d_b += tl.dot(d_scores * gram_a, other_b, input_precision=precision)
+    if is_key:
+        scores = gram_a * gram_b
+        if is_diagonal:
+            scores = tl.where(may_attend, scores, 0.0)
+        d_values += tl.dot(scores, other_values, input_precision=precision)
+    return d_a, d_b, d_values
+
+
+@triton.jit(do_not_specialize=VARYING)
+@no_type_check
+def gradient_kernel(
+    x_ptr, values_ptr, weight_ptr, other_ptr, other_values_ptr, other_weight_ptr, d_x_ptr, d_values_ptr,
+    anchors_ptr, directions_ptr, shift_ptr, log_scale_ptr, which_ptr, state_ptr, total_ptr,
+    length, segment, num_states,
+    key_dim: tl.constexpr, value_dim: tl.constexpr, num_anchors: tl.constexpr, num_features: tl.constexpr,
+    is_key: tl.constexpr, rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, features: tl.constexpr,
+    anchor_columns: tl.constexpr, precision: tl.constexpr,
+):  # fmt: skip
+    """Gradients of a tile of queries, over the keys before them; or of keys and values, over the queries after them.
+
+    Values and weights are [v, 1] of keys and g of queries; the states are sums over the others in other segments.
+    """
+    head, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * rows
+    index = first // segment
+    which = tl.load(which_ptr + head)
+    other_ptr += head * length * key_dim
+    other_values_ptr += head * length * value_dim
+    other_weight_ptr += head * length
+    directions, shift, log_scale = load_exponential(
+        directions_ptr, shift_ptr, log_scale_ptr, which, key_dim, num_features, dims, features
+    )
+    anchors = load_tile(
+        anchors_ptr + which * key_dim * num_anchors, 0, key_dim, num_anchors, dims, anchor_columns
+    )  # fmt: skip
+    x = load_tile(x_ptr + head * length * key_dim, first, length, key_dim, rows, dims)
+    values = load_tile(values_ptr + head * length * value_dim, first, length, value_dim, rows, columns)
+    weight = load_column(weight_ptr + head * length, first, length, rows)
+    norms = norms_of(x)
+    unit = x * (1 / norms)[:, None]
+    x_a = polynomial(unit, anchors, precision)
+    x_b = exponential(unit, directions, shift, log_scale, precision)
+    d_a = tl.zeros((rows, anchor_columns), dtype=tl.float32)
+    d_b = tl.zeros((rows, features), dtype=tl.float32)
+    d_values = tl.zeros((rows, columns), dtype=tl.float32)
+    slot = index if is_key else index - 1
+    if (slot >= 0) & (slot < num_states):
+        place = (head * num_states + slot) * num_features * num_anchors
+        total = load_tile(total_ptr + place, 0, num_features, num_anchors, features, anchor_columns)
+        d_a += weight[:, None] * tl.dot(x_b, total, input_precision=precision)
+        d_b += tl.dot(x_a * weight[:, None], tl.trans(total), input_precision=precision)
+        for anchor in range(num_anchors):
+            state = load_state(
+                state_ptr + place * value_dim, anchor, num_anchors, num_features, value_dim, features, columns
+            )
+            a = column_of(x_a, anchor, anchor_columns)
+            read = tl.dot(x_b, state, input_precision=precision)
+            d_one = tl.sum(read * values, axis=1)
+            d_a += tl.where(tl.arange(0, anchor_columns)[None, :] == anchor, d_one[:, None], 0.0)
+            d_b += a[:, None] * tl.dot(values, tl.trans(state), input_precision=precision)
+            d_values += a[:, None] * read
+    d_a, d_b, d_values = add_gradients(
+        d_a, d_b, d_values, x_a, x_b, values, weight, other_ptr, other_values_ptr, other_weight_ptr,
+        anchors, directions, shift, log_scale, first, first, length, key_dim, value_dim,
+        is_key, rows, dims, columns, precision, is_diagonal=True,
+    )  # fmt: skip
+    if is_key:
+        begin, end = first + rows, tl.minimum((index + 1) * segment, length)
+    else:
+        begin, end = index * segment, first
+    for start in range(begin, end, rows):
+        d_a, d_b, d_values = add_gradients(
+            d_a, d_b, d_values, x_a, x_b, values, weight, other_ptr, other_values_ptr, other_weight_ptr,
+            anchors, directions, shift, log_scale, first, start, length, key_dim, value_dim,
+            is_key, rows, dims, columns, precision, is_diagonal=False,
+        )  # fmt: skip
+    d_cosines = 2 * d_a * tl.dot(unit, anchors, input_precision=precision)
+    exponents = tl.dot(unit, directions, input_precision=precision) - shift[None, :]
+    d_exponents = tl.where(tl.abs(exponents) < 20.0, d_b * x_b, 0.0)
+    d_unit = tl.dot(d_cosines, tl.trans(anchors), input_precision=precision)
+    d_unit += tl.dot(d_exponents, tl.trans(directions), input_precision=precision)
+    d_x = through_norm(d_unit, unit, norms)
+    store_tile(d_x_ptr + head * length * key_dim, d_x, first, length, key_dim, rows, dims)
+    if is_key:
+        store_tile(d_values_ptr + head * length * value_dim, d_values, first, length, value_dim, rows, columns)
+
+
+def attend(
+    constants: Constants,
+    q: Float[Tensor, "*batch length key_dim"],
+    k: Float[Tensor, "*batch length key_dim"],
+    v: Float[Tensor, "*batch length value_dim"],
+    *,
+    guard: Guard,
+    delta: float,
+    segment: int | None = None,
+) -> Float[Tensor, "*batch length value_dim"]:
+    """Attend; gradients of the first order reach q, k and v.
+
+    ``segment`` replaces the crossing length, up to which there is no state; it is a multiple of the tiles' rows.
+    """
+    num_anchors, num_features = constants.anchors.shape[-1], constants.directions.shape[-1]
+    segment = segment or segment_length(num_anchors * num_features, v.shape[-1], num_anchors + num_features)
+    out: Tensor = _Attend.apply(_spread(constants, q), segment, guard, delta, q, k, v)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, made_by: MadeBy, segment: int, guard: Guard, delta: float, q: Tensor, k: Tensor, v: Tensor
+    ) -> Tensor:
+        queries, keys, values = by_head(q), by_head(k), by_head(v)
+        out, denominators = torch.empty_like(values), values.new_empty(values.shape[:-1], dtype=torch.float32)
+        num_states = num_tiles(q.shape[-2], segment) - 1
+        ones = torch.ones_like(denominators)
+        before = [sums.cumsum_(1) for sums in _states(keys, values, ones, made_by, segment, offset=0)]
+        with torch.cuda.device_of(q):
+            output_kernel[len(queries), num_tiles(q.shape[-2])](
+                queries, keys, values, out, denominators, *made_by, *before, q.shape[-2], segment, num_states, delta,
+                is_clamped=guard == "clamp", anchor_columns=padded(made_by.anchors.shape[-1]),
+                **_widths(queries, values, made_by),
+            )  # fmt: skip
+        ctx.made_by, ctx.segment, ctx.guard, ctx.delta = made_by, segment, guard, delta
+        ctx.save_for_backward(q, k, v, out, denominators)
+        return out.view(v.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, out, denominators = ctx.saved_tensors
+        made_by, segment = ctx.made_by, ctx.segment
+        queries, keys, values = by_head(q), by_head(k), by_head(v)
+        g_and_weight = gradient_of_sums(
+            ctx.guard, ctx.delta, by_head(d_out).float(), out.float(), denominators.unsqueeze(-1)
+        )
+        g, g_weight = g_and_weight[..., :-1].contiguous(), g_and_weight[..., -1].contiguous()
+        ones = torch.ones_like(denominators)
+        before = [sums.cumsum_(1) for sums in _states(keys, values, ones, made_by, segment, offset=0)]
+        after = [sums.flip(1).cumsum_(1).flip(1) for sums in _states(queries, g, g_weight, made_by, segment, offset=1)]
+        d_q, d_k, d_v = torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
+        query, key = (queries, g, g_weight), (keys, values, ones)
+        sizes = q.shape[-2], segment, num_tiles(q.shape[-2], segment) - 1
+        widths = {
+            **_widths(queries, values, made_by),
+            "rows": GRADIENT_ROWS,
+            "anchor_columns": padded(made_by.anchors.shape[-1]),
+        }
+        grid = len(queries), num_tiles(q.shape[-2], GRADIENT_ROWS)
+        with torch.cuda.device_of(q):
+            gradient_kernel[grid](*query, *key, d_q, d_v, *made_by, *before, *sizes, is_key=False, **widths)
+            gradient_kernel[grid](*key, *query, d_k, d_v, *made_by, *after, *sizes, is_key=True, **widths)
+        return None, None, None, None, d_q.view(q.shape), d_k.view(k.shape), d_v.view(v.shape)
+
+
+def _states(
+    x: Tensor, values: Tensor, weights: Tensor, made_by: MadeBy, segment: int, *, offset: int
+) -> tuple[Tensor, Tensor]:
+    """Sums of all segments but one: the last, or with ``offset`` 1 the first."""
+    num_states = num_tiles(x.shape[-2], segment) - 1
+    num_anchors, num_features = made_by.anchors.shape[-1], made_by.directions.shape[-1]
+    totals = x.new_empty(len(x), num_states, num_features, num_anchors, dtype=torch.float32)
+    states = totals.new_empty(*totals.shape, values.shape[-1])
+    widths = _widths(x, values, made_by)
+    halvings = num_halvings(widths["features"], widths["columns"])
+    num_groups = num_tiles(num_anchors, LEAST_COLUMNS.value >> halvings)
+    if num_states:
+        with torch.cuda.device_of(x):
+            state_kernel[len(x), num_states, num_groups](
+                x, values, weights, *made_by, states, totals, x.shape[-2], segment, offset,
+                num_halvings=halvings, num_warps=STATE_WARPS, **widths,
+            )  # fmt: skip
+    return states, totals
+
+
+def num_halvings(features: int, columns: int) -> int:
+    """How often the least columns are halved until so many anchors' states fit one program."""
+    at_once = max(1, min(LEAST_COLUMNS.value // 2, STATE_SIZE // (features * columns)))
+    return int(math.log2(LEAST_COLUMNS.value // at_once))
+
+
+def _widths(x: Tensor, values: Tensor, made_by: MadeBy) -> dict[str, Any]:
+    num_anchors, num_features = made_by.anchors.shape[-1], made_by.directions.shape[-1]
+    return {
+        "key_dim": x.shape[-1],
+        "value_dim": values.shape[-1],
+        "num_anchors": num_anchors,
+        "num_features": num_features,
+        "rows": ROWS,
+        "dims": padded(x.shape[-1]),
+        "columns": padded(values.shape[-1]),
+        "features": padded(num_features),
+        "precision": precision(x.dtype),
+    }
+
+
+def _spread(constants: Constants, q: Tensor) -> MadeBy:
+    """Lay the sets of constants one after the other, in float32.
+
+    The factor P^(-1/2) of a squared cosine becomes P^(-1/4) of the anchor.
+    """
+    anchors = constants.anchors / constants.anchors.shape[-1] ** 0.25
+    tensors = anchors, constants.directions, torch.atleast_2d(constants.shift), torch.atleast_2d(constants.log_scale)
+    leading = torch.broadcast_shapes(*(x.shape[:-2] for x in tensors))
+    anchors, directions, shift, log_scale = (by_head(x.expand(*leading, *x.shape[-2:]).float()) for x in tensors)
+    sets = torch.arange(math.prod(leading), device=q.device).view(leading)
+    return MadeBy(anchors, directions, shift, log_scale, sets.expand(q.shape[:-2]).reshape(-1))

@@ -1,0 +1,251 @@
+"""Attention by the exact spherical Yat kernel over its sum, tile by tile, forward and backward.
+
+Weights are values over their sum, so that a tile needs no maximum and nothing is scaled again; T x T never exists. With
+C = 2 + epsilon and x the cosine of a query and a key, the kernel is K = x² / (C - 2x) and its slope 2x / (C - 2x) +
+2 K / (C - 2x). From g = [d_out, -(d_out · out)] / (ΣK + delta) the gradient of a kernel value is g · [v, 1].
+
+Kernels take unit vectors, which PyTorch makes, so that none is made again for every tile that it meets.
+"""
+
+from typing import Any, no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from synthbench.forms.feature_maps import unit_vectors
+from synthbench.forms.kernels._tiles import (
+    ROWS,
+    VARYING,
+    by_head,
+    is_past,
+    load_column,
+    load_tile,
+    num_tiles,
+    padded,
+    precision,
+    store_column,
+    store_tile,
+)
+from synthbench.forms.linear import widened
+from synthbench.forms.scores import SUM_DELTA
+
+
+@triton.jit
+@no_type_check
+def roots_of(cosines, constant):
+    """1 / √(C - 2x); rounding could bring the gap C - 2x to zero."""
+    return tl.rsqrt(tl.maximum(constant - 2 * cosines, 1e-6))
+
+
+@triton.jit
+@no_type_check
+def ratios_of(cosines, constant):
+    """The cosine x over C - 2x."""
+    roots = roots_of(cosines, constant)
+    return cosines * (roots * roots)
+
+
+@triton.jit
+@no_type_check
+def slopes_of(cosines, ratios, constant):
+    """dK/dx; where the gap is held at its smallest value only the numerator moves."""
+    return 2 * ratios + tl.where(constant - 2 * cosines >= 1e-6, 2 * ratios * ratios, 0.0)
+
+
+@triton.jit
+@no_type_check
+def add_keys(
+    sums, totals, q, k_ptr, v_ptr, first, start, length, constant, key_dim: tl.constexpr, value_dim: tl.constexpr,
+    rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr, is_diagonal: tl.constexpr,
+):  # fmt: skip
+    """Add a tile of keys to the weighted values and the sums of weights of a tile of queries."""
+    k = load_tile(k_ptr, start, length, key_dim, rows, dims, may_end=is_diagonal)
+    v = load_tile(v_ptr, start, length, value_dim, rows, columns, may_end=is_diagonal)
+    cosines = tl.dot(q, tl.trans(k), input_precision=precision)
+    scaled = cosines * roots_of(cosines, constant)
+    weights = scaled * scaled
+    if is_diagonal:
+        weights = tl.where(is_past(first, start, rows), weights, 0.0)
+    return sums + tl.dot(weights, v, input_precision=precision), totals + tl.sum(weights, axis=1)
+
+
+@triton.jit(do_not_specialize=VARYING)
+@no_type_check
+def output_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, total_ptr, length, constant, delta, key_dim: tl.constexpr, value_dim: tl.constexpr,
+    rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
+):  # fmt: skip
+    """Outputs and sums of weights of a tile of queries."""
+    head, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * rows
+    k_ptr += head * length * key_dim
+    v_ptr += head * length * value_dim
+    q = load_tile(q_ptr + head * length * key_dim, first, length, key_dim, rows, dims)
+    sums = tl.zeros((rows, columns), dtype=tl.float32)
+    totals = tl.zeros((rows,), dtype=tl.float32)
+    for start in range(0, first, rows):
+        sums, totals = add_keys(
+            sums, totals, q, k_ptr, v_ptr, first, start, length, constant, key_dim, value_dim,
+            rows, dims, columns, precision, is_diagonal=False,
+        )  # fmt: skip
+    sums, totals = add_keys(
+        sums, totals, q, k_ptr, v_ptr, first, first, length, constant, key_dim, value_dim,
+        rows, dims, columns, precision, is_diagonal=True,
+    )  # fmt: skip
+    totals += delta
+    store_tile(
+        out_ptr + head * length * value_dim, sums / totals[:, None], first, length, value_dim, rows, columns
+    )  # fmt: skip
+    store_column(total_ptr + head * length, totals, first, length, rows)
+
+
+@triton.jit
+@no_type_check
+def add_gradient_of_queries(
+    d_q, q, g, g_total, k_ptr, v_ptr, first, start, length, constant, key_dim: tl.constexpr, value_dim: tl.constexpr,
+    rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr, is_diagonal: tl.constexpr,
+):  # fmt: skip
+    """Add what a tile of keys gives to the gradient of a tile of queries."""
+    k = load_tile(k_ptr, start, length, key_dim, rows, dims, may_end=is_diagonal)
+    v = load_tile(v_ptr, start, length, value_dim, rows, columns, may_end=is_diagonal)
+    cosines = tl.dot(q, tl.trans(k), input_precision=precision)
+    d_values = tl.dot(g, tl.trans(v), input_precision=precision) + g_total[:, None]
+    d_cosines = d_values * slopes_of(cosines, ratios_of(cosines, constant), constant)
+    if is_diagonal:
+        d_cosines = tl.where(is_past(first, start, rows), d_cosines, 0.0)
+    return d_q + tl.dot(d_cosines, k, input_precision=precision)
+
+
+@triton.jit(do_not_specialize=VARYING)
+@no_type_check
+def query_gradient_kernel(
+    q_ptr, k_ptr, v_ptr, g_ptr, g_total_ptr, d_q_ptr, length, constant, key_dim: tl.constexpr, value_dim: tl.constexpr,
+    rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
+):  # fmt: skip
+    """Gradient of a tile of queries, over the keys before them."""
+    head, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * rows
+    k_ptr += head * length * key_dim
+    v_ptr += head * length * value_dim
+    q = load_tile(q_ptr + head * length * key_dim, first, length, key_dim, rows, dims)
+    g = load_tile(g_ptr + head * length * value_dim, first, length, value_dim, rows, columns)
+    g_total = load_column(g_total_ptr + head * length, first, length, rows)
+    d_q = tl.zeros((rows, dims), dtype=tl.float32)
+    for start in range(0, first, rows):
+        d_q = add_gradient_of_queries(
+            d_q, q, g, g_total, k_ptr, v_ptr, first, start, length, constant, key_dim, value_dim,
+            rows, dims, columns, precision, is_diagonal=False,
+        )  # fmt: skip
+    d_q = add_gradient_of_queries(
+        d_q, q, g, g_total, k_ptr, v_ptr, first, first, length, constant, key_dim, value_dim,
+        rows, dims, columns, precision, is_diagonal=True,
+    )  # fmt: skip
+    store_tile(d_q_ptr + head * length * key_dim, d_q, first, length, key_dim, rows, dims)
+
+
+@triton.jit
+@no_type_check
+def add_gradients_of_keys(
+    d_k, d_v, k, v, q_ptr, g_ptr, g_total_ptr, first, start, length, constant,
+    key_dim: tl.constexpr, value_dim: tl.constexpr,
+    rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr, is_diagonal: tl.constexpr,
+):  # fmt: skip
+    """Add what a tile of queries gives to the gradients of a tile of keys and their values."""
+    q = load_tile(q_ptr, start, length, key_dim, rows, dims)
+    g = load_tile(g_ptr, start, length, value_dim, rows, columns)
+    g_total = load_column(g_total_ptr, start, length, rows)
+    cosines = tl.dot(q, tl.trans(k), input_precision=precision)
+    ratios = ratios_of(cosines, constant)
+    weights = cosines * ratios
+    d_values = tl.dot(g, tl.trans(v), input_precision=precision) + g_total[:, None]
+    d_cosines = d_values * slopes_of(cosines, ratios, constant)
+    if is_diagonal:
+        may_attend = is_past(start, first, rows)
+        weights, d_cosines = tl.where(may_attend, weights, 0.0), tl.where(may_attend, d_cosines, 0.0)
+    d_v += tl.dot(tl.trans(weights), g, input_precision=precision)
+    d_k += tl.dot(tl.trans(d_cosines), q, input_precision=precision)
+    return d_k, d_v
+
+
+@triton.jit(do_not_specialize=VARYING)
+@no_type_check
+def key_gradient_kernel(
+    q_ptr, k_ptr, v_ptr, g_ptr, g_total_ptr, d_k_ptr, d_v_ptr, length, constant,
+    key_dim: tl.constexpr, value_dim: tl.constexpr,
+    rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
+):  # fmt: skip
+    """Gradients of a tile of keys and their values, over the queries after them."""
+    head, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * rows
+    q_ptr += head * length * key_dim
+    g_ptr += head * length * value_dim
+    g_total_ptr += head * length
+    k = load_tile(k_ptr + head * length * key_dim, first, length, key_dim, rows, dims)
+    v = load_tile(v_ptr + head * length * value_dim, first, length, value_dim, rows, columns)
+    d_k = tl.zeros((rows, dims), dtype=tl.float32)
+    d_v = tl.zeros((rows, columns), dtype=tl.float32)
+    d_k, d_v = add_gradients_of_keys(
+        d_k, d_v, k, v, q_ptr, g_ptr, g_total_ptr, first, first, length, constant, key_dim, value_dim,
+        rows, dims, columns, precision, is_diagonal=True,
+    )  # fmt: skip
+    for start in range(first + rows, length, rows):
+        d_k, d_v = add_gradients_of_keys(
+            d_k, d_v, k, v, q_ptr, g_ptr, g_total_ptr, first, start, length, constant, key_dim, value_dim,
+            rows, dims, columns, precision, is_diagonal=False,
+        )  # fmt: skip
+    store_tile(d_k_ptr + head * length * key_dim, d_k, first, length, key_dim, rows, dims)
+    store_tile(d_v_ptr + head * length * value_dim, d_v, first, length, value_dim, rows, columns)
+
+
+def attend(
+    epsilon: float,
+    q: Float[Tensor, "*batch length key_dim"],
+    k: Float[Tensor, "*batch length key_dim"],
+    v: Float[Tensor, "*batch length value_dim"],
+) -> Float[Tensor, "*batch length value_dim"]:
+    """Attend; gradients of the first order pass."""
+    queries, keys = (unit_vectors(by_head(widened(x))) for x in (q, k))
+    out: Tensor = _Attend.apply(epsilon, queries, keys, by_head(v))  # type: ignore[no-untyped-call]
+    return out.view(v.shape)
+
+
+class _Attend(torch.autograd.Function):
+    """Of unit vectors in float32, and of values of any type, each contiguous [heads, length, width]."""
+
+    @staticmethod
+    def forward(ctx: Any, epsilon: float, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out, totals = torch.empty_like(v), q.new_empty(q.shape[:-1])
+        with torch.cuda.device_of(q):
+            output_kernel[_grid(q)](q, k, v, out, totals, q.shape[1], 2 + epsilon, SUM_DELTA, **_widths(q, v))
+        ctx.epsilon = epsilon
+        ctx.save_for_backward(q, k, v, out, totals)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[None, Tensor, Tensor, Tensor]:
+        q, k, v, out, totals = ctx.saved_tensors
+        g = by_head(widened(d_out) / totals.unsqueeze(-1))
+        g_total = -(g * out).sum(-1)
+        d_q, d_k, d_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        numbers = q.shape[1], 2 + ctx.epsilon
+        with torch.cuda.device_of(q):
+            query_gradient_kernel[_grid(q)](q, k, v, g, g_total, d_q, *numbers, **_widths(q, v))
+            key_gradient_kernel[_grid(q)](q, k, v, g, g_total, d_k, d_v, *numbers, **_widths(q, v))
+        return None, d_q, d_k, d_v
+
+
+def _grid(q: Tensor) -> tuple[int, int]:
+    return len(q), num_tiles(q.shape[1])
+
+
+def _widths(q: Tensor, v: Tensor) -> dict[str, Any]:
+    return {
+        "key_dim": q.shape[-1],
+        "value_dim": v.shape[-1],
+        "rows": ROWS,
+        "dims": padded(q.shape[-1]),
+        "columns": padded(v.shape[-1]),
+        "precision": precision(v.dtype),
+    }

@@ -1,0 +1,67 @@
+"""Attention by exponential features that may lie beyond the range of floating-point numbers.
+
+The kernel of a query and a key is Σ_j f_j(q) exp(e_j(k)). With m_s the largest exponent of key s and M_t the largest of
+all keys up to t, a running maximum, everything that query t reads is held relative to exp(M_t):
+
+    exp(e_j(k_s)) = exp(e_j(k_s) - m_s) exp(m_s - M_t) exp(M_t),      s ≤ t,
+
+where the first two factors are at most 1 and the last cancels between numerator and denominator. What comes later has
+no part in it, not even in the rounding. The maxima are held constant in the backward pass, since the result does not
+depend on them.
+
+Of the mechanisms here only ``performer-exp`` may need it. Its exponents are at most ‖ω‖²/2, so that float32 and
+bfloat16 hold its features up to heads of 64 channels; float16 does not. The exponents of the SLAY family are of unit
+vectors and clipped to ±20, and what the others make of a token grows no faster than a power of it.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import pad
+
+from synthbench.forms import linear
+from synthbench.forms.linear import Guard, widened, with_ones
+
+WIDEST_HEAD = 64
+"""Beyond it exp(‖ω‖²/2) may overflow float32: a sum over 1e5 keys does from ‖ω‖² = 154, here 8 deviations away."""
+
+
+def may_overflow(k: Tensor) -> bool:
+    """Whether exponential features of keys like these may be too large for their type."""
+    return k.shape[-1] > WIDEST_HEAD or k.dtype == torch.float16
+
+
+def attend(
+    query_features: Float[Tensor, "*batch queries features"],
+    key_exponents: Float[Tensor, "*batch length features"],
+    v: Float[Tensor, "*batch length value_dim"],
+    *,
+    guard: Guard,
+    delta: float,
+) -> Float[Tensor, "*batch queries value_dim"]:
+    """Attend chunk by chunk, in time linear in the length; the queries are the last of the length."""
+    queries, length = query_features.shape[-2], v.shape[-2]
+    query, values = pad(widened(query_features), (0, 0, length - queries, 0)), with_ones(widened(v))
+    own = key_exponents.detach().amax(-1, keepdim=True)
+    key, running = (key_exponents - own).exp(), own.cummax(-2).values
+    sums = []
+    state = values.new_zeros(*values.shape[:-2], key.shape[-1], values.shape[-1])
+    before = own.new_full((), -torch.inf)
+    for q, k, chunk, m, largest in zip(
+        *(x.split(linear.CHUNK, dim=-2) for x in (query, key, values, own, running)), strict=True
+    ):
+        is_future = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool, device=q.device).triu(1)
+        within = (m.mT - largest).masked_fill(is_future, -torch.inf).exp()
+        sums.append((q @ k.mT * within) @ chunk + (before - largest).exp() * (q @ state))
+        after = largest[..., -1:, :]
+        state = (before - after).exp() * state + k.mT @ ((m - after).exp() * chunk)
+        before = after
+    # delta counts beside the features themselves: here it is relative to their largest, and bounded to stay finite.
+    limit, largest = math.log(torch.finfo(running.dtype).max) - 1, running[..., length - queries :, :]
+    floor = (math.log(delta) - largest).clamp(max=limit).exp() if delta else torch.zeros_like(largest)
+    own_sums = torch.cat(sums, dim=-2)[..., length - queries :, :]
+    numerator, denominator = own_sums.split([v.shape[-1], 1], dim=-1)
+    out: Tensor = numerator / (denominator + floor if guard == "add" else torch.maximum(denominator, floor))
+    return out.to(v.dtype)

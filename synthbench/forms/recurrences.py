@@ -1,0 +1,220 @@
+"""Linear recurrences with a matrix for a state: one token at a time, and chunk by chunk.
+
+Two of them, for queries and keys [..., length, key_dim] and values [..., length, value_dim]; the state S is
+[key_dim, value_dim] and out_t = S_tᵀ q_t:
+
+* decay: S_t = diag(exp(log_decay_t)) S_{t-1} + k_t v_tᵀ, one decay a key channel or, at width 1, one for all;
+* delta rule: S_t = (I - beta_t k_t k_tᵀ) S_{t-1} + beta_t k_t v_tᵀ.
+
+Within a chunk all tokens are computed together; a Python loop carries the state from chunk to chunk. On a CPU a long
+sequence goes segment by segment. Leading axes broadcast.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import pad
+
+from synthbench.forms.linear import widened
+
+CHUNK = 32
+"""Most tokens a chunk."""
+
+SEGMENT = 1024
+"""Most tokens a CPU works on at once, a multiple of the chunk: what is held of so many fits the caches of a core."""
+
+PAIRS = 4
+"""Tokens of a block in which a decay a channel is computed for every pair."""
+
+
+def decayed(
+    q: Float[Tensor, "... queries key_dim"],
+    k: Float[Tensor, "... length key_dim"],
+    v: Float[Tensor, "... length value_dim"],
+    log_decay: Float[Tensor, "... length decays"],
+) -> Float[Tensor, "... queries value_dim"]:
+    """Decay, chunk by chunk, or straight from the keys if there is one query, which is then the last.
+
+    No exponent is positive, so nothing overflows however fast the state decays. Exponents are differences of running
+    sums: in float32 a slow decay behind one of exp(-1000) in its chunk is off by about 1e-4 of itself.
+    """
+    if q.shape[-2] < k.shape[-2]:
+        return _last_decayed(q, k, v, log_decay)
+    return _by_segments(_decayed_segment, q, k, v, log_decay)
+
+
+def decayed_recurrent(
+    q: Float[Tensor, "... length key_dim"],
+    k: Float[Tensor, "... length key_dim"],
+    v: Float[Tensor, "... length value_dim"],
+    log_decay: Float[Tensor, "... length decays"],
+) -> Float[Tensor, "... length value_dim"]:
+    """Decay, one token at a time: the plain form that the other is compared with."""
+    state = (k[..., 0, :, None] * v[..., 0, None, :]).new_zeros(())
+    outs = []
+    for t in range(v.shape[-2]):
+        state = log_decay[..., t, :, None].exp() * state + k[..., t, :, None] * v[..., t, None, :]
+        outs.append((q[..., t, :, None] * state).sum(-2))
+    return torch.stack(outs, dim=-2)
+
+
+def delta(
+    q: Float[Tensor, "... length key_dim"],
+    k: Float[Tensor, "... length key_dim"],
+    v: Float[Tensor, "... length value_dim"],
+    beta: Float[Tensor, "... length 1"],
+) -> Float[Tensor, "... length value_dim"]:
+    """Delta rule, chunk by chunk.
+
+    A chunk that begins with the state S writes K^T N into it, where N = U - W S and U, W solve the triangular system
+    (I + tril(diag(beta) K K^T, -1)) [U, W] = diag(beta) [V, K]: the WY form of a product of the chunk's steps.
+
+    Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule.
+    """
+    # A CPU solves no system in half precision.
+    return _by_segments(_delta_segment, *map(widened, (q, k, v, beta))).to(v.dtype)
+
+
+def delta_recurrent(
+    q: Float[Tensor, "... length key_dim"],
+    k: Float[Tensor, "... length key_dim"],
+    v: Float[Tensor, "... length value_dim"],
+    beta: Float[Tensor, "... length 1"],
+) -> Float[Tensor, "... length value_dim"]:
+    """Delta rule, one token at a time: the plain form that the other is compared with."""
+    state = torch.zeros_like(k[..., 0, :, None] * v[..., 0, None, :])
+    outs = []
+    for t in range(v.shape[-2]):
+        stored = (k[..., t, :, None] * state).sum(-2)
+        state = state + k[..., t, :, None] * (beta[..., t, :] * (v[..., t, :] - stored)).unsqueeze(-2)
+        outs.append((q[..., t, :, None] * state).sum(-2))
+    return torch.stack(outs, dim=-2)
+
+
+Segment = Callable[..., tuple[Tensor, Tensor | None]]
+"""From tensors, the state before them and whether the sequence goes on, to outputs and, if so, the state after them."""
+
+
+def _by_segments(segment: Segment, *tensors: Tensor) -> Tensor:
+    """The outputs of all segments; on a GPU, where launches count and not caches, of all tokens as one."""
+    length = tensors[0].shape[-2]
+    if length <= SEGMENT or tensors[0].device.type != "cpu":
+        return segment(*tensors, state=None, goes_on=False)[0]
+    outs: list[Tensor] = []
+    state: Tensor | None = None
+    # Split, not sliced: the gradient of a slice is as long as the whole.
+    for parts in zip(*(x.split(SEGMENT, dim=-2) for x in tensors), strict=True):
+        out, state = segment(*parts, state=state, goes_on=(len(outs) + 1) * SEGMENT < length)
+        outs.append(out)
+    return torch.cat(outs, dim=-2)
+
+
+def _decayed_segment(
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, *, state: Tensor | None, goes_on: bool
+) -> tuple[Tensor, Tensor | None]:
+    length = v.shape[-2]
+    num_chunks, size = _chunks(length)
+    if log_decay.shape[-1] > 1:
+        size = PAIRS * 2 ** math.ceil(math.log2(max(1, size / PAIRS)))
+    q, k, v, log_decay = (_cut(x, num_chunks, size) for x in (q, k, v, log_decay))
+    elapsed = log_decay.cumsum(-2)
+    out = (_within_by_head if log_decay.shape[-1] == 1 else _within_by_channel)(q, k, v, elapsed)
+    if num_chunks > 1 or state is not None or goes_on:
+        whole = elapsed[..., -1:, :]
+        states, state = _carry(whole.exp().mT, (k * (whole - elapsed).exp()).mT @ v, state, goes_on=goes_on)
+        out = out + (q * elapsed.exp()) @ states
+    return out.flatten(-3, -2)[..., :length, :], state
+
+
+def _delta_segment(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *, state: Tensor | None, goes_on: bool
+) -> tuple[Tensor, Tensor | None]:
+    length, value_dim = v.shape[-2:]
+    q, k, v, beta = (_cut(x, *_chunks(length)) for x in (q, k, v, beta))
+    scaled = beta * k
+    solved: Tensor = torch.linalg.solve_triangular(
+        (scaled @ k.mT).tril(-1), torch.cat([beta * v, scaled], dim=-1), upper=False, unitriangular=True
+    )
+    own, read = solved[..., :value_dim], solved[..., value_dim:]
+    scores = (q @ k.mT).tril()
+    if k.shape[-3] == 1 and state is None and not goes_on:
+        return (scores @ own).squeeze(-3), None
+    if state is None:
+        state = torch.zeros_like(k[..., 0, :, :].mT @ own[..., 0, :, :])
+    states, news = [], []
+    for k_n, own_n, read_n in zip(k.unbind(-3), own.unbind(-3), read.unbind(-3), strict=True):
+        new = own_n - read_n @ state
+        states.append(state)
+        news.append(new)
+        state = state + k_n.mT @ new
+    out = scores @ torch.stack(news, dim=-3) + q @ torch.stack(states, dim=-3)
+    return out.flatten(-3, -2)[..., :length, :], state
+
+
+def _last_decayed(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
+    elapsed = log_decay.cumsum(-2)
+    return q @ (k * (elapsed[..., -1:, :] - elapsed).exp()).mT @ v
+
+
+def _chunks(length: int) -> tuple[int, int]:
+    """Number and size of the fewest chunks, as equal as can be."""
+    num_chunks = math.ceil(length / CHUNK)
+    return num_chunks, math.ceil(length / num_chunks)
+
+
+def _cut(x: Tensor, num_chunks: int, size: int) -> Tensor:
+    """Cut [..., length, dim] into [..., num_chunks, size, dim]; zeros fill up the last: no key, and no decay."""
+    padded = pad(x, (0, 0, 0, num_chunks * size - x.shape[-2]))
+    return padded.reshape(*padded.shape[:-2], num_chunks, size, padded.shape[-1])
+
+
+def _future(size: int, device: torch.device) -> Tensor:
+    return torch.ones(size, size, dtype=torch.bool, device=device).triu(1)
+
+
+def _within_by_head(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
+    # Masked before the exponential: differences towards the future are positive and may overflow.
+    weights = (elapsed - elapsed.mT).masked_fill(_future(q.shape[-2], q.device), -torch.inf).exp()
+    return (q @ k.mT * weights) @ v
+
+
+def _within_by_channel(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
+    """All pairs of a chunk, by blocks that double in size: the later half of each looks at the earlier.
+
+    Both halves measure the decay from their common border, which keeps both exponents negative.
+    """
+    blocks = [x.unflatten(-2, (-1, PAIRS)) for x in (q, k, v, elapsed)]
+    out = _pairs(*blocks)
+    while out.shape[-3] > 1:
+        (_, q_late), (k_early, _), (v_early, _), (elapsed_early, elapsed_late) = (
+            x.unflatten(-3, (-1, 2)).unbind(-3) for x in blocks
+        )
+        border = elapsed_early[..., -1:, :]
+        scores = (q_late * (elapsed_late - border).exp()) @ (k_early * (border - elapsed_early).exp()).mT
+        out_early, out_late = out.unflatten(-3, (-1, 2)).unbind(-3)
+        out = torch.cat([out_early, out_late + scores @ v_early], dim=-2)
+        blocks = [x.unflatten(-3, (-1, 2)).flatten(-3, -2) for x in blocks]
+    return out.squeeze(-3)
+
+
+def _pairs(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
+    future = _future(q.shape[-2], q.device).unsqueeze(-1)
+    weights = (elapsed.unsqueeze(-2) - elapsed.unsqueeze(-3)).masked_fill(future, -torch.inf).exp()
+    scores = (q.unsqueeze(-2) * k.unsqueeze(-3) * weights).sum(-1)
+    return scores @ v
+
+
+def _carry(decay: Tensor, update: Tensor, state: Tensor | None, *, goes_on: bool) -> tuple[Tensor, Tensor | None]:
+    """The state before each chunk and, if it goes on, after the last.
+
+    They come from what each chunk multiplies the state by and adds to it.
+    """
+    updates = update.unbind(-3)
+    states = [torch.zeros_like(updates[0]) if state is None else state]
+    num_carried = len(updates) if goes_on else len(updates) - 1
+    for decay_n, update_n in zip(decay.unbind(-3)[:num_carried], updates[:num_carried], strict=True):
+        states.append(torch.addcmul(update_n, decay_n, states[-1]))
+    return torch.stack(states[: len(updates)], dim=-3), states[-1] if goes_on else None

@@ -1,0 +1,1 @@
+"""What reports compare with: published tables, peers and predictions of the literature."""

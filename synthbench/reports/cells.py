@@ -1,0 +1,499 @@
+"""From rows to cells: what they say of a task and of a mechanism, and what the seeds of each cell say."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from synthbench.heights import RungScore
+from synthbench.reports.against.published import category_order, mechanism_order, published_name, task_order
+from synthbench.reports.aggregates import Interval, t_interval
+from synthbench.reports.ladder import Ladder, ladder_in, scored_rungs
+from synthbench.reports.selection import AROUND, SETTING, TASK_KEY, settings
+from synthbench.reports.statistics import Scores, spread
+from synthbench.results.schema import split_match
+
+_STRETCHED_SKILL = re.compile(r"x([0-9]+)\.skill")
+
+COLUMNS = (
+    *("run_id", "finished_at", "status", "suite", "suite_version", "seed"),
+    *(*TASK_KEY, "task_version", "task_source", "floor", "floor_kind", "ceiling", "ceiling_kind"),
+    *(*AROUND, *SETTING, "mech_version", "mech_label", "mech_family", "mech_origin", "mech_source"),
+    *("score", "skill", "metrics", "n_eval", "steps_planned", "steps_to_threshold", "local_ceiling"),
+    *("n_params_mixer", "state_size"),
+)
+"""What a grid reads of a row."""
+
+_TASK_KEY, _AROUND = itemgetter(*TASK_KEY), itemgetter(*AROUND)
+
+Row = dict[Hashable, Any]
+Key = tuple[Any, ...]
+
+
+class TaskFacts(NamedTuple):
+    """A task at one size, as the rows describe it."""
+
+    key: Key
+    label: str
+    """The name, with the size where one report has several."""
+    name: str
+    category: str
+    floor: float
+    floor_is_exact: bool
+    ceiling: float
+    ceiling_is_exact: bool
+    local_ceiling: float
+    """Best score from a token and its position alone; NaN where the rows do not say."""
+    shortcut: tuple[str, float] | None
+    """The best of the rules that get by without what the task tests, and its score; None where the rows name none."""
+    source: str
+    ladder: Ladder | None = None
+    """The rungs that its scores are counted in; None where they are accuracies."""
+
+    @property
+    def gap(self) -> float:
+        """Ceiling less floor."""
+        return self.ceiling - self.floor
+
+
+class MechanismFacts(NamedTuple):
+    """A mechanism in one setting, under one block and one position encoding, as the rows describe it."""
+
+    key: Key
+    label: str
+    name: str
+    version: str
+    arguments: str
+    """Of the newest row; what is matched to a size may have others on each task."""
+    match: str | None
+    """The size that it is matched to, and what was asked for: ``state=4096 of slay:P=8``; None if it is not."""
+    family: str
+    origin: str
+    source: str
+    num_parameters: float
+    """Of the mechanisms of all layers, the largest over the tasks; NaN where no row says."""
+    state: float
+    """Numbers that one layer keeps, the largest over the tasks; NaN where no row says."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the seeds of one cell say. Scores are fractions in [0, 1]."""
+
+    scores: dict[int, float]
+    """Score by seed, of the runs that ended well."""
+    failed_seeds: tuple[int, ...]
+    """Seeds that have a row but no score."""
+    skill: float
+    """Mean over seeds of the skills, each cut to [0, 1]; NaN where floor and ceiling are equal."""
+    evaluation_std: float
+    """Standard deviation of the score of one test sequence, averaged over seeds; NaN where no row says it."""
+    num_sequences: int
+    """Test sequences of all seeds together."""
+    steps_to_threshold: tuple[float, ...]
+    """Steps until the threshold was reached, one value for each seed that ended well; infinite where it never was."""
+    steps_planned: int
+    stretched_skills: dict[int, dict[int, float]]
+    """Skill on longer or more loaded tests, by the multiple of the training and by seed; empty without such tests.
+
+    As it was measured: chance makes it slightly negative or larger than 1.
+    """
+    rungs: dict[int, Sequence[RungScore]] = field(default_factory=dict)
+    """What is on every rung, by seed; empty without a ladder."""
+
+    @cached_property
+    def stretched(self) -> dict[int, float]:
+        """Mean skill, cut to [0, 1], on longer or more loaded tests, by the multiple of the training.
+
+        NaN where no seed has one.
+        """
+        return {factor: _mean(list(skills.values()), clipped) for factor, skills in self.stretched_skills.items()}
+
+    @property
+    def num_failed(self) -> int:
+        """Number of seeds that have a row but no score."""
+        return len(self.failed_seeds)
+
+    @property
+    def n(self) -> int:
+        """Number of seeds with a score."""
+        return len(self.scores)
+
+    @cached_property
+    def mean(self) -> float:
+        """Mean over seeds; NaN without a seed."""
+        return float(np.mean(list(self.scores.values()))) if self.scores else math.nan
+
+    @cached_property
+    def std(self) -> float:
+        """Sample standard deviation over seeds (``n - 1``); NaN below two seeds."""
+        return float(np.std(list(self.scores.values()), ddof=1)) if self.n > 1 else math.nan
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean over seeds; NaN below two seeds."""
+        return self.std / math.sqrt(self.n) if self.n > 1 else math.nan
+
+    @property
+    def evaluation_error(self) -> float:
+        """Standard error of the mean that comes from the finite test set alone; NaN where no row says it."""
+        return self.evaluation_std / math.sqrt(self.num_sequences) if self.num_sequences else math.nan
+
+
+NO_ROWS = Estimate({}, (), math.nan, math.nan, 0, (), 0, {})
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a report: tasks and mechanisms in the order in which tables print them."""
+
+    tasks: tuple[TaskFacts, ...]
+    mechanisms: tuple[MechanismFacts, ...]
+    cells: dict[tuple[Key, Key], Estimate]
+
+    def cell(self, task: TaskFacts, mechanism: MechanismFacts) -> Estimate:
+        """The estimate of one cell; one without seeds where there are no rows."""
+        return self.cells.get((task.key, mechanism.key), NO_ROWS)
+
+    def cells_of(self, task: TaskFacts) -> list[Estimate]:
+        """The estimates of one task, in the order of the mechanisms."""
+        return [self.cell(task, mechanism) for mechanism in self.mechanisms]
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The categories in the order of the published table, then alphabetically."""
+        return tuple(dict.fromkeys(task.category for task in self.tasks))
+
+    @property
+    def has_ladder(self) -> bool:
+        """Whether scores are heights, as parts of the rungs of each task, and not accuracies."""
+        return any(task.ladder for task in self.tasks)
+
+    @cached_property
+    def scores(self) -> Scores:
+        """Every score, [tasks, mechanisms, seeds]; NaN where a run is missing or failed."""
+        lines = [by_seed([cell.scores for cell in self.cells_of(task)], self.seeds) for task in self.tasks]
+        return np.array(lines).reshape(len(self.tasks), len(self.mechanisms), len(self.seeds))
+
+    def interval(self, task: TaskFacts, mechanism: MechanismFacts) -> tuple[float, float]:
+        """Ends of the 95 % interval of a cell's mean, for this task and other seeds; NaN where there can be none.
+
+        How much runs scatter is estimated from all cells of a task: :func:`synthbench.reports.statistics.spread`.
+        """
+        return self._intervals[task.key, mechanism.key][1:]
+
+    def skill(self, task: TaskFacts, mechanism: MechanismFacts, factor: int = 1) -> Interval:
+        """Mean skill of a cell, each cut to [0, 1], with the 95 % interval for this task and other seeds.
+
+        Args:
+            task: The task.
+            mechanism: The mechanism.
+            factor: The multiple of the training's length or load that it was tested at.
+
+        Returns:
+            NaN where the cell has no skill there.
+        """
+        return self._skills.get(factor, {}).get((task.key, mechanism.key), Interval(math.nan, math.nan, math.nan))
+
+    @cached_property
+    def _intervals(self) -> dict[tuple[Key, Key], Interval]:
+        return self._with_intervals(self.scores)
+
+    @cached_property
+    def _skills(self) -> dict[int, dict[tuple[Key, Key], Interval]]:
+        factors = sorted({factor for cell in self.cells.values() for factor in cell.stretched_skills})
+        gaps = np.array([task.gap if task.gap > 0 else math.nan for task in self.tasks])
+        floors = np.array([task.floor for task in self.tasks])
+        skills = {1: (self.scores - floors[:, None, None]) / gaps[:, None, None]}
+        for factor in factors:
+            lines = [
+                by_seed([cell.stretched_skills.get(factor, {}) for cell in self.cells_of(task)], self.seeds)
+                for task in self.tasks
+            ]
+            skills[factor] = np.array(lines)
+        return {factor: self._with_intervals(np.clip(found, 0, 1)) for factor, found in skills.items()}
+
+    def _with_intervals(self, numbers: Scores) -> dict[tuple[Key, Key], Interval]:
+        """The mean of every cell with its interval, of one number a run."""
+        num_runs = (~np.isnan(numbers)).sum(axis=2)
+        variance, _, dof = spread(numbers)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means, errors = np.nansum(numbers, axis=2) / num_runs, np.sqrt(variance / num_runs)
+        return {
+            (task.key, mechanism.key): t_interval(float(means[at]), float(errors[at]), float(dof[at]))
+            for row, task in enumerate(self.tasks)
+            for column, mechanism in enumerate(self.mechanisms)
+            for at in [(row, column)]
+        }
+
+    @cached_property
+    def seeds(self) -> tuple[int, ...]:
+        """Every seed that some cell has a row of, in order."""
+        return tuple(sorted({seed for cell in self.cells.values() for seed in (*cell.scores, *cell.failed_seeds)}))
+
+    def tasks_of(self, category: str) -> tuple[TaskFacts, ...]:
+        """The tasks of one category."""
+        return tuple(task for task in self.tasks if task.category == category)
+
+    def only(self, category: str) -> "Grid":
+        """The tasks of one category, with the mechanisms that have rows of it."""
+        tasks = self.tasks_of(category)
+        keys = {task.key for task in tasks}
+        cells = {(task, mechanism): cell for (task, mechanism), cell in self.cells.items() if task in keys}
+        present = {mechanism for _task, mechanism in cells}
+        return Grid(tasks, tuple(one for one in self.mechanisms if one.key in present), cells)
+
+
+def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Grid:
+    """The cells of some rows, ordered like the published table; what is not in it follows alphabetically.
+
+    Args:
+        rows: Rows of one suite version with one version of every unit, as
+            :func:`synthbench.reports.selection.select` leaves them; in any order.
+        oldest_first: Their :func:`records` with at least ``COLUMNS``, where somebody has them.
+
+    Raises:
+        ValueError: If the rows mix versions, or repeat a seed in a cell.
+    """
+    _refuse_mixtures(rows)
+    if oldest_first is None:
+        oldest_first = records(rows, COLUMNS)
+    # The newest row describes a unit, hence the later overwrites the earlier.
+    tasks = {task_key(row): row for row in oldest_first}
+    rows_of: dict[Key, list[Row]] = {}
+    for row in oldest_first:
+        rows_of.setdefault(mechanism_key(row), []).append(row)
+    mechanisms = {key: own[-1] for key, own in rows_of.items()}
+    task_labels = _labels(tasks, "task", ["seq_len", "task_args", "task_category"])
+    mechanism_labels = _labels(_with_settings(mechanisms), "mech_label", ["mech", "positions", "block", "setting"])
+    members: dict[tuple[Key, Key], list[Row]] = {}
+    for row in sorted(oldest_first, key=lambda row: int(row["seed"])):
+        members.setdefault((task_key(row), mechanism_key(row)), []).append(row)
+    return Grid(
+        tasks=_of_one_measure(
+            [_task(key, task_labels[key], row) for key, row in sorted(tasks.items(), key=_task_rank)]
+        ),
+        mechanisms=tuple(
+            _mechanism(key, mechanism_labels[key], row, rows_of[key])
+            for key, row in sorted(mechanisms.items(), key=_mechanism_rank)
+        ),
+        cells={keys: _estimate(cell) for keys, cell in members.items()},
+    )
+
+
+def records(rows: pd.DataFrame, columns: Collection[str] | None = None) -> list[Row]:
+    """The rows one by one, oldest first, with some of their columns; all if None."""
+    names = list(rows.columns if columns is None else columns)
+    ordered = rows.sort_values(["finished_at", "run_id"])[names]
+    # A column as Python objects at once: pandas' own records take ten times as long.
+    lists = [ordered[name].to_numpy(dtype=object).tolist() for name in names]
+    return [dict(zip(names, values, strict=True)) for values in zip(*lists, strict=True)]
+
+
+def task_key(row: Row) -> Key:
+    """What makes the row's task at its size."""
+    key: Key = _TASK_KEY(row)
+    return key
+
+
+def mechanism_key(row: Row) -> Key:
+    """What makes the row's column in a table."""
+    setting = next(row[column] for column in SETTING if is_known(row[column]))
+    return (*_AROUND(row), setting)
+
+
+def arguments_in(text: str) -> dict[str, Any]:
+    """Arguments by name; what is no object, as a stranger may write, has one name."""
+    given = json.loads(text)
+    return given if isinstance(given, dict) else {"arguments": given}
+
+
+def by_seed(numbers: Sequence[Mapping[int, float]], seeds: Sequence[int]) -> Float[np.ndarray, "cells seeds"]:
+    """One number a run, a column a seed, from what every cell has by seed; NaN where one is missing."""
+    found = [[own.get(seed, math.nan) for seed in seeds] for own in numbers]
+    return np.array(found, dtype=float).reshape(len(numbers), len(seeds))
+
+
+def is_known(value: Any) -> bool:
+    """Whether a row says something: it is neither null nor NaN."""
+    # As pandas' notna, which takes up to three times as long for one value.
+    return not (value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)))
+
+
+def _refuse_mixtures(rows: pd.DataFrame) -> None:
+    if len(rows[["suite", "suite_version"]].drop_duplicates()) > 1:
+        raise ValueError("the rows mix versions of suites; select one first")
+    for unit, version in ((["task"], ["task_version"]), (AROUND, ["mech_version"])):
+        if len(rows[[*unit, *version]].drop_duplicates()) > len(rows[unit].drop_duplicates()):
+            raise ValueError(f"the rows mix versions of {unit[0]}s; select one of each first")
+    if rows[[*TASK_KEY, *AROUND, "seed"]].assign(setting=settings(rows)).duplicated().any():
+        raise ValueError("the rows repeat a seed in a cell; select one of each first")
+
+
+def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
+    """The rows with their settings in words: the arguments that others of the mechanism have otherwise, or the match.
+
+    What is matched says so in its label, as it is another comparison.
+    """
+    arguments = {key: arguments_in(row["mech_args"]) for key, row in mechanisms.items()}
+    told = {}
+    for key, row in mechanisms.items():
+        if is_known(row["match"]):
+            asked, term = split_match(row["match"])
+            told[key] = {**row, "mech_label": f"{row['mech_label']} (match {asked})", "setting": term}
+        else:
+            others = [arguments[other] for other in mechanisms if other[:-1] == key[:-1]]
+            differing = [
+                f"{name}={value}"
+                for name, value in arguments[key].items()
+                if any(other.get(name) != value for other in others)
+            ]
+            told[key] = {**row, "setting": ", ".join(differing)}
+    return told
+
+
+def _labels(units: Mapping[Key, Row], label: str, parts: Sequence[str]) -> dict[Key, str]:
+    """Label each unit; where several share a label, add the parts that differ until they are distinct."""
+    sharing: dict[str, list[Key]] = {}
+    for key, row in units.items():
+        sharing.setdefault(str(row[label]), []).append(key)
+    labels = {}
+    for shared, keys in sharing.items():
+        shown: list[str] = []
+        for part in parts:
+            if len({tuple(str(units[key][column]) for column in shown) for key in keys}) == len(keys):
+                break
+            if len({str(units[key][part]) for key in keys}) > 1:
+                shown.append(part)
+        for key in keys:
+            details = ", ".join(str(units[key][part]) for part in shown)
+            labels[key] = f"{shared} ({details})" if details else shared
+    return labels
+
+
+def _task_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
+    row = item[1]
+    return (
+        *_rank(category_order(), row["task_category"]),
+        *_rank(task_order(), row["task"]),
+        row["seq_len"],
+        row["task_args"],
+    )
+
+
+def _mechanism_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
+    key, row = item
+    order = mechanism_order()
+    rank = order.get(published_name(row["mech"]), len(order))
+    *around, setting = key
+    # Published ones in their order, all others by what is printed, whatever its case; P=8 before P=16.
+    return rank, str(row["mech_label"]).casefold(), around, len(setting), setting
+
+
+def _rank(order: Mapping[str, int], name: str) -> tuple[int, str]:
+    return order.get(name, len(order)), name
+
+
+def _task(key: Key, label: str, row: Row) -> TaskFacts:
+    ladder = ladder_in(arguments_in(row["task_args"]))
+    return TaskFacts(
+        key=key,
+        label=label,
+        name=row["task"],
+        category=row["task_category"],
+        floor=_number(row["floor"]),
+        floor_is_exact=row["floor_kind"] == "exact",
+        ceiling=_number(row["ceiling"]),
+        ceiling_is_exact=row["ceiling_kind"] == "exact",
+        local_ceiling=math.nan if ladder else _number(row["local_ceiling"]),
+        shortcut=_best_shortcut(json.loads(row["metrics"])),
+        source=row["task_source"],
+        ladder=ladder,
+    )
+
+
+def _of_one_measure(tasks: Sequence[TaskFacts]) -> tuple[TaskFacts, ...]:
+    """The tasks with their ladders if all have one, else with none: no table has heights beside accuracies."""
+    return tuple(tasks if all(task.ladder for task in tasks) else (task._replace(ladder=None) for task in tasks))
+
+
+def _best_shortcut(metrics: Mapping[str, float | None]) -> tuple[str, float] | None:
+    found = [
+        (name.removeprefix("shortcut."), score)
+        for name, score in metrics.items()
+        if name.startswith("shortcut.") and score is not None
+    ]
+    return max(found, key=lambda shortcut: shortcut[1], default=None)
+
+
+def _mechanism(key: Key, label: str, row: Row, rows: Sequence[Row]) -> MechanismFacts:
+    return MechanismFacts(
+        key=key,
+        label=label,
+        name=row["mech"],
+        version=row["mech_version"],
+        arguments=row["mech_args"],
+        match=row["match"] if is_known(row["match"]) else None,
+        family=row["mech_family"],
+        origin=row["mech_origin"],
+        source=row["mech_source"],
+        num_parameters=_largest(rows, "n_params_mixer"),
+        state=_largest(rows, "state_size"),
+    )
+
+
+def _largest(rows: Sequence[Row], column: str) -> float:
+    return max((float(row[column]) for row in rows if is_known(row[column])), default=math.nan)
+
+
+def _estimate(cell: Sequence[Row]) -> Estimate:
+    finished = [row for row in cell if _has_score(row)]
+    metrics = [json.loads(row["metrics"]) for row in finished]
+    deviations = [one.get("score_std_over_sequences") for one in metrics]
+    factors = sorted({int(found[1]) for one in metrics for name in one if (found := _STRETCHED_SKILL.fullmatch(name))})
+    return Estimate(
+        scores={int(row["seed"]): float(row["score"]) for row in finished},
+        failed_seeds=tuple(int(row["seed"]) for row in cell if not _has_score(row)),
+        skill=_mean([row["skill"] for row in finished], clipped),
+        evaluation_std=_mean(deviations),
+        num_sequences=sum(int(row["n_eval"]) for row in finished),
+        steps_to_threshold=tuple(
+            float(row["steps_to_threshold"]) if is_known(row["steps_to_threshold"]) else math.inf for row in finished
+        ),
+        steps_planned=max((int(row["steps_planned"]) for row in finished), default=0),
+        stretched_skills={
+            factor: {
+                int(row["seed"]): float(skill)
+                for row, one in zip(finished, metrics, strict=True)
+                if is_known(skill := one.get(f"x{factor}.skill"))
+            }
+            for factor in factors
+        },
+        rungs={int(row["seed"]): own for row, one in zip(finished, metrics, strict=True) if (own := scored_rungs(one))},
+    )
+
+
+def _has_score(row: Row) -> bool:
+    return bool(row["status"] == "ok" and is_known(row["score"]))
+
+
+def clipped(skill: float) -> float:
+    """A skill as it enters a mean: not below the floor, not above the ceiling."""
+    return min(1.0, max(0.0, float(skill)))
+
+
+def _mean(items: Sequence[Any], value: Callable[[Any], float] = float) -> float:
+    known = [value(one) for one in items if is_known(one)]
+    return float(np.mean(known)) if known else math.nan
+
+
+def _number(value: Any) -> float:
+    return float(value) if is_known(value) else math.nan

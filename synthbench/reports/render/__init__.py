@@ -1,0 +1,1 @@
+"""Tables and figures as text: Markdown, LaTeX, CSV, pictures and the page."""

@@ -1,0 +1,99 @@
+"""Learning curves: one figure a category, one panel a task."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from synthbench.reports.cells import TaskFacts
+from synthbench.reports.render.figures.drawing import COMPACT, DARK, PERCENT, Drawing, panels, width_of_panels
+from synthbench.reports.render.figures.facts import Facts
+from synthbench.reports.render.figures.lines import draw_legend, draw_lines, height_of
+from synthbench.reports.stems import stem_of
+
+
+def learning_curves(facts: Facts) -> list[Drawing]:
+    """One drawing for every category whose tasks have curves of more than one point."""
+    if facts.averages is None or facts.averages.empty:
+        return []
+    validation = facts.averages[facts.averages["split"] == "validation"]
+    metric = "accuracy" if (validation["metric"] == "accuracy").any() else "loss"
+    curves = _with_errors(validation[validation["metric"] == metric])
+    drawings: list[Drawing] = []
+    taken: set[str] = set()
+    for category in facts.of.categories:
+        tasks = facts.of.tasks_of(category)
+        own = curves[curves["task"].isin([task.label for task in tasks])]
+        drawn = [task for task in tasks if len(set(own.loc[own["task"] == task.label, "step"])) > 1]
+        if drawn:
+            stem = stem_of(category, taken)
+            taken.add(stem)
+            drawings.append(_drawing(facts, stem, category, drawn, own, metric))
+    return drawings
+
+
+def _with_errors(curves: pd.DataFrame) -> pd.DataFrame:
+    """Add the standard error of the mean over seeds; it is missing below two seeds."""
+    return curves.assign(standard_error=curves["std"] / np.sqrt(curves["n"]))
+
+
+def _drawing(
+    facts: Facts, stem: str, category: str, tasks: Sequence[TaskFacts], curves: pd.DataFrame, metric: str
+) -> Drawing:
+    columns = ["task", "mechanism", "step", "mean", "standard_error", "n"]
+    bounds = " Dashed: floor and ceiling." if metric == "accuracy" else ""
+    word = "accuracy in per cent" if metric == "accuracy" else "loss"
+    return Drawing(
+        name=f"learning-curves-{stem}",
+        title=f"Learning curves, {category.replace('_', ' ')}",
+        caption=(
+            f"Validation {word} by training step: mean over seeds; band: one standard error to both sides, from two "
+            f"seeds. A run that stopped early keeps its last value.{bounds}{facts.pale_words(curves['mechanism'])}"
+        ),
+        header=tuple(columns),
+        lines=tuple(
+            curves[curves["task"].isin([task.label for task in tasks])][columns].itertuples(index=False, name=None)
+        ),
+        draw=lambda: _draw(facts, tasks, curves, metric),
+    )
+
+
+def _draw(facts: Facts, tasks: Sequence[TaskFacts], curves: pd.DataFrame, metric: str) -> Figure:
+    has_pale = len(facts.of.mechanisms) > len(facts.looks)
+    is_accuracy = metric == "accuracy"
+    figure, axes = panels(
+        [task.label for task in tasks],
+        "accuracy, %" if is_accuracy else "loss",
+        below=height_of(facts.looks, width_of_panels(len(tasks)), has_pale=has_pale),
+        x_label="step",
+    )
+    highest = 1.0 if is_accuracy else float(curves["mean"].max())
+    last_step = int(curves["step"].max())
+    by_cell = dict(list(curves.groupby(["task", "mechanism"])))
+    for task, axis in zip(tasks, axes, strict=True):
+        axis.set_ylim(0, 1.04 * highest)
+        if is_accuracy:
+            for bound in (task.floor, task.ceiling):
+                axis.axhline(bound, color=DARK, linewidth=0.5, linestyle=(0, (4, 3)), zorder=1)
+        own = {m.label: by_cell[task.label, m.label] for m in facts.of.mechanisms if (task.label, m.label) in by_cell}
+        draw_lines(
+            axis,
+            {label: (curve["step"].to_numpy(), curve["mean"].to_numpy()) for label, curve in own.items()},
+            {label: _band(curve) for label, curve in own.items()},
+            facts.looks,
+        )
+        axis.set_xlim(0, last_step)
+        axis.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
+        axis.xaxis.set_major_formatter(COMPACT)
+        if is_accuracy:
+            axis.yaxis.set_major_formatter(PERCENT)
+    draw_legend(figure, facts.looks, has_pale=has_pale, has_markers=False)
+    return figure
+
+
+def _band(curve: pd.DataFrame) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
+    mean, error = curve["mean"].to_numpy(), curve["standard_error"].to_numpy()
+    return mean - error, mean + error

@@ -1,0 +1,88 @@
+"""Lines of mechanisms and their legend: shared by the figures that are made of them."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Float, Num
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from synthbench.reports.render.figures.drawing import PALE, PITCH, SMALL, Look, shown, widest
+
+_HANDLE = 0.4
+"""Inches from the beginning of one entry's line to that of its label, and to the next entry."""
+
+
+def draw_lines(
+    axis: Axes,
+    lines: Mapping[str, tuple[Num[np.ndarray, " points"], Float[np.ndarray, " points"]]],
+    bands: Mapping[str, tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]],
+    looks: Mapping[str, Look],
+    *,
+    has_markers: bool = False,
+) -> None:
+    """Draw the lines of one panel, the pale ones at the back; what lies outside is drawn at the edge.
+
+    Args:
+        axis: Where to draw.
+        lines: Places and heights of the points of every line, by label.
+        bands: Lower and upper end of the band at every point, of those in colour; NaN for none.
+        looks: The look of those in colour.
+        has_markers: Whether every point of a line in colour is marked.
+    """
+    low, high = axis.get_ylim()
+    pale = [points for label, points in lines.items() if label not in looks]
+    if pale:
+        # One path with gaps: in a file each line of its own would take more for its style than for its points.
+        at, heights = (np.concatenate([[*points[part], np.nan] for points in pale]) for part in (0, 1))
+        heights = np.clip(heights, low, high)
+        axis.plot(at, heights, color=PALE, linewidth=0.4, zorder=2)
+    for label, look in looks.items():
+        if label in lines:
+            at, heights = lines[label]
+            if not np.isnan(bands[label]).all():
+                ends = (np.clip(end, low, high) for end in bands[label])
+                axis.fill_between(at, *ends, color=look.colour, alpha=0.15, linewidth=0, zorder=2)
+            axis.plot(
+                at, np.clip(heights, low, high), color=look.colour, linestyle=look.dashes, zorder=3,
+                clip_on=not has_markers, marker=look.marker if has_markers else "", markersize=2.5,
+            )  # fmt: skip
+
+
+def height_of(looks: Mapping[str, Look], width: float, *, has_pale: bool) -> float:
+    """Room in inches that the legend needs below the panels of a figure of some width."""
+    return 0.08 + 1.35 * PITCH * -(-(len(looks) + has_pale) // _num_columns(looks, width))
+
+
+def draw_legend(figure: Figure, looks: Mapping[str, Look], *, has_pale: bool, has_markers: bool) -> None:
+    """Draw the legend at the foot of a figure.
+
+    Args:
+        figure: The figure.
+        looks: The look of every label.
+        has_pale: Whether there are pale lines, which share one entry.
+        has_markers: Whether the lines have markers.
+    """
+    handles = [
+        Line2D(
+            [], [], color=look.colour, linestyle=look.dashes, marker=look.marker if has_markers else "", markersize=3
+        )
+        for look in looks.values()
+    ]
+    if has_pale:
+        handles.append(Line2D([], [], color=PALE))
+    figure.legend(
+        handles=handles,
+        labels=[*map(shown, looks), *(["others"] if has_pale else [])],
+        loc="lower center",
+        ncols=_num_columns(looks, float(figure.get_size_inches()[0])),
+        handlelength=2.8,
+        columnspacing=1.2,
+        labelspacing=0.35,
+        borderaxespad=0.2,
+    )
+
+
+def _num_columns(looks: Mapping[str, Look], width: float) -> int:
+    return max(1, int(width / (_HANDLE + widest([*map(shown, looks)], SMALL) + 0.05)))

@@ -1,0 +1,279 @@
+"""Skill against costs: a panel a cost, a number or a name at each point, and a key of all mechanisms.
+
+A colour is a family, a marker one of its mechanisms. What stands at a point is put where it covers nothing, tied to
+its point where that is further off; a point without room for it is still told by its colour and marker in the key.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
+
+from synthbench.reports.aggregates import Interval
+from synthbench.reports.render.figures.drawing import (
+    COLOURS,
+    COMPACT,
+    MARKERS,
+    PALE,
+    PITCH,
+    PLAIN,
+    SMALL,
+    place,
+    shown,
+    strokes,
+    widest,
+    width_of,
+)
+
+FAMILY_COLOURS = (*COLOURS, "#8C564B", "#6A3D9A", "#7A7A00", "#882255", "#4D6B8A")
+"""Those of lines, and more: a figure has more families than lines in colour."""
+MOST_NAMED = 12
+"""Points; of more, a number stands at each."""
+_HIGHEST, _NARROWEST = 1.04, 0.3
+"""The axis of skills shows those that there are, between 0 and the highest and at least so much."""
+_LEFT, _RIGHT, _TOP, _BOTTOM, _GAP = 0.4, 0.1, 0.08, 0.36, 0.16
+_HEIGHT = 2.6
+"""Of the axes, in inches; those of figures with names are lower."""
+_MARK = 0.035
+"""Half the width of a marker, in inches."""
+_FURTHEST, _TIED = 0.9, 0.1
+"""Inches from a point to what stands at it, at most; and how far off a stroke ties both."""
+_NUM_DIRECTIONS = 16
+
+
+class Point(NamedTuple):
+    """One mechanism."""
+
+    label: str
+    family: str
+    skill: Interval
+    costs: tuple[float, ...]
+    """One a panel; a panel leaves out what is NaN."""
+
+
+class Look(NamedTuple):
+    """How a mechanism is drawn."""
+
+    colour: str
+    marker: str
+    text: str
+    """What stands at its point: its number in the key, or its name."""
+
+
+class Box(NamedTuple):
+    """What is covered, in inches from the lower left corner of a panel."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+
+def looks(points: Sequence[Point]) -> list[Look]:
+    """A colour a family, in alphabetical order, and a marker for each of its mechanisms; numbers in the given order."""
+    families = sorted({point.family for point in points})
+    colours = dict(zip(families, itertools.cycle(FAMILY_COLOURS), strict=False))
+    markers = {family: itertools.cycle(MARKERS) for family in families}
+    return [
+        Look(
+            colours[point.family],
+            next(markers[point.family]),
+            shown(point.label) if len(points) <= MOST_NAMED else str(number),
+        )
+        for number, point in enumerate(points, start=1)
+    ]
+
+
+def draw_scatter(points: Sequence[Point], names: Sequence[str], width: float) -> Figure:
+    """Draw skill against every cost, side by side.
+
+    Args:
+        points: The mechanisms, highest skill first.
+        names: What each cost is, with its unit.
+        width: Of the figure, in inches.
+    """
+    of_points = looks(points)
+    panel_width = (width - _LEFT - _RIGHT - _GAP * (len(names) - 1)) / len(names)
+    height = _HEIGHT if len(points) > MOST_NAMED else 0.75 * _HEIGHT
+    key = _Key(points, of_points, width)
+    figure = Figure(figsize=(width, key.height + _BOTTOM + height + _TOP))
+    for index, name in enumerate(names):
+        left = _LEFT + index * (panel_width + _GAP)
+        axis = place(figure, left, key.height + _BOTTOM, panel_width, height)
+        axis.set_xlabel(name, labelpad=2)
+        axis.set_ylim(*_limits(points))
+        axis.tick_params(labelleft=index == 0)
+        if index == 0:
+            axis.set_ylabel("skill", labelpad=2)
+        _draw_panel(axis, points, index, of_points, (panel_width, height))
+    key.draw(figure)
+    return figure
+
+
+def places(
+    anchors: Float[np.ndarray, "points xy"], widths: Sequence[float], size: tuple[float, float]
+) -> list[Box | None]:
+    """Where texts stand that lie on no point, on no other text and not outside; None where there is no room nearby.
+
+    Args:
+        anchors: The points, in inches; the first are served first.
+        widths: Of the texts, in inches.
+        size: Width and height of the panel, in inches.
+    """
+    taken = np.array([(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in anchors])
+    found: list[Box | None] = []
+    for (x, y), width in zip(anchors, widths, strict=True):
+        tried = np.array([_box(x, y, width, way) for way in _ways()])
+        is_free = _is_inside(tried, size) & ~_overlaps(tried, taken).any(axis=1)
+        box = Box(*tried[is_free.argmax()].tolist()) if is_free.any() else None
+        found.append(box)
+        if box is not None:
+            taken = np.vstack([taken, box])
+    return found
+
+
+def _ways() -> Iterator[tuple[float, float]]:
+    """Distance and direction from a point, nearest first, and of those to the right first."""
+    distances = np.arange(_MARK + 0.025, _FURTHEST, 0.05)
+    turns = np.arange(_NUM_DIRECTIONS) / _NUM_DIRECTIONS
+    turns = turns[np.argsort(np.minimum(turns, 1 - turns), kind="stable")]
+    return itertools.product(distances.tolist(), (2 * np.pi * turns).tolist())
+
+
+def _box(x: float, y: float, width: float, way: tuple[float, float]) -> Box:
+    """The box of a text that begins, or ends, at a distance from a point."""
+    distance, direction = way
+    aside, up = math.cos(direction), math.sin(direction)
+    # It grows away from the point, so that its nearest side is as far off as asked for.
+    middle_x = x + distance * aside + width / 2 * aside
+    middle_y = y + distance * up + PITCH / 2 * up
+    return Box(middle_x - width / 2, middle_y - PITCH / 2, middle_x + width / 2, middle_y + PITCH / 2)
+
+
+def _is_inside(boxes: Float[np.ndarray, "boxes 4"], size: tuple[float, float]) -> Bool[np.ndarray, " boxes"]:
+    return np.asarray((boxes[:, :2] >= 0).all(axis=1) & (boxes[:, 2:] <= size).all(axis=1))
+
+
+def _overlaps(
+    boxes: Float[np.ndarray, "boxes 4"], taken: Float[np.ndarray, "taken 4"]
+) -> Bool[np.ndarray, "boxes taken"]:
+    one, other = boxes[:, None], taken[None]
+    return np.asarray((one[..., :2] < other[..., 2:]).all(axis=-1) & (other[..., :2] < one[..., 2:]).all(axis=-1))
+
+
+def _limits(points: Sequence[Point]) -> tuple[float, float]:
+    """Ends of the axis of skills."""
+    low = min(np.fmin(point.skill.low, point.skill.value) for point in points)
+    high = max(np.fmax(point.skill.high, point.skill.value) for point in points)
+    room = max(0.06 * (high - low), (_NARROWEST - (high - low)) / 2)
+    return max(-0.02, float(low) - room), min(_HIGHEST, float(high) + room)
+
+
+def _draw_panel(
+    axis: Axes, points: Sequence[Point], index: int, of_points: Sequence[Look], size: tuple[float, float]
+) -> None:
+    edge = _scale(axis, [point.costs[index] for point in points])
+    own = [(point, look) for point, look in zip(points, of_points, strict=True) if not math.isnan(point.costs[index])]
+    for point, look in own:
+        x = point.costs[index] or edge
+        if not math.isnan(point.skill.low):
+            strokes(
+                axis, [(x, point.skill.low)], [(x, point.skill.high)], color=look.colour, linewidth=0.5, alpha=0.5,
+                zorder=2,
+            )  # fmt: skip
+        axis.plot(
+            [x], [point.skill.value], color=look.colour, marker=look.marker, markersize=3.5, linestyle="",
+            markeredgecolor="white", markeredgewidth=0.3, zorder=4, clip_on=False,
+        )  # fmt: skip
+    _draw_texts(
+        axis, [(point.costs[index] or edge, point.skill.value) for point, _ in own], [two for _, two in own], size
+    )
+
+
+def _scale(axis: Axes, costs: Sequence[float]) -> float:
+    """Give the axis of costs its scale and ticks; the place of a cost of nothing, which has no logarithm."""
+    positive = [cost for cost in costs if cost > 0]
+    low, high = (min(positive), max(positive)) if positive else (1.0, 10.0)
+    has_zero = any(cost == 0 for cost in costs)
+    # It stands at the left edge, under its own tick.
+    edge: float = low / max(3.0, (high / low) ** 0.12)
+    axis.set_xscale("log")
+    # Names stand to the right of the last point.
+    axis.set_xlim((edge / 1.5) if has_zero else low / 1.3, high * max(1.3, (high / low) ** 0.15))
+    axis.grid(color="#E6E6E6", linewidth=0.4)
+    ticks = _ticks(low / 1.3, high * 1.3)
+    axis.set_xticks([*([edge] if has_zero else []), *ticks], [*(["0"] if has_zero else []), *map(COMPACT, ticks)])
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.yaxis.set_major_formatter(PLAIN)
+    return edge
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Powers of ten; with their twofold and fivefold, then all multiples, if fewer than two lie between."""
+    powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
+    for multiples in ((1,), (1, 2, 5), range(1, 10)):
+        ticks = [multiple * power for power in powers for multiple in multiples if low <= multiple * power <= high]
+        if len(ticks) > 1:
+            break
+    return ticks
+
+
+def _draw_texts(
+    axis: Axes, anchors: Sequence[tuple[float, float]], of_points: Sequence[Look], size: tuple[float, float]
+) -> None:
+    """What stands at the points, where there is room for it."""
+    if not anchors:
+        return
+    (left, right), (low, high) = axis.get_xlim(), axis.get_ylim()
+    x, y = np.array(anchors, dtype=float).T
+    inches = np.column_stack([np.log(x / left) / np.log(right / left), (y - low) / (high - low)]) * size
+    widths = [width_of(look.text) + 0.02 for look in of_points]
+    for at, look, box in zip(inches, of_points, places(inches, widths, size), strict=True):
+        if box is None:
+            continue
+        middle = ((box.left + box.right) / 2, (box.bottom + box.top) / 2)
+        near = (float(np.clip(at[0], box.left, box.right)), float(np.clip(at[1], box.bottom, box.top)))
+        if math.dist(at, near) > _TIED:
+            ends = np.array([at, near]) / size
+            strokes(axis, [ends[0]], [ends[1]], color=PALE, linewidth=0.3, zorder=3, transform=axis.transAxes)
+        axis.text(
+            middle[0] / size[0], middle[1] / size[1], look.text, size=SMALL, color=look.colour, ha="center",
+            va="center_baseline", transform=axis.transAxes, zorder=5,
+        )  # fmt: skip
+
+
+class _Key:
+    """All mechanisms below the panels, family after family, each with its number, marker and name."""
+
+    def __init__(self, points: Sequence[Point], of_points: Sequence[Look], width: float) -> None:
+        entries = list(_entries(points, of_points))
+        self._handles, self._labels = [handle for handle, _ in entries], [label for _, label in entries]
+        self._num_columns = max(1, int(width / (0.3 + widest(self._labels))))
+        self.height = 0.1 + 1.15 * PITCH * -(-len(entries) // self._num_columns)
+
+    def draw(self, figure: Figure) -> None:
+        """Put it at the foot of a figure."""
+        figure.legend(
+            handles=self._handles, labels=self._labels, loc="lower center", ncols=self._num_columns,
+            handletextpad=0.2, columnspacing=1.0, labelspacing=0.35, borderaxespad=0.2,
+        )  # fmt: skip
+
+
+def _entries(points: Sequence[Point], of_points: Sequence[Look]) -> Iterator[tuple[Line2D, str]]:
+    """Marker and text of every line of a key; where points have numbers, each family begins with its name."""
+    is_numbered = len(points) > MOST_NAMED
+    order = sorted(range(len(points)), key=lambda index: (points[index].family, index))
+    for family, own in itertools.groupby(order, key=lambda index: points[index].family):
+        if is_numbered:
+            yield Line2D([], [], linestyle=""), f"{shown(family)}:"
+        for index in own:
+            look, label = of_points[index], shown(points[index].label)
+            handle = Line2D([], [], color=look.colour, marker=look.marker, linestyle="", markersize=3.5)
+            yield handle, f"{look.text}  {label}" if is_numbered else f"{label} ({shown(family)})"

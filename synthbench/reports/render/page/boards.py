@@ -1,0 +1,175 @@
+"""The rankings of a page: of the whole suite, and of each category."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from synthbench.reports.aggregates import Interval
+from synthbench.reports.cells import Grid, Key, MechanismFacts, TaskFacts
+from synthbench.reports.leaderboard import Entry, Leaderboard, leaderboard
+from synthbench.reports.render.page import charts
+from synthbench.reports.render.page.facets import Facet, categories
+from synthbench.reports.render.page.results import Result
+from synthbench.reports.report import Report
+from synthbench.reports.verdicts import is_ranked, needed_seeds
+
+_PartOf = Callable[[str, MechanismFacts, Entry | None], Interval]
+"""Mean skill of one part of a board, by its label."""
+
+
+@dataclass(frozen=True)
+class BoardLine:
+    """A mechanism in a ranking."""
+
+    mechanism: MechanismFacts
+    entry: Entry | None
+    """Rank and intervals; None where it is not ranked."""
+    reason: str
+    """Why it is not ranked; empty where it is."""
+    rank_bar: charts.Bar | None
+    skill_bar: charts.Bar | None
+    skill: float
+    """Mean over the parts; NaN where some task has no run."""
+    parts: tuple[Interval, ...]
+    """Mean skill of each part, runs without a score counted as 0; NaN where some task of it has no run."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """A ranking: of the whole suite by category, or of one category by task."""
+
+    facet: Facet | None
+    """The category; None for the whole suite."""
+    parts: dict[str, tuple[TaskFacts, ...]]
+    """What the heat columns stand for: labels with the tasks that count."""
+    left_out: tuple[TaskFacts, ...]
+    """Tasks whose gap between floor and ceiling is below the noise."""
+    best: MechanismFacts | None
+    """The one mechanism that nothing is better than on tasks like these; None where several may be."""
+    verdict: str
+    """Who can be the best, in a sentence; empty below two seeds."""
+    ranked: tuple[BoardLine, ...]
+    unranked: tuple[BoardLine, ...]
+    factors: tuple[int, ...]
+    """Multiples of the length or load of the training at which the ranked ones have a mean skill."""
+
+    @property
+    def tasks(self) -> tuple[TaskFacts, ...]:
+        """The tasks that count."""
+        return tuple(task for tasks in self.parts.values() for task in tasks)
+
+    @property
+    def rungs(self) -> tuple[int | None, ...]:
+        """In how many rungs the skill of each part is printed; None where it is a mean, or no height."""
+        ladders = [tasks[0].ladder if self.facet else None for tasks in self.parts.values()]
+        return tuple(ladder and ladder.num_rungs for ladder in ladders)
+
+
+def boards(report: Report, results: Mapping[tuple[Key, Key], Result]) -> tuple[Board, ...]:
+    """The ranking of the suite, then one of each category.
+
+    Args:
+        report: What is ranked.
+        results: Its cells.
+    """
+    return (_of_suite(report), *(_of_category(report.of, facet, results) for facet in categories(report.of).values()))
+
+
+def _of_suite(report: Report) -> Board:
+    of = report.of
+    parts = {category: _counting(of.tasks_of(category)) for category in of.categories}
+
+    def part(category: str, mechanism: MechanismFacts, entry: Entry | None) -> Interval:
+        return entry.categories[category] if entry else _alone(_mean_skill(of, parts[category], mechanism))
+
+    return _board(of, report.board, None, parts, part)
+
+
+def _of_category(whole: Grid, facet: Facet, results: Mapping[tuple[Key, Key], Result]) -> Board:
+    of = whole.only(facet.label)
+    tasks = {task.label: task for task in of.tasks}
+
+    def part(label: str, mechanism: MechanismFacts, _entry: Entry | None) -> Interval:
+        task = tasks[label]
+        skill = _mean_skill(of, [task], mechanism)
+        # Intervals are of the runs with a score: where one failed they are of another mean.
+        if of.cell(task, mechanism).num_failed or math.isnan(skill):
+            return _alone(skill)
+        return Interval(skill, *results[task.key, mechanism.key].interval)
+
+    found = leaderboard(of) if len(of.seeds) > 1 else None
+    return _board(of, found, facet, {label: _counting([task]) for label, task in tasks.items()}, part)
+
+
+def _board(
+    of: Grid,
+    found: Leaderboard | None,
+    facet: Facet | None,
+    parts: Mapping[str, tuple[TaskFacts, ...]],
+    part_of: _PartOf,
+) -> Board:
+    shown = {label: tasks for label, tasks in parts.items() if tasks}
+    tasks = [task for own in shown.values() for task in own]
+    entries = {entry.mechanism.key: entry for entry in found.entries} if found else {}
+
+    def line(mechanism: MechanismFacts) -> BoardLine:
+        entry = entries.get(mechanism.key)
+        of_parts = tuple(part_of(label, mechanism, entry) for label in shown)
+        mean = float(np.mean([one.value for one in of_parts])) if of_parts else math.nan
+        return BoardLine(
+            mechanism=mechanism,
+            entry=entry,
+            reason="" if entry else _reason(of, found, mechanism, tasks),
+            rank_bar=charts.rank_bar(*entry.rank, len(entries)) if entry else None,
+            skill_bar=charts.bar(*entry.skill) if entry else None,
+            skill=entry.skill.value if entry else mean,
+            parts=of_parts,
+        )
+
+    lines = sorted(map(line, of.mechanisms), key=_best_first)
+    return Board(
+        facet=facet,
+        parts=shown,
+        left_out=tuple(task for task in of.tasks if task not in tasks),
+        best=found.best if found else None,
+        verdict=found.verdict() if found else "",
+        ranked=tuple(one for one in lines if one.entry),
+        unranked=tuple(one for one in lines if not one.entry),
+        factors=found.factors if found else (),
+    )
+
+
+def _counting(tasks: Sequence[TaskFacts]) -> tuple[TaskFacts, ...]:
+    return tuple(task for task in tasks if is_ranked(task))
+
+
+def _alone(skill: float) -> Interval:
+    """A mean of which nothing is said but its value."""
+    return Interval(skill, math.nan, math.nan)
+
+
+def _reason(of: Grid, found: Leaderboard | None, mechanism: MechanismFacts, tasks: Sequence[TaskFacts]) -> str:
+    if not tasks:
+        return "no task counts"
+    if found is None:
+        return "one seed"
+    cells = [of.cell(task, mechanism) for task in tasks]
+    seeds = set(needed_seeds(of))
+    num_runs = sum(len(seeds & {*cell.scores, *cell.failed_seeds}) for cell in cells)
+    return f"{num_runs} of {len(tasks) * len(seeds)} runs"
+
+
+def _mean_skill(of: Grid, tasks: Sequence[TaskFacts], mechanism: MechanismFacts) -> float:
+    """Mean skill over tasks, runs without a score counted as 0; NaN where some task has no run."""
+    means = []
+    for task in tasks:
+        cell = of.cell(task, mechanism)
+        num_runs = cell.n + cell.num_failed
+        means.append((cell.skill * cell.n if cell.n else 0.0) / num_runs if num_runs else math.nan)
+    return float(np.mean(means)) if means else math.nan
+
+
+def _best_first(line: BoardLine) -> float:
+    return math.inf if math.isnan(line.skill) else -line.skill

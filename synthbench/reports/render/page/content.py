@@ -1,0 +1,134 @@
+"""What the leaderboard page says, from the rows: numbers and names, no markup."""
+
+import math
+from dataclasses import dataclass
+
+from synthbench.reports.cells import Key, Row
+from synthbench.reports.render.page import facets
+from synthbench.reports.render.page.boards import Board, boards
+from synthbench.reports.render.page.commands import report_command, run_command, seed_ranges, task_terms
+from synthbench.reports.render.page.facets import Facet
+from synthbench.reports.render.page.panels import Panel, coloured, panels
+from synthbench.reports.render.page.results import results
+from synthbench.reports.render.page.rows import code_version, statuses
+from synthbench.reports.render.page.sections import MechanismSection, TaskSection, mechanism_sections, task_sections
+from synthbench.reports.report import Report
+from synthbench.reports.table import on_added_seeds
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that a page says."""
+
+    suite: str
+    suite_version: str
+    verdict: str
+    """The outcome in a sentence or two."""
+    num_rows: int
+    num_mechanisms: int
+    num_tasks: int
+    statuses: dict[str, int]
+    left_out: dict[str, int]
+    """Rows that no cell shows, by reason."""
+    stores: dict[str, int]
+    """Rows by the store that they are from; empty if all are from one."""
+    seeds: str
+    on_added_seeds: str
+    """What added seeds mean for the intervals, after a space; empty without."""
+    devices: tuple[str, ...]
+    versions: tuple[str, ...]
+    """Of the code that made the rows."""
+    run_command: str | None
+    report_command: str | None
+    boards: tuple[Board, ...]
+    """The suite's, then one for each category."""
+    mechanisms: tuple[MechanismSection, ...]
+    """In the order of the suite's ranking."""
+    tasks: tuple[TaskSection, ...]
+    families: tuple[Facet, ...]
+    categories: tuple[Facet, ...]
+    blocks: tuple[Facet, ...]
+    positions: tuple[Facet, ...]
+    panels: dict[Facet, tuple[Panel, ...]]
+    """Skill over rungs by category; empty without a ladder."""
+    coloured: tuple[str, ...]
+    """Labels of the mechanisms that have a colour there."""
+
+    @property
+    def has_ladder(self) -> bool:
+        """Whether scores are heights."""
+        return any(section.facts.ladder for section in self.tasks)
+
+    @property
+    def has_pale(self) -> bool:
+        """Whether there are more mechanisms than colours."""
+        return len(self.mechanisms) > len(self.coloured)
+
+    @property
+    def has_local(self) -> bool:
+        """Whether some row says what is reached without mixing positions."""
+        return not all(math.isnan(section.facts.local_ceiling) for section in self.tasks)
+
+    @property
+    def mechanism_anchors(self) -> dict[Key, str]:
+        """The id of each mechanism's section."""
+        return {section.facts.key: section.anchor for section in self.mechanisms}
+
+    @property
+    def task_anchors(self) -> dict[Key, str]:
+        """The id of each task's section."""
+        return {section.facts.key: section.anchor for section in self.tasks}
+
+    @property
+    def sections(self) -> dict[Key, MechanismSection]:
+        """Each mechanism's section."""
+        return {section.facts.key: section for section in self.mechanisms}
+
+
+def content(report: Report) -> Content:
+    """All that a page says of a report."""
+    selection, of, records = report.selection, report.of, report.records
+    cells = results(report)
+    ranked = boards(report, cells)
+    seeds = of.seeds
+    mechanisms = mechanism_sections(selection.suite, of, records, ranked[0], cells)
+    with_colour = coloured(of, [section.facts for section in mechanisms])
+    names = list(dict.fromkeys(mechanism.name for mechanism in of.mechanisms))
+    extra = task_terms(selection.suite, {str(row["task"]): str(row["task_args"]) for row in records})
+    # One command has one setting of a mechanism: where there are more, the sections have theirs.
+    is_one_command = len({mechanism.key[:-1] for mechanism in of.mechanisms}) == len(of.mechanisms)
+    return Content(
+        suite=selection.suite,
+        suite_version=selection.suite_version,
+        verdict=report.verdict,
+        num_rows=len(records),
+        num_mechanisms=len(of.mechanisms),
+        num_tasks=len(of.tasks),
+        statuses=statuses(records),
+        left_out=selection.left_out,
+        stores=report.stores,
+        seeds=seed_ranges(seeds),
+        on_added_seeds=on_added_seeds(of),
+        devices=tuple(sorted(set(map(_device_of, records)))),
+        versions=tuple(sorted({code_version(row) for row in records})),
+        run_command=(
+            run_command(selection.suite, seeds, task=extra, mechanism=",".join(names)) if is_one_command else None
+        ),
+        report_command=report_command(
+            selection.suite, selection.suite_version, seeds, names, stores=list(report.stores)
+        ),
+        boards=ranked,
+        mechanisms=mechanisms,
+        tasks=task_sections(selection.suite, of, records, report.verdicts, cells),
+        families=tuple(facets.families(of).values()),
+        categories=tuple(facets.categories(of).values()),
+        blocks=tuple(facets.blocks(of).values()),
+        positions=tuple(facets.positions(of).values()),
+        panels=panels(of, with_colour),
+        coloured=tuple(mechanism.label for mechanism in with_colour),
+    )
+
+
+def _device_of(row: Row) -> str:
+    """Type and model of what a row was made on."""
+    return f"{row['device_type']} ({row['device_name']})"

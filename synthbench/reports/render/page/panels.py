@@ -1,0 +1,63 @@
+"""Skill over rungs on a page: a panel a task, a line a mechanism."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from synthbench.reports.cells import Grid, MechanismFacts, TaskFacts
+from synthbench.reports.ladder import mean_profile
+from synthbench.reports.render.page import charts, facets
+from synthbench.reports.render.page.facets import Facet
+
+NUM_COLOURS = 7
+"""Of ``rungs.css``."""
+
+
+class RungLine(NamedTuple):
+    """A mechanism in a panel."""
+
+    path: str
+    look: str
+    """Its class in the style sheet."""
+
+
+class Panel(NamedTuple):
+    """What is drawn of a task."""
+
+    task: TaskFacts
+    ticks: tuple[tuple[str, str], ...]
+    """Loads that are marked, each with its distance from the left end in per cent."""
+    lines: tuple[RungLine, ...]
+    """Those in colour last, so that they are on top."""
+
+
+def coloured(of: Grid, best_first: Sequence[MechanismFacts]) -> list[MechanismFacts]:
+    """The mechanisms that have a colour: as many of the best as there are, in printed order, as in the figures."""
+    return [mechanism for mechanism in of.mechanisms if mechanism in best_first[:NUM_COLOURS]]
+
+
+def panels(of: Grid, with_colour: Sequence[MechanismFacts]) -> dict[Facet, tuple[Panel, ...]]:
+    """The panels by category; none without a ladder.
+
+    Args:
+        of: The cells of a report.
+        with_colour: Its mechanisms that have a colour; the others are pale.
+    """
+    categories = facets.categories(of)
+    found: dict[Facet, tuple[Panel, ...]] = {}
+    for task in of.tasks:
+        if panel := _panel(of, task, with_colour):
+            facet = categories[task.category]
+            found[facet] = (*found.get(facet, ()), panel)
+    return found
+
+
+def _panel(of: Grid, task: TaskFacts, with_colour: Sequence[MechanismFacts]) -> Panel | None:
+    if task.ladder is None:
+        return None
+    lines, loads = [], task.ladder.loads
+    for mechanism in sorted(of.mechanisms, key=lambda one: one in with_colour):
+        if drawn := mean_profile(task.ladder, of.cell(task, mechanism).rungs.values()):
+            look = f"l{with_colour.index(mechanism)}" if mechanism in with_colour else "pale"
+            lines.append(RungLine(charts.over_loads(loads, drawn.mean), look))
+    ticks = tuple((f"{load:g}", f"{100 * charts.along(loads, load):.1f}") for load in task.ladder.ticks)
+    return Panel(task, ticks, tuple(lines)) if lines else None

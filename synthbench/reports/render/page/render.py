@@ -1,0 +1,143 @@
+"""Content and templates to one HTML file."""
+
+import base64
+import hashlib
+import math
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from synthbench.reports.cells import TaskFacts
+from synthbench.reports.heights import load_of, load_text
+from synthbench.reports.ladder import LEAST, SPLIT
+from synthbench.reports.leaderboard import SOLVED
+from synthbench.reports.render.page import charts, untrusted
+from synthbench.reports.render.page.content import content
+from synthbench.reports.render.page.results import Result
+from synthbench.reports.report import Report
+from synthbench.reports.table import NOTHING, fixed, p_text, percent
+from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP
+
+_NOTHING = "–"
+
+
+def page(report: Report) -> str:
+    """The leaderboard page of a report: a whole HTML file that loads nothing else.
+
+    The text depends on the rows only, and on the code of the tasks that it draws: not on the order of the rows, the
+    time, the time zone, the locale or the machine. Strings of the rows are shown, whatever they hold, and do nothing.
+    """
+    found = content(report)
+    style, script = (_resource(name) for name in ("page.css", "page.js"))
+    if found.has_ladder:
+        style += _resource("rungs.css")
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            page=found,
+            style=Markup(style),  # noqa: S704 -- a file of ours
+            script=Markup(script),  # noqa: S704 -- the same
+            policy=_policy(style, script),
+            solved=SOLVED,
+            smallest_gap=SMALLEST_GAP,
+            margin=MARGIN,
+            least=LEAST,
+            split=SPLIT,
+            plot=charts,
+        )
+    )
+
+
+def _policy(style: str, script: str) -> str:
+    """A content security policy under which nothing runs, applies or loads but our one script and style."""
+    return (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _resource(name: str) -> str:
+    return files("synthbench.reports").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("synthbench.reports", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_finalize,
+    )
+    environment.filters |= {
+        "name": untrusted.name,
+        "sentence": untrusted.sentence,
+        "skill": _skill,
+        "per_cent": _per_cent,
+        "count": _count,
+        "whole": _whole,
+        "heat": charts.heat,
+        "p": _p,
+        "sortable": _sortable,
+        "loads": _loads,
+        "load": _load,
+        "words": lambda text: untrusted.name(text.replace("_", " ")),
+    }
+    environment.globals["nothing"] = math.nan
+    environment.tests |= {"nan": math.isnan, "link": untrusted.is_link}
+    return environment
+
+
+def _finalize(value: Any) -> Any:
+    """What every expression of a template passes through: no string of a row gets past it."""
+    return untrusted.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _skill(number: float, rungs: int | None = None) -> str:
+    if math.isnan(number):
+        return _NOTHING
+    return fixed(rungs * number, 1) if rungs else fixed(number, 2)
+
+
+def _per_cent(fraction: float) -> str:
+    return _NOTHING if math.isnan(fraction) else percent(fraction)
+
+
+def _count(number: int) -> str:
+    return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def _whole(number: float) -> str:
+    return _count(round(number)) if math.isfinite(number) else _NOTHING
+
+
+def _load(result: Result) -> str:
+    """The load at half of the skill, with its unit."""
+    text = load_text(result.task, load_of(result.estimate))
+    return f"{text} {result.task.ladder.unit}" if result.task.ladder and text != NOTHING else _NOTHING
+
+
+def _loads(task: TaskFacts) -> str:
+    """From which load to which the ladder of a task goes; empty without one."""
+    if task.ladder is None:
+        return ""
+    loads = task.ladder.loads
+    return f"{loads[0]:g} to {loads[-1]:g} {task.ladder.unit}"
+
+
+def _p(p: float) -> str:
+    text = p_text(p)
+    return text if text.startswith("<") else f"= {text}"
+
+
+def _sortable(number: float) -> str:
+    """A number for the script to sort by; empty where there is none."""
+    return f"{number:.6g}" if math.isfinite(number) else ""

@@ -1,0 +1,120 @@
+"""The cells of a page: a mechanism on a task, with what is drawn of it."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from synthbench.reports.cells import (
+    Estimate,
+    Key,
+    MechanismFacts,
+    Row,
+    TaskFacts,
+    clipped,
+    is_known,
+    mechanism_key,
+    task_key,
+)
+from synthbench.reports.heights import load_of
+from synthbench.reports.leaderboard import reach
+from synthbench.reports.render.page import charts
+from synthbench.reports.report import Report
+from synthbench.reports.table import Cell, height_cell, is_tied
+from synthbench.reports.verdicts import best_of
+
+_METRICS = (("validation", "accuracy"), ("validation", "loss"), ("train", "loss"))
+"""Splits and metrics of a learning curve; the first that a cell has is drawn."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One cell: a mechanism on a task."""
+
+    task: TaskFacts
+    mechanism: MechanismFacts
+    estimate: Estimate
+    interval: tuple[float, float]
+    """Ends of the interval of the mean skill; NaN below two seeds."""
+    bar: charts.Bar | None
+    failures: str
+    """Statuses of the runs without a score, with their numbers; empty if there are none."""
+    is_tied: bool
+    """Not shown to differ from the best mechanism of a task that separates."""
+    reach: int
+    """Largest multiple of the training up to which the task is solved; 0 if it is not even in range."""
+    curve: charts.Curve | None
+    height: Cell | None
+    """In rungs; None where the score is an accuracy."""
+
+    @property
+    def load(self) -> float:
+        """Load at half of the skill, for sorting: at the top of the ladder twice its last load; NaN without one."""
+        return min(load_of(self.estimate), 2 * self.task.ladder.loads[-1]) if self.task.ladder else math.nan
+
+
+def results(report: Report) -> dict[tuple[Key, Key], Result]:
+    """Every cell that has rows, by the keys of its task and mechanism."""
+    of = report.of
+    drawn = _drawn_curves(report)
+    failures: dict[tuple[Key, Key], Counter[str]] = {}
+    for row in report.records:
+        if row["status"] != "ok":
+            failures.setdefault((task_key(row), mechanism_key(row)), Counter())[_failure(row)] += 1
+    found = {}
+    for task in of.tasks:
+        verdict = report.verdicts[task.key]
+        best = best_of(of, verdict)
+        for mechanism in of.mechanisms:
+            keys = (task.key, mechanism.key)
+            if keys not in of.cells:
+                continue
+            estimate = of.cells[keys]
+            low, high = (
+                clipped((end - task.floor) / task.gap) if task.gap and not math.isnan(end) else math.nan
+                for end in of.interval(task, mechanism)
+            )
+            counts = failures.get(keys, Counter())
+            found[keys] = Result(
+                task=task,
+                mechanism=mechanism,
+                estimate=estimate,
+                interval=(low, high),
+                bar=charts.bar(estimate.skill, low, high),
+                failures=", ".join(f"{count} {status}" for status, count in sorted(counts.items())),
+                is_tied=bool(estimate.n) and is_tied(verdict, best, mechanism),
+                reach=reach(estimate),
+                curve=drawn.get(keys),
+                height=height_cell(of, verdict, mechanism, estimate.n) if task.ladder else None,
+            )
+    return found
+
+
+def _failure(row: Row) -> str:
+    error = row["error_type"]
+    return f"{row['status']} ({error})" if is_known(error) else str(row["status"])
+
+
+def _drawn_curves(report: Report) -> dict[tuple[Key, Key], charts.Curve]:
+    averages = report.averages
+    if averages is None:
+        return {}
+    tasks = {task.label: task for task in report.of.tasks}
+    mechanisms = {mechanism.label: mechanism for mechanism in report.of.mechanisms}
+    found: dict[tuple[Key, Key], charts.Curve] = {}
+    for split, metric in _METRICS:
+        of_metric = averages[(averages["split"] == split) & (averages["metric"] == metric)]
+        for (task_label, mechanism_label), points in of_metric.groupby(["task", "mechanism"], sort=False):
+            task = tasks[str(task_label)]
+            keys = (task.key, mechanisms[str(mechanism_label)].key)
+            if keys in found:
+                continue
+            drawn = charts.curve(
+                points["step"].tolist(),
+                points["mean"].tolist(),
+                points["std"].tolist(),
+                metric=f"{split} {metric}",
+                bounds=(task.floor, task.ceiling) if metric == "accuracy" else None,
+            )
+            if drawn is not None:
+                found[keys] = drawn
+    return found

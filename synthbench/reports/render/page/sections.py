@@ -1,0 +1,210 @@
+"""The sections of a page: all that is said of a mechanism, and all that is said of a task."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from synthbench.reports.cells import Grid, Key, MechanismFacts, Row, TaskFacts, arguments_in, mechanism_key, task_key
+from synthbench.reports.cite import cite
+from synthbench.reports.render.page import charts, facets
+from synthbench.reports.render.page.boards import Board, BoardLine
+from synthbench.reports.render.page.commands import run_command, task_terms, term
+from synthbench.reports.render.page.example import Description, describe
+from synthbench.reports.render.page.facets import Facet
+from synthbench.reports.render.page.results import Result
+from synthbench.reports.render.page.rows import is_verified, statuses
+from synthbench.reports.render.page.untrusted import anchors
+from synthbench.reports.verdicts import Verdict, Verdicts, best_of, needed_seeds
+
+
+@dataclass(frozen=True)
+class Source:
+    """A paper by its key."""
+
+    key: str
+    bibtex: str
+    """Empty where the key has no entry."""
+
+
+@dataclass(frozen=True)
+class MechanismSection:
+    """All that is said of a mechanism."""
+
+    facts: MechanismFacts
+    anchor: str
+    family: Facet
+    block: Facet
+    positions: Facet
+    board: BoardLine
+    arguments: dict[str, Any]
+    statuses: dict[str, int]
+    """Rows by status, ``ok`` first; ``missing`` are runs that others have."""
+    badge: str
+    """Whether rows were confirmed by another run; empty where no row of the report was."""
+    source: Source
+    command: str | None
+    results: tuple[Result, ...]
+    """Of the tasks that it has rows of."""
+    factors: tuple[int, ...]
+    """Multiples of the training that it was tested at."""
+    out_of_range: tuple[tuple[Facet, charts.Lines], ...]
+    """By category, of the tasks that were tested out of range."""
+
+    @property
+    def drawn(self) -> tuple[Result, ...]:
+        """The results that have a learning curve."""
+        return tuple(result for result in self.results if result.curve)
+
+
+@dataclass(frozen=True)
+class TaskSection:
+    """All that is said of a task."""
+
+    facts: TaskFacts
+    anchor: str
+    category: Facet
+    arguments: dict[str, Any]
+    description: Description | None
+    verdict: Verdict
+    best: MechanismFacts | None
+    """None where nothing can be called the best."""
+    source: Source
+    command: str | None
+    results: tuple[Result, ...]
+    """Best mean first."""
+
+
+def mechanism_sections(
+    suite: str, of: Grid, records: Sequence[Row], board: Board, results: Mapping[tuple[Key, Key], Result]
+) -> tuple[MechanismSection, ...]:
+    """One section for each mechanism, in the order of the ranking.
+
+    Args:
+        suite: Name of the suite.
+        of: The cells.
+        records: Their rows, oldest first.
+        board: The ranking of the suite.
+        results: What is shown of the cells.
+    """
+    lines = [*board.ranked, *board.unranked]
+    ids = anchors("mech", [(line.mechanism.key, line.mechanism.name) for line in lines])
+    by_mechanism: dict[Key, list[Row]] = {}
+    for row in records:
+        by_mechanism.setdefault(mechanism_key(row), []).append(row)
+    needed = needed_seeds(of)
+    has_verified = any(is_verified(row) for row in records)
+    families, blocks, positions = facets.families(of), facets.blocks(of), facets.positions(of)
+    around = Counter(name for name, *_ in {mechanism.key[:-1] for mechanism in of.mechanisms})
+    sections = []
+    for line in lines:
+        facts = line.mechanism
+        own = by_mechanism[facts.key]
+        shown = tuple(results[task.key, facts.key] for task in of.tasks if (task.key, facts.key) in results)
+        named = term(facts.name, facts.arguments)
+        is_one_of_several = around[facts.name] > 1
+        command = named and run_command(
+            suite,
+            {int(row["seed"]) for row in own},
+            task=task_terms(suite, {str(row["task"]): str(row["task_args"]) for row in own}),
+            mechanism=named,
+            match=facts.match,
+            block=facets.block_of(facts) if is_one_of_several else None,
+            positions=facets.positions_of(facts) if is_one_of_several else None,
+        )
+        sections.append(
+            MechanismSection(
+                facts=facts,
+                anchor=ids[facts.key],
+                family=families[facts.family],
+                block=blocks[facets.block_of(facts)],
+                positions=positions[facets.positions_of(facts)],
+                board=line,
+                arguments=arguments_in(facts.arguments),
+                statuses=_with_missing(
+                    statuses(own), len(of.tasks) * len(needed) - sum(int(row["seed"]) in needed for row in own)
+                ),
+                badge=_badge(own) if has_verified else "",
+                source=_source(facts.source),
+                command=command,
+                results=shown,
+                factors=tuple(sorted({factor for result in shown for factor in result.estimate.stretched})),
+                out_of_range=_out_of_range(of, shown),
+            )
+        )
+    return tuple(sections)
+
+
+def _out_of_range(of: Grid, results: Sequence[Result]) -> tuple[tuple[Facet, charts.Lines], ...]:
+    found = []
+    for facet in facets.categories(of).values():
+        estimates = [one.estimate for one in results if one.task.category == facet.label and one.estimate.stretched]
+        if estimates:
+            found.append((facet, charts.lines([{1: estimate.skill, **estimate.stretched} for estimate in estimates])))
+    return tuple(found)
+
+
+def task_sections(
+    suite: str,
+    of: Grid,
+    records: Sequence[Row],
+    verdicts: Verdicts,
+    results: Mapping[tuple[Key, Key], Result],
+) -> tuple[TaskSection, ...]:
+    """One section for each task, in printed order.
+
+    Args:
+        suite: Name of the suite.
+        of: The cells.
+        records: Their rows, oldest first.
+        verdicts: What :func:`synthbench.reports.verdicts.judge` says of them.
+        results: What is shown of the cells.
+    """
+    ids = anchors("task", [(task.key, task.name) for task in of.tasks])
+    categories = facets.categories(of)
+    newest = {task_key(row): row for row in records}
+    sections = []
+    for task in of.tasks:
+        row = newest[task.key]
+        found = [results[task.key, one.key] for one in of.mechanisms if (task.key, one.key) in results]
+        sections.append(
+            TaskSection(
+                facts=task,
+                anchor=ids[task.key],
+                category=categories[task.category],
+                arguments=_arguments(task, row),
+                description=describe(task.name, str(row["task_version"]), str(row["task_args"])),
+                verdict=verdicts[task.key],
+                best=best_of(of, verdicts[task.key]),
+                source=_source(task.source),
+                command=run_command(
+                    suite, of.seeds, task=task_terms(suite, {task.name: str(row["task_args"])}) or task.name
+                ),
+                results=tuple(sorted(found, key=lambda one: -one.estimate.mean if one.estimate.n else math.inf)),
+            )
+        )
+    return tuple(sections)
+
+
+def _arguments(task: TaskFacts, row: Row) -> dict[str, Any]:
+    """The arguments of a task; of a ladder its loads, since those of all rungs fill a page."""
+    if task.ladder is None:
+        return arguments_in(str(row["task_args"]))
+    return {"load": task.ladder.unit, "rungs": ", ".join(f"{load:g}" for load in task.ladder.loads)}
+
+
+def _source(key: str) -> Source:
+    bibtex, unknown = cite([key])
+    return Source(key, "" if unknown else bibtex)
+
+
+def _badge(rows: Sequence[Row]) -> str:
+    num_verified = sum(is_verified(row) for row in rows)
+    if not num_verified:
+        return "self-reported"
+    return "verified" if num_verified == len(rows) else f"{num_verified} of {len(rows)} rows verified"
+
+
+def _with_missing(counts: Mapping[str, int], num_missing: int) -> dict[str, int]:
+    return dict(counts) | ({"missing": num_missing} if num_missing else {})

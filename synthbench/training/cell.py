@@ -1,0 +1,243 @@
+"""Everything that changes a number: what a cell is, what a member is, and the identity of its row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from synthbench.blocks import BLOCKS, Block
+from synthbench.canonical import canonical_json, json_entries, run_id_of
+from synthbench.knobs import Value, arguments_of, with_defaults
+from synthbench.mechanisms import MECHANISMS, Attention, Mechanism
+from synthbench.positions import POSITIONS, PositionEncoding
+from synthbench.registry import code_hash, version_of
+from synthbench.suites import Suite
+from synthbench.tasks import TASKS, Rung, Task
+from synthbench.terms import configured
+from synthbench.training import identity
+from synthbench.training.ensemble import SequenceModel
+from synthbench.training.identity import Component
+from synthbench.training.ladder import Course, course_of
+
+
+@dataclass(frozen=True)
+class Member:
+    """One seed and one learning rate of a cell: what makes one row.
+
+    Where the suite tunes, a reported member has no rate until the tuning members have chosen it.
+    """
+
+    cell: "Cell"
+    seed: int
+    learning_rate: float | None
+    is_tuning: bool = False
+
+    @property
+    def run_id(self) -> str:
+        """The name of the row, 16 hex digits: the hash of :attr:`identity`."""
+        return run_id_of({**self.cell.common_entries, **json_entries(self._own_identity)})
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The complete resolved configuration; its hash names the row."""
+        return {**self.cell.identity, **self._own_identity}
+
+    @property
+    def _own_identity(self) -> dict[str, Any]:
+        return identity.of_member(self.cell.suite, self.seed, self.learning_rate, is_tuning=self.is_tuning)
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """Task × size × mechanism × suite: a number of a table, of which every member is a sample.
+
+    ``task_arguments`` and ``mechanism_arguments`` are what the suite or the command line sets; the rest are defaults.
+    ``is_full`` is False where ``--steps`` or ``--limit`` shortened the protocol.
+    """
+
+    suite: Suite
+    task_name: str
+    size: str | None
+    """The rung of the task's ladder that was asked for; arguments may have changed it since."""
+    length: int
+    task_arguments: dict[str, Value]
+    mechanism_name: str
+    mechanism_arguments: dict[str, Value]
+    device_type: str
+    is_full: bool = True
+    match: str | None = None
+    """What its size was matched to, ``state=4096 of slay:P=8``; None where arguments and width are those asked for."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel by names: a worker finds the units again, and may first have to load a plugin."""
+        return {one.name: getattr(self, one.name) for one in fields(self)} | {"code": self.code}
+
+    @cached_property
+    def task(self) -> Task:
+        """The task with its knobs set; that of the last rung."""
+        if self.rungs:
+            return self.rungs[-1].task
+        return TASKS[self.task_name](**self.task_arguments)
+
+    @cached_property
+    def course(self) -> Course | None:
+        """The training on the task's ladder; None in a suite of sizes."""
+        if self.suite.ladder is None:
+            return None
+        return course_of(self.suite, self.task_name)
+
+    @property
+    def rungs(self) -> Sequence[Rung]:
+        """The rungs of the task's ladder; none in a suite of sizes."""
+        return () if self.course is None else self.course.rungs
+
+    @cached_property
+    def tests(self) -> dict[int, tuple[Task, int]]:
+        """Task and length of every test: by its rung from 1, or by its multiple of the training."""
+        if self.rungs:
+            return {number: (rung.task, rung.length) for number, rung in enumerate(self.rungs, start=1)}
+        stretches = {
+            factor: self.task.stretched(self.length, factor) for factor in self.suite.evaluation.stretches or ()
+        }
+        return {1: (self.task, self.length), **stretches}
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence of any test; on ladders, of any task's."""
+        if self.suite.ladder is not None:
+            return self.suite.ladder.longest
+        return max(length for _, length in self.tests.values())
+
+    @property
+    def mechanism(self) -> type[Mechanism]:
+        """The mechanism's class."""
+        return MECHANISMS[self.mechanism_name]
+
+    @cached_property
+    def code(self) -> dict[str, str]:
+        """Hash of the source of each component where the cell was made; it travels with the cell."""
+        return self.code_here()
+
+    def code_here(self) -> dict[str, str]:
+        """Hash of the source of each component in this process."""
+        units: dict[str, type[Any]] = {"task": TASKS[self.task_name], "mech": self.mechanism}
+        units |= {"block": self.block[0], "positions": self.positions[0]}
+        return {kind: code_hash(unit) for kind, unit in units.items()}
+
+    def mechanism_fields(self) -> dict[str, Any]:
+        """What the mechanism is built with, but for its generator."""
+        model = self.suite.model
+        return {
+            **self.mechanism_arguments,
+            "model_dim": model.model_dim,
+            "num_heads": model.num_heads,
+            "max_length": self.longest,
+            "bias": model.bias,
+        }
+
+    def model(self, generator: torch.Generator, factor: int = 1) -> SequenceModel:
+        """The model of one member, all of it drawn from ``generator``, for the sequences of one of the tests.
+
+        On a ladder it is one model for all rungs.
+
+        Raises:
+            UsageError: If the mechanism, the block or the positions cannot be built or do not fit together.
+        """
+        fields = self.mechanism_fields()
+        task, length = self.tests[factor] if self.course is None else (self.task, self.length)
+        return SequenceModel(
+            self.suite.model.model_copy(update={"positions": self._positions_term}),
+            task.vocab_size,
+            length,
+            lambda generator: self.mechanism(**fields, generator=generator),
+            generator,
+            coordinates=torch.from_numpy(task.coordinates(length)).to(torch.get_default_dtype()),
+            readout=task.readout,
+        )
+
+    @cached_property
+    def resolved_task_arguments(self) -> dict[str, Any]:
+        """Length and every knob of the task, defaults included; or its rungs."""
+        return identity.task_options(self.suite, TASKS[self.task_name], self.length, self.task_arguments)
+
+    @cached_property
+    def resolved_mechanism_arguments(self) -> dict[str, Value]:
+        """Every hyper-parameter of the mechanism, defaults included.
+
+        Raises:
+            UsageError: If the mechanism cannot be built at the suite's width and heads.
+        """
+        return arguments_of(self.mechanism(**self.mechanism_fields()))
+
+    @cached_property
+    def block(self) -> tuple[type[Block], dict[str, Value]]:
+        """The block around the mechanism and its hyper-parameters, defaults included.
+
+        Raises:
+            UsageError: If a name does not exist or a value is out of range.
+        """
+        unit, given = configured(BLOCKS, self.suite.model.block)
+        return unit, with_defaults(unit, given)
+
+    @cached_property
+    def positions(self) -> tuple[type[PositionEncoding], dict[str, Value]]:
+        """The position encoding and its hyper-parameters, defaults included.
+
+        Raises:
+            UsageError: If a name does not exist or a value is out of range.
+        """
+        unit, given = configured(POSITIONS, self._positions_term)
+        return unit, with_defaults(unit, given)
+
+    @property
+    def _positions_term(self) -> str:
+        model = self.suite.model
+        unit, _ = configured(POSITIONS, model.positions)
+        has_nothing_to_turn = unit.rotates and not issubclass(self.mechanism, Attention)
+        return model.positions_otherwise or model.positions if has_nothing_to_turn else model.positions
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What decides the result of every member, but for its seed and learning rate."""
+        task, mechanism = TASKS[self.task_name], self.mechanism
+        block, positions = self.block, self.positions
+        components = {
+            "task": Component(self.task_name, version_of(task), self.resolved_task_arguments),
+            "mech": Component(self.mechanism_name, version_of(mechanism), self.resolved_mechanism_arguments),
+            "block": Component(block[0].name, version_of(block[0]), block[1]),
+            "positions": Component(positions[0].name, version_of(positions[0]), positions[1]),
+        }
+        return identity.of_cell(self.suite, components, device_type=self.device_type, match=self.match)
+
+    @cached_property
+    def program(self) -> str:
+        """What two cells must have in common for their members to train as one program: all but the task's contents.
+
+        A task that does not come with synthbench shares with none: whatever it does, it costs no other task a row.
+        """
+        shape = [self.length, self.longest, self.task.readout, self.task.coordinates(self.length).tolist()]
+        if self.course is not None:
+            shape += [[rung.length for rung in self.course.rungs], self.course.batch_sizes]
+        around = {name: part for name, part in self.identity.items() if not name.startswith("task")}
+        foreign = None if TASKS.is_built_in(self.task_name) else self.task_name
+        return canonical_json({**around, "shape": shape, "foreign": foreign})
+
+    def members(self, seeds: Sequence[int]) -> list[Member]:
+        """A member for each seed and each of the suite's learning rates; one for each seed if the suite tunes."""
+        if self.suite.tuning is not None:
+            return [Member(self, seed, None) for seed in seeds]
+        return [Member(self, seed, rate) for rate in self.suite.training.learning_rates for seed in seeds]
+
+    def tuning_members(self) -> list[Member]:
+        """A member for each learning rate and each tuning seed; none unless the suite tunes."""
+        if self.suite.tuning is None:
+            return []
+        rates, seeds = self.suite.training.learning_rates, self.suite.tuning.seeds
+        return [Member(self, seed, rate, is_tuning=True) for rate in rates for seed in seeds]
+
+    @cached_property
+    def common_entries(self) -> dict[str, str]:
+        """The identity as JSON, entry by entry, worked out once for all members."""
+        return json_entries(self.identity)

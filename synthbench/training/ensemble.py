@@ -1,0 +1,378 @@
+"""The small model, and the program that runs the models of many members as one.
+
+A mechanism is written for one member. Here its tensors get a leading member axis, in one of three ways:
+
+* ``fold``: the mechanism holds no tensor beside its projections, so members are more rows of the batch;
+* ``stack``: each of its tensors is stacked over the members and broadcasts against the activations;
+* ``loop``: neither gives what single members give, so the members run one after the other.
+
+Which one it is, is tried out, not declared.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Literal, TypeVar, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import gelu, pad
+
+from synthbench.blocks import BLOCKS, Block
+from synthbench.errors import UsageError
+from synthbench.layers import Embedding, Linear, MemberLayer, Mixer
+from synthbench.mechanisms import Attention, Mechanism
+from synthbench.positions import POSITIONS
+from synthbench.suites.config import ModelSettings
+from synthbench.tasks import Readout
+from synthbench.terms import configured
+
+Strategy = Literal["fold", "stack", "loop"]
+M = TypeVar("M", bound=nn.Module)
+
+
+class SequenceModel(nn.Module):
+    """Token embedding, positions, blocks, linear head: of one member, or of many after :func:`stack_models`."""
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        vocab_size: int,
+        length: int,
+        make_mixer: Callable[[torch.Generator], Mechanism],
+        generator: torch.Generator,
+        coordinates: Tensor | None = None,
+        readout: Readout = "position",
+    ) -> None:
+        """Draw everything from ``generator``, in the order in which the data passes through.
+
+        Raises:
+            UsageError: If the position encoding turns queries and keys and the mechanism has none.
+        """
+        super().__init__()
+        self.embedding = Embedding(vocab_size, settings.model_dim, generator=generator)
+        encoding, encoding_arguments = configured(POSITIONS, settings.positions)
+        self.position = encoding(
+            model_dim=settings.model_dim,
+            num_heads=settings.num_heads,
+            length=length,
+            coordinates=coordinates,
+            generator=generator,
+            **encoding_arguments,
+        )
+        block, block_arguments = configured(BLOCKS, settings.block)
+        self.blocks = nn.ModuleList(
+            block(
+                mixer=self._turning(make_mixer(generator), generator),
+                model_dim=settings.model_dim,
+                generator=generator,
+                **block_arguments,
+            )
+            for _ in range(settings.num_layers)
+        )
+        self.head: Linear | BottleneckHead = (
+            Linear(settings.model_dim, vocab_size, bias=True, generator=generator)
+            if readout == "position"
+            else BottleneckHead(length, settings.model_dim, vocab_size, generator=generator)
+        )
+
+    def _turning(self, mixer: Mechanism, generator: torch.Generator) -> Mechanism:
+        """Let the position encoding turn the queries and keys of one layer, if it does that."""
+        rotation = self.position.rotation(generator)
+        if rotation is not None:
+            if not isinstance(mixer, Attention):
+                raise UsageError(
+                    f"positions {self.position.name!r} turn queries and keys, which mechanism {mixer.name!r} has none "
+                    "of; allowed: positions that do not rotate, such as learned or none"
+                )
+            mixer.rotation = rotation
+        return mixer
+
+    @property
+    def layers(self) -> list[Block]:
+        """The blocks, first to last."""
+        return cast("list[Block]", list(self.blocks))
+
+    def forward(
+        self, tokens: Int[Tensor, "*leading batch length"], columns: Int[Tensor, " columns"] | None = None
+    ) -> Float[Tensor, "*leading batch columns classes"]:
+        """Logits at every position, or at some: where nothing is scored the head need not run.
+
+        A single column must be the last one, which is all that the last block then computes; a bottleneck reads nothing
+        else, whatever the columns.
+        """
+        x = self.position.embed(self.embedding(tokens))
+        *blocks, last = self.layers
+        for block in blocks:
+            x = block(x)
+        if isinstance(self.head, BottleneckHead):
+            if columns is None:
+                columns = torch.arange(tokens.shape[-1], device=tokens.device)
+            answers: Tensor = self.head(last.forward_last(x), columns)
+            return answers
+        if columns is not None and len(columns) == 1:
+            x = last.forward_last(x)
+        else:
+            x = last(x)
+            if columns is not None and len(columns) < x.shape[-2]:
+                x = x.index_select(-2, columns)
+        logits: Tensor = self.head(x)
+        return logits
+
+
+class BottleneckHead(nn.Module):
+    """Logits at every position from the last one's vector and a code of the position, by one hidden layer.
+
+    Source: Poli et al. (2024), appendix B.1, the compression task. The width of the hidden layer is ours: twice the
+    model's.
+    """
+
+    def __init__(self, length: int, model_dim: int, vocab_size: int, *, generator: torch.Generator) -> None:
+        """Draw a code for each of ``length`` positions, then the two layers."""
+        super().__init__()
+        self.codes = Embedding(length, model_dim, generator=generator)
+        self.hidden = Linear(model_dim, 2 * model_dim, bias=True, generator=generator)
+        self.out = Linear(2 * model_dim, vocab_size, bias=True, generator=generator)
+
+    def forward(
+        self, x: Float[Tensor, "*leading batch 1 model_dim"], columns: Int[Tensor, " columns"]
+    ) -> Float[Tensor, "*leading batch columns classes"]:
+        """Decode the vector at some positions."""
+        codes = self.codes(columns.expand(*x.shape[:-3], 1, len(columns)))
+        logits: Tensor = self.out(gelu(self.hidden(x + codes)))
+        return logits
+
+
+class FoldedAttention(Mixer):
+    """Attention whose only tensors are its stacked projections: members are more rows of the batch."""
+
+    strategy: Strategy = "fold"
+
+    def __init__(self, stacked: Attention) -> None:
+        """Take an attention whose projections are stacked."""
+        super().__init__()
+        self.attention = stacked
+
+    def forward(
+        self, x: Float[Tensor, "members batch length model_dim"]
+    ) -> Float[Tensor, "members batch length model_dim"]:
+        """Project every member by its own matrices, attend in all of them at once."""
+        return self._attend(x, is_last_only=False)
+
+    def forward_last(
+        self, x: Float[Tensor, "members batch length model_dim"]
+    ) -> Float[Tensor, "members batch 1 model_dim"]:
+        """What ``forward`` gives at the last position."""
+        return self._attend(x, is_last_only=True)
+
+    def enter_phase(self, phase: int) -> None:
+        """Hand on the phase of a curriculum."""
+        self.attention.enter_phase(phase)
+
+    def metrics(self, x: Tensor) -> dict[str, Tensor]:
+        """Metrics of all members."""
+        return self.attention.metrics(x)
+
+    def _attend(self, x: Tensor, *, is_last_only: bool) -> Tensor:
+        attention = self.attention
+        q, k, v = (part.flatten(0, 1) for part in attention.heads(x))
+        if is_last_only and attention.takes_last_queries:
+            q = q[..., -1:, :]
+        attended = attention.attend(q, k, v)
+        attended = attended.view(*x.shape[:2], *attended.shape[1:])
+        return attention.merge_heads(attended[..., -1:, :] if is_last_only else attended)
+
+
+class StackedMixer(Mixer):
+    """A mechanism whose tensors are all stacked, and which broadcasts over the member axis by itself."""
+
+    strategy: Strategy = "stack"
+
+    def __init__(self, stacked: Mechanism) -> None:
+        """Take a mechanism whose tensors are stacked."""
+        super().__init__()
+        self.mechanism = stacked
+
+    def forward(
+        self, x: Float[Tensor, "members batch length model_dim"]
+    ) -> Float[Tensor, "members batch length model_dim"]:
+        """Run all members as one."""
+        mixed: Tensor = self.mechanism(x)
+        return mixed
+
+    def forward_last(
+        self, x: Float[Tensor, "members batch length model_dim"]
+    ) -> Float[Tensor, "members batch 1 model_dim"]:
+        """What ``forward`` gives at the last position."""
+        return self.mechanism.forward_last(x)
+
+    def enter_phase(self, phase: int) -> None:
+        """Hand on the phase of a curriculum."""
+        self.mechanism.enter_phase(phase)
+
+    def metrics(self, x: Tensor) -> dict[str, Tensor]:
+        """Metrics of all members."""
+        return self.mechanism.metrics(x)
+
+
+class LoopedMixer(Mixer):
+    """Any mechanism: the tensors are stacked so that one optimiser trains them, the members run one after the other."""
+
+    strategy: Strategy = "loop"
+
+    def __init__(self, mechanisms: Sequence[Mechanism]) -> None:
+        """Take one mechanism a member."""
+        super().__init__()
+        self._template = [copy.deepcopy(mechanisms[0])]  # in a list, so that its own tensors are not trained
+        self._names = {}
+        for kind, register in (("parameters", self._register_trained), ("buffers", self.register_buffer)):
+            for name, _ in getattr(mechanisms[0], f"named_{kind}")():
+                flat = name.replace(".", "/")
+                self._names[name] = flat
+                register(flat, torch.stack([_tensor(mechanism, name).detach() for mechanism in mechanisms]))
+
+    def _register_trained(self, name: str, values: Tensor) -> None:
+        self.register_parameter(name, nn.Parameter(values))
+
+    def forward(
+        self, x: Float[Tensor, "members batch length model_dim"]
+    ) -> Float[Tensor, "members batch length model_dim"]:
+        """Run the members one by one."""
+        template = self._template[0].train(self.training)
+        return torch.stack(
+            [torch.func.functional_call(template, self._tensors(member), (rows,)) for member, rows in enumerate(x)]
+        )
+
+    def forward_last(
+        self, x: Float[Tensor, "members batch length model_dim"]
+    ) -> Float[Tensor, "members batch 1 model_dim"]:
+        """What ``forward`` gives at the last position."""
+        return self.forward(x)[..., -1:, :]
+
+    def enter_phase(self, phase: int) -> None:
+        """Hand on the phase of a curriculum."""
+        self._template[0].enter_phase(phase)
+
+    def metrics(self, x: Tensor) -> dict[str, Tensor]:
+        """Metrics of all members, one by one."""
+        probe = copy.deepcopy(self._template[0])
+        of_members = []
+        for member, rows in enumerate(x):
+            probe.load_state_dict(self._tensors(member), strict=False)
+            of_members.append(probe.metrics(rows))
+        return {name: torch.stack([metrics[name] for metrics in of_members]) for name in of_members[0]}
+
+    def _tensors(self, member: int) -> dict[str, Tensor]:
+        return {name: getattr(self, flat)[member] for name, flat in self._names.items()}
+
+
+def _tensor(module: nn.Module, name: str) -> Tensor:
+    path, _, leaf = name.rpartition(".")
+    tensor: Tensor = getattr(module.get_submodule(path), leaf)
+    return tensor
+
+
+def stack_modules(modules: Sequence[M], activation_axes: int) -> M:
+    """One module whose tensors carry a leading member axis.
+
+    A :class:`MemberLayer` knows what to do with it. Every other tensor is aligned to the right against activations of
+    ``activation_axes`` axes, the member axis counted: [m, n] becomes [members, 1, ..., 1, m, n].
+    """
+    stacked = copy.deepcopy(modules[0])
+    for path, module in stacked.named_modules():
+        tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        for name, tensor in tensors:
+            values = torch.stack([_tensor(each, f"{path}.{name}".lstrip(".")).detach() for each in modules])
+            if not isinstance(module, MemberLayer):
+                padding = [1] * (activation_axes - 1 - tensor.ndim)
+                values = values.view(len(modules), *padding, *tensor.shape)
+            setattr(module, name, nn.Parameter(values) if isinstance(tensor, nn.Parameter) else values)
+    return stacked
+
+
+def stack_mixers(mechanisms: Sequence[Mechanism], strategy: Strategy) -> Mixer:
+    """The program that runs one mechanism a member in the given way."""
+    if strategy == "loop":
+        return LoopedMixer(mechanisms)
+    stacked = stack_modules(mechanisms, activation_axes=5 if isinstance(mechanisms[0], Attention) else 4)
+    # Only attention has projections to keep apart while the rest is folded.
+    if strategy == "fold" and isinstance(stacked, Attention):
+        return FoldedAttention(stacked)
+    return StackedMixer(stacked)
+
+
+def strategy_of(mechanism: type[Mechanism], fields: dict[str, Any]) -> Strategy:
+    """The fastest way to batch members of a mechanism that gives what single members give.
+
+    Tried on two members, three short sequences, in float64.
+    """
+    return _strategy(mechanism, tuple(sorted(fields.items())))
+
+
+@lru_cache(maxsize=256)
+def _strategy(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], ...]) -> Strategy:
+    generator = torch.Generator()
+    generator.manual_seed(0)
+    members = [mechanism(**dict(fields), generator=generator).double().eval() for _ in range(2)]
+    own = [name for name, _ in [*members[0].named_parameters(), *members[0].named_buffers()]]
+    has_own_tensors = any(not name.startswith(("qkv.", "out.")) for name in own)
+    candidate: Strategy = "fold" if isinstance(members[0], Attention) and not has_own_tensors else "stack"
+    length = min(5, members[0].max_length)
+    x = torch.randn(2, 3, length, members[0].model_dim, generator=generator, dtype=torch.float64)
+    with torch.no_grad():
+        alone = torch.stack([member(rows) for member, rows in zip(members, x, strict=True)])
+        try:
+            program = stack_mixers(members, candidate)
+            together, last = program(x), program.forward_last(x)
+        except Exception:  # noqa: BLE001 - a mechanism that was not written for this may raise anything
+            return "loop"
+    return candidate if _is_close(together, alone) and _is_close(last, alone[..., -1:, :]) else "loop"
+
+
+def _is_close(actual: Tensor, expected: Tensor) -> bool:
+    return actual.shape == expected.shape and torch.allclose(actual, expected, rtol=1e-9, atol=1e-9)
+
+
+def inherit(model: nn.Module, trained: nn.Module, members: Sequence[int] | None = None) -> None:
+    """Give a stacked model all that some members of another, or all, have learned or drawn.
+
+    What it has more of along an axis keeps its own rest, and what it has less of is left out: a model that reads longer
+    sequences has positions that were never trained, one of fewer tokens none for those of other tasks.
+    """
+    own = model.state_dict()
+    for name, learned in trained.state_dict().items():
+        values = learned if members is None else learned[list(members)]
+        shared = tuple(slice(min(sizes)) for sizes in zip(values.shape, own[name].shape, strict=True))
+        own[name][shared] = values[shared]
+
+
+def widened(model: SequenceModel, vocab_size: int) -> SequenceModel:
+    """The model of one member with as many tokens as that; those that are new to it are neither read nor predicted.
+
+    Their logits are minus infinity, so they have no share of a loss, and no gradient.
+    """
+    num_new = vocab_size - model.embedding.weight.shape[0]
+    if num_new == 0:
+        return model
+    wide = copy.deepcopy(model)
+    last = wide.head if isinstance(wide.head, Linear) else wide.head.out
+    wide.embedding.weight = nn.Parameter(pad(wide.embedding.weight.detach(), (0, 0, 0, num_new)))
+    last.weight = nn.Parameter(pad(last.weight.detach(), (0, num_new)))
+    last.bias = nn.Parameter(pad(cast("Tensor", last.bias).detach(), (0, num_new), value=-math.inf))
+    return wide
+
+
+def stack_models(models: Sequence[SequenceModel], strategy: Strategy) -> SequenceModel:
+    """One model that runs all members: it reads tokens [members, batch, length].
+
+    Members may know different numbers of tokens; all get as many as the one that knows most.
+    """
+    vocab_size = max(model.embedding.weight.shape[0] for model in models)
+    models = [widened(model, vocab_size) for model in models]
+    stacked = stack_modules(models, activation_axes=4)
+    for layer, block in enumerate(stacked.layers):
+        mechanisms = [cast("Mechanism", model.layers[layer].mixer) for model in models]
+        block.mixer = stack_mixers(mechanisms, strategy)
+    return stacked

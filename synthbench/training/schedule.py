@@ -1,0 +1,121 @@
+"""What the learning rate does over the steps, and what a curriculum says to the mechanisms."""
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
+
+import torch
+
+from synthbench.suites.config import TrainingSettings
+from synthbench.training.ensemble import SequenceModel
+from synthbench.training.optimiser import MemberAdamW, set_rates
+
+
+class Schedule(ABC):
+    """Called before every step."""
+
+    keeps_program: ClassVar[bool] = True
+    """Whether only numbers in tensors change from step to step, so that a step can be recorded and replayed."""
+
+    @abstractmethod
+    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> float:
+        """Set the learning rates of step ``step``, counted from 0, and tell the mechanisms what they need to know.
+
+        Returns:
+            The share of its own rate that every member has in this step.
+        """
+
+
+class Constant(Schedule):
+    """One learning rate throughout."""
+
+    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> float:  # noqa: ARG002
+        """Leave everything as it is."""
+        return 1.0
+
+
+class WarmupCosine(Schedule):
+    """Linearly up to the member's rate, then down to 0 by half a cosine.
+
+    The first step has the rate divided by ``warmup_steps``, the one after the last would have 0.
+
+    Source: Loshchilov & Hutter (2017), eq. 5, without restarts; the warm-up of Goyal et al. (2017), section 2.2.
+    """
+
+    def __init__(self, num_steps: int, warmup_steps: int) -> None:
+        """Divide the steps."""
+        self.num_steps, self.warmup_steps = num_steps, warmup_steps
+
+    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> float:  # noqa: ARG002
+        """Move the rate along."""
+        if step < self.warmup_steps:
+            share = (step + 1) / self.warmup_steps
+        else:
+            progress = (step - self.warmup_steps) / (self.num_steps - self.warmup_steps)
+            share = (1 + math.cos(math.pi * progress)) / 2
+        set_rates(optimiser, share)
+        return share
+
+
+class WarmupStableDecay(Schedule):
+    """Linearly up to the member's rate, that rate for most of the steps, then linearly down to 0.
+
+    The first step has the rate divided by ``warmup_steps``, the one after the last would have 0.
+
+    Source: Hu et al. (2024), MiniCPM, section 4.
+    """
+
+    def __init__(self, num_steps: int, warmup_steps: int, decay_steps: int) -> None:
+        """Divide the steps."""
+        self.num_steps, self.warmup_steps, self.decay_steps = num_steps, warmup_steps, decay_steps
+
+    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> float:  # noqa: ARG002
+        """Move the rate along."""
+        share = min(1.0, (step + 1) / self.warmup_steps, (self.num_steps - step) / self.decay_steps)
+        set_rates(optimiser, share)
+        return share
+
+
+class Phase(NamedTuple):
+    """The learning rate at the beginning and the end of a phase, as shares of the member's rate."""
+
+    first: float
+    last: float
+
+
+class GeometricCurriculum(Schedule):
+    """Four phases of equal length: spherical geometry only, then Euclidean too, then hyperbolic too, then annealing.
+
+    Source: the REWA paper, algorithm 7. It gives no lengths, and a tenth of the rate for the second phase; ours keeps
+    that tenth in the third and anneals it to 0 in the fourth. Its Riemannian optimiser is not needed: hyperbolic points
+    are images of Euclidean parameters under the exponential map.
+    """
+
+    keeps_program = False
+
+    PHASES = (Phase(1.0, 1.0), Phase(0.1, 0.1), Phase(0.1, 0.1), Phase(0.1, 0.0))
+
+    def __init__(self, num_steps: int) -> None:
+        """Divide the steps."""
+        self.num_steps = num_steps
+
+    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> float:
+        """Move the rate along; at the first step of a phase every mechanism hears of it."""
+        position = step * len(self.PHASES) / self.num_steps
+        index = int(position)
+        if step == 0 or int((step - 1) * len(self.PHASES) / self.num_steps) != index:
+            for layer in model.layers:
+                layer.mixer.enter_phase(index + 1)
+        phase = self.PHASES[index]
+        share = phase.first + (phase.last - phase.first) * (position - index)
+        set_rates(optimiser, share)
+        return share
+
+
+def make_schedule(settings: TrainingSettings) -> Schedule:
+    """The schedule that a suite names."""
+    if settings.warmup_steps is not None and settings.decay_steps is not None:
+        return WarmupStableDecay(settings.steps, settings.warmup_steps, settings.decay_steps)
+    if settings.warmup_steps is not None:
+        return WarmupCosine(settings.steps, settings.warmup_steps)
+    return Constant() if settings.schedule == "constant" else GeometricCurriculum(settings.steps)

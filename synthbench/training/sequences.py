@@ -1,0 +1,216 @@
+"""The sequences of a task as runs see them, for use without the trainer; imports no torch."""
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+from uuid import uuid4
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.errors import ContractError, StoreError, SynthbenchError, UnknownName, UsageError
+from synthbench.knobs import LARGEST_SEED, arguments_of, parse_term
+from synthbench.places import described
+from synthbench.suites import Suite, load_suite
+from synthbench.tasks import TASKS, Batch, Rung, Task, sized
+from synthbench.training.ladder import course_of
+from synthbench.training.seeding import Split, data_blocks
+
+MOST_TOKENS = 1 << 28
+"""Tokens that are drawn at most: inputs and targets take 4 GiB then."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """The sequences of one stream in the order in which a run reads them, and what is known of their task."""
+
+    task: Task
+    length: int
+    split: Split
+    seed: int
+    batch_size: int
+    inputs: Int[np.ndarray, "count length"]
+    targets: Int[np.ndarray, "count length"]
+    """-100 where nothing is scored."""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Task, options, bounds and stream; floor and ceiling are fractions in [0, 1]."""
+        floor, ceiling = self.task.floor(self.length), self.task.ceiling(self.length)
+        return {
+            "task": self.task.name,
+            "version": self.task.version,
+            "options": arguments_of(self.task),
+            "length": self.length,
+            "vocab_size": self.task.vocab_size,
+            "readout": self.task.readout,
+            "floor": floor.value,
+            "floor_kind": floor.kind,
+            "ceiling": ceiling.value,
+            "ceiling_kind": ceiling.kind,
+            "split": self.split,
+            "seed": self.seed,
+            "count": len(self.inputs),
+            "batch_size": self.batch_size,
+        }
+
+
+def draw(
+    task: str,
+    *,
+    split: str = "train",
+    seed: int = 0,
+    count: int | None = None,
+    batch_size: int | None = None,
+    suite: str | None = None,
+) -> Sequences:
+    """The sequences that a run reads from one of its streams, in the order in which it reads them.
+
+    A stream is drawn in large blocks, so what is in it depends on how much is drawn at once. With ``suite`` the
+    sequences are the first ``count`` that its runs read. Without, they are those of a run that reads ``count``
+    sequences in batches of ``batch_size``.
+
+    Args:
+        task: Its name, with options as in ``mqar:rung=3`` or ``mqar:num_pairs=8``.
+        split: ``train``, ``validation`` or ``test``.
+        seed: Root seed of the run, 0 or more.
+        count: Sequences. Default: all that a run of ``suite`` reads.
+        batch_size: Sequences of a batch, of which ``count`` is a multiple. Default: all in one batch, as in a test.
+        suite: The suite whose runs read them; gives the options of a task that it lists, and takes no ``batch_size``.
+
+    Raises:
+        UnknownName: If the task, an option, the split or the suite does not exist.
+        UsageError: If a number is out of range, or neither ``count`` nor ``suite`` is given.
+        ContractError: If the code of a plugin's task raises.
+    """
+    for label, value, least in (("seed", seed, 0), ("count", count, 1), ("batch size", batch_size, 1)):
+        if value is not None and not least <= value <= LARGEST_SEED:
+            raise UsageError(f"{label} is {value}; allowed: {least} and more, up to {LARGEST_SEED}")
+    name, given = parse_term(task)
+    protocol = None if suite is None else load_suite(suite)
+    is_ladder = protocol is not None and protocol.ladder is not None
+    listed = {} if protocol is None or is_ladder else protocol.tasks.get(name, {})
+    _, length, options = sized(name, {**listed, **given})
+    stream = _split(split)
+    rung = None
+    if protocol is None:
+        num_batches, batch_size = _in_batches(count, batch_size)
+    elif batch_size is None and is_ladder:
+        rung, num_batches, batch_size = _climbed_by(protocol, stream, name, given)
+    elif batch_size is None:
+        num_batches, batch_size = _read_by(protocol, stream)
+    else:
+        raise UsageError(f"batch size is {batch_size}; allowed: none beside suite {protocol.name!r}, which has its own")
+    most = min(num_batches * batch_size, MOST_TOKENS // length)
+    count = count or num_batches * batch_size
+    if count > most:
+        raise UsageError(f"count is {count}; allowed: 1 to {most}")
+    unit = TASKS[name](**options)
+    try:
+        found = sequences_of(unit, length, stream, seed, num_batches=num_batches, batch_size=batch_size, count=count)
+        return found if rung is None else replace(found, targets=rung.new_targets(found.targets))
+    except SynthbenchError:
+        raise
+    except Exception as problem:  # a plugin's task may raise anything
+        raise ContractError(f"task {name!r} cannot be drawn: {described(problem, type(unit))}") from problem
+
+
+def sequences_of(
+    task: Task, length: int, split: Split, seed: int, *, num_batches: int, batch_size: int, count: int
+) -> Sequences:
+    """The first ``count`` sequences of a stream of some batches."""
+    drawn: list[Batch] = []
+    for block in data_blocks(task, length, split, seed, num_batches=num_batches, batch_size=batch_size):
+        drawn.append(block)
+        if sum(one.inputs.size for one in drawn) >= count * length:
+            break
+    inputs, targets = (
+        np.concatenate([part.reshape(-1, length) for part in parts])[:count].astype(np.int64, copy=False)
+        for parts in zip(*drawn, strict=True)
+    )
+    return Sequences(task, length, split, seed, batch_size, inputs, targets)
+
+
+def _split(name: str) -> Split:
+    splits: tuple[Split, ...] = get_args(Split)
+    for split in splits:
+        if split == name:
+            return split
+    raise UnknownName("split", name, splits)
+
+
+def _in_batches(count: int | None, batch_size: int | None) -> tuple[int, int]:
+    """How many batches make ``count`` sequences, and the size of one."""
+    if count is None:
+        raise UsageError("count is missing; give it, or a suite, whose runs read a number of their own")
+    batch_size = batch_size or count
+    if count % batch_size:
+        raise UsageError(f"count is {count}; allowed: a multiple of the batch size, {batch_size}")
+    return count // batch_size, batch_size
+
+
+def _read_by(suite: Suite, split: Split) -> tuple[int, int]:
+    """How many batches a run of a suite reads, and the size of one."""
+    training, evaluation = suite.training, suite.evaluation
+    return {
+        "train": (training.steps, training.batch_size),
+        "validation": (-(-training.steps // evaluation.curve_every), evaluation.curve_sequences or 0),
+        "test": (1, evaluation.test_sequences),
+    }[split]
+
+
+def _climbed_by(suite: Suite, split: Split, task: str, given: Mapping[str, str]) -> tuple[Rung | None, int, int]:
+    """The same on the rung that is asked for, and the rung where only what is new on it counts."""
+    course = course_of(suite, task)
+    numbers = [str(number) for number, _ in enumerate(course.rungs, start=1)]
+    if list(given) != ["rung"] or given["rung"] not in numbers:
+        raise UsageError(
+            f"options of {task!r} are {dict(given)}; allowed in suite {suite.name!r}: its rung, 1 to {len(numbers)}, "
+            f"as in {task}:rung=1"
+        )
+    index = numbers.index(given["rung"])
+    if split == "train":
+        return None, course.num_batches[index], course.batch_sizes[index]
+    if split == "test":
+        return course.rungs[index], 1, suite.evaluation.test_sequences
+    if suite.evaluation.validation_sequences is not None:
+        return course.rungs[index], 1, suite.evaluation.validation_sequences
+    raise UsageError(f"split is {split!r}; allowed in suite {suite.name!r}, which does not validate: train, test")
+
+
+def write(sequences: Sequences, path: Path, *, is_forced: bool = False) -> None:
+    """Write ``inputs``, ``targets`` and ``metadata``, a JSON text, as a NumPy archive; the same bytes on every call.
+
+    Raises:
+        UsageError: If the name does not end in ``.npz``, or the file exists and is not to be replaced.
+        StoreError: If it cannot be written; nothing is left half done.
+    """
+    if path.suffix != ".npz":
+        raise UsageError(f"out is {str(path)!r}; allowed: the name of a file that ends in .npz")
+    if path.exists() and not is_forced:
+        raise UsageError(f"{path} exists already; choose another name, or replace it with --force")
+    arrays = {"inputs": sequences.inputs, "targets": sequences.targets}
+    write_archive(path, {**arrays, "metadata": np.array(json.dumps(sequences.metadata))})
+
+
+def write_archive(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a compressed NumPy archive that is there as a whole or not at all; a file of that name is replaced.
+
+    Raises:
+        StoreError: If it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        with partial.open("xb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as problem:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise StoreError(f"cannot write {path}: {problem.strerror or problem}") from problem

@@ -1,0 +1,466 @@
+"""Trains members as one program: those of a cell, or of several whose tasks have sequences of one shape."""
+
+import math
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, cast
+
+import numpy as np
+import torch
+from jaxtyping import Int
+
+from synthbench.heights import RungScore, height
+from synthbench.layers import Mixer
+from synthbench.mechanisms import Mechanism, num_parameters
+from synthbench.tasks import IGNORE, Rung, floor_and_ceiling, rung_bounds
+from synthbench.training.capture import CapturedStep
+from synthbench.training.cell import Cell, Member
+from synthbench.training.ensemble import SequenceModel, Strategy, inherit, stack_models, strategy_of
+from synthbench.training.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
+from synthbench.training.kept import KeptStreams
+from synthbench.training.optimiser import MemberAdamW, advance, make_optimiser, update
+from synthbench.training.schedule import make_schedule
+from synthbench.training.seeding import Split, init_seed
+from synthbench.training.stream import DeviceBlock, device_blocks, in_pieces
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One number of a learning curve."""
+
+    step: int
+    split: str
+    metric: str
+    value: float
+    wall_s: float
+
+
+class ModelSize(NamedTuple):
+    """What a row says of a member's model."""
+
+    num_parameters: int
+    num_parameters_mixer: int
+    """Of all mechanisms."""
+    state_elements: int
+    """Of one mechanism."""
+
+
+@dataclass
+class MemberResult:
+    """What became of one member.
+
+    ``score`` is that of the test, or of the last validation for one that tunes; None if it diverged. ``stretched`` has
+    those of the tests on longer or more loaded sequences, by factor.
+    """
+
+    member: Member
+    size: ModelSize
+    score: Score | None = None
+    stretched: dict[int, Score] = field(default_factory=dict)
+    rungs: list[RungScore] = field(default_factory=list)
+    """On a ladder, what ``score`` is made of: its accuracy is the height over the number of rungs."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    predictions: Int[np.ndarray, "sequences length"] | None = None
+    """Tokens predicted in the test, where asked for; arbitrary at positions that are not scored."""
+    validation: list[Score] = field(default_factory=list)
+    train_loss: float = math.nan
+    diverged_at: int | None = None
+    stopped_at: int | None = None
+    """The step after which it was trained no further, solved."""
+    rates: list[float] = field(default_factory=list)
+    """The learning rate of every step that it was trained."""
+    steps_to_threshold: int | None = None
+    curve: list[CurvePoint] = field(default_factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing left to train."""
+        return self.diverged_at is not None or self.stopped_at is not None
+
+
+@dataclass
+class GroupResult:
+    """What became of the members that were trained together, and what it cost."""
+
+    members: list[MemberResult]
+    strategy: Strategy
+    is_captured: bool = False
+    """Whether steps were replayed from a CUDA graph."""
+    steps: int = 0
+    train_s: float = 0.0
+    eval_s: float = 0.0
+    data_s: float = 0.0
+    step_ms_median: float = math.nan
+
+
+def init_generator(seed: int) -> torch.Generator:
+    """The generator from which a member's parameters and frozen features are drawn."""
+    generator = torch.Generator()
+    generator.manual_seed(init_seed(seed))
+    return generator
+
+
+def build_models(members: Sequence[Member], factor: int = 1) -> list[SequenceModel]:
+    """One model a member, each drawn from the member's own ``init`` stream, for the sequences of one of the tests."""
+    return [member.cell.model(init_generator(member.seed), factor) for member in members]
+
+
+def size_of(model: SequenceModel, length: int) -> ModelSize:
+    """How large the model of one member is, for sequences of ``length`` tokens."""
+    mixers = [cast("Mechanism", block.mixer) for block in model.layers]
+    return ModelSize(num_parameters(model), sum(map(num_parameters, mixers)), mixers[0].state_elements(length))
+
+
+class Trainer:
+    """The program of some members: model, optimiser and streams of all."""
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        device: torch.device,
+        *,
+        is_captured: bool = True,
+        kept: KeptStreams | None = None,
+    ) -> None:
+        """Build the members' models and stack them.
+
+        Args:
+            members: Each with a learning rate; of one cell, or of cells that share a :attr:`Cell.program`.
+            device: Where.
+            is_captured: Whether a CUDA device may replay steps from a graph. It does not where a curriculum changes
+                what is computed, or ``SYNTHBENCH_GRAPHS=off`` is in the environment.
+            kept: Streams that were drawn before.
+        """
+        self.members, self.device, self.kept = list(members), device, kept
+        cell = members[0].cell
+        self.suite, self.mechanism = cell.suite, cell.mechanism
+        models = build_models(members)
+        self.sizes = [size_of(model, cell.length) for model in models]
+        self.strategy = strategy_of(cell.mechanism, cell.mechanism_fields())
+        self.model = stack_models(models, self.strategy).to(device)
+        self.rates = [member.learning_rate for member in members if member.learning_rate is not None]
+        self.schedule = make_schedule(self.suite.training)
+        is_captured = (
+            is_captured
+            and device.type == "cuda"
+            and self.schedule.keeps_program
+            and os.environ.get("SYNTHBENCH_GRAPHS") != "off"
+        )
+        self.optimiser = make_optimiser(
+            self.model.parameters(), self.rates, self.suite.training, is_capturable=is_captured
+        )
+        self.captured = CapturedStep(self._step, device) if is_captured else None
+
+    def step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """One gradient step of every member; returns their losses [members], in nats.
+
+        The losses are summed, so no gradient crosses from one member to another and one that diverges harms none. The
+        gradient is that of the whole batch, summed over the pieces in which it passes through the model.
+        """
+        advance(self.optimiser)
+        take = self.captured or self._step
+        return take(inputs, targets, columns)
+
+    def _step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """What of a step is done on the device."""
+        num_scored = (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
+        total = torch.zeros(len(targets), device=targets.device)
+        self.optimiser.zero_grad()
+        for piece, labels in in_pieces(inputs, targets):
+            losses = summed_losses(self.model(piece, columns), labels) / num_scored
+            torch.autograd.backward(losses.sum())
+            total += losses.detach()
+        update(self.optimiser)
+        return total
+
+    def batches(
+        self,
+        split: Split,
+        num_batches: int,
+        batch_size: int,
+        *,
+        members: Sequence[Member] | None = None,
+        factor: int = 1,
+    ) -> Iterator[DeviceBlock]:
+        """The batches of a stream one by one, each a block of one; of all members unless it says of which."""
+        blocks = device_blocks(
+            self.members if members is None else members,
+            split,
+            num_batches=num_batches,
+            batch_size=batch_size,
+            device=self.device,
+            factor=factor,
+            kept=self.kept,
+        )
+        for block in blocks:
+            for index in range(len(block.inputs)):
+                one = slice(index, index + 1)
+                yield block._replace(inputs=block.inputs[one], targets=block.targets[one])
+
+    def training_batches(self) -> Iterator[DeviceBlock]:
+        """The batch of every step; on a ladder each from the stream of its rung."""
+        course, training = self.members[0].cell.course, self.suite.training
+        if course is None:
+            yield from self.batches("train", training.steps, training.batch_size)
+            return
+        streams = [
+            self.batches("train", num_batches, batch_size, factor=number)
+            for number, (num_batches, batch_size) in enumerate(
+                zip(course.num_batches, course.batch_sizes, strict=True), start=1
+            )
+        ]
+        for rung in course.order:
+            yield next(streams[rung])
+
+    def validation_batches(self) -> Iterator[DeviceBlock]:
+        """The sequences of every point of the learning curve; none on a ladder."""
+        training, evaluation = self.suite.training, self.suite.evaluation
+        if evaluation.curve_sequences is None:
+            return
+        num_points = -(-training.steps // evaluation.curve_every)
+        yield from self.batches("validation", num_points, evaluation.curve_sequences)
+
+    def stretched(self, members: Sequence[Member], factor: int) -> SequenceModel:
+        """What was trained of the members of a cell, for a test on longer or more loaded sequences."""
+        trained = self.model
+        if len(members) < len(self.members):
+            # First without the tokens of other tasks: what is longer may know more tokens of its own.
+            trained = self._rebuilt(members, 1, self.model, [self.members.index(member) for member in members])
+        return self._rebuilt(members, factor, trained)
+
+    def _rebuilt(
+        self, members: Sequence[Member], factor: int, trained: SequenceModel, places: Sequence[int] | None = None
+    ) -> SequenceModel:
+        """The models of some members built anew, with what those at some places of a trained one have learned."""
+        model = stack_models(build_models(members, factor), self.strategy).to(self.device)
+        inherit(model, trained, places)
+        return model
+
+
+def train_group(
+    members: Sequence[Member],
+    device: torch.device,
+    *,
+    keeps_predictions: bool = False,
+    kept: KeptStreams | None = None,
+) -> GroupResult:
+    """Train members together and evaluate each; the test stream is opened once, at the end.
+
+    Args:
+        members: Each with a learning rate; all of them reported, or all tuning. Of one cell, or of cells that share a
+            :attr:`Cell.program`.
+        device: Where.
+        keeps_predictions: Whether the results have what reported members predicted in the test.
+        kept: Streams that were drawn before; what is drawn now is added.
+    """
+    trainer = Trainer(members, device, kept=kept)
+    result = GroupResult(
+        members=[MemberResult(member, size) for member, size in zip(members, trainer.sizes, strict=True)],
+        strategy=trainer.strategy,
+    )
+    _train(trainer, result)
+    result.is_captured = trainer.captured is not None and trainer.captured.is_replaying
+    if trainer.suite.evaluation.validation_sequences is not None:
+        _validate_on_rungs(trainer, result)
+    if members[0].is_tuning:
+        _validate(result)
+    else:
+        _test(trainer, result, keeps_predictions=keeps_predictions)
+    return result
+
+
+def _train(trainer: Trainer, result: GroupResult) -> None:
+    """Take every step, with a point of the learning curve at the end of each interval."""
+    settings, evaluation = trainer.suite.training, trainer.suite.evaluation
+    began = time.perf_counter()
+    points = trainer.validation_batches()
+    losses: list[torch.Tensor] = []
+    step_seconds: list[float] = []
+    interval_began = began
+    for batch in _timed(trainer.training_batches(), result):
+        share = trainer.schedule.apply(result.steps, trainer.optimiser, trainer.model)
+        for member, rate in zip(result.members, trainer.rates, strict=True):
+            if not member.is_done:
+                member.rates.append(share * rate)
+        losses.append(trainer.step(batch.inputs[0], batch.targets[0], batch.columns))
+        result.steps += 1
+        if result.steps % evaluation.curve_every and result.steps != settings.steps:
+            continue
+        of_interval = torch.stack(losses).double().cpu().numpy()  # waits for the device
+        evaluation_began = time.perf_counter()
+        step_seconds.append((evaluation_began - interval_began) / len(losses))
+        point = next(points, None)
+        scores = [None] * len(result.members) if point is None else evaluate(trainer.model, [point])
+        interval_began = time.perf_counter()
+        result.eval_s += interval_began - evaluation_began
+        for member, member_losses_, score in zip(result.members, of_interval.T, scores, strict=True):
+            _record(member, result.steps, member_losses_, score, interval_began - began)
+        _stop_solved(trainer, result)
+        if all(member.is_done for member in result.members):
+            break
+        losses = []
+    result.step_ms_median = float(np.median(step_seconds)) * 1e3
+    result.train_s = time.perf_counter() - began - result.eval_s - result.data_s
+
+
+def _timed(batches: Iterator[DeviceBlock], result: GroupResult) -> Iterator[DeviceBlock]:
+    """The same batches; the time spent waiting for them is added to ``data_s``."""
+    while True:
+        began = time.perf_counter()
+        batch = next(batches, None)
+        result.data_s += time.perf_counter() - began
+        if batch is None:
+            return
+        yield batch
+
+
+def _record(result: MemberResult, step: int, losses: np.ndarray, score: Score | None, wall_s: float) -> None:
+    """Add a point to a member's curve, or end the curve where its loss is no longer a number."""
+    if result.is_done:
+        return
+    result.train_loss = float(losses.mean())
+    result.curve.append(CurvePoint(step, "train", "loss", result.train_loss, wall_s))
+    if not np.isfinite(losses).all():
+        result.diverged_at = step
+    if score is None:
+        return
+    result.validation.append(score)
+    result.curve += [
+        CurvePoint(step, "validation", "loss", score.loss, wall_s),
+        CurvePoint(step, "validation", "accuracy", score.accuracy, wall_s),
+    ]
+    if not math.isfinite(score.loss):
+        result.diverged_at = step
+    cell = result.member.cell
+    threshold = cell.suite.evaluation.threshold
+    is_first = result.diverged_at is None and result.steps_to_threshold is None
+    if is_first and threshold is not None and _has_reached(score, cell, threshold):
+        result.steps_to_threshold = step
+
+
+def _has_reached(score: Score, cell: Cell, skill: float) -> bool:
+    """Whether a score on sequences as trained on has a skill; never where floor and ceiling are equal."""
+    floor, ceiling = (bound.value for bound in floor_and_ceiling(cell.task, cell.length))
+    return ceiling > floor and score.accuracy >= floor + skill * (ceiling - floor)
+
+
+def _stop_solved(trainer: Trainer, result: GroupResult) -> None:
+    """Train no further the members whose latest validation is as good as the suite asks."""
+    stop_at = trainer.suite.training.stop_at
+    if stop_at is None:
+        return
+    for index, member in enumerate(result.members):
+        if not member.is_done and _has_reached(member.validation[-1], member.member.cell, stop_at):
+            member.stopped_at = result.steps
+            # A single member needs no freezing: there is nobody left to train.
+            if isinstance(trainer.optimiser, MemberAdamW):
+                trainer.optimiser.freeze(index)
+
+
+def _validate(result: GroupResult) -> None:
+    """Take the last validation of the members that did not diverge for their score."""
+    for member in result.members:
+        if member.diverged_at is None:
+            member.score = member.validation[-1]
+
+
+def _validate_on_rungs(trainer: Trainer, result: GroupResult) -> None:
+    """Score the members on sequences of every rung that only help to choose a learning rate."""
+    began = time.perf_counter()
+    for member, (score, _) in zip(result.members, on_rungs(trainer, "validation"), strict=True):
+        member.validation.append(score)
+        if not math.isfinite(score.loss) and member.diverged_at is None:
+            member.diverged_at = result.steps
+    result.eval_s += time.perf_counter() - began
+
+
+def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> None:
+    """Score the members that did not diverge on the test streams, which nothing else reads."""
+    if all(member.diverged_at is not None for member in result.members):
+        return
+    began = time.perf_counter()
+    is_ladder = bool(trainer.members[0].cell.rungs)
+    if is_ladder:
+        scores = _test_on_rungs(trainer, result)
+    else:
+        scores = _scores(trainer, result, keeps_predictions=keeps_predictions)
+    all_metrics: list[dict[str, float]] = [{} for _ in scores]
+    if trainer.mechanism.metrics is not Mixer.metrics:
+        all_metrics = layer_metrics(trainer.model, next(trainer.batches("validation", 1, METRIC_SEQUENCES)))
+    for member, score, metrics in zip(result.members, scores, all_metrics, strict=True):
+        if member.diverged_at is None:
+            member.score = score
+            member.metrics = metrics
+    for cell in dict.fromkeys(member.cell for member in trainer.members if not is_ladder):
+        _test_stretched(trainer, [member for member in result.members if member.member.cell is cell])
+    result.eval_s += time.perf_counter() - began
+
+
+def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> list[Score]:
+    """The score of every member on its test stream; what those that did not diverge predicted is noted if asked for."""
+    block = next(trainer.batches("test", 1, trainer.suite.evaluation.test_sequences))
+    predicted: list[torch.Tensor] | None = [] if keeps_predictions else None
+    scores = evaluate(trainer.model, [block], predicted=predicted)
+    if predicted is not None:
+        columns = block.columns.cpu().numpy()
+        for member, tokens in zip(result.members, torch.cat(predicted, 1).numpy(), strict=True):
+            if member.diverged_at is None:
+                member.predictions = np.zeros((len(tokens), member.member.cell.length), tokens.dtype)
+                member.predictions[:, columns] = tokens
+    return scores
+
+
+def _test_on_rungs(trainer: Trainer, result: GroupResult) -> list[Score]:
+    """The score of every member over all rungs; notes what those that did not diverge reached on each."""
+    scores = []
+    for member, (score, rungs) in zip(result.members, on_rungs(trainer, "test"), strict=True):
+        scores.append(score)
+        if member.diverged_at is None and not math.isfinite(score.loss):
+            member.diverged_at = result.steps
+        if member.diverged_at is None:
+            member.rungs = rungs
+    return scores
+
+
+def on_rungs(trainer: Trainer, split: Literal["validation", "test"]) -> list[tuple[Score, list[RungScore]]]:
+    """What every member reaches on a stream of all rungs: the height over their number as accuracy, and each rung."""
+    evaluation = trainer.suite.evaluation
+    num_sequences = evaluation.test_sequences if split == "test" else evaluation.validation_sequences or 0
+    by_rung = [
+        evaluate(trainer.model, trainer.batches(split, 1, num_sequences, factor=number))
+        for number in trainer.members[0].cell.tests
+    ]
+    return [
+        _score_of_rungs(member.cell.rungs, reached)
+        for member, reached in zip(trainer.members, zip(*by_rung, strict=True), strict=True)
+    ]
+
+
+def _score_of_rungs(rungs: Sequence[Rung], reached: Sequence[Score]) -> tuple[Score, list[RungScore]]:
+    found = []
+    for rung, score in zip(rungs, reached, strict=True):
+        bound = rung_bounds(rung)
+        found.append(RungScore(float(rung.load), score.accuracy, bound.base, bound.ceiling))
+    total = Score(
+        accuracy=height(found) / len(found),
+        loss=sum(score.loss for score in reached) / len(found),
+        num_correct=sum(score.num_correct for score in reached),
+        num_scored=sum(score.num_scored for score in reached),
+        std_over_sequences=0.0,
+    )
+    return total, found
+
+
+def _test_stretched(trainer: Trainer, results: Sequence[MemberResult]) -> None:
+    """Score a cell's members on longer or more loaded sequences, which may be as long for no other cell."""
+    members = [result.member for result in results]
+    cell = members[0].cell
+    for factor in list(cell.tests)[1:]:
+        # As many tokens in every test, about.
+        num_sequences = max(1, cell.suite.evaluation.test_sequences // factor)
+        batches = trainer.batches("test", 1, num_sequences, members=members, factor=factor)
+        for result, score in zip(results, evaluate(trainer.stretched(members, factor), batches), strict=True):
+            if result.diverged_at is None:
+                result.stretched[factor] = score

@@ -1,0 +1,201 @@
+"""What a row says against itself: checks that need neither the code that made it nor a re-run.
+
+A row from a stranger has passed the schema and its own checksum when it comes here, and both can be forged with it.
+What is checked here is that its name is the hash of its configuration, that its numbers fit each other, and that
+nothing in it is so large that looking at it does harm. That the numbers are true only a re-run can tell.
+"""
+
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from synthbench.canonical import canonical_json
+from synthbench.heights import HEIGHT, height, rungs_in
+from synthbench.results.migration import former
+from synthbench.results.schema import RUN_COLUMNS, run_id, skill
+
+MAX_TEXT = 1000
+"""Longest text of a row, in characters; JSON may be longer."""
+MAX_JSON = 2**16
+"""Longest JSON text of a row, in characters."""
+
+LARGEST = {
+    "seq_len": 2**16,
+    "vocab_size": 2**20,
+    "batch_size": 2**14,
+    "steps_planned": 10**7,
+    "n_eval": 2**20,
+    "d_model": 2**14,
+    "n_layers": 2**8,
+    "n_heads": 2**10,
+    "ensemble_size": 2**12,
+    "tuning_trials": 2**10,
+}
+"""Most of a protocol that is looked at: what lies above is not built, so that no row can ask for all memory."""
+
+MAX_ARGUMENT = 2**16
+"""Largest whole number among the arguments of a task or a mechanism."""
+
+CLOCK_SKEW = timedelta(days=1)
+"""How far a row's clock may be ahead: of two rows the later counts, so a date in the future would win for ever."""
+
+_TOLERANCE = 1e-9
+"""Differences below this come from the order of operations."""
+
+_FRACTIONS = ("score", "floor", "ceiling", "local_ceiling", "score_ood")
+_FINITE = ("lr", "lr_first", "lr_last", "weight_decay", "wall_s", "queue_s", "train_s", "eval_s", "data_s")
+_PARTS = (("steps", "steps_planned"), ("steps_to_threshold", "steps"), ("n_correct", "n_eval_examples"))
+"""Counts and what they are counted from."""
+_MEASURED = ("score", "n_correct", "n_eval_examples", "eval_loss")
+"""Columns that a row has if and only if it ended well."""
+
+
+def digest(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Hash over the names and checksums of some rows, in 64 hex digits; their order does not count.
+
+    Of a migrated row those count under which it was written: what was said of the rows then holds for them now.
+    """
+    names = sorted(f"{one['run_id']}:{one['row_sha256']}" for one in (former(row) or row for row in rows))
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()
+
+
+def sample(rows: Sequence[Mapping[str, Any]], fraction: float, salt: str = "") -> list[str]:
+    """The run ids of a sample that the rows themselves decide: the same rows, the same sample.
+
+    Whoever changes any row changes the sample. One who has time could change rows until a sample suits them; a salt
+    that is chosen after the rows were handed in prevents it.
+
+    Args:
+        rows: All rows, in any order.
+        fraction: Share of them, above 0 and up to 1; at least one row is drawn.
+        salt: What the verifier adds.
+
+    Returns:
+        Run ids, those to begin with first: a part of the list is a smaller sample.
+    """
+    root = digest(rows)
+    drawn = sorted((row["run_id"] for row in rows), key=lambda name: _hash(f"{root}:{salt}:{name}"))
+    return drawn[: math.ceil(fraction * len(drawn))]
+
+
+def faults(row: Mapping[str, Any], now: datetime) -> list[str]:
+    """What a row says against itself; empty if nothing.
+
+    Args:
+        row: A row of the store: right columns, types and checksum.
+        now: The present time, with a zone.
+    """
+    too_long = list(_oversized(row))
+    if too_long:  # nothing in it is looked at more closely
+        return too_long
+    return [*_of_configuration(row), *_of_migration(row), *_of_numbers(row), *_of_outcome(row), *_of_times(row, now)]
+
+
+def _oversized(row: Mapping[str, Any]) -> Iterator[str]:
+    for column in RUN_COLUMNS:
+        value = row[column.name]
+        if isinstance(value, str):
+            most = MAX_JSON if column.type == "json" else MAX_TEXT
+            if len(value) > most:
+                yield f"{column.name} has {len(value)} characters; allowed: up to {most}"
+            elif column.name != "error_message" and not value.isprintable():
+                yield f"{column.name} has characters that cannot be printed: {value[:80]!r}"
+        elif column.name in LARGEST and not 0 < value <= LARGEST[column.name]:
+            yield f"{column.name} is {value}; allowed: 1 to {LARGEST[column.name]}"
+    for name in ("task_args", "mech_args"):
+        for argument, value in _object(row[name]).items():
+            if isinstance(value, int) and abs(value) > MAX_ARGUMENT:
+                yield f"{name} has {argument} = {value}; allowed: up to {MAX_ARGUMENT}"
+
+
+def _of_configuration(row: Mapping[str, Any]) -> Iterator[str]:
+    config = _object(row["config_json"])
+    try:
+        is_canonical = bool(config) and canonical_json(config) == row["config_json"]
+    except ValueError:  # 1e999 is JSON, and infinite
+        is_canonical = False
+    if not is_canonical:
+        yield "config_json is not an object in canonical form"
+    elif (name := run_id(config)) != row["run_id"]:
+        yield f"run_id is not the hash of its configuration, which is {name}"
+    if _hash(row["config_json"])[:16] != row["config_hash"]:
+        yield f"config_hash {row['config_hash']!r} is not the hash of config_json"
+
+
+def _of_migration(row: Mapping[str, Any]) -> Iterator[str]:
+    if row["migrated_from"] is None:
+        return
+    if former(row) is None:
+        yield f"it is not the row that it says it was migrated from: {row['migrated_from']!r}"
+
+
+def _of_numbers(row: Mapping[str, Any]) -> Iterator[str]:
+    for name, most in (*((name, 1.0) for name in _FRACTIONS), *((name, sys.float_info.max) for name in _FINITE)):
+        if row[name] is not None and not 0 <= row[name] <= most:
+            yield f"{name} is {row[name]}; allowed: 0 to {most:g}"
+    if row["floor"] > row["ceiling"] + _TOLERANCE:
+        yield f"floor {row['floor']} is above ceiling {row['ceiling']}"
+    if not 0 <= row["ensemble_index"] < row["ensemble_size"]:
+        yield f"ensemble_index is {row['ensemble_index']} of {row['ensemble_size']}"
+    for part, whole in _PARTS:
+        if None not in (row[part], row[whole]) and not 0 <= row[part] <= row[whole]:
+            yield f"{part} is {row[part]}, {whole} is {row[whole]}"
+    for name, value in _object(row["metrics"]).items():
+        if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
+            yield f"metrics has {name[:80]!r} = {str(value)[:80]}; allowed: finite numbers and null"
+
+
+def _of_outcome(row: Mapping[str, Any]) -> Iterator[str]:
+    expected = skill(row["score"], row["floor"], row["ceiling"])
+    if not _close(row["skill"], expected):
+        yield f"skill is {row['skill']}; score, floor and ceiling make it {expected}"
+    if row["score"] is not None and row["n_eval_examples"] is not None:
+        yield from _of_rungs(row) if row["metric_name"].endswith(HEIGHT) else _of_counts(row)
+    for name in _MEASURED:
+        if (row[name] is None) == (row["status"] == "ok"):
+            yield f"status is {row['status']!r} and {name} is {row[name]}"
+    if (row["error_type"] is None) != (row["status"] == "ok"):
+        yield f"status is {row['status']!r} and error_type is {row['error_type']!r}"
+    if row["status"] == "ok" and not row["causal_checked"]:
+        yield "it has a score, but its mechanism was not checked for causality"
+
+
+def _of_counts(row: Mapping[str, Any]) -> Iterator[str]:
+    share = (row["n_correct"] or 0) / row["n_eval_examples"] if row["n_eval_examples"] else math.nan
+    if not _close(row["score"], share):
+        yield f"score is {row['score']}, but {row['n_correct']} of {row['n_eval_examples']} are correct: {share}"
+
+
+def _of_rungs(row: Mapping[str, Any]) -> Iterator[str]:
+    rungs = rungs_in(_object(row["metrics"]))
+    if not rungs or not all(0 <= rung.base < rung.ceiling <= 1 and 0 <= rung.score <= 1 for rung in rungs):
+        yield "metrics has no rungs whose accuracies and bases are fractions below their ceilings"
+    elif not _close(row["score"], share := height(rungs) / len(rungs)):
+        yield f"score is {row['score']}, but its {len(rungs)} rungs make it {share}"
+
+
+def _of_times(row: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    if row["finished_at"] < row["started_at"] - CLOCK_SKEW:
+        yield f"it finished at {row['finished_at']} and began at {row['started_at']}"
+    if row["finished_at"] > now + CLOCK_SKEW:
+        yield f"finished_at is {row['finished_at']}, in the future"
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The object in a JSON text that the schema has passed; empty for any other value."""
+    value = json.loads(text)
+    return value if isinstance(value, dict) else {}
+
+
+def _close(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=0, abs_tol=_TOLERANCE)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,268 @@
+"""Rows on their way from one store to another: a folder, a Parquet file, or a ``.tar.gz``; read as hostile input.
+
+A bundle is a small store with a ``manifest.json``, and the file of a plugin if the rows need one::
+
+    manifest.json                       what it holds, counted and hashed
+    store.json  compact/runs-<hash>.parquet  compact/curves-<hash>.parquet
+    plugin/my_idea.py                   only carried; nothing here runs it
+
+Nothing in it is unpickled or evaluated. Members have names from a short list, so none can leave the folder.
+"""
+
+import gzip
+import hashlib
+import io
+import re
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from synthbench import __version__
+from synthbench.errors import StoreError, UsageError
+from synthbench.results.store import Store
+from synthbench.trust.audit import digest
+
+MAX_BYTES = 2**28
+"""Most that a bundle may hold when unpacked, and most that its archive may have."""
+MAX_MEMBERS = 8
+"""Most files of an archive."""
+MAX_MANIFEST_BYTES = 2**16
+
+MANIFEST = "manifest.json"
+ENVIRONMENT = ("device_name", "num_threads", "os", "python", "torch", "numpy", "cuda", "synthbench_version", "git_sha")
+"""Columns whose values a manifest lists."""
+
+_PLUGIN_FILE = re.compile(r"[a-z_][a-z0-9_]{0,63}\.py")
+_MEMBER = re.compile(
+    rf"manifest\.json|store\.json|compact/(runs|curves)-[0-9a-f]{{16}}\.parquet|plugin/{_PLUGIN_FILE.pattern}"
+)
+
+Text = Annotated[str, Field(max_length=200)]
+Texts = Annotated[tuple[Text, ...], Field(max_length=64)]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class Manifest(BaseModel):
+    """What a bundle says it holds; a reader counts and hashes again."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    format: Literal[1] = 1
+    writer: Text = f"synthbench {__version__}"
+    suite: Text
+    suite_version: Text
+    mechanisms: Annotated[Texts, Field(min_length=1)]
+    """As on the command line: ``slay:R=3,P=8``."""
+    block: Text | None
+    positions: Text | None
+    device_type: Text
+    plugin: Annotated[str, Field(pattern=f"^{_PLUGIN_FILE.pattern}$")] | None
+    """Name of the file in ``plugin/``."""
+    plugin_sha256: Sha256 | None
+    package: Text | None
+    """The distribution that has the mechanisms, pinned: ``name==version``."""
+    num_rows: Annotated[int, Field(ge=1)]
+    num_curves: Annotated[int, Field(ge=0)]
+    digest: Sha256
+    """Over the names and checksums of all rows."""
+    environment: Annotated[dict[Text, Texts], Field(max_length=len(ENVIRONMENT))]
+    """Distinct values of some columns."""
+
+
+def environment_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """On what some rows were made: the distinct values of the columns of ``ENVIRONMENT``."""
+    return {name: tuple(sorted({str(row[name]) for row in rows if row[name] is not None})) for name in ENVIRONMENT}
+
+
+def pack(store: Store, run_ids: Sequence[str], manifest: Manifest, plugin: Path | None, target: Path) -> None:
+    """Write a bundle: a folder, or an archive if the target ends in ``.tar.gz``; the same rows give the same bytes.
+
+    Args:
+        store: Where the rows are.
+        run_ids: Those that go along.
+        manifest: What is said of them.
+        plugin: The file that the manifest names; None if it names none.
+        target: Must not exist.
+
+    Raises:
+        UsageError: If the target exists.
+        StoreError: If it cannot be written.
+    """
+    if target.exists():
+        raise UsageError(f"{target} exists; name another file or folder")
+    try:
+        with tempfile.TemporaryDirectory(prefix="synthbench-bundle-") as scratch:
+            folder = Path(scratch)
+            Store.open(folder / "made", create=True).adopt(store, run_ids)
+            kept = folder / "kept"
+            kept.mkdir()
+            for path in sorted((folder / "made").rglob("*")):
+                name = path.relative_to(folder / "made").as_posix()
+                if _MEMBER.fullmatch(name):
+                    (kept / name).parent.mkdir(exist_ok=True)
+                    shutil.copyfile(path, kept / name)
+            (kept / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
+            if plugin is not None:
+                (kept / "plugin").mkdir()
+                shutil.copyfile(plugin, kept / "plugin" / plugin.name)
+            if target.name.endswith(".tar.gz"):
+                write_archive(kept, sorted(path for path in kept.rglob("*") if path.is_file()), target)
+            else:
+                shutil.copytree(kept, target)
+    except OSError as error:
+        raise StoreError(f"cannot write {target}: {error.strerror or error}") from error
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[Store, Manifest | None]]:
+    """The rows in a store's folder, a Parquet file of rows or a bundle, as a store; the manifest of a bundle.
+
+    Raises:
+        StoreError: If it cannot be read, is too large or holds what no bundle holds.
+    """
+    if path.is_dir():
+        yield Store.open(path, create=False), _manifest(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="synthbench-rows-") as scratch:
+        folder = Path(scratch)
+        if path.name.endswith(".tar.gz"):
+            _unpack(path, folder)
+            if not (folder / MANIFEST).exists():
+                raise StoreError(f"{path} is no bundle: it has no {MANIFEST}")
+        elif path.suffix == ".parquet":
+            Store.open(folder, create=True)
+            name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
+            (folder / "compact" / f"runs-{name}.parquet").write_bytes(_content(path))
+        else:
+            raise StoreError(f"{path} holds no rows; allowed: a store's folder, a .parquet file, a .tar.gz bundle")
+        yield Store.open(folder, create=False), _manifest(folder)
+
+
+def faults_of_bundle(store: Store, manifest: Manifest) -> list[str]:
+    """Where a manifest and what lies beside it disagree; reads every row."""
+    rows = store.table(is_checked=True).to_pylist()
+    num_curves = store.curves()["run_id"].nunique()
+    num_with_curve = sum(row["curve_sha256"] is not None for row in rows)
+    plugin = None if manifest.plugin is None else sha256_of(store.root / "plugin" / manifest.plugin)
+    compared = {
+        "rows": (manifest.num_rows, len(rows)),
+        "curves": (manifest.num_curves, num_curves),
+        "curves of its rows": (num_with_curve, num_curves),
+        "digest": (manifest.digest, digest(rows)),
+        "plugin_sha256": (manifest.plugin_sha256, plugin),
+        "environment": (manifest.environment, environment_of(rows)),
+    }
+    return [f"{name}: {said} in the manifest, {is_} found" for name, (said, is_) in compared.items() if said != is_]
+
+
+def is_plugin_name(name: str) -> bool:
+    """Whether a bundle can hold a plugin under this file name."""
+    return _PLUGIN_FILE.fullmatch(name) is not None
+
+
+def sha256_of(path: Path) -> str | None:
+    """Hash of a file's content, 64 hex digits; None if there is no such file.
+
+    Raises:
+        StoreError: If it cannot be read or is larger than a bundle may be.
+    """
+    return hashlib.sha256(_content(path)).hexdigest() if path.is_file() else None
+
+
+def write_archive(folder: Path, files: Iterable[Path], target: Path) -> None:
+    """Write a ``.tar.gz`` of files under their names within a folder; the same files give the same bytes.
+
+    Raises:
+        OSError: If it is there already or cannot be written.
+    """
+    # No times, owners or order of the disk.
+    with (
+        target.open("xb") as raw,
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
+    ):
+        for path in files:
+            member = tarfile.TarInfo(path.relative_to(folder).as_posix())
+            member.size, member.mode = path.stat().st_size, 0o644
+            with path.open("rb") as content:
+                archive.addfile(member, content)
+
+
+class _Capped(io.RawIOBase):
+    """A stream that ends with an error after ``MAX_BYTES``: a few kilobytes can unpack to any number of them."""
+
+    def __init__(self, stream: gzip.GzipFile) -> None:
+        self._stream, self._left = stream, MAX_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        content = self._stream.read(self._left + 1 if size < 0 else min(size, self._left + 1))
+        self._left -= len(content)
+        if self._left < 0:
+            raise StoreError(f"it unpacks to more than {MAX_BYTES} bytes")
+        return content
+
+
+def _unpack(path: Path, folder: Path) -> None:
+    seen: set[str] = set()
+    try:
+        with gzip.open(path, "rb") as packed, tarfile.open(fileobj=_Capped(packed), mode="r|") as archive:
+            for member in archive:
+                _check_member(member, seen)
+                seen.add(member.name)
+                archive.extract(member, folder, filter="data")
+    except StoreError as problem:
+        raise StoreError(f"{path} is refused: {problem}") from None
+    except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError) as problem:
+        raise StoreError(f"{path} is not a readable bundle: {str(problem)[:200]}") from None
+
+
+def _check_member(member: tarfile.TarInfo, seen: set[str]) -> None:
+    name = repr(member.name[:100])
+    if not member.isreg() or member.issparse():
+        raise StoreError(f"{name} is no plain file")
+    if not _MEMBER.fullmatch(member.name):
+        raise StoreError(f"it holds {name}, which is no part of a bundle")
+    if member.name in seen:
+        raise StoreError(f"it holds {name} twice")
+    if len(seen) == MAX_MEMBERS:
+        raise StoreError(f"it holds more than {MAX_MEMBERS} files")
+
+
+def _manifest(folder: Path) -> Manifest | None:
+    path = folder / MANIFEST
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_MANIFEST_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise StoreError(f"{path} cannot be read: {problem.strerror}") from problem
+    if len(text) > MAX_MANIFEST_BYTES:
+        raise StoreError(f"{MANIFEST} has more than {MAX_MANIFEST_BYTES} bytes")
+    try:
+        return Manifest.model_validate_json(text)
+    except ValidationError as problem:
+        first = problem.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise StoreError(f"{MANIFEST}: {where}: {first['msg']}") from None
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as problem:
+        raise StoreError(f"{path} cannot be read: {problem.strerror}") from problem
+    if len(content) > MAX_BYTES:
+        raise StoreError(f"{path} has more than {MAX_BYTES} bytes")
+    return content

@@ -1,0 +1,218 @@
+"""What somebody hands in: all rows that a suite asks of some mechanisms, and what is needed to run them again."""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from synthbench import plugins
+from synthbench.contract.verdicts import violation
+from synthbench.errors import UnknownName, UsageError
+from synthbench.mechanisms import MECHANISMS
+from synthbench.registry import origin_of
+from synthbench.results import Store
+from synthbench.runner.plan import Plan
+from synthbench.runner.request import Request
+from synthbench.runner.run import plan_request, vetted
+from synthbench.suites import load_suite, suite_names
+from synthbench.trust.audit import digest
+from synthbench.trust.bundle import (
+    Manifest,
+    environment_of,
+    faults_of_bundle,
+    is_plugin_name,
+    opened,
+    pack,
+    sha256_of,
+)
+from synthbench.trust.verify import Sampling, Verification, verify
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A bundle that was written, or what keeps it from being written."""
+
+    manifest: Manifest | None
+    """None if something is missing."""
+    problems: tuple[str, ...]
+
+
+def submit(request: Request, target: Path, *, plugin: Path | None = None, package: str | None = None) -> Submission:
+    """Bundle the rows of a suite for some mechanisms, if they are complete.
+
+    Args:
+        request: The suite and the mechanisms as they were run, on a kind of device (``auto``: the one that they were
+            run on), and the store that has the rows.
+        target: The folder or ``.tar.gz`` that is written.
+        plugin: The file that has the mechanisms, where no package has them.
+        package: The distribution that has them, pinned: ``name==version``.
+
+    Raises:
+        UsageError: If a name or value is not allowed, the suite is a file, or the target exists.
+        StoreError: If the store cannot be read or the bundle cannot be written.
+    """
+    if plugin is not None and not is_plugin_name(plugin.name):
+        raise UsageError(f"plugin file is called {plugin.name!r}; allowed: lower-case letters, digits, '_' and .py")
+    store = Store.open(request.results, create=False)
+    rows = {row["run_id"]: {**row, "verified_by": None} for row in store.table(is_checked=True).to_pylist()}
+    device_type = _device_type(request, list(rows.values()))
+    plan = _whole(request, device_type)
+    wanted = _wanted(plan)
+    chosen = [rows[name] for name in wanted if name in rows]
+    problems = [*_incomplete(wanted, rows), *_without_code(plan, plugin, package)]
+    if problems:
+        return Submission(None, tuple(problems))
+    suite = load_suite(request.suite)
+    manifest = Manifest(
+        suite=suite.name,
+        suite_version=suite.version,
+        mechanisms=tuple(request.mechanisms),
+        block=request.block,
+        positions=request.positions,
+        device_type=device_type,
+        plugin=None if plugin is None else plugin.name,
+        plugin_sha256=None if plugin is None else sha256_of(plugin),
+        package=package,
+        num_rows=len(chosen),
+        num_curves=sum(row["curve_sha256"] is not None for row in chosen),
+        digest=digest(chosen),
+        environment=environment_of(chosen),
+    )
+    pack(store, list(wanted), manifest, plugin, target)
+    return Submission(manifest, ())
+
+
+def receive(
+    path: Path,
+    sampling: Sampling,
+    *,
+    runs_plugin: bool = False,
+    into: Path | None = None,
+    by: str | None = None,
+    on_plan: Callable[[int], None] = lambda _num_rows: None,
+) -> Verification:
+    """Verify rows wherever they lie, and take them into a store if nothing is wrong.
+
+    Args:
+        path: A store's folder, a Parquet file of rows or a bundle.
+        sampling: Which of them are run again.
+        runs_plugin: Run the plugin of a bundle that brings one: it is somebody else's code.
+        into: The store that takes them; may be the one at ``path``. None: none does.
+        by: Who says that they were verified; with ``into``.
+        on_plan: Called with the number of rows to be run again.
+
+    Raises:
+        UsageError: If a value is not allowed, or a manifest names what is not installed.
+        StoreError: If the rows cannot be read or the store cannot be written.
+        ContractError: If a plugin cannot be loaded.
+    """
+    if (into is None) != (by is None):
+        raise UsageError("a store that takes the rows and who verifies them need each other")
+    with opened(path) as (store, manifest):
+        if runs_plugin and manifest is not None and manifest.plugin is not None:
+            brought = plugins.resolved(str(store.root / "plugin" / manifest.plugin))
+            sampling = replace(sampling, plugins=[*sampling.plugins, brought])
+        try:
+            wrong = [] if manifest is None else _faults_of_bundle(store, manifest, sampling)
+        except UnknownName as problem:
+            if runs_plugin or manifest is None or manifest.plugin is None:
+                raise
+            raise UsageError(
+                f"no {problem.kind} called {problem.name!r} here; the bundle brings {manifest.plugin!r}, which is "
+                "somebody else's code: read it, then run it with --run-plugin"
+            ) from None
+        found = verify(store, sampling, on_plan=on_plan)
+        found.faults = [*(("bundle", fault) for fault in wrong), *found.faults]
+        if found.ok and into is not None and by is not None:
+            target = Store.open(into, create=True)
+            target.adopt(store)
+            target.verify(found.confirmed(by))
+    return found
+
+
+def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> list[str]:
+    """What keeps a bundle from being what its manifest says: complete, nothing but that, and true to the contract."""
+    suite = load_suite(_installed(manifest.suite))
+    if suite.version != manifest.suite_version:
+        raise UsageError(f"suite {suite.name!r} is {manifest.suite_version} in the manifest and {suite.version} here")
+    request = Request(
+        suite=manifest.suite,
+        mechanisms=manifest.mechanisms,
+        block=manifest.block,
+        positions=manifest.positions,
+        timeout_s=sampling.timeout_s,
+        plugins=sampling.plugins,
+    )
+    with tempfile.TemporaryDirectory() as empty:  # what the bundle says of the contract is not asked
+        findings = vetted(replace(request, results=Path(empty)))
+    broken = [f"contract: {promise}" for verdicts in findings.values() if (promise := violation(verdicts))]
+    wanted = _wanted(_whole(request, manifest.device_type))
+    rows = {row["run_id"]: row for row in store.table(is_checked=True).to_pylist()}
+    extra = [
+        f"{row['task']} / {row['mech']} / seed {row['seed']} ({name}) is no row of this submission"
+        for name, row in rows.items()
+        if name not in wanted
+    ]
+    return [*broken, *faults_of_bundle(store, manifest), *_incomplete(wanted, rows), *extra]
+
+
+def _installed(suite: str) -> str:
+    if suite not in suite_names():
+        raise UsageError(f"suite is {suite!r}; allowed in a submission: {', '.join(suite_names())}")
+    return suite
+
+
+def _whole(request: Request, device_type: str) -> Plan:
+    """The plan of everything that a request asks for, whatever is there."""
+    _installed(request.suite)
+    return plan_request(replace(request, rerun="all"), torch.device(device_type))
+
+
+def _wanted(plan: Plan) -> dict[str, str]:
+    """Every row of a plan, those that choose learning rates too: what it is, by run id."""
+    return {
+        member.run_id: f"{member.cell.task_name} / {member.cell.mechanism_name} / seed {member.seed}"
+        + (f" / tuning at {member.learning_rate:g}" if member.is_tuning else "")
+        for job in plan.jobs
+        for member in (*(one for cell in job.cells for one in cell.tuning_members()), *job.members)
+    }
+
+
+def _incomplete(wanted: Mapping[str, str], rows: Mapping[str, Row]) -> list[str]:
+    problems = [f"missing: {what}" for name, what in wanted.items() if name not in rows]
+    for name, what in wanted.items():
+        row = rows.get(name)
+        if row is None:
+            continue
+        if not row["is_full"]:
+            problems.append(f"not full: {what}")
+        if row["status"] in ("contract", "unsupported"):
+            problems.append(f"{row['status']}: {what}: {row['error_message']!r}")  # a stranger's: it is printed
+    return problems
+
+
+def _without_code(plan: Plan, plugin: Path | None, package: str | None) -> list[str]:
+    """Mechanisms that nobody who reads the bundle could find."""
+    names = sorted({cell.mechanism_name for job in plan.jobs for cell in job.cells})
+    if plugin is not None or package is not None:
+        return []
+    return [
+        f"no code: mechanism {name!r} comes from {origin}; name it with --plugin or --package"
+        for name in names
+        if (origin := origin_of(MECHANISMS[name])) != "builtin"
+    ]
+
+
+def _device_type(request: Request, rows: Sequence[Row]) -> str:
+    if request.device != "auto":
+        return torch.device(request.device).type
+    terms = {term.partition(":")[0] for term in request.mechanisms}
+    found = {row["device_type"] for row in rows if row["suite"] == request.suite and row["mech"] in terms}
+    if len(found) > 1:
+        raise UsageError(f"the rows were made on {' and '.join(sorted(found))}; choose one with --device")
+    return str(found.pop()) if found else "cpu"

@@ -1,0 +1,258 @@
+"""Runs a sample of somebody's rows again, exactly as the rows say, and tells whether the same comes out.
+
+What is run again is what ``config_json`` says, never a suite by its name: the file of a suite may have changed. It is
+run as a job like any other, into a store that is thrown away, and the new rows are compared with the old ones.
+"""
+
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from synthbench import __version__, plugins
+from synthbench.errors import UsageError
+from synthbench.process import reserve_workspace
+from synthbench.results import Store
+from synthbench.runner.environment import resolve_device
+from synthbench.runner.executors.choice import make_executor
+from synthbench.runner.plan import Job, Plan
+from synthbench.runner.request import Request
+from synthbench.runner.worker import Circumstances
+from synthbench.trust.agreement import Points, Row, Verdict, curves_of, judged, tolerance_of
+from synthbench.trust.audit import digest, faults, sample
+from synthbench.trust.rebuild import CannotVerify, Groups, against_the_code, of_other_source
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """A row of the sample, or of the group that was trained with one, and what came out now."""
+
+    run_id: str
+    row_sha256: str
+    task: str
+    mechanism: str
+    seed: int
+    recorded: float | None
+    again: float | None
+    tolerance: float
+    """How far the scores may be apart where not every bit can be expected to agree."""
+    verdict: Verdict
+    detail: str
+    device_name: str
+
+    @property
+    def difference(self) -> float | None:
+        """Now less recorded."""
+        return None if self.recorded is None or self.again is None else self.again - self.recorded
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the same came out."""
+        return self.verdict in ("bitwise", "tolerance")
+
+
+@dataclass
+class Verification:
+    """What was found out about some rows."""
+
+    num_rows: int
+    digest: str
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    """What is wrong with a row or a file, by run id or name."""
+    unverifiable: dict[str, str] = field(default_factory=dict)
+    """Why a row cannot be run again here, by run id."""
+    notes: list[str] = field(default_factory=list)
+    """What is worth knowing of rows in which nothing is wrong, a sentence each."""
+    reruns: list[Rerun] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong, all rows could be run again, some were, and all of these came out the same."""
+        is_sound = bool(self.reruns) and not self.faults and not self.unverifiable
+        return is_sound and all(rerun.is_confirmed for rerun in self.reruns)
+
+    def summary(self) -> str:
+        """The whole in one line."""
+        counts = Counter(rerun.verdict for rerun in self.reruns)
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "none"
+        return (
+            f"{self.num_rows} rows checked, {len(self.faults)} faults, {len(self.unverifiable)} cannot be verified; "
+            f"run again: {verdicts}; digest {self.digest}"
+        )
+
+    def confirmed(self, name: str) -> list[dict[str, Any]]:
+        """What :meth:`synthbench.results.Store.verify` records of the rows that came out the same.
+
+        Args:
+            name: Who says so.
+        """
+        now = datetime.now(UTC)
+        return [
+            {
+                "run_id": rerun.run_id,
+                "row_sha256": rerun.row_sha256,
+                "verdict": rerun.verdict,
+                "verified_by": name,
+                "verified_at": now,
+                "synthbench_version": __version__,
+                "device_name": rerun.device_name,
+                "score": rerun.again,
+            }
+            for rerun in self.reruns
+            if rerun.is_confirmed
+        ]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which rows are run again, and on what.
+
+    A sampled row brings the whole group that was trained with it: it takes no longer, and the last bits depend on it.
+    """
+
+    fraction: float = 0.05
+    """Share of the rows, above 0 and up to 1; at least one row."""
+    salt: str = ""
+    """Draws another sample; the rows' own hash alone decides it otherwise."""
+    limit: int | None = None
+    """At most so many rows."""
+    device: str = "auto"
+    """``auto`` is the row's own kind of device where this machine has one."""
+    timeout_s: float | None = None
+    """Seconds after which a job is killed; None for no limit."""
+    workers: int | None = None
+    """Worker processes; None for one a core."""
+    plugins: Sequence[str] = ()
+    """Files and modules that the units are in, besides those of synthbench and of installed packages."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant.
+
+        Raises:
+            UsageError: If a number is out of range.
+        """
+        if not 0 < self.fraction <= 1:
+            raise UsageError(f"fraction is {self.fraction}; allowed: above 0, up to 1")
+        if self.limit is not None and self.limit < 1:
+            raise UsageError(f"limit is {self.limit}; allowed: 1 and more")
+
+    def device_of(self, row: Row) -> torch.device:
+        """Where a row is run again."""
+        if self.device != "auto":
+            return resolve_device(self.device)
+        try:
+            return resolve_device(row["device_type"])
+        except UsageError:
+            return resolve_device("auto")
+
+
+def verify(
+    store: Store, sampling: Sampling, *, on_plan: Callable[[int], None] = lambda _num_rows: None
+) -> Verification:
+    """Check every row of a store, then run a sample again and compare.
+
+    Args:
+        store: The rows.
+        sampling: Which of them are run again.
+        on_plan: Called with the number of rows that will be.
+
+    Raises:
+        UsageError: If there is no such device.
+        StoreError: If the store cannot be read.
+        ContractError: If a plugin cannot be loaded.
+    """
+    plugins.load(sampling.plugins)
+    rows = store.table(is_checked=True).to_pylist()
+    found = Verification(len(rows), digest(rows))
+    found.faults = [(file.file, file.reason) for file in store.quarantined]
+    now = datetime.now(UTC)
+    sound = []
+    for row in rows:
+        wrong = faults(row, now)
+        found.faults += [(row["run_id"], fault) for fault in wrong]
+        if not wrong:
+            sound.append(row)
+    groups = Groups(sound)
+    other_source: Counter[str] = Counter()
+    for row in sound:
+        try:
+            found.faults += [(row["run_id"], fault) for fault in against_the_code(row, groups)]
+            other_source.update(of_other_source(row, groups.cell(row)))
+        except CannotVerify as reason:
+            found.unverifiable[row["run_id"]] = str(reason)
+    found.notes = _notes(sound, other_source)
+    at_fault = {name for name, _ in found.faults}
+    drawn = sample(rows, sampling.fraction, sampling.salt)[: sampling.limit]
+    jobs = groups.jobs(name for name in drawn if name not in at_fault | found.unverifiable.keys())
+    on_plan(sum(len(rows_of_job) for _, rows_of_job in jobs))
+    found.reruns = _run_again(jobs, groups, store, sampling)
+    return found
+
+
+def _notes(rows: Sequence[Row], other_source: Mapping[str, int]) -> list[str]:
+    num_migrated = sum(row["migrated_from"] is not None for row in rows)
+    migrated = f"rows written under an older schema: {num_migrated}, each found to be the row that it was then"
+    others = ", ".join(f"{unit} ({count} rows)" for unit, count in sorted(other_source.items()))
+    return [
+        *([migrated] if num_migrated else []),
+        *([f"made by another source of the same version: {others}"] if others else []),
+    ]
+
+
+def _run_again(jobs: Sequence[tuple[Job, list[Row]]], groups: Groups, store: Store, sampling: Sampling) -> list[Rerun]:
+    by_settings: dict[tuple[str, bool], list[Job]] = {}
+    for job, rows in jobs:
+        settings = str(sampling.device_of(rows[0])), bool(rows[0]["deterministic"])
+        by_settings.setdefault(settings, []).append(job)
+    expected = {row["run_id"]: row for _, rows in jobs for row in rows}
+    with tempfile.TemporaryDirectory(prefix="synthbench-verify-") as folder:
+        scratch = Path(folder)
+        Store.open(scratch, create=True)
+        for (device, is_deterministic), some in by_settings.items():
+            if is_deterministic:
+                reserve_workspace(torch.device(device))
+            request = Request(timeout_s=sampling.timeout_s, workers=sampling.workers)
+            executor = make_executor(request, Plan(tuple(some), len(some), 0), torch.device(device))
+            circumstances = Circumstances(
+                results=scratch,
+                device=device,
+                executor=executor.name,
+                planned_at=time.time(),
+                plugins=[plugins.resolved(plugin) for plugin in sampling.plugins],
+                is_deterministic=is_deterministic,
+            )
+            for _ in executor.run(some, circumstances, threading.Event()):
+                pass
+        made = Store.open(scratch, create=False)
+        again = {row["run_id"]: row for row in made.table().to_pylist()}
+        curves, curves_again = curves_of(store, expected), curves_of(made, expected)
+    return [
+        _rerun(
+            row, again.get(name), (curves.get(name), curves_again.get(name)), tolerance_of(row, groups.deviation(row))
+        )
+        for name, row in expected.items()
+    ]
+
+
+def _rerun(row: Row, again: Row | None, curves: tuple[Points | None, Points | None], tolerance: float) -> Rerun:
+    verdict, detail = judged(row, again, curves, tolerance)
+    return Rerun(
+        run_id=row["run_id"],
+        row_sha256=row["row_sha256"],
+        task=row["task"],
+        mechanism=row["mech"],
+        seed=row["seed"],
+        recorded=row["score"],
+        again=again["score"] if again else None,
+        tolerance=tolerance,
+        verdict=verdict,
+        detail=detail,
+        device_name=again["device_name"] if again else "",
+    )

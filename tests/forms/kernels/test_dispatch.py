@@ -1,0 +1,292 @@
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.errors import UnknownName
+from synthbench.forms import kernels
+from synthbench.forms.linear import Factors
+from synthbench.mechanisms import MECHANISMS
+from synthbench.mechanisms.base import FeatureAttention, ScoreAttention, Side
+from synthbench.mechanisms.linear import Linear
+
+pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
+
+from synthbench.forms.kernels import _linear, _slay, _yat_spherical
+
+Draw = Callable[..., tuple[Tensor, Tensor, Tensor]]
+
+ONE_FACTOR = ["linear", "performer", "performer-exp", "rewa-functional", "rff", "slay-hadamard", "slay-laplace"]
+WITH_KERNEL = ["slay", "yat-spherical", *ONE_FACTOR]
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let kernels run on the CPU, which Triton's interpreter makes possible, at any length; list those that ran."""
+    found: list[str] = []
+    monkeypatch.setenv(kernels.SWITCH, "always")
+    monkeypatch.setattr(kernels, "runs_on", lambda _device: True)
+
+    def recorded(kernel: str, form: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def record(*inputs: object, **guard: object) -> Tensor:
+            found.append(kernel)
+            return form(*inputs, **guard)
+
+        return record
+
+    monkeypatch.setattr(_slay, "attend", recorded("slay", _slay.attend))
+    monkeypatch.setattr(_linear, "forward", recorded("linear", _linear.forward))
+    monkeypatch.setattr(_yat_spherical, "attend", recorded("yat-spherical", _yat_spherical.attend))
+    return found
+
+
+def make(name: str, **knobs: Any) -> FeatureAttention | ScoreAttention:
+    unit = MECHANISMS[name](model_dim=32, num_heads=2, generator=torch.Generator().manual_seed(0), **knobs)
+    assert isinstance(unit, FeatureAttention | ScoreAttention)
+    return unit
+
+
+def with_gradients(form: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    inputs = tuple(x.detach().requires_grad_() for x in inputs)
+    out = form(*inputs)
+    return [out.detach(), *torch.autograd.grad(out.sin().sum(), inputs)]
+
+
+def test_these_mechanisms_have_a_kernel(draw: Draw, runs: list[str]) -> None:
+    case, found = draw(5), []
+    for name in MECHANISMS:
+        runs.clear()
+        unit = MECHANISMS[name](model_dim=32, num_heads=2)
+        if isinstance(unit, FeatureAttention | ScoreAttention):
+            unit.attend(*case)
+            found += [name] * bool(runs)
+
+    assert sorted(found) == sorted(WITH_KERNEL)
+
+
+@pytest.mark.parametrize("name", WITH_KERNEL)
+def test_a_mechanism_with_a_kernel_computes_what_it_did_and_so_do_its_gradients(
+    draw: Draw, runs: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit, case = make(name), draw(70)
+    monkeypatch.setattr("synthbench.forms.streaming.BLOCK", 32)  # so that the backward pass is streamed
+
+    found = with_gradients(unit.attend, case)
+
+    assert runs
+    monkeypatch.setenv(kernels.SWITCH, "off")
+    runs.clear()
+    by_torch = with_gradients(unit.attend, case)
+    expected = with_gradients(unit.double().attend, tuple(x.double() for x in case))
+    assert not runs
+    for own, torchs, true in zip(found, by_torch, expected, strict=True):
+        # Signed features have denominators near 0, where PyTorch's float32 form is as far off.
+        allowed = max(1e-5 * float(true.abs().max().clamp(min=1)), 3 * float((torchs - true).abs().max()))
+        assert (own - true).abs().max() <= allowed
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "is_trained", "expected"),
+    [
+        ("slay", 16, False, []),
+        ("slay", 17, False, ["slay"]),
+        ("slay", 17, True, ["slay"]),
+        ("yat-spherical", 16, True, []),
+        ("yat-spherical", 17, True, ["yat-spherical"]),
+        ("linear", 16, False, []),
+        ("linear", 17, False, ["linear"]),
+        ("linear", 17, True, []),  # its gradients would be PyTorch's, and so would all of its launches
+    ],
+)
+def test_a_kernel_is_taken_where_it_saves_launches(
+    draw: Draw,
+    runs: list[str],
+    name: str,
+    length: int,
+    is_trained: bool,  # noqa: FBT001 - a case, not a switch
+    expected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(kernels.SWITCH)
+    monkeypatch.setattr(kernels, "GPU_GRAM_MAX_LENGTH", 16)
+
+    make(name).attend(*(x.requires_grad_(is_trained) for x in draw(length)))
+
+    assert runs == expected
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_choice_of_kernels_that_there_is_not_is_named(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(kernels.SWITCH, "alwais")
+
+    with pytest.raises(UnknownName, match="no choice of SYNTHBENCH_KERNELS called 'alwais'; did you mean 'always'"):
+        make("slay").attend(*draw(5))
+
+
+def test_long_sequences_have_states(draw: Draw, runs: list[str]) -> None:
+    unit, (q, k, v) = make("linear"), draw(200)
+    q, k, v = (x.repeat(1, 1, 2, 1) for x in (q, k, v))
+
+    out = unit.attend(q, k, v)
+
+    assert runs == ["linear"]
+    expected = unit.double().attend(q.double(), k.double(), v.double())
+    torch.testing.assert_close(out, expected.float(), rtol=1e-5, atol=1e-5)
+
+
+def test_features_that_are_trained_get_their_gradients(draw: Draw, runs: list[str]) -> None:
+    unit = make("rewa-fourier")
+
+    unit.attend(*draw(20)).sum().backward()
+
+    own = [parameter for name, parameter in unit.named_parameters() if not name.startswith(("qkv.", "out."))]
+    assert not runs
+    assert own
+    assert all(parameter.grad is not None for parameter in own)
+
+
+def test_buffers_may_be_replaced_before_the_backward_pass(draw: Draw, runs: list[str]) -> None:
+    unit, other, case = make("slay"), make("slay", epsilon=0.5), tuple(x.requires_grad_() for x in draw(20))
+    expected = torch.autograd.grad(unit.attend(*case).sin().sum(), case)
+
+    loss = unit.attend(*case).sin().sum()
+    for name, value in other.named_buffers():
+        setattr(unit, name, value + 1)
+
+    torch.testing.assert_close(torch.autograd.grad(loss, case), expected)
+    assert runs == ["slay"] * 2
+
+
+@pytest.mark.parametrize("name", ["slay", "linear", "yat-spherical"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda q, k, v: (q.double(), k.double(), v.double()),
+        lambda q, k, v: (q[:0], k[:0], v[:0]),
+        lambda q, k, v: (q[..., -1:, :], k, v),
+        lambda q, k, v: (q[..., -3:, :], k, v),
+    ],
+    ids=["float64", "empty", "one query", "few queries"],
+)
+def test_what_a_kernel_does_not_take_runs_the_form_of_pytorch(
+    draw: Draw,
+    runs: list[str],
+    name: str,
+    change: Callable[..., tuple[Tensor, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = change(*draw(20))
+    unit = make(name).to(case[0].dtype)
+
+    out = unit.attend(*case)
+
+    assert not runs
+    monkeypatch.setenv(kernels.SWITCH, "off")
+    assert out.dtype == case[0].dtype
+    assert torch.equal(out, unit.attend(*case))
+
+
+@pytest.mark.parametrize("name", ["slay", "linear", "yat-spherical"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_is_lost_only_in_what_is_written(
+    draw: Draw, runs: list[str], name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = tuple(x.to(dtype) for x in draw(70))
+    unit = make(name).to(dtype)  # features of one factor are made by PyTorch, in that type
+
+    found = with_gradients(unit.attend, case)
+
+    assert runs
+    assert all(own.dtype == dtype for own in found)
+    monkeypatch.setenv(kernels.SWITCH, "off")
+    expected = with_gradients(unit.double().attend, tuple(x.double() for x in case))
+    for own, true in zip(found, expected, strict=True):
+        assert (own.double() - true).abs().max() <= 4 * torch.finfo(dtype).eps * float(true.abs().max())
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs", "width"),
+    [
+        ("slay", {"P": 65}, 16),
+        ("slay", {"R": 9}, 16),
+        ("performer", {"M": 129}, 16),
+        ("yat-spherical", {"normaliser": "softmax"}, 16),
+        ("yat-spherical", {}, 65),
+    ],
+)
+def test_sizes_and_variants_without_a_kernel_run_the_form_of_pytorch(
+    draw: Draw, runs: list[str], name: str, knobs: dict[str, int | str], width: int
+) -> None:
+    out = make(name, **knobs).attend(*draw(5, width, width))
+
+    assert out.isfinite().all()
+    assert not runs
+
+
+@pytest.mark.parametrize("name", ["slay", "linear", "yat-spherical"])
+def test_a_cpu_runs_no_kernel(draw: Draw, name: str) -> None:
+    assert not kernels.runs_on(torch.device("cpu"))
+    assert make(name).gpu_kernel(*draw(5)) is None
+
+
+@pytest.mark.parametrize("name", ["slay", "yat-spherical"])
+def test_what_inherits_a_kernel_of_another_class_does_not_run_it(draw: Draw, runs: list[str], name: str) -> None:
+    heir = type("Heir", (MECHANISMS[name],), {})
+    out = heir(model_dim=32, num_heads=2, generator=torch.Generator().manual_seed(0)).attend(*draw(20))
+
+    assert not runs
+    torch.testing.assert_close(out, make(name).attend(*draw(20)), rtol=1e-4, atol=1e-4)
+    assert runs == [name]
+
+
+def test_what_overrides_the_computation_has_no_kernel_for_it(draw: Draw, runs: list[str]) -> None:
+    class Doubled(Linear):
+        def attend_by_torch(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return 2 * super().attend_by_torch(q, k, v)
+
+    doubled = Doubled(model_dim=32, num_heads=2)
+
+    torch.testing.assert_close(doubled.attend(*draw(20)), 2 * Linear.attend_by_torch(doubled, *draw(20)))
+    assert not runs
+
+
+def test_overridden_factors_reach_the_kernel(draw: Draw, runs: list[str]) -> None:
+    class Squared(Linear):
+        def factors(self, x: Tensor, side: Side, first_position: int = 0) -> Factors:
+            factors: Factors = super().factors(x, side, first_position)
+            return tuple(factor.square() for factor in factors)
+
+    squared = Squared(model_dim=32, num_heads=2)
+
+    torch.testing.assert_close(squared.attend(*draw(20)), squared.attend_by_torch(*draw(20)), rtol=1e-5, atol=1e-5)
+    assert runs == ["linear"]
+
+
+@pytest.mark.parametrize(
+    ("triton", "shared_bytes", "runs"), [(True, 232_448, True), (True, 101_376, False), (False, 232_448, False)]
+)
+def test_a_device_runs_kernels_if_triton_is_there_and_tiles_fit(
+    triton: bool,  # noqa: FBT001 - a case, not a switch
+    shared_bytes: int,
+    runs: bool,  # noqa: FBT001 - the same
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    properties = SimpleNamespace(shared_memory_per_block_optin=shared_bytes)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: properties)
+    monkeypatch.setattr(kernels, "find_spec", lambda _name: object() if triton else None)
+
+    assert kernels.runs_on.__wrapped__(torch.device("cuda:0")) == runs
+
+
+def test_a_kernel_is_not_launched_with_more_tiles_than_a_grid_has(runs: list[str]) -> None:
+    unit, zero = make("linear"), torch.zeros(())
+    lengths = (kernels.MAX_LENGTH, kernels.MAX_LENGTH + 1)
+    longest, longer = (zero.expand(1, 2, length, 16) for length in lengths)
+
+    assert unit.gpu_kernel(longest, longest, longest) is not None
+    assert unit.gpu_kernel(longer, longer, longer) is None
+    assert not runs

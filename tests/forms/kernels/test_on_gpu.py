@@ -1,0 +1,61 @@
+"""Kernels as a GPU runs them, not Triton's interpreter."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.forms import kernels
+from synthbench.mechanisms import MECHANISMS
+from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
+
+Need = Callable[[str, bool, str], None]
+
+ALLOWED = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
+"""Of the largest value, or of 1."""
+
+
+def make(name: str, **knobs: Any) -> FeatureAttention | ScoreAttention:
+    unit = MECHANISMS[name](model_dim=64, num_heads=2, generator=torch.Generator().manual_seed(0), **knobs)
+    assert isinstance(unit, FeatureAttention | ScoreAttention)
+    return unit
+
+
+def with_gradients(form: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    inputs = tuple(x.detach().requires_grad_() for x in inputs)
+    out = form(*inputs)
+    return [out.detach(), *torch.autograd.grad(out.double().sin().sum(), inputs)]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", list(ALLOWED), ids=str)
+@pytest.mark.parametrize("length", [1, 65, 200, 3000])
+@pytest.mark.parametrize(
+    ("name", "knobs"),
+    [("slay", {}), ("slay", {"P": 32}), ("linear", {}), ("performer", {}), ("rff", {}), ("yat-spherical", {})],
+    ids=str,
+)
+def test_a_kernel_computes_what_float64_does(
+    need: Need, name: str, knobs: dict[str, Any], length: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("cuda", torch.cuda.is_available(), "there is no CUDA device")
+    need("triton", kernels.runs_on(torch.device("cuda")), "this device does not run the kernels")
+    generator = torch.Generator().manual_seed(length)
+    q, k, v = (torch.randn(1, 2, length, 32, generator=generator).to("cuda", dtype) for _ in "qkv")
+    unit = make(name, **knobs).to("cuda", dtype)
+    kernel = unit.gpu_kernel(q, k, v)
+    assert kernel is not None
+
+    found = with_gradients(kernel, (q, k, v))
+
+    monkeypatch.setenv(kernels.SWITCH, "off")
+    by_torch = with_gradients(unit.attend, (q, k, v))
+    expected = with_gradients(unit.double().attend, (q.double(), k.double(), v.double()))
+    for own, torchs, true in zip(found, by_torch, expected, strict=True):
+        assert own.isfinite().all()
+        # Signed features have denominators near 0, where PyTorch's own form is as far off.
+        missed_by_torch = float((torchs.double() - true).abs().max())
+        allowed = max(ALLOWED[dtype] * float(true.abs().max().clamp(min=1)), 3 * missed_by_torch)
+        assert float((own.double() - true).abs().max()) <= allowed

@@ -1,0 +1,135 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.forms.linear import Guard
+from synthbench.mechanisms.slay.slay import Slay
+
+pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
+
+from synthbench.forms.kernels import _slay
+from synthbench.forms.kernels._tiles import padded
+
+Draw = Callable[..., tuple[Tensor, Tensor, Tensor]]
+Mix = Callable[..., Tensor]
+
+
+def make(head_dim: int = 16, seed: int = 0, **knobs: Any) -> Slay:
+    return Slay(model_dim=2 * head_dim, num_heads=2, generator=torch.Generator().manual_seed(seed), **knobs)
+
+
+def constants_of(unit: Slay) -> _slay.Constants:
+    return _slay.Constants(unit.anchors, unit.directions, unit.shift, unit.log_scale)
+
+
+def define(unit: Slay, mix: Mix, inputs: tuple[Tensor, ...], guard: Guard, delta: float) -> Tensor:
+    """The definition, in float64."""
+    q, k, v = (x.double() for x in inputs)
+    u, w = (x / x.norm(dim=-1, keepdim=True).clamp(min=1e-12) for x in (q, k))
+    anchors, directions = unit.anchors.double(), unit.directions.double()
+    shift, log_scale = unit.shift.double(), unit.log_scale.double()
+    squares = [(x @ anchors).square() for x in (u, w)]
+    exponentials = [((x @ directions - shift).clamp(-20, 20) + log_scale).exp() for x in (u, w)]
+    kernel = (squares[0] @ squares[1].mT) * (exponentials[0] @ exponentials[1].mT) / unit.P
+    return mix(kernel, v, guard, delta)
+
+
+@pytest.mark.parametrize("segment", [None, 64], ids=["scores", "states"])
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 200])
+def test_the_kernel_computes_the_definition(draw: Draw, mix: Mix, length: int, segment: int | None) -> None:
+    unit, case = make(), draw(length)
+
+    out = _slay.attend(constants_of(unit), *case, guard="add", delta=1e-6, segment=segment)
+
+    torch.testing.assert_close(out, define(unit, mix, case, "add", 1e-6).float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "knobs"),
+    [(32, {}), (16, {"P": 1}), (16, {"P": 20, "R": 2}), (12, {"P": 3, "D": 5}), (16, {"R": 1, "D": 1})],
+    ids=str,
+)
+def test_widths_need_not_be_powers_of_two(draw: Draw, mix: Mix, head_dim: int, knobs: dict[str, int]) -> None:
+    unit, case = make(head_dim, **knobs), draw(70, head_dim, 10)
+
+    out = _slay.attend(constants_of(unit), *case, guard="add", delta=1e-6, segment=64)
+
+    torch.testing.assert_close(out, define(unit, mix, case, "add", 1e-6).float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("features", "value_dim", "at_once"), [(16, 32, 8), (16, 64, 4), (42, 64, 2), (42, 128, 1)])
+def test_states_are_summed_for_as_many_anchors_as_fit(
+    draw: Draw, mix: Mix, features: int, value_dim: int, at_once: int
+) -> None:
+    """Anchors that are no multiple of those, too."""
+    unit, case = make(D=features, P=5), draw(130, 16, value_dim)
+    assert 16 >> _slay.num_halvings(padded(3 * features), value_dim) == at_once
+
+    out = _slay.attend(constants_of(unit), *case, guard="add", delta=1e-6, segment=64)
+
+    torch.testing.assert_close(out, define(unit, mix, case, "add", 1e-6).float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("guard", ["add", "clamp"])
+def test_guards_are_those_of_the_other_forms(draw: Draw, mix: Mix, guard: Guard) -> None:
+    unit, case = make(), draw(70)
+
+    out = _slay.attend(constants_of(unit), *case, guard=guard, delta=0.5, segment=64)
+
+    torch.testing.assert_close(out, define(unit, mix, case, guard, 0.5).float(), rtol=1e-5, atol=1e-5)
+
+
+def test_exponents_are_clipped_and_vectors_may_vanish(draw: Draw, mix: Mix) -> None:
+    unit, (q, k, v) = make(R=6), draw(20)
+    case = q.index_fill(-2, torch.tensor([3]), 0), k.index_fill(-2, torch.tensor([0, 5]), 0), v
+    unit.shift.add_(19)  # the exponents of many features are now below -20
+
+    out = _slay.attend(constants_of(unit), *case, guard="clamp", delta=1e-20)
+
+    torch.testing.assert_close(out, define(unit, mix, case, "clamp", 1e-20).float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("guard", ["add", "clamp"])
+@pytest.mark.parametrize(("length", "segment"), [(1, None), (32, None), (130, None), (130, 64)])
+def test_gradients_are_those_of_the_definition(
+    draw: Draw, mix: Mix, length: int, guard: Guard, segment: int | None
+) -> None:
+    unit, case = make(), tuple(x.requires_grad_() for x in draw(length, 16, 10))
+    doubles = tuple(x.detach().double().requires_grad_() for x in case)
+    delta = 1e-6 if guard == "add" else 0.05  # some denominators lie below that
+
+    out = _slay.attend(constants_of(unit), *case, guard=guard, delta=delta, segment=segment)
+
+    expected = torch.autograd.grad(define(unit, mix, doubles, guard, delta).sin().sum(), doubles)
+    for own, true in zip(torch.autograd.grad(out.sin().sum(), case), expected, strict=True):
+        assert (own - true).abs().max() <= 1e-5 * true.abs().max().clamp(min=1)
+
+
+def test_members_may_have_constants_of_their_own(draw: Draw) -> None:
+    units, (q, k, v) = [make(seed=seed, P=2) for seed in range(2)], draw(66, batch=(2, 2))
+    constants = _slay.Constants(
+        torch.stack([unit.anchors for unit in units]).view(2, 1, 1, 16, 2),
+        torch.stack([unit.directions for unit in units]).unsqueeze(1),
+        torch.stack([unit.shift for unit in units]).view(2, 1, 1, 1, 48),
+        torch.stack([unit.log_scale for unit in units]).view(2, 1, 1, 1, 48),
+    )
+
+    out = _slay.attend(constants, q, k, v, guard="add", delta=1e-6, segment=64)
+
+    for member, unit in enumerate(units):
+        alone = _slay.attend(
+            constants_of(unit), q[member], k[member], v[member], guard="add", delta=1e-6, segment=64
+        )  # fmt: skip
+        torch.testing.assert_close(out[member], alone)
+
+
+def test_memory_need_not_be_contiguous(draw: Draw) -> None:
+    unit, (q, k, v) = make(), draw(65)
+
+    out = _slay.attend(constants_of(unit), q.mT.contiguous().mT, k[:, :1].expand_as(k), v, guard="add", delta=1e-6)
+
+    expected = _slay.attend(constants_of(unit), q, k[:, :1].repeat(1, 2, 1, 1), v, guard="add", delta=1e-6)
+    torch.testing.assert_close(out, expected)

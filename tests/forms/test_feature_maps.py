@@ -1,0 +1,122 @@
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.forms.feature_maps import (
+    Omega,
+    gaussian_directions,
+    node_constants,
+    node_directions,
+    positive_features,
+    unit_vectors,
+)
+from synthbench.forms.quadrature import Rule, nodes_and_weights
+
+OMEGAS: list[Omega] = ["iid", "orthogonal"]
+
+
+def test_unit_vectors_have_length_one_and_zero_stays_zero(normal: Callable[..., Tensor]) -> None:
+    x = normal(5, 3)
+
+    torch.testing.assert_close(unit_vectors(x).norm(dim=-1), torch.ones(5, dtype=torch.float64))
+    torch.testing.assert_close(unit_vectors(x) * x.norm(dim=-1, keepdim=True), x)
+    assert (unit_vectors(torch.zeros(2, 3)) == 0).all()
+
+
+def test_a_vector_shorter_than_the_floor_is_divided_by_it() -> None:
+    torch.testing.assert_close(unit_vectors(torch.tensor([1e-13, 0.0])), torch.tensor([0.1, 0.0]))
+
+
+@pytest.mark.parametrize("rule", ["gauss-laguerre", "exponential-sum"])
+def test_every_feature_knows_its_node(rule: Rule) -> None:
+    nodes, weights = nodes_and_weights(rule, 3, 1e-3)
+
+    s, w = node_constants(rule, 3, 1e-3, 2)
+
+    torch.testing.assert_close(s, nodes[[0, 0, 1, 1, 2, 2]].float())
+    torch.testing.assert_close(w, weights[[0, 0, 1, 1, 2, 2]].float())
+
+
+@pytest.mark.parametrize("s", [0.29289, 1.70711])
+def test_positive_features_expect_the_exponential_kernel(s: float, normal: Callable[..., Tensor]) -> None:
+    q, k = unit_vectors(normal(6, 4)), unit_vectors(normal(6, 4, seed=1))
+    directions = (2 * s) ** 0.5 * normal(4, 400_000, seed=2)
+    scale, shift = (torch.full((400_000,), value, dtype=torch.float64) for value in (400_000**-0.5, s))
+
+    phi_q, phi_k = (positive_features(u, directions, shift, scale.log()) for u in (q, k))
+
+    torch.testing.assert_close(phi_q @ phi_k.mT, (2 * s * q @ k.mT).exp(), rtol=0.12, atol=0)
+    assert (phi_q > 0).all()
+
+
+def test_exponents_are_clipped_at_twenty() -> None:
+    one, unit = torch.ones(1), torch.ones(1, 1)
+
+    clipped = [positive_features(unit, direction * unit, 0 * one, 0 * one).item() for direction in (50.0, -50.0)]
+
+    assert clipped == pytest.approx([torch.tensor(20.0).exp().item(), torch.tensor(-20.0).exp().item()])
+
+
+def test_proposition_2_positive_features_are_unbiased_and_have_this_variance(normal: Callable[..., Tensor]) -> None:
+    """Var ⟨φ(q), φ(k)⟩ = (e^(4s + 8sx) - e^(4sx)) / D: since E e^(a·ω) = e^(‖a‖²/2) with a = 2 √(2s) (q + k)."""
+    s, d, D, draws = 0.05, 4, 8, 40_000
+    q, k = unit_vectors(normal(5, d)), unit_vectors(normal(5, d, seed=1))
+    x = (q * k).sum(-1)
+    directions = math.sqrt(2 * s) * normal(draws, d, D, seed=2)
+    scale, shift = (torch.full((D,), value, dtype=torch.float64) for value in (1 / D, s))
+
+    phi_q, phi_k = (positive_features(u.expand(draws, 5, d), directions, shift, scale.log() / 2) for u in (q, k))
+    kernels = (phi_q * phi_k).sum(-1)
+    variance = ((4 * s + 8 * s * x).exp() - (4 * s * x).exp()) / D
+    deviations = kernels - (2 * s * x).exp()
+
+    assert (deviations.mean(0).abs() < 4 * (variance / draws).sqrt()).all()
+    squares = deviations.square()
+    assert ((squares.mean(0) - variance).abs() < 4 * squares.std(0) / math.sqrt(draws)).all()
+
+
+def test_directions_of_a_node_are_orthogonal_and_each_is_gaussian(generator: torch.Generator) -> None:
+    directions = node_directions("orthogonal", num_heads=300, dim=4, num_nodes=2, per_node=6, generator=generator)
+    by_node = directions.unflatten(-1, (2, 6))
+    inner = torch.einsum("hdni,hdnj->hnij", by_node, by_node)
+
+    for block in (slice(0, 4), slice(4, 6)):
+        within = inner[..., block, block]
+        torch.testing.assert_close(within, torch.diag_embed(within.diagonal(dim1=-2, dim2=-1)), rtol=0, atol=1e-5)
+    assert directions.shape == (300, 4, 12)
+    assert abs(float(directions.var()) - 1) < 0.05
+    # Squared lengths are χ² of 4 degrees: mean 4, variance 8.
+    lengths = directions.square().sum(1)
+    assert abs(float(lengths.mean()) - 4) < 4 * (8 / 3600) ** 0.5
+    assert abs(float(lengths.var()) - 8) < 1.5
+
+
+def test_orthogonal_directions_lower_the_variance(generator: torch.Generator) -> None:
+    """By a sixth at d = D = 8 and aligned vectors; the closed form is that of independent directions."""
+    s, d, draws = 0.1, 8, 20_000
+    variances = []
+    for omega in OMEGAS:
+        directions = node_directions(omega, num_heads=draws, dim=d, num_nodes=1, per_node=d, generator=generator)
+        exponents = 2 * math.sqrt(2 * s) * directions[:, 0] - 2 * s  # q = k = the first axis
+        variances.append(float(exponents.exp().mean(-1).var()))
+
+    assert variances[0] == pytest.approx((math.exp(12 * s) - math.exp(4 * s)) / d, rel=0.05)
+    assert variances[1] < 0.9 * variances[0]
+
+
+def test_independent_directions_are_one_draw(generator: torch.Generator) -> None:
+    directions = node_directions("iid", num_heads=2, dim=4, num_nodes=3, per_node=5, generator=generator)
+
+    assert torch.equal(directions, torch.randn(2, 4, 15, generator=torch.Generator().manual_seed(0)))
+
+
+def test_equal_generators_draw_equal_directions() -> None:
+    first, second, other = (
+        gaussian_directions("orthogonal", 2, 4, 6, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)
+    )
+
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)

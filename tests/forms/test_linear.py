@@ -1,0 +1,184 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.functional import elu
+
+from synthbench.forms import linear
+from synthbench.forms.linear import Factors, Guard
+from synthbench.mechanisms.linear import Linear
+
+FAST = [linear.gram, linear.chunked, linear.attend]
+GUARDS: list[Guard] = ["add", "clamp"]
+WIDTHS = {1: (5,), 2: (3, 4), 3: (4, 2, 3)}
+
+
+def draw(num_factors: int, length: int, batch: tuple[int, ...] = (2, 3)) -> tuple[Factors, Factors, Tensor]:
+    generator = torch.Generator().manual_seed(length)
+    shapes = [(*batch, length, width) for width in WIDTHS[num_factors]]
+    query, key = (
+        tuple(torch.rand(shape, generator=generator, dtype=torch.float64).add(0.1).requires_grad_() for shape in shapes)
+        for _ in range(2)
+    )
+    v = torch.randn(*batch, length, 6, generator=generator, dtype=torch.float64).requires_grad_()
+    return query, key, v
+
+
+def run(form: Callable[..., Tensor], case: tuple[Factors, Factors, Tensor], guard: Guard, delta: float) -> list[Tensor]:
+    """The output, then its gradients by every input."""
+    query, key, v = case
+    out = form(query, key, v, guard=guard, delta=delta)
+    return [out.detach(), *torch.autograd.grad(out.sin().sum(), [*query, *key, v])]
+
+
+@pytest.mark.parametrize("form", FAST)
+@pytest.mark.parametrize("guard", GUARDS)
+@pytest.mark.parametrize("num_factors", WIDTHS)
+@pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 131])
+def test_fast_forms_equal_the_recurrent_form_and_so_do_their_gradients(
+    form: Callable[..., Tensor], guard: Guard, num_factors: int, length: int
+) -> None:
+    case = draw(num_factors, length)
+
+    expected = run(linear.recurrent, case, guard, 1e-6)
+
+    torch.testing.assert_close(run(form, case, guard, 1e-6), expected, rtol=1e-10, atol=1e-10)
+
+
+@given(length=st.integers(1, 150), num_factors=st.integers(1, 3))
+def test_fast_forms_agree_at_any_length(length: int, num_factors: int) -> None:
+    query, key, v = draw(num_factors, length, batch=(1,))
+
+    gram = linear.gram(query, key, v, guard="add", delta=1e-6)
+    chunked = linear.chunked(query, key, v, guard="add", delta=1e-6)
+
+    torch.testing.assert_close(gram, chunked, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("form", [*FAST, linear.recurrent])
+@pytest.mark.parametrize("num_factors", WIDTHS)
+def test_float32_loses_only_rounding(form: Callable[..., Tensor], num_factors: int) -> None:
+    double = query, key, v = draw(num_factors, 131)
+    single = (
+        tuple(factor.detach().float().requires_grad_() for factor in query),
+        tuple(factor.detach().float().requires_grad_() for factor in key),
+        v.detach().float().requires_grad_(),
+    )
+
+    expected = [tensor.float() for tensor in run(linear.recurrent, double, "add", 1e-6)]
+
+    torch.testing.assert_close(run(form, single, "add", 1e-6), expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("form", [*FAST, linear.recurrent])
+@pytest.mark.parametrize("guard", GUARDS)
+def test_forms_compute_the_definition(form: Callable[..., Tensor], guard: Guard, mix: Callable[..., Tensor]) -> None:
+    query, key, v = draw(2, 70)
+    kernel = torch.einsum("...ia,...ib,...ja,...jb->...ij", query[0], query[1], key[0], key[1])
+
+    # A delta that matters, so that the two guards differ.
+    out = form(query, key, v, guard=guard, delta=2.0)
+
+    torch.testing.assert_close(out, mix(kernel, v, guard, 2.0), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("form", FAST)
+@pytest.mark.parametrize("num_factors", WIDTHS)
+def test_gradients_are_those_of_finite_differences(form: Callable[..., Tensor], num_factors: int) -> None:
+    query, key, v = draw(num_factors, 5, batch=(1,))
+
+    def attend(*tensors: Tensor) -> Tensor:
+        return form(tensors[:num_factors], tensors[num_factors:-1], tensors[-1], guard="add", delta=1e-6)
+
+    assert torch.autograd.gradcheck(attend, (*query, *key, v))
+
+
+def test_gradients_cross_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "CHUNK", 2)
+    query, key, v = draw(2, 5, batch=(1,))
+
+    def attend(*tensors: Tensor) -> Tensor:
+        return linear.chunked(tensors[:2], tensors[2:4], tensors[4], guard="add", delta=1e-6)
+
+    assert torch.autograd.gradcheck(attend, (*query, *key, v))
+
+
+@pytest.mark.parametrize("form", [*FAST, linear.recurrent])
+def test_a_factor_may_be_shared_by_the_batch(form: Callable[..., Tensor]) -> None:
+    query, key, v = draw(2, 70)
+    shared_query, shared_key = query[1][0, 0], key[1][0, 0]
+
+    out = form((query[0], shared_query), (key[0], shared_key), v, guard="add", delta=1e-6)
+    expanded = (query[0], shared_query.expand_as(query[1])), (key[0], shared_key.expand_as(key[1]))
+
+    torch.testing.assert_close(out, form(*expanded, v, guard="add", delta=1e-6), rtol=1e-10, atol=1e-10)
+
+
+def test_guards_keep_the_denominator_from_zero() -> None:
+    zeros, v = (torch.zeros(3, 2),), torch.ones(3, 2)
+
+    for guard in GUARDS:
+        assert (linear.gram(zeros, zeros, v, guard=guard, delta=1e-6) == 0).all()
+
+
+def test_clamp_turns_a_negative_denominator_into_delta() -> None:
+    sums = torch.tensor([[6.0, -3.0]])
+
+    torch.testing.assert_close(linear.normalise(sums, "clamp", 0.5), torch.tensor([[12.0]]))
+    torch.testing.assert_close(linear.normalise(sums, "add", 0.5), torch.tensor([[-2.4]]))
+
+
+def test_a_state_goes_on_where_it_stopped() -> None:
+    query, key, v = draw(2, 9)
+    expected = linear.gram(query, key, v, guard="add", delta=1e-6)
+
+    state = linear.initial_state(key, v)
+    for t in range(9):
+        now = [tuple(factor[..., t, :] for factor in factors) for factors in (query, key)]
+        state, out = linear.step(state, now[0], now[1], v[..., t, :], guard="add", delta=1e-6)
+        torch.testing.assert_close(out, expected[..., t, :])
+    assert state.shape == (2, 3, linear.rank(key), 7)
+
+
+@pytest.mark.parametrize(("num_features", "length", "name"), [(16, 100, "gram"), (16, 101, "chunked")])
+def test_the_form_changes_where_it_was_measured_to(
+    num_features: int, length: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features, v = (torch.ones(length, num_features),), torch.ones(length, 2)
+    chosen = []
+    for form in (linear.gram, linear.chunked):
+
+        def record(*tensors: Any, form: Callable[..., Tensor] = form, **guard: Any) -> Tensor:
+            chosen.append(form.__name__)
+            return form(*tensors, **guard)
+
+        monkeypatch.setattr(linear, form.__name__, record)
+
+    linear.attend(features, features, v, guard="add", delta=1e-6)
+
+    assert chosen == [name]
+
+
+def test_linear_attention_is_elu_plus_one(mix: Callable[..., Tensor], normal: Callable[..., Tensor]) -> None:
+    q, k, v = (normal(2, 4, 40, 16, seed=seed) for seed in range(3))
+    kernel = (elu(q) + 1) @ (elu(k) + 1).mT
+
+    out = Linear().attend(q, k, v)
+
+    torch.testing.assert_close(out, mix(kernel, v))
+
+
+@pytest.mark.parametrize("form", [*FAST, linear.recurrent])
+def test_sums_over_tokens_are_float32_at_least(form: Callable[..., Tensor]) -> None:
+    ones = (torch.ones(1, 600, 5, dtype=torch.bfloat16),)
+    v = torch.linspace(-1, 1, 600).view(1, -1, 1).bfloat16()
+
+    out = form(ones, ones, v, guard="add", delta=1e-6)
+
+    # Alike features make means of what came before; a sum of ones in bfloat16 would stop at 256.
+    expected = v.float().cumsum(1) / torch.arange(1, 601).view(1, -1, 1)
+    torch.testing.assert_close(out, expected.bfloat16(), rtol=0.02, atol=1e-3)

@@ -1,0 +1,125 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.forms import scores
+from synthbench.forms.scores import Normaliser
+
+NORMALISERS: list[Normaliser] = ["softmax", "sum", "softermax"]
+POWER = 2.0
+
+
+def inner_squared(q: Tensor, k: Tensor) -> Tensor:
+    return (q @ k.mT).square()
+
+
+def draw(length: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(length)
+    return [torch.randn(2, 3, length, 4, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3)]
+
+
+def run(form: Callable[..., Tensor], normaliser: Normaliser, inputs: list[Tensor]) -> list[Tensor]:
+    out = form(inner_squared, normaliser, *inputs, power=POWER)
+    return [out.detach(), *torch.autograd.grad(out.sin().sum(), inputs)]
+
+
+@pytest.mark.parametrize("normaliser", NORMALISERS)
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 30])
+def test_blocks_equal_one_piece_and_so_do_their_gradients(
+    normaliser: Normaliser, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scores, "BLOCK", 8)
+    inputs = draw(length)
+
+    expected = run(scores.dense, normaliser, inputs)
+
+    torch.testing.assert_close(run(scores.blocked, normaliser, inputs), expected, rtol=1e-10, atol=1e-10)
+    with torch.no_grad():
+        torch.testing.assert_close(scores.blocked(inner_squared, normaliser, *inputs, power=POWER), expected[0])
+
+
+@pytest.mark.parametrize(("length", "is_blocked"), [(16, False), (17, True)])
+def test_long_sequences_are_cut_into_blocks_of_queries(
+    length: int,
+    is_blocked: bool,  # noqa: FBT001 - a case, not a switch
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scores, "DENSE_MAX_LENGTH", 16)
+    monkeypatch.setattr(scores, "BLOCK", 4)
+    largest = []
+
+    def dot_products(q: Tensor, k: Tensor) -> Tensor:
+        largest.append(q.shape[-2])
+        return q @ k.mT
+
+    scores.attend(dot_products, "softmax", *draw(length))
+
+    assert max(largest) == (4 if is_blocked else 16)
+
+
+def test_softmax_weights_are_a_masked_softmax() -> None:
+    values = torch.tensor([[1.0, 9.0, 9.0], [0.0, 0.0, 9.0], [2.0, 1.0, 0.0]], dtype=torch.float64)
+    e = torch.tensor([2.0, 1.0, 0.0], dtype=torch.float64).exp()
+
+    expected = torch.tensor([[1.0, 0, 0], [0.5, 0.5, 0], [0, 0, 0]], dtype=torch.float64)
+    expected[2] = e / e.sum()
+
+    torch.testing.assert_close(scores.weights(values, "softmax"), expected)
+
+
+def test_sum_weights_are_scores_over_their_masked_sum() -> None:
+    values = torch.tensor([[4.0, 9.0], [1.0, 3.0]], dtype=torch.float64)
+
+    expected = torch.tensor([[4 / (4 + 1e-6), 0], [1 / (4 + 1e-6), 3 / (4 + 1e-6)]], dtype=torch.float64)
+
+    torch.testing.assert_close(scores.weights(values, "sum"), expected, rtol=1e-12, atol=0)
+
+
+def test_softermax_weights_are_powers_over_their_masked_sum() -> None:
+    values = torch.tensor([[4.0, 9.0], [1.0, 3.0]], dtype=torch.float64)
+
+    expected = torch.tensor([[64 / (64 + 1e-6), 0], [1 / (28 + 1e-6), 27 / (28 + 1e-6)]], dtype=torch.float64)
+
+    torch.testing.assert_close(scores.weights(values, "softermax", power=3.0), expected, rtol=1e-12, atol=0)
+
+
+def test_a_softermax_without_a_power_is_the_sum() -> None:
+    inputs = [tensor.detach() for tensor in draw(9)]
+
+    torch.testing.assert_close(
+        scores.dense(inner_squared, "softermax", *inputs), scores.dense(inner_squared, "sum", *inputs)
+    )
+
+
+@pytest.mark.parametrize("normaliser", NORMALISERS)
+def test_attending_is_mixing_by_the_weights(normaliser: Normaliser) -> None:
+    q, k, v = (tensor.detach() for tensor in draw(9))
+
+    expected = scores.weights(inner_squared(q, k), normaliser, power=POWER) @ v
+
+    torch.testing.assert_close(scores.attend(inner_squared, normaliser, q, k, v, power=POWER), expected)
+
+
+@pytest.mark.parametrize("power", [0.25, 1.0, 3.0])
+def test_a_query_that_scores_nothing_gets_nothing(power: float) -> None:
+    assert (scores.weights(torch.zeros(3, 3), "sum") == 0).all()
+    assert (scores.weights(torch.zeros(3, 3), "softermax", power=power) == 0).all()
+
+
+@pytest.mark.parametrize("normaliser", NORMALISERS)
+def test_gradients_are_those_of_finite_differences(normaliser: Normaliser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scores, "BLOCK", 2)
+    inputs = tuple(tensor[0, 0, :5].detach().requires_grad_() for tensor in draw(5))
+
+    assert torch.autograd.gradcheck(lambda *qkv: scores.dense(inner_squared, normaliser, *qkv, power=POWER), inputs)
+    assert torch.autograd.gradcheck(lambda *qkv: scores.blocked(inner_squared, normaliser, *qkv, power=POWER), inputs)
+
+
+@pytest.mark.parametrize(("length", "size"), [(1025, 255), (4096, 64), (2**16, 32)])
+def test_blocks_of_a_cpu_shrink_as_keys_grow(length: int, size: int) -> None:
+    q = k = torch.empty(1, 8, length, 0)
+
+    assert scores.block_size(q, k) == size
+    assert scores.block_size(q.to("meta"), k.to("meta")) == scores.BLOCK

@@ -1,0 +1,87 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from synthbench.forms.squashing import soft_sigmoid, soft_tanh, softermax
+
+POWERS = [0.25, 0.5, 1.0, 2.0, 3.5]
+SCORES = st.lists(st.just(0.0) | st.floats(1e-100, 1e6), min_size=1, max_size=6)
+
+
+def column(values: list[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@settings(deadline=None)
+@given(SCORES, st.sampled_from(POWERS), st.sampled_from([1e-6, 0.1, 1.0]))
+def test_softermax_is_a_power_over_the_sum_of_powers(scores: list[float], power: float, epsilon: float) -> None:
+    total = epsilon + math.fsum(score**power for score in scores)
+
+    expected = column([score**power / total for score in scores])
+
+    torch.testing.assert_close(softermax(column(scores), power, epsilon), expected, rtol=1e-10, atol=1e-300)
+
+
+@settings(deadline=None)
+@given(SCORES, st.sampled_from(POWERS))
+def test_softermax_weights_sum_to_less_than_one(scores: list[float], power: float) -> None:
+    weights = softermax(column(scores), power, 1e-6)
+
+    assert (weights >= 0).all()
+    assert weights.sum() <= 1 + 1e-12
+
+
+def test_the_power_is_the_sharpness_of_a_softermax() -> None:
+    scores = column([1.0, 2.0, 3.0])
+
+    torch.testing.assert_close(softermax(scores, 16.0, 1e-6), column([0, 0, 1]), rtol=0, atol=2e-3)
+    torch.testing.assert_close(softermax(scores, 0.25, 1e-6), column([1 / 3] * 3), rtol=0, atol=0.06)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("power", [0.25, 1.0, 8.0, 16.0])
+def test_softermax_and_its_gradient_are_finite_in_float32(power: float, scale: float) -> None:
+    scores = (scale * torch.tensor([0.0, 0.0, 1.0, 3.0])).requires_grad_()
+
+    weights = softermax(scores, power, 1e-6)
+    (gradient,) = torch.autograd.grad(weights.sin().sum(), scores)
+
+    assert weights.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+def test_softermax_of_zeros_is_zero() -> None:
+    for power in POWERS:
+        assert (softermax(torch.zeros(4), power, 1e-6) == 0).all()
+
+
+@settings(deadline=None)
+@given(st.floats(0, 1e3), st.sampled_from(POWERS))
+def test_soft_sigmoid_and_soft_tanh_are_their_formulas(x: float, power: float) -> None:
+    raised = x**power
+
+    assert soft_sigmoid(column([x]), power).item() == pytest.approx(raised / (1 + raised), rel=1e-12)
+    assert soft_tanh(column([x]), power).item() == pytest.approx((raised - 1) / (raised + 1), rel=1e-10, abs=1e-14)
+
+
+def test_soft_sigmoid_and_soft_tanh_run_from_their_lower_to_their_upper_limit() -> None:
+    x = column([0.0, 1.0, 1e200])
+
+    for power in POWERS:
+        torch.testing.assert_close(soft_sigmoid(x, power), column([0, 0.5, 1]))
+        torch.testing.assert_close(soft_tanh(x, power), column([-1, 0, 1]))
+    assert (soft_sigmoid(torch.linspace(0, 5, 50), 2.0).diff() > 0).all()
+
+
+@pytest.mark.parametrize("power", POWERS)
+def test_gradients_are_those_of_finite_differences(power: float) -> None:
+    x = torch.linspace(0.2, 3, 6, dtype=torch.float64).view(2, 3).requires_grad_()
+
+    assert torch.autograd.gradcheck(lambda x: softermax(x, power, 1e-6), x)
+    assert torch.autograd.gradcheck(lambda x: softermax(x, power, 0.5), x)
+    assert torch.autograd.gradcheck(lambda x: soft_sigmoid(x, power), x)
+    assert torch.autograd.gradcheck(lambda x: soft_tanh(x, power), x)

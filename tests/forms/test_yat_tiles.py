@@ -1,0 +1,220 @@
+"""The exact Yat kernel by tiles: the dense form's values and gradients, without its memory."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from synthbench.bench.instruments import peak_bytes
+from synthbench.forms import scores, yat_tiles
+from synthbench.forms.kernels import Form
+from synthbench.forms.yat_tiles import Tiling, Weighting
+from synthbench.mechanisms import MECHANISMS
+from synthbench.mechanisms.base import ScoreAttention
+
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("yat-spherical", {}),
+    ("yat-spherical", {"normaliser": "softmax", "scale": 0.5}),
+    ("yat-spherical", {"epsilon": 0.0}),
+    ("yat", {}),
+    ("yat", {"scale": 2.0}),
+    ("yat", {"normaliser": "sum"}),
+    ("yat-sum", {"epsilon": 0.1}),
+]
+IDS = [":".join([name, *map(str, arguments.values())]) for name, arguments in CASES]
+
+
+@pytest.fixture
+def small_tiles() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(yat_tiles, "tiling", lambda _device: Tiling(2, 4, 3))
+        yield
+
+
+def built(name: str, arguments: dict[str, Any]) -> ScoreAttention:
+    unit = MECHANISMS[name](model_dim=15, num_heads=3, generator=torch.Generator().manual_seed(0), **arguments)
+    assert isinstance(unit, ScoreAttention)
+    return unit
+
+
+def tiled(unit: ScoreAttention) -> Form:
+    form = yat_tiles.of(unit)
+    assert form is not None
+    return form
+
+
+def dense(unit: ScoreAttention) -> Form:
+    return partial(scores.dense, unit.scores, unit.normaliser)
+
+
+def draw(length: int, *, queries: int | None = None, batch: tuple[int, ...] = (2, 3)) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values; every third query is a key, where the kernel peaks.
+
+    Queries and keys are short: exponents of 1e5, which longer ones have at a peak, are known to 2e-11 only, and so are
+    the weights, whatever computes them.
+    """
+    generator = torch.Generator().manual_seed(length)
+    q, k, v = (torch.randn(*batch, length, width, generator=generator, dtype=torch.float64) for width in (5, 5, 4))
+    q, k = 0.25 * q, 0.25 * k
+    q[..., ::3, :] = 0.99 * k[..., ::3, :]
+    return q[..., length - (queries or length) :, :].clone().requires_grad_(), k.requires_grad_(), v.requires_grad_()
+
+
+def run(form: Form, inputs: tuple[Tensor, Tensor, Tensor]) -> list[Tensor]:
+    """Outputs, then gradients, over their largest number where that is above 1: near a peak slopes are steep."""
+    out = form(*inputs)
+    found = [out.detach(), *torch.autograd.grad(out.sin().sum(), inputs)]
+    return [x / x.abs().max().clamp(min=1) if x.numel() else x for x in found]
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize(("name", "arguments"), CASES, ids=IDS)
+@pytest.mark.parametrize("length", [1, 2, 5, 8, 13])
+def test_tiles_equal_the_dense_form_and_so_do_their_gradients(
+    name: str, arguments: dict[str, Any], length: int
+) -> None:
+    unit, inputs = built(name, arguments), draw(length)
+
+    torch.testing.assert_close(run(tiled(unit), inputs), run(dense(unit), inputs), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize(("name", "arguments"), CASES, ids=IDS)
+@pytest.mark.parametrize("queries", [1, 4, 6])
+def test_fewer_queries_are_the_last(name: str, arguments: dict[str, Any], queries: int) -> None:
+    unit, inputs = built(name, arguments), draw(13, queries=queries)
+
+    torch.testing.assert_close(run(tiled(unit), inputs), run(dense(unit), inputs), rtol=1e-10, atol=1e-10)
+
+
+@settings(deadline=None, max_examples=10)
+@given(
+    length=st.integers(1, 40),
+    heads=st.integers(1, 5),
+    tile=st.builds(Tiling, st.integers(1, 4), st.integers(1, 16), st.integers(1, 16)),
+    case=st.sampled_from(CASES),
+)
+def test_the_size_of_a_tile_changes_nothing(
+    length: int, heads: int, tile: Tiling, case: tuple[str, dict[str, Any]]
+) -> None:
+    unit, inputs = built(*case), draw(length, batch=(heads,))
+    expected = run(dense(unit), inputs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(yat_tiles, "tiling", lambda _device: tile)
+        found = run(tiled(unit), inputs)
+
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("kernel", [yat_tiles.spherical, yat_tiles.plain])
+@pytest.mark.parametrize("weighting", [Weighting("sum"), Weighting("softmax", 0.5)])
+def test_gradients_are_those_of_finite_differences(kernel: Callable[..., Any], weighting: Weighting) -> None:
+    form = partial(yat_tiles.attend, partial(kernel, SimpleNamespace(epsilon=0.5)), weighting)
+
+    assert torch.autograd.gradcheck(form, draw(6, batch=(1,)))
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_a_second_backward_pass_gives_the_same() -> None:
+    inputs = draw(9)
+    loss = tiled(built("yat", {}))(*inputs).sum()
+
+    first = torch.autograd.grad(loss, inputs, retain_graph=True)
+
+    assert all(map(torch.equal, first, torch.autograd.grad(loss, inputs)))
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("name", ["yat", "yat-spherical"])
+def test_the_future_changes_nothing(name: str) -> None:
+    form = tiled(built(name, {}))
+    q, k, v = (x.detach() for x in draw(13))
+    before = form(q, k, v)
+
+    for x in (q, k, v):
+        x[..., 7:, :] += 100.0
+
+    torch.testing.assert_close(form(q, k, v)[..., :7, :], before[..., :7, :], rtol=0, atol=0)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("layout", ["transposed", "broadcast"])
+def test_memory_need_not_be_contiguous(layout: str) -> None:
+    form = tiled(built("yat", {}))
+    q, k, v = (x.detach() for x in draw(13))
+    odd = q.mT.contiguous().mT if layout == "transposed" else q[:1].expand_as(q)
+
+    torch.testing.assert_close(form(odd, k, v), form(odd.contiguous(), k, v))
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["yat", "yat-spherical"])
+def test_half_precision_is_that_of_its_inputs_and_outputs_only(name: str, dtype: torch.dtype) -> None:
+    form, inputs = tiled(built(name, {})), tuple(x.detach().to(dtype).requires_grad_() for x in draw(13))
+
+    out = form(*inputs)
+    expected = form(*(x.float() for x in inputs))
+
+    assert out.dtype == dtype
+    assert torch.equal(out, expected.to(dtype))
+    assert all(x.dtype == dtype for x in torch.autograd.grad(out.sum(), inputs))
+
+
+@pytest.mark.parametrize("batch", [(0, 3), (2, 0)])
+def test_empty_batches_have_empty_outputs_and_gradients(batch: tuple[int, ...]) -> None:
+    for found in run(tiled(built("yat", {})), draw(5, batch=batch)):
+        assert found.numel() == 0
+
+
+def test_a_softmax_of_huge_scores_neither_overflows_nor_is_off() -> None:
+    unit = built("yat", {})
+    q, k, v = (x.detach() for x in draw(300))
+
+    # ‖q‖⁴ / epsilon is about 1e11 where a query is a key.
+    out = tiled(unit)(100 * k, 100 * k, v)
+
+    torch.testing.assert_close(out, dense(unit)(100 * k, 100 * k, v))
+    assert tiled(unit)(100 * q.float(), 100 * k.float(), v.float()).isfinite().all()
+
+
+@pytest.mark.parametrize("direction", ["forward", "forward and backward"])
+def test_nothing_of_length_times_length_is_held(direction: str) -> None:
+    length = 4096
+    form = tiled(built("yat", {}))
+    inputs = [torch.randn(1, length, 8).requires_grad_(direction != "forward") for _ in range(3)]
+
+    def call() -> None:
+        out = form(*inputs)
+        if direction != "forward":
+            torch.autograd.backward(out.sum(), inputs=inputs)
+
+    assert peak_bytes(call, torch.device("cpu")) < 4 * length**2 / 4
+
+
+@pytest.mark.parametrize(("length", "is_tiled"), [(16, False), (17, True)])
+def test_long_sequences_are_tiled(
+    length: int,
+    is_tiled: bool,  # noqa: FBT001 - a case, not a switch
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scores, "DENSE_MAX_LENGTH", 16)
+    monkeypatch.setattr(scores, "BLOCK", 4)
+
+    out = built("yat-sum", {}).attend(*draw(length))
+
+    assert out.grad_fn is not None
+    assert ("_Tiled" in str(out.grad_fn.next_functions)) == is_tiled
+
+
+def test_a_softermax_is_cut_into_blocks_of_queries_alone() -> None:
+    assert yat_tiles.of(built("yat", {"normaliser": "softermax", "power": 2.0})) is None
+    assert yat_tiles.of(built("softmax", {})) is None

@@ -1,0 +1,163 @@
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from synthbench.reports.cells import COLUMNS, grid
+from synthbench.results.schema import RUN_COLUMNS
+
+MakeFrame = Callable[..., pd.DataFrame]
+
+
+def test_everything_that_is_read_is_a_column_of_the_store() -> None:
+    assert set(COLUMNS) <= {column.name for column in RUN_COLUMNS}
+
+
+def test_cells_agree_with_pandas(paper: pd.DataFrame) -> None:
+    of = grid(paper)
+    expected = paper[paper["status"] == "ok"].groupby(["task", "mech"])["score"].agg(["mean", "std", "sem", "count"])
+
+    for row in expected.reset_index().to_dict("records"):
+        task, mech = row["task"], row["mech"]
+        (task_facts,) = (one for one in of.tasks if one.name == task)
+        (mechanism,) = (one for one in of.mechanisms if one.name == mech)
+        cell = of.cell(task_facts, mechanism)
+        assert (cell.mean, cell.std, cell.standard_error) == pytest.approx((row["mean"], row["std"], row["sem"]))
+        assert cell.n == row["count"]
+    assert sum(cell.n for cell in of.cells.values()) == expected["count"].sum()
+    assert sum(cell.num_failed for cell in of.cells.values()) == (paper["status"] != "ok").sum()
+
+
+def test_the_interval_of_the_only_mechanism_is_that_of_scipy(make_frame: MakeFrame) -> None:
+    scores = [0.4, 0.5, 0.45, 0.6]
+    of = grid(make_frame({"slay": scores}, floor=0.25, ceiling=0.75))
+    expected = stats.t.interval(0.95, len(scores) - 1, np.mean(scores), stats.sem(scores))
+
+    assert of.interval(of.tasks[0], of.mechanisms[0]) == pytest.approx(expected)
+    skill = of.skill(of.tasks[0], of.mechanisms[0])
+    np.testing.assert_allclose(skill, [(end - 0.25) / 0.5 for end in (np.mean(scores), *expected)])
+
+
+def test_an_interval_stays_within_what_a_score_can_be(make_frame: MakeFrame) -> None:
+    of = grid(make_frame({"slay": [1.0, 0.9, 0.99], "linear": [0.0, 0.1, 0.01]}))
+    ends = [of.interval(of.tasks[0], mechanism) for mechanism in of.mechanisms]
+
+    assert [ends[0][0], ends[1][1]] == [0.0, 1.0]
+
+
+def test_a_cell_that_learned_with_all_seeds_beside_others_that_did_not_is_not_certain(make_frame: MakeFrame) -> None:
+    of = grid(make_frame({"slay": [0.98] * 3, "linear": [0.98, 0.3, 0.98], "softmax": [0.3, 0.98, 0.98]}))
+    low, high = of.interval(of.tasks[0], next(one for one in of.mechanisms if one.name == "slay"))
+
+    assert (low < 0.7, high) == (True, 1.0)
+
+
+def test_a_skill_is_cut_to_floor_and_ceiling_before_it_enters_a_mean(make_frame: MakeFrame) -> None:
+    rows = make_frame({"slay": [0.1, 0.5]}, floor=0.25, ceiling=0.75, metrics='{"x2.skill": -0.4}')
+    rows["skill"] = (rows["score"] - 0.25) / 0.5
+    of = grid(rows)
+    cell = of.cell(of.tasks[0], of.mechanisms[0])
+
+    assert cell.skill == pytest.approx(0.25)
+    assert cell.stretched == {2: 0.0}
+    assert of.skill(of.tasks[0], of.mechanisms[0], 2) == (0.0, 0.0, 0.0)
+    assert all(map(math.isnan, of.skill(of.tasks[0], of.mechanisms[0], 4)))
+
+
+def test_one_seed_has_neither_spread_nor_interval(make_frame: MakeFrame) -> None:
+    of = grid(make_frame({"slay": [0.3]}))
+    (cell,) = of.cells.values()
+
+    assert cell.mean == 0.3
+    ends = of.interval(of.tasks[0], of.mechanisms[0])
+    assert all(map(math.isnan, (cell.std, cell.standard_error, *ends)))
+
+
+def test_a_cell_without_a_score_has_no_interval(make_frame: MakeFrame) -> None:
+    of = grid(make_frame({"slay": [0.3, 0.4], "linear": [None, None]}))
+    (failed,) = (one for one in of.mechanisms if one.name == "linear")
+
+    assert all(map(math.isnan, (*of.interval(of.tasks[0], failed), *of.skill(of.tasks[0], failed))))
+
+
+def test_a_run_that_ended_well_without_a_score_has_failed(make_frame: MakeFrame) -> None:
+    (cell,) = grid(make_frame({"slay": [0.3, None]}, status="ok")).cells.values()
+
+    assert (cell.n, cell.num_failed) == (1, 1)
+
+
+def test_evaluation_noise_is_read_from_the_metrics(make_frame: MakeFrame) -> None:
+    known = make_frame({"slay": [0.3, 0.4]}, metrics='{"score_std_over_sequences": 0.2}')
+    unknown = make_frame({"slay": [0.3, 0.4]}, metrics='{"score_std_over_sequences": null}')
+
+    (cell,) = grid(known).cells.values()
+    assert cell.evaluation_std == pytest.approx(0.2)
+    assert cell.evaluation_error == pytest.approx(0.2 / math.sqrt(2 * 1000))
+    (cell,) = grid(unknown).cells.values()
+    assert math.isnan(cell.evaluation_error)
+
+
+def test_order_is_that_of_the_published_table_then_alphabetical(paper: pd.DataFrame) -> None:
+    of = grid(paper.sample(frac=1, random_state=1))
+
+    assert [one.label for one in of.mechanisms] == [
+        "Standard", "Spherical-YAT", "Performer", "Linear", "SLAY", "Laplace-only", "Hadamard", "my-idea",
+    ]  # fmt: skip
+    assert of.categories == ("basic", "arithmetic", "memory", "patterns", "grammar")
+    assert [task.name for task in of.tasks_of("basic")] == ["copy", "reverse"]
+
+
+def test_labels_that_collide_name_what_differs(make_frame: MakeFrame) -> None:
+    learned, espr = make_frame({"slay": [0.1]}), make_frame({"slay": [0.2], "linear": [0.3]}, positions="espr")
+    impostor = make_frame({"stranger": [0.4]}, mech_label="SLAY")
+
+    assert [one.label for one in grid(pd.concat([learned, espr])).mechanisms] == [
+        "Linear", "SLAY (espr)", "SLAY (learned)",
+    ]  # fmt: skip
+    assert sorted(one.label for one in grid(pd.concat([learned, impostor])).mechanisms) == [
+        "SLAY (slay)", "SLAY (stranger)",
+    ]  # fmt: skip
+
+
+def test_settings_of_one_mechanism_are_named_by_what_differs_in_the_order_of_their_numbers(
+    make_frame: MakeFrame,
+) -> None:
+    wide = make_frame({"slay": [0.5]}, mech_args='{"P":16,"R":3}')
+    narrow = make_frame({"slay": [0.5]}, mech_args='{"P":8,"R":3}')
+    matched = make_frame({"slay": [0.5]}, mech_args='{"P":9,"R":3}', match="state=4096 of slay:P=8")
+
+    assert [one.label for one in grid(pd.concat([wide, narrow])).mechanisms] == ["SLAY (P=8)", "SLAY (P=16)"]
+    assert [one.label for one in grid(pd.concat([narrow, matched])).mechanisms] == [
+        "SLAY",
+        "SLAY (match state=4096)",
+    ]
+    assert [one.label for one in grid(matched).mechanisms] == ["SLAY (match state=4096)"]
+
+
+def test_a_task_at_several_sizes_is_several_tasks_in_the_order_of_their_length(make_frame: MakeFrame) -> None:
+    sizes = [make_frame({"slay": [size / 200]}, seq_len=size, task_args=f'{{"length":{size}}}') for size in (128, 64)]
+    of = grid(pd.concat(sizes))
+
+    assert [task.label for task in of.tasks] == ["sort (64)", "sort (128)"]
+    assert [cell.mean for task in of.tasks for cell in of.cells_of(task)] == [0.32, 0.64]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"suite_version": "2026.2"}, "versions of suites"),
+        ({"task_version": "2+cc"}, "versions of tasks"),
+        ({"mech_version": "2+cc"}, "versions of mechs"),
+        ({"run_id": "again"}, "repeat a seed"),
+    ],
+)
+def test_rows_that_mix_versions_or_repeat_a_seed_are_refused(
+    make_frame: MakeFrame, changes: dict[str, str], message: str
+) -> None:
+    rows = pd.concat([make_frame({"slay": [0.1]}), make_frame({"slay": [0.2]}, **changes)])
+
+    with pytest.raises(ValueError, match=message):
+        grid(rows)

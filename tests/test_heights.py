@@ -1,0 +1,72 @@
+"""From the accuracy on each rung to a height."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synthbench.heights import (
+    RungScore,
+    height,
+    isotonic,
+    load_at_half,
+    metrics_of_rungs,
+    profile,
+    rungs_in,
+)
+
+SKILLS = st.lists(st.floats(-2, 2), min_size=1, max_size=16)
+
+
+def ladder(*skills: float) -> list[RungScore]:
+    """Rungs of loads 2, 4, 8, ... with some skills above a base of one quarter."""
+    return [RungScore(2.0**n, 0.25 + 0.75 * skill, 0.25, 1.0) for n, skill in enumerate(skills, start=1)]
+
+
+@given(SKILLS)
+def test_the_isotonic_fit_falls_and_keeps_the_sum(skills: list[float]) -> None:
+    fit = isotonic(skills)
+    assert len(fit) == len(skills)
+    assert all(later <= earlier for earlier, later in pairwise(fit))
+    assert sum(fit) == pytest.approx(sum(skills), abs=1e-9)
+
+
+@given(SKILLS, st.integers(0, 2**32 - 1))
+def test_no_falling_sequence_is_nearer_than_the_isotonic_fit(skills: list[float], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    fit = np.array(isotonic(skills))
+    others = -np.sort(-(fit + 0.3 * rng.standard_normal((50, len(skills)))), axis=1)
+    assert ((others - skills) ** 2).sum(axis=1).min() >= ((fit - skills) ** 2).sum() - 1e-9
+
+
+@given(SKILLS)
+def test_a_height_lies_between_none_and_all_of_the_rungs(skills: list[float]) -> None:
+    assert 0 <= height(ladder(*skills)) <= len(skills)
+
+
+def test_what_falls_already_is_only_clipped() -> None:
+    assert profile(ladder(1.1, 0.5, -0.2)) == pytest.approx([1, 0.5, 0])
+
+
+def test_noise_around_the_base_is_no_height() -> None:
+    """Clipped before the fit, these rungs would make a height of .4."""
+    assert height(ladder(-0.1, 0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.1)) == pytest.approx(0, abs=1e-9)
+
+
+def test_half_of_the_skill_is_between_two_loads() -> None:
+    assert load_at_half(ladder(1, 0.75, 0.25)) == pytest.approx(math.sqrt(4 * 8))
+    assert load_at_half(ladder(1, 0.5, 0.0)) == pytest.approx(4)
+
+
+def test_a_ladder_that_is_mastered_or_not_begun_has_no_load_at_half() -> None:
+    assert load_at_half(ladder(1, 1, 0.9)) == math.inf
+    assert load_at_half(ladder(0.4, 0.1, 0.0)) == 0
+
+
+def test_a_row_gives_back_its_rungs() -> None:
+    rungs = ladder(1, 0.5)
+    assert rungs_in({**metrics_of_rungs(rungs), "other": 1.0}) == rungs
+    assert rungs_in({"shortcut.latest": 0.5}) == []

@@ -1,0 +1,183 @@
+"""Steps replayed from a CUDA graph: what can be said of them on a CPU, and the rest on a GPU."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from synthbench.runner.plan import make_cells
+from synthbench.suites import load_suite
+from synthbench.training.capture import WARM_UP_STEPS, CapturedStep
+from synthbench.training.cell import Cell, Member
+from synthbench.training.optimiser import MemberAdamW, make_optimiser
+from synthbench.training.stream import device_blocks
+from synthbench.training.train import Trainer
+
+SETTINGS = load_suite("paper").training
+NUM_STEPS = 8
+
+Need = Callable[[str, bool, str], None]
+
+
+def cell_of(mechanism: str, *, device_type: str = "cpu", schedule: str = "constant", task: str = "reverse") -> Cell:
+    suite = load_suite("paper")
+    training = suite.training.model_copy(update={"schedule": schedule, "steps": NUM_STEPS})
+    (cell,) = make_cells(
+        suite.model_copy(update={"training": training}),
+        {task: {"length": "16"}},
+        {mechanism: {}},
+        device_type=device_type,
+        is_full=False,
+    )
+    return cell
+
+
+def members_of(cell: Cell, rates: list[float]) -> list[Member]:
+    return [Member(cell, seed, rate) for seed, rate in enumerate(rates)]
+
+
+def losses_of(trainer: Trainer) -> Tensor:
+    batch_size = 16
+    blocks = device_blocks(
+        trainer.members, "train", num_batches=NUM_STEPS, batch_size=batch_size, device=trainer.device
+    )
+    losses: list[Tensor] = []
+    for inputs, targets, columns in blocks:
+        for batch, labels in zip(inputs, targets, strict=True):
+            trainer.schedule.apply(len(losses), trainer.optimiser, trainer.model)
+            losses.append(trainer.step(batch, labels, columns))
+    return torch.stack(losses)
+
+
+def test_on_a_cpu_nothing_is_captured() -> None:
+    assert Trainer(members_of(cell_of("linear"), [1e-3]), torch.device("cpu")).captured is None
+
+
+def trajectory(rates: list[float], shares: list[float], *, is_capturable: bool) -> Tensor:
+    """A parameter [members, 4] after steps on a quadratic bowl, with a share of its rate in each."""
+    centre = torch.arange(len(rates) * 4, dtype=torch.float64).view(-1, 4).sin()
+    parameter = nn.Parameter(torch.ones(len(rates), 4, dtype=torch.float64))
+    optimiser = make_optimiser([parameter], rates, SETTINGS, is_capturable=is_capturable)
+    assert isinstance(optimiser, MemberAdamW)
+    for step, share in enumerate(shares):
+        optimiser.set_rates(share)
+        if step == len(shares) // 2:
+            optimiser.freeze(0)
+        optimiser.zero_grad()
+        torch.autograd.backward(((parameter - centre) ** 2).sum())
+        optimiser.step()
+    return parameter.detach()
+
+
+def test_a_capturable_optimiser_takes_the_same_steps() -> None:
+    rates, shares = [1e-1, 1e-2, 1e-3], [0.5, 1.0, 0.7, 0.3, 0.0, 1.0]
+
+    plain, capturable = (trajectory(rates, shares, is_capturable=value) for value in (False, True))
+
+    torch.testing.assert_close(capturable, plain, rtol=1e-12, atol=1e-14)
+
+
+def test_a_capturable_optimiser_keeps_its_tensors_in_place() -> None:
+    parameter = nn.Parameter(torch.ones(2, 3))
+    optimiser = make_optimiser([parameter], [0.1, 0.2], SETTINGS, is_capturable=True)
+    assert isinstance(optimiser, MemberAdamW)
+    (part,) = optimiser.parts
+    places = [tensor.data_ptr() for tensor in (parameter, *part._buffers)]
+    corrections = optimiser._corrections
+
+    for share in (0.5, 1.0):
+        optimiser.set_rates(share)
+        parameter.grad = torch.ones_like(parameter)
+        optimiser.step()
+
+    assert [tensor.data_ptr() for tensor in (parameter, *part._buffers)] == places
+    assert all(now is before for now, before in zip(optimiser._corrections, corrections, strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mechanism", ["softmax", "linear", "slay", "performer", "cosformer", "gla", "rewa-fourier"])
+@pytest.mark.parametrize("rates", [[1e-3, 1e-3], [1e-3, 3e-3, 1e-2]], ids=["one rate", "rates"])
+def test_a_replayed_step_is_the_step(need: Need, mechanism: str, rates: list[float]) -> None:
+    need("cuda", torch.cuda.is_available(), "there is no CUDA device")
+    cell, device = cell_of(mechanism, device_type="cuda"), torch.device("cuda")
+    replayed, plain = (
+        Trainer(members_of(cell, rates), device, is_captured=is_captured) for is_captured in (True, False)
+    )
+
+    losses = losses_of(replayed), losses_of(plain)
+
+    assert replayed.captured is not None
+    assert replayed.captured.failure is None
+    assert replayed.captured.is_replaying
+    assert plain.captured is None
+    torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)
+    for own, other in zip(replayed.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_tasks_that_share_a_program_train_as_they_do_apart(need: Need, kind: str) -> None:
+    need("cuda", kind == "cpu" or torch.cuda.is_available(), "there is no CUDA device")
+    device = torch.device(kind)
+    cells = [cell_of("slay", device_type=kind, task=task) for task in ("parity", "reverse", "first_token")]
+    members = [members_of(cell, [1e-3, 1e-2]) for cell in cells]
+    together = Trainer([member for own in members for member in own], device)
+
+    losses = losses_of(together)
+
+    assert (together.captured is not None and together.captured.is_replaying) == (kind == "cuda")
+    apart = torch.cat([losses_of(Trainer(own, device, is_captured=False)) for own in members], dim=1)
+    torch.testing.assert_close(losses, apart, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.gpu
+def test_rates_that_change_and_members_that_stop_reach_the_graph(need: Need) -> None:
+    need("cuda", torch.cuda.is_available(), "there is no CUDA device")
+    cell = cell_of("linear", device_type="cuda")
+    training = cell.suite.training.model_copy(update={"warmup_steps": 4, "stop_at": 2.0})
+    cell = replace(cell, suite=cell.suite.model_copy(update={"training": training}))
+    trainer = Trainer(members_of(cell, [1e-2, 1e-2]), torch.device("cuda"))
+    losses_of(trainer)
+    assert isinstance(trainer.optimiser, MemberAdamW)
+    assert trainer.captured is not None
+    assert trainer.captured.is_replaying
+
+    before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
+    trainer.optimiser.set_rates(1.0)
+    trainer.optimiser.freeze(0)
+    losses_of(trainer)
+
+    moved = [
+        (now - then).abs().flatten(1).amax(1) for now, then in zip(trainer.model.parameters(), before, strict=True)
+    ]
+    assert max(float(change[0]) for change in moved) == 0
+    assert max(float(change[1]) for change in moved) > 0
+
+
+@pytest.mark.gpu
+def test_a_curriculum_is_not_captured(need: Need) -> None:
+    need("cuda", torch.cuda.is_available(), "there is no CUDA device")
+    cell = cell_of("linear", device_type="cuda", schedule="geometric-curriculum")
+
+    assert Trainer(members_of(cell, [1e-3]), torch.device("cuda")).captured is None
+
+
+@pytest.mark.gpu
+def test_a_step_that_waits_for_the_device_is_taken_as_it_is(need: Need) -> None:
+    need("cuda", torch.cuda.is_available(), "there is no CUDA device")
+
+    def step(inputs: Tensor, _targets: Tensor, _columns: Tensor) -> Tensor:
+        return inputs * float(inputs.sum())  # the host asks for a number: no graph can hold that
+
+    captured = CapturedStep(step, torch.device("cuda"))
+    batch = torch.arange(3.0, device="cuda")
+    outs = [captured(batch, batch, batch) for _ in range(WARM_UP_STEPS)]
+    with pytest.warns(RuntimeWarning, match="not replayed"):
+        outs.append(captured(batch, batch, batch))
+    outs.append(captured(batch, batch, batch))
+
+    assert captured.failure is not None
+    assert not captured.is_replaying
+    assert all(torch.equal(out, 3 * batch) for out in outs)

@@ -1,0 +1,229 @@
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from synthbench.layers import Linear
+from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, mechanism
+from synthbench.mechanisms import base as mechanisms_base
+from synthbench.registry import Registry
+from synthbench.suites import load_suite
+from synthbench.training.cell import Cell, Member
+from synthbench.training.ensemble import (
+    BottleneckHead,
+    SequenceModel,
+    inherit,
+    stack_mixers,
+    stack_models,
+    strategy_of,
+    widened,
+)
+from synthbench.training.train import Trainer, build_models
+
+FIELDS: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": 7, "bias": True}
+STRATEGIES = {"softmax": "fold", "linear": "fold", "yat": "fold", "performer": "stack", "rff": "stack", "slay": "stack"}
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mechanisms that a test makes are registered beside, not among, the built-in ones."""
+    registry: Registry[Mechanism] = Registry("mechanism", room="synthbench.mechanisms")
+    monkeypatch.setattr(mechanisms_base, "MECHANISMS", registry)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_built_in_mechanism_is_batched(name: str) -> None:
+    strategy = strategy_of(MECHANISMS[name], FIELDS)
+
+    assert strategy == STRATEGIES.get(name, strategy)
+    assert strategy != "loop"
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("strategy", ["best", "loop"])
+@pytest.mark.parametrize("task", ["reverse", "first_token"])
+def test_members_together_are_members_alone(
+    name: str, strategy: str, task: str, make_cell: Callable[..., Cell]
+) -> None:
+    cell = make_cell(task, name, length=6)
+    members = [Member(cell, seed, 1e-3) for seed in (3, 1, 4)]
+    alone = [model.double() for model in build_models(members)]
+    chosen = strategy_of(cell.mechanism, cell.mechanism_fields()) if strategy == "best" else "loop"
+    together = stack_models([model.double() for model in build_models(members)], chosen)
+    tokens = torch.arange(3 * 2 * 6).view(3, 2, 6) % cell.task.vocab_size
+    columns = torch.tensor([5]) if task == "first_token" else None
+
+    logits = together(tokens, columns)
+    expected = torch.stack(
+        [model(rows)[:, -1:] if columns is not None else model(rows) for model, rows in zip(alone, tokens, strict=True)]
+    )
+    weights = torch.sin(torch.arange(expected.numel(), dtype=torch.float64)).view(expected.shape)
+    torch.autograd.backward((logits * weights).sum())
+    torch.autograd.backward((expected * weights).sum())
+
+    torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
+    for member, model in enumerate(alone):
+        for stacked, single in zip(together.parameters(), model.parameters(), strict=True):
+            assert stacked.grad is not None
+            assert single.grad is not None
+            gradient = stacked.grad[member].reshape(single.shape)
+            torch.testing.assert_close(gradient, single.grad, rtol=1e-9, atol=1e-10)
+
+
+def test_a_member_that_is_not_a_number_harms_no_other(make_cell: Callable[..., Cell]) -> None:
+    cell = make_cell("reverse", "slay", length=6)
+    model = stack_models(build_models([Member(cell, 0, 1e-3), Member(cell, 1, 1e-3)]), "stack")
+    with torch.no_grad():
+        cast("Linear", model.head).weight[0].fill_(torch.nan)
+    tokens = torch.zeros(2, 2, 6, dtype=torch.long)
+    torch.autograd.backward(model(tokens).sum())
+
+    assert model.embedding.weight.grad is not None
+    assert model.embedding.weight.grad[0].isnan().any()
+    assert model.embedding.weight.grad[1].isfinite().all()
+
+
+def test_tokens_of_other_tasks_are_never_predicted_and_never_trained(make_cell: Callable[..., Cell]) -> None:
+    small, large = make_cell("parity", length=6), make_cell("reverse", length=6)
+    trainer = Trainer([*small.members([0]), *large.members([0])], torch.device("cpu"))
+    own = small.task.vocab_size
+    tokens = torch.zeros(2, 4, 6, dtype=torch.long)
+    head = cast("Linear", trainer.model.head)
+    assert head.bias is not None
+    for _ in range(3):
+        trainer.step(tokens, tokens, torch.arange(6))
+
+    logits = trainer.model(tokens)
+    assert own < large.task.vocab_size == logits.shape[-1]
+    assert logits[0, ..., :own].isfinite().all()
+    assert (logits[0, ..., own:] == -torch.inf).all()
+    assert logits[1].isfinite().all()
+    for values, untrained in (
+        (trainer.model.embedding.weight[0, own:], 0.0),
+        (head.weight[0, :, own:], 0.0),
+        (head.bias[0, own:], -torch.inf),
+    ):
+        assert values.numel()
+        assert (values == untrained).all()
+
+
+def test_a_model_that_knows_enough_tokens_stays_as_it_is(make_cell: Callable[..., Cell]) -> None:
+    (model,) = build_models(make_cell("reverse", length=6).members([0]))
+    num_tokens = model.embedding.weight.shape[0]
+
+    assert widened(model, num_tokens) is model
+    assert widened(model, num_tokens + 2).embedding.weight.shape[0] == num_tokens + 2
+    assert model.embedding.weight.shape[0] == num_tokens
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_mechanism_of_fixed_axes_runs_one_member_at_a_time() -> None:
+    @mechanism
+    class FourAxes(Attention):
+        name = "four-axes"
+
+        def initialise(self, generator: torch.Generator | None) -> None:
+            self.scale = nn.Parameter(torch.rand(self.num_heads, generator=generator))
+
+        def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            batch, heads, length, _ = q.shape
+            weights = torch.tril(torch.ones(batch, heads, length, length, dtype=q.dtype)) * self.scale.view(1, -1, 1, 1)
+            return weights @ (v + k)
+
+    assert strategy_of(FourAxes, FIELDS) == "loop"
+    members = [FourAxes(**FIELDS) for _ in range(2)]
+    x = torch.rand(2, 3, 5, 8)
+    program = stack_mixers(members, "loop")
+
+    alone = torch.stack([member(rows) for member, rows in zip(members, x, strict=True)])
+    torch.testing.assert_close(program(x), alone)
+    torch.testing.assert_close(program.forward_last(x), alone[..., -1:, :])
+    assert {parameter.shape[0] for parameter in program.parameters()} == {2}
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_wrong_broadcast_is_found_out() -> None:
+    @mechanism
+    class Crossed(Attention):
+        name = "crossed"
+
+        def initialise(self, generator: torch.Generator | None) -> None:
+            self.shift = nn.Buffer(torch.rand(1, generator=generator))
+
+        def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            del q, k
+            return v + self.shift.sum()  # over the members too, once they are stacked
+
+    assert strategy_of(Crossed, FIELDS) == "loop"
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_mechanism_without_projections_is_stacked_if_it_broadcasts() -> None:
+    @mechanism
+    class Gain(Mechanism):
+        name = "gain"
+
+        def initialise(self, generator: torch.Generator | None) -> None:
+            self.gain = nn.Parameter(torch.rand(self.model_dim, generator=generator))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.gain
+
+        def state_elements(self, length: int) -> int:
+            return 0 * length
+
+    assert strategy_of(Gain, FIELDS) == "stack"
+
+
+def bottlenecked(seed: int, length: int = 6) -> SequenceModel:
+    generator = torch.Generator()
+    generator.manual_seed(seed)
+    return SequenceModel(
+        load_suite("paper").model.model_copy(update={"model_dim": 8, "num_heads": 2}),
+        5,
+        length,
+        lambda generator: MECHANISMS["softmax"](**FIELDS, generator=generator),
+        generator,
+        readout="bottleneck",
+    )
+
+
+def test_a_bottleneck_reads_all_answers_from_the_last_position() -> None:
+    model = bottlenecked(0)
+    head = cast("BottleneckHead", model.head)
+    seen: list[Tensor] = []
+    head.hidden.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
+    tokens = torch.tensor([[0, 1, 2, 3, 4, 0], [4, 1, 2, 3, 4, 0]])
+    columns = torch.tensor([0, 2])
+    logits = model(tokens, columns)
+
+    assert logits.shape == (2, 2, 5)
+    torch.testing.assert_close(logits, model(tokens)[:, columns])
+    last = seen[0] - head.codes.weight[columns]
+    torch.testing.assert_close(last[:, 0], last[:, 1])  # one vector behind all answers
+    assert not torch.allclose(last[0], last[1])  # which knows of the first token
+
+
+def test_stacked_bottlenecks_give_what_single_ones_give() -> None:
+    models = [bottlenecked(seed) for seed in range(3)]
+    tokens = torch.randint(5, (3, 4, 6))
+    columns = torch.tensor([1, 4])
+    together = stack_models(models, "fold")(tokens, columns)
+
+    for model, rows, logits in zip(models, tokens, together, strict=True):
+        torch.testing.assert_close(logits, model(rows, columns), rtol=1e-5, atol=1e-5)
+
+
+def test_a_longer_model_inherits_all_and_keeps_its_own_new_positions() -> None:
+    trained, longer = bottlenecked(0), bottlenecked(1, length=9)
+    fresh = {name: values.clone() for name, values in longer.state_dict().items()}
+    inherit(longer, trained)
+
+    for name, values in trained.state_dict().items():
+        own = longer.state_dict()[name]
+        torch.testing.assert_close(own[tuple(slice(size) for size in values.shape)], values, rtol=0, atol=0)
+    torch.testing.assert_close(longer.state_dict()["position.weight"][6:], fresh["position.weight"][6:])
+    tokens = torch.randint(5, (2, 6))
+    torch.testing.assert_close(longer(tokens, torch.tensor([3])), trained(tokens, torch.tensor([3])))

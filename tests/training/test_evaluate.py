@@ -1,0 +1,67 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from synthbench.tasks import IGNORE
+from synthbench.training import stream
+from synthbench.training.cell import Cell
+from synthbench.training.ensemble import stack_models
+from synthbench.training.evaluate import evaluate, summed_losses
+from synthbench.training.stream import device_blocks
+from synthbench.training.train import build_models
+
+CPU = torch.device("cpu")
+
+
+def test_losses_are_summed_over_what_a_member_has_scored() -> None:
+    logits = torch.randn(3, 3, 4, 5, dtype=torch.float64)
+    targets = torch.randint(5, (3, 3, 4))
+    targets[0, :, 1:] = IGNORE
+    targets[2] = IGNORE
+
+    losses = summed_losses(logits, targets)
+
+    log_probabilities = logits.log_softmax(-1).gather(-1, targets.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(losses[0], -log_probabilities[0, :, 0].sum())
+    torch.testing.assert_close(losses[1], -log_probabilities[1].sum())
+    assert losses[2] == 0
+
+
+@pytest.mark.parametrize("task", ["reverse", "first_token", "distant_match", "kv_recall"])
+@pytest.mark.parametrize("max_tokens", [1, 100, 10**9])
+def test_scores_are_counted_over_all_sequences(
+    task: str, max_tokens: int, make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "TOKENS_AT_ONCE", {"cpu": max_tokens})
+    cell = make_cell(task, "linear", length=10)
+    model = stack_models(build_models(cell.members([0, 1])), "fold")
+    blocks = list(device_blocks(cell.members([0, 1]), "test", num_batches=2, batch_size=20, device=CPU))
+
+    scores = evaluate(model, blocks)
+
+    for member, score in enumerate(scores):
+        inputs, targets, columns = blocks[0]
+        with torch.no_grad():
+            logits = torch.stack([model(batch, columns)[member] for batch in inputs])
+        labels = targets[:, member]
+        is_scored = labels != IGNORE
+        hits = (logits.argmax(-1) == labels) & is_scored
+        per_sequence = (hits.sum(-1) / is_scored.sum(-1))[is_scored.any(-1)].double().numpy()
+        assert score.num_scored == int(is_scored.sum())
+        assert score.num_correct == int(hits.sum())
+        assert score.accuracy == score.num_correct / score.num_scored
+        assert score.std_over_sequences == pytest.approx(np.std(per_sequence), abs=1e-6)
+        expected_loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORE)
+        assert score.loss == pytest.approx(expected_loss.item(), rel=1e-5)
+
+
+def test_evaluation_leaves_the_model_as_it_was(make_cell: Callable[..., Cell]) -> None:
+    cell = make_cell("copy", "slay", length=6)
+    model = stack_models(build_models(cell.members([0, 1])), "stack")
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    evaluate(model, device_blocks(cell.members([0, 1]), "test", num_batches=1, batch_size=8, device=CPU))
+
+    assert model.training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

@@ -1,0 +1,237 @@
+"""A model climbs the rungs of a task: which it is trained on, what is scored, and what its row says."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synthbench.canonical import canonical_json
+from synthbench.errors import UsageError
+from synthbench.heights import height, rungs_in
+from synthbench.results import Store
+from synthbench.results.schema import RUNS, row_sha256
+from synthbench.runner.plan import make_cells, shortened
+from synthbench.runner.request import Request
+from synthbench.runner.run import run
+from synthbench.suites import load_suite
+from synthbench.tasks import IGNORE, TASKS, rung_bounds
+from synthbench.training.cell import Cell, Member
+from synthbench.training.ladder import mixture
+from synthbench.training.seeding import Split
+from synthbench.training.sequences import draw
+from synthbench.training.stream import device_blocks
+from synthbench.training.train import Trainer, on_rungs, train_group
+from synthbench.trust.audit import faults
+from synthbench.trust.verify import Sampling, verify
+
+CPU = torch.device("cpu")
+STEPS = 24
+
+
+def cell_of(task: str = "parity_running", mechanism: str = "linear", steps: int = STEPS) -> Cell:
+    suite = shortened(load_suite("climb"), steps=steps, limit=8)
+    (cell,) = make_cells(suite, {task: {}}, {mechanism: {}}, device_type="cpu", is_full=False)
+    return cell
+
+
+def request(results: Path, **changes: Any) -> Request:
+    base: dict[str, Any] = {
+        "suite": "climb", "tasks": ("parity_running",), "mechanisms": ("linear",), "seeds": (1, 2), "steps": STEPS,
+        "limit": 8, "device": "cpu", "results": results, "executor": "inline",
+    }  # fmt: skip
+    return Request(**(base | changes))
+
+
+@given(num_steps=st.integers(200, 2000), num_rungs=st.integers(1, 16))
+def test_steps_are_spread_over_all_rungs_low_ones_more_often(num_steps: int, num_rungs: int) -> None:
+    order = mixture(num_steps, num_rungs)
+    wanted = np.diff(np.sqrt(np.arange(num_rungs + 1) / num_rungs))
+    counts = np.bincount(order, minlength=num_rungs)
+    assert len(order) == num_steps
+    assert counts == pytest.approx(num_steps * wanted, abs=5)
+    # So they are in every part of the training.
+    assert np.bincount(order[-200:], minlength=num_rungs) == pytest.approx(200 * wanted, abs=5)
+
+
+def test_steps_have_tokens_enough_sequences_enough_and_answers_enough() -> None:
+    course = cell_of("parity_final").course
+    assert course is not None
+    ladder, training = course.ladder, course.training
+    for rung, size in zip(course.rungs, course.batch_sizes, strict=True):
+        wanted = (
+            training.batch_size,
+            ladder.batch_tokens // rung.length,
+            ladder.batch_answers / rung_bounds(rung).answers,
+        )
+        assert size - 1 < max(wanted) <= size
+    assert sum(course.num_batches) == STEPS
+    assert course.sequences(STEPS) == np.dot(course.num_batches, course.batch_sizes)
+    assert course.tokens(STEPS) == sum(
+        count * size * rung.length
+        for count, size, rung in zip(course.num_batches, course.batch_sizes, course.rungs, strict=True)
+    )
+
+
+def test_all_mechanisms_read_the_same_batches_and_seeds_read_others() -> None:
+    def batches(mechanism: str, seed: int) -> list[torch.Tensor]:
+        trainer = Trainer([Member(cell_of(mechanism=mechanism), seed, 1e-3)], CPU)
+        return [batch.inputs for batch in trainer.training_batches()]
+
+    first, same, other = batches("linear", 1), batches("lstm", 1), batches("linear", 2)
+    assert len(first) == STEPS
+    assert all(torch.equal(*pair) for pair in zip(first, same, strict=True))
+    assert not any(torch.equal(*pair) for pair in zip(first, other, strict=True))
+
+
+def test_the_lower_part_of_a_rung_is_trained_and_not_scored() -> None:
+    cell = cell_of()
+    for number, rung in enumerate(cell.rungs, start=1):
+        firsts: dict[Split, int] = {"train": 0, "test": rung.first_new}
+        for split, first in firsts.items():
+            (block,) = device_blocks(
+                [Member(cell, 1, 1e-3)], split, num_batches=1, batch_size=2, device=CPU, factor=number
+            )
+            assert block.columns.tolist() == list(range(first, rung.length))
+
+
+def test_a_member_climbs_the_same_alone_and_beside_others() -> None:
+    cell = cell_of()
+    members = [Member(cell, seed, 3e-3) for seed in range(3)]
+    for member, beside in zip(members, train_group(members, CPU).members, strict=True):
+        (alone,) = train_group([member], CPU).members
+        assert alone.train_loss == pytest.approx(beside.train_loss, rel=1e-5)
+        assert [rung.score for rung in alone.rungs] == pytest.approx([rung.score for rung in beside.rungs], abs=0.03)
+
+
+def test_a_run_that_diverges_has_no_rungs() -> None:
+    (member,) = train_group([Member(cell_of(), 1, 1e20)], CPU).members
+    assert member.diverged_at is not None
+    assert (member.score, member.rungs) == (None, [])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Two rows."""
+    root = tmp_path_factory.mktemp("climbed") / "results"
+    assert run(request(root)).ok
+    return Store.open(root, create=False)
+
+
+def rows_of(store: Store) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = store.outline(RUNS.names).to_pylist()
+    return found
+
+
+def test_a_row_says_how_high_it_climbed_and_what_is_on_every_rung(made: Store) -> None:
+    rungs, course = cell_of().rungs, cell_of().course
+    assert course is not None
+    for row in rows_of(made):
+        found = rungs_in(json.loads(row["metrics"]))
+        assert [rung.load for rung in found] == [rung.load for rung in rungs]
+        assert [rung.base for rung in found] == [rung_bounds(rung).base for rung in rungs]
+        assert row["metric_name"] == "height over rungs"
+        assert row["score"] == row["skill"] == height(found) / len(found)
+        assert row["seq_len"] == rungs[-1].length
+        arguments = json.loads(row["task_args"])
+        assert arguments["load"] == TASKS["parity_running"].load
+        assert [rung["load"] for rung in arguments["rungs"]] == [rung.load for rung in rungs]
+        assert row["n_train"] == course.sequences(STEPS)
+        assert faults(row, datetime.now(UTC)) == []
+
+
+def test_rows_of_a_ladder_are_run_again_to_the_last_bit(made: Store) -> None:
+    found = verify(made, Sampling(fraction=1.0, device="cpu"))
+    assert found.ok
+    assert {rerun.verdict for rerun in found.reruns} == {"bitwise"}
+
+
+def test_rates_are_chosen_on_sequences_of_their_own(made: Store) -> None:
+    assert {row["lr"] for row in rows_of(made)} == set(load_suite("climb").training.learning_rates)
+    for row in rows_of(made):
+        assert 0 <= json.loads(row["metrics"])["validation_accuracy"] <= 1
+    trainer = Trainer(cell_of().members([1]), CPU)
+    (validated, _), (tested, _) = (next(iter(on_rungs(trainer, split))) for split in ("validation", "test"))
+    assert validated.num_scored == tested.num_scored > 8 * len(cell_of().rungs)
+    assert validated.loss != tested.loss
+
+
+def test_a_height_that_its_rungs_do_not_make_is_a_fault(made: Store) -> None:
+    row = rows_of(made)[0]
+    metrics = json.loads(row["metrics"])
+    metrics["rung1.score"] = 1.0 if metrics["rung1.score"] < 1 else 0.5
+    altered = {**row, "metrics": canonical_json(metrics)}
+    assert any("its 12 rungs make it" in fault for fault in faults(altered, datetime.now(UTC)))
+    altered["metrics"] = "{}"
+    assert any("metrics has no rungs" in fault for fault in faults(altered, datetime.now(UTC)))
+    assert row_sha256(altered) != row["row_sha256"]
+
+
+def test_a_sweep_that_was_stopped_ends_with_the_same_rows(made: Store, tmp_path: Path) -> None:
+    again = tmp_path / "results"
+    run(request(again, seeds=(2,)))
+    run(request(again))
+    scores = [Store.open(root, create=False).runs().set_index("run_id")["score"] for root in (made.root, again)]
+    assert scores[0].to_dict() == pytest.approx(scores[1].to_dict(), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tasks": ("parity_running:one_rate=0.3",)}, "allowed: no options in suite 'climb'"),
+        ({"tasks": ("memorization",)}, "task 'memorization' has no rungs"),
+        ({"predictions": Path("somewhere")}, "allowed: none in suite 'climb'"),
+    ],
+)
+def test_what_a_ladder_cannot_do_is_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=words):
+        run(request(tmp_path / "results", **changes))
+
+
+def test_the_sequences_of_a_rung_can_be_had() -> None:
+    suite = load_suite("climb")
+    cell = cell_of(steps=suite.training.steps)
+    course = cell.course
+    assert course is not None
+    drawn = draw("parity_running:rung=3", suite="climb", seed=1)
+    trainer = Trainer([Member(cell, 1, 1e-3)], CPU)
+    blocks = trainer.batches("train", course.num_batches[2], course.batch_sizes[2], factor=3)
+    own = torch.cat([block.inputs[:, 0] for block in blocks])
+    assert np.array_equal(drawn.inputs, own.flatten(0, 1).numpy())
+    for split, count in (
+        ("test", suite.evaluation.test_sequences),
+        ("validation", suite.evaluation.validation_sequences),
+    ):
+        tested = draw("parity_running:rung=3", suite="climb", seed=1, split=split)
+        assert tested.inputs.shape == (count, course.rungs[2].length)
+        assert (tested.targets[:, : course.rungs[2].first_new] == IGNORE).all()
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "words"),
+    [
+        ("parity_running", "train", "parity_running:rung=1"),
+        ("parity_running:rung=99", "train", "allowed: 1 to 16"),
+        ("parity_running:rung=13", "train", "its rung, 1 to 12"),
+    ],
+)
+def test_sequences_that_no_run_reads_are_refused(task: str, split: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        draw(task, suite="climb", split=split)
+
+
+def test_a_size_and_a_rung_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="mqar has size=tiny and rung=3; allowed: one of the two"):
+        draw("mqar:size=tiny,rung=3", count=1)
+
+
+def test_a_rung_is_a_size_of_its_task_in_other_suites(make_cell: Callable[..., Cell]) -> None:
+    rung = TASKS["string_copy"].ladder(256)[2]
+    cell = make_cell("string_copy", rung=3)
+    assert (cell.task, cell.length) == (rung.task, rung.length)

@@ -1,0 +1,129 @@
+import copy
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from synthbench.suites import load_suite
+from synthbench.training.optimiser import MemberAdamW, make_optimiser
+
+SETTINGS = load_suite("paper").training
+RATES = [1e-1, 1e-2, 1e-3]
+
+
+def trajectory(rates: list[float]) -> torch.Tensor:
+    """A parameter [members, 4] after ten steps on a quadratic bowl whose centre differs by member."""
+    centre = torch.arange(len(RATES) * 4, dtype=torch.float64).view(-1, 4).sin()[: len(rates)]
+    parameter = nn.Parameter(torch.ones(len(rates), 4, dtype=torch.float64))
+    optimiser = make_optimiser([parameter], rates, SETTINGS)
+    for _ in range(10):
+        optimiser.zero_grad()
+        torch.autograd.backward(((parameter - centre) ** 2).sum())
+        optimiser.step()
+    return parameter.detach()
+
+
+def test_one_rate_for_all_is_the_fused_optimiser() -> None:
+    assert isinstance(make_optimiser([nn.Parameter(torch.ones(2, 1))], [0.1, 0.1], SETTINGS), torch.optim.AdamW)
+
+
+def test_a_rate_for_each_member_is_adamw_for_each_member() -> None:
+    together = trajectory(RATES)
+    centre = torch.arange(len(RATES) * 4, dtype=torch.float64).view(-1, 4).sin()
+    for member, rate in enumerate(RATES):
+        parameter = nn.Parameter(torch.ones(4, dtype=torch.float64))
+        alone = torch.optim.AdamW(
+            [parameter], lr=rate, betas=SETTINGS.betas, eps=SETTINGS.eps, weight_decay=SETTINGS.weight_decay
+        )
+        for _ in range(10):
+            alone.zero_grad()
+            torch.autograd.backward(((parameter - centre[member]) ** 2).sum())
+            alone.step()
+        torch.testing.assert_close(together[member], parameter.detach(), rtol=1e-12, atol=1e-14)
+
+
+def test_a_parameter_without_gradient_stays() -> None:
+    parameter = nn.Parameter(torch.ones(2, 3))
+    MemberAdamW([parameter], [0.1, 0.2], SETTINGS).step()
+
+    assert (parameter == 1).all()
+
+
+SHAPES = [(3, 5, 7), (3, 1), (3, 130), (3, 2, 1, 64), (3, 11)]
+FROZEN_AT = 6
+
+
+def of_shapes(dtype: torch.dtype, rng: torch.Generator) -> list[Tensor]:
+    return [torch.randn(shape, generator=rng, dtype=dtype) for shape in SHAPES]
+
+
+class PlainAdamW:
+    """The update of one parameter after the other, each with tensors of its own."""
+
+    def __init__(self, parameters: Sequence[Tensor], learning_rates: Sequence[float]) -> None:
+        self.parameters = [parameter.clone() for parameter in parameters]
+        self.first_moments = [torch.zeros_like(parameter) for parameter in parameters]
+        self.second_moments = [torch.zeros_like(parameter) for parameter in parameters]
+        self.learning_rates = list(learning_rates)
+        self.num_steps = 0
+
+    def step(self, gradients: Sequence[Tensor | None], share: float) -> None:
+        beta1, beta2 = SETTINGS.betas
+        self.num_steps += 1
+        correction1, root_of_correction2 = 1 - beta1**self.num_steps, (1 - beta2**self.num_steps) ** 0.5
+        states = zip(self.parameters, self.first_moments, self.second_moments, gradients, strict=True)
+        for parameter, first, second, gradient in states:
+            if gradient is None:
+                continue
+            rate = share * parameter.new_tensor(self.learning_rates).view(-1, *[1] * (parameter.ndim - 1))
+            parameter.mul_(1 - rate * SETTINGS.weight_decay)
+            first.lerp_(gradient, 1 - beta1)
+            second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+            scale = second.sqrt().div_(root_of_correction2).add_(SETTINGS.eps)
+            parameter.sub_(rate / correction1 * first / scale)
+
+
+@pytest.mark.parametrize("dtypes", [[torch.float32], [torch.float64], [torch.float32, torch.float64]], ids=str)
+def test_the_flat_update_is_that_of_each_parameter_bit_for_bit(dtypes: list[torch.dtype]) -> None:
+    rng = torch.Generator().manual_seed(0)
+    values = [tensor for dtype in dtypes for tensor in of_shapes(dtype, rng)]
+    parameters = [nn.Parameter(tensor.clone()) for tensor in values]
+    flat, plain = MemberAdamW(parameters, RATES, SETTINGS), PlainAdamW(values, RATES)
+    without_gradient: list[set[int]] = [set(), {0}, {1, 2}, {4}, {0, 2, 4}, set(), {3}, set(range(len(values))), set()]
+    for step, missing in enumerate(without_gradient):
+        drawn = [tensor for dtype in dtypes for tensor in of_shapes(dtype, rng)]
+        gradients = [None if index in missing else gradient for index, gradient in enumerate(drawn)]
+        if step == FROZEN_AT:
+            flat.freeze(1)
+            plain.learning_rates[1] = 0.0
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        flat.set_rates(1 / (1 + step))
+        flat.step()
+        plain.step(gradients, 1 / (1 + step))
+
+        for parameter, expected in zip(parameters, plain.parameters, strict=True):
+            assert torch.equal(parameter, expected)
+
+
+def test_parameters_that_were_moved_lie_as_if_allocated_alone() -> None:
+    parameters = [nn.Parameter(tensor) for tensor in of_shapes(torch.float32, torch.Generator().manual_seed(0))]
+    MemberAdamW(parameters, RATES, SETTINGS)
+
+    assert all(parameter.is_contiguous() and parameter.data_ptr() % 64 == 0 for parameter in parameters)
+    assert len({parameter.untyped_storage().data_ptr() for parameter in parameters}) == 1
+
+
+def test_a_model_whose_parameters_were_moved_is_copied_and_loaded_as_before() -> None:
+    layer = nn.Linear(3, 3)
+    values = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    optimiser = MemberAdamW(layer.parameters(), RATES, SETTINGS)
+    twin = copy.deepcopy(layer)
+    torch.autograd.backward(layer(torch.ones(2, 3)).sum())
+    optimiser.step()
+
+    assert all(torch.equal(tensor, values[name]) for name, tensor in twin.state_dict().items())
+    assert not any(torch.equal(tensor, values[name]) for name, tensor in layer.state_dict().items())
+    twin.load_state_dict(layer.state_dict())
+    assert torch.equal(twin(torch.ones(2, 3)), layer(torch.ones(2, 3)))

@@ -1,0 +1,172 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from synthbench.data import TaskDataset
+from synthbench.errors import StoreError, UsageError
+from synthbench.results import Store
+from synthbench.runner.plan import make_cells
+from synthbench.runner.request import Request
+from synthbench.runner.run import run
+from synthbench.suites import load_suite
+from synthbench.tasks import IGNORE, TASKS
+from synthbench.training.seeding import Split
+from synthbench.training.sequences import draw, write
+from synthbench.training.train import Trainer
+
+
+def read_in_a_run(task: str, split: Split, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs, targets and scored columns of one stream, as the trainer of suite ``smoke`` reads them."""
+    suite = load_suite("smoke")
+    (cell,) = make_cells(suite, {task: {}}, {"linear": {}}, device_type="cpu", is_full=True)
+    evaluation, training = suite.evaluation, suite.training
+    num_batches, batch_size = {
+        "train": (training.steps, training.batch_size),
+        "validation": (training.steps // evaluation.curve_every, evaluation.curve_sequences or 0),
+        "test": (1, evaluation.test_sequences),
+    }[split]
+    batches = list(Trainer(cell.members([seed]), torch.device("cpu")).batches(split, num_batches, batch_size))
+    inputs, targets = (
+        torch.cat([getattr(batch, part)[0, 0] for batch in batches]).numpy() for part in batches[0]._fields[:2]
+    )
+    return inputs, targets, batches[0].columns.numpy()
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+@pytest.mark.parametrize("task", ["copy", "first_token"])
+def test_the_sequences_are_those_that_a_run_with_this_seed_reads(task: str, split: Split) -> None:
+    inputs, targets, columns = read_in_a_run(task, split, seed=43)
+    drawn = draw(task, split=split, seed=43, suite="smoke")
+
+    np.testing.assert_array_equal(drawn.inputs[:, : inputs.shape[1]], inputs)
+    np.testing.assert_array_equal(drawn.targets[:, columns], targets)
+    assert (np.delete(drawn.targets, columns, axis=1) == IGNORE).all()
+    assert drawn.inputs.dtype == drawn.targets.dtype == np.int64
+
+
+def test_fewer_sequences_of_a_suite_are_its_first() -> None:
+    for split in ("train", "validation", "test"):
+        every, few = (draw("copy", split=split, seed=1, suite="smoke", count=count) for count in (None, 37))
+        np.testing.assert_array_equal(few.inputs, every.inputs[:37])
+        np.testing.assert_array_equal(few.targets, every.targets[:37])
+
+
+def test_a_suite_gives_the_size_of_a_task_and_options_change_it() -> None:
+    assert draw("mqar", suite="core-mini", split="test").metadata["length"] == TASKS["mqar"].of_size("tiny")[1]
+    assert draw("mqar:length=32,num_pairs=2", suite="core-mini", split="test", count=1).metadata["length"] == 32
+
+
+def test_a_run_reads_what_was_drawn_without_a_suite(tmp_path: Path) -> None:
+    run(
+        Request(
+            suite="smoke", tasks=("first_token:length=8",), mechanisms=("mean",), seeds=(5,), steps=1, limit=50,
+            results=tmp_path, device="cpu",
+        )
+    )  # fmt: skip
+    (row,) = Store.open(tmp_path, create=False).table().to_pylist()
+    drawn = draw("first_token:length=8", split="test", seed=5, count=50)
+
+    assert row["n_eval_examples"] == (drawn.targets != IGNORE).sum()
+    assert (row["floor"], row["vocab_size"]) == (drawn.metadata["floor"], drawn.metadata["vocab_size"])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_data_loader_gives_the_same_sequences_with_and_without_workers(workers: int) -> None:
+    dataset = TaskDataset("copy:length=8", split="train", seed=3, count=24, batch_size=4)
+    drawn = draw("copy:length=8", split="train", seed=3, count=24, batch_size=4)
+    batches = list(DataLoader(dataset, batch_size=4, num_workers=workers))
+
+    np.testing.assert_array_equal(torch.cat([inputs for inputs, _ in batches]).numpy(), drawn.inputs)
+    np.testing.assert_array_equal(torch.cat([targets for _, targets in batches]).numpy(), drawn.targets)
+    assert dataset.metadata == drawn.metadata
+    assert dataset.metadata["count"] == len(dataset) == 24
+
+
+def test_a_file_has_everything_and_the_same_bytes_again(tmp_path: Path) -> None:
+    drawn = draw("mqar:size=tiny,num_pairs=2", split="test", seed=7, count=10)
+    for name in ("one.npz", "two.npz"):
+        write(drawn, tmp_path / name)
+    with np.load(tmp_path / "one.npz", allow_pickle=False) as file:
+        np.testing.assert_array_equal(file["inputs"], drawn.inputs)
+        np.testing.assert_array_equal(file["targets"], drawn.targets)
+        metadata = json.loads(str(file["metadata"]))
+
+    assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
+    assert metadata == drawn.metadata
+    task = drawn.task
+    assert metadata["options"]["num_pairs"] == 2
+    assert (metadata["floor"], metadata["ceiling"]) == (
+        task.floor(drawn.length).value,
+        task.ceiling(drawn.length).value,
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {"one.npz", "two.npz"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"task": "coppy"}, "did you mean 'copy'"),
+        ({"task": "copy:lenght=8"}, "did you mean 'length'"),
+        ({"task": "mqar:size=smal"}, "did you mean 'small'"),
+        ({"split": "valid"}, "no split called 'valid'"),
+        ({"count": 0}, "count is 0; allowed: 1 and more"),
+        ({"count": 2**62}, "allowed: 1 to 8388608"),
+        ({"count": None}, "count is missing"),
+        ({"seed": 2**63}, "seed is 9223372036854775808; allowed: 0 and more"),
+        ({"count": 10, "batch_size": 4}, "a multiple of the batch size, 4"),
+        ({"batch_size": -1}, "batch size is -1; allowed: 1 and more"),
+        ({"seed": -1}, "seed is -1; allowed: 0 and more"),
+        ({"suite": "smok"}, "did you mean 'smoke'"),
+        ({"suite": "smoke", "count": 1025}, "count is 1025; allowed: 1 to 1024"),
+        ({"suite": "smoke", "batch_size": 4}, "batch size is 4; allowed: none beside suite 'smoke'"),
+    ],
+)
+def test_bad_requests_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        draw(**{"task": "copy", "split": "test", "count": 8, **arguments})
+
+
+def test_no_file_is_replaced_unasked_and_none_is_left_half_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = draw("copy:length=4", count=2)
+    (tmp_path / "old.npz").write_text("precious")
+    with pytest.raises(UsageError, match="exists already"):
+        write(drawn, tmp_path / "old.npz")
+    with pytest.raises(UsageError, match=r"ends in \.npz"):
+        write(drawn, tmp_path / "new.csv")
+    with pytest.raises(StoreError, match=r"cannot write .*No such file or directory"):
+        write(drawn, tmp_path / "nowhere" / "new.npz")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        write(drawn, tmp_path / "old.npz", is_forced=True)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("old.npz", "precious")]
+
+
+def test_the_command_writes_the_file_and_refuses_with_the_documented_codes(
+    tmp_path: Path, synthbench: Callable[..., Any]
+) -> None:
+    out = str(tmp_path / "mqar.npz")
+    ask = ["data", "mqar", "--size", "tiny", "--count", "5", "--seed", "1", "--split", "validation", "--out", out]
+
+    assert synthbench(*ask).returncode == 0
+    with np.load(out) as file:
+        np.testing.assert_array_equal(
+            file["inputs"], draw("mqar:size=tiny", split="validation", seed=1, count=5).inputs
+        )
+    assert synthbench(*ask).returncode == 2
+    assert synthbench(*ask, "--force").returncode == 0
+    assert (
+        synthbench("data", "mqar:size=hard", "--size", "tiny", "--count", "5", "--out", out, "--force").returncode == 2
+    )
+    assert synthbench("data", "copy", "--count", "5", "--out", str(tmp_path / "no" / "x.npz")).returncode == 3

@@ -1,0 +1,234 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.tasks import TASKS
+from synthbench.training import stream, train
+from synthbench.training.cell import Cell, Member
+from synthbench.training.ensemble import SequenceModel
+from synthbench.training.train import GroupResult, Trainer, train_group
+
+CPU = torch.device("cpu")
+
+
+def curve(result: GroupResult, index: int, split: str, metric: str) -> list[tuple[int, float]]:
+    points = result.members[index].curve
+    return [(point.step, point.value) for point in points if (point.split, point.metric) == (split, metric)]
+
+
+def test_training_lowers_the_loss_and_scores_every_member(make_cell: Callable[..., Cell]) -> None:
+    cell = make_cell("copy", "linear", steps=60, limit=64, length=8)
+    result = train_group([Member(cell, 0, 1e-2), Member(cell, 1, 1e-2)], CPU)
+
+    for index, member in enumerate(result.members):
+        losses = [value for _, value in curve(result, index, "train", "loss")]
+        assert losses[-1] < losses[0] / 2
+        assert member.score is not None
+        assert member.score.accuracy > 0.9
+        assert member.score.num_scored == 64 * 8
+        assert member.steps_to_threshold is not None
+        assert member.steps_to_threshold <= 60
+
+
+def test_the_curve_has_a_point_every_interval_and_at_the_end(make_cell: Callable[..., Cell]) -> None:
+    result = train_group(make_cell(steps=50, length=4).members([0]), CPU)
+
+    for split, metric in (("train", "loss"), ("validation", "loss"), ("validation", "accuracy")):
+        assert [step for step, _ in curve(result, 0, split, metric)] == [20, 40, 50]
+
+
+@pytest.mark.parametrize("mechanism", ["softmax", "slay", "performer"])
+def test_a_member_trains_the_same_alone_and_beside_others(mechanism: str, make_cell: Callable[..., Cell]) -> None:
+    cell = make_cell("reverse", mechanism, steps=20, length=8)
+    members = [Member(cell, seed, 1e-3) for seed in range(3)]
+    together = train_group(members, CPU)
+    for member, beside in zip(members, together.members, strict=True):
+        (alone,) = train_group([member], CPU).members
+        assert alone.train_loss == pytest.approx(beside.train_loss, rel=1e-5)
+        assert alone.score is not None
+        assert beside.score is not None
+        assert alone.score.accuracy == pytest.approx(beside.score.accuracy, abs=5e-3)
+
+
+@pytest.mark.parametrize("mechanism", ["softmax", "slay", "lstm"])
+def test_tasks_of_one_length_train_the_same_alone_and_beside_each_other(
+    mechanism: str, make_cell: Callable[..., Cell]
+) -> None:
+    cells = [make_cell(task, mechanism, steps=40, length=8) for task in ("parity", "reverse", "first_token")]
+    assert len({cell.program for cell in cells}) == 1
+    assert len({cell.task.vocab_size for cell in cells}) > 1
+
+    together = train_group([member for cell in cells for member in cell.members([0, 1])], CPU)
+
+    for place, cell in enumerate(cells):
+        for alone, beside in zip(
+            train_group(cell.members([0, 1]), CPU).members, together.members[2 * place : 2 * place + 2], strict=True
+        ):
+            assert beside.member == alone.member
+            assert beside.size == alone.size
+            assert beside.train_loss == pytest.approx(alone.train_loss, rel=1e-5)
+            assert beside.score is not None
+            assert alone.score is not None
+            assert beside.score.num_scored == alone.score.num_scored
+            assert beside.score.accuracy == pytest.approx(alone.score.accuracy, abs=5e-3)
+            assert beside.score.loss == pytest.approx(alone.score.loss, rel=1e-4)
+
+
+def test_cells_that_differ_in_shape_or_protocol_share_no_program(make_cell: Callable[..., Cell]) -> None:
+    cell = make_cell(length=8)
+    suite = cell.suite
+    stretching = suite.model_copy(update={"evaluation": suite.evaluation.model_copy(update={"stretches": (2,)})})
+    others = [
+        make_cell(length=9),
+        make_cell(length=8, steps=5),
+        make_cell(length=8, limit=31),
+        make_cell(length=8, mechanism="linear"),
+        replace(cell, suite=stretching),
+        replace(cell, task_name="bottleneck_compression", task_arguments={}),
+    ]
+
+    assert len({one.program for one in (cell, *others)}) == 7
+    assert make_cell("copy", length=8).program == cell.program
+
+
+def test_a_task_of_a_plugin_shares_no_program(make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TASKS, "is_built_in", lambda name: name == "copy")
+    ours, theirs, others = (make_cell(task, length=8) for task in ("copy", "reverse", "parity"))
+
+    assert len({cell.program for cell in (ours, theirs, others)}) == 3
+    assert make_cell("reverse", length=8).program == theirs.program
+
+
+@pytest.mark.parametrize("task", ["reverse", "induction"])
+def test_a_step_in_pieces_is_the_step_of_the_whole_batch(
+    task: str, make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = make_cell(task, "slay", steps=20, length=8)
+    members = [Member(cell, 0, 1e-3), Member(cell, 1, 1e-3)]
+    whole = train_group(members, CPU).members
+    monkeypatch.setitem(stream.TOKENS_AT_ONCE, "cpu", 2 * 8 * 7)
+    forward = SequenceModel.forward
+    sizes: set[int] = set()
+
+    def recorded(self: SequenceModel, tokens: Tensor, columns: Tensor | None = None) -> Tensor:
+        sizes.add(tokens.shape[1])
+        return forward(self, tokens, columns)
+
+    monkeypatch.setattr(SequenceModel, "forward", recorded)
+    pieces = train_group(members, CPU).members
+
+    assert max(sizes) <= 7
+    for one, other in zip(whole, pieces, strict=True):
+        assert one.train_loss == pytest.approx(other.train_loss, rel=1e-5)
+
+
+def test_members_may_have_learning_rates_of_their_own(make_cell: Callable[..., Cell]) -> None:
+    cell = make_cell("copy", "linear", steps=20, length=8)
+    slow, fast = train_group([Member(cell, 0, 1e-5), Member(cell, 0, 1e-2)], CPU).members
+
+    assert fast.train_loss < slow.train_loss
+
+
+def test_a_cut_off_tail_changes_no_step(make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = make_cell("distant_match", "softmax", steps=20, length=16)
+    short = train_group([Member(cell, 0, 1e-3)], CPU).members[0]
+
+    def whole(*arguments: object, **options: object) -> object:
+        for block in stream.device_blocks(*arguments, **options):  # type: ignore[arg-type]
+            padding = torch.zeros(*block.inputs.shape[:-1], 16 - block.inputs.shape[-1], dtype=torch.long)
+            # Two columns instead of one, so that the last layer runs in full; the second is never scored.
+            targets = torch.cat([block.targets, torch.full_like(block.targets, -100)], -1)
+            yield block._replace(
+                inputs=torch.cat([block.inputs, padding], -1), targets=targets, columns=torch.tensor([8, 15])
+            )
+
+    monkeypatch.setattr(train, "device_blocks", whole)
+    long = train_group([Member(cell, 0, 1e-3)], CPU).members[0]
+
+    assert short.train_loss == pytest.approx(long.train_loss, rel=1e-5)
+    assert short.score is not None
+    assert long.score is not None
+    assert short.score.num_scored == long.score.num_scored
+
+
+def poison(monkeypatch: pytest.MonkeyPatch, at_step: int, members: list[int]) -> None:
+    """From a step on, some members' losses are not numbers."""
+    whole = Trainer.step
+    steps = 0
+
+    def step(self: Trainer, inputs: Tensor, targets: Tensor, columns: Tensor) -> Tensor:
+        nonlocal steps
+        steps += 1
+        losses = whole(self, inputs, targets, columns)
+        if steps >= at_step:
+            losses[members] = torch.nan
+        return losses
+
+    monkeypatch.setattr(Trainer, "step", step)
+
+
+def test_a_diverged_member_has_no_score_and_the_others_have(
+    make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison(monkeypatch, at_step=30, members=[0])
+    diverged, healthy = train_group(make_cell(steps=80, length=4).members([0, 1]), CPU).members
+
+    assert diverged.score is None
+    assert diverged.diverged_at == 40
+    assert {point.step for point in diverged.curve} == {20, 40}
+    assert healthy.score is not None
+    assert max(point.step for point in healthy.curve) == 80
+
+
+def test_training_ends_when_every_member_has_diverged(
+    make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison(monkeypatch, at_step=1, members=[0])
+    result = train_group(make_cell(steps=200, length=4).members([0]), CPU)
+
+    assert result.steps == 20
+    assert result.members[0].score is None
+
+
+def test_what_a_row_says_of_the_model_is_counted_on_the_model(make_cell: Callable[..., Cell]) -> None:
+    cell = make_cell("reverse", "softmax", length=8)
+    result = train_group([Member(cell, 0, 1e-3)], CPU)
+    width, vocabulary = 64, cell.task.vocab_size
+    mixer = 2 * (width * 3 * width + 3 * width + width * width + width)
+
+    (size,) = (member.size for member in result.members)
+    assert size.num_parameters_mixer == mixer
+    assert size.num_parameters == mixer + vocabulary * width + 8 * width + width * vocabulary + vocabulary
+    assert size.state_elements == 2 * 8 * width
+
+
+def test_data_does_not_depend_on_the_mechanism(make_cell: Callable[..., Cell]) -> None:
+    cells = [make_cell("stack", mechanism) for mechanism in ("softmax", "slay")]
+    first, second = (Trainer([Member(cell, 3, 1e-3)], CPU) for cell in cells)
+
+    assert cells[0].identity != cells[1].identity
+    torch.testing.assert_close(first.model.embedding.weight, second.model.embedding.weight, rtol=0, atol=0)
+    assert replace(cells[0], mechanism_name="slay").identity["task_version"] == cells[1].identity["task_version"]
+
+
+@pytest.mark.parametrize("mechanism", ["rewa-geometric", "rewa-lsh"])
+def test_what_a_mechanism_says_of_itself_is_in_the_metrics_of_each_member(
+    mechanism: str, make_cell: Callable[..., Cell]
+) -> None:
+    cell = make_cell("copy", mechanism, steps=20, length=8)
+    members = [Member(cell, 0, 1e-2), Member(cell, 1, 1e-2)]
+    together = [trained.metrics for trained in train_group(members, CPU).members]
+    alone = [train_group([member], CPU).members[0].metrics for member in members]
+
+    assert len(together[0]) % (2 * 4) == 0  # layers x heads
+    assert together[0]
+    assert together[0] != together[1]
+    for one, other in zip(together, alone, strict=True):
+        assert one == pytest.approx(other, rel=1e-3, abs=1e-3)
+
+
+def test_a_mechanism_that_says_nothing_has_no_metrics(make_cell: Callable[..., Cell]) -> None:
+    assert train_group(make_cell("copy", "slay", length=4).members([0]), CPU).members[0].metrics == {}

@@ -1,0 +1,119 @@
+"""What a row says against itself, and which rows a verifier draws."""
+
+import hashlib
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from synthbench.canonical import canonical_json
+from synthbench.results.schema import run_id, skill
+from synthbench.trust.audit import digest, faults, sample
+
+MakeRow = Callable[..., dict[str, Any]]
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+CONFIG = {"task": "copy", "seed": 42}
+
+
+@pytest.fixture
+def make_honest(make_row: MakeRow) -> MakeRow:
+    """A row that agrees with itself; its hashes follow from its configuration unless changed."""
+
+    def make(**changes: Any) -> dict[str, Any]:
+        text = canonical_json(CONFIG)
+        own = {
+            "run_id": run_id(CONFIG),
+            "config_json": text,
+            "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
+        }
+        return make_row(**(own | changes))
+
+    return make
+
+
+def test_an_honest_row_has_no_fault(make_honest: MakeRow) -> None:
+    assert faults(make_honest(), NOW) == []
+
+
+def test_an_honest_failure_has_no_fault(make_honest: MakeRow) -> None:
+    unknown = dict.fromkeys(("score", "skill", "n_correct", "n_eval_examples", "eval_loss", "steps", "lr"))
+    row = make_honest(status="error", error_type="ValueError", error_message="two\nlines", **unknown)
+
+    assert faults(row, NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"run_id": "0" * 16}, "run_id is not the hash"),
+        ({"config_json": '{"seed": 42}'}, "canonical"),
+        ({"config_json": '{"seed":1e999}'}, "canonical"),
+        ({"config_json": "[]"}, "canonical"),
+        ({"config_hash": "0" * 16}, "config_hash"),
+        ({"score": 1.25, "n_correct": 32_000}, "score is 1.25; allowed: 0 to 1"),
+        ({"score": 0.875}, "24000 of 32000 are correct"),
+        ({"n_correct": 0, "n_eval_examples": 0}, "0 of 0 are correct"),
+        ({"score": float("nan")}, "score is nan"),
+        ({"skill": 0.99}, "score, floor and ceiling make it"),
+        ({"floor": 1.0, "ceiling": 0.5, "skill": skill(0.75, 1.0, 0.5)}, "floor 1.0 is above ceiling 0.5"),
+        ({"n_correct": 40_000}, "n_correct is 40000"),
+        ({"steps": 200}, "steps is 200, steps_planned is 100"),
+        ({"steps_to_threshold": 101}, "steps_to_threshold is 101"),
+        ({"ensemble_index": 1}, "ensemble_index is 1 of 1"),
+        ({"wall_s": float("inf")}, "wall_s is inf"),
+        ({"lr": -1.0}, "lr is -1.0"),
+        ({"status": "diverged"}, "status is 'diverged' and score is 0.75"),
+        ({"error_type": "ValueError"}, "error_type is 'ValueError'"),
+        ({"score": None}, "status is 'ok' and score is None"),
+        ({"causal_checked": False}, "not checked for causality"),
+        ({"metrics": '{"a":"<script>"}'}, "metrics has 'a'"),
+        ({"metrics": '{"a":1e999}'}, "metrics has 'a'"),
+        ({"finished_at": NOW + timedelta(days=400)}, "in the future"),
+        ({"started_at": NOW}, "began at"),
+        ({"mech_label": "x" * 1001}, "mech_label has 1001 characters"),
+        ({"mech_label": "safe\u202eelbat"}, "cannot be printed"),
+        ({"os": "Linux\x1b[2J"}, "cannot be printed"),
+        ({"metrics": canonical_json({"a": [0] * 40_000})}, "metrics has"),
+        ({"d_model": 2**20}, "d_model is 1048576; allowed: 1 to 16384"),
+        ({"steps_planned": 10**9}, "steps_planned is 1000000000"),
+        ({"seq_len": 0}, "seq_len is 0"),
+        ({"task_args": '{"length":8,"vocabulary":1000000000}'}, "vocabulary = 1000000000"),
+    ],
+)  # fmt: skip
+def test_what_a_row_says_against_itself_is_named(make_honest: MakeRow, changes: dict[str, Any], message: str) -> None:
+    found = faults(make_honest(**changes), NOW)
+
+    assert any(message in fault for fault in found), found
+
+
+def test_a_row_that_is_too_large_is_not_looked_at_more_closely(make_honest: MakeRow) -> None:
+    found = faults(make_honest(d_model=2**20, score=7.0), NOW)
+
+    assert found == ["d_model is 1048576; allowed: 1 to 16384"]
+
+
+def test_the_same_rows_in_any_order_give_the_same_sample(make_row: MakeRow) -> None:
+    rows = [make_row(seed=seed) for seed in range(40)]
+
+    assert sample(rows, 0.1) == sample(rows[::-1], 0.1)
+    assert len(sample(rows, 0.1)) == 4
+    assert set(sample(rows, 1.0)) == {row["run_id"] for row in rows}
+
+
+def test_a_sample_has_at_least_one_row_and_begins_like_a_larger_one(make_row: MakeRow) -> None:
+    rows = [make_row(seed=seed) for seed in range(40)]
+
+    assert len(sample(rows, 1e-6)) == 1
+    assert sample(rows, 1.0)[:4] == sample(rows, 0.1)
+    assert sample([], 0.5) == []
+
+
+def test_changing_any_row_or_the_salt_draws_another_sample(make_row: MakeRow) -> None:
+    rows = [make_row(seed=seed) for seed in range(40)]
+    changed = [*rows[:-1], make_row(seed=39, n_correct=24_001)]
+
+    assert digest(changed) != digest(rows)
+    assert sample(changed, 1.0) != sample(rows, 1.0)
+    assert sample(rows, 1.0, "salt") != sample(rows, 1.0)

@@ -1,0 +1,252 @@
+"""Rows on their way: what goes in comes out, and what no bundle holds is refused."""
+
+import gzip
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from synthbench.errors import StoreError, UsageError
+from synthbench.results import Store
+from synthbench.trust import bundle
+from synthbench.trust.audit import digest
+from synthbench.trust.bundle import Manifest, environment_of, faults_of_bundle, opened, pack
+
+MakeRow = Callable[..., dict[str, Any]]
+
+CURVE = [{"step": 10, "split": "train", "metric": "loss", "value": 2.5, "wall_s": 1.0, "tokens": 640}]
+
+
+@pytest.fixture
+def store(tmp_path: Path, make_row: MakeRow) -> Store:
+    made = Store.open(tmp_path / "results", create=True)
+    for seed in (42, 43, 44):
+        made.write(make_row(seed=seed), CURVE)
+    return made
+
+
+def manifest_of(store: Store, **changes: Any) -> Manifest:
+    rows = store.table().to_pylist()
+    facts: dict[str, Any] = {
+        "suite": "paper", "suite_version": "2026.1", "mechanisms": ("softmax",), "block": None, "positions": None,
+        "device_type": "cpu", "plugin": None, "plugin_sha256": None, "package": None, "num_rows": len(rows),
+        "num_curves": len(rows), "digest": digest(rows), "environment": environment_of(rows),
+    }  # fmt: skip
+    return Manifest(**(facts | changes))
+
+
+def packed(store: Store, target: Path) -> Path:
+    pack(store, sorted(store.statuses()), manifest_of(store), None, target)
+    return target
+
+
+@pytest.mark.parametrize("name", ["bundle.tar.gz", "bundle"])
+def test_a_bundle_gives_back_its_rows_and_curves(store: Store, tmp_path: Path, name: str) -> None:
+    with opened(packed(store, tmp_path / name)) as (read, manifest):
+        assert read.table().equals(store.table())
+        assert read.curves().equals(store.curves())
+        assert manifest == manifest_of(store)
+        assert manifest is not None
+        assert faults_of_bundle(read, manifest) == []
+
+
+def test_the_same_rows_give_the_same_bytes(store: Store, tmp_path: Path) -> None:
+    one, other = packed(store, tmp_path / "one.tar.gz"), packed(store, tmp_path / "other.tar.gz")
+
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_bundle_is_never_written_over_what_is_there(store: Store, tmp_path: Path) -> None:
+    packed(store, tmp_path / "bundle.tar.gz")
+
+    with pytest.raises(UsageError, match="exists"):
+        packed(store, tmp_path / "bundle.tar.gz")
+
+
+def test_a_plugin_goes_along_and_is_hashed(store: Store, tmp_path: Path) -> None:
+    plugin = tmp_path / "my_idea.py"
+    plugin.write_text("raise SystemExit('run')\n")
+    manifest = manifest_of(store, plugin="my_idea.py", plugin_sha256="0" * 64)
+    pack(store, sorted(store.statuses()), manifest, plugin, tmp_path / "bundle.tar.gz")
+
+    with opened(tmp_path / "bundle.tar.gz") as (read, said):
+        assert (read.root / "plugin" / "my_idea.py").read_text() == plugin.read_text()
+        assert said is not None
+        assert [fault.partition(":")[0] for fault in faults_of_bundle(read, said)] == ["plugin_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"num_rows": 2}, "rows"),
+        ({"num_curves": 4}, "curves"),
+        ({"digest": "0" * 64}, "digest"),
+        ({"environment": {"torch": ("9",)}}, "environment"),
+        ({"plugin": "gone.py"}, None),
+    ],
+)
+def test_a_manifest_that_says_something_else_is_named(store: Store, changes: dict[str, Any], named: str | None) -> None:
+    found = [fault.partition(":")[0] for fault in faults_of_bundle(store, manifest_of(store, **changes))]
+
+    assert found == ([named] if named else [])
+
+
+def test_a_parquet_file_of_rows_is_read(store: Store, tmp_path: Path) -> None:
+    pq.write_table(store.table(), tmp_path / "rows.parquet")
+    store.compact()
+    (made,) = (store.root / "compact").glob("runs-*.parquet")
+
+    with opened(made) as (read, manifest):
+        assert manifest is None
+        assert read.table().equals(store.table())
+
+
+def test_a_parquet_file_with_other_columns_has_no_rows_and_says_why(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"score": [1.0]}), tmp_path / "rows.parquet")
+
+    with opened(tmp_path / "rows.parquet") as (read, _):
+        assert read.table().num_rows == 0
+        assert len(read.quarantined) == 1
+
+
+def tar_of(members: list[tuple[tarfile.TarInfo, bytes]], path: Path, fmt: int = tarfile.PAX_FORMAT) -> Path:
+    with tarfile.open(path, "w:gz", format=fmt) as archive:
+        for member, content in members:
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def member(name: str, **facts: Any) -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    for fact, value in facts.items():
+        setattr(made, fact, value)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("hostile", "message"),
+    [
+        (member("../evil.py"), "no part of a bundle"),
+        (member("/tmp/evil.py"), "no part of a bundle"),  # noqa: S108 - never written
+        (member("compact/../../evil.parquet"), "no part of a bundle"),
+        (member("plugin/../evil.py"), "no part of a bundle"),
+        (member("plugin/a/b.py"), "no part of a bundle"),
+        (member("plugin/evil.pkl"), "no part of a bundle"),
+        (member("verified/verified-0123456789abcdef.parquet"), "no part of a bundle"),
+        (member("plugin/__init__.PY"), "no part of a bundle"),
+        (member("x" * 5000), "no part of a bundle"),
+        (member("manifest.json", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "no plain file"),
+        (member("manifest.json", type=tarfile.LNKTYPE, linkname="store.json"), "no plain file"),
+        (member("manifest.json", type=tarfile.FIFOTYPE), "no plain file"),
+        (member("manifest.json", type=tarfile.CHRTYPE), "no plain file"),
+        (member("plugin", type=tarfile.DIRTYPE), "no plain file"),
+    ],
+)
+def test_what_no_bundle_holds_is_refused(tmp_path: Path, hostile: tarfile.TarInfo, message: str) -> None:
+    path = tar_of([(hostile, b"")], tmp_path / "bundle.tar.gz")
+
+    with pytest.raises(StoreError, match=message), opened(path):
+        pytest.fail("it was opened")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["bundle.tar.gz"]
+
+
+def test_a_file_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path = tar_of([(member("manifest.json"), b"{}"), (member("manifest.json"), b"{}")], tmp_path / "b.tar.gz")
+
+    with pytest.raises(StoreError, match="twice"), opened(path):
+        pytest.fail("it was opened")
+
+
+def test_more_files_than_a_bundle_has_are_refused(tmp_path: Path) -> None:
+    many = [(member(f"compact/runs-{index:016x}.parquet"), b"") for index in range(20)]
+
+    with pytest.raises(StoreError, match="more than 8 files"), opened(tar_of(many, tmp_path / "b.tar.gz")):
+        pytest.fail("it was opened")
+
+
+@pytest.mark.parametrize("header", ["member", "pax", "trailer"])
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, header: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle, "MAX_BYTES", 2**20)
+    path = tmp_path / "bomb.tar.gz"
+    zeros = bytes(2**22)
+    if header == "member":
+        tar_of([(member("manifest.json"), zeros)], path)
+    elif header == "pax":
+        tar_of([(member("manifest.json", pax_headers={"comment": "0" * 2**22}), b"{}")], path)
+    else:
+        with gzip.open(path, "wb") as file:
+            file.write(zeros)
+    assert path.stat().st_size < 2**15
+
+    with pytest.raises(StoreError, match=r"unpacks to more than|has no manifest"), opened(path):
+        pytest.fail("it was opened")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"garbage", gzip.compress(b"garbage" * 100, mtime=0), b"\x80\x04cos\nsystem\n."],
+    ids=["empty", "garbage", "compressed garbage", "pickle"],
+)
+def test_an_archive_that_is_none_is_one_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "bundle.tar.gz"
+    path.write_bytes(content)
+
+    with pytest.raises(StoreError, match=r"bundle\.tar\.gz"), opened(path):
+        pytest.fail("it was opened")
+
+
+def test_a_cut_archive_is_refused(store: Store, tmp_path: Path) -> None:
+    path = packed(store, tmp_path / "bundle.tar.gz")
+    path.write_bytes(path.read_bytes()[:-2000])
+
+    with pytest.raises(StoreError, match=r"bundle\.tar\.gz"), opened(path):
+        pytest.fail("it was opened")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shell": "rm"}, "shell"),
+        ({"num_rows": "three"}, "num_rows"),
+        ({"num_rows": 0}, "num_rows"),
+        ({"plugin": "../../evil.py"}, "plugin"),
+        ({"format": 2}, "format"),
+        ({"mechanisms": ["x" * 300]}, "mechanisms"),
+        ({"mechanisms": []}, "mechanisms"),
+        ({"suite": "x" * 70_000}, "more than 65536 bytes"),
+    ],
+)
+def test_a_manifest_is_read_strictly(store: Store, tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    folder = packed(store, tmp_path / "bundle")
+    said = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(said | change))
+
+    with pytest.raises(StoreError, match=message), opened(folder):
+        pytest.fail("it was opened")
+
+
+def test_what_holds_no_rows_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.pkl").write_bytes(b"")
+
+    for name in ("rows.pkl", "nothing"):
+        with pytest.raises(StoreError, match="holds no rows"), opened(tmp_path / name):
+            pytest.fail("it was opened")
+    with pytest.raises(StoreError, match="cannot be read"), opened(tmp_path / "gone.parquet"):
+        pytest.fail("it was opened")
+
+
+def test_nothing_is_left_behind(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", os.fspath(scratch))
+    with opened(packed(store, tmp_path / "bundle.tar.gz")):
+        assert len(list(scratch.iterdir())) == 1
+    assert list(scratch.iterdir()) == []

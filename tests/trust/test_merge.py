@@ -1,0 +1,143 @@
+"""Rows of several stores become one store: nothing twice, nothing lost, nothing hostile."""
+
+import hashlib
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synthbench.canonical import canonical_json
+from synthbench.errors import StoreError, UsageError
+from synthbench.results import Store
+from synthbench.results.schema import run_id
+from synthbench.trust.merge import merge
+
+MakeRow = Callable[..., dict[str, Any]]
+
+CURVE = [{"step": 10, "split": "train", "metric": "loss", "value": 2.5, "wall_s": 1.0, "tokens": 640}]
+
+
+@pytest.fixture
+def make_honest(make_row: MakeRow) -> MakeRow:
+    """A row that agrees with itself, so that the audit lets it pass."""
+
+    def make(seed: int, **changes: Any) -> dict[str, Any]:
+        text = canonical_json({"seed": seed})
+        own = {
+            "run_id": run_id({"seed": seed}),
+            "seed": seed,
+            "config_json": text,
+            "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
+        }
+        return make_row(**(own | changes))
+
+    return make
+
+
+def filled(root: Path, *rows: dict[str, Any]) -> Store:
+    made = Store.open(root, create=True)
+    for row in rows:
+        made.write(row, CURVE)
+    return made
+
+
+def seeds(store: Store) -> list[int]:
+    found: list[int] = Store.open(store.root, create=False).runs()["seed"].tolist()
+    return found
+
+
+def test_rows_and_curves_of_others_come_in_once(tmp_path: Path, make_honest: MakeRow) -> None:
+    ours = filled(tmp_path / "ours", make_honest(1), make_honest(2))
+    theirs = filled(tmp_path / "theirs", make_honest(2), make_honest(3))
+    theirs.compact()
+    before = theirs.table()
+
+    first, again = merge(ours, theirs.root), merge(ours, theirs.root)
+
+    assert (first.num_new, first.num_known, first.conflicts, first.left_out) == (1, 1, (), {})
+    assert (again.num_new, again.num_known) == (0, 2)
+    assert seeds(ours) == [1, 2, 3]
+    assert ours.curves()["run_id"].nunique() == 3
+    assert theirs.table().equals(before)
+
+
+def test_a_store_merged_in_any_order_has_the_same_rows(tmp_path: Path, make_honest: MakeRow) -> None:
+    parts = [
+        filled(tmp_path / name, *(make_honest(seed) for seed in some)).root
+        for name, some in (("a", (1, 2)), ("b", (2, 3)), ("c", (4,)))
+    ]
+    tables = []
+    for name, order in (("one", parts), ("other", parts[::-1])):
+        target = Store.open(tmp_path / name, create=True)
+        for part in order:
+            merge(target, part)
+        tables.append(target.table())
+
+    assert tables[0].equals(tables[1])
+    assert tables[0].num_rows == 4
+
+
+@pytest.mark.parametrize("is_theirs_newer", [True, False])
+def test_where_contents_differ_ours_stays_and_theirs_is_named(
+    tmp_path: Path, make_honest: MakeRow, *, is_theirs_newer: bool
+) -> None:
+    row = make_honest(1)
+    later = row["finished_at"] + timedelta(days=1 if is_theirs_newer else -1)
+    other = make_honest(1, score=0.5, n_correct=16_000, finished_at=later)
+    ours, theirs = filled(tmp_path / "ours", row), filled(tmp_path / "theirs", other)
+
+    merged = merge(ours, theirs.root)
+
+    (conflict,) = merged.conflicts
+    assert (merged.num_new, merged.num_known) == (0, 0)
+    assert conflict.is_outcome
+    assert (conflict.as_facts()["our_score"], conflict.as_facts()["their_score"]) == (0.75, 0.5)
+    assert ours.runs()["score"].tolist() == [0.75]
+    assert theirs.runs()["score"].tolist() == [0.5]
+
+
+def test_a_run_made_twice_with_the_same_outcome_is_told_apart_from_a_contradiction(
+    tmp_path: Path, make_honest: MakeRow
+) -> None:
+    ours = filled(tmp_path / "ours", make_honest(1))
+    theirs = filled(tmp_path / "theirs", make_honest(1, wall_s=9.0, host_hash="fedcba987654"))
+
+    (conflict,) = merge(ours, theirs.root).conflicts
+
+    assert not conflict.is_outcome
+
+
+def test_what_is_damaged_hostile_or_without_its_curve_is_left_out_and_named(
+    tmp_path: Path, make_honest: MakeRow
+) -> None:
+    good, cut, lied, bare, future = (make_honest(seed) for seed in range(5))
+    lied = make_honest(2, run_id="f" * 16)
+    future = make_honest(4, finished_at=datetime.now(UTC) + timedelta(days=30))
+    theirs = filled(tmp_path / "theirs", good, cut, lied, bare, future)
+    path = theirs.root / "runs" / f"run-{cut['run_id']}.parquet"
+    path.write_bytes(path.read_bytes()[:500])
+    (theirs.root / "curves" / f"run-{bare['run_id']}.parquet").unlink()
+    ours = Store.open(tmp_path / "ours", create=True)
+
+    merged = merge(ours, theirs.root)
+
+    assert merged.num_new == 1
+    assert seeds(ours) == [0]
+    assert set(merged.left_out) == {
+        f"runs/run-{cut['run_id']}.parquet",
+        f"run {'f' * 16}",
+        f"curves/run-{bare['run_id']}.parquet",
+        f"run {future['run_id']}",
+    }
+    assert path.exists()
+
+
+def test_a_store_is_not_merged_into_itself_nor_what_is_no_store(tmp_path: Path, make_honest: MakeRow) -> None:
+    ours = filled(tmp_path / "ours", make_honest(1))
+
+    with pytest.raises(UsageError, match="is the store that it would be merged into"):
+        merge(ours, tmp_path / "x" / ".." / "ours")
+    with pytest.raises(StoreError, match="holds no rows"):
+        merge(ours, tmp_path / "nowhere")

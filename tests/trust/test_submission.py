@@ -1,0 +1,289 @@
+"""A bundle has every row that its suite asks for, and is checked again by whoever receives it."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synthbench.errors import ContractError, StoreError, UnknownName, UsageError
+from synthbench.mechanisms import MECHANISMS
+from synthbench.results import Store
+from synthbench.runner import run as run_module
+from synthbench.runner.request import Request
+from synthbench.runner.run import run
+from synthbench.suites import Suite, load_suite
+from synthbench.suites.config import TuningSettings
+from synthbench.trust import rebuild
+from synthbench.trust import submission as submission_module
+from synthbench.trust.bundle import opened, pack, sha256_of
+from synthbench.trust.submission import receive, submit
+from synthbench.trust.verify import Sampling
+
+SAMPLING = Sampling(fraction=0.01, device="cpu")
+
+PLUGIN = '''
+from synthbench.layers import Linear
+from synthbench.mechanisms import Mechanism, mechanism
+
+@mechanism
+class MyIdea(Mechanism):
+    """Every position keeps to itself."""
+
+    name = "my-idea"
+    label = "My idea"
+    family = "control"
+    source = "vaswani2017attention"
+
+    def initialise(self, generator):
+        self.out = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
+
+    def forward(self, x):
+        return self.out(x)
+
+    def state_elements(self, length):
+        return 0
+'''
+
+
+@pytest.fixture(autouse=True)
+def suite(monkeypatch: pytest.MonkeyPatch) -> Suite:
+    """The smoke suite, small enough for a test: two tasks, two seeds, two rates to choose from."""
+    own = load_suite("smoke")
+    small = own.model_copy(
+        update={
+            "tasks": {"copy": {"length": 8}, "majority": {"length": 8}},
+            "training": own.training.model_copy(update={"steps": 10, "learning_rates": (1e-3, 1e-2)}),
+            "evaluation": own.evaluation.model_copy(update={"test_sequences": 32, "curve_sequences": 8}),
+            "tuning": TuningSettings(seeds=(7,)),
+        }
+    )
+    for module in (run_module, submission_module, rebuild):
+        monkeypatch.setattr(module, "load_suite", lambda _name: small)
+    return small
+
+
+@pytest.fixture
+def request_of(tmp_path: Path) -> Request:
+    return Request(suite="smoke", mechanisms=("linear",), device="cpu", results=tmp_path / "results", executor="inline")
+
+
+@pytest.fixture
+def complete(request_of: Request) -> Request:
+    assert run(request_of).ok
+    return request_of
+
+
+def handed_in(request: Request, target: Path, **more: Any) -> Path:
+    assert submit(request, target, **more).problems == ()
+    return target
+
+
+def test_complete_rows_become_a_bundle_that_verifies(complete: Request, tmp_path: Path) -> None:
+    submission = submit(complete, tmp_path / "linear.tar.gz")
+    found = receive(tmp_path / "linear.tar.gz", SAMPLING)
+
+    assert submission.manifest is not None
+    assert (submission.manifest.num_rows, submission.manifest.num_curves) == (8, 8)  # four of them tuned
+    assert (found.ok, found.faults, found.num_rows) == (True, [], 8)
+
+
+def test_what_is_missing_is_said_and_nothing_is_written(complete: Request, tmp_path: Path) -> None:
+    store = Store.open(complete.results, create=True)
+    rows = {(row["task"], row["seed"], row["lr"]): row["run_id"] for row in store.table().to_pylist()}
+    gone = next(key for key in rows if key[:2] == ("copy", 42))
+    for key in (gone, ("majority", 7, 1e-2)):
+        (complete.results / "runs" / f"run-{rows[key]}.parquet").unlink()
+
+    assert sorted(submit(complete, tmp_path / "linear.tar.gz").problems) == [
+        "missing: copy / linear / seed 42",
+        "missing: majority / linear / seed 7 / tuning at 0.01",
+    ]
+    assert not (tmp_path / "linear.tar.gz").exists()
+
+
+def test_rows_of_another_kind_of_device_are_not_those_asked_for(complete: Request, tmp_path: Path) -> None:
+    submission = submit(dataclasses.replace(complete, device="cuda"), tmp_path / "linear.tar.gz")
+
+    assert len(submission.problems) == 8
+
+
+def test_the_device_is_that_of_the_rows(complete: Request, tmp_path: Path) -> None:
+    handed_in(dataclasses.replace(complete, device="auto"), tmp_path / "linear.tar.gz")
+
+    with opened(tmp_path / "linear.tar.gz") as (_, manifest):
+        assert manifest is not None
+        assert manifest.device_type == "cpu"
+
+
+def test_rows_that_broke_the_contract_or_were_shortened_are_not_submitted(complete: Request, tmp_path: Path) -> None:
+    store = Store.open(complete.results, create=True)
+    first, second = (row for row in store.table().to_pylist() if row["role"] is None and row["task"] == "copy")
+    none = dict.fromkeys(("score", "skill", "n_correct", "n_eval_examples", "eval_loss"))
+    store.write(first | none | {"status": "contract", "error_type": "ContractError", "error_message": "it leaks"}, [])
+    store.write(second | {"is_full": False}, [])
+    problems = submit(complete, tmp_path / "linear.tar.gz").problems
+
+    assert sorted(problem.partition(":")[0] for problem in problems) == ["contract", "not full"]
+    assert any("it leaks" in problem for problem in problems)
+
+
+def test_a_failed_run_is_part_of_a_complete_submission(complete: Request, tmp_path: Path) -> None:
+    store = Store.open(complete.results, create=True)
+    row = next(row for row in store.table().to_pylist() if row["role"] is None)
+    none = dict.fromkeys(("score", "skill", "n_correct", "n_eval_examples", "eval_loss"))
+    store.write(row | none | {"status": "diverged", "error_type": "Diverged", "error_message": "nan"}, [])
+
+    assert submit(complete, tmp_path / "linear.tar.gz").problems == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"suite": "mine.toml"}, "allowed in a submission"), ({"mechanisms": ("liner",)}, "did you mean 'linear'")],
+)
+def test_what_cannot_be_submitted_is_refused(
+    complete: Request, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        submit(dataclasses.replace(complete, **changes), tmp_path / "linear.tar.gz")
+
+
+def test_a_plugins_file_needs_a_name_that_a_bundle_can_hold(complete: Request, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="My Idea"):
+        submit(complete, tmp_path / "linear.tar.gz", plugin=tmp_path / "My Idea.py")
+
+
+def test_a_bundle_that_lacks_rows_or_has_others_is_not_passed(complete: Request, tmp_path: Path) -> None:
+    submission = submit(complete, tmp_path / "whole.tar.gz")
+    store = Store.open(complete.results, create=False)
+    assert submission.manifest is not None
+    pack(store, sorted(store.statuses())[:-1], submission.manifest, None, tmp_path / "part.tar.gz")
+    run(dataclasses.replace(complete, mechanisms=("identity",), seeds=(42,)))
+    store = Store.open(complete.results, create=False)
+    pack(store, sorted(store.statuses()), submission.manifest, None, tmp_path / "more.tar.gz")
+
+    part, more = (receive(tmp_path / name, SAMPLING) for name in ("part.tar.gz", "more.tar.gz"))
+
+    assert any(fault.startswith("missing:") for _, fault in part.faults)
+    assert any(fault.startswith("digest:") for _, fault in part.faults)
+    assert any("no row of this submission" in fault for _, fault in more.faults)
+    assert not part.ok
+    assert not more.ok
+
+
+def test_a_manifest_of_another_version_of_the_suite_is_refused(
+    complete: Request, tmp_path: Path, suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed_in(complete, tmp_path / "linear.tar.gz")
+    newer = suite.model_copy(update={"version": "2027.1"})
+    monkeypatch.setattr(submission_module, "load_suite", lambda _name: newer)
+
+    with pytest.raises(UsageError, match=r"2026\.1 in the manifest and 2027\.1 here"):
+        receive(tmp_path / "linear.tar.gz", SAMPLING)
+
+
+def test_verified_rows_are_taken_into_a_store_with_who_verified_them(complete: Request, tmp_path: Path) -> None:
+    handed_in(complete, tmp_path / "linear.tar.gz")
+    found = receive(tmp_path / "linear.tar.gz", SAMPLING, into=tmp_path / "board", by="somebody")
+    taken = Store.open(tmp_path / "board", create=False)
+    rows = {row["run_id"]: row for row in taken.table().to_pylist()}
+
+    assert len(rows) == 8
+    assert {name for name, row in rows.items() if row["verified_by"]} == {rerun.run_id for rerun in found.reruns}
+    assert taken.curves()["run_id"].nunique() == 8
+    assert taken.quarantined == []
+
+
+def test_a_store_can_record_the_verification_of_its_own_rows(complete: Request) -> None:
+    receive(complete.results, SAMPLING, into=complete.results, by="somebody")
+    said = Store.open(complete.results, create=False).table()["verified_by"].to_pylist()
+
+    assert len(said) == 8
+    assert sum(word is not None for word in said) >= 1
+
+
+def test_what_is_wrong_is_not_taken_in(complete: Request, tmp_path: Path) -> None:
+    store = Store.open(complete.results, create=True)
+    row = store.table().to_pylist()[0]
+    store.write(row | {"n_correct": 0}, [])
+    found = receive(complete.results, SAMPLING, into=tmp_path / "board", by="somebody")
+
+    assert not found.ok
+    assert not (tmp_path / "board").exists()
+
+
+def test_who_and_where_need_each_other(complete: Request, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="need each other"):
+        receive(complete.results, SAMPLING, into=tmp_path / "board")
+
+
+@pytest.mark.end_to_end
+def test_a_plugin_travels_and_runs_only_if_asked(
+    tmp_path: Path, request_of: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list(MECHANISMS)  # loads the room
+    monkeypatch.setattr(MECHANISMS, "_units", dict(MECHANISMS._units))  # other tests find the registry as it was
+    path = tmp_path / "my_idea_submitted.py"
+    path.write_text(PLUGIN)
+    request = dataclasses.replace(request_of, mechanisms=("my-idea",), plugins=[str(path)], executor="pool")
+    assert run(request).ok
+    assert submit(request, tmp_path / "none.tar.gz").problems == (
+        "no code: mechanism 'my-idea' comes from my_idea_submitted.py; name it with --plugin or --package",
+    )
+    handed_in(request, tmp_path / "idea.tar.gz", plugin=path)
+    path.write_text("raise RuntimeError('the file of the submitter is not asked')\n")
+    del MECHANISMS._units["my-idea"]  # as in a fresh process
+
+    found = receive(tmp_path / "idea.tar.gz", dataclasses.replace(SAMPLING, workers=1), runs_plugin=True)
+
+    assert (found.ok, found.num_rows) == (True, 8), (found.faults, found.unverifiable, found.reruns)
+
+
+def test_a_plugin_that_leaks_is_named_before_anything_is_run_again(
+    tmp_path: Path, complete: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list(MECHANISMS)
+    monkeypatch.setattr(MECHANISMS, "_units", dict(MECHANISMS._units))
+    path = tmp_path / "leaking.py"
+    path.write_text(PLUGIN.replace("self.out(x)", "self.out(x) + x.mean(-2, keepdim=True)"))
+    submission = submit(complete, tmp_path / "linear.tar.gz")
+    assert submission.manifest is not None
+    said = {"mechanisms": ("my-idea",), "plugin": path.name, "plugin_sha256": "0" * 64}
+    store = Store.open(complete.results, create=False)
+    pack(store, sorted(store.statuses()), submission.manifest.model_copy(update=said), path, tmp_path / "idea.tar.gz")
+
+    found = receive(tmp_path / "idea.tar.gz", SAMPLING, runs_plugin=True)
+
+    assert any(fault.startswith("contract:") and "my-idea" in fault for _, fault in found.faults), found.faults
+    assert not found.ok
+
+
+def test_without_its_plugin_a_bundle_is_not_passed(complete: Request, tmp_path: Path) -> None:
+    submission = submit(complete, tmp_path / "linear.tar.gz")
+    assert submission.manifest is not None
+    manifest = submission.manifest.model_copy(update={"mechanisms": ("not-here",), "plugin": None})
+    store = Store.open(complete.results, create=False)
+    pack(store, sorted(store.statuses()), manifest, None, tmp_path / "other.tar.gz")
+
+    with pytest.raises((UnknownName, ContractError), match="not-here"):
+        receive(tmp_path / "other.tar.gz", SAMPLING)
+
+
+def test_a_bundle_with_a_plugin_says_how_it_is_run(complete: Request, tmp_path: Path) -> None:
+    submission = submit(complete, tmp_path / "linear.tar.gz")
+    assert submission.manifest is not None
+    path = tmp_path / "my_idea.py"
+    path.write_text(PLUGIN)
+    said = {"mechanisms": ("my-idea",), "plugin": path.name, "plugin_sha256": sha256_of(path)}
+    store = Store.open(complete.results, create=False)
+    pack(store, sorted(store.statuses()), submission.manifest.model_copy(update=said), path, tmp_path / "idea.tar.gz")
+
+    with pytest.raises(UsageError, match=r"brings 'my_idea\.py'.*--run-plugin"):
+        receive(tmp_path / "idea.tar.gz", SAMPLING)
+
+
+def test_what_cannot_be_read_is_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "bundle.tar.gz").write_bytes(b"no archive")
+
+    with pytest.raises(StoreError, match="not a readable bundle"):
+        receive(tmp_path / "bundle.tar.gz", SAMPLING)

@@ -1,0 +1,477 @@
+"""Rows are run again as they say; whoever changed one is found out."""
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from synthbench import registry
+from synthbench.canonical import canonical_json
+from synthbench.errors import UsageError
+from synthbench.results import Store
+from synthbench.results.schema import RUN_COLUMNS, RUNS, row_sha256, run_id, skill
+from synthbench.runner import run as run_module
+from synthbench.runner.executors.choice import make_executor
+from synthbench.runner.request import Request
+from synthbench.runner.run import run
+from synthbench.suites import Suite, load_suite
+from synthbench.suites.config import TuningSettings
+from synthbench.training.cell import Cell
+from synthbench.trust import agreement, rebuild
+from synthbench.trust import verify as verify_module
+from synthbench.trust.verify import Sampling, Verification, verify
+
+Row = dict[str, Any]
+ALL = Sampling(fraction=1.0, device="cpu")
+
+
+def tiny(results: Path, **changes: Any) -> Request:
+    """Four rows that take a second."""
+    base: dict[str, Any] = {
+        "suite": "smoke", "tasks": ("copy:length=8,majority:length=8",), "mechanisms": ("linear",), "steps": 20,
+        "limit": 32, "device": "cpu", "results": results, "group_size": 1, "executor": "inline",
+    }  # fmt: skip
+    return Request(**(base | changes))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Four rows, each trained alone."""
+    root = tmp_path_factory.mktemp("made") / "results"
+    run(tiny(root))
+    return Store.open(root, create=False)
+
+
+@pytest.fixture
+def altered(made: Store, tmp_path: Path) -> Callable[..., Store]:
+    """The same rows with columns of the first changed, and with checksums that fit."""
+
+    def alter(change: Callable[[Row], Row], *, only: int = 1) -> Store:
+        store = Store.open(tmp_path / "altered", create=True)
+        for index, row in enumerate(made.table().to_pylist()):
+            store.write(row | change(row) if index < only else row, points_of(made, row))
+        return store
+
+    return alter
+
+
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run again in this process: the processes of the pool have tests of their own."""
+    monkeypatch.setattr(
+        verify_module,
+        "make_executor",
+        lambda request, plan, device: make_executor(dataclasses.replace(request, executor="inline"), plan, device),
+    )
+
+
+def points_of(store: Store, row: Row) -> list[Row]:
+    """The learning curve of a row, as it is written."""
+    points = store.curves([row["run_id"]]).drop(columns="run_id")
+    return [dict(zip(points.columns, point, strict=True)) for point in points.itertuples(index=False, name=None)]
+
+
+def verdicts(found: Verification) -> list[str]:
+    return [rerun.verdict for rerun in found.reruns]
+
+
+def test_honest_rows_come_out_the_same_to_the_last_bit(made: Store) -> None:
+    found = verify(made, ALL)
+
+    assert verdicts(found) == ["bitwise"] * 4
+    assert (found.ok, found.faults, found.unverifiable) == (True, [], {})
+    assert all(rerun.difference == 0 for rerun in found.reruns)
+
+
+def test_where_there_is_nothing_nothing_is_passed(tmp_path: Path) -> None:
+    assert not verify(Store.open(tmp_path, create=True), ALL).ok
+
+
+def test_the_rows_decide_the_sample(made: Store) -> None:
+    one, again = (verify(made, Sampling(fraction=0.01, device="cpu")) for _ in range(2))
+    salted = {verify(made, Sampling(fraction=0.01, device="cpu", salt=salt)).reruns[0].run_id for salt in "abcdefgh"}
+
+    assert [rerun.run_id for rerun in one.reruns] == [rerun.run_id for rerun in again.reruns]
+    assert len(one.reruns) == 1
+    assert len(salted) > 1
+
+
+def test_a_limit_takes_the_begin_of_the_sample(made: Store) -> None:
+    limited, whole = verify(made, dataclasses.replace(ALL, limit=2)), verify(made, ALL)
+
+    assert [one.run_id for one in limited.reruns] == [one.run_id for one in whole.reruns[:2]]
+
+
+def test_members_that_were_trained_together_are_run_again_together(tmp_path: Path) -> None:
+    run(tiny(tmp_path, tasks=("copy:length=8",), group_size=2))
+    found = verify(Store.open(tmp_path, create=False), Sampling(fraction=0.01, device="cpu"))
+
+    assert verdicts(found) == ["bitwise", "bitwise"]
+
+
+def test_tasks_that_were_trained_together_are_run_again_together(tmp_path: Path) -> None:
+    run(tiny(tmp_path, group_size=4))
+    store = Store.open(tmp_path, create=False)
+    found = verify(store, Sampling(fraction=0.01, device="cpu"))
+
+    assert set(store.runs().ensemble_size) == {4}
+    assert sorted(rerun.task for rerun in found.reruns) == ["copy", "copy", "majority", "majority"]
+    assert verdicts(found) == ["bitwise"] * 4, found.reruns
+
+
+def test_rows_that_only_say_they_were_trained_together_are_run_again_alone(tmp_path: Path) -> None:
+    run(tiny(tmp_path, tasks=("copy:length=8,majority:length=9",)))
+    rows = Store.open(tmp_path, create=False).table().to_pylist()
+    for index, row in enumerate(rows):
+        row |= {"started_at": rows[0]["started_at"], "ensemble_size": 4, "ensemble_index": index}
+    groups = rebuild.Groups(rows)
+
+    assert [groups.group(row) for row in rows] == [[row] for row in rows]
+
+
+def test_a_row_whose_group_is_not_there_is_compared_within_a_tolerance(tmp_path: Path) -> None:
+    run(tiny(tmp_path, tasks=("copy:length=8",), group_size=2))
+    next(tmp_path.glob("runs/*.parquet")).unlink()
+    (rerun,) = verify(Store.open(tmp_path, create=False), ALL).reruns
+
+    assert rerun.verdict in ("tolerance", "bitwise")
+    assert rerun.verdict == "bitwise" or "ensemble_size" in rerun.detail
+
+
+def test_a_row_edited_by_hand_is_named(made: Store, tmp_path: Path) -> None:
+    rows = made.table().to_pylist()
+    rows[0]["score"] = 0.999
+    store = Store.open(tmp_path, create=True)
+    store.folder.commit_compact("runs", pa.Table.from_pylist(rows, schema=RUNS))
+    found = verify(Store.open(tmp_path, create=False), ALL)
+
+    assert not found.ok
+    assert any("checksum" in fault and rows[0]["run_id"] in fault for _, fault in found.faults)
+    assert len(found.reruns) == 3
+
+
+def better(row: Row) -> Row:
+    """Ten more correct answers, and everything that follows from them."""
+    correct = row["n_correct"] + 10
+    score = correct / row["n_eval_examples"]
+    return {"n_correct": correct, "score": score, "skill": skill(score, row["floor"], row["ceiling"])}
+
+
+def test_an_edited_row_with_a_new_checksum_is_found_by_the_re_run(altered: Callable[..., Store]) -> None:
+    store = altered(better)
+    edited = {row["run_id"]: row for row in store.table().to_pylist()}
+    found = verify(store, ALL)
+
+    assert found.faults == []
+    assert all(row["row_sha256"] == row_sha256(row) for row in edited.values())
+    wrong = [rerun for rerun in found.reruns if not rerun.is_confirmed]
+    assert [rerun.verdict for rerun in wrong] == ["differs"]
+    assert "score" in wrong[0].detail
+    assert not found.ok
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("floor", 0.0), ("ceiling", 0.99), ("floor_kind", "bound"), ("mech_label", "Best ever"), ("n_eval", 64),
+        ("data_seed", 7), ("batch_size", 32), ("lr", 0.5), ("task_category", "memory"), ("vocab_size", 4),
+        ("mech_version", "7"), ("task_version", "7"), ("suite_version", "2026.2"), ("seed", 99), ("tuning_trials", 9),
+        ("device_type", "cuda"),
+    ],
+)  # fmt: skip
+def test_a_column_that_the_code_decides_is_checked_in_every_row(
+    altered: Callable[..., Store], column: str, value: object
+) -> None:
+    def change(row: Row) -> Row:
+        changed = {**row, column: value}
+        return {column: value, "skill": skill(changed["score"], changed["floor"], changed["ceiling"])}
+
+    found = verify(altered(change), Sampling(fraction=0.01, device="cpu"))
+
+    assert any(fault.startswith(f"{column} is") for _, fault in found.faults), found.faults
+    assert not found.ok
+
+
+@pytest.mark.parametrize("column", ["n_params", "state_size", "n_params_mixer"])
+def test_a_size_that_is_not_the_models_is_found_by_the_re_run(altered: Callable[..., Store], column: str) -> None:
+    found = verify(altered(lambda row: {column: row[column] - 1}, only=4), dataclasses.replace(ALL, limit=1))
+
+    assert verdicts(found) == ["differs"]
+    assert column in found.reruns[0].detail
+
+
+def test_an_edited_curve_is_found(made: Store, tmp_path: Path) -> None:
+    store = Store.open(tmp_path, create=True)
+    row = made.table().to_pylist()[0]
+    store.write(row, [point | {"value": 0.5} for point in points_of(made, row)])
+    (rerun,) = verify(store, ALL).reruns
+
+    assert (rerun.verdict, "curve" in rerun.detail) == ("differs", True)
+
+
+def test_rows_of_another_version_are_never_passed(made: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    genuine = registry.version_of
+    monkeypatch.setattr(
+        rebuild,
+        "version_of",
+        lambda unit: "2+aaaaaaaaaaaa" if getattr(unit, "name", "") == "copy" else genuine(unit),
+    )
+    found = verify(made, ALL)
+
+    assert len(found.unverifiable) == 2
+    assert all("other version: task 'copy'" in reason for reason in found.unverifiable.values())
+    assert verdicts(found) == ["bitwise", "bitwise"]
+    assert not found.ok
+
+
+def configured(change: Callable[[dict[str, Any]], Any]) -> Callable[[Row], Row]:
+    """Change the configuration of a row, and its name and hash with it."""
+
+    def changed(row: Row) -> Row:
+        config = json.loads(row["config_json"])
+        change(config)
+        text = canonical_json(config)
+        return {
+            "config_json": text,
+            "run_id": run_id(config),
+            "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
+        }
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda config: config.update(mech="my-idea"), "no mechanism called 'my-idea'"),
+        (lambda config: config["mech_args"].update(power=3), "power"),
+        (lambda config: config.pop("training"), "cannot be read"),
+        (lambda config: config.update(task_args=[]), "cannot be read"),
+        (lambda config: config["training"].update(optimizer="sgd"), "not one of this version"),
+        (lambda config: config["training"].update(steps=-1), "not one of this version"),
+        (lambda config: config["model"].update(colour="red"), "not one of this version"),
+        (lambda config: config.update(extra=1), "another configuration"),
+        (lambda config: config.update(seed=-1), "greater than or equal to 0"),
+        (lambda config: config["task_args"].update(length=-4), "task_args is"),
+    ],
+)
+def test_a_configuration_that_this_code_does_not_have_is_named(
+    altered: Callable[..., Store], change: Callable[[dict[str, Any]], Any], reason: str
+) -> None:
+    found = verify(altered(configured(change)), Sampling(fraction=0.01, device="cpu"))
+
+    said = [*found.unverifiable.values(), *(fault for _, fault in found.faults)]
+    assert any(reason in one for one in said), said
+    assert not found.ok
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "size", "reason"),
+    [
+        ("task_args", "length", 10**9, "seq_len is 8 and 1000000000 in config_json"),
+        ("model", "model_dim", 10**6, "d_model is 64 and 1000000 in config_json"),
+        ("training", "batch_size", 10**9, "batch_size is 16 and 1000000000 in config_json"),
+        ("evaluation", "curve_sequences", 10**9, "evaluates with 1000000000 as n_eval"),
+        ("evaluation", "stretches", [10**9], "evaluates with 8000000000 as seq_len"),
+    ],
+)
+def test_a_size_that_only_the_configuration_says_is_never_computed_with(
+    altered: Callable[..., Store],
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+    name: str,
+    size: object,
+    reason: str,
+) -> None:
+    def compute(cell: Cell, *_: object) -> Row:
+        assert cell.length == 8
+        assert cell.suite.model.model_dim == 64
+        return {"config_json": ""}
+
+    monkeypatch.setattr(rebuild, "failure_row", compute)
+    store = altered(configured(lambda config: config[part].update({name: size})))
+    found = verify(store, Sampling(fraction=0.01, device="cpu"))
+
+    assert any(reason in fault for _, fault in found.faults), found.faults
+
+
+def test_a_shortened_run_that_calls_itself_full_is_found(altered: Callable[..., Store]) -> None:
+    found = verify(altered(lambda _row: {"is_full": True}), Sampling(fraction=0.01, device="cpu"))
+
+    assert {fault for _, fault in found.faults} == {
+        f"is_full is True, but {part} is not that of suite 'smoke' 2026.1" for part in ("training", "evaluation")
+    }
+
+
+def test_a_shortened_run_of_a_task_outside_the_suite_is_found_too(tmp_path: Path) -> None:
+    run(tiny(tmp_path, tasks=("parity:length=8",), seeds=(0,)))
+    store = Store.open(tmp_path, create=True)
+    (row,) = store.table().to_pylist()
+    store.write({**row, "is_full": True}, [])
+    found = verify(store, Sampling(fraction=0.01, device="cpu"))
+
+    assert {fault for _, fault in found.faults} == {
+        f"is_full is True, but {part} is not that of suite 'smoke.extra' 2026.1" for part in ("training", "evaluation")
+    }
+
+
+def test_a_full_row_that_was_matched_has_the_width_that_this_took(tmp_path: Path) -> None:
+    full = tiny(
+        tmp_path, tasks=("copy",), mechanisms=("lstm",), steps=None, limit=None, match="params=30000", seeds=(42,)
+    )
+    run(full)
+    store = Store.open(tmp_path, create=False)
+    (row,) = store.table().to_pylist()
+    found = verify(store, ALL)
+
+    assert (row["is_full"], row["match"]) == (True, "params=30000 of lstm")
+    assert row["d_model"] != 64
+    assert (found.faults, verdicts(found)) == ([], ["bitwise"])
+
+
+@pytest.mark.parametrize(
+    ("match", "reason"),
+    [
+        ("params=10 of linear", "match is 'params=10 of linear': it has .* parameters, not 10 within 5%"),
+        ("state=-1 of linear", "match is 'state=-1 of linear': .* whole number from 1"),
+        ("colour of linear", "match is 'colour of linear': .* 'colour'"),
+        ("", "match is '': "),
+        (5, "match is 5"),
+        ({"of": "linear"}, "match is {'of'"),
+    ],
+)
+def test_a_row_that_says_it_is_matched_and_is_not_is_found(
+    altered: Callable[..., Store], match: object, reason: str
+) -> None:
+    def forged(row: Row) -> Row:
+        column = match if isinstance(match, str) else None
+        return configured(lambda config: config.update(match=match))(row) | {"is_full": True, "match": column}
+
+    found = verify(altered(forged), Sampling(fraction=0.01, device="cpu"))
+
+    said = [*found.unverifiable.values(), *(fault for _, fault in found.faults)]
+    assert any(re.search(reason, one) for one in said), said
+    assert not found.ok
+
+
+def test_what_runs_again_is_the_configuration_and_not_the_suites_file(
+    made: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_name: str) -> Suite:
+        raise UsageError("the file is gone")
+
+    monkeypatch.setattr(rebuild, "load_suite", gone)
+    monkeypatch.setattr(run_module, "load_suite", gone)
+
+    assert verify(made, dataclasses.replace(ALL, limit=1)).ok
+
+
+@pytest.fixture
+def tuning_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every suite chooses among two rates by one seed."""
+    suite = load_suite("smoke")
+    training = suite.training.model_copy(update={"learning_rates": (1e-3, 1e-2)})
+    suite = suite.model_copy(update={"training": training, "tuning": TuningSettings(seeds=(7,))})
+    monkeypatch.setattr(run_module, "load_suite", lambda _name: suite)
+
+
+@pytest.fixture
+def tuned(tmp_path: Path, tuning_suite: None) -> Store:  # noqa: ARG001
+    """Two tuning and two reported rows of a suite that tunes."""
+    run(tiny(tmp_path / "tuned", tasks=("copy:length=8",)))
+    return Store.open(tmp_path / "tuned", create=True)
+
+
+@pytest.mark.usefixtures("tuning_suite")
+def test_tasks_that_were_tuned_together_are_tuned_again_together(tmp_path: Path) -> None:
+    run(tiny(tmp_path, group_size=4))
+    store = Store.open(tmp_path, create=False)
+
+    assert set(store.runs().ensemble_size) == {4}
+    assert verdicts(verify(store, ALL)) == ["bitwise"] * 8
+
+
+def test_a_tuned_row_is_run_again_with_the_choice_of_its_rate(tuned: Store) -> None:
+    found = verify(tuned, ALL)
+
+    assert sorted(row["role"] or "" for row in tuned.table().to_pylist()) == ["", "", "tuning", "tuning"]
+    assert verdicts(found) == ["bitwise"] * 4, found.reruns
+
+
+def test_a_rate_that_the_tuning_did_not_choose_is_found(tuned: Store) -> None:
+    row = next(row for row in tuned.table().to_pylist() if row["role"] is None)
+    other = {1e-3: 1e-2, 1e-2: 1e-3}[row["lr"]]
+    tuned.write(row | {"lr": other, "lr_first": other, "lr_last": other}, points_of(tuned, row))
+    wrong = [rerun for rerun in verify(tuned, ALL).reruns if not rerun.is_confirmed]
+
+    assert [rerun.run_id for rerun in wrong] == [row["run_id"]]
+    assert "lr" in wrong[0].detail
+
+
+def test_tuning_rows_that_are_missing_are_trained(tuned: Store) -> None:
+    for row in tuned.table().to_pylist():
+        if row["role"] == "tuning":
+            (tuned.root / "runs" / f"run-{row['run_id']}.parquet").unlink()
+
+    assert verdicts(verify(tuned, ALL)) == ["bitwise"] * 2
+
+
+def test_the_pool_runs_tuning_rows_too(tuned: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify_module, "make_executor", make_executor)
+    found = verify(tuned, dataclasses.replace(ALL, workers=1, timeout_s=120.0))
+
+    assert verdicts(found) == ["bitwise"] * 4
+
+
+def judged(made: Store, **again: Any) -> tuple[str, str]:
+    row = made.table().to_pylist()[0]
+    return agreement.judged(row, {**row, **again}, (None, None), tolerance=0.02)
+
+
+def test_verdicts_where_the_device_is_another(made: Store) -> None:
+    score = made.table().to_pylist()[0]["score"]
+    elsewhere = {"device_name": "another processor"}
+
+    assert judged(made, **elsewhere)[0] == "bitwise"
+    assert judged(made, **elsewhere, score=score + 0.019)[0] == "tolerance"
+    assert judged(made, **elsewhere, score=score + 0.021)[0] == "differs"
+    assert judged(made, **elsewhere, score=score + 0.001, n_params=1)[0] == "differs"
+    assert judged(made, score=score + 0.001)[0] == "differs"
+    assert judged(made, device_type="cuda", score=score + 0.001)[0] == "tolerance"
+    assert judged(made, **elsewhere, status="diverged", score=None)[0] == "differs"
+    assert judged(made, status="timeout", score=None)[0] == "not run"
+
+
+def test_a_cell_that_scatters_much_confirms_nothing_from_afar(made: Store) -> None:
+    row = made.table().to_pylist()[0]
+    again = {**row, "device_name": "another processor", "score": row["score"] + 0.2}
+
+    assert agreement.judged(row, again, (None, None), tolerance=0.5)[0] == "undecided"
+
+
+def test_the_tolerance_follows_the_test_set_and_the_seeds(made: Store) -> None:
+    row = made.table().to_pylist()[0]
+    small, large = ({**row, "score": 0.5, "n_eval_examples": count} for count in (100, 10_000))
+
+    assert agreement.tolerance_of(small, 0.0) == pytest.approx(10 * agreement.tolerance_of(large, 0.0))
+    assert agreement.tolerance_of(large, 0.1) == pytest.approx(0.3)
+    assert agreement.tolerance_of({**row, "score": 1.0}, 0.0) > 0
+
+
+@pytest.mark.parametrize("fraction", [0.0, -0.1, 1.5, float("nan")])
+def test_a_fraction_that_is_none_is_refused(fraction: float) -> None:
+    with pytest.raises(UsageError, match="fraction"):
+        Sampling(fraction=fraction)
+
+
+def test_the_lists_of_columns_name_columns() -> None:
+    names = {column.name for column in RUN_COLUMNS}
+    listed = {*rebuild.CIRCUMSTANCES, *agreement.RESULTS, *agreement.SAME_NUMBERS}
+
+    assert listed <= names
