@@ -23,7 +23,7 @@ MakeFrame = Callable[..., pd.DataFrame]
 Compile = Callable[[Mapping[str, str]], None]
 Overfull = Callable[[Mapping[str, str]], dict[str, list[str]]]
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[3] / "results"
 
 HOSTILE = [
     "a|b", "<script>", r"\input{x}", "A&B", "slay_anchor", "50%", "$x$", "#1", "{", "}", "~", "x^2", "[x]", "*",
