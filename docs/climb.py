@@ -133,9 +133,8 @@ def replay(rows: pd.DataFrame) -> list[Replay]:
     quick = rows[rows["task"].isin(SUITE.quick)]
     found = []
     for mechanism, mean in sorted(means.items(), key=lambda item: -item[1]):
-        is_own = quick["mech"] == mechanism
-        others = quick[~is_own]
-        own = quick[is_own & (quick["seed"] == SUITE.seeds[0])]
+        others = rows[rows["mech"] != mechanism]
+        own = quick[(quick["mech"] == mechanism) & (quick["seed"] == SUITE.seeds[0])]
         rank = Rivals(own, others, SUITE, frozenset(others["run_id"])).rank
         if rank is not None:
             found.append(Replay(mechanism, rank, 1 + sum(other > mean for other in means.values())))

@@ -22,7 +22,11 @@ from scipy.stats import kendalltau
 from tabulate import tabulate
 
 from synthbench.heights import RungScore, height
+from synthbench.registry import CONTROL
+from synthbench.reports.cells import grid
 from synthbench.reports.ladder import LEAST
+from synthbench.reports.selection import select
+from synthbench.results import Store
 from synthbench.suites import Suite, load_suite
 from synthbench.tasks import rung_bounds
 from synthbench.training.cell import Cell, Member
@@ -32,6 +36,7 @@ from synthbench.training.stream import DeviceBlock
 from synthbench.training.train import Trainer, on_rungs
 
 ROWS = Path(__file__).with_suffix(".csv")
+RESULTS = Path(__file__).parents[1] / "results"
 
 TASKS = ("string_copy", "dyck", "s5_words", "parity_running", "bucket_sort", "mqar")
 MECHANISMS = ("softmax", "lstm", "linear", "gla", "deltanet", "slay")
@@ -39,6 +44,10 @@ FEW_TASKS = ("string_copy", "dyck", "s5_words")
 FEW_MECHANISMS = ("softmax", "lstm", "gla", "slay")
 MANY_SEEDS = tuple(range(101, 111))
 SEEDS = MANY_SEEDS[:3]
+SUITE = load_suite("climb")
+EDGE_TASKS = ("mqar", "string_copy", "a5_words", "dyck")
+EDGES = (1e-3, 3e-2)
+"""Rates below and above those of the suite."""
 AT_ONCE = 3
 """Seeds that are trained as one program."""
 
@@ -80,7 +89,15 @@ def parts() -> dict[str, Part]:
         "budgets": [(Setting(*cell, rule="rising", steps=number), SEEDS) for cell in few for number in steps],
         "seeds": [(Setting(*cell), MANY_SEEDS) for cell in few],
         "widths": [(Setting(*cell, width=width), SEEDS) for cell in few for width in widths],
+        "edges": [(Setting(*cell, rate=rate), SUITE.seeds[:1]) for cell in edge_cells() for rate in EDGES],
     }
+
+
+def edge_cells() -> list[tuple[str, str]]:
+    """Four tasks and all mechanisms of the suite but its controls."""
+    return [
+        (task, mech) for task in EDGE_TASKS for mech in SUITE.mechanisms if MECHANISMS_BY_NAME[mech].family != CONTROL
+    ]
 
 
 def uniform(num_steps: int, num_rungs: int) -> list[int]:
@@ -150,7 +167,7 @@ def train(setting: Setting, seeds: Sequence[int]) -> list[list[RungScore]]:
 
 def suite_of(setting: Setting) -> Suite:
     """Suite ``climb`` with another budget or width; warm-up and decay keep their shares of the steps."""
-    suite = load_suite("climb")
+    suite = SUITE
     training, share = suite.training, setting.steps / suite.training.steps
     steps = {name: round(getattr(training, name) * share) for name in ("steps", "warmup_steps", "decay_steps")}
     model = suite.model.model_copy(update={"model_dim": setting.width})
@@ -268,6 +285,59 @@ def windows() -> str:
     )
 
 
+class Edge(NamedTuple):
+    """Heights of a cell, in rungs, at the suite's rates and at one below and one above; one seed."""
+
+    task: str
+    mech: str
+    below: float
+    chosen: float
+    """Of the suite's rates the one that validation chose."""
+    above: float
+
+    @property
+    def gain(self) -> float:
+        """By how many rungs a rate outside is better than the chosen one; negative where none is."""
+        return max(self.below, self.above) - self.chosen
+
+
+def edges() -> list[Edge]:
+    """The cells of part ``edges``, of which both runs are there, beside the rows in ``results``."""
+    made = {(run.setting, run.seed): run.height for run in runs()}
+    rows = Store.open(RESULTS, create=False).runs()
+    shown = grid(select(rows[rows["seed"] == SUITE.seeds[0]], SUITE.name, SUITE.version).rows)
+    tasks = {task.name: task for task in shown.tasks}
+    keys = {mechanism.name: mechanism.key for mechanism in shown.mechanisms}
+    found = []
+    for task, mech in edge_cells():
+        below, above = (made.get((Setting(task, mech, rate=rate), SUITE.seeds[0])) for rate in EDGES)
+        if below is not None and above is not None and (ladder := tasks[task].ladder) is not None:
+            share = shown.cells[tasks[task].key, keys[mech]].mean
+            found.append(Edge(task, mech, below, share * ladder.num_rungs, above))
+    return found
+
+
+def edge_text() -> str:
+    """Heights at rates outside the suite's, and in how many cells one of them is better by half a rung."""
+    cells = edges()
+    if not cells:
+        return ""
+    by_task = {task: [cell for cell in cells if cell.task == task] for task in EDGE_TASKS}
+    lines = [
+        [task, *(f"{fmean(values):.2f}" for values in zip(*(cell[2:] for cell in of_task), strict=True)),
+         f"{sum(cell.gain >= LEAST for cell in of_task)} of {len(of_task)}"]
+        for task, of_task in by_task.items() if of_task
+    ]  # fmt: skip
+    headings = ["task", f"{EDGES[0]:g}", "chosen", f"{EDGES[1]:g}", f"better outside by {LEAST:g} of a rung"]
+    better = [f"{cell.mech} on {cell.task} ({cell.gain:.1f})" for cell in cells if cell.gain >= LEAST]
+    inside = len(cells) - len(better)
+    return (
+        tabulate(lines, headings, tablefmt="github", disable_numparse=True)
+        + f"\n\nIn {inside} of {len(cells)} cells ({100 * inside / len(cells):.0f} %) no rate outside is better by half a "
+        f"rung. Where one is (rungs in brackets): {', '.join(better) or 'none'}."
+    )
+
+
 def _two(value: float) -> str:
     return "--" if math.isnan(value) else f"{value:.2f}"
 
@@ -284,5 +354,5 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["run"]:
         run(*sys.argv[2:])
     else:
-        for text in (*map(table, FIELDS), windows()):
+        for text in (*map(table, FIELDS), windows(), edge_text()):
             sys.stdout.write(f"{text}\n\n" if text else "")

@@ -4,24 +4,21 @@ All scores are heights over rungs, in [0, 1]. Each category weighs the same, and
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import stdtrit
 
-from synthbench.reports.aggregates import PerTask, Rank, Skills, balanced
+from synthbench.reports.aggregates import PerTask, Rank, balanced
 from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE
 
 RANK_CONFIDENCE = 0.9
-NUM_DRAWS = 2000
-"""Bootstrap samples behind a rank interval."""
 NUM_STEPS = 1000
 """Steps into which the sum of all differences is divided to count the changes of sign exactly."""
 
 Decision = Literal["keep", "discard", "undecided"]
-PerRival = Float[np.ndarray, " mechanisms"]
-Differences = Float[np.ndarray, "mechanisms tasks"]
 
 
 def level_of(query: int) -> float:
@@ -99,89 +96,35 @@ def decide(p_better: float, p_worse: float, query: int) -> Decision:
 
 
 def rank_interval(
-    scores: PerTask, rivals: Skills, categories: Sequence[str], full_sizes: Mapping[str, int], num_seeds: int
+    score: float, quick: Float[np.ndarray, "mechanisms seeds"], full: Float[np.ndarray, " mechanisms"]
 ) -> Rank:
     """The rank that a mechanism will have among others once all tasks and seeds of the suite are run.
 
-    A mechanism ranks below each that is better for certain and above each that is worse for certain. Certain is a
-    difference whose interval leaves out 0; the intervals hold for all pairs at once, with ``RANK_CONFIDENCE``. Two
-    things make a difference uncertain. The tasks that are yet to be run: the differences on those that were run are
-    resampled, around the mean of each category and together for all pairs. The seeds that are yet to be run: residuals
-    of the others' seeds on the same task are drawn. The others are compared by the mean of their seeds, which has less
-    noise than one seed and is what the full suite compares; runs that share a seed have hardly more in common than
-    runs that do not.
+    What the others reach in the full suite is known, so that only one number is uncertain: by how much the mechanism's
+    mean over the full suite will differ from the mean of its quick runs. Of the others these differences are known,
+    one for each seed; the mechanism is taken for one more of their kind. Its full mean is predicted from theirs, with
+    ``RANK_CONFIDENCE``, and its rank follows.
 
     Args:
-        scores: One run of the mechanism on each task.
-        rivals: Runs of the others on the same tasks, NaN where one has fewer seeds; each has one at least.
-        categories: Of the tasks.
-        full_sizes: Number of tasks of each category in the suite.
-        num_seeds: Seeds of the suite.
+        score: Mean of one run of the mechanism on each quick task, in [0, 1]; each category weighs the same.
+        quick: The same mean of the others, of each seed.
+        full: Means of the others over all tasks and seeds of the suite.
 
     Returns:
-        The rank, 1 for the best; the ends are those of all ranks where too little is known for an interval: no rival
-        has two seeds, or fewer tasks than categories + 2 say how other tasks would scatter.
+        The rank, 1 for the best; with fewer than two others the ends are those of all ranks.
 
-    Source: Efron & Tibshirani (1993), section 12.5, the bootstrap-t; Cochran (1977), sections 2.6 and 5.3, for tasks
-    that are part of a finite number in strata; Mogstad et al. (2024) for ranks from simultaneous intervals.
+    Source: Hahn & Meeker (1991), section 4.7, the prediction interval for one more observation. The degrees of freedom
+    are those of the mechanisms, since the seeds of one are not independent.
+
+    >>> rank_interval(0.5, np.array([[0.2, 0.22], [0.4, 0.42], [0.61, 0.6]]), np.array([0.21, 0.41, 0.6]))
+    Rank(value=2, low=2, high=2)
     """
-    differences = scores - np.nanmean(rivals, axis=2)
-    lead = differences @ balanced(categories)
-    reach = _reach(differences, rivals, categories, full_sizes, num_seeds)
-    num_above, num_below = int((lead < -reach - TOLERANCE).sum()), int((lead > reach + TOLERANCE).sum())
-    return Rank(1 + int((lead < -TOLERANCE).sum()), 1 + num_above, 1 + len(rivals) - num_below)
-
-
-def _reach(
-    differences: Differences, rivals: Skills, categories: Sequence[str], full_sizes: Mapping[str, int], num_seeds: int
-) -> PerRival:
-    """How far the mean differences of the full suite may be from these, all at once; infinite where that is unknown."""
-    weights = balanced(categories)
-    run = np.array([categories.count(category) / full_sizes[category] for category in categories])
-    # A category's mean of n of N tasks and one of S seeds has the variance ((1 - f) tasks + f (1 - 1 / S) seeds) / n
-    # around that of all, where f is n / N, and the scatter of tasks includes that of their seeds.
-    of_tasks, of_seeds = weights * np.sqrt(1 - run), weights * np.sqrt(run * (1 - 1 / num_seeds))
-    noise = _seed_residuals(rivals)
-    dof = len(categories) - len(set(categories))
-    if (of_seeds.any() and noise is None) or (of_tasks.any() and dof < 2):
-        return np.full(len(rivals), math.inf)
-    rng = np.random.Generator(np.random.Philox(0))
-    variance = np.zeros(len(rivals))
-    drawn = np.zeros((NUM_DRAWS, len(rivals)))
-    drawn_variance = np.zeros((NUM_DRAWS, len(rivals)))
-    if of_tasks.any():
-        means = _means_of_categories(categories)
-        residuals = differences - differences @ means
-        variance += (residuals**2).sum(axis=1) / dof * (of_tasks**2).sum()
-        # Residuals around a mean of n are too small by this; a single task has none.
-        sizes = np.array([categories.count(category) for category in categories])
-        pool = (residuals * np.sqrt(sizes / np.maximum(sizes - 1, 1)))[:, sizes > 1]
-        resampled = pool[:, rng.integers(pool.shape[1], size=(NUM_DRAWS, len(categories)))]
-        drawn += (resampled @ of_tasks).T
-        drawn_variance += (((resampled - resampled @ means) ** 2).sum(axis=2) / dof * (of_tasks**2).sum()).T
-    if noise is not None and of_seeds.any():
-        of_run = float(of_seeds**2 @ [(own**2).mean() for own in noise])
-        variance += of_run
-        drawn_variance += of_run
-        drawn += (np.stack([rng.choice(own, NUM_DRAWS) for own in noise], axis=1) @ of_seeds)[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        farthest = np.where(np.abs(drawn) <= TOLERANCE, 0.0, np.abs(drawn) / np.sqrt(drawn_variance)).max(axis=1)
-        reach: PerRival = np.quantile(farthest, RANK_CONFIDENCE, method="higher") * np.sqrt(variance)
-    return reach
-
-
-def _means_of_categories(categories: Sequence[str]) -> Float[np.ndarray, "tasks tasks"]:
-    """What takes one number a task to the mean of the task's category."""
-    is_same = np.array([[one == other for other in categories] for one in categories], dtype=float)
-    means: Float[np.ndarray, "tasks tasks"] = is_same / is_same.sum(axis=0)
-    return means
-
-
-def _seed_residuals(rivals: Skills) -> list[Float[np.ndarray, " runs"]] | None:
-    """How far runs are from the mean of their cell, by task; None unless each task has a cell of two runs."""
-    num_runs = (~np.isnan(rivals)).sum(axis=2, keepdims=True)
-    residuals = rivals - np.nanmean(rivals, axis=2, keepdims=True)
-    # Around a mean of n runs they are too small by this.
-    residuals = np.where(num_runs > 1, residuals * np.sqrt(num_runs / np.maximum(num_runs - 1, 1)), math.nan)
-    of_tasks = [own[~np.isnan(own)] for own in np.moveaxis(residuals, 1, 0).reshape(rivals.shape[1], -1)]
-    return of_tasks if all(map(len, of_tasks)) else None
+    changes = full[:, None] - quick
+    dof = len(full) - 1
+    if dof < 1:
+        return Rank(1 + int((full > score).sum()), 1, 1 + len(full))
+    variance = ((changes - changes.mean()) ** 2).mean() * len(full) / dof
+    predicted = score + changes.mean()
+    reach = float(stdtrit(dof, (1 + RANK_CONFIDENCE) / 2)) * math.sqrt(variance * (1 + 1 / len(full))) + TOLERANCE
+    above, high, low = ((full > bound).sum() for bound in (predicted, predicted - reach, predicted + reach))
+    return Rank(1 + int(above), 1 + int(low), 1 + int(high))

@@ -1,6 +1,5 @@
 """One run a task of a mechanism, beside the runs of others: from rows to the numbers of a first verdict."""
 
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +27,6 @@ from synthbench.reports.cells import (
 from synthbench.reports.quick import rank_interval, sign_flip_p
 from synthbench.reports.selection import having, select
 from synthbench.suites import Suite
-from synthbench.tasks import TASKS
 
 
 @dataclass(frozen=True)
@@ -98,11 +96,12 @@ class Rivals:
     def ranked(self) -> list[MechanismFacts]:
         """The committed mechanisms that have a run of every task and seed of the suite; controls are not ranked."""
         return [
-            one
-            for one in self._grid.mechanisms
-            if one.key in self._committed
-            and one.family != CONTROL
-            and not np.isnan(self._runs(one.key)[:, : len(self._suite.seeds)]).any()
+            mechanism
+            for mechanism in self._grid.mechanisms
+            if mechanism.key in self._committed
+            and mechanism.family != CONTROL
+            and len(self._full_tasks) == len(self._suite.tasks)
+            and not np.isnan(self._suite_runs(mechanism.key, self._full_tasks)).any()
         ]
 
     @property
@@ -148,9 +147,10 @@ class Rivals:
         """The rank that the mechanism will have among the ranked ones in the full suite; None if none is ranked."""
         if not self.ranked:
             return None
-        sizes = Counter(TASKS[name].category() for name in self._suite.tasks)
-        runs = np.array([self._runs(one.key) for one in self.ranked])
-        return rank_interval(self._scores, runs, self._categories, sizes, len(self._suite.seeds))
+        weights, full_weights = balanced(self._categories), balanced([task.category for task in self._full_tasks])
+        quick = np.array([weights @ self._suite_runs(rival.key, self.tasks) for rival in self.ranked])
+        full = [full_weights @ self._suite_runs(rival.key, self._full_tasks).mean(axis=1) for rival in self.ranked]
+        return rank_interval(float(weights @ self._scores), quick, np.array(full))
 
     def profile(self, incumbent: MechanismFacts | None) -> tuple[Heights, ...]:
         """Mean heights by category."""
@@ -188,8 +188,16 @@ class Rivals:
         first: PerTask = self._runs(self._own)[:, 0]
         return first
 
-    def _runs(self, mechanism: Key) -> Float[np.ndarray, "tasks seeds"]:
+    @property
+    def _full_tasks(self) -> list[TaskFacts]:
+        return [task for task in self._grid.tasks if task.name in self._suite.tasks]
+
+    def _suite_runs(self, mechanism: Key, tasks: list[TaskFacts]) -> Float[np.ndarray, "tasks seeds"]:
+        return self._runs(mechanism, tasks)[:, : len(self._suite.seeds)]
+
+    def _runs(self, mechanism: Key, tasks: list[TaskFacts] | None = None) -> Float[np.ndarray, "tasks seeds"]:
         """Scores, the seeds of the suite first; NaN where there is no run, 0 where one failed."""
-        cells = [self._grid.cells.get((task.key, mechanism), NO_ROWS) for task in self.tasks]
+        chosen = self.tasks if tasks is None else tasks
+        cells = [self._grid.cells.get((task.key, mechanism), NO_ROWS) for task in chosen]
         seeds = (*self._suite.seeds, *(seed for seed in self._grid.seeds if seed not in self._suite.seeds))
         return by_seed([dict.fromkeys(cell.failed_seeds, 0.0) | cell.scores for cell in cells], seeds)

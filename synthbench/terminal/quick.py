@@ -216,7 +216,7 @@ def _known(request: Request) -> tuple[pd.DataFrame, frozenset[str]]:
     own = Store.open(request.results, create=False).runs() if is_there else committed.head(0)
     rows = full_runs(pd.concat([own, committed], ignore_index=True).drop_duplicates("run_id"))
     is_of_suite = (rows["suite"] == suite.name) & (rows["suite_version"] == suite.version)
-    return rows[is_of_suite & rows["task"].isin(request.tasks)], frozenset(committed["run_id"])
+    return rows[is_of_suite & rows["task"].isin(suite.tasks)], frozenset(committed["run_id"])
 
 
 def _alone(request: Request, report: RunReport, own: pd.DataFrame) -> FirstVerdict:

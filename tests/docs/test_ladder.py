@@ -29,7 +29,7 @@ def pilot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleTyp
 def test_the_page_has_the_tables_that_the_rows_make(pilot: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pilot, "ROWS", DOCS / "ladder.csv")
     page = (DOCS / "ladder.md").read_text(encoding="utf-8")
-    tables = [table for table in (*map(pilot.table, pilot.FIELDS), pilot.windows()) if table]
+    tables = [table for table in (*map(pilot.table, pilot.FIELDS), pilot.windows(), pilot.edge_text()) if table]
     assert tables
     assert all(table in page for table in tables)
 
