@@ -21,6 +21,7 @@ import torch
 from scipy.stats import kendalltau
 from tabulate import tabulate
 
+from synthbench import mechanisms
 from synthbench.heights import RungScore, height
 from synthbench.registry import CONTROL
 from synthbench.reports.cells import grid
@@ -95,9 +96,8 @@ def parts() -> dict[str, Part]:
 
 def edge_cells() -> list[tuple[str, str]]:
     """Four tasks and all mechanisms of the suite but its controls."""
-    return [
-        (task, mech) for task in EDGE_TASKS for mech in SUITE.mechanisms if MECHANISMS_BY_NAME[mech].family != CONTROL
-    ]
+    ranked = [name for name in SUITE.mechanisms if mechanisms.MECHANISMS[name].family != CONTROL]
+    return list(product(EDGE_TASKS, ranked))
 
 
 def uniform(num_steps: int, num_rungs: int) -> list[int]:
@@ -333,8 +333,8 @@ def edge_text() -> str:
     inside = len(cells) - len(better)
     return (
         tabulate(lines, headings, tablefmt="github", disable_numparse=True)
-        + f"\n\nIn {inside} of {len(cells)} cells ({100 * inside / len(cells):.0f} %) no rate outside is better by half a "
-        f"rung. Where one is (rungs in brackets): {', '.join(better) or 'none'}."
+        + f"\n\nIn {inside} of {len(cells)} cells ({100 * inside / len(cells):.0f} %) no rate outside is better by half "
+        f"a rung. Where one is (rungs in brackets): {', '.join(better) or 'none'}."
     )
 
 
