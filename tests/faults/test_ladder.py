@@ -1,0 +1,63 @@
+"""The rows of a ladder are the same whatever runs them, and after any number of killed drivers."""
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from synthbench.results import Store
+
+RUN = (
+    *(sys.executable, "-m", "synthbench", "run", "--suite", "climb", "--task", "dyck,mqar", "--mech", "linear,lstm"),
+    *("--seeds", "1,2", "--steps", "16", "--limit", "16", "--device", "cpu"),
+)
+NUM_ROWS = 2 * 2 * 2 * 2  # tasks, mechanisms, seeds, rates
+
+Rows = dict[str, tuple[object, ...]]
+
+
+def rows(results: Path) -> Rows:
+    """What training decides of every row, by its id."""
+    runs = Store.open(results, create=False).runs().set_index("run_id")
+    return {str(name): tuple(row) for name, *row in runs[["status", "score", "metrics", "train_loss"]].itertuples()}
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    folder = tmp_path_factory.mktemp("inline")
+    subprocess.run([*RUN, "--executor", "inline", "--results", str(folder)], check=True, capture_output=True)
+    found = rows(folder)
+    assert len(found) == NUM_ROWS
+    return found
+
+
+@pytest.mark.end_to_end
+def test_a_driver_killed_again_and_again_leaves_the_rows_of_an_undisturbed_one(expected: Rows, tmp_path: Path) -> None:
+    moments = random.Random(0)  # noqa: S311 - no secret
+    command = [*RUN, "--executor", "pool", "--workers", "2", "--results", str(tmp_path)]
+    num_kills = 0
+    for _ in range(3):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
+            time.sleep(moments.uniform(3, 7))
+            num_kills += driver.poll() is None
+            driver.kill()
+    assert num_kills
+    subprocess.run(command, check=True, capture_output=True)
+
+    assert rows(tmp_path) == expected
+
+
+@pytest.mark.end_to_end
+def test_rows_of_ray_are_those_of_the_inline_executor(
+    expected: Rows, tmp_path: Path, need: Callable[[str, bool, str], None]
+) -> None:
+    need("ray", find_spec("ray") is not None, "pip install -e '.[ray]'")
+    subprocess.run([*RUN, "--executor", "ray", "--results", str(tmp_path)], check=True, capture_output=True)
+
+    assert rows(tmp_path) == expected
+    assert set(Store.open(tmp_path, create=False).runs()["executor"]) == {"ray"}
