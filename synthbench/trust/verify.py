@@ -25,9 +25,9 @@ from synthbench.runner.executors.choice import make_executor
 from synthbench.runner.plan import Job, Plan
 from synthbench.runner.request import Request
 from synthbench.runner.worker import Circumstances
-from synthbench.trust.agreement import Points, Row, Verdict, curves_of, judged, tolerance_of
 from synthbench.trust.audit import digest, faults, sample
-from synthbench.trust.rebuild import CannotVerify, Groups, against_the_code, of_other_source
+from synthbench.trust.compare import Points, Row, Verdict, curves_of, judged, tolerance_of
+from synthbench.trust.lookup import CannotVerify, Groups, against_the_code, of_other_source
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def verify(
     for row in sound:
         try:
             found.faults += [(row["run_id"], fault) for fault in against_the_code(row, groups)]
-            other_source.update(of_other_source(row, groups.cell(row)))
+            other_source.update(of_other_source(row, groups.member(row).cell))
         except CannotVerify as reason:
             found.unverifiable[row["run_id"]] = str(reason)
     found.notes = _notes(sound, other_source)

@@ -28,7 +28,7 @@ from synthbench.results.migration import BUILT_IN, former, migrated
 from synthbench.results.schema import CURVES, curve_sha256, row_sha256, run_id
 from synthbench.tasks import TASKS
 from synthbench.trust.audit import digest, faults
-from synthbench.trust.rebuild import Groups, against_the_code, of_other_source
+from synthbench.trust.lookup import Groups, against_the_code, of_other_source
 from synthbench.trust.verify import Sampling, verify
 
 Row = dict[str, Any]
@@ -221,11 +221,11 @@ def test_verify_says_what_it_could_check_of_older_rows(older: Store, rows: list[
 def test_a_row_of_another_source_of_the_same_version_is_counted_not_refused(rows: list[Row]) -> None:
     groups = Groups(rows)
     row = next(row for row in rows if row["mech"] == "slay")
-    of_this = row | {f"{kind}_code_hash": here for kind, here in groups.cell(row).code.items()}
+    of_this = row | {f"{kind}_code_hash": here for kind, here in groups.member(row).cell.code.items()}
     renamed = of_this | {"mech_code_hash": "0" * 12}
 
-    assert of_other_source(of_this, groups.cell(row)) == []
-    assert of_other_source(renamed, groups.cell(row)) == ["mech slay"]
+    assert of_other_source(of_this, groups.member(row).cell) == []
+    assert of_other_source(renamed, groups.member(row).cell) == ["mech slay"]
     assert against_the_code(renamed | {"mech_label": "As it was called then"}, groups) == []
     assert against_the_code(of_this | {"mech_label": "Best ever"}, groups) != []
 

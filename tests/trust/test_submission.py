@@ -14,7 +14,7 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import Suite, load_suite
 from synthbench.suites.config import TuningSettings
-from synthbench.trust import rebuild
+from synthbench.trust import lookup
 from synthbench.trust import submission as submission_module
 from synthbench.trust.bundle import opened, pack, sha256_of
 from synthbench.trust.submission import receive, submit
@@ -58,7 +58,7 @@ def suite(monkeypatch: pytest.MonkeyPatch) -> Suite:
             "tuning": TuningSettings(seeds=(7,)),
         }
     )
-    for module in (run_module, submission_module, rebuild):
+    for module in (run_module, submission_module, lookup):
         monkeypatch.setattr(module, "load_suite", lambda _name: small)
     return small
 
