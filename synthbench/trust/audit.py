@@ -108,8 +108,16 @@ def _oversized(row: Mapping[str, Any]) -> Iterator[str]:
             yield f"{column.name} is {value}; allowed: 1 to {LARGEST[column.name]}"
     for name in ("task_args", "mech_args"):
         for argument, value in _object(row[name]).items():
-            if isinstance(value, int) and abs(value) > MAX_ARGUMENT:
+            if (number := _whole_number(value)) is not None and abs(number) > MAX_ARGUMENT:
                 yield f"{name} has {argument} = {value}; allowed: up to {MAX_ARGUMENT}"
+
+
+def _whole_number(value: object) -> int | None:
+    """The whole number that an argument would be read as, from a text too; None if it is none."""
+    try:
+        return int(value) if isinstance(value, int | str) else None
+    except ValueError:
+        return None
 
 
 def _of_configuration(row: Mapping[str, Any]) -> Iterator[str]:

@@ -13,18 +13,19 @@ import torch
 from synthbench.blocks import BLOCKS
 from synthbench.canonical import canonical_json
 from synthbench.errors import ContractError, SynthbenchError, UsageError
-from synthbench.knobs import term_of
+from synthbench.knobs import coerce, term_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.registry import version_of
 from synthbench.results.schema import RUN_COLUMNS
 from synthbench.runner.match import misses
-from synthbench.runner.plan import Job, make_cells, shortened, surrounded
+from synthbench.runner.plan import Job, shortened, surrounded
 from synthbench.runner.rows import Attempt, Failure, failure_row
-from synthbench.suites import EXTRA, Suite, load_suite, suite_names
+from synthbench.suites import EXTRA, Suite, extended, load_suite, suite_names
 from synthbench.tasks import TASKS
 from synthbench.training import identity
 from synthbench.training.cell import Cell, Member
+from synthbench.training.ladder import sized_in
 from synthbench.trust.audit import LARGEST
 from synthbench.trust.compare import RESULTS, Row, equal
 
@@ -38,10 +39,8 @@ CIRCUMSTANCES = (
 )
 """Columns that neither the configuration and the code nor the training decide. All others are checked in every row."""
 
-
 WORDS = {"task": ("task_category", "task_source"), "mech": ("mech_label", "mech_family", "mech_source")}
 """Columns that name things: a change of words is none of a result, and asks for no new version."""
-
 
 SIZES = ("task_args", "task_size", "mech_args", "match", "d_model", "steps_planned", "is_full")
 """Columns that a cell is looked up by, beside the names in its configuration: the audit has bounded each of them."""
@@ -82,7 +81,7 @@ class Groups:
                 self._cells[key] = reason
         cell = self._cells[key]
         if isinstance(cell, CannotVerify):
-            raise cell
+            raise CannotVerify(*cell.args)
         with _what_is_not_here():
             return _member(cell, config, row)
 
@@ -156,21 +155,24 @@ def _what_is_not_here() -> Iterator[None]:
 
 def _cell(config: Mapping[str, Any], row: Row) -> Cell:
     """The planned cell that a row names; whether the row's id is one of its ids is not asked yet."""
-    suite = _suite(config, row)
-    task = {} if suite.ladder is not None else _texts(row["task_args"])
-    if row["task_size"] is not None:
-        task["size"] = row["task_size"]
-    tasks, mechanisms = {config["task"]: task}, {config["mech"]: _texts(row["mech_args"])}
-    (cell,) = make_cells(suite, tasks, mechanisms, device_type=config["device_type"], is_full=row["is_full"])
+    suite, name, mechanism = _suite(config, row), config["task"], config["mech"]
+    task = {} if suite.ladder is not None else json.loads(row["task_args"])
+    size, length, options = sized_in(suite, name, task | ({"size": row["task_size"]} if row["task_size"] else {}))
+    # No model is built, as the plan does: what it costs is known once the id is found.
+    cell = Cell(
+        suite=suite if name in suite.tasks else extended(suite, {name: {}}),
+        task_name=name,
+        size=size,
+        length=length,
+        task_arguments=options,
+        mechanism_name=mechanism,
+        mechanism_arguments=coerce("mechanism", MECHANISMS[mechanism], json.loads(row["mech_args"])),
+        device_type=config["device_type"],
+        is_full=row["is_full"],
+    )
     if cell.longest > LARGEST["seq_len"]:
         raise CannotVerify(f"it is tested on {cell.longest} tokens; allowed: up to {LARGEST['seq_len']}")
     return cell if row["match"] is None else _matched(cell, row)
-
-
-def _texts(arguments: str) -> dict[str, str]:
-    """Arguments of a row as a command line has them."""
-    values = json.loads(arguments).items()
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values}
 
 
 def _suite(config: Mapping[str, Any], row: Row) -> Suite:

@@ -1,7 +1,7 @@
 """Runs a sample of somebody's rows again, exactly as the rows say, and tells whether the same comes out.
 
-What is run again is what ``config_json`` says, never a suite by its name: the file of a suite may have changed. It is
-run as a job like any other, into a store that is thrown away, and the new rows are compared with the old ones.
+A row is looked up in the plan of its suite by its id, the hash of ``config_json``, so a suite that has changed since runs
+none of its rows. It is run as a job like any other, into a store that is thrown away, and the rows are compared.
 """
 
 import tempfile

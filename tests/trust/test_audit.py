@@ -80,6 +80,7 @@ def test_an_honest_failure_has_no_fault(make_honest: MakeRow) -> None:
         ({"steps_planned": 10**9}, "steps_planned is 1000000000"),
         ({"seq_len": 0}, "seq_len is 0"),
         ({"task_args": '{"length":8,"vocabulary":1000000000}'}, "vocabulary = 1000000000"),
+        ({"mech_args": '{"features":"1_000_000_000"}'}, "features = 1_000_000_000"),
     ],
 )  # fmt: skip
 def test_what_a_row_says_against_itself_is_named(make_honest: MakeRow, changes: dict[str, Any], message: str) -> None:

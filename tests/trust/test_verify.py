@@ -22,7 +22,7 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
 from synthbench.suites.config import TuningSettings
-from synthbench.trust import compare, lookup
+from synthbench.trust import audit, compare, lookup
 from synthbench.trust import verify as verify_module
 from synthbench.trust.verify import Sampling, Verification, verify
 
@@ -297,7 +297,7 @@ def test_a_shortened_run_that_calls_itself_full_is_found(tmp_path: Path, task: s
 def test_a_row_that_is_tested_on_very_long_sequences_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(lookup.LARGEST, "seq_len", 16)
+    monkeypatch.setitem(audit.LARGEST, "seq_len", 16)
     run(tiny(tmp_path, tasks=("copy:length=17",), seeds=(0,)))
     rows = Store.open(tmp_path, create=False).table().to_pylist()
 
