@@ -152,15 +152,15 @@ def curves_of(folder: Folder, rows: pa.Table) -> Curves:
     before = [(stated_name(text) or ("", ""))[0] for text in rows["migrated_from"].to_pylist()]
     points = _points(files, {*rows["run_id"].to_pylist(), *before})
     names = points.table["run_id"].take(pa.array(points.starts)).to_pylist()
-    found: dict[tuple[str, str], int] = {}
+    numbers: dict[tuple[str, str], int] = {}
     for number, (name, start, length) in enumerate(zip(names, points.starts, points.lengths, strict=True)):
-        found.setdefault((name, curve_sha256(points.table.slice(start, length).to_pydict())), number)
+        numbers.setdefault((name, curve_sha256(points.table.slice(start, length).to_pydict())), number)
     chosen = []
     owners = []
     lost = set()
-    own = zip(rows["run_id"].to_pylist(), before, rows["curve_sha256"].to_pylist(), strict=True)
-    for name, name_before, checksum in own:
-        index = found.get((name, checksum), found.get((name_before, checksum)))
+    wanted = zip(rows["run_id"].to_pylist(), before, rows["curve_sha256"].to_pylist(), strict=True)
+    for name, name_before, checksum in wanted:
+        index = numbers.get((name, checksum), numbers.get((name_before, checksum)))
         if index is not None:
             chosen.append(index)
             owners.append(name)
@@ -231,7 +231,7 @@ def _curve_starts(table: pa.Table) -> Int64[np.ndarray, " curves"]:
 
 
 def _spans(starts: Int64[np.ndarray, " spans"], lengths: Int64[np.ndarray, " spans"]) -> Int64[np.ndarray, " points"]:
-    """The numbers from each start, so many as its length says, span after span."""
+    """The numbers of the points in each span, one span after the other."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
 

@@ -1,7 +1,7 @@
 """Runs a sample of somebody's rows again, exactly as the rows say, and tells whether the same comes out.
 
-A row is looked up in the plan of its suite by its id, the hash of ``config_json``, so a suite that has changed since runs
-none of its rows. It is run as a job like any other, into a store that is thrown away, and the rows are compared.
+A row is looked up in the plan of its suite by its id, the hash of ``config_json``, so a suite that has changed since
+runs none of its rows. It is run as a job like any other, into a store that is thrown away, and the rows are compared.
 """
 
 import tempfile
@@ -60,7 +60,7 @@ class Rerun:
 
 @dataclass
 class Verification:
-    """What was found out about some rows."""
+    """The result of checking some rows."""
 
     num_rows: int
     digest: str
@@ -69,7 +69,7 @@ class Verification:
     unverifiable: dict[str, str] = field(default_factory=dict)
     """Why a row cannot be run again here, by run id."""
     notes: list[str] = field(default_factory=list)
-    """What is worth knowing of rows in which nothing is wrong, a sentence each."""
+    """Remarks on rows in which nothing is wrong, a sentence each."""
     reruns: list[Rerun] = field(default_factory=list)
 
     @property
@@ -120,9 +120,9 @@ class Sampling:
     fraction: float = 0.05
     """Share of the rows, above 0 and up to 1; at least one row."""
     salt: str = ""
-    """Draws another sample; the rows' own hash alone decides it otherwise."""
+    """Draws another sample; without it the hash of the rows decides alone."""
     limit: int | None = None
-    """At most so many rows."""
+    """Most rows to draw."""
     device: str = "auto"
     """``auto`` is the row's own kind of device where this machine has one."""
     timeout_s: float | None = None
@@ -133,7 +133,7 @@ class Sampling:
     """Files and modules that the units are in, besides those of synthbench and of installed packages."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant.
+        """Check the numbers.
 
         Raises:
             UsageError: If a number is out of range.
