@@ -135,17 +135,8 @@ def merge_stores(
         ]
         typer.echo(json.dumps({"stores": counts, "conflicts": facts}, indent=1))
     elif facts:
-        columns = [
-            "run_id",
-            "task",
-            "mech",
-            "seed",
-            "our_status",
-            "their_status",
-            "our_score",
-            "their_score",
-            "theirs_in",
-        ]
+        columns = ["run_id", "task", "mech", "seed"]
+        columns += ["our_status", "their_status", "our_score", "their_score", "theirs_in"]
         print_facts(facts, columns, as_json=False)
     for one in merged:
         for what, why in one.left_out.items():

@@ -1,4 +1,4 @@
-"""Many files of one run become one of many: nothing is deleted before what replaces it was read back."""
+"""Merges the files of single runs into one of many; nothing is deleted before its replacement was read back."""
 
 from collections.abc import Collection
 

@@ -5,7 +5,6 @@ were part of a row's id. Of a built-in component only the declared one still is.
 id and keeps all that it said before, so that :func:`former` can undo it and check its old checksum.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -14,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from synthbench.canonical import canonical_json
-from synthbench.results.checks import row_checksums
+from synthbench.canonical import canonical_json, sha256
 from synthbench.results.schema import RUNS, row_sha256
 
 LAST_BY_SOURCE = 2
@@ -74,9 +72,9 @@ def migrated(table: pa.Table) -> pa.Table:
     rows = table.select(_TOUCHED).to_pylist()
     rows = [_migrated(row) if is_old else row for row, is_old in zip(rows, of_old, strict=True)]
     table = _with(table, {name: [row[name] for row in rows] for name in _TOUCHED})
-    # Of the other rows the checksum is not touched: what one says that does not hold must not come to hold here.
+    # Of the other rows the checksum is not touched: a checksum that was wrong must stay wrong.
     sums = table["row_sha256"].to_numpy().copy()
-    sums[of_old] = row_checksums(table.filter(pa.array(of_old)))
+    sums[of_old] = [row_sha256(row) for row in table.filter(pa.array(of_old)).to_pylist()]
     return _with(table, {"row_sha256": sums})
 
 
@@ -145,7 +143,7 @@ def _with_source(version: Any, code_hash: str | None) -> Any:
 
 
 def _named(config_json: str) -> dict[str, str]:
-    digest = hashlib.sha256(config_json.encode()).hexdigest()[:16]
+    digest = sha256(config_json)[:16]
     return {"config_json": config_json, "config_hash": digest, "run_id": digest}
 
 

@@ -7,12 +7,11 @@
 For each version of a suite and each incumbent, what was compared in the order in which it was first asked.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable
 from typing import TypeGuard
 
-from synthbench.canonical import canonical_json
+from synthbench.canonical import canonical_json, sha256
 from synthbench.errors import StoreError
 from synthbench.results.store import Store
 
@@ -35,7 +34,7 @@ def query_number(store: Store, suite: str, incumbent: str, run_ids: Iterable[str
     Raises:
         StoreError: If the file cannot be read or written.
     """
-    asked = hashlib.sha256(" ".join(sorted(run_ids)).encode()).hexdigest()[:16]
+    asked = sha256(" ".join(sorted(run_ids)))[:16]
     store.folder.require_writable()
     with store.folder.writing():
         queries = _read(store)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
 from synthbench.errors import UsageError
-from synthbench.results.checks import curve_checksums, curve_starts, is_readable, row_checksums, suspects
+from synthbench.results.checks import is_readable, suspects
 from synthbench.results.files import File, stack
 from synthbench.results.folder import RUN_ID, Folder
 from synthbench.results.migration import is_older, migrated, stated_name
@@ -27,11 +27,10 @@ from synthbench.results.schema import (
     RUNS,
     VERIFICATION_COLUMNS,
     check_values,
+    curve_sha256,
     row_sha256,
 )
 
-_FEW = 16
-"""So many rows are looked at one by one sooner than a column at a time."""
 _DECIDING = ("run_id", "status", "migrated_from", "finished_at", "row_sha256")
 """What :func:`newest` looks at."""
 _ORDER = ("suite", "task", "mech", "seed", "run_id")
@@ -153,15 +152,15 @@ def curves_of(folder: Folder, rows: pa.Table) -> Curves:
     before = [(stated_name(text) or ("", ""))[0] for text in rows["migrated_from"].to_pylist()]
     points = _points(files, {*rows["run_id"].to_pylist(), *before})
     names = points.table["run_id"].take(pa.array(points.starts)).to_pylist()
-    found: dict[tuple[str, str], int] = {}
-    for number, key in enumerate(zip(names, curve_checksums(points.table, points.starts), strict=True)):
-        found.setdefault(key, number)
+    numbers: dict[tuple[str, str], int] = {}
+    for number, (name, start, length) in enumerate(zip(names, points.starts, points.lengths, strict=True)):
+        numbers.setdefault((name, curve_sha256(points.table.slice(start, length).to_pydict())), number)
     chosen = []
     owners = []
     lost = set()
-    own = zip(rows["run_id"].to_pylist(), before, rows["curve_sha256"].to_pylist(), strict=True)
-    for name, name_before, checksum in own:
-        index = found.get((name, checksum), found.get((name_before, checksum)))
+    wanted = zip(rows["run_id"].to_pylist(), before, rows["curve_sha256"].to_pylist(), strict=True)
+    for name, name_before, checksum in wanted:
+        index = numbers.get((name, checksum), numbers.get((name_before, checksum)))
         if index is not None:
             chosen.append(index)
             owners.append(name)
@@ -210,7 +209,7 @@ def _points(files: Sequence[File], run_ids: Iterable[str]) -> _Points:
     table = stack(CURVES, [file.table for file in files])
     bounds = np.cumsum([0, *(file.table.num_rows for file in files)])
     # A run's points lie together, and those of two files are two curves.
-    starts = np.union1d(curve_starts(table), bounds[:-1][np.diff(bounds) > 0])
+    starts = np.union1d(_curve_starts(table), bounds[:-1][np.diff(bounds) > 0])
     lengths = np.diff(starts, append=table.num_rows)
     origins = np.searchsorted(bounds, starts, side="right") - 1
     owners = np.repeat(np.arange(len(starts)), lengths)
@@ -223,8 +222,16 @@ def _points(files: Sequence[File], run_ids: Iterable[str]) -> _Points:
     return _Points(table, np.cumsum(lengths) - lengths, lengths, origins)
 
 
+def _curve_starts(table: pa.Table) -> Int64[np.ndarray, " curves"]:
+    """Where the points of another run begin, in a table of points."""
+    if not table.num_rows:
+        return np.zeros(0, dtype=np.int64)
+    ends = pc.run_end_encode(table["run_id"].combine_chunks()).run_ends.to_numpy()
+    return np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1].astype(np.int64)])
+
+
 def _spans(starts: Int64[np.ndarray, " spans"], lengths: Int64[np.ndarray, " spans"]) -> Int64[np.ndarray, " points"]:
-    """The numbers from each start, so many as its length says, span after span."""
+    """The numbers of the points in each span, one span after the other."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
 
@@ -235,32 +242,16 @@ def _faults(table: pa.Table, paths: Sequence[Path], are_sealed: Bool[np.ndarray,
     Args:
         table: Rows of many files.
         paths: The file of each.
-        are_sealed: Rows whose checksums are not computed again.
+        are_sealed: Rows that are looked at one by one only if a quick look at their values finds something.
     """
-    are_few = table.num_rows <= _FEW and not are_sealed.any()
-    is_doubtful = np.ones(table.num_rows, dtype=bool) if are_few else _doubtful(table, paths, are_sealed)
-    # What is doubtful is looked at again, a row at a time, and this look decides.
-    doubtful = table.filter(pa.array(is_doubtful)).to_pylist()
+    is_doubtful = ~are_sealed
+    if are_sealed.any():
+        are_names = pc.match_substring_regex(table["run_id"], f"^{RUN_ID.pattern}$").to_numpy()
+        is_doubtful |= suspects(RUN_COLUMNS, table) | ~are_names.astype(bool)
+    doubtful = table if is_doubtful.all() else table.filter(pa.array(is_doubtful))
     numbers = np.flatnonzero(is_doubtful).tolist()
-    faults = {number: _fault_of(row, paths[number]) for number, row in zip(numbers, doubtful, strict=True)}
+    faults = {number: _fault_of(row, paths[number]) for number, row in zip(numbers, doubtful.to_pylist(), strict=True)}
     return {number: fault for number, fault in faults.items() if fault is not None}
-
-
-def _doubtful(
-    table: pa.Table, paths: Sequence[Path], are_sealed: Bool[np.ndarray, " rows"]
-) -> Bool[np.ndarray, " rows"]:
-    """Which rows of a readable table may have a fault; all that have one are among them."""
-    is_doubtful = suspects(RUN_COLUMNS, table)
-    is_unproven = ~(is_doubtful | are_sealed)
-    others = table if is_unproven.all() else table.filter(pa.array(is_unproven))
-    is_doubtful[is_unproven] = np.array(row_checksums(others), dtype=object) != others["row_sha256"].to_numpy()
-    are_in_place = [_is_in_place(*row) for row in zip(table["run_id"].to_pylist(), paths, strict=True)]
-    return np.asarray(is_doubtful | np.logical_not(are_in_place))
-
-
-def _is_in_place(name: str | None, path: Path) -> bool:
-    is_name = name is not None and RUN_ID.fullmatch(name) is not None
-    return is_name and (path.parent.name != "runs" or path.name == f"run-{name}.parquet")
 
 
 def _fault_of(row: Mapping[str, Any], path: Path) -> str | None:

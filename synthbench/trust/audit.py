@@ -5,7 +5,6 @@ What is checked here is that its name is the hash of its configuration, that its
 nothing in it is so large that looking at it does harm. That the numbers are true only a re-run can tell.
 """
 
-import hashlib
 import json
 import math
 import sys
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from synthbench.canonical import canonical_json
+from synthbench.canonical import canonical_json, sha256
 from synthbench.heights import HEIGHT, height, rungs_in
 from synthbench.results.migration import former
 from synthbench.results.schema import RUN_COLUMNS, run_id, skill
@@ -59,8 +58,9 @@ def digest(rows: Iterable[Mapping[str, Any]]) -> str:
 
     Of a migrated row those count under which it was written: what was said of the rows then holds for them now.
     """
-    names = sorted(f"{one['run_id']}:{one['row_sha256']}" for one in (former(row) or row for row in rows))
-    return hashlib.sha256("\n".join(names).encode()).hexdigest()
+    written = (former(row) or row for row in rows)
+    names = sorted(f"{row['run_id']}:{row['row_sha256']}" for row in written)
+    return sha256("\n".join(names))
 
 
 def sample(rows: Sequence[Mapping[str, Any]], fraction: float, salt: str = "") -> list[str]:
@@ -78,7 +78,7 @@ def sample(rows: Sequence[Mapping[str, Any]], fraction: float, salt: str = "") -
         Run ids, those to begin with first: a part of the list is a smaller sample.
     """
     root = digest(rows)
-    drawn = sorted((row["run_id"] for row in rows), key=lambda name: _hash(f"{root}:{salt}:{name}"))
+    drawn = sorted((row["run_id"] for row in rows), key=lambda name: sha256(f"{root}:{salt}:{name}"))
     return drawn[: math.ceil(fraction * len(drawn))]
 
 
@@ -108,8 +108,16 @@ def _oversized(row: Mapping[str, Any]) -> Iterator[str]:
             yield f"{column.name} is {value}; allowed: 1 to {LARGEST[column.name]}"
     for name in ("task_args", "mech_args"):
         for argument, value in _object(row[name]).items():
-            if isinstance(value, int) and abs(value) > MAX_ARGUMENT:
+            if (number := _whole_number(value)) is not None and abs(number) > MAX_ARGUMENT:
                 yield f"{name} has {argument} = {value}; allowed: up to {MAX_ARGUMENT}"
+
+
+def _whole_number(value: object) -> int | None:
+    """The whole number that an argument would be read as, from a text too; None if it is none."""
+    try:
+        return int(value) if isinstance(value, int | str) else None
+    except ValueError:
+        return None
 
 
 def _of_configuration(row: Mapping[str, Any]) -> Iterator[str]:
@@ -122,7 +130,7 @@ def _of_configuration(row: Mapping[str, Any]) -> Iterator[str]:
         yield "config_json is not an object in canonical form"
     elif (name := run_id(config)) != row["run_id"]:
         yield f"run_id is not the hash of its configuration, which is {name}"
-    if _hash(row["config_json"])[:16] != row["config_hash"]:
+    if sha256(row["config_json"])[:16] != row["config_hash"]:
         yield f"config_hash {row['config_hash']!r} is not the hash of config_json"
 
 
@@ -195,7 +203,3 @@ def _close(one: float | None, other: float | None) -> bool:
     if one is None or other is None:
         return one is other
     return math.isclose(one, other, rel_tol=0, abs_tol=_TOLERANCE)
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -145,9 +145,8 @@ def opened(path: Path) -> Iterator[tuple[Store, Manifest | None]]:
         yield Store.open(folder, create=False), _manifest(folder)
 
 
-def faults_of_bundle(store: Store, manifest: Manifest) -> list[str]:
-    """Where a manifest and what lies beside it disagree; reads every row."""
-    rows = store.table(is_checked=True).to_pylist()
+def faults_of_bundle(store: Store, rows: Sequence[Mapping[str, Any]], manifest: Manifest) -> list[str]:
+    """Where a manifest disagrees with what lies beside it: the rows of its store, their curves and the plugin."""
     num_curves = store.curves()["run_id"].nunique()
     num_with_curve = sum(row["curve_sha256"] is not None for row in rows)
     plugin = None if manifest.plugin is None else sha256_of(store.root / "plugin" / manifest.plugin)

@@ -43,7 +43,7 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Merged:
-    """What came of taking another store's rows in."""
+    """The result of merging another store."""
 
     source: str
     num_new: int

@@ -158,7 +158,7 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
         for name, row in rows.items()
         if name not in wanted
     ]
-    return [*broken, *faults_of_bundle(store, manifest), *_incomplete(wanted, rows), *extra]
+    return [*broken, *faults_of_bundle(store, list(rows.values()), manifest), *_incomplete(wanted, rows), *extra]
 
 
 def _installed(suite: str) -> str:

@@ -1,7 +1,7 @@
 """Runs a sample of somebody's rows again, exactly as the rows say, and tells whether the same comes out.
 
-What is run again is what ``config_json`` says, never a suite by its name: the file of a suite may have changed. It is
-run as a job like any other, into a store that is thrown away, and the new rows are compared with the old ones.
+A row is looked up in the plan of its suite by its id, the hash of ``config_json``, so a suite that has changed since
+runs none of its rows. It is run as a job like any other, into a store that is thrown away, and the rows are compared.
 """
 
 import tempfile
@@ -25,9 +25,9 @@ from synthbench.runner.executors.choice import make_executor
 from synthbench.runner.plan import Job, Plan
 from synthbench.runner.request import Request
 from synthbench.runner.worker import Circumstances
-from synthbench.trust.agreement import Points, Row, Verdict, curves_of, judged, tolerance_of
 from synthbench.trust.audit import digest, faults, sample
-from synthbench.trust.rebuild import CannotVerify, Groups, against_the_code, of_other_source
+from synthbench.trust.compare import Points, Row, Verdict, curves_of, judged, tolerance_of
+from synthbench.trust.lookup import CannotVerify, Groups, against_the_code, of_other_source
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Rerun:
 
 @dataclass
 class Verification:
-    """What was found out about some rows."""
+    """The result of checking some rows."""
 
     num_rows: int
     digest: str
@@ -69,7 +69,7 @@ class Verification:
     unverifiable: dict[str, str] = field(default_factory=dict)
     """Why a row cannot be run again here, by run id."""
     notes: list[str] = field(default_factory=list)
-    """What is worth knowing of rows in which nothing is wrong, a sentence each."""
+    """Remarks on rows in which nothing is wrong, a sentence each."""
     reruns: list[Rerun] = field(default_factory=list)
 
     @property
@@ -120,9 +120,9 @@ class Sampling:
     fraction: float = 0.05
     """Share of the rows, above 0 and up to 1; at least one row."""
     salt: str = ""
-    """Draws another sample; the rows' own hash alone decides it otherwise."""
+    """Draws another sample; without it the hash of the rows decides alone."""
     limit: int | None = None
-    """At most so many rows."""
+    """Most rows to draw."""
     device: str = "auto"
     """``auto`` is the row's own kind of device where this machine has one."""
     timeout_s: float | None = None
@@ -133,7 +133,7 @@ class Sampling:
     """Files and modules that the units are in, besides those of synthbench and of installed packages."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant.
+        """Check the numbers.
 
         Raises:
             UsageError: If a number is out of range.
@@ -184,7 +184,7 @@ def verify(
     for row in sound:
         try:
             found.faults += [(row["run_id"], fault) for fault in against_the_code(row, groups)]
-            other_source.update(of_other_source(row, groups.cell(row)))
+            other_source.update(of_other_source(row, groups.member(row).cell))
         except CannotVerify as reason:
             found.unverifiable[row["run_id"]] = str(reason)
     found.notes = _notes(sound, other_source)

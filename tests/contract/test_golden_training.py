@@ -21,8 +21,8 @@ from synthbench.training import identity
 from synthbench.training.cell import Cell, Member
 from synthbench.training.seeding import Split, data_blocks, data_seed, init_seed
 from synthbench.training.train import train_group
-from synthbench.trust import rebuild
-from synthbench.trust.rebuild import CannotVerify
+from synthbench.trust import lookup
+from synthbench.trust.lookup import CannotVerify
 from tests.contract._golden import (
     FOLDER,
     REWRITE,
@@ -201,4 +201,4 @@ def test_a_row_of_other_training_cannot_be_run_again(
     with pytest.raises(
         CannotVerify, match=f"other version: training is {version} in the row and {here} here; checked: "
     ):
-        rebuild._rebuilt(of_row, {})
+        lookup._cell(of_row, {})

@@ -1,6 +1,5 @@
-"""What is checked a column at a time is what is checked a row at a time."""
+"""A quick look at many rows misses none that a look at each would refuse."""
 
-import math
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -8,88 +7,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
 from synthbench.results import CURVES, RUNS
-from synthbench.results.checks import curve_checksums, curve_starts, is_readable, row_checksums, suspects
+from synthbench.results.checks import is_readable, suspects
 from synthbench.results.schema import (
     CURVE_COLUMNS,
     MAX_STRING_BYTES,
     RUN_COLUMNS,
     check_values,
-    curve_sha256,
-    row_sha256,
 )
 
 MakeRow = Callable[..., dict[str, Any]]
-
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-TIMES = st.datetimes(min_value=datetime(1, 1, 1), max_value=datetime(9999, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001
-FLOATS = st.floats() | st.sampled_from([-0.0, 1e-4, 9.999e-5, 1e9, 1e16, 5e-324, 0.1 + 0.2, 3.0, math.inf, math.nan])
-
-
-@settings(max_examples=60, deadline=None)
-@given(rows=st.lists(st.tuples(FLOATS, FLOATS, TEXTS, TEXTS, TIMES, st.booleans()), min_size=1, max_size=20))
-def test_checksums_of_rows_are_those_of_a_row_at_a_time(make_row: MakeRow, rows: list[tuple[Any, ...]]) -> None:
-    made = [
-        make_row(
-            seed=seed, eval_loss=loss, wall_s=wall, error_message=said, host_hash=host, started_at=at, git_dirty=is_
-        )
-        for seed, (loss, wall, said, host, at, is_) in enumerate(rows)
-    ]
-
-    assert row_checksums(pa.Table.from_pylist(made, schema=RUNS)) == [row_sha256(row) for row in made]
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    lengths=st.lists(st.integers(1, 5), max_size=6),
-    value=st.lists(st.floats(width=32), min_size=1, max_size=8),
-    wall_s=st.lists(FLOATS | st.none(), min_size=1, max_size=8),
-)
-def test_checksums_of_curves_are_those_of_a_curve_at_a_time(
-    lengths: list[int], value: list[float], wall_s: list[float | None]
-) -> None:
-    curves = [
-        [
-            {
-                "run_id": f"{number:016x}",
-                "step": step,
-                "split": "train",
-                "metric": "loss",
-                "value": value[(number + step) % len(value)],
-                "wall_s": wall_s[(number * step) % len(wall_s)],
-                "tokens": -step,
-            }
-            for step in range(length)
-        ]
-        for number, length in enumerate(lengths)
-    ]
-    table = pa.Table.from_pylist([point for curve in curves for point in curve], schema=CURVES)
-    expected = [curve_sha256(pa.Table.from_pylist(curve, schema=CURVES).to_pydict()) for curve in curves]
-
-    starts = curve_starts(table)
-
-    assert starts.tolist() == [sum(lengths[:number]) for number in range(len(lengths))]
-    assert curve_checksums(table, starts) == expected
-
-
-def test_curves_longer_than_what_is_joined_at_once_keep_their_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("synthbench.results.checks._POINTS_AT_ONCE", 3)
-    monkeypatch.setattr("synthbench.results.checks._ROWS_AT_ONCE", 2)
-    lengths = [2, 5, 1, 1, 1, 4]
-    names = [f"{number:016x}" for number, length in enumerate(lengths) for _ in range(length)]
-    count = len(names)
-    table = pa.table(
-        [names, range(count), ["train"] * count, ["loss"] * count, np.ones(count), np.ones(count), range(count)],
-        schema=CURVES,
-    )
-    starts = curve_starts(table)
-
-    parts = [table.slice(start, length).to_pydict() for start, length in zip(starts, lengths, strict=True)]
-    assert curve_checksums(table, starts) == [curve_sha256(part) for part in parts]
 
 
 @pytest.mark.parametrize(

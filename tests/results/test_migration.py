@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,15 +21,14 @@ from synthbench.cli import app
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
 from synthbench.results import RUNS, Store
-from synthbench.results.checks import curve_checksums
 from synthbench.results.files import encode
 from synthbench.results.folder import STALE_S
 from synthbench.results.maintenance import collect
 from synthbench.results.migration import BUILT_IN, former, migrated
-from synthbench.results.schema import CURVES, row_sha256, run_id
+from synthbench.results.schema import CURVES, curve_sha256, row_sha256, run_id
 from synthbench.tasks import TASKS
 from synthbench.trust.audit import digest, faults
-from synthbench.trust.rebuild import Groups, against_the_code, of_other_source
+from synthbench.trust.lookup import Groups, against_the_code, of_other_source
 from synthbench.trust.verify import Sampling, verify
 
 Row = dict[str, Any]
@@ -159,7 +157,7 @@ def test_of_two_sources_that_become_one_run_a_failure_replaces_no_result(
     store = Store.open(tmp_path / "store", create=True)
     for row in (ok, failed):
         points = pa.Table.from_pylist([{"run_id": row["run_id"], **POINT}], schema=CURVES)
-        (row["curve_sha256"],) = curve_checksums(points, np.zeros(1, np.int64))
+        row["curve_sha256"] = curve_sha256(points.to_pydict())
         row["row_sha256"] = row_sha256(row)
         for kind, table in (("curves", points), ("runs", pa.Table.from_pylist([row], schema=RUNS))):
             path = store.root / kind / f"run-{row['run_id']}.parquet"
@@ -223,11 +221,11 @@ def test_verify_says_what_it_could_check_of_older_rows(older: Store, rows: list[
 def test_a_row_of_another_source_of_the_same_version_is_counted_not_refused(rows: list[Row]) -> None:
     groups = Groups(rows)
     row = next(row for row in rows if row["mech"] == "slay")
-    of_this = row | {f"{kind}_code_hash": here for kind, here in groups.cell(row).code.items()}
+    of_this = row | {f"{kind}_code_hash": here for kind, here in groups.member(row).cell.code.items()}
     renamed = of_this | {"mech_code_hash": "0" * 12}
 
-    assert of_other_source(of_this, groups.cell(row)) == []
-    assert of_other_source(renamed, groups.cell(row)) == ["mech slay"]
+    assert of_other_source(of_this, groups.member(row).cell) == []
+    assert of_other_source(renamed, groups.member(row).cell) == ["mech slay"]
     assert against_the_code(renamed | {"mech_label": "As it was called then"}, groups) == []
     assert against_the_code(of_this | {"mech_label": "Best ever"}, groups) != []
 

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pytest
 
 from synthbench.results import RUNS, Store, reading
-from synthbench.results.checks import curve_checksums
 from synthbench.results.files import encode
 from synthbench.results.maintenance import examine
-from synthbench.results.schema import row_sha256
+from synthbench.results.schema import curve_sha256, row_sha256
 from synthbench.trust.beside import join
 from synthbench.trust.merge import merge
 from synthbench.trust.verify import Sampling, verify
@@ -119,11 +118,11 @@ def test_only_the_curves_that_are_asked_for_are_hashed(
     store.compact()
     hashed: list[str] = []
 
-    def remember(table: pa.Table, starts: Any) -> list[str]:
-        hashed.extend(table["run_id"].to_pylist())
-        return curve_checksums(table, starts)
+    def remember(curve: dict[str, list[Any]]) -> str:
+        hashed.extend(curve["run_id"])
+        return curve_sha256(curve)
 
-    monkeypatch.setattr(reading, "curve_checksums", remember)
+    monkeypatch.setattr(reading, "curve_sha256", remember)
     wanted = make_row(seed=2)["run_id"]
 
     assert store.curves([wanted])["run_id"].tolist() == hashed == [wanted]

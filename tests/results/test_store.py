@@ -571,64 +571,32 @@ def test_a_file_cut_at_any_length_is_never_read(root: Path, make_row: MakeRow) -
         assert len(survivor.quarantined) == 1
 
 
-def test_a_flipped_bit_in_a_row_is_never_read_as_another_row(root: Path, make_row: MakeRow) -> None:
-    row = make_row()
-    filled(root, [row])
-    path = run_file(root, row)
+@pytest.mark.parametrize(("kind", "num_flips"), [("runs", 300), ("curves", 150), ("compact", 200)])
+def test_a_flipped_bit_costs_rows_or_curves_but_alters_none(
+    root: Path, make_row: MakeRow, kind: str, num_flips: int
+) -> None:
+    rows = [make_row(seed=seed) for seed in range(5 if kind == "compact" else 1)]
+    made = filled(root, rows, CURVE if kind == "curves" else ())
+    if kind == "compact":
+        made.compact()
+    (path,) = (root / kind).iterdir()
     content = path.read_bytes()
-    intact = exact(reader(root).table())
+
+    def read(store: Store) -> list[str]:
+        return exact(store.table()) if kind != "curves" else [repr(point) for point in store.curves().values.tolist()]
+
+    intact = read(made)
     rng = np.random.default_rng(0)
     outcomes = []
-    for offset in rng.choice(len(content), size=300, replace=False):
+    for offset in rng.choice(len(content), size=num_flips, replace=False):
         flipped = bytearray(content)
         flipped[offset] ^= 1 << int(rng.integers(8))
         path.write_bytes(flipped)
         survivor = reader(root)
-        found = exact(survivor.table())
-        assert found in ([], intact)
-        assert (found == []) == (len(survivor.quarantined) == 1)
-        outcomes.append(found == [])
-
-    assert any(outcomes)
-
-
-def test_a_flipped_bit_in_a_curve_is_never_read_as_another_curve(root: Path, make_row: MakeRow) -> None:
-    row = make_row()
-    filled(root, [row], CURVE)
-    path = root / "curves" / f"run-{row['run_id']}.parquet"
-    content = path.read_bytes()
-    intact = repr(reader(root).curves().to_dict("list"))
-    rng = np.random.default_rng(1)
-    outcomes = []
-    for offset in rng.choice(len(content), size=150, replace=False):
-        flipped = bytearray(content)
-        flipped[offset] ^= 1 << int(rng.integers(8))
-        path.write_bytes(flipped)
-        survivor = reader(root)
-        found = survivor.curves()
-        is_intact = repr(found.to_dict("list")) == intact
-        assert is_intact or (len(found) == 0 and survivor.quarantined)
-        outcomes.append(is_intact)
-
-    assert not all(outcomes)
-
-
-def test_a_flipped_bit_in_a_compact_file_costs_rows_but_alters_none(root: Path, make_row: MakeRow) -> None:
-    made = filled(root, [make_row(seed=seed) for seed in range(5)])
-    made.compact()
-    (path,) = (root / "compact").iterdir()
-    content = path.read_bytes()
-    intact = exact(made.table())
-    rng = np.random.default_rng(2)
-    outcomes = []
-    for offset in rng.choice(len(content), size=200, replace=False):
-        flipped = bytearray(content)
-        flipped[offset] ^= 1 << int(rng.integers(8))
-        path.write_bytes(flipped)
-        survivor = reader(root)
-        found = exact(survivor.table())
+        found = read(survivor)
         assert set(found) <= set(intact)
-        assert found == intact or survivor.quarantined
+        assert kind == "compact" or found in ([], intact)
+        assert (found == intact) == (not survivor.quarantined)
         outcomes.append(found == intact)
 
     assert not all(outcomes)

@@ -1,6 +1,5 @@
 """What a row says against itself, and which rows a verifier draws."""
 
-import hashlib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,29 +7,12 @@ from typing import Any
 import pytest
 
 from synthbench.canonical import canonical_json
-from synthbench.results.schema import run_id, skill
+from synthbench.results.schema import skill
 from synthbench.trust.audit import digest, faults, sample
 
 MakeRow = Callable[..., dict[str, Any]]
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-CONFIG = {"task": "copy", "seed": 42}
-
-
-@pytest.fixture
-def make_honest(make_row: MakeRow) -> MakeRow:
-    """A row that agrees with itself; its hashes follow from its configuration unless changed."""
-
-    def make(**changes: Any) -> dict[str, Any]:
-        text = canonical_json(CONFIG)
-        own = {
-            "run_id": run_id(CONFIG),
-            "config_json": text,
-            "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
-        }
-        return make_row(**(own | changes))
-
-    return make
 
 
 def test_an_honest_row_has_no_fault(make_honest: MakeRow) -> None:
@@ -80,6 +62,7 @@ def test_an_honest_failure_has_no_fault(make_honest: MakeRow) -> None:
         ({"steps_planned": 10**9}, "steps_planned is 1000000000"),
         ({"seq_len": 0}, "seq_len is 0"),
         ({"task_args": '{"length":8,"vocabulary":1000000000}'}, "vocabulary = 1000000000"),
+        ({"mech_args": '{"features":"1_000_000_000"}'}, "features = 1_000_000_000"),
     ],
 )  # fmt: skip
 def test_what_a_row_says_against_itself_is_named(make_honest: MakeRow, changes: dict[str, Any], message: str) -> None:

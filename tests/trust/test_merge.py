@@ -1,6 +1,5 @@
 """Rows of several stores become one store: nothing twice, nothing lost, nothing hostile."""
 
-import hashlib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,32 +7,13 @@ from typing import Any
 
 import pytest
 
-from synthbench.canonical import canonical_json
 from synthbench.errors import StoreError, UsageError
 from synthbench.results import Store
-from synthbench.results.schema import run_id
 from synthbench.trust.merge import merge
 
 MakeRow = Callable[..., dict[str, Any]]
 
 CURVE = [{"step": 10, "split": "train", "metric": "loss", "value": 2.5, "wall_s": 1.0, "tokens": 640}]
-
-
-@pytest.fixture
-def make_honest(make_row: MakeRow) -> MakeRow:
-    """A row that agrees with itself, so that the audit lets it pass."""
-
-    def make(seed: int, **changes: Any) -> dict[str, Any]:
-        text = canonical_json({"seed": seed})
-        own = {
-            "run_id": run_id({"seed": seed}),
-            "seed": seed,
-            "config_json": text,
-            "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
-        }
-        return make_row(**(own | changes))
-
-    return make
 
 
 def filled(root: Path, *rows: dict[str, Any]) -> Store:

@@ -1,6 +1,7 @@
 """A bundle has every row that its suite asks for, and is checked again by whoever receives it."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import Suite, load_suite
 from synthbench.suites.config import TuningSettings
-from synthbench.trust import rebuild
+from synthbench.trust import lookup
 from synthbench.trust import submission as submission_module
 from synthbench.trust.bundle import opened, pack, sha256_of
 from synthbench.trust.submission import receive, submit
@@ -58,7 +59,7 @@ def suite(monkeypatch: pytest.MonkeyPatch) -> Suite:
             "tuning": TuningSettings(seeds=(7,)),
         }
     )
-    for module in (run_module, submission_module, rebuild):
+    for module in (run_module, submission_module, lookup):
         monkeypatch.setattr(module, "load_suite", lambda _name: small)
     return small
 
@@ -76,6 +77,19 @@ def complete(request_of: Request) -> Request:
 
 def handed_in(request: Request, target: Path, **more: Any) -> Path:
     assert submit(request, target, **more).problems == ()
+    return target
+
+
+def packed_by_hand(
+    request: Request, target: Path, run_ids: Sequence[str] | None = None, file: Path | None = None, **said: Any
+) -> Path:
+    """A bundle of rows and a plugin whose manifest is that of the complete rows, but for what is said."""
+    manifest = submit(request, target.with_name(f"honest-{target.name}")).manifest
+    assert manifest is not None
+    store = Store.open(request.results, create=False)
+    if file is not None:
+        said |= {"plugin": file.name, "plugin_sha256": sha256_of(file)}
+    pack(store, run_ids or sorted(store.statuses()), manifest.model_copy(update=said), file, target)
     return target
 
 
@@ -154,15 +168,10 @@ def test_a_plugins_file_needs_a_name_that_a_bundle_can_hold(complete: Request, t
 
 
 def test_a_bundle_that_lacks_rows_or_has_others_is_not_passed(complete: Request, tmp_path: Path) -> None:
-    submission = submit(complete, tmp_path / "whole.tar.gz")
-    store = Store.open(complete.results, create=False)
-    assert submission.manifest is not None
-    pack(store, sorted(store.statuses())[:-1], submission.manifest, None, tmp_path / "part.tar.gz")
+    run_ids = sorted(Store.open(complete.results, create=False).statuses())
+    part = receive(packed_by_hand(complete, tmp_path / "part.tar.gz", run_ids[:-1]), SAMPLING)
     run(dataclasses.replace(complete, mechanisms=("identity",), seeds=(42,)))
-    store = Store.open(complete.results, create=False)
-    pack(store, sorted(store.statuses()), submission.manifest, None, tmp_path / "more.tar.gz")
-
-    part, more = (receive(tmp_path / name, SAMPLING) for name in ("part.tar.gz", "more.tar.gz"))
+    more = receive(packed_by_hand(complete, tmp_path / "more.tar.gz"), SAMPLING)
 
     assert any(fault.startswith("missing:") for _, fault in part.faults)
     assert any(fault.startswith("digest:") for _, fault in part.faults)
@@ -246,40 +255,27 @@ def test_a_plugin_that_leaks_is_named_before_anything_is_run_again(
     monkeypatch.setattr(MECHANISMS, "_units", dict(MECHANISMS._units))
     path = tmp_path / "leaking.py"
     path.write_text(PLUGIN.replace("self.out(x)", "self.out(x) + x.mean(-2, keepdim=True)"))
-    submission = submit(complete, tmp_path / "linear.tar.gz")
-    assert submission.manifest is not None
-    said = {"mechanisms": ("my-idea",), "plugin": path.name, "plugin_sha256": "0" * 64}
-    store = Store.open(complete.results, create=False)
-    pack(store, sorted(store.statuses()), submission.manifest.model_copy(update=said), path, tmp_path / "idea.tar.gz")
-
-    found = receive(tmp_path / "idea.tar.gz", SAMPLING, runs_plugin=True)
+    bundle = packed_by_hand(complete, tmp_path / "idea.tar.gz", file=path, mechanisms=("my-idea",))
+    found = receive(bundle, SAMPLING, runs_plugin=True)
 
     assert any(fault.startswith("contract:") and "my-idea" in fault for _, fault in found.faults), found.faults
     assert not found.ok
 
 
 def test_without_its_plugin_a_bundle_is_not_passed(complete: Request, tmp_path: Path) -> None:
-    submission = submit(complete, tmp_path / "linear.tar.gz")
-    assert submission.manifest is not None
-    manifest = submission.manifest.model_copy(update={"mechanisms": ("not-here",), "plugin": None})
-    store = Store.open(complete.results, create=False)
-    pack(store, sorted(store.statuses()), manifest, None, tmp_path / "other.tar.gz")
+    bundle = packed_by_hand(complete, tmp_path / "other.tar.gz", mechanisms=("not-here",))
 
     with pytest.raises((UnknownName, ContractError), match="not-here"):
-        receive(tmp_path / "other.tar.gz", SAMPLING)
+        receive(bundle, SAMPLING)
 
 
 def test_a_bundle_with_a_plugin_says_how_it_is_run(complete: Request, tmp_path: Path) -> None:
-    submission = submit(complete, tmp_path / "linear.tar.gz")
-    assert submission.manifest is not None
     path = tmp_path / "my_idea.py"
     path.write_text(PLUGIN)
-    said = {"mechanisms": ("my-idea",), "plugin": path.name, "plugin_sha256": sha256_of(path)}
-    store = Store.open(complete.results, create=False)
-    pack(store, sorted(store.statuses()), submission.manifest.model_copy(update=said), path, tmp_path / "idea.tar.gz")
+    bundle = packed_by_hand(complete, tmp_path / "idea.tar.gz", file=path, mechanisms=("my-idea",))
 
     with pytest.raises(UsageError, match=r"brings 'my_idea\.py'.*--run-plugin"):
-        receive(tmp_path / "idea.tar.gz", SAMPLING)
+        receive(bundle, SAMPLING)
 
 
 def test_what_cannot_be_read_is_a_store_error(tmp_path: Path) -> None:

@@ -20,10 +20,9 @@ from synthbench.runner import run as run_module
 from synthbench.runner.executors.choice import make_executor
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
-from synthbench.suites import Suite, load_suite
+from synthbench.suites import load_suite
 from synthbench.suites.config import TuningSettings
-from synthbench.training.cell import Cell
-from synthbench.trust import agreement, rebuild
+from synthbench.trust import audit, compare, lookup
 from synthbench.trust import verify as verify_module
 from synthbench.trust.verify import Sampling, Verification, verify
 
@@ -130,7 +129,7 @@ def test_rows_that_only_say_they_were_trained_together_are_run_again_alone(tmp_p
     rows = Store.open(tmp_path, create=False).table().to_pylist()
     for index, row in enumerate(rows):
         row |= {"started_at": rows[0]["started_at"], "ensemble_size": 4, "ensemble_index": index}
-    groups = rebuild.Groups(rows)
+    groups = lookup.Groups(rows)
 
     assert [groups.group(row) for row in rows] == [[row] for row in rows]
 
@@ -218,7 +217,7 @@ def test_an_edited_curve_is_found(made: Store, tmp_path: Path) -> None:
 def test_rows_of_another_version_are_never_passed(made: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     genuine = registry.version_of
     monkeypatch.setattr(
-        rebuild,
+        lookup,
         "version_of",
         lambda unit: "2+aaaaaaaaaaaa" if getattr(unit, "name", "") == "copy" else genuine(unit),
     )
@@ -250,15 +249,25 @@ def configured(change: Callable[[dict[str, Any]], Any]) -> Callable[[Row], Row]:
     ("change", "reason"),
     [
         (lambda config: config.update(mech="my-idea"), "no mechanism called 'my-idea'"),
-        (lambda config: config["mech_args"].update(power=3), "power"),
-        (lambda config: config.pop("training"), "cannot be read"),
-        (lambda config: config.update(task_args=[]), "cannot be read"),
-        (lambda config: config["training"].update(optimizer="sgd"), "not one of this version"),
-        (lambda config: config["training"].update(steps=-1), "not one of this version"),
-        (lambda config: config["model"].update(colour="red"), "not one of this version"),
-        (lambda config: config.update(extra=1), "another configuration"),
-        (lambda config: config.update(seed=-1), "greater than or equal to 0"),
-        (lambda config: config["task_args"].update(length=-4), "task_args is"),
+        (lambda config: config.update(suite="mine.toml"), "suite 'mine.toml' is not installed"),
+        (lambda config: config.update(suite_version="1999"), "other version: suite 'smoke' is 1999 in the row"),
+        (lambda config: config["mech_args"].update(power=3), "config_json has another mech_args"),
+        (lambda config: config.pop("training"), "config_json has another training"),
+        (lambda config: config.pop("evaluation"), "cannot be built here"),
+        (lambda config: config.update(task_args=[]), "config_json has another task_args"),
+        (lambda config: config["training"].update(optimizer="sgd"), "config_json has another training"),
+        (lambda config: config["model"].update(colour="red"), "config_json has another model"),
+        (lambda config: config.update(extra=1), "config_json has another extra"),
+        (lambda config: config.update(seed=-1), "cannot be built here"),
+        (lambda config: config.update(learning_rate=0.5), "another seed, learning_rate"),
+        # Sizes: nothing is computed with those that only the configuration says.
+        (lambda config: config["task_args"].update(length=10**9), "config_json has another task_args"),
+        (lambda config: config["model"].update(model_dim=10**6), "config_json has another model"),
+        (lambda config: config["training"].update(batch_size=10**9), "config_json has another training"),
+        (lambda config: config["training"].update(steps=10**9), "config_json has another training"),
+        (lambda config: config["evaluation"].update(test_sequences=10**9), "config_json has another evaluation"),
+        (lambda config: config["evaluation"].update(curve_sequences=10**9), "config_json has another evaluation"),
+        (lambda config: config["evaluation"].update(stretches=[10**9]), "config_json has another evaluation"),
     ],
 )
 def test_a_configuration_that_this_code_does_not_have_is_named(
@@ -271,54 +280,29 @@ def test_a_configuration_that_this_code_does_not_have_is_named(
     assert not found.ok
 
 
-@pytest.mark.parametrize(
-    ("part", "name", "size", "reason"),
-    [
-        ("task_args", "length", 10**9, "seq_len is 8 and 1000000000 in config_json"),
-        ("model", "model_dim", 10**6, "d_model is 64 and 1000000 in config_json"),
-        ("training", "batch_size", 10**9, "batch_size is 16 and 1000000000 in config_json"),
-        ("evaluation", "curve_sequences", 10**9, "evaluates with 1000000000 as n_eval"),
-        ("evaluation", "stretches", [10**9], "evaluates with 8000000000 as seq_len"),
-    ],
-)
-def test_a_size_that_only_the_configuration_says_is_never_computed_with(
-    altered: Callable[..., Store],
-    monkeypatch: pytest.MonkeyPatch,
-    part: str,
-    name: str,
-    size: object,
-    reason: str,
-) -> None:
-    def compute(cell: Cell, *_: object) -> Row:
-        assert cell.length == 8
-        assert cell.suite.model.model_dim == 64
-        return {"config_json": ""}
-
-    monkeypatch.setattr(rebuild, "failure_row", compute)
-    store = altered(configured(lambda config: config[part].update({name: size})))
-    found = verify(store, Sampling(fraction=0.01, device="cpu"))
-
-    assert any(reason in fault for _, fault in found.faults), found.faults
-
-
-def test_a_shortened_run_that_calls_itself_full_is_found(altered: Callable[..., Store]) -> None:
-    found = verify(altered(lambda _row: {"is_full": True}), Sampling(fraction=0.01, device="cpu"))
-
-    assert {fault for _, fault in found.faults} == {
-        f"is_full is True, but {part} is not that of suite 'smoke' 2026.1" for part in ("training", "evaluation")
-    }
-
-
-def test_a_shortened_run_of_a_task_outside_the_suite_is_found_too(tmp_path: Path) -> None:
-    run(tiny(tmp_path, tasks=("parity:length=8",), seeds=(0,)))
+@pytest.mark.parametrize(("task", "suite"), [("copy", "smoke"), ("parity", "smoke.extra")])
+def test_a_shortened_run_that_calls_itself_full_is_found(tmp_path: Path, task: str, suite: str) -> None:
+    run(tiny(tmp_path, tasks=(f"{task}:length=8",), seeds=(0,)))
     store = Store.open(tmp_path, create=True)
     (row,) = store.table().to_pylist()
     store.write({**row, "is_full": True}, [])
     found = verify(store, Sampling(fraction=0.01, device="cpu"))
 
-    assert {fault for _, fault in found.faults} == {
-        f"is_full is True, but {part} is not that of suite 'smoke.extra' 2026.1" for part in ("training", "evaluation")
+    assert found.unverifiable == {
+        row["run_id"]: f"no full run of suite {suite!r} 2026.1 has its id; config_json has another evaluation, training"
     }
+    assert not found.ok
+
+
+def test_a_row_that_is_tested_on_very_long_sequences_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(audit.LARGEST, "seq_len", 16)
+    run(tiny(tmp_path, tasks=("copy:length=17",), seeds=(0,)))
+    rows = Store.open(tmp_path, create=False).table().to_pylist()
+
+    with pytest.raises(lookup.CannotVerify, match="tested on 17 tokens; allowed: up to 16"):
+        lookup.against_the_code(rows[0], lookup.Groups(rows))
 
 
 def test_a_full_row_that_was_matched_has_the_width_that_this_took(tmp_path: Path) -> None:
@@ -342,8 +326,8 @@ def test_a_full_row_that_was_matched_has_the_width_that_this_took(tmp_path: Path
         ("state=-1 of linear", "match is 'state=-1 of linear': .* whole number from 1"),
         ("colour of linear", "match is 'colour of linear': .* 'colour'"),
         ("", "match is '': "),
-        (5, "match is 5"),
-        ({"of": "linear"}, "match is {'of'"),
+        (5, "config_json has another .*match"),
+        ({"of": "linear"}, "config_json has another .*match"),
     ],
 )
 def test_a_row_that_says_it_is_matched_and_is_not_is_found(
@@ -360,16 +344,15 @@ def test_a_row_that_says_it_is_matched_and_is_not_is_found(
     assert not found.ok
 
 
-def test_what_runs_again_is_the_configuration_and_not_the_suites_file(
-    made: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def gone(_name: str) -> Suite:
-        raise UsageError("the file is gone")
+def test_a_row_is_never_run_as_a_suite_that_has_changed_since(made: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = load_suite("smoke")
+    changed = suite.model_copy(update={"training": suite.training.model_copy(update={"batch_size": 32})})
+    monkeypatch.setattr(lookup, "load_suite", lambda _name: changed)
+    found = verify(made, ALL)
 
-    monkeypatch.setattr(rebuild, "load_suite", gone)
-    monkeypatch.setattr(run_module, "load_suite", gone)
-
-    assert verify(made, dataclasses.replace(ALL, limit=1)).ok
+    assert found.reruns == []
+    assert all("config_json has another training" in reason for reason in found.unverifiable.values())
+    assert not found.ok
 
 
 @pytest.fixture
@@ -378,7 +361,8 @@ def tuning_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     suite = load_suite("smoke")
     training = suite.training.model_copy(update={"learning_rates": (1e-3, 1e-2)})
     suite = suite.model_copy(update={"training": training, "tuning": TuningSettings(seeds=(7,))})
-    monkeypatch.setattr(run_module, "load_suite", lambda _name: suite)
+    for module in (run_module, lookup):
+        monkeypatch.setattr(module, "load_suite", lambda _name: suite)
 
 
 @pytest.fixture
@@ -431,7 +415,7 @@ def test_the_pool_runs_tuning_rows_too(tuned: Store, monkeypatch: pytest.MonkeyP
 
 def judged(made: Store, **again: Any) -> tuple[str, str]:
     row = made.table().to_pylist()[0]
-    return agreement.judged(row, {**row, **again}, (None, None), tolerance=0.02)
+    return compare.judged(row, {**row, **again}, (None, None), tolerance=0.02)
 
 
 def test_verdicts_where_the_device_is_another(made: Store) -> None:
@@ -452,16 +436,16 @@ def test_a_cell_that_scatters_much_confirms_nothing_from_afar(made: Store) -> No
     row = made.table().to_pylist()[0]
     again = {**row, "device_name": "another processor", "score": row["score"] + 0.2}
 
-    assert agreement.judged(row, again, (None, None), tolerance=0.5)[0] == "undecided"
+    assert compare.judged(row, again, (None, None), tolerance=0.5)[0] == "undecided"
 
 
 def test_the_tolerance_follows_the_test_set_and_the_seeds(made: Store) -> None:
     row = made.table().to_pylist()[0]
     small, large = ({**row, "score": 0.5, "n_eval_examples": count} for count in (100, 10_000))
 
-    assert agreement.tolerance_of(small, 0.0) == pytest.approx(10 * agreement.tolerance_of(large, 0.0))
-    assert agreement.tolerance_of(large, 0.1) == pytest.approx(0.3)
-    assert agreement.tolerance_of({**row, "score": 1.0}, 0.0) > 0
+    assert compare.tolerance_of(small, 0.0) == pytest.approx(10 * compare.tolerance_of(large, 0.0))
+    assert compare.tolerance_of(large, 0.1) == pytest.approx(0.3)
+    assert compare.tolerance_of({**row, "score": 1.0}, 0.0) > 0
 
 
 @pytest.mark.parametrize("fraction", [0.0, -0.1, 1.5, float("nan")])
@@ -472,6 +456,6 @@ def test_a_fraction_that_is_none_is_refused(fraction: float) -> None:
 
 def test_the_lists_of_columns_name_columns() -> None:
     names = {column.name for column in RUN_COLUMNS}
-    listed = {*rebuild.CIRCUMSTANCES, *agreement.RESULTS, *agreement.SAME_NUMBERS}
+    listed = {*lookup.CIRCUMSTANCES, *compare.RESULTS, *compare.SAME_NUMBERS}
 
     assert listed <= names

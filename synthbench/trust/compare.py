@@ -73,10 +73,10 @@ def tolerance_of(row: Row, deviation: float) -> float:
 def judged(
     row: Row, again: Row | None, curves: tuple[Points | None, Points | None], tolerance: float
 ) -> tuple[Verdict, str]:
-    """What became of a row, and in what it is the same or not."""
+    """The verdict on a row that was run again, and the reason."""
     if again is None:
         return "not run", "it made no row"
-    if limited := [one["status"] for one in (row, again) if one["status"] in ("timeout", "oom")]:
+    if limited := [run["status"] for run in (row, again) if run["status"] in ("timeout", "oom")]:
         return "not run", f"{limited[0]}: a limit of one machine says nothing of another"
     changed = _changed(row, again)
     curve, curve_again = curves
@@ -92,7 +92,7 @@ def judged(
 
 
 def _judged_elsewhere(row: Row, again: Row, changed: list[str], reason: str, tolerance: float) -> tuple[Verdict, str]:
-    """The same where not every bit can be expected to agree, for a reason."""
+    """The same where some bits may differ; the reason says why."""
     if certain := [name for name in changed if name in EVERYWHERE]:
         return "differs", ", ".join(f"{name} is {row[name]} and now {again[name]}" for name in certain)
     distance = 0.0 if row["score"] is None else abs(row["score"] - again["score"])
@@ -102,7 +102,7 @@ def _judged_elsewhere(row: Row, again: Row, changed: list[str], reason: str, tol
 
 
 def _changed(row: Row, again: Row) -> list[str]:
-    """Columns of results that are not the same."""
+    """Columns of results that differ."""
     changed = [
         name
         for name in (*RESULTS, "lr")  # chosen in training where the suite tunes

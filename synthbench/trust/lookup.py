@@ -1,0 +1,283 @@
+"""Rows looked up in the plans of the installed suites: the cell that has a row, and the job that makes it again."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import torch
+
+from synthbench.blocks import BLOCKS
+from synthbench.canonical import canonical_json
+from synthbench.errors import ContractError, SynthbenchError, UsageError
+from synthbench.knobs import coerce, term_of
+from synthbench.mechanisms import MECHANISMS
+from synthbench.positions import POSITIONS
+from synthbench.registry import version_of
+from synthbench.results.schema import RUN_COLUMNS
+from synthbench.runner.match import misses
+from synthbench.runner.plan import Job, shortened, surrounded
+from synthbench.runner.rows import Attempt, Failure, failure_row
+from synthbench.suites import EXTRA, Suite, extended, load_suite, suite_names
+from synthbench.tasks import TASKS
+from synthbench.training import identity
+from synthbench.training.cell import Cell, Member
+from synthbench.training.ladder import sized_in
+from synthbench.trust.audit import LARGEST
+from synthbench.trust.compare import RESULTS, Row, equal
+
+CIRCUMSTANCES = (
+    *("run_id", "schema_version", "error_message", "causal_checked", "ensemble_size", "ensemble_index", "metrics"),
+    *("mech_origin", "device_name", "num_threads", "amp", "compiled", "deterministic", "tf32", "n_visible_devices"),
+    *("wall_s", "queue_s", "train_s", "eval_s", "data_s", "step_ms_median", "tokens_per_s", "peak_mem_bytes"),
+    *("flops_estimate", "started_at", "finished_at", "host_hash", "executor", "attempt", "synthbench_version"),
+    *("git_sha", "git_dirty", "python", "torch", "numpy", "cuda", "os", "packages", "verified_by", "curve_sha256"),
+    *("row_sha256", "migrated_from", *(f"{kind}_code_hash" for kind in ("task", "mech", "block", "positions"))),
+)
+"""Columns that neither the configuration and the code nor the training decide. All others are checked in every row."""
+
+WORDS = {"task": ("task_category", "task_source"), "mech": ("mech_label", "mech_family", "mech_source")}
+"""Columns that name things: a change of words is none of a result, and asks for no new version."""
+
+SIZES = ("task_args", "task_size", "mech_args", "match", "d_model", "steps_planned", "is_full")
+"""Columns that a cell is looked up by, beside the names in its configuration: the audit has bounded each of them."""
+
+OF_RUN = ("seed", "learning_rate", "role", "tuning")
+"""What a configuration says of its run only; the rest it shares with the other runs of its cell."""
+
+
+class CannotVerify(Exception):  # noqa: N818 -- not an error: the row may be right, and nobody can tell here
+    """A row that cannot be run again here; its message says why."""
+
+
+class Groups:
+    """Rows by the cell that they belong to, and by the program that they were trained in."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows: dict[str, Row] = {row["run_id"]: row for row in rows}
+        self._configs = {name: json.loads(row["config_json"]) for name, row in self.rows.items()}
+        self._of_cell: dict[str, list[Row]] = {}
+        self._together: dict[tuple[Any, ...], list[Row]] = {}
+        self._cells: dict[str, Cell | CannotVerify] = {}
+        for row in rows:
+            self._of_cell.setdefault(self._cell_key(row), []).append(row)
+            self._together.setdefault(self._group_key(row), []).append(row)
+
+    def member(self, row: Row) -> Member:
+        """The planned run whose id a row has.
+
+        Raises:
+            CannotVerify: If no installed suite, with the components that are installed, has such a run.
+        """
+        key, config = self._cell_key(row), self._configs[row["run_id"]]
+        if key not in self._cells:
+            try:
+                with _what_is_not_here():
+                    self._cells[key] = _cell(config, row)
+            except CannotVerify as reason:
+                self._cells[key] = reason
+        cell = self._cells[key]
+        if isinstance(cell, CannotVerify):
+            raise CannotVerify(*cell.args)
+        with _what_is_not_here():
+            return _member(cell, config, row)
+
+    def group(self, row: Row) -> list[Row]:
+        """The rows that were trained with this one, itself among them; only itself if they are not all here."""
+        together = sorted(self._together[self._group_key(row)], key=lambda other: int(other["ensemble_index"]))
+        is_whole = [other["ensemble_index"] for other in together] == list(range(row["ensemble_size"]))
+        return together if is_whole and self._is_one_program(together) else [row]
+
+    def _is_one_program(self, rows: Sequence[Row]) -> bool:
+        """Whether members of these rows' cells can train together, whatever the rows say."""
+        try:
+            cells = {self.member(row).cell for row in rows}
+        except CannotVerify:
+            return False
+        return len(cells) == 1 or len({cell.program for cell in cells}) == 1
+
+    def deviation(self, row: Row) -> float:
+        """Standard deviation of the scores over the seeds of a row's cell at its learning rate; 0 if there is one."""
+        scores = [other["score"] for other in self._of_cell[self._cell_key(row)] if other["lr"] == row["lr"]]
+        known = [score for score in scores if score is not None]
+        return float(np.std(known, ddof=1)) if len(known) > 1 else 0.0
+
+    def jobs(self, run_ids: Iterable[str]) -> list[tuple[Job, list[Row]]]:
+        """A job for every group that has one of these rows, and the rows that it makes again."""
+        jobs, seen = [], set()
+        for name in run_ids:
+            if name in seen:
+                continue
+            group = self.group(self.rows[name])
+            seen |= {row["run_id"] for row in group}
+            jobs.append((self._job(group), group))
+        return jobs
+
+    def _job(self, group: Sequence[Row]) -> Job:
+        members = tuple(self.member(row) for row in group)
+        cells = tuple(dict.fromkeys(member.cell for member in members))
+        tuning = [member for cell in cells for member in cell.tuning_members()]
+        if members[0].is_tuning:
+            return Job(cells, (), (), len(group), {member: None for member in tuning if member not in members})
+        # The worker chooses the learning rates again: from the tuning rows, and trains those that are not here.
+        known = {member: self.rows.get(member.run_id) for member in tuning}
+        skills = {member: row["skill"] for member, row in known.items() if row is not None}
+        return Job(cells, members, members, len(members), skills)
+
+    def _cell_key(self, row: Row) -> str:
+        config = self._configs[row["run_id"]]
+        of_cell = {name: config[name] for name in sorted(config) if name not in OF_RUN}
+        return json.dumps([of_cell, row["role"], *(row[name] for name in SIZES)])
+
+    def _group_key(self, row: Row) -> tuple[Any, ...]:
+        """What only rows share that were trained together; they may be of several tasks."""
+        config = self._configs[row["run_id"]]
+        around = ("suite", "mech", "mech_args", "role")
+        of_group = [config.get(name) for name in around]
+        return json.dumps(of_group), row["host_hash"], row["started_at"], row["ensemble_size"]
+
+
+@contextmanager
+def _what_is_not_here() -> Iterator[None]:
+    """Turn whatever a stranger's row does to the code that is installed into a reason."""
+    try:
+        yield
+    except CannotVerify:
+        raise
+    except (ContractError, UsageError) as problem:
+        raise CannotVerify(f"other version: {problem}") from None
+    except Exception as problem:  # noqa: BLE001 - what a configuration does to a component, nobody knows
+        raise CannotVerify(f"it cannot be built here: {type(problem).__name__}: {problem}"[:300]) from None
+
+
+def _cell(config: Mapping[str, Any], row: Row) -> Cell:
+    """The planned cell that a row names; whether the row's id is one of its ids is not asked yet."""
+    suite, name, mechanism = _suite(config, row), config["task"], config["mech"]
+    task = {} if suite.ladder is not None else json.loads(row["task_args"])
+    size, length, options = sized_in(suite, name, task | ({"size": row["task_size"]} if row["task_size"] else {}))
+    # No model is built, as the plan does: what it costs is known once the id is found.
+    cell = Cell(
+        suite=suite if name in suite.tasks else extended(suite, {name: {}}),
+        task_name=name,
+        size=size,
+        length=length,
+        task_arguments=options,
+        mechanism_name=mechanism,
+        mechanism_arguments=coerce("mechanism", MECHANISMS[mechanism], json.loads(row["mech_args"])),
+        device_type=config["device_type"],
+        is_full=row["is_full"],
+    )
+    if cell.longest > LARGEST["seq_len"]:
+        raise CannotVerify(f"it is tested on {cell.longest} tokens; allowed: up to {LARGEST['seq_len']}")
+    return cell if row["match"] is None else _matched(cell, row)
+
+
+def _suite(config: Mapping[str, Any], row: Row) -> Suite:
+    """The installed suite of a row, with the surroundings that the row says, and shortened if the row is."""
+    if (trained_by := config.get("training_version", 1)) != identity.TRAINING_VERSION:
+        raise _other_version("training", trained_by, identity.TRAINING_VERSION)
+    for kind, registry in (("task", TASKS), ("mech", MECHANISMS), ("block", BLOCKS), ("positions", POSITIONS)):
+        installed = version_of(registry[config[kind]])
+        if installed != config[f"{kind}_version"]:
+            raise _other_version(f"{registry.kind} {config[kind]!r}", config[f"{kind}_version"], installed)
+    name = config["suite"].removesuffix(EXTRA)
+    if name not in suite_names():  # never the path of a file
+        raise CannotVerify(f"suite {name!r} is not installed; allowed: {', '.join(suite_names())}")
+    suite = load_suite(name)
+    if config["suite_version"] != suite.version:
+        raise _other_version(f"suite {name!r}", config["suite_version"], suite.version)
+    suite = surrounded(
+        suite,
+        block=term_of(BLOCKS[config["block"]], config["block_args"]),
+        positions=term_of(POSITIONS[config["positions"]], config["positions_args"]),
+    )
+    if row["is_full"]:
+        return suite
+    steps, limit = row["steps_planned"], config["evaluation"]["test_sequences"]
+    return shortened(
+        suite,
+        steps=None if steps == suite.training.steps else steps,
+        limit=None if limit == suite.evaluation.test_sequences else limit,
+    )
+
+
+def _other_version(what: str, in_row: object, here: object) -> CannotVerify:
+    return CannotVerify(
+        f"other version: {what} is {in_row} in the row and {here} here; checked: its checksums, its name and that its "
+        "figures fit each other"
+    )
+
+
+def _matched(cell: Cell, row: Row) -> Cell:
+    """The cell with the width that a row says its match took."""
+    model = cell.suite.model.model_copy(update={"model_dim": row["d_model"]})
+    widened = replace(cell, suite=cell.suite.model_copy(update={"model": model}), match=row["match"])
+    try:
+        missed = misses(widened, cell.suite)
+    except SynthbenchError as problem:
+        missed = str(problem)
+    if missed:
+        raise CannotVerify(f"match is {row['match']!r}: {missed}")
+    return widened
+
+
+def _member(cell: Cell, config: Mapping[str, Any], row: Row) -> Member:
+    """The run of a cell whose id a row has."""
+    for member in cell.members([config["seed"]]) if row["role"] is None else cell.tuning_members():
+        if member.run_id == row["run_id"]:
+            return replace(member, learning_rate=member.learning_rate or row["lr"])  # chosen in training
+    planned = json.loads(canonical_json(cell.identity))
+    names = sorted({*planned, *config} - {*OF_RUN})
+    other = [name[:80] for name in names if planned.get(name) != config.get(name)]
+    raise CannotVerify(
+        f"no {'full' if cell.is_full else 'shortened'} run of suite {cell.suite.name!r} {cell.suite.version} has its "
+        f"id; config_json has another {', '.join(other or OF_RUN)}"
+    )
+
+
+def against_the_code(row: Row, groups: Groups) -> list[str]:
+    """What a row says that its configuration and the code that is installed say otherwise; trains nothing.
+
+    Raises:
+        CannotVerify: If no installed suite has such a run, or it cannot be built.
+    """
+    member = groups.member(row)
+    with _what_is_not_here():
+        said = failure_row([member], 0, Failure("", "", ""), _NOWHERE) | {"device_type": member.cell.device_type}
+    # Another source of the same version may call the same things by other names.
+    others = (names for kind, names in WORDS.items() if is_of_other_source(row, member.cell, kind))
+    skipped = {*CIRCUMSTANCES, *RESULTS, *(name for names in others for name in names)}
+    return [
+        f"{column.name} is {row[column.name]!r}; the code says {said[column.name]!r}"
+        for column in RUN_COLUMNS
+        # A column that was added after the row was written is null in it.
+        if column.name not in skipped
+        and not (column.is_nullable and row[column.name] is None)
+        and not equal(row[column.name], said[column.name], 1e-9)
+    ]
+
+
+def of_other_source(row: Row, cell: Cell) -> list[str]:
+    """Components of a row that have another source here, under the same version: ``mech slay``."""
+    config = json.loads(row["config_json"])
+    return [f"{kind} {config[kind]}" for kind in cell.code if is_of_other_source(row, cell, kind)]
+
+
+def is_of_other_source(row: Row, cell: Cell, kind: str) -> bool:
+    """Whether a component of a row, ``task``, ``mech``, ``block`` or ``positions``, has another source here."""
+    return row[f"{kind}_code_hash"] not in (None, cell.code[kind])
+
+
+_NOWHERE = Attempt(
+    device=torch.device("cpu"),
+    executor="",
+    number=1,
+    queue_s=0.0,
+    causal_checked=False,
+    started_at=datetime.fromtimestamp(0, UTC),
+    began=0.0,
+)
+"""For rows of which only what needs no training is read."""
