@@ -44,7 +44,7 @@ INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunOptions:
     """The options that say which part of a suite is to be run or counted, and where its rows are."""
 
     task: TaskTerms = None
@@ -83,9 +83,9 @@ class Asked:
         )
 
 
-@takes(Asked)
+@takes(RunOptions)
 def run(
-    asked: Asked,
+    asked: RunOptions,
     steps: Annotated[
         int | None, typer.Option(help="Train for fewer steps. The rows are marked and enter no report.")
     ] = None,
@@ -163,8 +163,8 @@ def run(
         _run(request, until_decided=until_decided, as_json=as_json)
 
 
-@takes(Asked)
-def status(asked: Asked, as_json: AsJson = False) -> None:
+@takes(RunOptions)
+def status(asked: RunOptions, as_json: AsJson = False) -> None:
     """Count what is done, failed and missing, by category.
 
     A store that --results names must exist; at the default place it may be yet to come.
@@ -173,7 +173,7 @@ def status(asked: Asked, as_json: AsJson = False) -> None:
     from synthbench.runner.tally import quick_cells, statuses_in, tally
 
     request = asked.request()
-    if request.results != Asked.results:
+    if request.results != RunOptions.results:
         Store.open(request.results, create=False)
     cells = quick_cells(request)
     facts = _progress_of(request) if cells is None else tally(cells, statuses_in(request.results))

@@ -27,8 +27,8 @@ from synthbench.training.train import GroupResult, MemberResult
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """The circumstances of one try at a job: what a row says besides its result."""
+class Provenance:
+    """The context of one try at a job: what a row says besides its result."""
 
     device: torch.device
     executor: str
@@ -58,7 +58,7 @@ class Failure:
     """The traceback, for who watches; no row keeps it."""
 
 
-def member_row(result: GroupResult, index: int, attempt: Attempt) -> dict[str, Any]:
+def member_row(result: GroupResult, index: int, provenance: Provenance) -> dict[str, Any]:
     """The row of a member that was trained, whether it diverged or not."""
     member = result.members[index]
     cell = member.member.cell
@@ -67,7 +67,7 @@ def member_row(result: GroupResult, index: int, attempt: Attempt) -> dict[str, A
     tokens_a_step = len(result.members) * tokens_of(cell, training.steps) / training.steps
     step_ms = result.step_ms_median if math.isfinite(result.step_ms_median) else None
     eval_losses = [point.loss for point in member.validation if math.isfinite(point.loss)]
-    row = _common([one.member for one in result.members], index, attempt)
+    row = _common([one.member for one in result.members], index, provenance)
     row |= {
         "status": "ok" if score else "diverged",
         "error_type": None if score else "Diverged",
@@ -100,14 +100,14 @@ def member_row(result: GroupResult, index: int, attempt: Attempt) -> dict[str, A
     return row
 
 
-def failure_row(members: Sequence[Member], index: int, failure: Failure, attempt: Attempt) -> dict[str, Any]:
+def failure_row(members: Sequence[Member], index: int, failure: Failure, provenance: Provenance) -> dict[str, Any]:
     """The row of a member that could not be trained: a status, never an accuracy of 0."""
     unknown = (
         "n_params n_params_mixer state_size n_train score skill n_eval_examples n_correct train_loss eval_loss "
         "best_eval_loss steps lr_first lr_last steps_to_threshold train_s eval_s data_s step_ms_median tokens_per_s"
     )
     return {
-        **_common(members, index, attempt),
+        **_common(members, index, provenance),
         **dict.fromkeys(unknown.split()),
         "status": failure.status,
         "error_type": failure.error_type,
@@ -178,7 +178,7 @@ def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound]:
     return *floor_and_ceiling(cell.task, cell.length), local_ceiling(cell.task, cell.length)
 
 
-def _common(members: Sequence[Member], index: int, attempt: Attempt) -> dict[str, Any]:
+def _common(members: Sequence[Member], index: int, provenance: Provenance) -> dict[str, Any]:
     member = members[index]
     cell = member.cell
     suite = cell.suite
@@ -210,7 +210,7 @@ def _common(members: Sequence[Member], index: int, attempt: Attempt) -> dict[str
         "mech_args": canonical_json(cell.resolved_mechanism_arguments),
         "match": cell.match,
         "mech_code_hash": cell.code["mech"],
-        "causal_checked": attempt.causal_checked,
+        "causal_checked": provenance.causal_checked,
         "block": term_of(*cell.block),
         "block_code_hash": cell.code["block"],
         "positions": term_of(*cell.positions),
@@ -242,17 +242,17 @@ def _common(members: Sequence[Member], index: int, attempt: Attempt) -> dict[str
         "dtype": DTYPE,
         "amp": False,
         "compiled": False,
-        "wall_s": time.monotonic() - attempt.began,
-        "queue_s": attempt.queue_s,
-        "peak_mem_bytes": peak_memory_bytes(attempt.device),
+        "wall_s": time.monotonic() - provenance.began,
+        "queue_s": provenance.queue_s,
+        "peak_mem_bytes": peak_memory_bytes(provenance.device),
         "flops_estimate": None,
-        "started_at": attempt.started_at,
+        "started_at": provenance.started_at,
         "finished_at": datetime.now(UTC),
-        "executor": attempt.executor,
-        "attempt": attempt.number,
+        "executor": provenance.executor,
+        "attempt": provenance.number,
         "verified_by": None,
         "migrated_from": None,
         **software(),
-        **hardware(attempt.device),
-        "deterministic": attempt.is_deterministic,
+        **hardware(provenance.device),
+        "deterministic": provenance.is_deterministic,
     }

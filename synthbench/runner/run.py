@@ -43,7 +43,7 @@ from synthbench.runner.plan import (
 )
 from synthbench.runner.request import Request
 from synthbench.runner.tally import statuses_in, tally
-from synthbench.runner.worker import Circumstances, Outcome
+from synthbench.runner.worker import Outcome, RunContext
 from synthbench.suites import EXTRA, Suite, load_suite
 from synthbench.tasks import TASKS
 from synthbench.terms import Selection
@@ -358,7 +358,7 @@ def run(
     record(findings, request.results / CONTRACT)
     report = RunReport(request.results, plan.members, plan.num_done, plan.num_failed)
     on_plan(plan, executor)
-    circumstances = Circumstances(
+    context = RunContext(
         results=request.results.absolute(),
         device=str(prepared.device),
         executor=executor.name,
@@ -372,7 +372,7 @@ def run(
         is_deterministic=request.deterministic,
         predictions=request.predictions and request.predictions.absolute(),
     )
-    for event in executor.run(plan.jobs, circumstances, stop):
+    for event in executor.run(plan.jobs, context, stop):
         for outcome in event.outcomes:
             report.outcomes.append(outcome)
             on_outcome(outcome)

@@ -22,7 +22,7 @@ from synthbench.process import deterministic_algorithms, is_refused, settings_re
 from synthbench.results import Store
 from synthbench.runner import predictions
 from synthbench.runner.plan import Job
-from synthbench.runner.rows import Attempt, Failure, curve_points, failure_row, member_row
+from synthbench.runner.rows import Failure, Provenance, curve_points, failure_row, member_row
 from synthbench.training.cell import Cell, Member
 from synthbench.training.kept import streams_of
 from synthbench.training.train import GroupResult, train_group
@@ -32,7 +32,7 @@ INNERMOST = 20
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class RunContext:
     """What is the same for every job of a command."""
 
     results: Path
@@ -57,7 +57,7 @@ class Circumstances:
     """
 
 
-class Crowded(Exception):  # noqa: N818 - not an error: the job is tried again without the others
+class OutOfMemoryBesideOthers(Exception):  # noqa: N818 - not an error: the job is tried again without the others
     """Memory ran out for a single member, while other workers had some of it."""
 
 
@@ -79,7 +79,7 @@ class Outcome:
     """Traceback of what was raised; None where nothing was."""
 
 
-def execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome]:
+def execute(job: Job, context: RunContext, number: int) -> list[Outcome]:
     """Train the members of a job and write the rows that are missing, those of the tuning first.
 
     Whatever a mechanism raises becomes a row with a status. Out of memory halves the members that train together until
@@ -89,48 +89,48 @@ def execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome
         StoreError: If a row cannot be written; nothing is left half done.
         ContractError: If a plugin cannot be loaded in this process.
         UsageError: If the numbers are to be the same every time, and this process cannot promise it any more.
-        Crowded: If the memory does not suffice for a single member beside the other workers.
+        OutOfMemoryBesideOthers: If the memory does not suffice for a single member beside the other workers.
     """
-    plugins.load(circumstances.plugins)
+    plugins.load(context.plugins)
     with settings_restored():
-        return _execute(job, circumstances, number)
+        return _execute(job, context, number)
 
 
-def _execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome]:
-    attempt = replace(
-        attempt_of(circumstances, number),
-        queue_s=max(0.0, time.time() - circumstances.planned_at),
+def _execute(job: Job, context: RunContext, number: int) -> list[Outcome]:
+    provenance = replace(
+        provenance_of(context, number),
+        queue_s=max(0.0, time.time() - context.planned_at),
         # A notebook may have asked for it by itself.
-        is_deterministic=circumstances.is_deterministic or torch.are_deterministic_algorithms_enabled(),
+        is_deterministic=context.is_deterministic or torch.are_deterministic_algorithms_enabled(),
     )
-    attempt = replace(attempt, kept=streams_of(circumstances.driver, attempt.device.type))
-    store = Store.open(circumstances.results, create=True)
+    provenance = replace(provenance, kept=streams_of(context.driver, provenance.device.type))
+    store = Store.open(context.results, create=True)
     cell = job.cells[0]  # what is looked at here is the same for all
-    violation = circumstances.violations.get(cell.mechanism_name) or _causality_violation(cell)
+    violation = context.violations.get(cell.mechanism_name) or _causality_violation(cell)
     if violation is not None:
-        return record_failure(job, Failure("contract", "ContractError", violation), attempt, store)
-    attempt = replace(attempt, causal_checked=True)
-    with deterministic_algorithms(attempt.device) if circumstances.is_deterministic else nullcontext():
+        return record_failure(job, Failure("contract", "ContractError", violation), provenance, store)
+    provenance = replace(provenance, causal_checked=True)
+    with deterministic_algorithms(provenance.device) if context.is_deterministic else nullcontext():
         if cell.suite.tuning is not None:
-            job = job.at_rates(_tuned_rates(job, attempt, store))
-        return _train_groups(job, attempt, store)
+            job = job.at_rates(_tuned_rates(job, provenance, store))
+        return _train_groups(job, provenance, store)
 
 
-def _train_groups(job: Job, attempt: Attempt, store: Store) -> list[Outcome]:
+def _train_groups(job: Job, provenance: Provenance, store: Store) -> list[Outcome]:
     """Train those groups of a job's members of which a row is missing, each on its own clock."""
     outcomes = []
     for group in job.groups:
-        begun = replace(attempt, started_at=datetime.now(UTC), began=time.monotonic())
+        begun = replace(provenance, started_at=datetime.now(UTC), began=time.monotonic())
         outcomes += _train(job, group, begun, store)
     return outcomes
 
 
-def _tuned_rates(job: Job, attempt: Attempt, store: Store) -> dict[Cell, float]:
+def _tuned_rates(job: Job, provenance: Provenance, store: Store) -> dict[Cell, float]:
     """Each cell's learning rate with the highest mean skill on validation sequences; the smallest of those that tie.
 
     A member without a score counts as one at the floor.
     """
-    outcomes = _train_groups(replace(job, members=job.untuned, missing=job.untuned), attempt, store)
+    outcomes = _train_groups(replace(job, members=job.untuned, missing=job.untuned), provenance, store)
     skill_by_id = {outcome.run_id: outcome.skill for outcome in outcomes}
     skills = {**job.tuning_skills, **{member: skill_by_id[member.run_id] for member in job.untuned}}
     by_rate: dict[Cell, dict[float, list[float]]] = {cell: {} for cell in job.cells}
@@ -144,9 +144,9 @@ def _tuned_rates(job: Job, attempt: Attempt, store: Store) -> dict[Cell, float]:
     }
 
 
-def record_failure(job: Job, failure: Failure, attempt: Attempt, store: Store) -> list[Outcome]:
+def record_failure(job: Job, failure: Failure, provenance: Provenance, store: Store) -> list[Outcome]:
     """Write a row with the failure's status for every missing member of a job."""
-    return _fail(job, job.members, failure, attempt, store)
+    return _fail(job, job.members, failure, provenance, store)
 
 
 def outcome_of(row: Mapping[str, Any]) -> Outcome:
@@ -164,39 +164,39 @@ def outcome_of(row: Mapping[str, Any]) -> Outcome:
     )
 
 
-def attempt_of(circumstances: Circumstances, number: int) -> Attempt:
+def provenance_of(context: RunContext, number: int) -> Provenance:
     """A try at a job that begins now: what is known of it, whoever asks."""
-    return Attempt(
-        device=torch.device(circumstances.device),
-        executor=circumstances.executor,
+    return Provenance(
+        device=torch.device(context.device),
+        executor=context.executor,
         number=number,
         queue_s=0.0,
         causal_checked=False,
         started_at=datetime.now(UTC),
         began=time.monotonic(),
-        is_deterministic=circumstances.is_deterministic,
-        is_alone=circumstances.is_alone,
-        predictions=circumstances.predictions,
+        is_deterministic=context.is_deterministic,
+        is_alone=context.is_alone,
+        predictions=context.predictions,
     )
 
 
-def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) -> list[Outcome]:
+def _train(job: Job, members: Sequence[Member], provenance: Provenance, store: Store) -> list[Outcome]:
     try:
-        keeps_predictions = attempt.predictions is not None
-        result = train_group(members, attempt.device, keeps_predictions=keeps_predictions, kept=attempt.kept)
+        keeps_predictions = provenance.predictions is not None
+        result = train_group(members, provenance.device, keeps_predictions=keeps_predictions, kept=provenance.kept)
     except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
         trace = "".join(traceback.format_exception(problem, limit=-INNERMOST))
         failure = Failure(_status_of(problem), type(problem).__name__, _message(problem, members[0].cell), trace)
     else:
-        return _record(job, result, attempt, store)
+        return _record(job, result, provenance, store)
     # Out here the exception is gone, and with it the tensors that its traceback held.
-    if failure.status == "oom" and attempt.device.type == "cuda":
+    if failure.status == "oom" and provenance.device.type == "cuda":
         torch.cuda.empty_cache()  # pieces that were cut for the larger try
     if parts := _parts(members, failure):
-        return [outcome for part in parts for outcome in _train(job, part, attempt, store)]
-    if failure.status == "oom" and not attempt.is_alone:
-        raise Crowded(failure.message)
-    return _fail(job, members, failure, attempt, store)
+        return [outcome for part in parts for outcome in _train(job, part, provenance, store)]
+    if failure.status == "oom" and not provenance.is_alone:
+        raise OutOfMemoryBesideOthers(failure.message)
+    return _fail(job, members, failure, provenance, store)
 
 
 def _parts(members: Sequence[Member], failure: Failure) -> list[Sequence[Member]]:
@@ -208,20 +208,20 @@ def _parts(members: Sequence[Member], failure: Failure) -> list[Sequence[Member]
     return [[member for member in members if member.cell is cell] for cell in cells] if len(cells) > 1 else []
 
 
-def _record(job: Job, result: GroupResult, attempt: Attempt, store: Store) -> list[Outcome]:
+def _record(job: Job, result: GroupResult, provenance: Provenance, store: Store) -> list[Outcome]:
     missing = [index for index, trained in enumerate(result.members) if trained.member in job.missing]
-    rows = [member_row(result, index, attempt) for index in missing]
+    rows = [member_row(result, index, provenance) for index in missing]
     curves = [curve_points(result.members[index]) for index in missing]
-    if attempt.predictions is not None:
+    if provenance.predictions is not None:
         for index in missing:  # before the rows, which say that the runs are finished
-            predictions.write(attempt.predictions, result.members[index])
+            predictions.write(provenance.predictions, result.members[index])
     store.write_all(zip(rows, curves, strict=True))
     return [outcome_of(row) for row in rows]
 
 
-def _fail(job: Job, members: Sequence[Member], failure: Failure, attempt: Attempt, store: Store) -> list[Outcome]:
+def _fail(job: Job, members: Sequence[Member], failure: Failure, provenance: Provenance, store: Store) -> list[Outcome]:
     missing = [index for index, member in enumerate(members) if member in job.missing]
-    rows = [failure_row(members, index, failure, attempt) for index in missing]
+    rows = [failure_row(members, index, failure, provenance) for index in missing]
     store.write_all((row, []) for row in rows)
     return [replace(outcome_of(row), trace=failure.trace) for row in rows]
 

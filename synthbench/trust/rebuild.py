@@ -20,7 +20,7 @@ from synthbench.registry import version_of
 from synthbench.results.schema import RUN_COLUMNS
 from synthbench.runner.match import misses
 from synthbench.runner.plan import Job
-from synthbench.runner.rows import Attempt, Failure, failure_row
+from synthbench.runner.rows import Failure, Provenance, failure_row
 from synthbench.suites import EXTRA, Suite, load_suite, suite_names
 from synthbench.suites.config import TuningSettings
 from synthbench.tasks import TASKS
@@ -346,7 +346,7 @@ def _surroundings(suite: Suite) -> dict[str, Any]:
     return {name: getattr(suite.model, name) for name in ("block", "positions", "positions_otherwise")}
 
 
-_NOWHERE = Attempt(
+_NOWHERE = Provenance(
     device=torch.device("cpu"),
     executor="",
     number=1,

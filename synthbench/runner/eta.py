@@ -34,7 +34,7 @@ class _Part:
     num_trainings: int
 
 
-class Outlook:
+class Eta:
     """Trainings that the rest of a plan takes, tuning included, and the seconds of them.
 
     What a training of a cell takes is the median of those that came; else its cost in the plan, times how much longer
