@@ -19,6 +19,7 @@ from synthbench.results.schema import to_frame
 from synthbench.runner import run as runner
 from synthbench.runner.executors.choice import device_of
 from synthbench.runner.plan import Plan
+from synthbench.runner.prepare import plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport
 from synthbench.terminal import check as examination
@@ -76,7 +77,7 @@ def plan(request: Request | None = None, /, **options: Any) -> Plan:
         StoreError: If the store exists and cannot be read.
     """
     asked = _request(request, options)
-    return runner.plan_request(asked, device_of(asked))
+    return plan_request(asked, device_of(asked))
 
 
 def quick(

@@ -182,13 +182,13 @@ def status(asked: RunOptions, as_json: AsJson = False) -> None:
 
 def _progress_of(request: "Request") -> list[dict[str, Any]]:
     from synthbench.runner.executors.choice import device_of
-    from synthbench.runner.run import progress_of
+    from synthbench.runner.prepare import progress_of
 
     return progress_of(request, device_of(request))
 
 
 def _print_plan(request: "Request", *, until_decided: bool, as_json: bool) -> None:
-    from synthbench.runner.run import prepare
+    from synthbench.runner.prepare import prepare
     from synthbench.terminal.deciding import prepare_look
     from synthbench.terminal.plans import facts_of, forecast, missing_cells, missing_rows
 

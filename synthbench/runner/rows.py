@@ -1,4 +1,4 @@
-"""Rows of the store from what became of members."""
+"""The rows of members: what the store keeps of a run."""
 
 import hashlib
 import math
@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,14 +20,13 @@ from synthbench.suites import Suite
 from synthbench.tasks import Bound, floor_and_ceiling, local_ceiling, shortcut_accuracies
 from synthbench.training.cell import Cell, Member
 from synthbench.training.identity import DTYPE
-from synthbench.training.kept import KeptStreams
 from synthbench.training.seeding import data_seed, init_seed
 from synthbench.training.train import GroupResult, MemberResult
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """The context of one try at a job: what a row says besides its result."""
+    """Where and how a row was made: what it says besides its result."""
 
     device: torch.device
     executor: str
@@ -39,12 +37,6 @@ class Provenance:
     began: float
     """``time.monotonic()`` at the start."""
     is_deterministic: bool = False
-    is_alone: bool = True
-    """Whether no other worker uses the memory of the device."""
-    predictions: Path | None = None
-    """Folder for what models predict in the test."""
-    kept: KeptStreams | None = None
-    """Streams that earlier jobs of the command drew in this process."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +47,7 @@ class Failure:
     error_type: str
     message: str
     trace: str | None = None
-    """The traceback, for who watches; no row keeps it."""
+    """The traceback, for the driver; no row keeps it."""
 
 
 def member_row(result: GroupResult, index: int, provenance: Provenance) -> dict[str, Any]:

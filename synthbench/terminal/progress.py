@@ -11,10 +11,9 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
 from synthbench.errors import StoreError
-from synthbench.runner.eta import Eta
+from synthbench.runner.eta import Eta, Watch
 from synthbench.runner.executors import Executor, Inline
 from synthbench.runner.plan import Plan
-from synthbench.runner.watch import Watch
 from synthbench.runner.worker import Outcome
 from synthbench.terminal.durations import about
 

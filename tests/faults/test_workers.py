@@ -19,8 +19,8 @@ import torch
 
 from synthbench.results import Store
 from synthbench.runner.executors import Inline, Pool, base, pool
+from synthbench.runner.prepare import plan_request
 from synthbench.runner.request import Request
-from synthbench.runner.run import plan_request
 from synthbench.runner.worker import RunContext
 
 pytestmark = pytest.mark.end_to_end

@@ -1,11 +1,18 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from synthbench.results import Store
 from synthbench.runner.estimates import Estimates, traits_of
-from synthbench.runner.eta import Eta
+from synthbench.runner.eta import Eta, Watch
 from synthbench.runner.plan import Job, Plan, make_cells
 from synthbench.runner.worker import Outcome
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell, Member
+
+MakeRow = Callable[..., dict[str, Any]]
 
 CELLS = make_cells(
     load_suite("smoke"),
@@ -128,3 +135,25 @@ def test_what_trains_again_beside_a_missing_row_counts_with_it() -> None:
     assert found.num_trainings == 2
     found.end(outcome_of(members[1], 1.0))
     assert found.num_left == 0
+
+
+def test_only_rows_that_are_written_from_now_on_are_news_and_each_once(tmp_path: Path, make_row: MakeRow) -> None:
+    store = Store.open(tmp_path, create=True)
+    old, new, other = (make_row(seed=seed, role="tuning") for seed in range(3))
+    store.write(old, [])
+    watch = Watch(tmp_path, [old["run_id"], new["run_id"]])
+    store.write(new, [])
+    store.write(other, [])
+
+    assert [(found.run_id, found.seed, found.share_s) for found in watch.news()] == [(new["run_id"], 1, 2.5)]
+    assert watch.news() == []
+
+
+def test_a_row_that_is_made_again_is_news(tmp_path: Path, make_row: MakeRow) -> None:
+    store = Store.open(tmp_path, create=True)
+    row = make_row(role="tuning")
+    store.write(row, [])
+    watch = Watch(tmp_path, [row["run_id"]])
+    store.write(row, [])
+
+    assert [found.run_id for found in watch.news()] == [row["run_id"]]

@@ -53,7 +53,7 @@ def plan_of(cell: Cell, seeds: range, store: Path, group_size: int = 2) -> Any:
     if store.exists():
         rows = Store.open(store, create=False).runs()
         done = dict(zip(rows["run_id"], rows["skill"], strict=True))
-    return make_plan([cell], seeds, done, lambda _cell: group_size)
+    return make_plan([cell], seeds, done, group_size)
 
 
 def test_the_rate_is_chosen_by_validation_skill_on_other_seeds(tuned: Cell, context: RunContext) -> None:
@@ -127,7 +127,7 @@ def test_a_job_that_fails_before_a_rate_is_chosen_makes_rows_without_one(tuned: 
     (job,) = plan_of(tuned, range(2), context.results).jobs
     store = Store.open(context.results, create=True)
     failure = Failure("contract", "ContractError", "it leaks")
-    outcomes = worker.record_failure(job, failure, worker.provenance_of(context, 1), store)
+    outcomes = worker.record_failure(job, failure, context, 1)
 
     rows = store.runs()
     assert [outcome.status for outcome in outcomes] == list(rows.status) == ["contract"] * 2
@@ -190,7 +190,7 @@ def test_a_model_that_was_trained_beside_other_tasks_is_tested_like_one_that_was
 
 def test_every_cell_of_a_job_chooses_its_own_rate(tuned: Cell, context: RunContext) -> None:
     other = cell_of(tuned.suite, "copy", length=6, vocabulary=5)
-    plan = make_plan([tuned, other], range(2), {}, lambda _cell: 64, is_across_tasks=True)
+    plan = make_plan([tuned, other], range(2), {}, 64, is_across_tasks=True)
     (job,) = plan.jobs
     outcomes = execute(job, context, 1)
 

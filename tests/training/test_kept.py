@@ -120,7 +120,7 @@ def test_a_command_draws_the_data_of_two_mechanisms_once(
     cells = [make_cell("reverse", mechanism, length=8) for mechanism in ("linear", "softmax")]
     local_ceiling(cells[0].task, 8), shortcut_accuracies(cells[0].task, 8)  # they draw too
     draws.clear()
-    jobs = make_plan(cells, [0, 1], {}, lambda _cell: 2).jobs
+    jobs = make_plan(cells, [0, 1], {}, 2).jobs
     where = RunContext(tmp_path / "results", "cpu", "inline", time.time())
     events = Inline().run(jobs, where, threading.Event())
 

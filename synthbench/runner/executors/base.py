@@ -37,7 +37,6 @@ from synthbench.runner.worker import (
     RunContext,
     execute,
     outcome_of,
-    provenance_of,
     record_failure,
 )
 
@@ -209,8 +208,7 @@ def _give_up(attempt: Attempt, failure: Failure, context: RunContext) -> list[Ou
         if row["finished_at"].timestamp() >= context.planned_at
     }
     left = tuple(member for name, member in names.items() if name not in finished)
-    tried = provenance_of(context, attempt.number)
-    return [*finished.values(), *record_failure(replace(job, missing=left), failure, tried, store)]
+    return [*finished.values(), *record_failure(replace(job, missing=left), failure, context, attempt.number)]
 
 
 def log_of_job(job: Job, context: RunContext) -> Path:

@@ -14,8 +14,8 @@ from synthbench import plugins
 from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
+from synthbench.runner.prepare import plan_request
 from synthbench.runner.request import Request
-from synthbench.runner.run import plan_request
 from synthbench.runner.worker import RunContext
 
 collect_ignore = ["gated.py"]  # a plugin: it registers what it defines when it is imported
