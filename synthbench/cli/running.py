@@ -181,8 +181,7 @@ def status(asked: RunOptions, as_json: AsJson = False) -> None:
 
 
 def _progress_of(request: "Request") -> list[dict[str, Any]]:
-    from synthbench.runner.executors.choice import device_of
-    from synthbench.runner.prepare import progress_of
+    from synthbench.runner.prepare import device_of, progress_of
 
     return progress_of(request, device_of(request))
 

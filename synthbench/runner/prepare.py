@@ -22,10 +22,10 @@ from synthbench.process import reserve_workspace
 from synthbench.results import Store, published
 from synthbench.results.schema import RUNS
 from synthbench.runner import predictions
-from synthbench.runner.environment import commit_warning
+from synthbench.runner.environment import commit_warning, resolve_device
 from synthbench.runner.estimates import TIMED, Estimates
 from synthbench.runner.executors import Executor
-from synthbench.runner.executors.choice import device_of, make_executor
+from synthbench.runner.executors.choice import BEYOND, make_executor
 from synthbench.runner.match import all_matched
 from synthbench.runner.plan import (
     Plan,
@@ -90,6 +90,17 @@ def prepare(request: Request) -> Prepared:
     is_in_session = any(subject.is_in_session for subject in findings)
     executor = make_executor(request, plan, device, is_foreign=bool(findings), is_in_session=is_in_session)
     return Prepared(request, device, findings, plan, executor)
+
+
+def device_of(request: Request) -> torch.device:
+    """The device that a request names; that of a cluster need not be on this machine.
+
+    Raises:
+        UsageError: If there is no such device.
+    """
+    if request.executor in BEYOND and request.device == "cuda":
+        return torch.device("cuda")
+    return resolve_device(request.device)
 
 
 # The contract comes first: foreign code is imported in a process of its own before it is imported here.

@@ -15,7 +15,7 @@ from synthbench.runner.eta import Eta, Watch
 from synthbench.runner.executors import Executor, Inline
 from synthbench.runner.plan import Plan
 from synthbench.runner.worker import Outcome
-from synthbench.terminal.durations import about
+from synthbench.terminal.layout import about
 
 HEARTBEAT_S = 30.0
 LOOK_S = 1.0

@@ -145,46 +145,6 @@ class BottleneckHead(nn.Module):
         return logits
 
 
-class FoldedAttention(Mixer):
-    """Attention whose only tensors are its stacked projections: members are more rows of the batch."""
-
-    strategy: Strategy = "fold"
-
-    def __init__(self, stacked: Attention) -> None:
-        """Take an attention whose projections are stacked."""
-        super().__init__()
-        self.attention = stacked
-
-    def forward(
-        self, x: Float[Tensor, "members batch length model_dim"]
-    ) -> Float[Tensor, "members batch length model_dim"]:
-        """Project every member by its own matrices, attend in all of them at once."""
-        return self._attend(x, is_last_only=False)
-
-    def forward_last(
-        self, x: Float[Tensor, "members batch length model_dim"]
-    ) -> Float[Tensor, "members batch 1 model_dim"]:
-        """What ``forward`` gives at the last position."""
-        return self._attend(x, is_last_only=True)
-
-    def enter_phase(self, phase: int) -> None:
-        """Hand on the phase of a curriculum."""
-        self.attention.enter_phase(phase)
-
-    def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Metrics of all members."""
-        return self.attention.metrics(x)
-
-    def _attend(self, x: Tensor, *, is_last_only: bool) -> Tensor:
-        attention = self.attention
-        q, k, v = (part.flatten(0, 1) for part in attention.heads(x))
-        if is_last_only and attention.takes_last_queries:
-            q = q[..., -1:, :]
-        attended = attention.attend(q, k, v)
-        attended = attended.view(*x.shape[:2], *attended.shape[1:])
-        return attention.merge_heads(attended[..., -1:, :] if is_last_only else attended)
-
-
 class StackedMixer(Mixer):
     """A mechanism whose tensors are all stacked, and which broadcasts over the member axis by itself."""
 
@@ -215,6 +175,34 @@ class StackedMixer(Mixer):
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
         """Metrics of all members."""
         return self.mechanism.metrics(x)
+
+
+class FoldedAttention(StackedMixer):
+    """Attention whose only tensors are its stacked projections: members are more rows of the batch."""
+
+    strategy: Strategy = "fold"
+    mechanism: Attention
+
+    def forward(
+        self, x: Float[Tensor, "members batch length model_dim"]
+    ) -> Float[Tensor, "members batch length model_dim"]:
+        """Project every member by its own matrices, attend in all of them at once."""
+        return self._attend(x, is_last_only=False)
+
+    def forward_last(
+        self, x: Float[Tensor, "members batch length model_dim"]
+    ) -> Float[Tensor, "members batch 1 model_dim"]:
+        """What ``forward`` gives at the last position."""
+        return self._attend(x, is_last_only=True)
+
+    def _attend(self, x: Tensor, *, is_last_only: bool) -> Tensor:
+        attention = self.mechanism
+        q, k, v = (part.flatten(0, 1) for part in attention.heads(x))
+        if is_last_only and attention.takes_last_queries:
+            q = q[..., -1:, :]
+        attended = attention.attend(q, k, v)
+        attended = attended.view(*x.shape[:2], *attended.shape[1:])
+        return attention.merge_heads(attended[..., -1:, :] if is_last_only else attended)
 
 
 class LoopedMixer(Mixer):

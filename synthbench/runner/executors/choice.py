@@ -6,7 +6,7 @@ from collections import Counter
 import torch
 
 from synthbench.errors import UsageError
-from synthbench.runner.environment import resolve_device, usable_cores
+from synthbench.runner.environment import usable_cores
 from synthbench.runner.estimates import traits_of
 from synthbench.runner.executors.base import Executor
 from synthbench.runner.executors.inline import Inline
@@ -20,17 +20,6 @@ BEYOND = ("ray", "slurm")
 LONG_S = 30.0
 """Seconds of two jobs from which a process for each is worth its start, which takes a few."""
 EXECUTORS = ("auto", "inline", "pool", *BEYOND)
-
-
-def device_of(request: Request) -> torch.device:
-    """The device that a request names; that of a cluster need not be on this machine.
-
-    Raises:
-        UsageError: If there is no such device.
-    """
-    if request.executor in BEYOND and request.device == "cuda":
-        return torch.device("cuda")
-    return resolve_device(request.device)
 
 
 def make_executor(
