@@ -1,4 +1,4 @@
-"""What a command asks for, and what of it is missing."""
+"""The cells that a request selects, and the jobs for those of their rows that are missing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,7 +39,7 @@ class Job:
 
     @property
     def untuned(self) -> tuple[Member, ...]:
-        """Tuning members of which nothing is known yet."""
+        """Tuning members without a row yet."""
         every = (member for cell in self.cells for member in cell.tuning_members())
         return tuple(member for member in every if member not in self.tuning_skills)
 
@@ -53,7 +53,7 @@ class Job:
 
     @property
     def groups(self) -> list[tuple[Member, ...]]:
-        """The members that train as one program each, of those programs of which a row is missing."""
+        """The groups of members that train as one program, without those that have all their rows."""
         if len(self.members) <= self.group_size:
             return [self.members] if self.missing else []
         missing = set(self.missing)
@@ -223,7 +223,7 @@ def make_plan(
     is_across_tasks: bool = False,
     estimates: Estimates | None = None,
 ) -> Plan:
-    """Group the members of cells into jobs and keep the jobs of which a row is missing.
+    """Group the members of cells into jobs and keep the jobs that lack a row.
 
     Those that will take longest come first, so that none begins when the workers are about to run out of jobs.
 

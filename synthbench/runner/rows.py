@@ -126,12 +126,12 @@ def curve_points(result: MemberResult) -> list[dict[str, Any]]:
 
 
 def sequences_of(cell: Cell, num_steps: int) -> int:
-    """Sequences that a member has read after so many steps."""
+    """Sequences that a member has read after a number of steps."""
     return num_steps * cell.suite.training.batch_size if cell.course is None else cell.course.sequences(num_steps)
 
 
 def tokens_of(cell: Cell, num_steps: int) -> int:
-    """Tokens that a member has read after so many steps."""
+    """Tokens that a member has read after a number of steps."""
     return sequences_of(cell, num_steps) * cell.length if cell.course is None else cell.course.tokens(num_steps)
 
 

@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar in a terminal, a line a row elsewhere, and a heartbeat when rows are slow."""
+"""Progress on stderr: a bar in a terminal, one line per row elsewhere, and a heartbeat when rows are slow."""
 
 import threading
 import time
@@ -28,7 +28,7 @@ class Progress:
     Args:
         results: Folder of the store that the workers write to.
         is_quiet: Print nothing.
-        is_verbose: Print a line a row in a terminal too, with its id.
+        is_verbose: Print one line per row in a terminal too, with its id.
     """
 
     def __init__(self, results: Path, *, is_quiet: bool = False, is_verbose: bool = False) -> None:
@@ -136,10 +136,10 @@ class Progress:
 
 
 def to_do(plan: Plan) -> str:
-    """``240 runs to do after 384 trainings that tune``: what of a plan is missing."""
+    """Say what a plan lacks: ``240 runs to do after 384 tuning runs``."""
     num_tuning = sum(len(job.untuned) for job in plan.jobs)
     runs = f"{plan.num_missing} {'run' if plan.num_missing == 1 else 'runs'} to do"
-    return f"{runs} after {num_tuning} trainings that tune" if num_tuning else runs
+    return f"{runs} after {num_tuning} tuning {'run' if num_tuning == 1 else 'runs'}" if num_tuning else runs
 
 
 def workers_of(executor: Executor) -> str:

@@ -58,7 +58,7 @@ class FlatParameters:
             values.sub_(torch.div(rate, correction1, out=change).mul_(first).div_(scale))
 
     def set_rates(self, share: float) -> None:
-        """Set every rate to a share of what it was at the beginning."""
+        """Set every rate to a share of its first value."""
         torch.mul(self._initial_rates, share, out=self.rates)
 
     def freeze(self, member: int) -> None:
@@ -133,7 +133,7 @@ class MemberAdamW:
             part.update(self.settings, self._corrections)
 
     def set_rates(self, share: float) -> None:
-        """Set every learning rate to a share of what it was at the beginning."""
+        """Set every learning rate to a share of its first value."""
         for part in self.parts:
             part.set_rates(share)
 
@@ -181,13 +181,13 @@ def make_optimiser(
 
 
 def advance(optimiser: torch.optim.AdamW | MemberAdamW) -> None:
-    """Do what a step needs to have done on the host."""
+    """Do the part of a step that runs on the host."""
     if isinstance(optimiser, MemberAdamW):
         optimiser.advance()
 
 
 def update(optimiser: torch.optim.AdamW | MemberAdamW) -> None:
-    """Do what a step does on the device."""
+    """Do the part of a step that runs on the device."""
     if isinstance(optimiser, MemberAdamW):
         optimiser.update()
     else:
@@ -195,7 +195,7 @@ def update(optimiser: torch.optim.AdamW | MemberAdamW) -> None:
 
 
 def set_rates(optimiser: torch.optim.AdamW | MemberAdamW, share: float) -> None:
-    """Set the learning rate of every member to a share of what it was at the beginning."""
+    """Set the learning rate of every member to a share of its first value."""
     if isinstance(optimiser, MemberAdamW):
         optimiser.set_rates(share)
         return

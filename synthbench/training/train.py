@@ -49,7 +49,7 @@ class ModelSize(NamedTuple):
 
 @dataclass
 class MemberResult:
-    """What became of one member.
+    """The result of one member.
 
     ``score`` is that of the test, or of the last validation for one that tunes; None if it diverged. ``stretched`` has
     those of the tests on longer or more loaded sequences, by factor.
@@ -82,7 +82,7 @@ class MemberResult:
 
 @dataclass
 class GroupResult:
-    """What became of the members that were trained together, and what it cost."""
+    """The results of the members that were trained together, and what the training cost."""
 
     members: list[MemberResult]
     strategy: Strategy
@@ -164,7 +164,7 @@ class Trainer:
         return take(inputs, targets, columns)
 
     def _step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """What of a step is done on the device."""
+        """The part of a step that runs on the device."""
         num_scored = (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
         total = torch.zeros(len(targets), device=targets.device)
         self.optimiser.zero_grad()
@@ -195,9 +195,8 @@ class Trainer:
             kept=self.kept,
         )
         for block in blocks:
-            for index in range(len(block.inputs)):
-                one = slice(index, index + 1)
-                yield block._replace(inputs=block.inputs[one], targets=block.targets[one])
+            for inputs, targets in zip(block.inputs.split(1), block.targets.split(1), strict=True):
+                yield block._replace(inputs=inputs, targets=targets)
 
     def training_batches(self) -> Iterator[DeviceBlock]:
         """The batch of every step; on a ladder each from the stream of its rung."""

@@ -50,7 +50,7 @@ WORKER_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
 }
 MAX_ATTEMPTS = 3
-"""Tries at a job whose worker was killed."""
+"""Attempts at a job whose worker was killed."""
 
 POLL_S = 0.5
 """Longest wait for a job to end before the driver looks whether it is to stop."""
@@ -58,7 +58,7 @@ POLL_S = 0.5
 
 @dataclass(frozen=True)
 class JobEvent:
-    """A job ended: what became of its missing members."""
+    """A job has ended, with the outcomes of its missing members."""
 
     job: Job
     outcomes: list[Outcome]
@@ -66,7 +66,7 @@ class JobEvent:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One go at a job; ``number`` counts from 1."""
+    """One attempt at a job; ``number`` counts from 1."""
 
     job: Job
     number: int
@@ -115,7 +115,7 @@ class Workers(ABC, Generic[Handle]):
 
     @abstractmethod
     def result(self, handle: Handle) -> list[Outcome]:
-        """What became of a job that has ended.
+        """The outcomes of a job that has ended.
 
         Raises:
             TimeoutError: If its time was up.
@@ -169,7 +169,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
 
 
 def end_of(attempt: Attempt, result: Callable[[], list[Outcome]], context: RunContext) -> JobEvent | Attempt:
-    """What became of a job, or how it is tried again; rows are written for what no worker can write.
+    """The end of a job, or its next attempt; rows are written here where no worker can write them.
 
     Args:
         attempt: The job that has ended.

@@ -1,8 +1,8 @@
 """Runs jobs as an array of a SLURM cluster, through submitit: every element of the array is a pool with its own jobs.
 
-The driver and the elements talk through a private folder beside the rows: an element notes there what became of each
-job, a line of JSON each; the driver puts a file there when no further job is to begin. What we raise in an element is
-its answer. The elements outlive a driver that is killed, and go on writing rows.
+The driver and the elements talk through a private folder beside the rows: an element notes there the outcomes of each
+job, one line of JSON per job; the driver puts a file there when no further job is to begin. What we raise in an element
+is its answer. The elements outlive a driver that is killed, and go on writing rows.
 """
 
 import json
@@ -61,7 +61,7 @@ class Share:
     number: int
     """What the first try at its jobs counts as."""
     notes: Path
-    """Where it says what became of them."""
+    """Where it notes their outcomes."""
     stop: Path
     """A file that is there as soon as no further job is to begin."""
 
@@ -78,7 +78,7 @@ class Element:
     """By the job's place in the share."""
 
     def news(self) -> list[JobEvent]:
-        """What became of jobs since the last call."""
+        """The jobs that have ended since the last call."""
         if not self.share.notes.exists():
             return []
         with self.share.notes.open("rb") as file:
@@ -141,7 +141,7 @@ class Slurm(Executor):
         context = replace(context, device=torch.device(context.device).type)
         folder = context.results / FOLDER / uuid4().hex
         folder.parent.mkdir(exist_ok=True)
-        folder.mkdir(mode=0o700)  # whoever can write here can have his code run
+        folder.mkdir(mode=0o700)  # anyone who can write here can have code run
         is_stop_asked = folder / "stop"
         has_given_up = False
         try:
