@@ -75,8 +75,8 @@ def plan(request: Request | None = None, /, **options: Any) -> Plan:
         UsageError: If a value is not allowed.
         StoreError: If the store exists and cannot be read.
     """
-    asked = _request(request, options)
-    return plan_request(asked, device_of(asked))
+    request = _request(request, options)
+    return plan_request(request, device_of(request))
 
 
 def quick(
@@ -210,8 +210,8 @@ def check(target: str, *, plugins: str | list[str] | None = None) -> pd.DataFram
     return pd.DataFrame({"unit": report["name"], **verdict} for report in reports for verdict in report["verdicts"])
 
 
-def _columns(name: str, found: Interval | Rank) -> dict[str, float | int]:
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+def _columns(name: str, estimate: Interval | Rank) -> dict[str, float | int]:
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
 def _request(request: Request | None, options: Mapping[str, Any]) -> Request:
@@ -248,8 +248,8 @@ def _suite(rows: pd.DataFrame, suite: str | None) -> str:
         raise UsageError(f"the rows lack the column {missing[0]!r}; load them with all columns")
     if suite is not None:
         return suite
-    found = only_suite(rows)
-    if found is None:
+    only = only_suite(rows)
+    if only is None:
         suites = ", ".join(sorted(set(rows["suite"]))) or "none"
         raise UsageError(f"the rows are of the suites {suites}; name one in suite")
-    return found
+    return only

@@ -75,13 +75,13 @@ def takes(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., Non
     shared = signature(group).parameters
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        _, *own = signature(command).parameters.values()
+        _, *own_options = signature(command).parameters.values()
 
         @wraps(command)
         def spelled_out(**given: Any) -> None:
             command(group(**{name: given.pop(name) for name in shared}), **given)
 
-        spelled_out.__signature__ = Signature([*shared.values(), *own])  # type: ignore[attr-defined]
+        spelled_out.__signature__ = Signature([*shared.values(), *own_options])  # type: ignore[attr-defined]
         return spelled_out
 
     return decorate
@@ -100,8 +100,8 @@ def audible(command: Callable[..., None]) -> Callable[..., None]:
             set_verbosity(quiet=quiet, verbose=verbose)
         command(**given)
 
-    own = signature(command).parameters.values()
-    spoken.__signature__ = signature(command).replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    parameters = signature(command).parameters.values()
+    spoken.__signature__ = signature(command).replace(parameters=[*parameters, *options])  # type: ignore[attr-defined]
     return spoken
 
 

@@ -46,9 +46,9 @@ class Eta:
     def __init__(self, plan: Plan) -> None:
         self._cells: dict[Key, _Cell] = {}
         self._is_timed = True
-        for one in dict.fromkeys(cell for job in plan.jobs for cell in job.cells):
-            traits = traits_of(one)
-            self._cells[_key(one)] = _Cell(traits["mech_family"], plan.estimates.cost(traits))
+        for cell in dict.fromkeys(cell for job in plan.jobs for cell in job.cells):
+            traits = traits_of(cell)
+            self._cells[_key(cell)] = _Cell(traits["mech_family"], plan.estimates.cost(traits))
             self._is_timed &= plan.estimates.share_s(traits) is not None
         self._parts: dict[str, _Part] = {}
         self._tuning_ids: dict[str, frozenset[str]] = {}

@@ -59,7 +59,7 @@ def member_row(result: GroupResult, index: int, provenance: Provenance) -> dict[
     tokens_a_step = len(result.members) * tokens_of(cell, training.steps) / training.steps
     step_ms = result.step_ms_median if math.isfinite(result.step_ms_median) else None
     eval_losses = [point.loss for point in member.validation if math.isfinite(point.loss)]
-    row = _common([one.member for one in result.members], index, provenance)
+    row = _common([trained.member for trained in result.members], index, provenance)
     row |= {
         "status": "ok" if score else "diverged",
         "error_type": None if score else "Diverged",

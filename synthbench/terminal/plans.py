@@ -18,9 +18,9 @@ def missing_cells(plan: Plan) -> Iterator[str]:
         of_cell = seeds.setdefault((member.cell.task_name, member.cell.mechanism_name), [])
         if member.seed not in of_cell:
             of_cell.append(member.seed)
-    for (task, mechanism), found in seeds.items():
-        word = "seed" if len(found) == 1 else "seeds"
-        yield f"{task}  {mechanism}  {word} {', '.join(map(str, found))}"
+    for (task, mechanism), cell_seeds in seeds.items():
+        word = "seed" if len(cell_seeds) == 1 else "seeds"
+        yield f"{task}  {mechanism}  {word} {', '.join(map(str, cell_seeds))}"
 
 
 def missing_rows(plan: Plan) -> Iterator[str]:

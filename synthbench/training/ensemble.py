@@ -304,8 +304,8 @@ def _strategy(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], ...]) -
     generator = torch.Generator()
     generator.manual_seed(0)
     members = [mechanism(**dict(fields), generator=generator).double().eval() for _ in range(2)]
-    own = [name for name, _ in [*members[0].named_parameters(), *members[0].named_buffers()]]
-    has_own_tensors = any(not name.startswith(("qkv.", "out.")) for name in own)
+    names = [name for name, _ in [*members[0].named_parameters(), *members[0].named_buffers()]]
+    has_own_tensors = any(not name.startswith(("qkv.", "out.")) for name in names)
     candidate: Strategy = "fold" if isinstance(members[0], Attention) and not has_own_tensors else "stack"
     length = min(5, members[0].max_length)
     x = torch.randn(2, 3, length, members[0].model_dim, generator=generator, dtype=torch.float64)
@@ -329,11 +329,11 @@ def inherit(model: nn.Module, trained: nn.Module, members: Sequence[int] | None 
     What it has more of along an axis keeps its own rest, and what it has less of is left out: a model that reads longer
     sequences has positions that were never trained, one of fewer tokens none for those of other tasks.
     """
-    own = model.state_dict()
+    tensors = model.state_dict()
     for name, learned in trained.state_dict().items():
         values = learned if members is None else learned[list(members)]
-        shared = tuple(slice(min(sizes)) for sizes in zip(values.shape, own[name].shape, strict=True))
-        own[name][shared] = values[shared]
+        shared = tuple(slice(min(sizes)) for sizes in zip(values.shape, tensors[name].shape, strict=True))
+        tensors[name][shared] = values[shared]
 
 
 def widened(model: SequenceModel, vocab_size: int) -> SequenceModel:

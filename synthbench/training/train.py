@@ -20,7 +20,7 @@ from synthbench.training.cell import Cell, Member
 from synthbench.training.ensemble import SequenceModel, Strategy, inherit, stack_models, strategy_of
 from synthbench.training.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
 from synthbench.training.kept import KeptStreams
-from synthbench.training.optimiser import MemberAdamW, advance, make_optimiser, update
+from synthbench.training.optimiser import MemberAdamW, make_optimiser
 from synthbench.training.schedule import make_schedule
 from synthbench.training.seeding import Split, init_seed
 from synthbench.training.stream import DeviceBlock, device_blocks, in_pieces
@@ -159,7 +159,7 @@ class Trainer:
         The losses are summed, so no gradient crosses from one member to another and one that diverges harms none. The
         gradient is that of the whole batch, summed over the pieces in which it passes through the model.
         """
-        advance(self.optimiser)
+        self.optimiser.advance()
         take = self.captured or self._step
         return take(inputs, targets, columns)
 
@@ -172,7 +172,7 @@ class Trainer:
             losses = summed_losses(self.model(piece, columns), labels) / num_scored
             torch.autograd.backward(losses.sum())
             total += losses.detach()
-        update(self.optimiser)
+        self.optimiser.update()
         return total
 
     def batches(
@@ -438,18 +438,18 @@ def on_rungs(trainer: Trainer, split: Literal["validation", "test"]) -> list[tup
 
 
 def _score_of_rungs(rungs: Sequence[Rung], reached: Sequence[Score]) -> tuple[Score, list[RungScore]]:
-    found = []
+    rung_scores = []
     for rung, score in zip(rungs, reached, strict=True):
         bound = rung_bounds(rung)
-        found.append(RungScore(float(rung.load), score.accuracy, bound.base, bound.ceiling))
+        rung_scores.append(RungScore(float(rung.load), score.accuracy, bound.base, bound.ceiling))
     total = Score(
-        accuracy=height(found) / len(found),
-        loss=sum(score.loss for score in reached) / len(found),
+        accuracy=height(rung_scores) / len(rung_scores),
+        loss=sum(score.loss for score in reached) / len(rung_scores),
         num_correct=sum(score.num_correct for score in reached),
         num_scored=sum(score.num_scored for score in reached),
         std_over_sequences=0.0,
     )
-    return total, found
+    return total, rung_scores
 
 
 def _test_stretched(trainer: Trainer, results: Sequence[MemberResult]) -> None:
