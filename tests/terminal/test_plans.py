@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from synthbench.results import Store
-from synthbench.runner import run
+from synthbench.runner import prepare as prepare_module
 from synthbench.runner.estimates import Estimates, traits_of
 from synthbench.runner.plan import make_cells, make_plan
 from synthbench.runner.prepare import prepare
@@ -61,7 +61,7 @@ def test_the_forecast_counts_trainings_and_says_what_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Store.open(tmp_path / "published", create=True)
-    monkeypatch.setattr(run, "published", lambda: tmp_path / "published")
+    monkeypatch.setattr(prepare_module, "published", lambda: tmp_path / "published")
     prepared = prepare(request(tmp_path / "new", workers=3))
 
     assert forecast(prepared) == (
