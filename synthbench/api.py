@@ -17,8 +17,8 @@ from synthbench.reports.selection import only_suite, select
 from synthbench.results import RUNS, Store, published
 from synthbench.results.schema import to_frame
 from synthbench.runner import run as runner
-from synthbench.runner.executors.choice import device_of
 from synthbench.runner.plan import Plan
+from synthbench.runner.prepare import device_of, plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport
 from synthbench.terminal import check as examination
@@ -52,7 +52,7 @@ def run(request: Request | None = None, /, **options: Any) -> RunReport:
     """Run what is missing and write a row for each member.
 
     Args:
-        request: What to run; a plain :class:`Request` if left out.
+        request: What to run. Default: a plain :class:`Request`.
         options: Its fields that differ: ``suite="smoke"``, ``tasks="@memory"``, ``mechanisms=["slay:R=3", "gla"]``.
 
     Returns:
@@ -68,15 +68,15 @@ def run(request: Request | None = None, /, **options: Any) -> RunReport:
 
 
 def plan(request: Request | None = None, /, **options: Any) -> Plan:
-    """What the same call of :func:`run` would do.
+    """The plan that the same call of :func:`run` would carry out.
 
     Raises:
         UnknownName: If an option, or what it names, does not exist.
         UsageError: If a value is not allowed.
         StoreError: If the store exists and cannot be read.
     """
-    asked = _request(request, options)
-    return runner.plan_request(asked, device_of(asked))
+    request = _request(request, options)
+    return plan_request(request, device_of(request))
 
 
 def quick(
@@ -148,7 +148,7 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
 
     Args:
         rows: Rows, as :func:`load` gives them.
-        suite: Its name; may be left out where the rows have one suite only.
+        suite: Its name. Default: the only one in the rows.
 
     Returns:
         One row a mechanism: the mean skill of every category, then mean ``skill``, interquartile mean ``iqm`` and share
@@ -192,14 +192,14 @@ def tables(rows: pd.DataFrame, suite: str | None = None) -> Tables:
 
 
 def check(target: str, *, plugins: str | list[str] | None = None) -> pd.DataFrame:
-    """What the contract says of a unit or of all units of a plugin; :mod:`synthbench.contract` says what it promises.
+    """Check the contract of a component, or of all components of a plugin; :mod:`synthbench.contract` lists it.
 
     Args:
-        target: A unit's name, with arguments as in ``slay:R=3``, or the file of a plugin.
+        target: A component's name, with options as in ``slay:R=3``, or the file of a plugin.
         plugins: Other plugins that are loaded first.
 
     Returns:
-        One line a promise: ``unit``, ``promise``, ``meaning``, ``state`` (kept, broken, not tried) and ``detail``.
+        One row per promise: ``unit``, ``promise``, ``meaning``, ``state`` (kept, broken, not tried) and ``detail``.
 
     Raises:
         UnknownName: If nothing has this name.
@@ -210,8 +210,8 @@ def check(target: str, *, plugins: str | list[str] | None = None) -> pd.DataFram
     return pd.DataFrame({"unit": report["name"], **verdict} for report in reports for verdict in report["verdicts"])
 
 
-def _columns(name: str, found: Interval | Rank) -> dict[str, float | int]:
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+def _columns(name: str, estimate: Interval | Rank) -> dict[str, float | int]:
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
 def _request(request: Request | None, options: Mapping[str, Any]) -> Request:
@@ -248,8 +248,8 @@ def _suite(rows: pd.DataFrame, suite: str | None) -> str:
         raise UsageError(f"the rows lack the column {missing[0]!r}; load them with all columns")
     if suite is not None:
         return suite
-    found = only_suite(rows)
-    if found is None:
-        of = ", ".join(sorted(set(rows["suite"]))) or "none"
-        raise UsageError(f"the rows are of the suites {of}; name one in suite")
-    return found
+    only = only_suite(rows)
+    if only is None:
+        suites = ", ".join(sorted(set(rows["suite"]))) or "none"
+        raise UsageError(f"the rows are of the suites {suites}; name one in suite")
+    return only

@@ -172,12 +172,12 @@ def reserve_workspace(device: torch.device) -> None:
     Raises:
         UsageError: If CUDA has started without.
     """
-    found = os.environ.get(WORKSPACE)
-    if device.type != "cuda" or found in WORKSPACES:
+    setting = os.environ.get(WORKSPACE)
+    if device.type != "cuda" or setting in WORKSPACES:
         return
     if torch.cuda.is_initialized():
         raise UsageError(
-            f"deterministic, but CUDA has started with {WORKSPACE} {'unset' if found is None else repr(found)}; "
+            f"deterministic, but CUDA has started with {WORKSPACE} {'unset' if setting is None else repr(setting)}; "
             f"allowed: {' or '.join(WORKSPACES)}, set before the first tensor is on the device"
         )
     os.environ[WORKSPACE] = WORKSPACES[0]

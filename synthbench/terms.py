@@ -102,7 +102,7 @@ def _matches(
             raise UnknownName(f"group of {kind}s", pattern[1:], set(groups.values()))
         return [name for name, group in groups.items() if group == pattern[1:]]
     is_glob = any(sign in pattern for sign in "*?[")
-    found = [name for name in names if (fnmatchcase(name, pattern) if is_glob else name == pattern)]
-    if not found:
+    matching = [name for name in names if (fnmatchcase(name, pattern) if is_glob else name == pattern)]
+    if not matching:
         raise UnknownName(kind, pattern, names if is_glob else [*names, *unlisted])
-    return found
+    return matching

@@ -236,7 +236,7 @@ def test_verbose_prints_the_traceback_of_a_broken_plugin(tmp_path: Path, synthbe
     [
         ("--executor threads", 2, "executor is 'threads'; allowed: auto, inline, pool, ray, slurm"),
         ("--timeout nan", 2, "timeout is nan"),
-        ("--executor inline --workers 2", 2, "the inline executor has not"),
+        ("--executor inline --workers 2", 2, "the inline executor has none"),
         ("--per-gpu 2", 2, "processes per GPU are 2"),
         ("--results file", 3, "file: not a folder"),
     ],

@@ -18,7 +18,7 @@ from synthbench.results import Store
 from synthbench.runner.executors.base import log_of_job
 from synthbench.runner.executors.pool import Pool
 from synthbench.runner.plan import Job
-from synthbench.runner.worker import Circumstances
+from synthbench.runner.worker import RunContext
 from synthbench.training.cell import Cell
 
 
@@ -42,7 +42,7 @@ def test_two_drivers_on_one_store_never_share_a_log(make_cell: Callable[..., Cel
     cell = make_cell()
     members = tuple(cell.members([0, 1]))
     job = Job((cell,), members, members, group_size=2)
-    one, other = (Circumstances(tmp_path, "cpu", "pool", time.time()) for _ in range(2))
+    one, other = (RunContext(tmp_path, "cpu", "pool", time.time()) for _ in range(2))
 
     assert log_of_job(job, one) != log_of_job(job, other)
     assert log_of_job(job, one) == log_of_job(job, replace(one, is_alone=True)), "a job that is tried again"

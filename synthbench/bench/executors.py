@@ -15,9 +15,9 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device, usable_cores
 from synthbench.runner.executors.choice import make_executor
+from synthbench.runner.prepare import plan_request
 from synthbench.runner.request import Request
-from synthbench.runner.run import plan_request
-from synthbench.runner.worker import Circumstances
+from synthbench.runner.worker import RunContext
 
 EXECUTORS = ("inline", "pool", "ray")
 """Those whose driver hears of every job as it ends."""
@@ -93,10 +93,10 @@ def _run(name: str, num_jobs: int, num_workers: int) -> Run:
         plan = plan_request(request, device)
         executor = make_executor(request, plan, device)
         Store.open(request.results, create=True)
-        circumstances = Circumstances(request.results, str(device), name, planned_at=time.time())
+        context = RunContext(request.results, str(device), name, planned_at=time.time())
         began = time.perf_counter()
         ends_s, jobs_s = [], []
-        for event in executor.run(plan.jobs, circumstances, threading.Event()):
+        for event in executor.run(plan.jobs, context, threading.Event()):
             ends_s.append(time.perf_counter() - began)
             jobs_s.append(sum(outcome.share_s for outcome in event.outcomes))
         return Run(ends_s, jobs_s, executor.num_workers or 1)

@@ -23,8 +23,8 @@ from synthbench.results import Store
 from synthbench.results.schema import RUNS, row_sha256
 from synthbench.runner.estimates import KINSHIPS, TIMED, Estimates
 from synthbench.runner.plan import Plan
+from synthbench.runner.prepare import plan_request
 from synthbench.runner.request import Request
-from synthbench.runner.run import plan_request
 
 SUITE = "paper"
 MECHANISMS = ("all",)

@@ -15,8 +15,8 @@ from synthbench import __version__
 from synthbench.cli.benches import bench_app
 from synthbench.cli.data import data
 from synthbench.cli.listing import list_app, show
-from synthbench.cli.options import spread
-from synthbench.cli.output import Quiet, Verbose, audible, print_problem, set_verbosity
+from synthbench.cli.options import Quiet, Verbose, audible, spread
+from synthbench.cli.output import print_problem, set_verbosity
 from synthbench.cli.plugins import check, new
 from synthbench.cli.quick import quick
 from synthbench.cli.reporting import export, report

@@ -2,19 +2,24 @@
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from inspect import Signature, signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from synthbench import plugins
+from synthbench.cli.output import set_verbosity
 from synthbench.errors import ContractError, UsageError
 
 WITHOUT_ARGUMENTS = ("run", "status", "report", "export")
 """Commands that have options only: what follows an option's value can only be another value."""
 REPEATABLE = ("--mech", "--task", "--plugin")
 
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and results only.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Print more: file names, row ids, tracebacks of code that raised.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 SuiteName = Annotated[str, typer.Option("--suite", help="A suite's name, or a TOML file.")]
 Results = Annotated[Path, typer.Option("--results", envvar="SYNTHBENCH_RESULTS", help="Folder of the results store.")]
@@ -70,16 +75,34 @@ def takes(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., Non
     shared = signature(group).parameters
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        _, *own = signature(command).parameters.values()
+        _, *own_options = signature(command).parameters.values()
 
         @wraps(command)
         def spelled_out(**given: Any) -> None:
             command(group(**{name: given.pop(name) for name in shared}), **given)
 
-        spelled_out.__signature__ = Signature([*shared.values(), *own])  # type: ignore[attr-defined]
+        spelled_out.__signature__ = Signature([*shared.values(), *own_options])  # type: ignore[attr-defined]
         return spelled_out
 
     return decorate
+
+
+def audible(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options ``--quiet`` and ``--verbose``; the program has them too, before the command's name."""
+    options = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+        for name, annotation in (("quiet", Quiet), ("verbose", Verbose))
+    ]
+
+    @wraps(command)
+    def spoken(*, quiet: bool, verbose: bool, **given: Any) -> None:
+        if quiet or verbose:
+            set_verbosity(quiet=quiet, verbose=verbose)
+        command(**given)
+
+    parameters = signature(command).parameters.values()
+    spoken.__signature__ = signature(command).replace(parameters=[*parameters, *options])  # type: ignore[attr-defined]
+    return spoken
 
 
 def named_plugins(named: list[str] | None) -> list[str]:

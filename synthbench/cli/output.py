@@ -4,13 +4,11 @@ import json
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from enum import Enum
-from functools import wraps
-from inspect import Parameter, signature
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -26,11 +24,6 @@ class Verbosity(Enum):
     VERBOSE = "verbose"
     """File names and ids too, and where foreign code raised what it raised."""
 
-
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and results only.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Print more: file names, row ids, tracebacks of code that raised.")
-]
 
 _verbosity: ContextVar[Verbosity] = ContextVar("verbosity", default=Verbosity.NORMAL)
 
@@ -54,24 +47,6 @@ def is_quiet() -> bool:
 def is_verbose() -> bool:
     """Whether more is printed than usual."""
     return _verbosity.get() is Verbosity.VERBOSE
-
-
-def audible(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options ``--quiet`` and ``--verbose``; the program has them too, before the command's name."""
-    options = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
-        for name, annotation in (("quiet", Quiet), ("verbose", Verbose))
-    ]
-
-    @wraps(command)
-    def spoken(*, quiet: bool, verbose: bool, **given: Any) -> None:
-        if quiet or verbose:
-            set_verbosity(quiet=quiet, verbose=verbose)
-        command(**given)
-
-    own = signature(command).parameters.values()
-    spoken.__signature__ = signature(command).replace(parameters=[*own, *options])  # type: ignore[attr-defined]
-    return spoken
 
 
 def inert(text: str) -> str:

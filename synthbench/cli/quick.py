@@ -16,8 +16,8 @@ def quick(
     against: Annotated[
         str | None,
         typer.Option(
-            help="The incumbent to compare with: any mechanism that has rows of these tasks, in --results or among "
-            "those that come with synthbench. Default: the best of the latter."
+            help="The incumbent to compare with: any mechanism with rows for these tasks, in --results or among the "
+            "rows that come with synthbench. Default: the best of the latter."
         ),
     ] = None,
     suite: SuiteName = "climb",
@@ -28,10 +28,10 @@ def quick(
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run one seed of a ladder's quick tasks, and say what the full suite will make of a mechanism.
+    """Run one seed of a ladder's quick tasks and predict how a mechanism will rank in the full suite.
 
-    It prints mean heights by category beside those of other mechanisms, the rank that is to be expected, and whether to
-    keep the mechanism or discard it for the incumbent. The rows are those of synthbench run, which continues them.
+    It prints the mean height per category beside those of other mechanisms, the expected rank, and whether to keep the
+    mechanism or discard it in favour of the incumbent. The rows count for synthbench run, which adds the rest.
     """
     from synthbench.terminal.quick import facts_of, judge, lines_of, request_of, require_incumbent
 

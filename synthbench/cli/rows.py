@@ -57,10 +57,10 @@ def read_beside(results: Path, other: str | None, suite: str | None, version: st
     """
     from synthbench.trust.beside import Joined, join
 
-    own = read_rows_and_curves(results)
+    rows_and_curves = read_rows_and_curves(results)
     if other is None:
-        return Joined(*own, version)
-    joined = join(own, str(results), other, suite_of(own[0], suite), version)
+        return Joined(*rows_and_curves, version)
+    joined = join(rows_and_curves, str(results), other, suite_of(rows_and_curves[0], suite), version)
     _name(joined.left_out)
     return joined
 

@@ -44,8 +44,8 @@ INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The options that say which part of a suite is to be run or counted, and where its rows are."""
+class RunOptions:
+    """The options that select what to run or count, and where the rows are."""
 
     task: TaskTerms = None
     mech: MechanismTerms = None
@@ -60,7 +60,7 @@ class Asked:
     plugin: Plugins = None
 
     def request(self, **how: Any) -> "Request":
-        """What they ask for, with further fields that say how it is run.
+        """The request that the options make, with further fields that say how it is run.
 
         Raises:
             UsageError: If the seeds are malformed, or there is no such plugin.
@@ -83,9 +83,9 @@ class Asked:
         )
 
 
-@takes(Asked)
+@takes(RunOptions)
 def run(
-    asked: Asked,
+    asked: RunOptions,
     steps: Annotated[
         int | None, typer.Option(help="Train for fewer steps. The rows are marked and enter no report.")
     ] = None,
@@ -116,22 +116,22 @@ def run(
     predictions: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for what every model that is trained predicts in the main test, RUN_ID.npz. Rows that are "
-            "already done have none: --rerun all makes them."
+            help="Folder for the predictions of every trained model in the main test, RUN_ID.npz. Rows that are "
+            "already done have none; --rerun all makes them."
         ),
     ] = None,
     deterministic: Annotated[
         bool,
         typer.Option(
-            "--deterministic", help="Use deterministic algorithms only, and run rows again that were made without."
+            "--deterministic", help="Use deterministic algorithms only; run rows again that were made without them."
         ),
     ] = False,
     until_decided: Annotated[
         bool,
         typer.Option(
             "--until-decided",
-            help="On a ladder, add seeds, to 5 and then to 10, for pairs of mechanisms that the suite's seeds do not "
-            "show to differ by half a rung or more, nor to differ by less.",
+            help="On a ladder, add seeds (to 5, then to 10) for pairs of mechanisms that are not yet shown to differ "
+            "by half a rung or more, or by less.",
         ),
     ] = False,
     dry_run: Annotated[
@@ -139,7 +139,7 @@ def run(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run what is missing of every task × mechanism × seed, then print their skill. The same command again resumes."""
+    """Run every task × mechanism × seed that is missing, then print their skill. The same command again resumes."""
     request = asked.request(
         steps=steps,
         limit=limit,
@@ -163,17 +163,17 @@ def run(
         _run(request, until_decided=until_decided, as_json=as_json)
 
 
-@takes(Asked)
-def status(asked: Asked, as_json: AsJson = False) -> None:
-    """Count what is done, failed and missing, by category.
+@takes(RunOptions)
+def status(asked: RunOptions, as_json: AsJson = False) -> None:
+    """Count the rows that are done, failed and missing, by category.
 
-    A store that --results names must exist; at the default place it may be yet to come.
+    A store named by --results must exist; the default one need not.
     """
     from synthbench.results import Store
     from synthbench.runner.tally import quick_cells, statuses_in, tally
 
     request = asked.request()
-    if request.results != Asked.results:
+    if request.results != RunOptions.results:
         Store.open(request.results, create=False)
     cells = quick_cells(request)
     facts = _progress_of(request) if cells is None else tally(cells, statuses_in(request.results))
@@ -181,14 +181,13 @@ def status(asked: Asked, as_json: AsJson = False) -> None:
 
 
 def _progress_of(request: "Request") -> list[dict[str, Any]]:
-    from synthbench.runner.executors.choice import device_of
-    from synthbench.runner.run import progress_of
+    from synthbench.runner.prepare import device_of, progress_of
 
     return progress_of(request, device_of(request))
 
 
 def _print_plan(request: "Request", *, until_decided: bool, as_json: bool) -> None:
-    from synthbench.runner.run import prepare
+    from synthbench.runner.prepare import prepare
     from synthbench.terminal.deciding import prepare_look
     from synthbench.terminal.plans import facts_of, forecast, missing_cells, missing_rows
 
@@ -234,7 +233,7 @@ def _run_until_decided(request: "Request") -> "RunReport":
 
 
 def run_with_progress(request: "Request") -> "RunReport":
-    """Run what is missing, say on stderr how far it is and which runs failed; Ctrl-C ends it after the jobs at work."""
+    """Run what is missing, with progress and failures on stderr; Ctrl-C ends it after the jobs that are running."""
     from synthbench.runner.run import run as run_request
     from synthbench.terminal.progress import Progress
 

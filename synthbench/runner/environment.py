@@ -131,10 +131,10 @@ def commit_warning() -> str | None:
         UsageError: If the variable is not 40 hex digits.
     """
     stated = stated_commit()
-    found = software()["git_sha"]
-    if stated is None or found is None or stated == found:
+    checked_out = software()["git_sha"]
+    if stated is None or checked_out is None or stated == checked_out:
         return None
-    return f"{COMMIT} is {stated[:12]} and the repository is at {found[:12]}: rows say {found[:12]}"
+    return f"{COMMIT} is {stated[:12]} and the repository is at {checked_out[:12]}: rows say {checked_out[:12]}"
 
 
 def _checkout() -> dict[str, Any]:

@@ -47,7 +47,7 @@ def traits_of(cell: Cell) -> dict[str, Any]:
 
 
 def work(traits: Mapping[str, Any] | pd.DataFrame) -> Any:
-    """Work of one member, in tokens; attention makes each of them dearer as sequences grow. Takes columns too."""
+    """Work of one member, in tokens, each of which costs more in a longer sequence. Takes columns too."""
     length = traits["seq_len"]
     return traits["steps_planned"] * traits["batch_size"] * length * (1 + length / 64)
 

@@ -52,17 +52,17 @@ def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
         UsageError: If the text is malformed, or some cannot have this size; the message says which mechanisms.
     """
     parse_match(text)
-    found: list[Cell] = []
+    matched_cells: list[Cell] = []
     problems: dict[str, str] = {}
     for cell in cells:
         try:
-            found.append(cell if cell.mechanism.family == CONTROL else matched_as(cell, text))
+            matched_cells.append(cell if cell.mechanism.family == CONTROL else matched_as(cell, text))
         except UsageError as problem:
             problems.setdefault(cell.mechanism_name, str(problem))
     if problems:
         without = ",".join(f"!{name}" for name in problems)
         raise UsageError(f"{'; '.join(problems.values())}; --mech '...,{without}' leaves out what cannot")
-    return found
+    return matched_cells
 
 
 def matched_as(cell: Cell, text: str) -> Cell:
@@ -72,9 +72,9 @@ def matched_as(cell: Cell, text: str) -> Cell:
         UnknownName: If the quantity is neither.
         UsageError: If the text is malformed, or nothing fits.
     """
-    found = matched(cell, *_target(cell, text))
+    resized = matched(cell, *_target(cell, text))
     return replace(
-        found, match=join_match(text, term_of(cell.mechanism, cell.resolved_mechanism_arguments, is_complete=True))
+        resized, match=join_match(text, term_of(cell.mechanism, cell.resolved_mechanism_arguments, is_complete=True))
     )
 
 
@@ -189,8 +189,8 @@ def _nearest(number: Number, quantity: Quantity, target: int) -> list[Cell]:
 
     @cache
     def size(value: int) -> int:
-        found = allowed(value)
-        return size_of(number.changed(found), quantity) if found else 0
+        value_allowed = allowed(value)
+        return size_of(number.changed(value_allowed), quantity) if value_allowed else 0
 
     if size(number.present) == size(2 * number.present):
         return []

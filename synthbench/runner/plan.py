@@ -1,6 +1,6 @@
-"""What a command asks for, and what of it is missing."""
+"""The cells that a request selects, and the jobs for those of their rows that are missing."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -15,6 +15,10 @@ from synthbench.tasks import TASKS
 from synthbench.terms import Selection, select, split_terms
 from synthbench.training.cell import Cell, Member
 from synthbench.training.ladder import sized_in
+from synthbench.training.stream import TOKENS_AT_ONCE
+
+GPU_GROUP_SIZE = 64
+"""Members that a GPU trains as one program: its steps are bound by launches, not by work."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Job:
 
     @property
     def untuned(self) -> tuple[Member, ...]:
-        """Tuning members of which nothing is known yet."""
+        """Tuning members without a row yet."""
         every = (member for cell in self.cells for member in cell.tuning_members())
         return tuple(member for member in every if member not in self.tuning_skills)
 
@@ -49,7 +53,7 @@ class Job:
 
     @property
     def groups(self) -> list[tuple[Member, ...]]:
-        """The members that train as one program each, of those programs of which a row is missing."""
+        """The groups of members that train as one program, without those that have all their rows."""
         if len(self.members) <= self.group_size:
             return [self.members] if self.missing else []
         missing = set(self.missing)
@@ -210,21 +214,16 @@ def in_shard(cells: Sequence[Cell], part: int, parts: int) -> list[Cell]:
     return [cell for cell in cells if int(cell.members([0])[0].run_id, 16) % parts == part - 1]
 
 
-def _refuse_tuning_seeds(suite: Suite, seeds: Sequence[int]) -> None:
-    if suite.tuning is not None and (shared := set(seeds) & set(suite.tuning.seeds)):
-        raise UsageError(f"seed {min(shared)} is one that suite {suite.name!r} tunes on; allowed: any other")
-
-
 def make_plan(
     cells: Sequence[Cell],
     seeds: Sequence[int],
     done: Mapping[str, float | None],
-    group_size: Callable[[Cell], int],
+    group_size: int | None = None,
     *,
     is_across_tasks: bool = False,
     estimates: Estimates | None = None,
 ) -> Plan:
-    """Group the members of cells into jobs and keep the jobs of which a row is missing.
+    """Group the members of cells into jobs and keep the jobs that lack a row.
 
     Those that will take longest come first, so that none begins when the workers are about to run out of jobs.
 
@@ -232,7 +231,7 @@ def make_plan(
         cells: What to train.
         seeds: Root seeds; a cell has a member for each seed, and for each learning rate unless it chooses one.
         done: Skill by run id of the rows that need no run.
-        group_size: Members that train as one program, by one of their cells.
+        group_size: Members that train as one program; None: by the length and the device of their cells.
         is_across_tasks: Whether cells whose members fit into one program, all of them, share it.
         estimates: How long members take; None: what their work says.
 
@@ -242,7 +241,8 @@ def make_plan(
     estimates = estimates or Estimates()
     ids: dict[Cell, dict[Member, str]] = {}
     for cell in cells:
-        _refuse_tuning_seeds(cell.suite, seeds)
+        if cell.suite.tuning is not None and (shared := set(seeds) & set(cell.suite.tuning.seeds)):
+            raise UsageError(f"seed {min(shared)} is one that suite {cell.suite.name!r} tunes on; allowed: any other")
         ids[cell] = {member: member.run_id for member in cell.members(seeds)}
     costs: list[tuple[float, Job]] = []
     for together in _sharing(ids, group_size) if is_across_tasks else [[cell] for cell in cells]:
@@ -250,7 +250,7 @@ def make_plan(
         tuning_ids = {member: member.run_id for cell in together for member in cell.tuning_members()}
         skills = {member: done[run_id] for member, run_id in tuning_ids.items() if run_id in done}
         cost = {cell: estimates.cost(traits_of(cell)) for cell in together}
-        size = group_size(together[0])
+        size = group_size or default_group_size(together[0])
         # All members of a cell where its rate is chosen: it is chosen once.
         in_job = len(of_all) if together[0].suite.tuning is not None else size
         members = tuple(of_all)
@@ -267,6 +267,15 @@ def make_plan(
     return Plan(jobs, len(planned), len(planned) - num_missing, planned, estimates)
 
 
+def default_group_size(cell: Cell) -> int:
+    """Members that train as one program, of a cell or of several; it depends on nothing but their size."""
+    if cell.device_type == "cuda":
+        return GPU_GROUP_SIZE
+    ladder = cell.suite.ladder
+    tokens = cell.suite.training.batch_size * cell.length if ladder is None else ladder.batch_tokens
+    return max(1, TOKENS_AT_ONCE["cpu"] // tokens)
+
+
 def beside_same_data(jobs: Sequence[Job]) -> list[Job]:
     """The jobs in an order in which those that begin with the same data follow each other.
 
@@ -280,13 +289,13 @@ def beside_same_data(jobs: Sequence[Job]) -> list[Job]:
     return list(chain.from_iterable(by_data.values()))
 
 
-def _sharing(ids: Mapping[Cell, Mapping[Member, str]], group_size: Callable[[Cell], int]) -> list[list[Cell]]:
+def _sharing(ids: Mapping[Cell, Mapping[Member, str]], group_size: int | None) -> list[list[Cell]]:
     """Cells in the groups that share a program; a cell whose members do not fit beside others stands alone."""
     groups: list[list[Cell]] = []
     open_groups: dict[str, tuple[list[Cell], int]] = {}
     for cell, members in ids.items():
         group, count = open_groups.get(cell.program, ([], 0))
-        if not group or count + len(members) > group_size(cell):
+        if not group or count + len(members) > (group_size or default_group_size(cell)):
             group, count = [], 0
             groups.append(group)
         group.append(cell)

@@ -1,4 +1,4 @@
-"""What a user asks for."""
+"""A request: what to run, and how."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asks for; every field but ``only`` is an option of ``synthbench run``."""
+    """What to run, and how; every field but ``only`` is an option of ``synthbench run``."""
 
     suite: str = "paper"
     tasks: Sequence[str] = ("all",)

@@ -1,4 +1,4 @@
-"""Rows of the store from what became of members."""
+"""The rows of members: what the store keeps of a run."""
 
 import hashlib
 import math
@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,14 +20,13 @@ from synthbench.suites import Suite
 from synthbench.tasks import Bound, floor_and_ceiling, local_ceiling, shortcut_accuracies
 from synthbench.training.cell import Cell, Member
 from synthbench.training.identity import DTYPE
-from synthbench.training.kept import KeptStreams
 from synthbench.training.seeding import data_seed, init_seed
 from synthbench.training.train import GroupResult, MemberResult
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """The circumstances of one try at a job: what a row says besides its result."""
+class Provenance:
+    """Where and how a row was made: what it says besides its result."""
 
     device: torch.device
     executor: str
@@ -39,12 +37,6 @@ class Attempt:
     began: float
     """``time.monotonic()`` at the start."""
     is_deterministic: bool = False
-    is_alone: bool = True
-    """Whether no other worker uses the memory of the device."""
-    predictions: Path | None = None
-    """Folder for what models predict in the test."""
-    kept: KeptStreams | None = None
-    """Streams that earlier jobs of the command drew in this process."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +47,10 @@ class Failure:
     error_type: str
     message: str
     trace: str | None = None
-    """The traceback, for who watches; no row keeps it."""
+    """The traceback, for the driver; no row keeps it."""
 
 
-def member_row(result: GroupResult, index: int, attempt: Attempt) -> dict[str, Any]:
+def member_row(result: GroupResult, index: int, provenance: Provenance) -> dict[str, Any]:
     """The row of a member that was trained, whether it diverged or not."""
     member = result.members[index]
     cell = member.member.cell
@@ -67,7 +59,7 @@ def member_row(result: GroupResult, index: int, attempt: Attempt) -> dict[str, A
     tokens_a_step = len(result.members) * tokens_of(cell, training.steps) / training.steps
     step_ms = result.step_ms_median if math.isfinite(result.step_ms_median) else None
     eval_losses = [point.loss for point in member.validation if math.isfinite(point.loss)]
-    row = _common([one.member for one in result.members], index, attempt)
+    row = _common([trained.member for trained in result.members], index, provenance)
     row |= {
         "status": "ok" if score else "diverged",
         "error_type": None if score else "Diverged",
@@ -100,14 +92,14 @@ def member_row(result: GroupResult, index: int, attempt: Attempt) -> dict[str, A
     return row
 
 
-def failure_row(members: Sequence[Member], index: int, failure: Failure, attempt: Attempt) -> dict[str, Any]:
+def failure_row(members: Sequence[Member], index: int, failure: Failure, provenance: Provenance) -> dict[str, Any]:
     """The row of a member that could not be trained: a status, never an accuracy of 0."""
     unknown = (
         "n_params n_params_mixer state_size n_train score skill n_eval_examples n_correct train_loss eval_loss "
         "best_eval_loss steps lr_first lr_last steps_to_threshold train_s eval_s data_s step_ms_median tokens_per_s"
     )
     return {
-        **_common(members, index, attempt),
+        **_common(members, index, provenance),
         **dict.fromkeys(unknown.split()),
         "status": failure.status,
         "error_type": failure.error_type,
@@ -134,12 +126,12 @@ def curve_points(result: MemberResult) -> list[dict[str, Any]]:
 
 
 def sequences_of(cell: Cell, num_steps: int) -> int:
-    """Sequences that a member has read after so many steps."""
+    """Sequences that a member has read after a number of steps."""
     return num_steps * cell.suite.training.batch_size if cell.course is None else cell.course.sequences(num_steps)
 
 
 def tokens_of(cell: Cell, num_steps: int) -> int:
-    """Tokens that a member has read after so many steps."""
+    """Tokens that a member has read after a number of steps."""
     return sequences_of(cell, num_steps) * cell.length if cell.course is None else cell.course.tokens(num_steps)
 
 
@@ -178,7 +170,7 @@ def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound]:
     return *floor_and_ceiling(cell.task, cell.length), local_ceiling(cell.task, cell.length)
 
 
-def _common(members: Sequence[Member], index: int, attempt: Attempt) -> dict[str, Any]:
+def _common(members: Sequence[Member], index: int, provenance: Provenance) -> dict[str, Any]:
     member = members[index]
     cell = member.cell
     suite = cell.suite
@@ -210,7 +202,7 @@ def _common(members: Sequence[Member], index: int, attempt: Attempt) -> dict[str
         "mech_args": canonical_json(cell.resolved_mechanism_arguments),
         "match": cell.match,
         "mech_code_hash": cell.code["mech"],
-        "causal_checked": attempt.causal_checked,
+        "causal_checked": provenance.causal_checked,
         "block": term_of(*cell.block),
         "block_code_hash": cell.code["block"],
         "positions": term_of(*cell.positions),
@@ -242,17 +234,17 @@ def _common(members: Sequence[Member], index: int, attempt: Attempt) -> dict[str
         "dtype": DTYPE,
         "amp": False,
         "compiled": False,
-        "wall_s": time.monotonic() - attempt.began,
-        "queue_s": attempt.queue_s,
-        "peak_mem_bytes": peak_memory_bytes(attempt.device),
+        "wall_s": time.monotonic() - provenance.began,
+        "queue_s": provenance.queue_s,
+        "peak_mem_bytes": peak_memory_bytes(provenance.device),
         "flops_estimate": None,
-        "started_at": attempt.started_at,
+        "started_at": provenance.started_at,
         "finished_at": datetime.now(UTC),
-        "executor": attempt.executor,
-        "attempt": attempt.number,
+        "executor": provenance.executor,
+        "attempt": provenance.number,
         "verified_by": None,
         "migrated_from": None,
         **software(),
-        **hardware(attempt.device),
-        "deterministic": attempt.is_deterministic,
+        **hardware(provenance.device),
+        "deterministic": provenance.is_deterministic,
     }

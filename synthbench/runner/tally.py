@@ -55,9 +55,9 @@ def tally(cells: Cells, statuses: Mapping[str, str]) -> list[dict[str, Any]]:
     """
     counts: dict[str, Counter[str]] = {}
     for category, run_ids in cells:
-        found = [statuses.get(run_id, "missing") for run_id in run_ids]
+        ends = [statuses.get(run_id, "missing") for run_id in run_ids]
         for group in (category, "all"):
-            counts.setdefault(group, Counter()).update(found)
+            counts.setdefault(group, Counter()).update(ends)
     counts["all"] = counts.pop("all")  # last
     return [
         {
@@ -117,7 +117,7 @@ def _is_plain(request: Request, suite: Suite) -> bool:
     is_built_in = request.suite in suite_names() and request.suite not in offers("suites")
     around = {suite.model.positions, suite.model.positions_otherwise or suite.model.positions}
     is_known = suite.model.block in index()["blocks"] and around <= set(index()["positions"])
-    return on_cpu and is_built_in and is_known and not request.plugins and all(one is None for one in changes)
+    return on_cpu and is_built_in and is_known and not request.plugins and all(change is None for change in changes)
 
 
 def _may_have_accelerator() -> bool:
@@ -128,8 +128,8 @@ def _ids(suite: Suite, task: str, mechanism: str, seeds: Sequence[int]) -> list[
     """The ids of the rows of one cell, as :class:`synthbench.training.cell.Member` has them; a test compares both."""
     common = json_entries(identity.of_cell(suite, _components(suite, task, mechanism), device_type="cpu"))
     rates = suite.training.learning_rates if suite.tuning is None else (None,)
-    own = [identity.of_member(suite, seed, rate) for rate in rates for seed in seeds]
-    return [run_id_of({**common, **json_entries(entries)}) for entries in own]
+    of_members = [identity.of_member(suite, seed, rate) for rate in rates for seed in seeds]
+    return [run_id_of({**common, **json_entries(entries)}) for entries in of_members]
 
 
 def _components(suite: Suite, task: str, mechanism: str) -> dict[str, Component]:

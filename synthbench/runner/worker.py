@@ -1,4 +1,4 @@
-"""What a worker does with a job: train, write the rows, say what became of each. The driver only watches."""
+"""What a worker does with a job: train its members and write their rows. The driver only watches."""
 
 import time
 import traceback
@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import torch
 
-from synthbench import plugins
 from synthbench.contract.mechanisms import check_causality
 from synthbench.errors import ContractError
 from synthbench.mechanisms import Mechanism
@@ -22,7 +21,7 @@ from synthbench.process import deterministic_algorithms, is_refused, settings_re
 from synthbench.results import Store
 from synthbench.runner import predictions
 from synthbench.runner.plan import Job
-from synthbench.runner.rows import Attempt, Failure, curve_points, failure_row, member_row
+from synthbench.runner.rows import Failure, Provenance, curve_points, failure_row, member_row
 from synthbench.training.cell import Cell, Member
 from synthbench.training.kept import streams_of
 from synthbench.training.train import GroupResult, train_group
@@ -32,7 +31,7 @@ INNERMOST = 20
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class RunContext:
     """What is the same for every job of a command."""
 
     results: Path
@@ -43,27 +42,27 @@ class Circumstances:
     plugins: Sequence[str] = ()
     """What a worker process loads before it looks for a unit."""
     violations: Mapping[str, str] = field(default_factory=dict)
-    """The promise that a mechanism breaks, by name, of those that do not come with synthbench."""
+    """By name, the promise that a mechanism which does not come with synthbench breaks."""
     is_deterministic: bool = False
     """Whether nothing may be computed in a way that can give other bits the next time."""
     is_alone: bool = True
     """Whether no other worker uses the memory of the device at the same time."""
     predictions: Path | None = None
-    """Folder for what models predict in the test; None: nobody wants to know."""
+    """Folder for what models predict in the test; None: nothing is kept."""
     driver: str = field(default_factory=lambda: uuid4().hex[:8])
-    """Tells the logs of this command from those of another one that runs on the same store at the same time.
+    """Names the logs of this command, as another one may run on the same store at the same time.
 
     It is not host and process id: two containers may share both, and a store does not name hosts.
     """
 
 
-class Crowded(Exception):  # noqa: N818 - not an error: the job is tried again without the others
+class OutOfMemoryBesideOthers(Exception):  # noqa: N818 - not an error: the job is tried again without the others
     """Memory ran out for a single member, while other workers had some of it."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one member, for whoever watches."""
+    """The result of one member, for the driver."""
 
     run_id: str
     task: str
@@ -76,81 +75,36 @@ class Outcome:
     """Wall seconds of the job over the members that it trained together."""
     message: str | None = None
     trace: str | None = None
-    """Traceback of what was raised; None where nothing was."""
+    """Traceback, if something was raised."""
 
 
-def execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome]:
+def execute(job: Job, context: RunContext, number: int) -> list[Outcome]:
     """Train the members of a job and write the rows that are missing, those of the tuning first.
 
     Whatever a mechanism raises becomes a row with a status. Out of memory halves the members that train together until
     one is left. Settings of the process that a mechanism or a task changes are put back.
 
+    Args:
+        job: Its plugins are loaded in this process.
+        context: Of the command.
+        number: Of the attempt at the job, from 1.
+
     Raises:
         StoreError: If a row cannot be written; nothing is left half done.
-        ContractError: If a plugin cannot be loaded in this process.
         UsageError: If the numbers are to be the same every time, and this process cannot promise it any more.
-        Crowded: If the memory does not suffice for a single member beside the other workers.
+        OutOfMemoryBesideOthers: If the memory does not suffice for a single member beside the other workers.
     """
-    plugins.load(circumstances.plugins)
     with settings_restored():
-        return _execute(job, circumstances, number)
+        return _Run.of(job, context, number).execute()
 
 
-def _execute(job: Job, circumstances: Circumstances, number: int) -> list[Outcome]:
-    attempt = replace(
-        attempt_of(circumstances, number),
-        queue_s=max(0.0, time.time() - circumstances.planned_at),
-        # A notebook may have asked for it by itself.
-        is_deterministic=circumstances.is_deterministic or torch.are_deterministic_algorithms_enabled(),
-    )
-    attempt = replace(attempt, kept=streams_of(circumstances.driver, attempt.device.type))
-    store = Store.open(circumstances.results, create=True)
-    cell = job.cells[0]  # what is looked at here is the same for all
-    violation = circumstances.violations.get(cell.mechanism_name) or _causality_violation(cell)
-    if violation is not None:
-        return record_failure(job, Failure("contract", "ContractError", violation), attempt, store)
-    attempt = replace(attempt, causal_checked=True)
-    with deterministic_algorithms(attempt.device) if circumstances.is_deterministic else nullcontext():
-        if cell.suite.tuning is not None:
-            job = job.at_rates(_tuned_rates(job, attempt, store))
-        return _train_groups(job, attempt, store)
-
-
-def _train_groups(job: Job, attempt: Attempt, store: Store) -> list[Outcome]:
-    """Train those groups of a job's members of which a row is missing, each on its own clock."""
-    outcomes = []
-    for group in job.groups:
-        begun = replace(attempt, started_at=datetime.now(UTC), began=time.monotonic())
-        outcomes += _train(job, group, begun, store)
-    return outcomes
-
-
-def _tuned_rates(job: Job, attempt: Attempt, store: Store) -> dict[Cell, float]:
-    """Each cell's learning rate with the highest mean skill on validation sequences; the smallest of those that tie.
-
-    A member without a score counts as one at the floor.
-    """
-    outcomes = _train_groups(replace(job, members=job.untuned, missing=job.untuned), attempt, store)
-    skill_by_id = {outcome.run_id: outcome.skill for outcome in outcomes}
-    skills = {**job.tuning_skills, **{member: skill_by_id[member.run_id] for member in job.untuned}}
-    by_rate: dict[Cell, dict[float, list[float]]] = {cell: {} for cell in job.cells}
-    for member, skill in skills.items():
-        of_rate = by_rate[member.cell].setdefault(float(member.learning_rate or 0), [])
-        of_rate.append(0.0 if skill is None else skill)
-    # Summed in the order of the members: committed rows were tuned so, and a tie must stay one.
-    return {
-        cell: max(sorted(rates), key=lambda rate: sum(rates[rate]) / len(rates[rate]))
-        for cell, rates in by_rate.items()
-    }
-
-
-def record_failure(job: Job, failure: Failure, attempt: Attempt, store: Store) -> list[Outcome]:
+def record_failure(job: Job, failure: Failure, context: RunContext, number: int) -> list[Outcome]:
     """Write a row with the failure's status for every missing member of a job."""
-    return _fail(job, job.members, failure, attempt, store)
+    return _Run.of(job, context, number).fail(job.members, failure)
 
 
 def outcome_of(row: Mapping[str, Any]) -> Outcome:
-    """What a member's row says for whoever watches."""
+    """The outcome that a member's row tells of."""
     return Outcome(
         run_id=row["run_id"],
         task=row["task"],
@@ -164,39 +118,117 @@ def outcome_of(row: Mapping[str, Any]) -> Outcome:
     )
 
 
-def attempt_of(circumstances: Circumstances, number: int) -> Attempt:
-    """A try at a job that begins now: what is known of it, whoever asks."""
-    return Attempt(
-        device=torch.device(circumstances.device),
-        executor=circumstances.executor,
-        number=number,
-        queue_s=0.0,
-        causal_checked=False,
-        started_at=datetime.now(UTC),
-        began=time.monotonic(),
-        is_deterministic=circumstances.is_deterministic,
-        is_alone=circumstances.is_alone,
-        predictions=circumstances.predictions,
-    )
+@dataclass(frozen=True)
+class _Run:
+    """One attempt at a job: what it needs to train, and to write rows."""
 
+    job: Job
+    context: RunContext
+    store: Store
+    provenance: Provenance
 
-def _train(job: Job, members: Sequence[Member], attempt: Attempt, store: Store) -> list[Outcome]:
-    try:
-        keeps_predictions = attempt.predictions is not None
-        result = train_group(members, attempt.device, keeps_predictions=keeps_predictions, kept=attempt.kept)
-    except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
-        trace = "".join(traceback.format_exception(problem, limit=-INNERMOST))
-        failure = Failure(_status_of(problem), type(problem).__name__, _message(problem, members[0].cell), trace)
-    else:
-        return _record(job, result, attempt, store)
-    # Out here the exception is gone, and with it the tensors that its traceback held.
-    if failure.status == "oom" and attempt.device.type == "cuda":
-        torch.cuda.empty_cache()  # pieces that were cut for the larger try
-    if parts := _parts(members, failure):
-        return [outcome for part in parts for outcome in _train(job, part, attempt, store)]
-    if failure.status == "oom" and not attempt.is_alone:
-        raise Crowded(failure.message)
-    return _fail(job, members, failure, attempt, store)
+    @classmethod
+    def of(cls, job: Job, context: RunContext, number: int) -> "_Run":
+        """An attempt that begins now."""
+        provenance = Provenance(
+            device=torch.device(context.device),
+            executor=context.executor,
+            number=number,
+            queue_s=0.0,
+            causal_checked=False,
+            started_at=datetime.now(UTC),
+            began=time.monotonic(),
+            is_deterministic=context.is_deterministic,
+        )
+        return cls(job, context, Store.open(context.results, create=True), provenance)
+
+    def execute(self) -> list[Outcome]:
+        """Check the mechanism, tune, train."""
+        cell, context = self.job.cells[0], self.context  # what is looked at here is the same for all cells
+        provenance = replace(
+            self.provenance,
+            queue_s=max(0.0, time.time() - context.planned_at),
+            # A notebook may have asked for it by itself.
+            is_deterministic=context.is_deterministic or torch.are_deterministic_algorithms_enabled(),
+        )
+        broken = context.violations.get(cell.mechanism_name) or _causality_violation(cell)
+        if broken is not None:
+            failure = Failure("contract", "ContractError", broken)
+            return replace(self, provenance=provenance).fail(self.job.members, failure)
+        run = replace(self, provenance=replace(provenance, causal_checked=True))
+        with deterministic_algorithms(provenance.device) if context.is_deterministic else nullcontext():
+            if cell.suite.tuning is not None:
+                run = replace(run, job=self.job.at_rates(run.tuned_rates()))
+            return run.train_groups()
+
+    def tuned_rates(self) -> dict[Cell, float]:
+        """Each cell's learning rate with the highest mean skill on validation sequences; the smallest of those tied.
+
+        A member without a score counts as one at the floor.
+        """
+        job = self.job
+        untuned = replace(self, job=replace(job, members=job.untuned, missing=job.untuned))
+        skill_by_id = {outcome.run_id: outcome.skill for outcome in untuned.train_groups()}
+        skills = {**job.tuning_skills, **{member: skill_by_id[member.run_id] for member in job.untuned}}
+        by_rate: dict[Cell, dict[float, list[float]]] = {cell: {} for cell in job.cells}
+        for member, skill in skills.items():
+            of_rate = by_rate[member.cell].setdefault(float(member.learning_rate or 0), [])
+            of_rate.append(0.0 if skill is None else skill)
+        # Summed in the order of the members: committed rows were tuned so, and a tie must stay one.
+        return {
+            cell: max(sorted(rates), key=lambda rate: sum(rates[rate]) / len(rates[rate]))
+            for cell, rates in by_rate.items()
+        }
+
+    def train_groups(self) -> list[Outcome]:
+        """Train those groups of the job's members that lack a row, each on its own clock."""
+        outcomes = []
+        for group in self.job.groups:
+            provenance = replace(self.provenance, started_at=datetime.now(UTC), began=time.monotonic())
+            outcomes += replace(self, provenance=provenance).train(group)
+        return outcomes
+
+    def train(self, members: Sequence[Member]) -> list[Outcome]:
+        """Train members together and write their rows; smaller parts of them if that fails."""
+        device = self.provenance.device
+        try:
+            result = train_group(
+                members,
+                device,
+                keeps_predictions=self.context.predictions is not None,
+                kept=streams_of(self.context.driver, device.type),
+            )
+        except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
+            trace = "".join(traceback.format_exception(problem, limit=-INNERMOST))
+            failure = Failure(_status_of(problem), type(problem).__name__, _message(problem, members[0].cell), trace)
+        else:
+            return self.record(result)
+        # Out here the exception is gone, and with it the tensors that its traceback held.
+        if failure.status == "oom" and device.type == "cuda":
+            torch.cuda.empty_cache()  # pieces that were cut for the larger attempt
+        if parts := _parts(members, failure):
+            return [outcome for part in parts for outcome in self.train(part)]
+        if failure.status == "oom" and not self.context.is_alone:
+            raise OutOfMemoryBesideOthers(failure.message)
+        return self.fail(members, failure)
+
+    def record(self, result: GroupResult) -> list[Outcome]:
+        """Write the rows, curves and predictions of the members that lack them."""
+        missing = [index for index, trained in enumerate(result.members) if trained.member in self.job.missing]
+        rows = [member_row(result, index, self.provenance) for index in missing]
+        curves = [curve_points(result.members[index]) for index in missing]
+        if self.context.predictions is not None:
+            for index in missing:  # before the rows, which say that the runs are finished
+                predictions.write(self.context.predictions, result.members[index])
+        self.store.write_all(zip(rows, curves, strict=True))
+        return [outcome_of(row) for row in rows]
+
+    def fail(self, members: Sequence[Member], failure: Failure) -> list[Outcome]:
+        """Write the failure as the row of the members that lack one."""
+        missing = [index for index, member in enumerate(members) if member in self.job.missing]
+        rows = [failure_row(members, index, failure, self.provenance) for index in missing]
+        self.store.write_all((row, []) for row in rows)
+        return [replace(outcome_of(row), trace=failure.trace) for row in rows]
 
 
 def _parts(members: Sequence[Member], failure: Failure) -> list[Sequence[Member]]:
@@ -208,26 +240,8 @@ def _parts(members: Sequence[Member], failure: Failure) -> list[Sequence[Member]
     return [[member for member in members if member.cell is cell] for cell in cells] if len(cells) > 1 else []
 
 
-def _record(job: Job, result: GroupResult, attempt: Attempt, store: Store) -> list[Outcome]:
-    missing = [index for index, trained in enumerate(result.members) if trained.member in job.missing]
-    rows = [member_row(result, index, attempt) for index in missing]
-    curves = [curve_points(result.members[index]) for index in missing]
-    if attempt.predictions is not None:
-        for index in missing:  # before the rows, which say that the runs are finished
-            predictions.write(attempt.predictions, result.members[index])
-    store.write_all(zip(rows, curves, strict=True))
-    return [outcome_of(row) for row in rows]
-
-
-def _fail(job: Job, members: Sequence[Member], failure: Failure, attempt: Attempt, store: Store) -> list[Outcome]:
-    missing = [index for index, member in enumerate(members) if member in job.missing]
-    rows = [failure_row(members, index, failure, attempt) for index in missing]
-    store.write_all((row, []) for row in rows)
-    return [replace(outcome_of(row), trace=failure.trace) for row in rows]
-
-
 def _causality_violation(cell: Cell) -> str | None:
-    """What the probe of causality found in the cell's mechanism; once a process and mechanism."""
+    """How the cell's mechanism breaks causality, if it does; probed once a process and mechanism."""
     return _probe(cell.mechanism, tuple(sorted(cell.mechanism_arguments.items())))
 
 
@@ -248,11 +262,7 @@ def _message(problem: BaseException, cell: Cell) -> str:
 
 
 def _status_of(problem: BaseException) -> Literal["oom", "unsupported", "error"]:
-    if _is_out_of_memory(problem):
+    # On a CPU a failed allocation is a plain RuntimeError.
+    if isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(problem):
         return "oom"
     return "unsupported" if is_refused(problem) else "error"
-
-
-def _is_out_of_memory(problem: BaseException) -> bool:
-    # On a CPU a failed allocation is a plain RuntimeError.
-    return isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(problem)

@@ -66,9 +66,9 @@ def _subjects(target: str) -> list[Subject]:
     if target.endswith(".py"):
         return [Subject(kind, name) for kind, name in plugins.units_of(plugins.module_of(plugins.resolved(target)))]
     name, arguments = parse_term(target)
-    found = [Subject(kind, name, arguments) for kind, registry in REGISTRIES.items() if name in registry]
-    if found:
-        return found
+    subjects = [Subject(kind, name, arguments) for kind, registry in REGISTRIES.items() if name in registry]
+    if subjects:
+        return subjects
     raise UnknownName("unit", name, [name for registry in REGISTRIES.values() for name in registry])
 
 

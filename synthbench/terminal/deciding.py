@@ -11,8 +11,8 @@ from synthbench.reports.looks import LOOKS
 from synthbench.reports.selection import select
 from synthbench.reports.verdicts import Standing, standing
 from synthbench.results import Store
+from synthbench.runner.prepare import Prepared, prepare
 from synthbench.runner.request import Request
-from synthbench.runner.run import Prepared, prepare
 from synthbench.suites import EXTRA, Suite, load_suite
 from synthbench.training.cell import Member
 
@@ -72,12 +72,12 @@ def look_at(request: Request, members: Mapping[str, Member], number: int) -> Loo
     """
     rows = Store.open(request.results, create=False).runs()
     rows = rows[rows["run_id"].isin(list(members))]
-    found = [standing(grid(select(rows, suite).rows), LOOKS[: number + 1]) for suite in rows["suite"].unique()]
+    standings = [standing(grid(select(rows, suite).rows), LOOKS[: number + 1]) for suite in rows["suite"].unique()]
     words = (
-        f"look at {SEEDS[number]} seeds: {_sum(found, 'num_apart')} pairs of mechanisms apart, "
-        f"{_sum(found, 'num_within')} within {LEAST:g} rungs, {_sum(found, 'num_open')} undecided"
+        f"look at {SEEDS[number]} seeds: {_sum(standings, 'num_apart')} pairs of mechanisms apart, "
+        f"{_sum(standings, 'num_within')} within {LEAST:g} rungs, {_sum(standings, 'num_open')} undecided"
     )
-    undecided = frozenset().union(*(one.undecided for one in found))
+    undecided = frozenset().union(*(each.undecided for each in standings))
     if number + 1 == len(LOOKS) or not undecided:
         return Looked(words, None)
     first = max(_suite_of(request).seeds) + 1
@@ -107,5 +107,5 @@ def _suite_of(request: Request) -> Suite:
     return load_suite(request.suite.removesuffix(EXTRA))
 
 
-def _sum(found: list[Standing], name: str) -> int:
-    return sum(getattr(one, name) for one in found)
+def _sum(standings: list[Standing], name: str) -> int:
+    return sum(getattr(each, name) for each in standings)

@@ -20,7 +20,7 @@ def task_facts(name: str, arguments: Mapping[str, Any] | None = None) -> dict[st
 
     Args:
         name: The registered name.
-        arguments: ``size``, ``length`` and knobs, as a suite gives them; the task's own length if left out.
+        arguments: ``size``, ``length`` and knobs, as a suite gives them. Default: the task's own length.
     """
     return {
         **task_bounds(name, arguments),

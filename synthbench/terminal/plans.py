@@ -6,8 +6,8 @@ from typing import Any
 
 from synthbench.runner.estimates import traits_of
 from synthbench.runner.plan import Job, Plan
-from synthbench.runner.run import Prepared
-from synthbench.terminal.durations import about
+from synthbench.runner.prepare import Prepared
+from synthbench.terminal.layout import about
 from synthbench.terminal.progress import to_do, workers_of
 
 
@@ -18,9 +18,9 @@ def missing_cells(plan: Plan) -> Iterator[str]:
         of_cell = seeds.setdefault((member.cell.task_name, member.cell.mechanism_name), [])
         if member.seed not in of_cell:
             of_cell.append(member.seed)
-    for (task, mechanism), found in seeds.items():
-        word = "seed" if len(found) == 1 else "seeds"
-        yield f"{task}  {mechanism}  {word} {', '.join(map(str, found))}"
+    for (task, mechanism), cell_seeds in seeds.items():
+        word = "seed" if len(cell_seeds) == 1 else "seeds"
+        yield f"{task}  {mechanism}  {word} {', '.join(map(str, cell_seeds))}"
 
 
 def missing_rows(plan: Plan) -> Iterator[str]:

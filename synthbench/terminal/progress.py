@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar in a terminal, a line a row elsewhere, and a heartbeat when rows are slow."""
+"""Progress on stderr: a bar in a terminal, one line per row elsewhere, and a heartbeat when rows are slow."""
 
 import threading
 import time
@@ -11,12 +11,11 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
 from synthbench.errors import StoreError
+from synthbench.runner.eta import Eta, Watch
 from synthbench.runner.executors import Executor, Inline
-from synthbench.runner.outlook import Outlook
 from synthbench.runner.plan import Plan
-from synthbench.runner.watch import Watch
 from synthbench.runner.worker import Outcome
-from synthbench.terminal.durations import about
+from synthbench.terminal.layout import about
 
 HEARTBEAT_S = 30.0
 LOOK_S = 1.0
@@ -29,7 +28,7 @@ class Progress:
     Args:
         results: Folder of the store that the workers write to.
         is_quiet: Print nothing.
-        is_verbose: Print a line a row in a terminal too, with its id.
+        is_verbose: Print one line per row in a terminal too, with its id.
     """
 
     def __init__(self, results: Path, *, is_quiet: bool = False, is_verbose: bool = False) -> None:
@@ -39,7 +38,7 @@ class Progress:
         self._bar: Bar | None = None
         self._stopped = threading.Event()
         self._lock = threading.RLock()
-        self._outlook = Outlook(Plan((), 0, 0))
+        self._eta = Eta(Plan((), 0, 0))
         self._watch: Watch | None = None
         self._num_done = self._num_failed = self._num_rows = 0
         self._executor: Executor = Inline()
@@ -59,7 +58,7 @@ class Progress:
         """Take note of what will come."""
         self._num_rows = plan.num_missing
         self._executor = executor
-        self._outlook = Outlook(plan)
+        self._eta = Eta(plan)
         there = f"{to_do(plan)}, {plan.num_done} already done"
         is_idle = not plan.num_missing
         line = there if is_idle else f"{there} ({workers_of(executor)}){self._left(', ', '')}"
@@ -68,13 +67,13 @@ class Progress:
             self._console.print(notice, highlight=False, markup=False, soft_wrap=True)
         if is_idle:
             return
-        self._watch = Watch(self._results, self._outlook.run_ids)
+        self._watch = Watch(self._results, self._eta.run_ids)
         if self._console.is_terminal:
             self._bar = Bar(
                 TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn(), console=self._console
             )
             self._bar.start()
-            self._bar.add_task(self._state(), total=self._outlook.num_trainings)
+            self._bar.add_task(self._state(), total=self._eta.num_trainings)
         threading.Thread(target=self._beat, daemon=True).start()
 
     def advance(self, outcome: Outcome) -> None:
@@ -82,7 +81,7 @@ class Progress:
         with self._lock:
             self._num_done += 1
             self._num_failed += outcome.status != "ok"
-            self._outlook.end(outcome)
+            self._eta.end(outcome)
         self._redraw()
         if self._bar is None or self._is_verbose:
             score = "" if outcome.score is None else f" {outcome.score:.4f}"
@@ -95,15 +94,15 @@ class Progress:
             news = self._watch.news() if self._watch is not None else []
             with self._lock:
                 for outcome in news:
-                    self._outlook.see(outcome)
+                    self._eta.see(outcome)
             if news:
                 self._redraw()
 
     def _state(self) -> str:
         """``trainings 37/624 · rows 3/240 · about 31 min left``; trainings are left out where each gives a row."""
         with self._lock:
-            num = self._outlook.num_trainings
-            num_done = num - self._outlook.num_left
+            num = self._eta.num_trainings
+            num_done = num - self._eta.num_left
             parts = [] if num == self._num_rows else [f"trainings {num_done}/{num}"]
             parts.append(f"rows {self._num_done}/{self._num_rows}")
             if self._num_failed:
@@ -113,14 +112,14 @@ class Progress:
     def _left(self, before: str, after: str) -> str:
         """``about 31 min`` between two other texts, or nothing where nothing is known."""
         with self._lock:
-            left_s = self._outlook.left_s() if self._outlook.num_left else None
+            left_s = self._eta.left_s() if self._eta.num_left else None
         return "" if left_s is None else f"{before}{about(left_s / (self._executor.num_workers or 1))}{after}"
 
     def _redraw(self) -> None:
         if self._bar is None:
             return
         with self._lock:
-            completed = self._outlook.num_trainings - self._outlook.num_left
+            completed = self._eta.num_trainings - self._eta.num_left
         self._bar.update(self._bar.task_ids[0], completed=completed, description=self._state())
 
     def _line(self, text: str) -> None:
@@ -137,10 +136,10 @@ class Progress:
 
 
 def to_do(plan: Plan) -> str:
-    """``240 runs to do after 384 trainings that tune``: what of a plan is missing."""
+    """Say what a plan lacks: ``240 runs to do after 384 tuning runs``."""
     num_tuning = sum(len(job.untuned) for job in plan.jobs)
     runs = f"{plan.num_missing} {'run' if plan.num_missing == 1 else 'runs'} to do"
-    return f"{runs} after {num_tuning} trainings that tune" if num_tuning else runs
+    return f"{runs} after {num_tuning} tuning {'run' if num_tuning == 1 else 'runs'}" if num_tuning else runs
 
 
 def workers_of(executor: Executor) -> str:

@@ -109,12 +109,12 @@ def judge(request: Request, report: RunReport, against: str | None = None) -> Fi
         UsageError: If it lacks a run, is this mechanism, or is one of several with this name.
         StoreError: If a store or the file of the counts cannot be read or written.
     """
-    own, suite = report.rows, load_suite(request.suite)
-    alone = _alone(request, report, own)
+    rows, suite = report.rows, load_suite(request.suite)
+    alone = _alone(request, report, rows)
     if not report.ok:
         return alone
     others, committed = _known(request)
-    rivals = Rivals(own, others, suite, committed)
+    rivals = Rivals(rows, others, suite, committed)
     if len(rivals.tasks) < len(request.tasks):
         if against is not None:
             raise UsageError(
@@ -137,7 +137,7 @@ def judge(request: Request, report: RunReport, against: str | None = None) -> Fi
         Store.open(request.results, create=True),
         f"{suite.name} {suite.version}",
         " ".join(map(str, incumbent.key)),
-        [*own["run_id"], *rivals.run_ids(incumbent)],
+        [*rows["run_id"], *rivals.run_ids(incumbent)],
     )
     return replace(
         beside,
@@ -219,10 +219,10 @@ def _known(request: Request) -> tuple[pd.DataFrame, frozenset[str]]:
     return rows[is_of_suite & rows["task"].isin(suite.tasks)], frozenset(committed["run_id"])
 
 
-def _alone(request: Request, report: RunReport, own: pd.DataFrame) -> FirstVerdict:
+def _alone(request: Request, report: RunReport, rows: pd.DataFrame) -> FirstVerdict:
     """What the runs say by themselves."""
     suite = load_suite(request.suite)
-    done = own[own["status"] == "ok"]
+    done = rows[rows["status"] == "ok"]
     shown = select(done, suite.name, suite.version).rows if len(done) else done
     scores = dict(shown[["task", "score"]].itertuples(index=False, name=None))
     of_category: dict[str, list[str]] = {}
@@ -230,8 +230,8 @@ def _alone(request: Request, report: RunReport, own: pd.DataFrame) -> FirstVerdi
         of_category.setdefault(TASKS[task].category(), []).append(task)
     profile = []
     for category, tasks in of_category.items():
-        found = [scores[task] for task in tasks if task in scores]
-        profile.append(Heights(category, len(tasks), fmean(found) if found else None))
+        heights = [scores[task] for task in tasks if task in scores]
+        profile.append(Heights(category, len(tasks), fmean(heights) if heights else None))
     means = [part.mine for part in profile if part.mine is not None]
     is_complete = len(scores) == len(request.tasks)
     return FirstVerdict(

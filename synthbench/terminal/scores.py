@@ -65,8 +65,8 @@ def report_command(results: Path, members: Members) -> str | None:
     if not all(cell.is_full for cell in cells.values()):
         return None
     suite = next(iter(cells.values())).suite.name
-    own = load_suite(suite).mechanisms if suite in suite_names() else cells
-    others = [name for name, cell in cells.items() if name not in own and origin_of(cell.mechanism) == "builtin"]
+    listed = load_suite(suite).mechanisms if suite in suite_names() else cells
+    others = [name for name, cell in cells.items() if name not in listed and origin_of(cell.mechanism) == "builtin"]
     selection = ["--mech", ",".join(cells)] if others else []
     return shlex.join(["synthbench", "report", "--suite", suite, *selection, *_place(results)])
 

@@ -72,7 +72,7 @@ class Cell:
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel by names: a worker finds the units again, and may first have to load a plugin."""
-        return {one.name: getattr(self, one.name) for one in fields(self)} | {"code": self.code}
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"code": self.code}
 
     @cached_property
     def task(self) -> Task:

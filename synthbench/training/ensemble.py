@@ -145,46 +145,6 @@ class BottleneckHead(nn.Module):
         return logits
 
 
-class FoldedAttention(Mixer):
-    """Attention whose only tensors are its stacked projections: members are more rows of the batch."""
-
-    strategy: Strategy = "fold"
-
-    def __init__(self, stacked: Attention) -> None:
-        """Take an attention whose projections are stacked."""
-        super().__init__()
-        self.attention = stacked
-
-    def forward(
-        self, x: Float[Tensor, "members batch length model_dim"]
-    ) -> Float[Tensor, "members batch length model_dim"]:
-        """Project every member by its own matrices, attend in all of them at once."""
-        return self._attend(x, is_last_only=False)
-
-    def forward_last(
-        self, x: Float[Tensor, "members batch length model_dim"]
-    ) -> Float[Tensor, "members batch 1 model_dim"]:
-        """What ``forward`` gives at the last position."""
-        return self._attend(x, is_last_only=True)
-
-    def enter_phase(self, phase: int) -> None:
-        """Hand on the phase of a curriculum."""
-        self.attention.enter_phase(phase)
-
-    def metrics(self, x: Tensor) -> dict[str, Tensor]:
-        """Metrics of all members."""
-        return self.attention.metrics(x)
-
-    def _attend(self, x: Tensor, *, is_last_only: bool) -> Tensor:
-        attention = self.attention
-        q, k, v = (part.flatten(0, 1) for part in attention.heads(x))
-        if is_last_only and attention.takes_last_queries:
-            q = q[..., -1:, :]
-        attended = attention.attend(q, k, v)
-        attended = attended.view(*x.shape[:2], *attended.shape[1:])
-        return attention.merge_heads(attended[..., -1:, :] if is_last_only else attended)
-
-
 class StackedMixer(Mixer):
     """A mechanism whose tensors are all stacked, and which broadcasts over the member axis by itself."""
 
@@ -215,6 +175,34 @@ class StackedMixer(Mixer):
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
         """Metrics of all members."""
         return self.mechanism.metrics(x)
+
+
+class FoldedAttention(StackedMixer):
+    """Attention whose only tensors are its stacked projections: members are more rows of the batch."""
+
+    strategy: Strategy = "fold"
+    mechanism: Attention
+
+    def forward(
+        self, x: Float[Tensor, "members batch length model_dim"]
+    ) -> Float[Tensor, "members batch length model_dim"]:
+        """Project every member by its own matrices, attend in all of them at once."""
+        return self._attend(x, is_last_only=False)
+
+    def forward_last(
+        self, x: Float[Tensor, "members batch length model_dim"]
+    ) -> Float[Tensor, "members batch 1 model_dim"]:
+        """What ``forward`` gives at the last position."""
+        return self._attend(x, is_last_only=True)
+
+    def _attend(self, x: Tensor, *, is_last_only: bool) -> Tensor:
+        attention = self.mechanism
+        q, k, v = (part.flatten(0, 1) for part in attention.heads(x))
+        if is_last_only and attention.takes_last_queries:
+            q = q[..., -1:, :]
+        attended = attention.attend(q, k, v)
+        attended = attended.view(*x.shape[:2], *attended.shape[1:])
+        return attention.merge_heads(attended[..., -1:, :] if is_last_only else attended)
 
 
 class LoopedMixer(Mixer):
@@ -316,8 +304,8 @@ def _strategy(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], ...]) -
     generator = torch.Generator()
     generator.manual_seed(0)
     members = [mechanism(**dict(fields), generator=generator).double().eval() for _ in range(2)]
-    own = [name for name, _ in [*members[0].named_parameters(), *members[0].named_buffers()]]
-    has_own_tensors = any(not name.startswith(("qkv.", "out.")) for name in own)
+    names = [name for name, _ in [*members[0].named_parameters(), *members[0].named_buffers()]]
+    has_own_tensors = any(not name.startswith(("qkv.", "out.")) for name in names)
     candidate: Strategy = "fold" if isinstance(members[0], Attention) and not has_own_tensors else "stack"
     length = min(5, members[0].max_length)
     x = torch.randn(2, 3, length, members[0].model_dim, generator=generator, dtype=torch.float64)
@@ -341,11 +329,11 @@ def inherit(model: nn.Module, trained: nn.Module, members: Sequence[int] | None 
     What it has more of along an axis keeps its own rest, and what it has less of is left out: a model that reads longer
     sequences has positions that were never trained, one of fewer tokens none for those of other tasks.
     """
-    own = model.state_dict()
+    tensors = model.state_dict()
     for name, learned in trained.state_dict().items():
         values = learned if members is None else learned[list(members)]
-        shared = tuple(slice(min(sizes)) for sizes in zip(values.shape, own[name].shape, strict=True))
-        own[name][shared] = values[shared]
+        shared = tuple(slice(min(sizes)) for sizes in zip(values.shape, tensors[name].shape, strict=True))
+        tensors[name][shared] = values[shared]
 
 
 def widened(model: SequenceModel, vocab_size: int) -> SequenceModel:

@@ -10,7 +10,7 @@ from synthbench.tasks import Task
 DTYPE = "float32"
 
 TRAINING_VERSION = 1
-"""Raised by whoever changes what training computes for the same configuration.
+"""Raise it when training computes something else for the same configuration.
 
 1 is left out of ids: rows of before there was such a version have none.
 """

@@ -58,7 +58,7 @@ class FlatParameters:
             values.sub_(torch.div(rate, correction1, out=change).mul_(first).div_(scale))
 
     def set_rates(self, share: float) -> None:
-        """Set every rate to a share of what it was at the beginning."""
+        """Set every rate to a share of its first value."""
         torch.mul(self._initial_rates, share, out=self.rates)
 
     def freeze(self, member: int) -> None:
@@ -133,7 +133,7 @@ class MemberAdamW:
             part.update(self.settings, self._corrections)
 
     def set_rates(self, share: float) -> None:
-        """Set every learning rate to a share of what it was at the beginning."""
+        """Set every learning rate to a share of its first value."""
         for part in self.parts:
             part.set_rates(share)
 
@@ -149,13 +149,36 @@ class MemberAdamW:
                 parameter.grad = None
 
 
+class FusedAdamW(torch.optim.AdamW):
+    """PyTorch's fused AdamW, for members that share one rate."""
+
+    def advance(self) -> None:
+        """Do the part of a step that runs on the host: nothing."""
+
+    def update(self) -> None:
+        """Do the part of a step that runs on the device."""
+        self.step()
+
+    def set_rates(self, share: float) -> None:
+        """Set the learning rate to a share of its first value."""
+        initial = self.defaults["lr"]
+        for group in self.param_groups:
+            if isinstance(initial, Tensor):
+                torch.mul(initial, share, out=group["lr"])
+            else:
+                group["lr"] = initial * share
+
+
+Optimiser = FusedAdamW | MemberAdamW
+
+
 def make_optimiser(
     parameters: Iterable[nn.Parameter],
     learning_rates: Sequence[float],
     settings: TrainingSettings,
     *,
     is_capturable: bool = False,
-) -> torch.optim.AdamW | MemberAdamW:
+) -> Optimiser:
     """AdamW over parameters whose first axis is the member axis; ``learning_rates`` has one value a member.
 
     One that is capturable keeps what changes from step to step in tensors, for a CUDA graph.
@@ -164,7 +187,7 @@ def make_optimiser(
     must_freeze = settings.stop_at is not None and len(learning_rates) > 1
     if len(set(learning_rates)) == 1 and not must_freeze:
         rate = learning_rates[0]
-        optimiser = torch.optim.AdamW(
+        optimiser = FusedAdamW(
             parameters,
             lr=torch.tensor(rate, device=parameters[0].device) if is_capturable else rate,
             betas=settings.betas,
@@ -178,30 +201,3 @@ def make_optimiser(
                 group["lr"] = group["lr"].clone()  # it was the default itself
         return optimiser
     return MemberAdamW(parameters, learning_rates, settings, is_capturable=is_capturable)
-
-
-def advance(optimiser: torch.optim.AdamW | MemberAdamW) -> None:
-    """Do what a step needs to have done on the host."""
-    if isinstance(optimiser, MemberAdamW):
-        optimiser.advance()
-
-
-def update(optimiser: torch.optim.AdamW | MemberAdamW) -> None:
-    """Do what a step does on the device."""
-    if isinstance(optimiser, MemberAdamW):
-        optimiser.update()
-    else:
-        optimiser.step()
-
-
-def set_rates(optimiser: torch.optim.AdamW | MemberAdamW, share: float) -> None:
-    """Set the learning rate of every member to a share of what it was at the beginning."""
-    if isinstance(optimiser, MemberAdamW):
-        optimiser.set_rates(share)
-        return
-    initial = optimiser.defaults["lr"]
-    for group in optimiser.param_groups:
-        if isinstance(initial, Tensor):
-            torch.mul(initial, share, out=group["lr"])
-        else:
-            group["lr"] = initial * share

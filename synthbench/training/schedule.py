@@ -4,32 +4,36 @@ import math
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
-import torch
-
 from synthbench.suites.config import TrainingSettings
 from synthbench.training.ensemble import SequenceModel
-from synthbench.training.optimiser import MemberAdamW, set_rates
+from synthbench.training.optimiser import Optimiser
 
 
 class Schedule(ABC):
-    """Called before every step."""
+    """The learning rates of every step, as shares of each member's own rate."""
 
     keeps_program: ClassVar[bool] = True
     """Whether only numbers in tensors change from step to step, so that a step can be recorded and replayed."""
 
     @abstractmethod
-    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> float:
-        """Set the learning rates of step ``step``, counted from 0, and tell the mechanisms what they need to know.
+    def share(self, step: int) -> float:
+        """The share of its own rate that every member has in a step, counted from 0."""
 
-        Returns:
-            The share of its own rate that every member has in this step.
-        """
+    def apply(self, step: int, optimiser: Optimiser, model: SequenceModel) -> float:  # noqa: ARG002
+        """Set the learning rates of a step before it is taken; returns their share."""
+        share = self.share(step)
+        optimiser.set_rates(share)
+        return share
 
 
 class Constant(Schedule):
     """One learning rate throughout."""
 
-    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> float:  # noqa: ARG002
+    def share(self, step: int) -> float:  # noqa: ARG002
+        """All of it."""
+        return 1.0
+
+    def apply(self, step: int, optimiser: Optimiser, model: SequenceModel) -> float:  # noqa: ARG002
         """Leave everything as it is."""
         return 1.0
 
@@ -46,15 +50,12 @@ class WarmupCosine(Schedule):
         """Divide the steps."""
         self.num_steps, self.warmup_steps = num_steps, warmup_steps
 
-    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> float:  # noqa: ARG002
-        """Move the rate along."""
+    def share(self, step: int) -> float:
+        """Up, then down."""
         if step < self.warmup_steps:
-            share = (step + 1) / self.warmup_steps
-        else:
-            progress = (step - self.warmup_steps) / (self.num_steps - self.warmup_steps)
-            share = (1 + math.cos(math.pi * progress)) / 2
-        set_rates(optimiser, share)
-        return share
+            return (step + 1) / self.warmup_steps
+        progress = (step - self.warmup_steps) / (self.num_steps - self.warmup_steps)
+        return (1 + math.cos(math.pi * progress)) / 2
 
 
 class WarmupStableDecay(Schedule):
@@ -69,11 +70,9 @@ class WarmupStableDecay(Schedule):
         """Divide the steps."""
         self.num_steps, self.warmup_steps, self.decay_steps = num_steps, warmup_steps, decay_steps
 
-    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> float:  # noqa: ARG002
-        """Move the rate along."""
-        share = min(1.0, (step + 1) / self.warmup_steps, (self.num_steps - step) / self.decay_steps)
-        set_rates(optimiser, share)
-        return share
+    def share(self, step: int) -> float:
+        """Up, level, down."""
+        return min(1.0, (step + 1) / self.warmup_steps, (self.num_steps - step) / self.decay_steps)
 
 
 class Phase(NamedTuple):
@@ -99,17 +98,19 @@ class GeometricCurriculum(Schedule):
         """Divide the steps."""
         self.num_steps = num_steps
 
-    def apply(self, step: int, optimiser: torch.optim.AdamW | MemberAdamW, model: SequenceModel) -> float:
-        """Move the rate along; at the first step of a phase every mechanism hears of it."""
+    def share(self, step: int) -> float:
+        """Move along the phase of a step."""
         position = step * len(self.PHASES) / self.num_steps
-        index = int(position)
-        if step == 0 or int((step - 1) * len(self.PHASES) / self.num_steps) != index:
+        phase = self.PHASES[int(position)]
+        return phase.first + (phase.last - phase.first) * (position - int(position))
+
+    def apply(self, step: int, optimiser: Optimiser, model: SequenceModel) -> float:
+        """Set the rates; at the first step of a phase every mechanism hears of it."""
+        index, before = (int(at * len(self.PHASES) / self.num_steps) for at in (step, step - 1))
+        if step == 0 or before != index:
             for layer in model.layers:
                 layer.mixer.enter_phase(index + 1)
-        phase = self.PHASES[index]
-        share = phase.first + (phase.last - phase.first) * (position - index)
-        set_rates(optimiser, share)
-        return share
+        return super().apply(step, optimiser, model)
 
 
 def make_schedule(settings: TrainingSettings) -> Schedule:

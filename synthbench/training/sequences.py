@@ -111,8 +111,10 @@ def draw(
         raise UsageError(f"count is {count}; allowed: 1 to {most}")
     unit = TASKS[name](**options)
     try:
-        found = sequences_of(unit, length, stream, seed, num_batches=num_batches, batch_size=batch_size, count=count)
-        return found if rung is None else replace(found, targets=rung.new_targets(found.targets))
+        sequences = sequences_of(
+            unit, length, stream, seed, num_batches=num_batches, batch_size=batch_size, count=count
+        )
+        return sequences if rung is None else replace(sequences, targets=rung.new_targets(sequences.targets))
     except SynthbenchError:
         raise
     except Exception as problem:  # a plugin's task may raise anything
@@ -126,7 +128,7 @@ def sequences_of(
     drawn: list[Batch] = []
     for block in data_blocks(task, length, split, seed, num_batches=num_batches, batch_size=batch_size):
         drawn.append(block)
-        if sum(one.inputs.size for one in drawn) >= count * length:
+        if sum(batch.inputs.size for batch in drawn) >= count * length:
             break
     inputs, targets = (
         np.concatenate([part.reshape(-1, length) for part in parts])[:count].astype(np.int64, copy=False)

@@ -20,7 +20,7 @@ from synthbench.training.cell import Cell, Member
 from synthbench.training.ensemble import SequenceModel, Strategy, inherit, stack_models, strategy_of
 from synthbench.training.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
 from synthbench.training.kept import KeptStreams
-from synthbench.training.optimiser import MemberAdamW, advance, make_optimiser, update
+from synthbench.training.optimiser import MemberAdamW, make_optimiser
 from synthbench.training.schedule import make_schedule
 from synthbench.training.seeding import Split, init_seed
 from synthbench.training.stream import DeviceBlock, device_blocks, in_pieces
@@ -49,7 +49,7 @@ class ModelSize(NamedTuple):
 
 @dataclass
 class MemberResult:
-    """What became of one member.
+    """The result of one member.
 
     ``score`` is that of the test, or of the last validation for one that tunes; None if it diverged. ``stretched`` has
     those of the tests on longer or more loaded sequences, by factor.
@@ -82,7 +82,7 @@ class MemberResult:
 
 @dataclass
 class GroupResult:
-    """What became of the members that were trained together, and what it cost."""
+    """The results of the members that were trained together, and what the training cost."""
 
     members: list[MemberResult]
     strategy: Strategy
@@ -159,12 +159,12 @@ class Trainer:
         The losses are summed, so no gradient crosses from one member to another and one that diverges harms none. The
         gradient is that of the whole batch, summed over the pieces in which it passes through the model.
         """
-        advance(self.optimiser)
+        self.optimiser.advance()
         take = self.captured or self._step
         return take(inputs, targets, columns)
 
     def _step(self, inputs: torch.Tensor, targets: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """What of a step is done on the device."""
+        """The part of a step that runs on the device."""
         num_scored = (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
         total = torch.zeros(len(targets), device=targets.device)
         self.optimiser.zero_grad()
@@ -172,7 +172,7 @@ class Trainer:
             losses = summed_losses(self.model(piece, columns), labels) / num_scored
             torch.autograd.backward(losses.sum())
             total += losses.detach()
-        update(self.optimiser)
+        self.optimiser.update()
         return total
 
     def batches(
@@ -195,9 +195,8 @@ class Trainer:
             kept=self.kept,
         )
         for block in blocks:
-            for index in range(len(block.inputs)):
-                one = slice(index, index + 1)
-                yield block._replace(inputs=block.inputs[one], targets=block.targets[one])
+            for inputs, targets in zip(block.inputs.split(1), block.targets.split(1), strict=True):
+                yield block._replace(inputs=inputs, targets=targets)
 
     def training_batches(self) -> Iterator[DeviceBlock]:
         """The batch of every step; on a ladder each from the stream of its rung."""
@@ -439,18 +438,18 @@ def on_rungs(trainer: Trainer, split: Literal["validation", "test"]) -> list[tup
 
 
 def _score_of_rungs(rungs: Sequence[Rung], reached: Sequence[Score]) -> tuple[Score, list[RungScore]]:
-    found = []
+    rung_scores = []
     for rung, score in zip(rungs, reached, strict=True):
         bound = rung_bounds(rung)
-        found.append(RungScore(float(rung.load), score.accuracy, bound.base, bound.ceiling))
+        rung_scores.append(RungScore(float(rung.load), score.accuracy, bound.base, bound.ceiling))
     total = Score(
-        accuracy=height(found) / len(found),
-        loss=sum(score.loss for score in reached) / len(found),
+        accuracy=height(rung_scores) / len(rung_scores),
+        loss=sum(score.loss for score in reached) / len(rung_scores),
         num_correct=sum(score.num_correct for score in reached),
         num_scored=sum(score.num_scored for score in reached),
         std_over_sequences=0.0,
     )
-    return total, found
+    return total, rung_scores
 
 
 def _test_stretched(trainer: Trainer, results: Sequence[MemberResult]) -> None:

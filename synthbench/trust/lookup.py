@@ -20,7 +20,7 @@ from synthbench.registry import version_of
 from synthbench.results.schema import RUN_COLUMNS
 from synthbench.runner.match import misses
 from synthbench.runner.plan import Job, shortened, surrounded
-from synthbench.runner.rows import Attempt, Failure, failure_row
+from synthbench.runner.rows import Failure, Provenance, failure_row
 from synthbench.suites import EXTRA, Suite, extended, load_suite, suite_names
 from synthbench.tasks import TASKS
 from synthbench.training import identity
@@ -271,7 +271,7 @@ def is_of_other_source(row: Row, cell: Cell, kind: str) -> bool:
     return row[f"{kind}_code_hash"] not in (None, cell.code[kind])
 
 
-_NOWHERE = Attempt(
+_NOWHERE = Provenance(
     device=torch.device("cpu"),
     executor="",
     number=1,

@@ -15,8 +15,8 @@ from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import origin_of
 from synthbench.results import Store
 from synthbench.runner.plan import Plan
+from synthbench.runner.prepare import plan_request, vetted
 from synthbench.runner.request import Request
-from synthbench.runner.run import plan_request, vetted
 from synthbench.suites import load_suite, suite_names
 from synthbench.trust.audit import digest
 from synthbench.trust.bundle import (

@@ -24,7 +24,7 @@ from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors.choice import make_executor
 from synthbench.runner.plan import Job, Plan
 from synthbench.runner.request import Request
-from synthbench.runner.worker import Circumstances
+from synthbench.runner.worker import RunContext
 from synthbench.trust.audit import digest, faults, sample
 from synthbench.trust.compare import Points, Row, Verdict, curves_of, judged, tolerance_of
 from synthbench.trust.lookup import CannotVerify, Groups, against_the_code, of_other_source
@@ -220,7 +220,7 @@ def _run_again(jobs: Sequence[tuple[Job, list[Row]]], groups: Groups, store: Sto
                 reserve_workspace(torch.device(device))
             request = Request(timeout_s=sampling.timeout_s, workers=sampling.workers)
             executor = make_executor(request, Plan(tuple(some), len(some), 0), torch.device(device))
-            circumstances = Circumstances(
+            context = RunContext(
                 results=scratch,
                 device=device,
                 executor=executor.name,
@@ -228,7 +228,7 @@ def _run_again(jobs: Sequence[tuple[Job, list[Row]]], groups: Groups, store: Sto
                 plugins=[plugins.resolved(plugin) for plugin in sampling.plugins],
                 is_deterministic=is_deterministic,
             )
-            for _ in executor.run(some, circumstances, threading.Event()):
+            for _ in executor.run(some, context, threading.Event()):
                 pass
         made = Store.open(scratch, create=False)
         again = {row["run_id"]: row for row in made.table().to_pylist()}

@@ -19,9 +19,9 @@ import torch
 
 from synthbench.results import Store
 from synthbench.runner.executors import Inline, Pool, base, pool
+from synthbench.runner.prepare import plan_request
 from synthbench.runner.request import Request
-from synthbench.runner.run import plan_request
-from synthbench.runner.worker import Circumstances
+from synthbench.runner.worker import RunContext
 
 pytestmark = pytest.mark.end_to_end
 
@@ -34,9 +34,9 @@ def sweep(request: Request, *, workers: int, timeout_s: float | None = None, is_
     plan = plan_request(request, torch.device("cpu"))
     Store.open(request.results, create=True)
     executor = Pool(workers, timeout_s) if workers else Inline()
-    circumstances = Circumstances(request.results, "cpu", executor.name, time.time(), request.plugins)
+    context = RunContext(request.results, "cpu", executor.name, time.time(), request.plugins)
     jobs = plan.jobs[::-1] if is_reversed else plan.jobs
-    for _ in executor.run(jobs, circumstances, threading.Event()):
+    for _ in executor.run(jobs, context, threading.Event()):
         pass
     return Store.open(request.results, create=False).runs().set_index(["mech", "seed"])
 

@@ -17,8 +17,9 @@ from synthbench.errors import ContractError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.process import contained, settings_restored
 from synthbench.results import Store
+from synthbench.runner.prepare import foreign_subjects
 from synthbench.runner.request import Request
-from synthbench.runner.run import foreign_subjects, run
+from synthbench.runner.run import run
 
 pytestmark = pytest.mark.end_to_end
 

@@ -45,7 +45,7 @@ def test_a_unit_of_a_script_runs_here_and_workers_refuse_it(tmp_path: Path) -> N
         [sys.executable, "script.py"], capture_output=True, text=True, cwd=tmp_path, check=True
     ).stdout.splitlines()
 
-    assert "a unit was defined in this session, where worker processes do not find it" in done[0]
+    assert "a component was defined in this session, where worker processes do not find it" in done[0]
     assert done[1:] == ["ok None", "kept"]
 
 

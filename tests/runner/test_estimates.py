@@ -73,8 +73,8 @@ def test_a_plan_begins_with_what_was_measured_to_take_longest(make_cell: Callabl
     cells = [make_cell("copy"), make_cell("first_token", length=9), make_cell("reverse", length=9)]
     found = estimates(*(timed(cell, seconds) for cell, seconds in zip(cells, (2.0, 0.5, 7.0), strict=True)))
 
-    guessed = make_plan(cells, range(1), {}, lambda _cell: 1)
-    measured = make_plan(cells, range(1), {}, lambda _cell: 1, estimates=found)
+    guessed = make_plan(cells, range(1), {}, 1)
+    measured = make_plan(cells, range(1), {}, 1, estimates=found)
 
     assert [job.cells[0].task_name for job in guessed.jobs] == ["copy", "first_token", "reverse"]
     assert [job.cells[0].task_name for job in measured.jobs] == ["reverse", "copy", "first_token"]

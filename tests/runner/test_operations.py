@@ -14,8 +14,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from synthbench.mechanisms import MECHANISMS
-from synthbench.runner.plan import make_cells
-from synthbench.runner.run import default_group_size
+from synthbench.runner.plan import default_group_size, make_cells
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell, Member
 from synthbench.training.optimiser import MemberAdamW

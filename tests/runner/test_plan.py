@@ -147,7 +147,7 @@ def test_a_plan_holds_what_is_missing_in_groups_that_do_not_depend_on_it(make_ce
     members = cells[0].members(range(5))
     done = {members[index].run_id: 0.5 for index in (0, 1, 3)}
 
-    plan = make_plan(cells, range(5), done, lambda _cell: 2)
+    plan = make_plan(cells, range(5), done, 2)
 
     assert (plan.num_planned, plan.num_done, plan.num_missing) == (10, 3, 7)
     groups = {
@@ -172,7 +172,7 @@ def test_cells_share_a_job_as_long_as_all_their_members_fit(make_cell: Callable[
     done = {member.run_id: 0.5 for member in cells[0].members([0, 1])}
 
     def shares(count: int) -> set[tuple[tuple[str, ...], int, int]]:
-        plan = make_plan([*cells, longer], range(2), done, lambda _cell: count, is_across_tasks=True)
+        plan = make_plan([*cells, longer], range(2), done, count, is_across_tasks=True)
         assert (plan.num_planned, plan.num_missing) == (10, 8)
         return {
             (tuple(f"{cell.task_name} {cell.length}" for cell in job.cells), len(job.members), len(job.missing))
@@ -192,7 +192,7 @@ def test_cells_share_a_job_as_long_as_all_their_members_fit(make_cell: Callable[
 
 def test_one_worker_takes_jobs_of_the_same_data_together_and_long_ones_first(make_cell: Callable[..., Cell]) -> None:
     cells = [make_cell(task, mechanism) for mechanism in ("linear", "softmax") for task in ("copy", "first_token")]
-    jobs = make_plan(cells, range(2), {}, lambda _cell: 1).jobs
+    jobs = make_plan(cells, range(2), {}, 1).jobs
 
     def names(jobs: Sequence[Job]) -> list[tuple[str, int, str]]:
         firsts = [job.members[0] for job in jobs]

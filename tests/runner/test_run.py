@@ -17,8 +17,9 @@ from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors import Inline, Pool
 from synthbench.runner.executors.choice import make_executor
+from synthbench.runner.prepare import plan_request, progress_of
 from synthbench.runner.request import Request
-from synthbench.runner.run import plan_request, progress_of, run
+from synthbench.runner.run import run
 
 CPU = resolve_device("cpu")
 DECIDED = ["run_id", "status", "score", "skill", "train_loss", "eval_loss", "steps", "metrics", "n_correct"]

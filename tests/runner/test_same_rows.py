@@ -18,7 +18,7 @@ from synthbench.runner.executors import Inline, JobEvent
 from synthbench.runner.plan import Job
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
-from synthbench.runner.worker import Circumstances
+from synthbench.runner.worker import RunContext
 
 TASKS, MECHANISMS = "copy:length=8,majority:length=9", "slay,softmax,performer"
 SEEDS, STEPS, LIMIT = (0, 1), 3, 16
@@ -85,10 +85,10 @@ def test_rows_do_not_depend_on_the_order_of_jobs(
     in_order = Inline.run
     orders = []
 
-    def shuffled(self: Inline, jobs: Sequence[Job], circumstances: Circumstances, stop: Event) -> Iterator[JobEvent]:
+    def shuffled(self: Inline, jobs: Sequence[Job], context: RunContext, stop: Event) -> Iterator[JobEvent]:
         mixed = [jobs[place] for place in np.random.default_rng(seed).permutation(len(jobs))]
         orders.append(([*jobs], mixed))
-        return in_order(self, mixed, circumstances, stop)
+        return in_order(self, mixed, context, stop)
 
     monkeypatch.setattr(Inline, "run", shuffled)
     run(request(tmp_path))

@@ -15,7 +15,7 @@ from synthbench.results import Store
 from synthbench.runner import worker
 from synthbench.runner.plan import make_cells, make_plan, shortened
 from synthbench.runner.rows import Failure
-from synthbench.runner.worker import Circumstances, execute
+from synthbench.runner.worker import RunContext, execute
 from synthbench.suites import Suite, load_suite
 from synthbench.suites.config import TuningSettings
 from synthbench.training.cell import Cell, Member
@@ -44,8 +44,8 @@ def tuned() -> Cell:
 
 
 @pytest.fixture
-def circumstances(tmp_path: Path) -> Circumstances:
-    return Circumstances(tmp_path / "results", "cpu", "inline", time.time())
+def context(tmp_path: Path) -> RunContext:
+    return RunContext(tmp_path / "results", "cpu", "inline", time.time())
 
 
 def plan_of(cell: Cell, seeds: range, store: Path, group_size: int = 2) -> Any:
@@ -53,14 +53,14 @@ def plan_of(cell: Cell, seeds: range, store: Path, group_size: int = 2) -> Any:
     if store.exists():
         rows = Store.open(store, create=False).runs()
         done = dict(zip(rows["run_id"], rows["skill"], strict=True))
-    return make_plan([cell], seeds, done, lambda _cell: group_size)
+    return make_plan([cell], seeds, done, group_size)
 
 
-def test_the_rate_is_chosen_by_validation_skill_on_other_seeds(tuned: Cell, circumstances: Circumstances) -> None:
-    (job,) = plan_of(tuned, range(3), circumstances.results).jobs
-    outcomes = execute(job, circumstances, 1)
+def test_the_rate_is_chosen_by_validation_skill_on_other_seeds(tuned: Cell, context: RunContext) -> None:
+    (job,) = plan_of(tuned, range(3), context.results).jobs
+    outcomes = execute(job, context, 1)
 
-    rows = Store.open(circumstances.results, create=False).runs()
+    rows = Store.open(context.results, create=False).runs()
     tuning, reported = rows[rows.role == "tuning"], rows[rows.role.isna()]
     assert [outcome.seed for outcome in outcomes] == [0, 1, 2]
     assert sorted(zip(tuning.seed, tuning.lr, strict=True)) == sorted((seed, rate) for seed in (7, 8) for rate in RATES)
@@ -74,11 +74,11 @@ def test_the_rate_is_chosen_by_validation_skill_on_other_seeds(tuned: Cell, circ
 
 
 def test_what_has_been_tuned_is_not_tuned_again(
-    tuned: Cell, circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+    tuned: Cell, context: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (job,) = plan_of(tuned, range(2), circumstances.results).jobs
-    execute(job, circumstances, 1)
-    chosen = set(Store.open(circumstances.results, create=False).runs().query("role.isna()").lr)
+    (job,) = plan_of(tuned, range(2), context.results).jobs
+    execute(job, context, 1)
+    chosen = set(Store.open(context.results, create=False).runs().query("role.isna()").lr)
     trained: list[Member] = []
 
     def spied(members: Any, device: torch.device, **how: Any) -> Any:
@@ -86,30 +86,28 @@ def test_what_has_been_tuned_is_not_tuned_again(
         return train_group(members, device, **how)
 
     monkeypatch.setattr(worker, "train_group", spied)
-    plan = plan_of(tuned, range(3), circumstances.results)
+    plan = plan_of(tuned, range(3), context.results)
     (job,) = plan.jobs
-    execute(job, circumstances, 1)
+    execute(job, context, 1)
 
     assert (plan.num_planned, plan.num_done) == (3, 2)
     assert {(member.seed, member.is_tuning) for member in trained} == {(2, False)}
     assert {member.learning_rate for member in trained} == chosen
 
 
-def test_predictions_are_kept_of_reported_members_only(
-    tuned: Cell, circumstances: Circumstances, tmp_path: Path
-) -> None:
+def test_predictions_are_kept_of_reported_members_only(tuned: Cell, context: RunContext, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
-    (job,) = plan_of(tuned, range(2), circumstances.results).jobs
-    execute(job, replace(circumstances, predictions=kept), 1)
-    rows = Store.open(circumstances.results, create=False).runs()
+    (job,) = plan_of(tuned, range(2), context.results).jobs
+    execute(job, replace(context, predictions=kept), 1)
+    rows = Store.open(context.results, create=False).runs()
 
     assert rows.role.notna().any()
     assert {path.stem for path in kept.iterdir()} == set(rows[rows.role.isna()].run_id)
 
 
 def test_the_smallest_rate_is_taken_where_nothing_was_learned(
-    tuned: Cell, circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+    tuned: Cell, context: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(members: Any, device: torch.device, **how: Any) -> Any:
         if members[0].is_tuning:
@@ -117,27 +115,25 @@ def test_the_smallest_rate_is_taken_where_nothing_was_learned(
         return train_group(members, device, **how)
 
     monkeypatch.setattr(worker, "train_group", failing)
-    (job,) = plan_of(tuned, range(1), circumstances.results).jobs
-    execute(job, circumstances, 1)
-    rows = Store.open(circumstances.results, create=False).runs()
+    (job,) = plan_of(tuned, range(1), context.results).jobs
+    execute(job, context, 1)
+    rows = Store.open(context.results, create=False).runs()
 
     assert set(rows[rows.role == "tuning"].status) == {"error"}
     assert list(rows[rows.role.isna()].lr) == [min(RATES)]
 
 
-def test_a_job_that_fails_before_a_rate_is_chosen_makes_rows_without_one(
-    tuned: Cell, circumstances: Circumstances
-) -> None:
-    (job,) = plan_of(tuned, range(2), circumstances.results).jobs
-    store = Store.open(circumstances.results, create=True)
+def test_a_job_that_fails_before_a_rate_is_chosen_makes_rows_without_one(tuned: Cell, context: RunContext) -> None:
+    (job,) = plan_of(tuned, range(2), context.results).jobs
+    store = Store.open(context.results, create=True)
     failure = Failure("contract", "ContractError", "it leaks")
-    outcomes = worker.record_failure(job, failure, worker.attempt_of(circumstances, 1), store)
+    outcomes = worker.record_failure(job, failure, context, 1)
 
     rows = store.runs()
     assert [outcome.status for outcome in outcomes] == list(rows.status) == ["contract"] * 2
     assert rows.lr.isna().all()
     assert rows.role.isna().all()
-    assert not plan_of(tuned, range(2), circumstances.results).jobs
+    assert not plan_of(tuned, range(2), context.results).jobs
 
 
 def test_the_rates_to_choose_from_name_the_row_and_the_chosen_one_does_not(tuned: Cell) -> None:
@@ -192,13 +188,13 @@ def test_a_model_that_was_trained_beside_other_tasks_is_tested_like_one_that_was
             assert beside.stretched[2].loss == pytest.approx(own.stretched[2].loss, rel=1e-4)
 
 
-def test_every_cell_of_a_job_chooses_its_own_rate(tuned: Cell, circumstances: Circumstances) -> None:
+def test_every_cell_of_a_job_chooses_its_own_rate(tuned: Cell, context: RunContext) -> None:
     other = cell_of(tuned.suite, "copy", length=6, vocabulary=5)
-    plan = make_plan([tuned, other], range(2), {}, lambda _cell: 64, is_across_tasks=True)
+    plan = make_plan([tuned, other], range(2), {}, 64, is_across_tasks=True)
     (job,) = plan.jobs
-    outcomes = execute(job, circumstances, 1)
+    outcomes = execute(job, context, 1)
 
-    rows = Store.open(circumstances.results, create=False).runs()
+    rows = Store.open(context.results, create=False).runs()
     assert [(outcome.task, outcome.seed) for outcome in outcomes] == [
         (cell.task_name, seed) for cell in (tuned, other) for seed in (0, 1)
     ]
@@ -210,11 +206,11 @@ def test_every_cell_of_a_job_chooses_its_own_rate(tuned: Cell, circumstances: Ci
     assert set(rows[rows.role.isna()].ensemble_size) == {4}
 
 
-def test_stretched_scores_are_in_the_row(circumstances: Circumstances) -> None:
+def test_stretched_scores_are_in_the_row(context: RunContext) -> None:
     cell = cell_of(changed("evaluation", stretches=(2,)), length=8, vocabulary=3)
-    (job,) = plan_of(cell, range(1), circumstances.results).jobs
-    execute(job, circumstances, 1)
-    (row,) = Store.open(circumstances.results, create=False).runs().to_dict("records")
+    (job,) = plan_of(cell, range(1), context.results).jobs
+    execute(job, context, 1)
+    (row,) = Store.open(context.results, create=False).runs().to_dict("records")
     metrics = json.loads(row["metrics"])
 
     assert metrics["x2.score"] == row["score_ood"]
@@ -223,13 +219,13 @@ def test_stretched_scores_are_in_the_row(circumstances: Circumstances) -> None:
     assert row["floor"] <= row["local_ceiling"] < row["ceiling"]
 
 
-def test_what_shortcuts_reach_is_in_the_row(circumstances: Circumstances) -> None:
+def test_what_shortcuts_reach_is_in_the_row(context: RunContext) -> None:
     cell = cell_of(
         changed("evaluation").model_copy(update={"tasks": {"parity_running": {"size": "tiny"}}}), "parity_running"
     )
-    (job,) = plan_of(cell, range(1), circumstances.results).jobs
-    execute(job, circumstances, 1)
-    (row,) = Store.open(circumstances.results, create=False).runs().to_dict("records")
+    (job,) = plan_of(cell, range(1), context.results).jobs
+    execute(job, context, 1)
+    (row,) = Store.open(context.results, create=False).runs().to_dict("records")
     shortcuts = {name for name in json.loads(row["metrics"]) if name.startswith("shortcut.")}
 
     assert shortcuts == {f"shortcut.{name}" for name in cell.task.shortcuts(np.zeros((1, cell.length), dtype=int))}

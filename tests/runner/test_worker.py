@@ -11,7 +11,7 @@ from synthbench.errors import ContractError
 from synthbench.results import Store
 from synthbench.runner import worker
 from synthbench.runner.plan import Job
-from synthbench.runner.worker import Circumstances, Crowded, execute
+from synthbench.runner.worker import OutOfMemoryBesideOthers, RunContext, execute
 from synthbench.training.cell import Cell, Member
 from synthbench.training.train import GroupResult, train_group
 
@@ -19,8 +19,8 @@ SEEDS = range(3)
 
 
 @pytest.fixture
-def circumstances(tmp_path: Path) -> Circumstances:
-    return Circumstances(tmp_path / "results", "cpu", "inline", time.time())
+def context(tmp_path: Path) -> RunContext:
+    return RunContext(tmp_path / "results", "cpu", "inline", time.time())
 
 
 def job_of(cell: Cell, missing: Sequence[int] = SEEDS) -> Job:
@@ -39,13 +39,11 @@ def failing(problem: Exception, largest: int = 0) -> Callable[..., GroupResult]:
     return train
 
 
-def test_a_trained_job_leaves_rows_that_explain_themselves(
-    make_cell: Callable[..., Cell], circumstances: Circumstances
-) -> None:
+def test_a_trained_job_leaves_rows_that_explain_themselves(make_cell: Callable[..., Cell], context: RunContext) -> None:
     cell = make_cell("reverse", "slay", length=8)
-    outcomes = execute(job_of(cell), circumstances, 1)
+    outcomes = execute(job_of(cell), context, 1)
 
-    store = Store.open(circumstances.results, create=False)
+    store = Store.open(context.results, create=False)
     rows = store.runs()
     assert [outcome.status for outcome in outcomes] == ["ok"] * 3
     assert set(rows.run_id) == {member.run_id for member in cell.members(SEEDS)}
@@ -61,21 +59,21 @@ def test_a_trained_job_leaves_rows_that_explain_themselves(
     assert set(store.curves().groupby("run_id").size()) == {3}
 
 
-def test_only_what_is_missing_is_written(make_cell: Callable[..., Cell], circumstances: Circumstances) -> None:
+def test_only_what_is_missing_is_written(make_cell: Callable[..., Cell], context: RunContext) -> None:
     cell = make_cell(length=4)
-    outcomes = execute(job_of(cell, [1]), circumstances, 1)
+    outcomes = execute(job_of(cell, [1]), context, 1)
 
     assert [outcome.seed for outcome in outcomes] == [1]
-    assert set(Store.open(circumstances.results, create=False).statuses()) == {cell.members([1])[0].run_id}
+    assert set(Store.open(context.results, create=False).statuses()) == {cell.members([1])[0].run_id}
 
 
 def test_an_error_is_a_row_with_its_type_and_message(
-    make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+    make_cell: Callable[..., Cell], context: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "train_group", failing(ZeroDivisionError("a long story " * 100)))
-    outcomes = execute(job_of(make_cell()), circumstances, 1)
+    outcomes = execute(job_of(make_cell()), context, 1)
 
-    rows = Store.open(circumstances.results, create=False).runs()
+    rows = Store.open(context.results, create=False).runs()
     assert [outcome.status for outcome in outcomes] == ["error"] * 3
     assert all(f'File "{__file__}", line ' in (outcome.trace or "") for outcome in outcomes)
     assert set(rows.error_type) == {"ZeroDivisionError"}
@@ -94,46 +92,46 @@ def test_an_error_is_a_row_with_its_type_and_message(
 def test_out_of_memory_halves_the_ensemble_until_it_fits(
     problem: Exception,
     make_cell: Callable[..., Cell],
-    circumstances: Circumstances,
+    context: RunContext,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker, "train_group", failing(problem, largest=1))
-    outcomes = execute(job_of(make_cell(length=4)), circumstances, 1)
+    outcomes = execute(job_of(make_cell(length=4)), context, 1)
 
     assert [(outcome.seed, outcome.status) for outcome in outcomes] == [(0, "ok"), (1, "ok"), (2, "ok")]
-    assert set(Store.open(circumstances.results, create=False).runs().ensemble_size) == {1}
+    assert set(Store.open(context.results, create=False).runs().ensemble_size) == {1}
 
 
 def test_out_of_memory_for_a_single_member_is_a_row(
-    make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+    make_cell: Callable[..., Cell], context: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "train_group", failing(MemoryError()))
 
-    assert [outcome.status for outcome in execute(job_of(make_cell()), circumstances, 1)] == ["oom"] * 3
+    assert [outcome.status for outcome in execute(job_of(make_cell()), context, 1)] == ["oom"] * 3
 
 
 def test_out_of_memory_beside_other_workers_is_no_row_yet(
-    make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+    make_cell: Callable[..., Cell], context: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "train_group", failing(MemoryError("2 GiB more")))
-    with pytest.raises(Crowded, match="2 GiB more"):
-        execute(job_of(make_cell()), replace(circumstances, is_alone=False), 1)
+    with pytest.raises(OutOfMemoryBesideOthers, match="2 GiB more"):
+        execute(job_of(make_cell()), replace(context, is_alone=False), 1)
 
-    assert not Store.open(circumstances.results, create=False).statuses()
+    assert not Store.open(context.results, create=False).statuses()
 
 
 def test_a_row_says_whether_only_deterministic_algorithms_were_allowed(
-    make_cell: Callable[..., Cell], circumstances: Circumstances
+    make_cell: Callable[..., Cell], context: RunContext
 ) -> None:
     for asked in (True, False):
-        execute(job_of(make_cell(length=4)), replace(circumstances, is_deterministic=asked), 1)
+        execute(job_of(make_cell(length=4)), replace(context, is_deterministic=asked), 1)
 
-        assert set(Store.open(circumstances.results, create=False).runs().deterministic) == {asked}
+        assert set(Store.open(context.results, create=False).runs().deterministic) == {asked}
         assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_what_has_no_deterministic_algorithm_is_unsupported_only_if_one_is_asked_for(
-    make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+    make_cell: Callable[..., Cell], context: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def train(members: Sequence[Member], device: torch.device, **how: Any) -> GroupResult:
         torch.zeros(2).put_(torch.tensor([0]), torch.ones(1))  # PyTorch has no deterministic form of it
@@ -142,8 +140,8 @@ def test_what_has_no_deterministic_algorithm_is_unsupported_only_if_one_is_asked
     monkeypatch.setattr(worker, "train_group", train)
     cell = make_cell(length=4)
 
-    (asked, *_) = execute(job_of(cell), replace(circumstances, is_deterministic=True), 1)
-    (not_asked, *_) = execute(job_of(cell), circumstances, 1)
+    (asked, *_) = execute(job_of(cell), replace(context, is_deterministic=True), 1)
+    (not_asked, *_) = execute(job_of(cell), context, 1)
 
     assert (asked.status, not_asked.status) == ("unsupported", "ok")
     assert asked.message is not None
@@ -151,7 +149,7 @@ def test_what_has_no_deterministic_algorithm_is_unsupported_only_if_one_is_asked
 
 
 def test_a_mechanism_that_breaks_its_contract_is_not_trained(
-    make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+    make_cell: Callable[..., Cell], context: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def leaks(*_arguments: object) -> None:
         raise ContractError("output 3 changed when input 4 did")
@@ -159,7 +157,7 @@ def test_a_mechanism_that_breaks_its_contract_is_not_trained(
     monkeypatch.setattr(worker, "check_causality", leaks)
     monkeypatch.setattr(worker, "train_group", failing(AssertionError("it was trained")))
     worker._probe.cache_clear()
-    outcomes = execute(job_of(make_cell()), circumstances, 1)
+    outcomes = execute(job_of(make_cell()), context, 1)
     worker._probe.cache_clear()
 
     assert [outcome.status for outcome in outcomes] == ["contract"] * 3
@@ -167,7 +165,7 @@ def test_a_mechanism_that_breaks_its_contract_is_not_trained(
 
 
 def test_a_cell_that_fails_takes_no_other_with_it(
-    make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+    make_cell: Callable[..., Cell], context: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells = (make_cell("copy", length=4), make_cell("reverse", length=4))
 
@@ -178,16 +176,16 @@ def test_a_cell_that_fails_takes_no_other_with_it(
 
     monkeypatch.setattr(worker, "train_group", train)
     members = tuple(member for cell in cells for member in cell.members(SEEDS))
-    outcomes = execute(Job(cells, members, members, group_size=6), circumstances, 1)
+    outcomes = execute(Job(cells, members, members, group_size=6), context, 1)
 
     assert [(outcome.task, outcome.status) for outcome in outcomes] == [("copy", "error")] * 3 + [("reverse", "ok")] * 3
-    rows = Store.open(circumstances.results, create=False).runs()
+    rows = Store.open(context.results, create=False).runs()
     assert set(rows.ensemble_size) == {3}
     assert set(rows[rows.status == "error"].error_message) == {"no such token"}
 
 
 def test_a_diverged_member_is_a_row_without_a_score_but_with_its_curve(
-    make_cell: Callable[..., Cell], circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch
+    make_cell: Callable[..., Cell], context: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def diverge(members: Sequence[Member], device: torch.device, **how: Any) -> GroupResult:
         result = train_group(members, device, **how)
@@ -195,9 +193,9 @@ def test_a_diverged_member_is_a_row_without_a_score_but_with_its_curve(
         return result
 
     monkeypatch.setattr(worker, "train_group", diverge)
-    execute(job_of(make_cell(length=4)), circumstances, 1)
+    execute(job_of(make_cell(length=4)), context, 1)
 
-    store = Store.open(circumstances.results, create=False)
+    store = Store.open(context.results, create=False)
     rows = store.runs().set_index("seed")
     assert list(rows.status) == ["ok", "diverged", "ok"]
     assert rows.score.isna().tolist() == [False, True, False]

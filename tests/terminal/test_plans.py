@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from synthbench.results import Store
-from synthbench.runner import run
+from synthbench.runner import prepare as prepare_module
 from synthbench.runner.estimates import Estimates, traits_of
 from synthbench.runner.plan import make_cells, make_plan
+from synthbench.runner.prepare import prepare
 from synthbench.runner.request import Request
-from synthbench.runner.run import prepare
 from synthbench.suites import load_suite
 from synthbench.terminal.plans import expected_s, facts_of, forecast, missing_cells
 from synthbench.training.cell import Cell
@@ -39,20 +39,20 @@ def request(results: Path, **changes: Any) -> Request:
 
 def test_one_line_a_cell_names_the_seeds_that_are_missing(cells: list[Cell]) -> None:
     done = {cells[1].members([1])[0].run_id: 0.5}
-    plan = make_plan(cells, [0, 1], done, lambda _cell: 1)
+    plan = make_plan(cells, [0, 1], done, 1)
 
     assert sorted(missing_cells(plan)) == ["copy  linear  seeds 0, 1", "reverse  linear  seed 0"]
 
 
 @pytest.mark.parametrize(("num_workers", "expected"), [(1, 14.0), (2, 7.0), (9, 5.0), (None, 14.0)])
 def test_workers_share_the_jobs(num_workers: int | None, expected: float, cells: list[Cell]) -> None:
-    plan = make_plan(cells, [0, 1], {}, lambda _cell: 1, estimates=Known(copy=5.0, reverse=2.0))
+    plan = make_plan(cells, [0, 1], {}, 1, estimates=Known(copy=5.0, reverse=2.0))
 
     assert expected_s(plan, num_workers) == expected
 
 
 def test_no_time_is_invented(cells: list[Cell]) -> None:
-    plan = make_plan(cells, [0], {}, lambda _cell: 1, estimates=Known(copy=5.0, reverse=None))
+    plan = make_plan(cells, [0], {}, 1, estimates=Known(copy=5.0, reverse=None))
 
     assert expected_s(plan, 1) is None
 
@@ -61,7 +61,7 @@ def test_the_forecast_counts_trainings_and_says_what_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Store.open(tmp_path / "published", create=True)
-    monkeypatch.setattr(run, "published", lambda: tmp_path / "published")
+    monkeypatch.setattr(prepare_module, "published", lambda: tmp_path / "published")
     prepared = prepare(request(tmp_path / "new", workers=3))
 
     assert forecast(prepared) == (

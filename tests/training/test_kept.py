@@ -11,7 +11,7 @@ import torch
 from synthbench.results import Store
 from synthbench.runner.executors.inline import Inline
 from synthbench.runner.plan import make_plan
-from synthbench.runner.worker import Circumstances
+from synthbench.runner.worker import RunContext
 from synthbench.tasks import TASKS, Batch, Task, local_ceiling, shortcut_accuracies
 from synthbench.tasks.basic.reverse import Reverse
 from synthbench.tasks.reasoning.induction import Induction
@@ -120,8 +120,8 @@ def test_a_command_draws_the_data_of_two_mechanisms_once(
     cells = [make_cell("reverse", mechanism, length=8) for mechanism in ("linear", "softmax")]
     local_ceiling(cells[0].task, 8), shortcut_accuracies(cells[0].task, 8)  # they draw too
     draws.clear()
-    jobs = make_plan(cells, [0, 1], {}, lambda _cell: 2).jobs
-    where = Circumstances(tmp_path / "results", "cpu", "inline", time.time())
+    jobs = make_plan(cells, [0, 1], {}, 2).jobs
+    where = RunContext(tmp_path / "results", "cpu", "inline", time.time())
     events = Inline().run(jobs, where, threading.Event())
 
     next(events)

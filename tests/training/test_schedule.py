@@ -6,7 +6,7 @@ from torch import nn
 
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
-from synthbench.training.optimiser import MemberAdamW, make_optimiser, set_rates
+from synthbench.training.optimiser import MemberAdamW, make_optimiser
 from synthbench.training.schedule import Constant, GeometricCurriculum, WarmupCosine, make_schedule
 from synthbench.training.train import Trainer
 
@@ -26,8 +26,8 @@ def test_rates_are_shares_of_the_first_ones(rates: list[float]) -> None:
     def moved(share: float) -> torch.Tensor:
         parameter = nn.Parameter(torch.ones(2, 1, dtype=torch.float64))
         optimiser = make_optimiser([parameter], rates, SETTINGS.model_copy(update={"weight_decay": 0.0}))
-        set_rates(optimiser, 0.7)  # shares do not multiply
-        set_rates(optimiser, share)
+        optimiser.set_rates(0.7)  # shares do not multiply
+        optimiser.set_rates(share)
         torch.autograd.backward(parameter.sum())
         optimiser.step()
         return 1 - parameter.detach()

@@ -32,10 +32,9 @@ from synthbench.results import Store
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Failure
 from synthbench.runner.worker import (
-    Circumstances,
-    Crowded,
     Outcome,
-    attempt_of,
+    OutOfMemoryBesideOthers,
+    RunContext,
     execute,
     outcome_of,
     record_failure,
@@ -51,7 +50,7 @@ WORKER_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
 }
 MAX_ATTEMPTS = 3
-"""Tries at a job whose worker was killed."""
+"""Attempts at a job whose worker was killed."""
 
 POLL_S = 0.5
 """Longest wait for a job to end before the driver looks whether it is to stop."""
@@ -59,15 +58,15 @@ POLL_S = 0.5
 
 @dataclass(frozen=True)
 class JobEvent:
-    """A job ended: what became of its missing members."""
+    """A job has ended, with the outcomes of its missing members."""
 
     job: Job
     outcomes: list[Outcome]
 
 
 @dataclass(frozen=True)
-class Try:
-    """One go at a job; ``number`` counts from 1."""
+class Attempt:
+    """One attempt at a job; ``number`` counts from 1."""
 
     job: Job
     number: int
@@ -91,7 +90,7 @@ class Executor(ABC):
     """Jobs that run at once; None as long as it is not known."""
 
     @abstractmethod
-    def run(self, jobs: Sequence[Job], circumstances: Circumstances, stop: threading.Event) -> Iterator[JobEvent]:
+    def run(self, jobs: Sequence[Job], context: RunContext, stop: threading.Event) -> Iterator[JobEvent]:
         """Run the jobs, begun in the order given, and yield each as it ends; begin no more once ``stop`` is set."""
 
 
@@ -103,7 +102,7 @@ class Workers(ABC, Generic[Handle]):
         """Jobs that can run at once, now; 0 until those that run have ended and their processes are replaced."""
 
     @abstractmethod
-    def begin(self, attempt: Try) -> Handle:
+    def begin(self, attempt: Attempt) -> Handle:
         """Give a job to a worker, at once or as soon as one is free."""
 
     @abstractmethod
@@ -116,45 +115,45 @@ class Workers(ABC, Generic[Handle]):
 
     @abstractmethod
     def result(self, handle: Handle) -> list[Outcome]:
-        """What became of a job that has ended.
+        """The outcomes of a job that has ended.
 
         Raises:
             TimeoutError: If its time was up.
             WorkerLost: If its worker died.
-            Crowded: If the memory did not suffice for it beside the other jobs.
+            OutOfMemoryBesideOthers: If the memory did not suffice for it beside the other jobs.
             SynthbenchError: As the worker raised it.
         """
 
 
-class Crew(Executor, Generic[Handle]):
+class WorkerExecutor(Executor, Generic[Handle]):
     """An executor whose jobs run beside each other, in processes that may die."""
 
     first_number: int = 1
     """What the first try at a job counts as: more where somebody has tried before."""
 
     @abstractmethod
-    def _workers(self, circumstances: Circumstances) -> AbstractContextManager[Workers[Handle]]:
+    def _workers(self, context: RunContext) -> AbstractContextManager[Workers[Handle]]:
         """The workers, from before the first job until after the last."""
 
-    def run(self, jobs: Sequence[Job], circumstances: Circumstances, stop: threading.Event) -> Iterator[JobEvent]:
+    def run(self, jobs: Sequence[Job], context: RunContext, stop: threading.Event) -> Iterator[JobEvent]:
         """Keep every worker busy and one job waiting for each."""
         if not jobs:
             return  # nor is there a need for workers
-        attempts = deque(Try(job, self.first_number) for job in jobs)
-        crowded: deque[Try] = deque()
+        attempts = deque(Attempt(job, self.first_number) for job in jobs)
+        crowded: deque[Attempt] = deque()
         is_alone = self.num_workers == 1
-        yield from self._run(attempts, crowded, replace(circumstances, is_alone=is_alone), stop)
+        yield from self._run(attempts, crowded, replace(context, is_alone=is_alone), stop)
         if crowded and not stop.is_set():
-            yield from self._run(crowded, crowded, replace(circumstances, is_alone=True), stop)
+            yield from self._run(crowded, crowded, replace(context, is_alone=True), stop)
 
     def _run(
-        self, waiting: deque[Try], crowded: deque[Try], circumstances: Circumstances, stop: threading.Event
+        self, waiting: deque[Attempt], crowded: deque[Attempt], context: RunContext, stop: threading.Event
     ) -> Iterator[JobEvent]:
         """Run what waits, one at a time if it is to be alone; what was too crowded is put aside."""
-        running: dict[Handle, Try] = {}
-        with self._workers(circumstances) as workers:
+        running: dict[Handle, Attempt] = {}
+        with self._workers(context) as workers:
             while (waiting and not stop.is_set()) or running:
-                most = min(1, workers.capacity()) if circumstances.is_alone else 2 * workers.capacity()
+                most = min(1, workers.capacity()) if context.is_alone else 2 * workers.capacity()
                 while waiting and len(running) < most and not stop.is_set():
                     attempt = waiting.popleft()
                     running[workers.begin(attempt)] = attempt
@@ -162,27 +161,27 @@ class Crew(Executor, Generic[Handle]):
                     running = {handle: attempt for handle, attempt in running.items() if not workers.withdraw(handle)}
                 for handle in workers.ended(running):
                     attempt = running.pop(handle)
-                    end = end_of(attempt, partial(workers.result, handle), circumstances)
+                    end = end_of(attempt, partial(workers.result, handle), context)
                     if isinstance(end, JobEvent):
                         yield end
                     else:
                         (crowded if end.is_alone else waiting).appendleft(end)
 
 
-def end_of(attempt: Try, result: Callable[[], list[Outcome]], circumstances: Circumstances) -> JobEvent | Try:
-    """What became of a job, or how it is tried again; rows are written for what no worker can write.
+def end_of(attempt: Attempt, result: Callable[[], list[Outcome]], context: RunContext) -> JobEvent | Attempt:
+    """The end of a job, or its next attempt; rows are written here where no worker can write them.
 
     Args:
         attempt: The job that has ended.
         result: See :meth:`Workers.result`.
-        circumstances: Of the command.
+        context: Of the command.
 
     Raises:
         StoreError: If the worker could not write a row, or the driver cannot.
     """
     try:
         return JobEvent(attempt.job, result())
-    except Crowded:
+    except OutOfMemoryBesideOthers:
         return replace(attempt, is_alone=True)
     except TimeoutError as problem:
         failure = Failure("timeout", "JobTimeout", str(problem))
@@ -195,52 +194,51 @@ def end_of(attempt: Try, result: Callable[[], list[Outcome]], circumstances: Cir
         raise
     except SynthbenchError as problem:
         failure = Failure("contract", type(problem).__name__, str(problem))
-    return JobEvent(attempt.job, _give_up(attempt, failure, circumstances))
+    return JobEvent(attempt.job, _give_up(attempt, failure, context))
 
 
-def _give_up(attempt: Try, failure: Failure, circumstances: Circumstances) -> list[Outcome]:
+def _give_up(attempt: Attempt, failure: Failure, context: RunContext) -> list[Outcome]:
     """Write the failure for the members that no worker has finished since the plan was made."""
     job = attempt.job
-    store = Store.open(circumstances.results, create=True)
+    store = Store.open(context.results, create=True)
     names = {member.run_id: member for member in job.missing}
     finished = {
         name: outcome_of(row)
         for name, row in store.uncompacted(names).items()
-        if row["finished_at"].timestamp() >= circumstances.planned_at
+        if row["finished_at"].timestamp() >= context.planned_at
     }
     left = tuple(member for name, member in names.items() if name not in finished)
-    tried = attempt_of(circumstances, attempt.number)
-    return [*finished.values(), *record_failure(replace(job, missing=left), failure, tried, store)]
+    return [*finished.values(), *record_failure(replace(job, missing=left), failure, context, attempt.number)]
 
 
-def log_of_job(job: Job, circumstances: Circumstances) -> Path:
+def log_of_job(job: Job, context: RunContext) -> Path:
     """Where the output of a job goes; found out by the driver, since a worker has no plugin loaded yet.
 
     Raises:
         SynthbenchError: If what the job names is not loaded in this process.
     """
-    return log_of(circumstances.results, (*job.missing, *job.untuned)[0].run_id, circumstances.driver)
+    return log_of(context.results, (*job.missing, *job.untuned)[0].run_id, context.driver)
 
 
-def work(attempt: Try, circumstances: Circumstances, log: Path) -> list[Outcome]:
+def work(attempt: Attempt, context: RunContext, log: Path) -> list[Outcome]:
     """What a worker process does with a job; its output goes to a file, which the driver named.
 
     Raises:
         StoreError: If a row cannot be written, or this machine does not see the folder of the results.
-        Crowded: If the memory does not suffice beside the other workers.
+        OutOfMemoryBesideOthers: If the memory does not suffice beside the other workers.
         UsageError: If this machine does not have a plugin.
         ContractError: If a plugin cannot be loaded, or the code here gives the row another name.
     """
     try:
-        Store.open(circumstances.results, create=False)  # else a folder of that name would be made here
+        Store.open(context.results, create=False)  # else a folder of that name would be made here
     except StoreError as problem:
         raise StoreError(f"on {socket.gethostname()}: {problem}; all machines must see this folder") from None
     with contained(log):
-        check_code(attempt.job, circumstances, log)
-        return execute(attempt.job, circumstances, attempt.number)
+        check_code(attempt.job, context, log)
+        return execute(attempt.job, context, attempt.number)
 
 
-def check_code(job: Job, circumstances: Circumstances, log: Path) -> None:
+def check_code(job: Job, context: RunContext, log: Path) -> None:
     """Load the plugins, and refuse code that is not the driver's.
 
     Raises:
@@ -248,7 +246,7 @@ def check_code(job: Job, circumstances: Circumstances, log: Path) -> None:
         ContractError: If a plugin cannot be loaded, a component has another source than where the job was planned, or
             the row has another name than the log that the driver named.
     """
-    plugins.load(circumstances.plugins)
-    if log_of_job(job, circumstances) != log or any(cell.code != cell.code_here() for cell in job.cells):
+    plugins.load(context.plugins)
+    if log_of_job(job, context) != log or any(cell.code != cell.code_here() for cell in job.cells):
         host = socket.gethostname()
         raise ContractError(f"{host} has another version of synthbench, or of what it runs, than the driver")

@@ -6,7 +6,7 @@ from collections import Counter
 import torch
 
 from synthbench.errors import UsageError
-from synthbench.runner.environment import resolve_device, usable_cores
+from synthbench.runner.environment import usable_cores
 from synthbench.runner.estimates import traits_of
 from synthbench.runner.executors.base import Executor
 from synthbench.runner.executors.inline import Inline
@@ -22,21 +22,10 @@ LONG_S = 30.0
 EXECUTORS = ("auto", "inline", "pool", *BEYOND)
 
 
-def device_of(request: Request) -> torch.device:
-    """The device that a request names; that of a cluster need not be on this machine.
-
-    Raises:
-        UsageError: If there is no such device.
-    """
-    if request.executor in BEYOND and request.device == "cuda":
-        return torch.device("cuda")
-    return resolve_device(request.device)
-
-
 def make_executor(
     request: Request, plan: Plan, device: torch.device, *, is_foreign: bool = False, is_in_session: bool = False
 ) -> Executor:
-    """The executor that a request names; ``auto`` is inline for a job, two short ones or a GPU, else a process a core.
+    """Make the executor that a request names; ``auto`` is inline for one job, two short ones or a GPU, else a pool.
 
     On GPUs it is inline only where there is one, with one process: else a process for each share of each.
 
@@ -46,8 +35,8 @@ def make_executor(
         request: What names it, and the number of workers and their time.
         plan: What there is to do.
         device: Where.
-        is_foreign: Whether a unit does not come with synthbench: ``auto`` keeps it out of this process.
-        is_in_session: Whether a unit was defined in a notebook or a script, so that no other process has it.
+        is_foreign: Whether a component does not come with synthbench: ``auto`` keeps it out of this process.
+        is_in_session: Whether a component was defined in a notebook or a script, so that no other process has it.
 
     Raises:
         UsageError: If the name or a number is not allowed.
@@ -57,13 +46,13 @@ def make_executor(
     needs_pool = any(wish is not None for wish in (request.workers, request.timeout_s, request.per_gpu))
     if is_in_session and (needs_pool or request.executor in ("pool", *BEYOND)):
         raise UsageError(
-            "a unit was defined in this session, where worker processes do not find it; "
+            "a component was defined in this session, where worker processes do not find it; "
             "save it to a file and name that in plugins, or use the inline executor"
         )
     is_small = is_in_session or (not is_foreign and (_is_short(plan) or len(slots) == 1))
     if request.executor == "inline" or (request.executor == "auto" and is_small and not needs_pool):
         if needs_pool:
-            raise UsageError("workers and timeout need worker processes, which the inline executor has not")
+            raise UsageError("workers and timeout need worker processes, and the inline executor has none")
         return Inline()
     if request.executor in BEYOND:
         return _beyond_this_machine(request)

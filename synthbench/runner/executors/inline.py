@@ -10,7 +10,7 @@ import torch
 
 from synthbench.runner.executors.base import Executor, JobEvent
 from synthbench.runner.plan import Job, beside_same_data
-from synthbench.runner.worker import Circumstances, execute
+from synthbench.runner.worker import RunContext, execute
 from synthbench.training.kept import forget_streams
 
 
@@ -19,7 +19,7 @@ class Inline(Executor):
 
     name: ClassVar = "inline"
 
-    def run(self, jobs: Sequence[Job], circumstances: Circumstances, stop: threading.Event) -> Iterator[JobEvent]:
+    def run(self, jobs: Sequence[Job], context: RunContext, stop: threading.Event) -> Iterator[JobEvent]:
         """Run the jobs one after the other, those with the same data together."""
         threads_before = torch.get_num_threads()
         torch.set_num_threads(1)  # as a worker of the pool has, so that the last bits agree
@@ -28,7 +28,7 @@ class Inline(Executor):
                 if stop.is_set():
                     return
                 with contextlib.redirect_stdout(sys.stderr):  # what a plugin prints is no result
-                    outcomes = execute(job, circumstances, number=1)
+                    outcomes = execute(job, context, number=1)
                 yield JobEvent(job, outcomes)
         finally:
             torch.set_num_threads(threads_before)

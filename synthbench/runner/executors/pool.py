@@ -21,22 +21,22 @@ from synthbench.runner.environment import num_memory_kills
 from synthbench.runner.executors.base import (
     POLL_S,
     WORKER_ENVIRONMENT,
-    Crew,
-    Try,
+    Attempt,
+    WorkerExecutor,
     WorkerLost,
     Workers,
     log_of_job,
     work,
 )
 from synthbench.runner.slots import Slot, enter, take_slot, undivided
-from synthbench.runner.worker import Circumstances, Crowded, Outcome
+from synthbench.runner.worker import Outcome, OutOfMemoryBesideOthers, RunContext
 
 __all__ = ["WORKER_ENVIRONMENT", "Pool"]
 
 Future = ProcessFuture[list[Outcome]]
 
 
-class Pool(Crew[Future]):
+class Pool(WorkerExecutor[Future]):
     """A process a core, or a few on a GPU. A killed or hung worker costs its own job and no other.
 
     What a job prints lies in the folder of the results, in ``logs/RUN_ID.DRIVER.log``.
@@ -63,21 +63,21 @@ class Pool(Crew[Future]):
         self.slots = tuple(slots)
 
     @contextmanager
-    def _workers(self, circumstances: Circumstances) -> Iterator[Workers[Future]]:
+    def _workers(self, context: RunContext) -> Iterator[Workers[Future]]:
         os.environ.update(WORKER_ENVIRONMENT)  # inherited by the children
         slots = self.slots
         if slots:
-            circumstances = replace(circumstances, device="cuda")
-            slots = undivided(slots[0]) if circumstances.is_alone else slots
+            context = replace(context, device="cuda")
+            slots = undivided(slots[0]) if context.is_alone else slots
         with TemporaryDirectory(prefix="synthbench-slots-") as taken:
             new_pool = partial(
                 ProcessPool,
-                max_workers=1 if circumstances.is_alone else self.num_workers,
+                max_workers=1 if context.is_alone else self.num_workers,
                 context=get_context("spawn"),
                 initializer=_initialise_worker,
                 initargs=(slots, Path(taken)),
             )
-            processes = _Processes(new_pool, self, circumstances)
+            processes = _Processes(new_pool, self, context)
             try:
                 yield processes
             finally:
@@ -87,8 +87,8 @@ class Pool(Crew[Future]):
 class _Processes(Workers[Future]):
     """A pool of pebble's, replaced when memory ran out in one of its processes, or when all of them died."""
 
-    def __init__(self, new_pool: Callable[[], ProcessPool], executor: Pool, circumstances: Circumstances) -> None:
-        self._new_pool, self._circumstances = new_pool, circumstances
+    def __init__(self, new_pool: Callable[[], ProcessPool], executor: Pool, context: RunContext) -> None:
+        self._new_pool, self._context = new_pool, context
         self._num_workers, self._timeout_s = executor.num_workers, executor.timeout_s
         self._pool = new_pool()
         self._is_worn = False
@@ -99,12 +99,10 @@ class _Processes(Workers[Future]):
     def capacity(self) -> int:
         return self._num_workers if self._is_usable else 0
 
-    def begin(self, attempt: Try) -> Future:
-        log = log_of_job(attempt.job, self._circumstances)
+    def begin(self, attempt: Attempt) -> Future:
+        log = log_of_job(attempt.job, self._context)
         try:
-            future: Future = self._pool.schedule(
-                work, args=[attempt, self._circumstances, log], timeout=self._timeout_s
-            )
+            future: Future = self._pool.schedule(work, args=[attempt, self._context, log], timeout=self._timeout_s)
         except RuntimeError:  # it broke a moment ago
             future = Future()
             future.set_exception(BrokenProcessPool())
@@ -136,7 +134,7 @@ class _Processes(Workers[Future]):
             if problem.exitcode == -signal.SIGKILL and num_memory_kills() > memory_kills:
                 raise WorkerLost("killed by the system for its memory", "oom") from None
             raise WorkerLost(exit_of(problem.exitcode)) from None
-        except Crowded:
+        except OutOfMemoryBesideOthers:
             self._is_worn = True
             raise
         self._is_worn |= any(outcome.status == "oom" for outcome in outcomes)

@@ -25,14 +25,14 @@ from synthbench.process import WORKSPACE
 from synthbench.runner.executors.base import (
     POLL_S,
     WORKER_ENVIRONMENT,
-    Crew,
-    Try,
+    Attempt,
+    WorkerExecutor,
     WorkerLost,
     Workers,
     log_of_job,
     work,
 )
-from synthbench.runner.worker import Circumstances, Crowded, Outcome
+from synthbench.runner.worker import Outcome, OutOfMemoryBesideOthers, RunContext
 
 OBJECT_STORE_BYTES = 80 * 2**20
 """Shared memory of a cluster of our own: jobs and what becomes of them are kilobytes. Ray takes 75 MiB at least."""
@@ -56,7 +56,7 @@ class Task:
     """The last answer, as soon as there is one."""
 
 
-class Ray(Crew[Task]):
+class Ray(WorkerExecutor[Task]):
     """A task a job, on as many cores, or shares of GPUs, as the cluster has.
 
     Without an address a cluster is started here, whatever ``RAY_ADDRESS`` says. It has a token that nobody else knows,
@@ -90,23 +90,23 @@ class Ray(Crew[Task]):
         self.gpu_fraction = gpu_fraction
 
     @contextmanager
-    def _workers(self, circumstances: Circumstances) -> Iterator[Workers[Task]]:
+    def _workers(self, context: RunContext) -> Iterator[Workers[Task]]:
         # A worker sees only the GPU that it was given, as its first.
-        circumstances = replace(circumstances, device=torch.device(circumstances.device).type)
+        context = replace(context, device=torch.device(context.device).type)
         is_ours = not ray.is_initialized()
         if is_ours:
             os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # no telemetry
             if self.address is None:
-                self._start(circumstances)
+                self._start(context)
             else:
                 self._connect(self.address)
         try:
-            yield _Tasks(self, circumstances)
+            yield _Tasks(self, context)
         finally:
             if is_ours:
                 ray.shutdown()
 
-    def _start(self, circumstances: Circumstances) -> None:
+    def _start(self, context: RunContext) -> None:
         """Start a cluster on this machine that nobody else can use."""
         if not os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}:
             # Else Ray writes one to the home folder, which may be read-only.
@@ -115,7 +115,7 @@ class Ray(Crew[Task]):
         ray.init(
             address="local",
             num_cpus=self.limit,
-            num_gpus=torch.cuda.device_count() if circumstances.device == "cuda" else 0,
+            num_gpus=torch.cuda.device_count() if context.device == "cuda" else 0,
             object_store_memory=OBJECT_STORE_BYTES,
             include_dashboard=False,
             log_to_driver=False,
@@ -143,11 +143,11 @@ class Ray(Crew[Task]):
 
 
 class _Tasks(Workers[Task]):
-    def __init__(self, executor: Ray, circumstances: Circumstances) -> None:
-        self._executor, self._circumstances = executor, circumstances
-        self._gpu_fraction = 1.0 if circumstances.is_alone else executor.gpu_fraction
+    def __init__(self, executor: Ray, context: RunContext) -> None:
+        self._executor, self._context = executor, context
+        self._gpu_fraction = 1.0 if context.is_alone else executor.gpu_fraction
         needs: dict[str, float] = {"num_cpus": 1}
-        if circumstances.device == "cuda":
+        if context.device == "cuda":
             needs["num_gpus"] = self._gpu_fraction
         self._needs = needs
         ours = {name: value for name, value in os.environ.items() if name.startswith(("SYNTHBENCH_", WORKSPACE))}
@@ -165,9 +165,9 @@ class _Tasks(Workers[Task]):
         self._executor.num_workers = max(1, min(room, self._executor.limit or room))
         return self._executor.num_workers
 
-    def begin(self, attempt: Try) -> Task:
-        log = log_of_job(attempt.job, self._circumstances)
-        return Task(self._work.remote(attempt, self._circumstances, log, self._gpu_fraction))
+    def begin(self, attempt: Attempt) -> Task:
+        log = log_of_job(attempt.job, self._context)
+        return Task(self._work.remote(attempt, self._context, log, self._gpu_fraction))
 
     def withdraw(self, handle: Task) -> bool:
         if handle.begun_at is not None:
@@ -208,7 +208,7 @@ class _Tasks(Workers[Task]):
 
     def result(self, handle: Task) -> list[Outcome]:
         try:
-            answer: list[Outcome] | SynthbenchError | Crowded = ray.get(handle.end[0])
+            answer: list[Outcome] | SynthbenchError | OutOfMemoryBesideOthers = ray.get(handle.end[0])
         except RayTaskError:
             raise  # a mistake of ours: whatever a mechanism raises is a row
         except RayError as problem:
@@ -216,7 +216,7 @@ class _Tasks(Workers[Task]):
                 raise TimeoutError(f"killed after {self._executor.timeout_s} s") from None
             status = "oom" if isinstance(problem, OutOfMemoryError) else "error"
             raise WorkerLost(f"{type(problem).__name__}: {problem}", status) from None
-        if isinstance(answer, SynthbenchError | Crowded):
+        if isinstance(answer, SynthbenchError | OutOfMemoryBesideOthers):
             raise answer
         return answer
 
@@ -226,16 +226,16 @@ _RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU"}
 
 @no_type_check  # a checker wraps it, and Ray must see that it yields
 def _work(
-    attempt: Try, circumstances: Circumstances, log: Path, gpu_fraction: float
-) -> Iterator[list[Outcome] | SynthbenchError | Crowded | None]:
+    attempt: Attempt, context: RunContext, log: Path, gpu_fraction: float
+) -> Iterator[list[Outcome] | SynthbenchError | OutOfMemoryBesideOthers | None]:
     """Say that a worker has begun, then what became of the job; what we raise is an answer, so that it stays itself."""
     # Ray ends a worker whose driver is gone by raising SystemExit wherever it is, as a mechanism may do, too.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
     yield None
     torch.set_num_threads(1)
-    if circumstances.device == "cuda" and gpu_fraction < 1:
+    if context.device == "cuda" and gpu_fraction < 1:
         torch.cuda.set_per_process_memory_fraction(gpu_fraction)
     try:
-        yield work(attempt, circumstances, log)
-    except (SynthbenchError, Crowded) as problem:
+        yield work(attempt, context, log)
+    except (SynthbenchError, OutOfMemoryBesideOthers) as problem:
         yield problem

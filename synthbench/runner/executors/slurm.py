@@ -1,8 +1,8 @@
 """Runs jobs as an array of a SLURM cluster, through submitit: every element of the array is a pool with its own jobs.
 
-The driver and the elements talk through a private folder beside the rows: an element notes there what became of each
-job, a line of JSON each; the driver puts a file there when no further job is to begin. What we raise in an element is
-its answer. The elements outlive a driver that is killed, and go on writing rows.
+The driver and the elements talk through a private folder beside the rows: an element notes there the outcomes of each
+job, one line of JSON per job; the driver puts a file there when no further job is to begin. What we raise in an element
+is its answer. The elements outlive a driver that is killed, and go on writing rows.
 """
 
 import json
@@ -25,9 +25,9 @@ from submitit.core.utils import FailedSubmissionError
 from synthbench.errors import SynthbenchError, UsageError
 from synthbench.runner.executors.base import (
     POLL_S,
+    Attempt,
     Executor,
     JobEvent,
-    Try,
     WorkerLost,
     check_code,
     end_of,
@@ -35,7 +35,7 @@ from synthbench.runner.executors.base import (
 )
 from synthbench.runner.executors.pool import Pool
 from synthbench.runner.plan import Job
-from synthbench.runner.worker import Circumstances, Outcome
+from synthbench.runner.worker import Outcome, RunContext
 
 FOLDER = "slurm"
 """In that of the results: what the arrays of a command exchange with its driver."""
@@ -56,12 +56,12 @@ class Share:
     jobs: tuple[Job, ...]
     logs: tuple[Path, ...]
     """Where the output of each goes."""
-    circumstances: Circumstances
+    context: RunContext
     timeout_s: float | None
     number: int
     """What the first try at its jobs counts as."""
     notes: Path
-    """Where it says what became of them."""
+    """Where it notes their outcomes."""
     stop: Path
     """A file that is there as soon as no further job is to begin."""
 
@@ -78,7 +78,7 @@ class Element:
     """By the job's place in the share."""
 
     def news(self) -> list[JobEvent]:
-        """What became of jobs since the last call."""
+        """The jobs that have ended since the last call."""
         if not self.share.notes.exists():
             return []
         with self.share.notes.open("rb") as file:
@@ -133,19 +133,19 @@ class Slurm(Executor):
         self.timeout_s = timeout_s
         self.cluster = cluster
 
-    def run(self, jobs: Sequence[Job], circumstances: Circumstances, stop: threading.Event) -> Iterator[JobEvent]:
+    def run(self, jobs: Sequence[Job], context: RunContext, stop: threading.Event) -> Iterator[JobEvent]:
         """Submit an array, and another one of what is left if an element is lost."""
         if not jobs:
             return
         # An element sees only the GPU that it was given, as its first.
-        circumstances = replace(circumstances, device=torch.device(circumstances.device).type)
-        folder = circumstances.results / FOLDER / uuid4().hex
+        context = replace(context, device=torch.device(context.device).type)
+        folder = context.results / FOLDER / uuid4().hex
         folder.parent.mkdir(exist_ok=True)
-        folder.mkdir(mode=0o700)  # whoever can write here can have his code run
+        folder.mkdir(mode=0o700)  # anyone who can write here can have code run
         is_stop_asked = folder / "stop"
         has_given_up = False
         try:
-            elements = self._submit(jobs, circumstances, 1, folder)
+            elements = self._submit(jobs, context, 1, folder)
             while elements:
                 if stop.is_set() and not is_stop_asked.exists():
                     is_stop_asked.touch()
@@ -166,7 +166,7 @@ class Slurm(Executor):
         if not has_given_up:  # else its logs say why
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _submit(self, jobs: Sequence[Job], circumstances: Circumstances, number: int, folder: Path) -> list[Element]:
+    def _submit(self, jobs: Sequence[Job], context: RunContext, number: int, folder: Path) -> list[Element]:
         """Deal jobs to the elements of a new array.
 
         Raises:
@@ -177,8 +177,8 @@ class Slurm(Executor):
         shares = [
             Share(
                 jobs=hand,
-                logs=tuple(log_of_job(job, circumstances) for job in hand),
-                circumstances=circumstances,
+                logs=tuple(log_of_job(job, context) for job in hand),
+                context=context,
                 timeout_s=self.timeout_s,
                 number=number,
                 notes=folder / f"{uuid4().hex}.jsonl",
@@ -191,7 +191,7 @@ class Slurm(Executor):
             name="synthbench",
             timeout_min=LONGEST_MIN,
             cpus_per_task=1,
-            gpus_per_node=int(circumstances.device == "cuda"),
+            gpus_per_node=int(context.device == "cuda"),
         )
         if self.cluster == "slurm":
             executor.update_parameters(slurm_array_parallelism=num_elements)
@@ -216,16 +216,16 @@ class Slurm(Executor):
             if stop.is_set():
                 return [], []
             if element.ended:  # it came along: its time was up, or its machine died, and not of its first job
-                return [], self._submit(left, share.circumstances, share.number, folder)
+                return [], self._submit(left, share.context, share.number, folder)
 
         def result() -> list[Outcome]:
             raise problem
 
-        ends = [end_of(Try(job, share.number), result, share.circumstances) for job in left]
-        again = [end.job for end in ends if isinstance(end, Try)]
+        ends = [end_of(Attempt(job, share.number), result, share.context) for job in left]
+        again = [end.job for end in ends if isinstance(end, Attempt)]
         return (
             [end for end in ends if isinstance(end, JobEvent)],
-            self._submit(again, share.circumstances, share.number + 1, folder) if again else [],
+            self._submit(again, share.context, share.number + 1, folder) if again else [],
         )
 
 
@@ -234,9 +234,9 @@ def run_share(share: Share) -> SynthbenchError | None:
     pool = Pool(1, share.timeout_s, share.number)
     try:
         for job, log in zip(share.jobs, share.logs, strict=True):
-            check_code(job, share.circumstances, log)
+            check_code(job, share.context, log)
         with share.notes.open("a", encoding="utf-8") as notes:
-            for event in pool.run(share.jobs, share.circumstances, _Asked(share.stop)):
+            for event in pool.run(share.jobs, share.context, _StopFile(share.stop)):
                 outcomes = list(map(asdict, event.outcomes))
                 notes.write(json.dumps({"place": share.jobs.index(event.job), "outcomes": outcomes}) + "\n")
                 notes.flush()
@@ -245,7 +245,7 @@ def run_share(share: Share) -> SynthbenchError | None:
     return None
 
 
-class _Asked(threading.Event):
+class _StopFile(threading.Event):
     """Set as soon as a file is there."""
 
     def __init__(self, file: Path) -> None:

@@ -14,9 +14,9 @@ from synthbench import plugins
 from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
+from synthbench.runner.prepare import plan_request
 from synthbench.runner.request import Request
-from synthbench.runner.run import plan_request
-from synthbench.runner.worker import Circumstances
+from synthbench.runner.worker import RunContext
 
 collect_ignore = ["gated.py"]  # a plugin: it registers what it defines when it is imported
 
@@ -80,11 +80,11 @@ class Gate:
         }  # fmt: skip
         return Request(**(base | changes))
 
-    def jobs(self, request: Request, executor: str) -> tuple[Any, Circumstances]:
+    def jobs(self, request: Request, executor: str) -> tuple[Any, RunContext]:
         """What an executor is given; nothing is examined before, which would take a process of its own."""
         Store.open(request.results, create=True)
         plan = plan_request(request, resolve_device("cpu"))
-        return plan.jobs, Circumstances(request.results, "cpu", executor, time.time(), request.plugins)
+        return plan.jobs, RunContext(request.results, "cpu", executor, time.time(), request.plugins)
 
 
 @pytest.fixture

@@ -13,9 +13,18 @@ import pytest
 from synthbench.errors import ContractError, StoreError, SynthbenchError, UsageError
 from synthbench.results import Store
 from synthbench.runner.executors import Pool
-from synthbench.runner.executors.base import MAX_ATTEMPTS, Crew, Executor, JobEvent, Try, WorkerLost, Workers, end_of
+from synthbench.runner.executors.base import (
+    MAX_ATTEMPTS,
+    Attempt,
+    Executor,
+    JobEvent,
+    WorkerExecutor,
+    WorkerLost,
+    Workers,
+    end_of,
+)
 from synthbench.runner.plan import Job
-from synthbench.runner.worker import Circumstances, Crowded, Outcome, execute
+from synthbench.runner.worker import Outcome, OutOfMemoryBesideOthers, RunContext, execute
 
 
 @pytest.fixture
@@ -26,8 +35,8 @@ def job(make_cell: Callable[..., Any]) -> Job:
 
 
 @pytest.fixture
-def circumstances(tmp_path: Path) -> Circumstances:
-    return Circumstances(results=tmp_path, device="cpu", executor="pool", planned_at=time.time())
+def context(tmp_path: Path) -> RunContext:
+    return RunContext(results=tmp_path, device="cpu", executor="pool", planned_at=time.time())
 
 
 def raises(problem: Exception) -> Callable[[], list[Outcome]]:
@@ -37,32 +46,30 @@ def raises(problem: Exception) -> Callable[[], list[Outcome]]:
     return result
 
 
-def test_what_a_worker_says_is_what_became_of_a_job(job: Job, circumstances: Circumstances) -> None:
-    assert end_of(Try(job, 1), list, circumstances) == JobEvent(job, [])
-    assert not circumstances.results.joinpath("runs").exists()
+def test_what_a_worker_says_is_what_became_of_a_job(job: Job, context: RunContext) -> None:
+    assert end_of(Attempt(job, 1), list, context) == JobEvent(job, [])
+    assert not context.results.joinpath("runs").exists()
 
 
-def test_a_job_whose_worker_died_is_tried_again_until_it_was_the_last_time(
-    job: Job, circumstances: Circumstances
-) -> None:
-    attempt = Try(job, 1)
+def test_a_job_whose_worker_died_is_tried_again_until_it_was_the_last_time(job: Job, context: RunContext) -> None:
+    attempt = Attempt(job, 1)
     for number in range(2, MAX_ATTEMPTS + 1):
-        end = end_of(attempt, raises(WorkerLost("exit code -9")), circumstances)
-        assert end == Try(job, number)
-        attempt = Try(job, number)
-    end = end_of(attempt, raises(WorkerLost("exit code -9")), circumstances)
+        end = end_of(attempt, raises(WorkerLost("exit code -9")), context)
+        assert end == Attempt(job, number)
+        attempt = Attempt(job, number)
+    end = end_of(attempt, raises(WorkerLost("exit code -9")), context)
 
     assert isinstance(end, JobEvent)
-    rows = Store.open(circumstances.results, create=False).runs()
+    rows = Store.open(context.results, create=False).runs()
     assert sorted(rows.run_id) == sorted(member.run_id for member in job.members)
     assert set(rows.error_message) == {"its worker died 3 times, exit code -9"}
     assert set(rows.attempt) == {3}
 
 
-def test_what_was_finished_before_the_time_was_up_stays(job: Job, circumstances: Circumstances) -> None:
+def test_what_was_finished_before_the_time_was_up_stays(job: Job, context: RunContext) -> None:
     first, second = job.members
-    (done,) = execute(replace(job, members=(first,), missing=(first,)), circumstances, number=1)
-    end = end_of(Try(job, 1), raises(TimeoutError("killed after 3 s")), circumstances)
+    (done,) = execute(replace(job, members=(first,), missing=(first,)), context, number=1)
+    end = end_of(Attempt(job, 1), raises(TimeoutError("killed after 3 s")), context)
 
     assert isinstance(end, JobEvent)
     assert [(outcome.run_id, outcome.status) for outcome in end.outcomes] == [
@@ -70,12 +77,12 @@ def test_what_was_finished_before_the_time_was_up_stays(job: Job, circumstances:
         (second.run_id, "timeout"),
     ]
     assert end.outcomes[0] == done
-    assert Store.open(circumstances.results, create=False).statuses() == {
+    assert Store.open(context.results, create=False).statuses() == {
         outcome.run_id: outcome.status for outcome in end.outcomes
     }
-    later = replace(circumstances, planned_at=time.time())  # asked for again, as by --rerun all
-    end_of(Try(job, 1), raises(TimeoutError("killed after 3 s")), later)
-    assert set(Store.open(circumstances.results, create=False).statuses().values()) == {"timeout"}
+    later = replace(context, planned_at=time.time())  # asked for again, as by --rerun all
+    end_of(Attempt(job, 1), raises(TimeoutError("killed after 3 s")), later)
+    assert set(Store.open(context.results, create=False).statuses().values()) == {"timeout"}
 
 
 @pytest.mark.parametrize(
@@ -88,22 +95,22 @@ def test_what_was_finished_before_the_time_was_up_stays(job: Job, circumstances:
     ],
 )
 def test_a_failure_is_a_row_with_its_status(
-    problem: Exception, status: str, error_type: str, job: Job, circumstances: Circumstances
+    problem: Exception, status: str, error_type: str, job: Job, context: RunContext
 ) -> None:
-    end = end_of(Try(job, MAX_ATTEMPTS), raises(problem), circumstances)
+    end = end_of(Attempt(job, MAX_ATTEMPTS), raises(problem), context)
 
     assert isinstance(end, JobEvent)
     assert [outcome.status for outcome in end.outcomes] == [status, status]
-    rows = Store.open(circumstances.results, create=False).runs()
+    rows = Store.open(context.results, create=False).runs()
     assert set(rows.status) == {status}
     assert set(rows.error_type) == {error_type}
     assert rows.error_message.str.contains(str(problem), regex=False).all()
 
 
-def test_rows_that_cannot_be_written_end_the_command(job: Job, circumstances: Circumstances) -> None:
+def test_rows_that_cannot_be_written_end_the_command(job: Job, context: RunContext) -> None:
     problem: SynthbenchError = StoreError("the disk is full")
     with pytest.raises(StoreError, match="the disk is full"):
-        end_of(Try(job, 1), raises(problem), circumstances)
+        end_of(Attempt(job, 1), raises(problem), context)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +130,7 @@ def test_a_machine_whose_plugin_is_missing_or_another_breaks_the_contract_at_onc
     request: pytest.FixtureRequest,
 ) -> None:
     """The driver has loaded the file before it is gone or edited, as another machine may never have seen it."""
-    jobs, circumstances = gate.jobs(gate.request(tmp_path, seeds=(0, 1)), executor)
+    jobs, context = gate.jobs(gate.request(tmp_path, seeds=(0, 1)), executor)
     plugin = Path(gate.plugin)
     text = plugin.read_text(encoding="utf-8")
     plugin.unlink()
@@ -135,7 +142,7 @@ def test_a_machine_whose_plugin_is_missing_or_another_breaks_the_contract_at_onc
         from synthbench.runner.executors.slurm import Slurm  # noqa: PLC0415 - may be missing
 
         one_worker = Slurm(1, cluster="local")
-    events = list(one_worker.run(jobs, circumstances, threading.Event()))
+    events = list(one_worker.run(jobs, context, threading.Event()))
 
     assert [outcome.status for event in events for outcome in event.outcomes] == ["contract", "contract"]
     rows = Store.open(tmp_path, create=False).runs()
@@ -144,7 +151,7 @@ def test_a_machine_whose_plugin_is_missing_or_another_breaks_the_contract_at_onc
     assert set(rows.attempt) == {1}
 
 
-class Scripted(Crew[int]):
+class Scripted(WorkerExecutor[int]):
     """Two workers in this process, whose jobs end as a script says: what is raised for each job, by its group size."""
 
     num_workers = 2
@@ -155,19 +162,19 @@ class Scripted(Crew[int]):
         """How many jobs ran at once, and whether that one was to be alone, at every end."""
 
     @contextmanager
-    def _workers(self, circumstances: Circumstances) -> Iterator[Workers[int]]:
-        yield ScriptedWorkers(self, circumstances)
+    def _workers(self, context: RunContext) -> Iterator[Workers[int]]:
+        yield ScriptedWorkers(self, context)
 
 
 class ScriptedWorkers(Workers[int]):
-    def __init__(self, crew: Scripted, circumstances: Circumstances) -> None:
-        self.crew, self.circumstances = crew, circumstances
-        self.begun: list[Try] = []
+    def __init__(self, executor: Scripted, context: RunContext) -> None:
+        self.executor, self.context = executor, context
+        self.begun: list[Attempt] = []
 
     def capacity(self) -> int:
         return 2
 
-    def begin(self, attempt: Try) -> int:
+    def begin(self, attempt: Attempt) -> int:
         self.begun.append(attempt)
         return len(self.begun) - 1
 
@@ -176,11 +183,11 @@ class ScriptedWorkers(Workers[int]):
 
     def ended(self, handles: Iterable[int]) -> list[int]:
         running = sorted(handles)
-        self.crew.seen.append((len(running), self.circumstances.is_alone))
+        self.executor.seen.append((len(running), self.context.is_alone))
         return running[:1]
 
     def result(self, handle: int) -> list[Outcome]:
-        script = self.crew.script.get(self.begun[handle].job.group_size, [])
+        script = self.executor.script.get(self.begun[handle].job.group_size, [])
         if script:
             raise script.pop(0)
         return []
@@ -191,32 +198,28 @@ def jobs(job: Job) -> list[Job]:
     return [replace(job, group_size=size) for size in range(1, 8)]
 
 
-def test_no_more_jobs_are_begun_than_keep_the_workers_busy_and_all_end(
-    jobs: list[Job], circumstances: Circumstances
-) -> None:
-    crew = Scripted({3: [WorkerLost("exit code -9")]})
-    events = list(crew.run(jobs, circumstances, threading.Event()))
+def test_no_more_jobs_are_begun_than_keep_the_workers_busy_and_all_end(jobs: list[Job], context: RunContext) -> None:
+    executor = Scripted({3: [WorkerLost("exit code -9")]})
+    events = list(executor.run(jobs, context, threading.Event()))
 
     assert sorted(event.job.group_size for event in events) == [1, 2, 3, 4, 5, 6, 7]
-    assert crew.seen == [(4, False)] * 5 + [(3, False), (2, False), (1, False)]
+    assert executor.seen == [(4, False)] * 5 + [(3, False), (2, False), (1, False)]
 
 
-def test_what_is_too_crowded_runs_last_and_alone(jobs: list[Job], circumstances: Circumstances) -> None:
-    crew = Scripted({1: [Crowded("no memory")], 6: [Crowded("no memory")]})
-    events = list(crew.run(jobs, circumstances, threading.Event()))
+def test_what_is_too_crowded_runs_last_and_alone(jobs: list[Job], context: RunContext) -> None:
+    executor = Scripted({1: [OutOfMemoryBesideOthers("no memory")], 6: [OutOfMemoryBesideOthers("no memory")]})
+    events = list(executor.run(jobs, context, threading.Event()))
 
     assert [event.job.group_size for event in events[:5]] == [2, 3, 4, 5, 7]
     assert {event.job.group_size for event in events[5:]} == {1, 6}
-    assert crew.seen[-2:] == [(1, True), (1, True)]
-    assert not any(is_alone for _, is_alone in crew.seen[:-2])
+    assert executor.seen[-2:] == [(1, True), (1, True)]
+    assert not any(is_alone for _, is_alone in executor.seen[:-2])
 
 
-def test_a_stop_takes_back_what_has_not_begun_and_waits_for_the_rest(
-    jobs: list[Job], circumstances: Circumstances
-) -> None:
+def test_a_stop_takes_back_what_has_not_begun_and_waits_for_the_rest(jobs: list[Job], context: RunContext) -> None:
     stop = threading.Event()
     events = []
-    for event in Scripted({}).run(jobs, circumstances, stop):
+    for event in Scripted({}).run(jobs, context, stop):
         events.append(event)
         stop.set()
 

@@ -12,9 +12,10 @@ from synthbench.errors import UsageError
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.estimates import Estimates
 from synthbench.runner.executors import Inline, Pool
-from synthbench.runner.executors.choice import device_of, make_executor
+from synthbench.runner.executors.choice import make_executor
+from synthbench.runner.prepare import device_of, plan_request, progress_of
 from synthbench.runner.request import Request
-from synthbench.runner.run import plan_request, progress_of, run
+from synthbench.runner.run import run
 
 CPU = resolve_device("cpu")
 

@@ -18,10 +18,10 @@ import pytest
 from synthbench.errors import StoreError, UsageError
 from synthbench.results import Store
 from synthbench.runner.executors import Executor
-from synthbench.runner.executors.base import Try
+from synthbench.runner.executors.base import Attempt
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
-from synthbench.runner.worker import Circumstances
+from synthbench.runner.worker import RunContext
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.ray]
 
@@ -38,8 +38,8 @@ def executor(cluster: Any) -> Iterator[Callable[..., Executor]]:
 
 
 def in_background(executor: Executor, request: Request, gate: Any) -> threading.Thread:
-    jobs, circumstances = gate.jobs(request, "ray")
-    driver = threading.Thread(target=lambda: list(executor.run(jobs, circumstances, threading.Event())), daemon=True)
+    jobs, context = gate.jobs(request, "ray")
+    driver = threading.Thread(target=lambda: list(executor.run(jobs, context, threading.Event())), daemon=True)
     driver.start()
     return driver
 
@@ -82,8 +82,8 @@ def test_a_worker_and_then_its_machine_are_lost_and_nothing_changes(
 
 
 def test_what_hangs_is_ended(executor: Callable[..., Executor], tmp_path: Path, gate: Any) -> None:
-    jobs, circumstances = gate.jobs(gate.request(tmp_path, seeds=(0, 1)), "ray")
-    events = list(executor(timeout_s=1.0).run(jobs, circumstances, threading.Event()))
+    jobs, context = gate.jobs(gate.request(tmp_path, seeds=(0, 1)), "ray")
+    events = list(executor(timeout_s=1.0).run(jobs, context, threading.Event()))
 
     assert [outcome.status for event in events for outcome in event.outcomes] == ["timeout", "timeout"]
     assert set(rows_of(tmp_path).error_message) == {"killed after 1.0 s"}
@@ -145,12 +145,12 @@ def test_a_cluster_has_room_for_as_many_jobs_as_it_has_cores_or_shares_of_gpus(
 ) -> None:
     from synthbench.runner.executors.ray import Ray  # noqa: PLC0415 - may be missing
 
-    _, circumstances = gate.jobs(gate.request(tmp_path), "ray")
+    _, context = gate.jobs(gate.request(tmp_path), "ray")
 
     def room(device: str, **options: Any) -> int:
         one = executor(**options)
         assert isinstance(one, Ray)
-        with one._workers(replace(circumstances, device=device, is_alone=False)) as workers:
+        with one._workers(replace(context, device=device, is_alone=False)) as workers:
             return workers.capacity()
 
     cores = room("cpu")  # a machine that was lost may still be counted
@@ -162,19 +162,19 @@ def test_a_cluster_has_room_for_as_many_jobs_as_it_has_cores_or_shares_of_gpus(
 def test_a_machine_that_does_not_see_the_results_or_has_other_code_is_refused(tmp_path: Path, gate: Any) -> None:
     from synthbench.runner.executors.ray import _work  # noqa: PLC0415 - may be missing
 
-    (job, *_), circumstances = gate.jobs(gate.request(tmp_path / "results"), "ray")
-    elsewhere = replace(circumstances, results=tmp_path / "elsewhere")
-    without = replace(circumstances, plugins=("/not/here.py",))
+    (job, *_), context = gate.jobs(gate.request(tmp_path / "results"), "ray")
+    elsewhere = replace(context, results=tmp_path / "elsewhere")
+    without = replace(context, plugins=("/not/here.py",))
 
-    def answer(circumstances: Circumstances) -> Any:
-        begun, end = _work(Try(job, 1), circumstances, tmp_path / "results" / "logs" / "other.log", 1.0)
+    def answer(context: RunContext) -> Any:
+        begun, end = _work(Attempt(job, 1), context, tmp_path / "results" / "logs" / "other.log", 1.0)
         assert begun is None
         return end
 
     assert isinstance(answer(elsewhere), StoreError)
     assert not elsewhere.results.exists()
     assert "no plugin file '/not/here.py'" in str(answer(without))
-    assert "has another version of synthbench" in str(answer(circumstances))
+    assert "has another version of synthbench" in str(answer(context))
 
 
 @pytest.mark.usefixtures("_ray")

@@ -68,10 +68,10 @@ def test_rows_are_those_of_the_inline_executor_and_nothing_else_is_left(
 def test_the_jobs_of_an_element_that_is_lost_go_into_another_array(tmp_path: Path, gate: Any) -> None:
     from synthbench.runner.executors.slurm import Slurm  # noqa: PLC0415 - may be missing
 
-    jobs, circumstances = gate.jobs(gate.request(tmp_path, seeds=(0, 1)), "slurm")
+    jobs, context = gate.jobs(gate.request(tmp_path, seeds=(0, 1)), "slurm")
     events: list[Any] = []
     slurm = Slurm(num_workers=1, cluster="local")
-    driver = threading.Thread(target=lambda: events.extend(slurm.run(jobs, circumstances, threading.Event())))
+    driver = threading.Thread(target=lambda: events.extend(slurm.run(jobs, context, threading.Event())))
     driver.start()
     (worker,) = gate.begun()
     (folder,) = (tmp_path / "slurm").iterdir()

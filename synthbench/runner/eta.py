@@ -1,14 +1,16 @@
 """When a run will be done: what was expected of its jobs, corrected by what it has seen so far."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import median
 
+from synthbench.results import Store
 from synthbench.runner.estimates import traits_of
 from synthbench.runner.plan import Plan
-from synthbench.runner.worker import Outcome
+from synthbench.runner.worker import Outcome, outcome_of
 from synthbench.training.cell import Cell, Member
 
 NUM_LATEST = 100
@@ -34,7 +36,7 @@ class _Part:
     num_trainings: int
 
 
-class Outlook:
+class Eta:
     """Trainings that the rest of a plan takes, tuning included, and the seconds of them.
 
     What a training of a cell takes is the median of those that came; else its cost in the plan, times how much longer
@@ -44,9 +46,9 @@ class Outlook:
     def __init__(self, plan: Plan) -> None:
         self._cells: dict[Key, _Cell] = {}
         self._is_timed = True
-        for one in dict.fromkeys(cell for job in plan.jobs for cell in job.cells):
-            traits = traits_of(one)
-            self._cells[_key(one)] = _Cell(traits["mech_family"], plan.estimates.cost(traits))
+        for cell in dict.fromkeys(cell for job in plan.jobs for cell in job.cells):
+            traits = traits_of(cell)
+            self._cells[_key(cell)] = _Cell(traits["mech_family"], plan.estimates.cost(traits))
             self._is_timed &= plan.estimates.share_s(traits) is not None
         self._parts: dict[str, _Part] = {}
         self._tuning_ids: dict[str, frozenset[str]] = {}
@@ -110,6 +112,27 @@ class Outlook:
 
     def _kinships(self, key: Key) -> tuple[tuple[str, ...], ...]:
         return (("mechanism", key[0]), ("family", self._cells[key].family), ())
+
+
+class Watch:
+    """Looks for new rows in a store, tuning rows included: an executor tells only of jobs that have ended.
+
+    Args:
+        results: Folder of the store.
+        run_ids: The rows that are waited for. What is in the store by now is not one of them.
+    """
+
+    def __init__(self, results: Path, run_ids: Collection[str]) -> None:
+        self._store = Store.open(results, create=False)
+        self._waiting = set(run_ids)
+        self._before = self._store.identities(run_ids)
+
+    def news(self) -> list[Outcome]:
+        """The rows that were written since the last call; quick where there is none."""
+        now = self._store.identities(self._waiting)
+        written = {name for name, identity in now.items() if identity != self._before.get(name)}
+        self._waiting -= written
+        return [outcome_of(row) for row in self._store.uncompacted(written).values()] if written else []
 
 
 def _key(cell: Cell) -> Key:

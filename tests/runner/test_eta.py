@@ -1,11 +1,18 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from synthbench.results import Store
 from synthbench.runner.estimates import Estimates, traits_of
-from synthbench.runner.outlook import Outlook
+from synthbench.runner.eta import Eta, Watch
 from synthbench.runner.plan import Job, Plan, make_cells
 from synthbench.runner.worker import Outcome
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell, Member
+
+MakeRow = Callable[..., dict[str, Any]]
 
 CELLS = make_cells(
     load_suite("smoke"),
@@ -37,10 +44,10 @@ class Costs(Estimates):
         return self.costs[traits["mech"].replace("-", "_")]
 
 
-def outlook(estimates: Estimates) -> Outlook:
+def eta(estimates: Estimates) -> Eta:
     """Of three mechanisms on two tasks, two rows each."""
     jobs = tuple(job_of(cell) for cell in CELLS)
-    return Outlook(Plan(jobs, 12, 0, estimates=estimates))
+    return Eta(Plan(jobs, 12, 0, estimates=estimates))
 
 
 def outcome(task: str, mechanism: str, share_s: float, status: str = "ok", seed: int = 0) -> Outcome:
@@ -54,17 +61,17 @@ def outcome_of(member: Member, share_s: float, status: str = "ok") -> Outcome:
 
 
 def test_nothing_is_said_where_nothing_is_known() -> None:
-    assert outlook(Costs(is_timed=False, softmax=1.0, yat=2.0, yat_sum=3.0)).left_s() is None
-    assert outlook(Estimates()).left_s() is None
+    assert eta(Costs(is_timed=False, softmax=1.0, yat=2.0, yat_sum=3.0)).left_s() is None
+    assert eta(Estimates()).left_s() is None
 
 
 def test_measured_rows_say_it_from_the_beginning() -> None:
-    assert outlook(Costs(is_timed=True, softmax=1.0, yat=2.0, yat_sum=3.0)).left_s() == 4 * (1 + 2 + 3)
+    assert eta(Costs(is_timed=True, softmax=1.0, yat=2.0, yat_sum=3.0)).left_s() == 4 * (1 + 2 + 3)
 
 
 @pytest.mark.parametrize("is_timed", [True, False])
 def test_what_has_been_seen_corrects_the_nearest_most(is_timed: bool) -> None:  # noqa: FBT001
-    found = outlook(Costs(is_timed=is_timed, softmax=1.0, yat=2.0, yat_sum=3.0))
+    found = eta(Costs(is_timed=is_timed, softmax=1.0, yat=2.0, yat_sum=3.0))
 
     found.see(outcome("copy", "softmax", 5.0))  # five times its cost, so all are
     assert found.left_s() == pytest.approx(3 * 5 + 5 * 4 * (2 + 3))
@@ -75,7 +82,7 @@ def test_what_has_been_seen_corrects_the_nearest_most(is_timed: bool) -> None:  
 
 
 def test_a_failure_says_nothing_of_other_cells() -> None:
-    found = outlook(Costs(is_timed=True, softmax=1.0, yat=2.0, yat_sum=3.0))
+    found = eta(Costs(is_timed=True, softmax=1.0, yat=2.0, yat_sum=3.0))
     found.see(outcome("copy", "softmax", 0.01, "error"))
 
     assert found.left_s() == pytest.approx(0.01 + 2 * 1 + 4 * (2 + 3))
@@ -94,7 +101,7 @@ def test_members_that_only_tune_count() -> None:
     estimates = Costs(is_timed=True, linear=2.0)
 
     plan = Plan((job,), 3, 0, estimates=estimates)
-    found = Outlook(plan)
+    found = Eta(plan)
 
     assert len(job.untuned) > 0
     assert found.num_trainings == plan.num_trainings == 3 + len(job.untuned)
@@ -104,7 +111,7 @@ def test_members_that_only_tune_count() -> None:
 
 def test_a_tuning_row_counts_when_it_is_seen_and_once() -> None:
     job = tuned_job()
-    found = Outlook(Plan((job,), 3, 0, estimates=Costs(is_timed=True, linear=2.0)))
+    found = Eta(Plan((job,), 3, 0, estimates=Costs(is_timed=True, linear=2.0)))
     for _ in range(2):
         found.see(outcome_of(job.untuned[0], 5.0))
 
@@ -114,7 +121,7 @@ def test_a_tuning_row_counts_when_it_is_seen_and_once() -> None:
 
 def test_a_job_that_has_ended_will_tune_no_more() -> None:
     job = tuned_job()
-    found = Outlook(Plan((job,), 3, 0, estimates=Costs(is_timed=True, linear=2.0)))
+    found = Eta(Plan((job,), 3, 0, estimates=Costs(is_timed=True, linear=2.0)))
     found.end(outcome_of(job.members[0], 0.1, "contract"))
 
     assert found.num_left == 2
@@ -123,8 +130,30 @@ def test_a_job_that_has_ended_will_tune_no_more() -> None:
 def test_what_trains_again_beside_a_missing_row_counts_with_it() -> None:
     members = job_of(CELLS[0]).members
     job = Job((CELLS[0],), members, members[1:], group_size=2)
-    found = Outlook(Plan((job,), 2, 1))
+    found = Eta(Plan((job,), 2, 1))
 
     assert found.num_trainings == 2
     found.end(outcome_of(members[1], 1.0))
     assert found.num_left == 0
+
+
+def test_only_rows_that_are_written_from_now_on_are_news_and_each_once(tmp_path: Path, make_row: MakeRow) -> None:
+    store = Store.open(tmp_path, create=True)
+    old, new, other = (make_row(seed=seed, role="tuning") for seed in range(3))
+    store.write(old, [])
+    watch = Watch(tmp_path, [old["run_id"], new["run_id"]])
+    store.write(new, [])
+    store.write(other, [])
+
+    assert [(found.run_id, found.seed, found.share_s) for found in watch.news()] == [(new["run_id"], 1, 2.5)]
+    assert watch.news() == []
+
+
+def test_a_row_that_is_made_again_is_news(tmp_path: Path, make_row: MakeRow) -> None:
+    store = Store.open(tmp_path, create=True)
+    row = make_row(role="tuning")
+    store.write(row, [])
+    watch = Watch(tmp_path, [row["run_id"]])
+    store.write(row, [])
+
+    assert [found.run_id for found in watch.news()] == [row["run_id"]]
