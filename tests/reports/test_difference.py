@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from synthbench.reports.against.published import published_name, table3, table8
+from synthbench.reports.against.published import table3, table8
 from synthbench.reports.cells import grid
 from synthbench.reports.difference import difference, difference_tables
 
@@ -159,8 +159,3 @@ def test_a_task_at_two_sizes_is_not_compared(near: pd.DataFrame) -> None:
     longer = copy.assign(seq_len=64, run_id=copy["run_id"] + "-64")
 
     assert all(one.ours is None for one in difference(grid(pd.concat([copy, longer]))).comparisons)
-
-
-def test_softmax_is_the_published_standard() -> None:
-    assert published_name("softmax") == "standard"
-    assert published_name("slay-laplace") == "slay-laplace"

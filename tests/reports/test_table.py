@@ -110,13 +110,6 @@ def test_a_task_that_does_not_separate_has_no_marks(make_frame: MakeFrame, score
     assert not any(cell.is_tied for cell in column(table).values())
 
 
-def test_nothing_is_marked_where_floor_and_ceiling_are_equal(make_frame: MakeFrame) -> None:
-    rows = make_frame({"slay": [0.9] * 4, "linear": [0.5] * 4}, floor=0.7, ceiling=0.7, skill=None)
-
-    for table in (basic(rows), full(rows), averages(rows)):
-        assert not any(cell.mark or cell.is_tied for line in table.lines for cell in line.cells)
-
-
 def test_a_dagger_stands_where_a_mechanism_is_not_shown_to_differ_from_the_best(make_frame: MakeFrame) -> None:
     rows = make_frame(
         {"slay": [0.9, 0.8, 0.7, 0.95], "softmax": [0.8, 0.9, 0.75, 0.85], "linear": [0.3, 0.2, 0.1, 0.35]}
@@ -134,16 +127,6 @@ def test_a_control_has_no_mark_however_good_it_is(make_frame: MakeFrame) -> None
 
     assert found["SLAY"].mark == "best"
     assert (found["mean"].mark, found["mean"].is_tied) == ("", False)
-
-
-def test_floor_and_ceiling_are_printed_and_bounds_say_so(make_frame: MakeFrame) -> None:
-    exact = make_frame({"slay": [0.5]}, floor=0.125, ceiling=0.75)
-    bound = make_frame({"slay": [0.5]}, floor=0.125, ceiling=0.75, floor_kind="bound", ceiling_kind="bound")
-
-    found = column(basic(exact))
-    assert (found["Floor"].value, found["Ceiling"].value) == ("12.5", "75.0")
-    assert [cell.value for cell in full(bound).lines[0].cells[:2]] == ["≥ 12.5", "≤ 75.0"]
-    assert [cell.value for cell in averages(bound).lines[0].cells[:2]] == ["≥ 12.5", "≤ 75.0"]
 
 
 def test_n_stands_in_the_caption_if_it_is_common_and_in_the_cells_if_not(make_frame: MakeFrame) -> None:
@@ -184,23 +167,6 @@ def test_averages_are_the_means_of_task_means(paper: pd.DataFrame) -> None:
         found = {label: cell.value for label, cell in zip(labels[2:], line.cells[2:], strict=True)}
         of_category = {str(mech): f"{mean:.1f}" for mech, mean in expected[line.labels[0]].items()}
         assert found == dict.fromkeys(labels[2:], NOTHING) | of_category
-
-
-def test_an_average_over_fewer_tasks_says_so(paper: pd.DataFrame) -> None:
-    table = averages(paper)
-    (line,) = (line for line in table.lines if line.labels == ("basic",))
-    cells = dict(zip((one.label for one in table.columns), line.cells, strict=True))
-
-    assert cells["Hadamard"] == Cell("100.0", remarks=("1 of 2 tasks",))
-
-
-def test_the_full_table_groups_tasks_by_category(paper: pd.DataFrame) -> None:
-    lines = full(paper).lines
-
-    assert [line.labels[1] for line in lines if line.is_first_of_group] == [
-        "copy", "parity", "retrieval", "histogram", "dyck_2",
-    ]  # fmt: skip
-    assert [line.labels[1] for line in lines] == ["copy", "reverse", "parity", "retrieval", "histogram", "dyck_2"]
 
 
 def test_an_unknown_category_is_refused(make_frame: MakeFrame) -> None:

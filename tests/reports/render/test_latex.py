@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from synthbench.reports.build import build
 from synthbench.reports.render import latex
-from synthbench.reports.render.typesetting import escape, width_of
+from synthbench.reports.render.typesetting import escape
 from synthbench.reports.table import Cell, Column, Line, Mark, Table
 from synthbench.results.store import Store
 from synthbench.suites import load_suite
@@ -130,12 +130,6 @@ def test_hostile_names_compile_and_run_nothing(hostile_names: pd.DataFrame, comp
     compile_latex(tables_of(hostile_names))
 
 
-def test_best_is_bold_in_text_mode_and_second_underlined() -> None:
-    line = body_of((Cell("95.0", "2.9", mark="best"), Cell("94.0", mark="second", is_tied=True), Cell("≥ 3.1"), Cell()))
-
-    assert line == (r"mine & \textbf{95.0\,{\scriptsize$\pm$2.9}} & \underline{94.0$^\dagger$} & $\geq$ 3.1 & -- \\")
-
-
 @pytest.mark.parametrize(
     ("name", "escaped"),
     [
@@ -168,23 +162,6 @@ def test_any_text_gives_a_table_that_parses(label: str, remark: str) -> None:
 
 def test_headings_may_repeat() -> None:
     assert body_of((Cell("1.0"), Cell("2.0")), labels=("a", "b")) == r"a & b & 1.0 & 2.0 \\"
-
-
-def test_a_rule_stands_above_every_group_but_the_first() -> None:
-    groups = [("basic", "copy"), ("basic", "sort"), ("memory", "stack"), ("memory", "recall")]
-    lines = tuple(Line(labels, (), is_first_of_group=labels[1] in ("copy", "stack")) for labels in groups)
-    text = latex.table(Table("t", "T", "", ("Category", "Task"), (), lines), "paper")
-
-    assert text.partition("\\toprule\n")[2].splitlines()[:8] == [
-        r"Category & Task \\", r"\midrule", r"basic & copy \\", r" & sort \\", r"\midrule", r"memory & stack \\",
-        r" & recall \\", r"\bottomrule",
-    ]  # fmt: skip
-
-
-def test_the_label_names_suite_and_table() -> None:
-    table = Table("steps_to_threshold", "T", "", (), (Column("a"),), (Line((), (Cell("1"),)),))
-
-    assert r"\label{tab:paper-32-steps-to-threshold}" in latex.table(table, "paper-32")
 
 
 # Tables that are too wide or too high for a page.
@@ -321,43 +298,6 @@ def test_parts_say_which_they_are_and_the_first_has_the_caption_and_the_label() 
         r"T (part 3 of 3). Legend: Table~\ref{tab:paper-t}.",
     ]
     assert re.findall(r"\\label\{(.*)\}", text) == ["tab:paper-t", "tab:paper-t-2", "tab:paper-t-3"]
-
-
-def test_long_text_is_set_in_lines_and_long_words_may_be_broken() -> None:
-    columns = (Column("Cause", "text"), Column("Accuracy"))
-    line = Line(("mine",), (Cell("many words " * 20 + "under_score" * 8 + "x" * 90), Cell("1.0")))
-    text = latex.table(Table("t", "T", "", ("Mechanism",), columns, (line,)), "paper")
-
-    check_structure(text)
-    assert re.search(r"\\begin\{tabular\}\{lp\{\d+pt\}r\}", text)
-    assert r"mine & \raggedright many words many words" in text
-    assert r" under\_\allowbreak{}scoreunder\_\allowbreak{}" in text
-    assert rf"\allowbreak{{}}{'x' * 20}\allowbreak{{}}" in text
-
-
-def test_an_underline_does_not_keep_a_cell_from_being_broken() -> None:
-    line = Line(("mine",), (Cell("9.5", "0.1", ("many words " * 20,), mark="second"),))
-    text = latex.table(Table("t", "T", "", ("Mechanism",), (Column("Accuracy"),), (line,)), "paper")
-
-    check_structure(text)
-    assert (
-        r"\raggedleft \underline{9.5}\allowbreak{}\underline{\,{\scriptsize$\pm$0.1}} {\scriptsize \underline{(many} "
-        in text
-    )
-
-
-def test_a_long_heading_stands_in_several_lines_over_narrow_cells() -> None:
-    columns = tuple(Column("bottleneck_compression") for _ in range(8))
-    text = latex.table(Table("t", "T", "", ("Mechanism",), columns, (Line(("a",), (Cell("1.0"),) * 8),)), "paper")
-
-    assert bodies_of(text)[0][:2] == [["", *["bottleneck_"] * 8], ["Mechanism", *["compression"] * 8]]
-
-
-def test_no_column_is_narrower_than_a_piece_of_its_heading() -> None:
-    widths = latex._heading_widths("rule that (eigenvalues=signed)")
-
-    assert min(widths) == width_of("(eigenvalues=")
-    assert sorted(widths, reverse=True) == widths
 
 
 @pytest.mark.parametrize(("num_columns", "environment"), [(6, "table"), (7, "table*")])
