@@ -18,8 +18,7 @@ from synthbench.reports.against.published import (
     table8,
 )
 from synthbench.reports.cells import Estimate, Grid, MechanismFacts, arguments_in
-from synthbench.reports.statistics import combined_error
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, average_of, fixed, mean_cell, percent
+from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, average_of, fixed, grouped, mean_cell, percent
 from synthbench.suites import load_suite
 
 LIMIT = 3.0
@@ -68,7 +67,7 @@ class Comparison:
         """Combined standard error of the difference; NaN below two seeds of ours."""
         if self.ours is None:
             return math.nan
-        return combined_error(self.ours.standard_error, published_error(self.ours, self.published_std))
+        return math.hypot(self.ours.standard_error, published_error(self.ours, self.published_std))
 
     @property
     def z(self) -> float:
@@ -190,15 +189,11 @@ def published_error(ours: Estimate, published_std: float) -> float:
     sample_variance = published_std**2 * NUM_SEEDS / (NUM_SEEDS - 1)
     evaluation_std = 0.0 if math.isnan(ours.evaluation_std) else ours.evaluation_std
     predicted = ours.std**2 / NUM_SEEDS + evaluation_std**2 / (NUM_SEEDS * NUM_SEQUENCES)
-    return combined_error(math.sqrt(max(sample_variance / NUM_SEEDS, predicted)), ROUNDING_ERROR)
+    return math.hypot(math.sqrt(max(sample_variance / NUM_SEEDS, predicted)), ROUNDING_ERROR)
 
 
 def difference(of: Grid) -> Difference:
-    """Put every published cell beside ours.
-
-    Args:
-        of: The cells of a report.
-    """
+    """Put every published cell beside ours."""
     labels = {cell.mechanism: one.label for cell in table8() for one in _named(of, cell.mechanism)}
     comparisons = [
         Comparison(
@@ -299,7 +294,6 @@ def _outside_table(found: Difference, causes: Mapping[tuple[str, str], str]) -> 
 
 
 def _cells_table(category: str, comparisons: Sequence[Comparison]) -> Table:
-    first_of_task = {one.task: one for one in reversed(comparisons)}
     return Table(
         name=f"difference-{category}",
         title=f"{category.replace('_', ' ').capitalize()} tasks",
@@ -318,7 +312,7 @@ def _cells_table(category: str, comparisons: Sequence[Comparison]) -> Table:
             Column("z"),
             Column("Within 3 SE", "word"),
         ),
-        lines=tuple(
+        lines=grouped(
             Line(
                 (one.task, one.mechanism),
                 (
@@ -328,7 +322,6 @@ def _cells_table(category: str, comparisons: Sequence[Comparison]) -> Table:
                     *_difference_cells(one),
                     _verdict_cell(one.z),
                 ),
-                is_first_of_group=one is first_of_task[one.task],
             )
             for one in comparisons
         ),
@@ -339,20 +332,13 @@ def _cells_table(category: str, comparisons: Sequence[Comparison]) -> Table:
 def _averages_table(found: Difference) -> Table:
     """Our averages over the tasks that were published, beside the published averages."""
     lines = []
-    first_of_category = {one.category: one for one in reversed(table3())}
     for published in table3():
         members = [
             one
             for one in found.comparisons
             if (one.category, one.mechanism_published) == (published.category, published.mechanism)
         ]
-        lines.append(
-            Line(
-                (published.category, members[0].mechanism),
-                _average_cells(published, members),
-                is_first_of_group=published is first_of_category[published.category],
-            )
-        )
+        lines.append(Line((published.category, members[0].mechanism), _average_cells(published, members)))
     return Table(
         name="difference-averages",
         title="Averages of the categories",
@@ -369,7 +355,7 @@ def _averages_table(found: Difference) -> Table:
             Column("z"),
             Column("Within 3 SE", "word"),
         ),
-        lines=tuple(lines),
+        lines=grouped(lines),
         sources=(PAPER,),
     )
 
@@ -382,7 +368,7 @@ def _average_cells(published: PublishedAverage, members: Sequence[Comparison]) -
     ours = average_of(cells).mean
     points = ours - published.mean
     # The means of Table 3 were rounded once more.
-    error = combined_error(combined_error(*(one.standard_error for one in members)) / len(members), ROUNDING_ERROR)
+    error = math.hypot(math.hypot(*(one.standard_error for one in members)) / len(members), ROUNDING_ERROR)
     return (
         Cell(percent(ours)),
         printed,

@@ -13,10 +13,9 @@ import pandas as pd
 from synthbench.errors import UnknownName, UsageError
 from synthbench.registry import CONTROL
 from synthbench.reports.cells import MechanismFacts, Row, TaskFacts, clipped
-from synthbench.reports.cite import cite
 from synthbench.reports.render import latex, markdown
 from synthbench.reports.render.spreadsheet import Value, csv_text, json_text
-from synthbench.reports.report import Report
+from synthbench.reports.report import Report, cite
 from synthbench.reports.selection import Selection, Terms, having, select
 from synthbench.reports.table import (
     MARKS,

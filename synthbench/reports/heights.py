@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from synthbench.heights import load_at_half
 from synthbench.reports.cells import Estimate, Grid, TaskFacts
 from synthbench.reports.ladder import median_load
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, readable, sources_of
+from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, grouped, readable, sources_of
 
 
 def load_table(of: Grid, tasks: Sequence[TaskFacts], name: str) -> Table | None:
@@ -30,13 +30,12 @@ def load_table(of: Grid, tasks: Sequence[TaskFacts], name: str) -> Table | None:
             ),
             headings=("Category", "Task"),
             columns=(Column("Load in", "word"), *(Column(mechanism.label) for mechanism in of.mechanisms)),
-            lines=tuple(
+            lines=grouped(
                 Line(
                     (task.category, task.label),
                     (Cell(task.ladder.unit if task.ladder else NOTHING), *_load_cells(of, task)),
-                    is_first_of_group=position == 0 or task.category != tasks[position - 1].category,
                 )
-                for position, task in enumerate(tasks)
+                for task in tasks
             ),
             sources=sources_of(tasks, of.mechanisms),
         )

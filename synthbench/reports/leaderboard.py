@@ -174,9 +174,6 @@ MOST_NAMES = 5
 def leaderboard(of: Grid) -> Leaderboard:
     """Rank the mechanisms that have all runs. A run without a score counts as one at the floor.
 
-    Args:
-        of: The cells of a report.
-
     Raises:
         ValueError: If there are fewer than two seeds: no interval can be given.
     """
@@ -321,11 +318,7 @@ def _with_partial(board: Leaderboard, cells: Sequence[tuple[Cell, ...]], num_col
 
 
 def reach_table(of: Grid) -> Table | None:
-    """How far each mechanism goes beyond what it was trained on; None if nothing was tested out of range.
-
-    Args:
-        of: The cells of a report.
-    """
+    """How far each mechanism goes beyond what it was trained on; None if nothing was tested out of range."""
     tasks = [task for task in of.tasks if any(cell.stretched for cell in of.cells_of(task))]
     if not tasks:
         return None

@@ -1,12 +1,15 @@
 """What a report is made of, whatever files it is written to."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
+from synthbench import sources
+from synthbench.errors import UnknownName
 from synthbench.reports.against.peers import SUITE as PEERS
 from synthbench.reports.against.peers import peers_table
 from synthbench.reports.against.predictions import prediction_table
@@ -25,7 +28,6 @@ from synthbench.reports.cells import (
     records,
     task_key,
 )
-from synthbench.reports.cite import cite
 from synthbench.reports.curves import mean_curves
 from synthbench.reports.difference import difference, difference_tables
 from synthbench.reports.heights import load_table
@@ -33,7 +35,6 @@ from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard
 from synthbench.reports.selection import Selection
 from synthbench.reports.separation import PAGE as SEPARATION
 from synthbench.reports.separation import separation_table, summary
-from synthbench.reports.stems import stem_of
 from synthbench.reports.table import Table, category_averages, category_table, full_table, steps_table
 from synthbench.reports.verdicts import Verdicts, judge
 
@@ -191,3 +192,29 @@ def _pages(report: Report) -> dict[str, Page]:
         if extra is not None:
             pages[extra.name] = Page(extra.title, (extra,), extra.outcome)
     return pages
+
+
+def stem_of(category: str, taken: Container[str], reserved: Container[str] = ()) -> str:
+    """A file name for a category, whatever a row calls it: no path, and neither a reserved nor a taken name."""
+    plain = re.sub(r"[^a-z0-9_-]+", "-", category.lower()).strip("-")[:64] or "category"
+    stem = f"category-{plain}" if plain in reserved else plain
+    number = 2
+    while stem in taken:
+        stem = f"{plain}-{number}"
+        number += 1
+    return stem
+
+
+def cite(keys: Iterable[str]) -> tuple[str, list[str]]:
+    """BibTeX of some sources, and the keys that have no entry (those of plugins), in alphabetical order."""
+    all_keys = set(keys)
+    known = set(filter(_has_entry, all_keys))
+    return sources.bibtex(known), sorted(all_keys - known)
+
+
+def _has_entry(key: str) -> bool:
+    try:
+        sources.bibtex([key])
+    except UnknownName:
+        return False
+    return True

@@ -211,9 +211,6 @@ def only_suite(rows: pd.DataFrame) -> str | None:
     """The one suite that some rows are of, where any is full that of the full ones; None if there are several or none.
 
     Rows of tasks that a suite does not list count only where there are no others.
-
-    Args:
-        rows: Rows of a store.
     """
     suites = set(rows.loc[rows["is_full"].astype(bool), "suite"]) or set(rows["suite"])
     suites = {suite for suite in suites if not suite.endswith(EXTRA)} or suites

@@ -18,6 +18,7 @@ from synthbench.reports.table import (
     ceiling_cell,
     fixed,
     floor_cell,
+    grouped,
     on_added_seeds,
     p_text,
     percent,
@@ -61,12 +62,7 @@ def summary(verdicts: Verdicts) -> str:
 
 
 def separation_table(of: Grid, verdicts: Verdicts) -> Table:
-    """One line a task: the range of the mechanisms' means and skills, the pairs that differ, and a verdict.
-
-    Args:
-        of: The cells of a report.
-        verdicts: What every task says about the mechanisms.
-    """
+    """One line a task: the range of the mechanisms' means and skills, the pairs that differ, and a verdict."""
     judged = list(verdicts.values())
     columns = _columns(of)
     return Table(
@@ -75,12 +71,8 @@ def separation_table(of: Grid, verdicts: Verdicts) -> Table:
         caption=_caption(of, is_farther=any(one.separates_at for one in judged)),
         headings=("Category", "Task"),
         columns=tuple(columns),
-        lines=tuple(
-            Line(
-                (one.task.category, one.task.label),
-                tuple(cell_of(one) for cell_of in columns.values()),
-                is_first_of_group=one.task.key == of.tasks_of(one.task.category)[0].key,
-            )
+        lines=grouped(
+            Line((one.task.category, one.task.label), tuple(cell_of(one) for cell_of in columns.values()))
             for one in judged
         ),
         sources=sources_of(of.tasks, of.mechanisms),

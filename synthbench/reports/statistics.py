@@ -325,8 +325,3 @@ def omega_squared(scores: Float[np.ndarray, "cells seeds"]) -> float:
     if total <= TOLERANCE**2:
         return 0.0
     return max(0.0, (between - (len(scores) - 1) * within) / (total + within))
-
-
-def combined_error(*errors: float) -> float:
-    """Standard error of a sum or difference of independent estimates, each with a standard error."""
-    return math.hypot(*errors)

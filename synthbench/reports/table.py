@@ -4,6 +4,7 @@ Accuracies are printed in per cent, heights in rungs, both with one decimal. Mar
 means that print alike share their mark. Only a task that separates mechanisms has marks, and controls never have.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -91,6 +92,14 @@ class Table:
     """What it says, in a sentence; a page begins with it."""
 
 
+def grouped(lines: Iterable[Line]) -> tuple[Line, ...]:
+    """The same lines with a group beginning wherever their first label changes."""
+    of_groups = itertools.groupby(lines, key=lambda line: line.labels[0])
+    return tuple(
+        replace(line, is_first_of_group=position == 0) for _, group in of_groups for position, line in enumerate(group)
+    )
+
+
 def percent(fraction: float) -> str:
     """A fraction in per cent with one decimal: ``51.6``; ``--`` for NaN."""
     return NOTHING if math.isnan(fraction) else fixed(100 * fraction, 1)
@@ -143,12 +152,7 @@ def category_table(of: Grid, verdicts: Verdicts, category: str) -> Table:
 
 
 def full_table(of: Grid, verdicts: Verdicts) -> Table:
-    """All tasks as lines, grouped by category; floor, ceiling and mechanisms as columns, as in the published Table 8.
-
-    Args:
-        of: The cells of a report.
-        verdicts: What every task says about the mechanisms.
-    """
+    """All tasks as lines by category; floor, ceiling and mechanisms as columns, as in the published Table 8."""
     common_n, bounds = _common_n(of, of.tasks), bounds_of(of)
     return readable(
         Table(
@@ -160,11 +164,10 @@ def full_table(of: Grid, verdicts: Verdicts) -> Table:
                 *(Column(label) for label, _bound in bounds),
                 *(Column(mechanism.label) for mechanism in of.mechanisms),
             ),
-            lines=tuple(
+            lines=grouped(
                 Line(
                     (task.category, task.label),
                     (*(bound(task) for _label, bound in bounds), *_task_cells(of, verdicts[task.key], common_n)),
-                    is_first_of_group=task is of.tasks_of(task.category)[0],
                 )
                 for task in of.tasks
             ),
@@ -178,9 +181,6 @@ def category_averages(of: Grid) -> Table:
 
     Nothing is marked: means of accuracies over tasks with other floors do not compare. A mechanism without a score on
     some task of a category has the mean of the others and says so.
-
-    Args:
-        of: The cells of a report.
     """
     lines = []
     for category in of.categories:
@@ -216,9 +216,6 @@ def steps_table(of: Grid) -> Table | None:
     A seed that never reached the threshold counts as later than all others. Where half of the seeds or more did not,
     the median is only known to lie above the number of steps. None if no seed of any cell reached it; tasks in which
     none did are left out.
-
-    Args:
-        of: The cells of a report.
     """
     tasks = [task for task in of.tasks if any(map(_num_reached, of.cells_of(task)))]
     if not tasks:
@@ -233,13 +230,8 @@ def steps_table(of: Grid) -> Table | None:
             ),
             headings=("Category", "Task"),
             columns=tuple(Column(mechanism.label) for mechanism in of.mechanisms),
-            lines=tuple(
-                Line(
-                    (task.category, task.label),
-                    tuple(_steps_cell(cell) for cell in of.cells_of(task)),
-                    is_first_of_group=task is next(other for other in tasks if other.category == task.category),
-                )
-                for task in tasks
+            lines=grouped(
+                Line((task.category, task.label), tuple(map(_steps_cell, of.cells_of(task)))) for task in tasks
             ),
             sources=sources_of(tasks, of.mechanisms),
             outcome=f"On {len(tasks)} of {len(of.tasks)} tasks some run reached the suite's threshold.",

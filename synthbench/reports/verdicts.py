@@ -88,9 +88,6 @@ def judge(of: Grid) -> Verdicts:
     :mod:`synthbench.reports.looks`.
     Left out are controls, as most tasks tell them from any mechanism, and single runs of a mechanism.
 
-    Args:
-        of: The cells of a report.
-
     Returns:
         The verdict on each task by its key, in printed order.
     """

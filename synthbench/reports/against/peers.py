@@ -23,7 +23,7 @@ from synthbench.reports.cells import (
     task_key,
 )
 from synthbench.reports.statistics import spread
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, interval_cell, sources_of
+from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, grouped, interval_cell, sources_of
 
 SUITE = "peers"
 NEAR = 0.03
@@ -137,7 +137,7 @@ def peers_table(of: Grid, records: Sequence[Row]) -> Table | None:
             Column("Their protocol", "text"),
             Column("Source", "word"),
         ),
-        lines=tuple(
+        lines=grouped(
             Line(
                 (one.task.label, one.mechanism.label),
                 (
@@ -151,9 +151,8 @@ def peers_table(of: Grid, records: Sequence[Row]) -> Table | None:
                     Cell(one.published.setting),
                     Cell(one.published.source),
                 ),
-                is_first_of_group=index == 0 or compared[index - 1].task.key != one.task.key,
             )
-            for index, one in enumerate(compared)
+            for one in compared
         ),
         sources=sources_of(
             (one.task for one in compared),

@@ -14,7 +14,7 @@ from synthbench.reports.cells import Grid, MechanismFacts, TaskFacts
 from synthbench.reports.heights import load_text
 from synthbench.reports.ladder import Ladder
 from synthbench.reports.statistics import TOLERANCE
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, sources_of
+from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, grouped, sources_of
 
 Outcome = Literal["agrees", "disagrees", "undecided"]
 
@@ -113,11 +113,7 @@ def judge(ladder: Ladder, ratio: float, loads: Sequence[float], other_loads: Seq
 
 
 def compare(of: Grid) -> list[Comparison]:
-    """Every prediction on a task with a ladder and two mechanisms that the rows have.
-
-    Args:
-        of: The cells of a report.
-    """
+    """Every prediction on a task with a ladder and two mechanisms that the rows have."""
     loads = {keys: tuple(map(load_at_half, cell.rungs.values())) for keys, cell in of.cells.items()}
     return [
         Comparison(prediction, task, task.ladder, more, less, *own)
@@ -143,11 +139,7 @@ def summary(compared: Sequence[Comparison]) -> str:
 
 
 def ratio_table(of: Grid) -> Table | None:
-    """What was predicted and what was measured, one line a pair of mechanisms; None if nothing was predicted.
-
-    Args:
-        of: The cells of a report.
-    """
+    """What was predicted and what was measured, one line a pair of mechanisms; None if nothing was predicted."""
     compared = sorted(compare(of), key=lambda one: not one.is_on_ladder)
     if not compared:
         return None
@@ -169,7 +161,7 @@ def ratio_table(of: Grid) -> Table | None:
             Column("Agreement", "word"),
             Column("Source", "word"),
         ),
-        lines=tuple(
+        lines=grouped(
             Line(
                 (one.task.label, f"{one.more.label}, {one.less.label}"),
                 (
@@ -179,9 +171,8 @@ def ratio_table(of: Grid) -> Table | None:
                     Cell(one.outcome),
                     Cell(f"{one.prediction.source}, {one.prediction.place}"),
                 ),
-                is_first_of_group=index == 0 or compared[index - 1].task != one.task,
             )
-            for index, one in enumerate(compared)
+            for one in compared
         ),
         sources=sources_of(
             dict.fromkeys(one.task for one in compared), (), (one.prediction.source for one in compared)

@@ -68,12 +68,7 @@ class Board:
 
 
 def boards(report: Report, results: Mapping[tuple[Key, Key], Result]) -> tuple[Board, ...]:
-    """The ranking of the suite, then one of each category.
-
-    Args:
-        report: What is ranked.
-        results: Its cells.
-    """
+    """The ranking of the suite, then one of each category."""
     return (_of_suite(report), *(_of_category(report.of, facet, results) for facet in categories(report.of).values()))
 
 

@@ -3,15 +3,20 @@
 import math
 from dataclasses import dataclass
 
-from synthbench.reports.cells import Key, Row
+from synthbench.reports.cells import Key, Row, is_known
 from synthbench.reports.render.page import facets
 from synthbench.reports.render.page.boards import Board, boards
 from synthbench.reports.render.page.commands import report_command, run_command, seed_ranges, task_terms
 from synthbench.reports.render.page.facets import Facet
 from synthbench.reports.render.page.panels import Panel, coloured, panels
 from synthbench.reports.render.page.results import results
-from synthbench.reports.render.page.rows import code_version, statuses
-from synthbench.reports.render.page.sections import MechanismSection, TaskSection, mechanism_sections, task_sections
+from synthbench.reports.render.page.sections import (
+    MechanismSection,
+    TaskSection,
+    mechanism_sections,
+    statuses,
+    task_sections,
+)
 from synthbench.reports.report import Report
 from synthbench.reports.table import on_added_seeds
 
@@ -110,7 +115,7 @@ def content(report: Report) -> Content:
         seeds=seed_ranges(seeds),
         on_added_seeds=on_added_seeds(of),
         devices=tuple(sorted(set(map(_device_of, records)))),
-        versions=tuple(sorted({code_version(row) for row in records})),
+        versions=tuple(sorted({_code_version(row) for row in records})),
         run_command=(
             run_command(selection.suite, seeds, task=extra, mechanism=",".join(names)) if is_one_command else None
         ),
@@ -132,3 +137,10 @@ def content(report: Report) -> Content:
 def _device_of(row: Row) -> str:
     """Type and model of what a row was made on."""
     return f"{row['device_type']} ({row['device_name']})"
+
+
+def _code_version(row: Row) -> str:
+    """The version of the code that made a row."""
+    commit = f", commit {str(row['git_sha'])[:10]}" if is_known(row["git_sha"]) else ""
+    changed = ", with changes" if is_known(row["git_dirty"]) and row["git_dirty"] else ""
+    return f"{row['synthbench_version']}{commit}{changed}"

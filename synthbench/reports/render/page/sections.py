@@ -6,16 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from synthbench.reports.cells import Grid, Key, MechanismFacts, Row, TaskFacts, arguments_in, mechanism_key, task_key
-from synthbench.reports.cite import cite
+from synthbench.reports.cells import (
+    Grid,
+    Key,
+    MechanismFacts,
+    Row,
+    TaskFacts,
+    arguments_in,
+    is_known,
+    mechanism_key,
+    task_key,
+)
 from synthbench.reports.render.page import charts, facets
 from synthbench.reports.render.page.boards import Board, BoardLine
 from synthbench.reports.render.page.commands import run_command, task_terms, term
 from synthbench.reports.render.page.example import Description, describe
 from synthbench.reports.render.page.facets import Facet
 from synthbench.reports.render.page.results import Result
-from synthbench.reports.render.page.rows import is_verified, statuses
 from synthbench.reports.render.page.untrusted import anchors
+from synthbench.reports.report import cite
 from synthbench.reports.verdicts import Verdict, Verdicts, best_of, needed_seeds
 
 
@@ -94,7 +103,7 @@ def mechanism_sections(
     for row in records:
         by_mechanism.setdefault(mechanism_key(row), []).append(row)
     needed = needed_seeds(of)
-    has_verified = any(is_verified(row) for row in records)
+    has_verified = any(_is_verified(row) for row in records)
     families, blocks, positions = facets.families(of), facets.blocks(of), facets.positions(of)
     around = Counter(name for name, *_ in {mechanism.key[:-1] for mechanism in of.mechanisms})
     sections = []
@@ -200,7 +209,7 @@ def _source(key: str) -> Source:
 
 
 def _badge(rows: Sequence[Row]) -> str:
-    num_verified = sum(is_verified(row) for row in rows)
+    num_verified = sum(_is_verified(row) for row in rows)
     if not num_verified:
         return "self-reported"
     return "verified" if num_verified == len(rows) else f"{num_verified} of {len(rows)} rows verified"
@@ -208,3 +217,14 @@ def _badge(rows: Sequence[Row]) -> str:
 
 def _with_missing(counts: Mapping[str, int], num_missing: int) -> dict[str, int]:
     return dict(counts) | ({"missing": num_missing} if num_missing else {})
+
+
+def statuses(rows: Sequence[Row]) -> dict[str, int]:
+    """How many rows have each status, ``ok`` first."""
+    counts = Counter(str(row["status"]) for row in rows)
+    return dict(sorted(counts.items(), key=lambda item: (item[0] != "ok", item[0])))
+
+
+def _is_verified(row: Row) -> bool:
+    """Whether another run confirmed a row; older stores have no such column."""
+    return is_known(row.get("verified_by"))
