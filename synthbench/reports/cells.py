@@ -14,7 +14,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from synthbench.heights import RungScore
-from synthbench.reports.against.published import category_order, mechanism_order, published_name, task_order
+from synthbench.reports.against.published import published_name, published_order
 from synthbench.reports.aggregates import Interval, t_interval
 from synthbench.reports.ladder import Ladder, ladder_in, scored_rungs
 from synthbench.reports.selection import AROUND, SETTING, TASK_KEY, settings
@@ -382,8 +382,8 @@ def _labels(units: Mapping[Key, Row], label: str, parts: Sequence[str]) -> dict[
 def _task_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
     row = item[1]
     return (
-        *_rank(category_order(), row["task_category"]),
-        *_rank(task_order(), row["task"]),
+        *_rank(published_order("category"), row["task_category"]),
+        *_rank(published_order("task"), row["task"]),
         row["seq_len"],
         row["task_args"],
     )
@@ -391,7 +391,7 @@ def _task_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
 
 def _mechanism_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
     key, row = item
-    order = mechanism_order()
+    order = published_order("mechanism")
     rank = order.get(published_name(row["mech"]), len(order))
     *around, setting = key
     # Published ones in their order, all others by what is printed, whatever its case; P=8 before P=16.

@@ -13,13 +13,13 @@ from synthbench.reports.against.published import (
     ROUNDING,
     PublishedAverage,
     PublishedCell,
+    published_arguments,
     published_name,
     table3,
     table8,
 )
 from synthbench.reports.cells import Estimate, Grid, MechanismFacts, arguments_in
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, average_of, fixed, grouped, mean_cell, percent
-from synthbench.suites import load_suite
 
 LIMIT = 3.0
 """Combined standard errors beyond which a difference is called one."""
@@ -35,8 +35,6 @@ ROUNDING_ERROR = ROUNDING / math.sqrt(12)
 UNEXPLAINED = "not explained"
 
 PAPER = "slay2026"
-SUITE = "paper"
-"""Has the published protocol."""
 
 
 @dataclass(frozen=True)
@@ -268,8 +266,8 @@ def _named(of: Grid, published: str) -> list[MechanismFacts]:
 
 
 def _is_as_published(mechanism: MechanismFacts) -> bool:
-    own = load_suite(SUITE).mechanisms.get(mechanism.name, {})
-    return mechanism.match is None and own.items() <= arguments_in(mechanism.arguments).items()
+    published = published_arguments()[published_name(mechanism.name)]
+    return mechanism.match is None and published.items() <= arguments_in(mechanism.arguments).items()
 
 
 def _outside_table(found: Difference, causes: Mapping[tuple[str, str], str]) -> Table:

@@ -29,6 +29,7 @@ from synthbench.reports.cells import (
     task_key,
 )
 from synthbench.reports.curves import mean_curves
+from synthbench.reports.descriptions import Describe
 from synthbench.reports.difference import difference, difference_tables
 from synthbench.reports.heights import load_table
 from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard_tables, reach_table
@@ -83,6 +84,8 @@ class Report:
     """Columns of rows that are read besides those that every report reads."""
     origins: "pd.Series[str] | None" = None
     """Which store a row is from, by ``run_id``; None if all are from one."""
+    describe: Describe | None = None
+    """What the code of a task says, for the page; None leaves out what shows it."""
 
     @cached_property
     def of(self) -> Grid:

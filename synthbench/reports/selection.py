@@ -22,8 +22,9 @@ import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.reports.against.published import lines_of
-from synthbench.suites import EXTRA
 
+EXTRA = ".extra"
+"""Ends the name under which a suite's rows of tasks that it does not list are stored."""
 TASK_KEY = ["task_category", "task", "task_args", "seq_len"]
 """Columns that make a task at one size."""
 AROUND = ["mech", "block", "positions"]

@@ -345,17 +345,23 @@ def _task_cells(of: Grid, verdict: Verdict, common_n: int | None) -> list[Cell]:
         cells = [height_cell(of, verdict, mechanism, common_n) for mechanism in of.mechanisms]
     else:
         cells = [mean_cell(estimate, common_n) for estimate in estimates]
+    return marked(of, verdict, of.mechanisms, cells, [estimate.mean for estimate in estimates])
+
+
+def marked(
+    of: Grid, verdict: Verdict, mechanisms: Sequence[MechanismFacts], cells: Sequence[Cell], means: Sequence[float]
+) -> list[Cell]:
+    """Cells of one task with their marks; as they are where none of the mechanisms can be called the best."""
     best = best_of(of, verdict)
-    if best is None:
-        return cells
-    is_marked = [mechanism.family != CONTROL for mechanism in of.mechanisms]
-    marks = marks_of(
-        [one.mean if is_one else math.nan for one, is_one in zip(estimates, is_marked, strict=True)],
-        lambda mean: score_text(task, mean),
-    )
+    if best not in mechanisms:
+        return list(cells)
+    ranked = [
+        math.nan if mechanism.family == CONTROL else mean for mechanism, mean in zip(mechanisms, means, strict=True)
+    ]
+    marks = marks_of(ranked, lambda mean: score_text(verdict.task, mean))
     return [
-        replace(cell, mark=mark, is_tied=bool(estimate.n) and is_tied(verdict, best, mechanism))
-        for mechanism, estimate, cell, mark in zip(of.mechanisms, estimates, cells, marks, strict=True)
+        replace(cell, mark=mark, is_tied=not math.isnan(mean) and is_tied(verdict, best, mechanism))
+        for mechanism, mean, cell, mark in zip(mechanisms, ranked, cells, marks, strict=True)
     ]
 
 

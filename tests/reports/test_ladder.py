@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synthbench.canonical import canonical_json
 from synthbench.heights import load_at_half, metrics_of_rungs, profile
-from synthbench.registry import CONTROL, version_of
+from synthbench.registry import CONTROL
 from synthbench.reports.build import FORMATS, build
 from synthbench.reports.cells import Grid, grid
 from synthbench.reports.compare import Side, compare
@@ -29,14 +28,10 @@ from synthbench.reports.leaderboard import leaderboard
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.render.page.charts import PLOT_HEIGHT, PLOT_WIDTH, over_loads
 from synthbench.reports.render.page.content import content
-from synthbench.reports.render.page.example import describe
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.reports.table import Cell, category_table, full_table
 from synthbench.reports.verdicts import Standing, judge, standing
-from synthbench.suites import load_suite
-from synthbench.tasks import TASKS
-from synthbench.training.identity import task_options
 from tests.reports._ladders import PAIRS, TASK_FACTS, ladder_of, rungs_at
 
 MakeFrame = Callable[..., pd.DataFrame]
@@ -243,20 +238,6 @@ def test_rows_of_another_ladder_are_another_protocol(climb: pd.DataFrame) -> Non
     rows.loc[is_old, "finished_at"] -= pd.Timedelta("1D")
 
     assert select(rows, "climb").num_other_protocols == is_old.sum()
-
-
-def test_of_a_ladder_the_first_rung_is_drawn() -> None:
-    suite = load_suite("climb")
-    arguments = task_options(suite, TASKS["mqar"], 0, {})
-    rung = TASKS["mqar"].ladder(suite.ladder.longest)[0]  # type: ignore[union-attr]
-
-    found = describe("mqar", version_of(TASKS["mqar"]), canonical_json(arguments))
-    assert found is not None
-    assert found.example is not None
-    assert found.example.length == rung.length
-    facts = ladder_in(arguments)
-    assert facts is not None
-    assert facts.unit == TASKS["mqar"].load
 
 
 @pytest.mark.parametrize(

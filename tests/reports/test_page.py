@@ -17,12 +17,12 @@ from synthbench.registry import version_of
 from synthbench.reports.render.markdown import escape
 from synthbench.reports.render.page import charts, page
 from synthbench.reports.render.page.commands import run_command, seed_ranges, task_terms, term
-from synthbench.reports.render.page.example import describe
 from synthbench.reports.render.page.untrusted import LONGEST_NAME, anchors, is_link, name, plain, sentence
 from synthbench.reports.render.readme import readme
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.tasks import TASKS
+from synthbench.terminal.example import describe
 
 MakeFrame = Callable[..., pd.DataFrame]
 
@@ -93,7 +93,7 @@ def parse(text: str) -> Element:
 
 def page_of(rows: pd.DataFrame, curves: pd.DataFrame | None = None) -> str:
     (suite,) = set(rows["suite"])
-    return page(Report(select(rows, suite), curves))
+    return page(Report(select(rows, suite), curves, describe=describe))
 
 
 def board(root: Element) -> Element:
@@ -418,49 +418,6 @@ def test_a_command_names_no_suite_that_is_none() -> None:
 )
 def test_what_is_matched_is_asked_for_again_and_not_what_was_found(match: str, expected: str | None) -> None:
     assert run_command("paper", [1], mechanism="slay:P=9", match=match) == expected
-
-
-@pytest.mark.parametrize("unit", ["mqar", "copy", "bottleneck_compression", "tree_mirror"])
-def test_an_example_is_a_sequence_of_the_task(unit: str) -> None:
-    arguments = dict(TASKS[unit].sizes["tiny"]) if TASKS[unit].sizes else {"length": 20}
-    found = describe(unit, version_of(TASKS[unit]), json.dumps(arguments))
-
-    assert found is not None
-    assert found.example is not None
-    (tokens,) = found.example.pieces
-    assert len(tokens) == arguments["length"] == found.example.length
-    assert any(token.target is not None for token in tokens)
-    assert found.summary.endswith((".", "?"))
-
-
-def test_of_a_long_example_both_ends_are_drawn() -> None:
-    found = describe("copy", version_of(TASKS["copy"]), '{"length":200}')
-
-    assert found is not None
-    assert found.example is not None
-    assert sum(map(len, found.example.pieces)) + found.example.num_hidden == 200
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        '{"length":1000000000}',
-        '{"length":"x"}',
-        '{"length":-1}',
-        '{"no":1}',
-        "[]",
-        "null",
-        '{"length":{"a":1}}',
-        '{"size":[]}',
-    ],
-)
-def test_nothing_is_drawn_for_arguments_that_the_task_does_not_take(arguments: str) -> None:
-    assert describe("copy", version_of(TASKS["copy"]), arguments) is None
-
-
-def test_nothing_is_drawn_of_an_unknown_task_or_of_another_version() -> None:
-    assert describe("no-such-task", "0", "{}") is None
-    assert describe("copy", "0", '{"length":8}') is None
 
 
 def test_an_example_stands_in_the_section_of_a_task_at_hand(make_frame: MakeFrame) -> None:

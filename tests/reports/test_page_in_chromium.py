@@ -15,6 +15,7 @@ from synthbench.reports.render.page import page
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
 from synthbench.tasks import TASKS
+from synthbench.terminal.example import describe
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -56,7 +57,9 @@ def files(
     rows = {"paper": pd.concat([known, other], ignore_index=True), "hostile": hostile}
     for name, frame in rows.items():
         (suite,) = set(frame["suite"])
-        (folder / f"{name}.html").write_text(page(Report(select(frame, suite), paper_curves)), encoding="utf-8")
+        (folder / f"{name}.html").write_text(
+            page(Report(select(frame, suite), paper_curves, describe=describe)), encoding="utf-8"
+        )
     return {name: folder / f"{name}.html" for name in rows}
 
 

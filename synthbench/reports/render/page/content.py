@@ -96,7 +96,7 @@ def content(report: Report) -> Content:
     cells = results(report)
     ranked = boards(report, cells)
     seeds = of.seeds
-    mechanisms = mechanism_sections(selection.suite, of, records, ranked[0], cells)
+    mechanisms = mechanism_sections(report, ranked[0], cells)
     with_colour = coloured(of, [section.facts for section in mechanisms])
     names = list(dict.fromkeys(mechanism.name for mechanism in of.mechanisms))
     extra = task_terms(selection.suite, {str(row["task"]): str(row["task_args"]) for row in records})
@@ -124,7 +124,7 @@ def content(report: Report) -> Content:
         ),
         boards=ranked,
         mechanisms=mechanisms,
-        tasks=task_sections(selection.suite, of, records, report.verdicts, cells),
+        tasks=task_sections(report, cells),
         families=tuple(facets.families(of).values()),
         categories=tuple(facets.categories(of).values()),
         blocks=tuple(facets.blocks(of).values()),

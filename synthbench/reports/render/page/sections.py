@@ -17,15 +17,15 @@ from synthbench.reports.cells import (
     mechanism_key,
     task_key,
 )
+from synthbench.reports.descriptions import Description
 from synthbench.reports.render.page import charts, facets
 from synthbench.reports.render.page.boards import Board, BoardLine
 from synthbench.reports.render.page.commands import run_command, task_terms, term
-from synthbench.reports.render.page.example import Description, describe
 from synthbench.reports.render.page.facets import Facet
 from synthbench.reports.render.page.results import Result
 from synthbench.reports.render.page.untrusted import anchors
-from synthbench.reports.report import cite
-from synthbench.reports.verdicts import Verdict, Verdicts, best_of, needed_seeds
+from synthbench.reports.report import Report, cite
+from synthbench.reports.verdicts import Verdict, best_of, needed_seeds
 
 
 @dataclass(frozen=True)
@@ -86,17 +86,10 @@ class TaskSection:
 
 
 def mechanism_sections(
-    suite: str, of: Grid, records: Sequence[Row], board: Board, results: Mapping[tuple[Key, Key], Result]
+    report: Report, board: Board, results: Mapping[tuple[Key, Key], Result]
 ) -> tuple[MechanismSection, ...]:
-    """One section for each mechanism, in the order of the ranking.
-
-    Args:
-        suite: Name of the suite.
-        of: The cells.
-        records: Their rows, oldest first.
-        board: The ranking of the suite.
-        results: What is shown of the cells.
-    """
+    """One section for each mechanism, in the order of the suite's ranking."""
+    suite, of, records = report.selection.suite, report.of, report.records
     lines = [*board.ranked, *board.unranked]
     ids = anchors("mech", [(line.mechanism.key, line.mechanism.name) for line in lines])
     by_mechanism: dict[Key, list[Row]] = {}
@@ -154,25 +147,12 @@ def _out_of_range(of: Grid, results: Sequence[Result]) -> tuple[tuple[Facet, cha
     return tuple(found)
 
 
-def task_sections(
-    suite: str,
-    of: Grid,
-    records: Sequence[Row],
-    verdicts: Verdicts,
-    results: Mapping[tuple[Key, Key], Result],
-) -> tuple[TaskSection, ...]:
-    """One section for each task, in printed order.
-
-    Args:
-        suite: Name of the suite.
-        of: The cells.
-        records: Their rows, oldest first.
-        verdicts: What :func:`synthbench.reports.verdicts.judge` says of them.
-        results: What is shown of the cells.
-    """
+def task_sections(report: Report, results: Mapping[tuple[Key, Key], Result]) -> tuple[TaskSection, ...]:
+    """One section for each task, in printed order."""
+    suite, of = report.selection.suite, report.of
     ids = anchors("task", [(task.key, task.name) for task in of.tasks])
     categories = facets.categories(of)
-    newest = {task_key(row): row for row in records}
+    newest = {task_key(row): row for row in report.records}
     sections = []
     for task in of.tasks:
         row = newest[task.key]
@@ -183,9 +163,10 @@ def task_sections(
                 anchor=ids[task.key],
                 category=categories[task.category],
                 arguments=_arguments(task, row),
-                description=describe(task.name, str(row["task_version"]), str(row["task_args"])),
-                verdict=verdicts[task.key],
-                best=best_of(of, verdicts[task.key]),
+                description=report.describe
+                and report.describe(task.name, str(row["task_version"]), str(row["task_args"])),
+                verdict=report.verdicts[task.key],
+                best=best_of(of, report.verdicts[task.key]),
                 source=_source(task.source),
                 command=run_command(
                     suite, of.seeds, task=task_terms(suite, {task.name: str(row["task_args"])}) or task.name
