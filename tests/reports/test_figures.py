@@ -24,7 +24,7 @@ from synthbench.reports.cells import grid, records
 from synthbench.reports.curves import mean_curves
 from synthbench.reports.leaderboard import leaderboard
 from synthbench.reports.render.figures import Drawing, Facts, drawings, render
-from synthbench.reports.render.figures.drawing import COLOURS, LONGEST, _style, shown
+from synthbench.reports.render.figures.drawing import LONGEST, _style, shown
 from synthbench.reports.render.figures.scatter import Point, looks, places
 
 MakeFrame = Callable[..., pd.DataFrame]
@@ -260,15 +260,6 @@ def test_no_label_lies_on_another_or_outside(make_frame: MakeFrame, num_mechanis
             common = Bbox.intersection(box, other_box)
             is_clear = common is None or min(common.width, common.height) <= 1
             assert is_clear, f"{drawing.name}: {one!r} lies on {other!r}"
-
-
-def test_more_mechanisms_than_colours_are_pale_but_the_best(make_frame: MakeFrame) -> None:
-    rows = sweep(make_frame, [f"mechanism-{number:02}" for number in range(12)])
-    facts = Facts(records(rows), grid(rows), None, leaderboard(grid(rows)))
-
-    assert set(facts.looks) == {f"mechanism-{number:02}" for number in range(len(COLOURS))}
-    assert "In colour: the 7 with the best mean skill; pale: the other 5." in drawn(rows)["generalisation"].caption
-    assert "pale" not in drawn(rows[rows["mech"] < "mechanism-03"])["generalisation"].caption
 
 
 def test_hostile_names_are_drawn_as_they_are(make_frame: MakeFrame) -> None:

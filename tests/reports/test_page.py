@@ -439,24 +439,6 @@ def test_what_lies_beyond_a_bar_is_drawn_at_its_end(skill: float) -> None:
     assert charts.heat(skill) in map(str, range(charts.HEAT_LEVELS + 1))
 
 
-def coordinates(path: str) -> Any:
-    return np.array(re.findall(r"(-?[\d.]+) (-?[\d.]+)", path), dtype=float)
-
-
-def test_a_curve_is_thinned_and_keeps_its_ends() -> None:
-    steps = list(range(10, 2010, 10))
-    means = np.linspace(0.1, 0.9, len(steps))
-    drawn = charts.curve(steps, means.tolist(), [0.05] * 200, metric="a", bounds=(0.1, 1.0))
-
-    assert drawn is not None
-    points = coordinates(drawn.line)
-    assert len(points) == charts.MOST_POINTS
-    assert points[-1].tolist() == [charts.PLOT_WIDTH, round(0.1 * charts.PLOT_HEIGHT)]
-    assert (np.diff(points[:, 1]) <= 0).all()
-    assert len(coordinates(drawn.band)) == 2 * charts.MOST_POINTS
-    assert drawn.last == pytest.approx(0.9)
-
-
 def test_a_mean_over_tasks_is_of_those_that_have_all_multiples() -> None:
     drawn = charts.lines([{1: 1.0, 2: 0.5}, {1: 0.0, 2: np.nan}, {1: 0.5, 2: 0.1}])
 

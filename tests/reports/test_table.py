@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from synthbench.errors import UnknownName
 from synthbench.reports.cells import grid
 from synthbench.reports.table import (
-    MOST_COLUMNS,
     NOTHING,
     Cell,
     Table,
@@ -67,15 +66,6 @@ def test_a_printed_number_is_the_rounded_one_and_never_a_negative_zero(number: f
 def test_signs_are_printed_where_asked_for_but_not_before_zero() -> None:
     assert [fixed(number, 1, is_signed=True) for number in (1.0, -1.0, -0.01)] == ["+1.0", "−1.0", "0.0"]
     assert percent(math.nan) == fixed(math.nan, 2) == NOTHING
-
-
-def test_cells_print_mean_and_sample_deviation_in_per_cent(make_frame: MakeFrame) -> None:
-    rows = make_frame({"slay": [0.5, 0.6, 0.4], "linear": [0.2, 0.25, 0.1]})
-    expected = rows.groupby("mech_label")["score"].agg(["mean", "std"]) * 100
-
-    found = column(basic(rows))
-    for label, (mean, std) in expected.iterrows():
-        assert (found[str(label)].value, found[str(label)].std) == (f"{mean:.1f}", f"{std:.1f}")
 
 
 def test_best_and_second_are_marked(make_frame: MakeFrame) -> None:
@@ -150,25 +140,6 @@ def test_failures_are_counted_and_what_is_missing_is_a_dash(make_frame: MakeFram
     assert column(table_of(pd.concat([rows, other]), "memory"))["SLAY"] == Cell("--")
 
 
-def test_a_single_seed_has_no_spread(make_frame: MakeFrame) -> None:
-    table = basic(make_frame({"slay": [0.5], "linear": [0.25]}))
-
-    assert "one seed (n = 1)" in table.caption
-    assert [cell.std for cell in column(table).values()] == [""] * 4
-
-
-def test_averages_are_the_means_of_task_means(paper: pd.DataFrame) -> None:
-    table = averages(paper)
-    means = paper.groupby(["task_category", "mech_label", "task"])["score"].mean().dropna()
-    expected = means.groupby(level=["task_category", "mech_label"]).mean() * 100
-
-    labels = [one.label for one in table.columns]
-    for line in table.lines:
-        found = {label: cell.value for label, cell in zip(labels[2:], line.cells[2:], strict=True)}
-        of_category = {str(mech): f"{mean:.1f}" for mech, mean in expected[line.labels[0]].items()}
-        assert found == dict.fromkeys(labels[2:], NOTHING) | of_category
-
-
 def test_an_unknown_category_is_refused(make_frame: MakeFrame) -> None:
     with pytest.raises(UnknownName, match="did you mean 'basic'"):
         table_of(make_frame({"slay": [0.5]}), "basics")
@@ -196,15 +167,3 @@ def test_a_seed_that_never_reached_the_threshold_counts_as_the_last(
 
 def test_there_are_no_steps_where_nothing_reached_the_threshold(make_frame: MakeFrame) -> None:
     assert steps_table(grid(make_frame({"slay": [0.5, 0.6]}))) is None
-
-
-def test_many_mechanisms_are_lines_with_the_same_cells_and_bounds_first(make_frame: MakeFrame) -> None:
-    few = make_frame({f"m{index:02}": [0.1 + index / 50] for index in range(MOST_COLUMNS - 2)})
-    many = make_frame({f"m{index:02}": [0.1 + index / 50] for index in range(MOST_COLUMNS)})
-
-    for make in (full, averages):
-        upright, turned = make(few), make(many)
-        assert [column.label for column in upright.columns[:3]] == ["Floor", "Ceiling", "m00"]
-        assert [line.labels for line in turned.lines[:3]] == [("Floor",), ("Ceiling",), ("m00",)]
-        assert len(turned.columns) == len(upright.lines)
-        assert turned.lines[5].cells[0].value == upright.lines[0].cells[5].value
