@@ -14,6 +14,7 @@ import pytest
 from synthbench.errors import UsageError
 from synthbench.reports.build import FORMATS, build
 from synthbench.reports.folder import stale, write
+from synthbench.terminal.example import describe
 
 MakeFrame = Callable[..., pd.DataFrame]
 
@@ -26,19 +27,20 @@ IN_ANOTHER_PROCESS = """
 import locale, pickle, sys
 import pandas as pd
 from synthbench.reports.build import FORMATS, build
+from synthbench.terminal.example import describe
 try:
     locale.setlocale(locale.LC_ALL, "")
 except locale.Error:
     pass
 rows, curves = pd.read_pickle(sys.argv[1]), pd.read_pickle(sys.argv[2])
-pickle.dump(build(rows, curves, "paper", formats=FORMATS), sys.stdout.buffer)
+pickle.dump(build(rows, curves, "paper", formats=FORMATS, describe=describe), sys.stdout.buffer)
 """
 
 
 @pytest.fixture(scope="module")
 def whole(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> dict[str, str | bytes]:
     """All files in all formats."""
-    return build(paper, paper_curves, "paper", formats=FORMATS)
+    return build(paper, paper_curves, "paper", formats=FORMATS, describe=describe)
 
 
 def text(content: str | bytes) -> str:
@@ -98,7 +100,7 @@ def test_there_is_no_difference_where_no_published_cell_was_run(make_frame: Make
 def test_the_order_of_the_rows_changes_nothing(
     paper: pd.DataFrame, paper_curves: pd.DataFrame, whole: dict[str, str | bytes]
 ) -> None:
-    assert build(shuffled(paper, 0), shuffled(paper_curves, 0), "paper", formats=FORMATS) == whole
+    assert build(shuffled(paper, 0), shuffled(paper_curves, 0), "paper", formats=FORMATS, describe=describe) == whole
     tables = build(shuffled(paper, 1), shuffled(paper_curves, 1), "paper", formats=TABLES)
     assert tables == build(paper, paper_curves, "paper", formats=TABLES)
 

@@ -329,7 +329,7 @@ def test_a_name_is_short_and_printable_on_one_line(text: str) -> None:
 
 def test_a_sentence_keeps_its_words_and_cuts_those_that_are_too_long() -> None:
     assert (
-        sentence(f"{'n' * 200} has the highest\nmean\x07") == f"{'n' * (LONGEST_NAME - 1)}… has the highest mean\ufffd"
+        sentence(f"{'n' * 200} has the highest\nmean\x07") == f"{'n' * (LONGEST_NAME - 1)}… has the highest meanU+0007"
     )
 
 

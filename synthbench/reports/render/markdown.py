@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from tabulate import tabulate
 
+from synthbench.reports.render import visible
 from synthbench.reports.table import Cell, Table
 
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {sign: "\\" + sign for sign in "\\`*_[]#|~$"})
@@ -11,13 +12,8 @@ _ALIGNMENT = {"number": "right", "word": "left", "text": "left"}
 
 
 def escape(text: str) -> str:
-    """Text that Markdown prints as it is, on one line: markup, HTML and column separators lose their meaning.
-
-    Control characters, which reach the terminal of whoever reads the file there, are printed as their code points.
-    """
-    one_line = " ".join(text.split())
-    visible = "".join(sign if sign.isprintable() else f"U+{ord(sign):04X}" for sign in one_line)
-    return visible.translate(_ESCAPES)
+    """Text that Markdown prints as it is, on one line: markup, HTML and column separators lose their meaning."""
+    return visible(" ".join(text.split())).translate(_ESCAPES)
 
 
 def table(of: Table) -> str:
