@@ -152,7 +152,7 @@ NO_ROWS = Estimate({}, (), math.nan, math.nan, 0, (), 0, {})
 
 
 @dataclass(frozen=True)
-class Grid:
+class Cells:
     """The cells of a report: tasks and mechanisms in the order in which tables print them."""
 
     tasks: tuple[TaskFacts, ...]
@@ -243,16 +243,16 @@ class Grid:
         """The tasks of one category."""
         return tuple(task for task in self.tasks if task.category == category)
 
-    def only(self, category: str) -> "Grid":
+    def only(self, category: str) -> "Cells":
         """The tasks of one category, with the mechanisms that have rows of it."""
         tasks = self.tasks_of(category)
         keys = {task.key for task in tasks}
         cells = {(task, mechanism): cell for (task, mechanism), cell in self.cells.items() if task in keys}
         present = {mechanism for _task, mechanism in cells}
-        return Grid(tasks, tuple(one for one in self.mechanisms if one.key in present), cells)
+        return Cells(tasks, tuple(one for one in self.mechanisms if one.key in present), cells)
 
 
-def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Grid:
+def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells:
     """The cells of some rows, ordered like the published table; what is not in it follows alphabetically.
 
     Args:
@@ -277,7 +277,7 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Grid:
     members: dict[tuple[Key, Key], list[Row]] = {}
     for row in sorted(oldest_first, key=lambda row: int(row["seed"])):
         members.setdefault((task_key(row), mechanism_key(row)), []).append(row)
-    return Grid(
+    return Cells(
         tasks=_of_one_measure(
             [_task(key, task_labels[key], row) for key, row in sorted(tasks.items(), key=_task_rank)]
         ),

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Shaped
 
-from synthbench.reports.cells import Grid, Row, mechanism_key, task_key
+from synthbench.reports.cells import Cells, Row, mechanism_key, task_key
 
 Values = Float[np.ndarray, "curves seeds steps"]
 Moments = Shaped[np.ndarray, "curves steps"]
 
 
-def mean_curves(of: Grid, records: Sequence[Row], curves: pd.DataFrame) -> pd.DataFrame:
+def mean_curves(of: Cells, records: Sequence[Row], curves: pd.DataFrame) -> pd.DataFrame:
     """Learning curves averaged over seeds. A run that stopped early keeps its last value to the end of its cell.
 
     Without that a mean would fall where the seeds that have learned the task leave it.

@@ -18,7 +18,7 @@ from synthbench.reports.against.published import (
     table3,
     table8,
 )
-from synthbench.reports.cells import Estimate, Grid, MechanismFacts, arguments_in
+from synthbench.reports.cells import Cells, Estimate, MechanismFacts, arguments_in
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, average_of, fixed, grouped, mean_cell, percent
 
 LIMIT = 3.0
@@ -190,7 +190,7 @@ def published_error(ours: Estimate, published_std: float) -> float:
     return math.hypot(math.sqrt(max(sample_variance / NUM_SEEDS, predicted)), ROUNDING_ERROR)
 
 
-def difference(of: Grid) -> Difference:
+def difference(of: Cells) -> Difference:
     """Put every published cell beside ours."""
     labels = {cell.mechanism: one.label for cell in table8() for one in _named(of, cell.mechanism)}
     comparisons = [
@@ -231,7 +231,7 @@ def difference_tables(found: Difference, causes: Mapping[tuple[str, str], str]) 
     return [*tables, _averages_table(found)]
 
 
-def _ours(of: Grid, published: PublishedCell) -> tuple[Estimate | None, float, float]:
+def _ours(of: Cells, published: PublishedCell) -> tuple[Estimate | None, float, float]:
     """Our cell of the published task and mechanism, floor and ceiling; None unless exactly one has a score."""
     found = [
         (task, of.cell(task, mechanism))
@@ -259,7 +259,7 @@ def _drawn_z(ours: Estimate, rng: np.random.Generator) -> Float[np.ndarray, " dr
     return found
 
 
-def _named(of: Grid, published: str) -> list[MechanismFacts]:
+def _named(of: Cells, published: str) -> list[MechanismFacts]:
     """Ours of a published name; of several settings those that have the arguments of the published protocol."""
     named = [one for one in of.mechanisms if published_name(one.name) == published]
     return [one for one in named if _is_as_published(one)] if len(named) > 1 else named

@@ -4,12 +4,12 @@ import math
 from collections.abc import Sequence
 
 from synthbench.heights import load_at_half
-from synthbench.reports.cells import Estimate, Grid, TaskFacts
+from synthbench.reports.cells import Cells, Estimate, TaskFacts
 from synthbench.reports.ladder import median_load
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, grouped, readable, sources_of
 
 
-def load_table(of: Grid, tasks: Sequence[TaskFacts], name: str) -> Table | None:
+def load_table(of: Cells, tasks: Sequence[TaskFacts], name: str) -> Table | None:
     """Tasks as lines, mechanisms as columns; None without a ladder.
 
     Args:
@@ -56,7 +56,7 @@ def load_text(task: TaskFacts, load: float) -> str:
     return fixed(load, 1 if load < 10 else 0) if load else f"< {task.ladder.loads[0]:g}"
 
 
-def _load_cells(of: Grid, task: TaskFacts) -> list[Cell]:
+def _load_cells(of: Cells, task: TaskFacts) -> list[Cell]:
     cells = []
     for cell in of.cells_of(task):
         loads = sorted(map(load_at_half, cell.rungs.values()))

@@ -17,8 +17,8 @@ from synthbench.reports.against.published import causes
 from synthbench.reports.against.ratios import ratio_table
 from synthbench.reports.cells import (
     COLUMNS,
+    Cells,
     Estimate,
-    Grid,
     Key,
     MechanismFacts,
     Row,
@@ -88,7 +88,7 @@ class Report:
     """What the code of a task says, for the page; None leaves out what shows it."""
 
     @cached_property
-    def of(self) -> Grid:
+    def of(self) -> Cells:
         """The cells of the rows."""
         return grid(self.selection.rows, self.records)
 

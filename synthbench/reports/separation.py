@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from synthbench.reports.cells import Grid, TaskFacts
+from synthbench.reports.cells import Cells, TaskFacts
 from synthbench.reports.ladder import LEAST
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.statistics import SIGNIFICANCE
@@ -61,7 +61,7 @@ def summary(verdicts: Verdicts) -> str:
     )
 
 
-def separation_table(of: Grid, verdicts: Verdicts) -> Table:
+def separation_table(of: Cells, verdicts: Verdicts) -> Table:
     """One line a task: the range of the mechanisms' means and skills, the pairs that differ, and a verdict."""
     judged = list(verdicts.values())
     columns = _columns(of)
@@ -79,15 +79,15 @@ def separation_table(of: Grid, verdicts: Verdicts) -> Table:
     )
 
 
-def _has_local(of: Grid) -> bool:
+def _has_local(of: Cells) -> bool:
     return not all(math.isnan(task.local_ceiling) for task in of.tasks)
 
 
-def _has_shortcut(of: Grid) -> bool:
+def _has_shortcut(of: Cells) -> bool:
     return any(task.shortcut for task in of.tasks)
 
 
-def _columns(of: Grid) -> dict[Column, Callable[[Verdict], Cell]]:
+def _columns(of: Cells) -> dict[Column, Callable[[Verdict], Cell]]:
     """The columns, each with what it says of a task."""
     if of.has_ladder:
         scores: dict[Column, Callable[[Verdict], Cell]] = {
@@ -113,7 +113,7 @@ def _columns(of: Grid) -> dict[Column, Callable[[Verdict], Cell]]:
     }
 
 
-def _caption(of: Grid, *, is_farther: bool) -> str:
+def _caption(of: Cells, *, is_farther: bool) -> str:
     if of.has_ladder:
         means, distance = "mean height in rungs", f"{LEAST:g} rungs or more,"
         looks = ", ".join(str(look.num_seeds) for look in LOOKS)

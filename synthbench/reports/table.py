@@ -15,7 +15,7 @@ import numpy as np
 from synthbench.errors import UnknownName
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import TIE, Interval
-from synthbench.reports.cells import Estimate, Grid, MechanismFacts, TaskFacts
+from synthbench.reports.cells import Cells, Estimate, MechanismFacts, TaskFacts
 from synthbench.reports.ladder import LEAST, SPLIT, num_climbed
 from synthbench.reports.verdicts import Verdict, Verdicts, best_of, needed_seeds
 
@@ -115,7 +115,7 @@ def fixed(number: float, decimals: int, *, is_signed: bool = False) -> str:
     return f"{sign}{abs(rounded):.{decimals}f}"
 
 
-def category_table(of: Grid, verdicts: Verdicts, category: str) -> Table:
+def category_table(of: Cells, verdicts: Verdicts, category: str) -> Table:
     """Mechanisms as lines, the tasks of one category as columns, then one line each for floor and ceiling.
 
     Args:
@@ -151,7 +151,7 @@ def category_table(of: Grid, verdicts: Verdicts, category: str) -> Table:
     )
 
 
-def full_table(of: Grid, verdicts: Verdicts) -> Table:
+def full_table(of: Cells, verdicts: Verdicts) -> Table:
     """All tasks as lines by category; floor, ceiling and mechanisms as columns, as in the published Table 8."""
     common_n, bounds = _common_n(of, of.tasks), bounds_of(of)
     return readable(
@@ -176,7 +176,7 @@ def full_table(of: Grid, verdicts: Verdicts) -> Table:
     )
 
 
-def category_averages(of: Grid) -> Table:
+def category_averages(of: Cells) -> Table:
     """Means of task means, categories as lines and mechanisms as columns, as in the published Table 3.
 
     Nothing is marked: means of accuracies over tasks with other floors do not compare. A mechanism without a score on
@@ -210,7 +210,7 @@ def category_averages(of: Grid) -> Table:
     )
 
 
-def steps_table(of: Grid) -> Table | None:
+def steps_table(of: Cells) -> Table | None:
     """Steps until the threshold is reached: median over seeds and the share of seeds that reached it.
 
     A seed that never reached the threshold counts as later than all others. Where half of the seeds or more did not,
@@ -267,7 +267,7 @@ def average_of(cells: Sequence[Estimate]) -> Average:
     return Average(float(np.mean(means)) if means else math.nan, len(cells) - len(means))
 
 
-def bounds_of(of: Grid) -> tuple[tuple[str, Callable[[TaskFacts], Cell]], ...]:
+def bounds_of(of: Cells) -> tuple[tuple[str, Callable[[TaskFacts], Cell]], ...]:
     """What the scores of a report lie between, each with its heading: floor and ceiling, or the number of rungs."""
     return (("Rungs", rungs_cell),) if of.has_ladder else (("Floor", floor_cell), ("Ceiling", ceiling_cell))
 
@@ -337,7 +337,7 @@ def sources_of(
     return tuple(sorted(key for key in keys if key))
 
 
-def _task_cells(of: Grid, verdict: Verdict, common_n: int | None) -> list[Cell]:
+def _task_cells(of: Cells, verdict: Verdict, common_n: int | None) -> list[Cell]:
     """The cells of one task with their marks, in the order of the mechanisms."""
     task = verdict.task
     estimates = of.cells_of(task)
@@ -349,7 +349,7 @@ def _task_cells(of: Grid, verdict: Verdict, common_n: int | None) -> list[Cell]:
 
 
 def marked(
-    of: Grid, verdict: Verdict, mechanisms: Sequence[MechanismFacts], cells: Sequence[Cell], means: Sequence[float]
+    of: Cells, verdict: Verdict, mechanisms: Sequence[MechanismFacts], cells: Sequence[Cell], means: Sequence[float]
 ) -> list[Cell]:
     """Cells of one task with their marks; as they are where none of the mechanisms can be called the best."""
     best = best_of(of, verdict)
@@ -365,7 +365,7 @@ def marked(
     ]
 
 
-def height_cell(of: Grid, verdict: Verdict, mechanism: MechanismFacts, common_n: int | None = None) -> Cell:
+def height_cell(of: Cells, verdict: Verdict, mechanism: MechanismFacts, common_n: int | None = None) -> Cell:
     """A mean height with half of its 95 % interval, in rungs; and how many seeds climbed where they are far apart."""
     task = verdict.task
     cell = mean_cell(of.cell(task, mechanism), common_n)
@@ -376,7 +376,7 @@ def height_cell(of: Grid, verdict: Verdict, mechanism: MechanismFacts, common_n:
     return replace(cell, value=score_text(task, mean), std=half, remarks=(*cell.remarks, *([climbed] * bool(climbed))))
 
 
-def _climbed(of: Grid, verdict: Verdict, mechanism: MechanismFacts) -> str:
+def _climbed(of: Cells, verdict: Verdict, mechanism: MechanismFacts) -> str:
     """How many seeds of a cell climbed, with the p value of its task; empty where they do not lie far apart."""
     task, estimate = verdict.task, of.cell(verdict.task, mechanism)
     if not task.ladder:
@@ -413,13 +413,13 @@ def marks_of(means: Sequence[float], show: Callable[[float], str] = percent) -> 
     return [marks.get(show(mean), "") for mean in means]
 
 
-def _common_n(of: Grid, tasks: Sequence[TaskFacts]) -> int | None:
+def _common_n(of: Cells, tasks: Sequence[TaskFacts]) -> int | None:
     """The number of seeds that all cells with a score have; None if they differ."""
     counts = {cell.n for task in tasks for cell in of.cells_of(task) if cell.n}
     return counts.pop() if len(counts) == 1 else None
 
 
-def _caption(of: Grid, common_n: int | None) -> str:
+def _caption(of: Cells, common_n: int | None) -> str:
     spread = "half of its 95 % interval" if of.has_ladder else "sample standard deviation"
     if common_n is None:
         seeds = f"mean ± {spread} over n seeds"
@@ -432,7 +432,7 @@ def _caption(of: Grid, common_n: int | None) -> str:
     return f"Accuracy in per cent, {seeds}. {MARKS} {BOUNDS}"
 
 
-def on_added_seeds(of: Grid) -> str:
+def on_added_seeds(of: Cells) -> str:
     """A sentence, after a space, on what seeds mean that may have been added until pairs were decided."""
     return ADDED if of.seeds != needed_seeds(of) else ""
 

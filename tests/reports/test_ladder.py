@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from synthbench.heights import load_at_half, metrics_of_rungs, profile
 from synthbench.registry import CONTROL
 from synthbench.reports.build import FORMATS, build
-from synthbench.reports.cells import Grid, grid
+from synthbench.reports.cells import Cells, grid
 from synthbench.reports.compare import Side, compare
 from synthbench.reports.folder import stale, write
 from synthbench.reports.heights import load_of, load_table, load_text
@@ -44,7 +44,7 @@ def files(climb: pd.DataFrame) -> dict[str, str]:
     return {name: content for name, content in built.items() if isinstance(content, str)}
 
 
-def column(of: Grid, task: str, label: str) -> Cell:
+def column(of: Cells, task: str, label: str) -> Cell:
     """What the table of all tasks says of a mechanism on a task."""
     table = full_table(of, judge(of))
     place = [one.label for one in table.columns].index(label)

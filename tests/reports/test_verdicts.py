@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from synthbench.reports.cells import Grid, grid
+from synthbench.reports.cells import Cells, grid
 from synthbench.reports.statistics import holm, pair_tests, permutation_test
 from synthbench.reports.verdicts import Verdict, best_of, judge
 
@@ -23,7 +23,7 @@ def only(rows: pd.DataFrame) -> Verdict:
     return verdict
 
 
-def by_name(of: Grid) -> dict[str, Verdict]:
+def by_name(of: Cells) -> dict[str, Verdict]:
     """Verdicts by task."""
     return {one.task.name: one for one in judge(of).values()}
 

@@ -13,8 +13,8 @@ from synthbench.reports.against.published import lines_of
 from synthbench.reports.aggregates import t_interval
 from synthbench.reports.cells import (
     NO_ROWS,
+    Cells,
     Estimate,
-    Grid,
     MechanismFacts,
     Row,
     TaskFacts,
@@ -82,7 +82,7 @@ def published_numbers() -> tuple[PublishedNumber, ...]:
     )
 
 
-def compare(of: Grid, records: Sequence[Row]) -> list[Comparison]:
+def compare(of: Cells, records: Sequence[Row]) -> list[Comparison]:
     """Every published number of which the rows have the task and the mechanism, tested at all its lengths.
 
     Args:
@@ -104,7 +104,7 @@ def compare(of: Grid, records: Sequence[Row]) -> list[Comparison]:
     return found
 
 
-def peers_table(of: Grid, records: Sequence[Row]) -> Table | None:
+def peers_table(of: Cells, records: Sequence[Row]) -> Table | None:
     """Published numbers beside ours, one line each; None if there is nothing to compare.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 from synthbench.reports.against.published import lines_of
 from synthbench.reports.aggregates import Interval
-from synthbench.reports.cells import Grid, MechanismFacts
+from synthbench.reports.cells import Cells, MechanismFacts
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, grouped, interval_cell, sources_of
 
 Verdict = Literal["fail", "partly", "pass"]
@@ -150,7 +150,7 @@ def class_of(mechanism: MechanismFacts) -> Class | None:
     return "signed" if of_class == "delta" and is_signed else of_class
 
 
-def compare(of: Grid) -> list[Comparison]:
+def compare(of: Cells) -> list[Comparison]:
     """Every prediction on a task and mechanism that the rows have; a task at several sizes counts at each."""
     return [
         Comparison(prediction, mechanism, of.skill(task, mechanism, prediction.factor))
@@ -162,7 +162,7 @@ def compare(of: Grid) -> list[Comparison]:
     ]
 
 
-def prediction_table(of: Grid) -> Table | None:
+def prediction_table(of: Cells) -> Table | None:
     """What was predicted and what was measured, one line a task and mechanism; None if nothing was predicted."""
     compared = [one for one in compare(of) if one.verdict is not None]
     if not compared:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args
 from synthbench.heights import load_at_half
 from synthbench.reports.against.predictions import Class, class_of
 from synthbench.reports.against.published import lines_of
-from synthbench.reports.cells import Grid, MechanismFacts, TaskFacts
+from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts
 from synthbench.reports.heights import load_text
 from synthbench.reports.ladder import Ladder
 from synthbench.reports.statistics import TOLERANCE
@@ -112,7 +112,7 @@ def judge(ladder: Ladder, ratio: float, loads: Sequence[float], other_loads: Seq
     return "disagrees" if sum(high < least for _low, high in pairs) >= clear else "undecided"
 
 
-def compare(of: Grid) -> list[Comparison]:
+def compare(of: Cells) -> list[Comparison]:
     """Every prediction on a task with a ladder and two mechanisms that the rows have."""
     loads = {keys: tuple(map(load_at_half, cell.rungs.values())) for keys, cell in of.cells.items()}
     return [
@@ -138,7 +138,7 @@ def summary(compared: Sequence[Comparison]) -> str:
     return " ".join(f"{words}, {_count(own)}." for words, own in places.items() if own)
 
 
-def ratio_table(of: Grid) -> Table | None:
+def ratio_table(of: Cells) -> Table | None:
     """What was predicted and what was measured, one line a pair of mechanisms; None if nothing was predicted."""
     compared = sorted(compare(of), key=lambda one: not one.is_on_ladder)
     if not compared:

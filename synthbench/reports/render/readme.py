@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 
-from synthbench.reports.cells import Grid, Row, is_known, mechanism_key, task_key
+from synthbench.reports.cells import Cells, Row, is_known, mechanism_key, task_key
 from synthbench.reports.render import markdown
 from synthbench.reports.report import Report
 from synthbench.reports.table import Cell, Column, Line, Table
@@ -95,7 +95,7 @@ def _links(names: Container[str], wanted: Iterable[str]) -> str:
     return ", ".join(f"[{name}]({name})" for name in wanted if name in names)
 
 
-def _mechanisms_table(of: Grid) -> Table:
+def _mechanisms_table(of: Cells) -> Table:
     return Table(
         name="mechanisms",
         title="Mechanisms",
@@ -112,7 +112,7 @@ def _mechanisms_table(of: Grid) -> Table:
     )
 
 
-def _failures_table(records: Sequence[Row], of: Grid) -> Table:
+def _failures_table(records: Sequence[Row], of: Cells) -> Table:
     task_labels = {task.key: task.label for task in of.tasks}
     mechanism_labels = {mechanism.key: mechanism.label for mechanism in of.mechanisms}
     lines: Counter[tuple[str, str, str, str]] = Counter()

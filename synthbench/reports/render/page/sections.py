@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from synthbench.reports.cells import (
-    Grid,
+    Cells,
     Key,
     MechanismFacts,
     Row,
@@ -138,7 +138,7 @@ def mechanism_sections(
     return tuple(sections)
 
 
-def _out_of_range(of: Grid, results: Sequence[Result]) -> tuple[tuple[Facet, charts.Lines], ...]:
+def _out_of_range(of: Cells, results: Sequence[Result]) -> tuple[tuple[Facet, charts.Lines], ...]:
     found = []
     for facet in facets.categories(of).values():
         estimates = [one.estimate for one in results if one.task.category == facet.label and one.estimate.stretched]
