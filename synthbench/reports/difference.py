@@ -190,9 +190,9 @@ def published_error(ours: Estimate, published_std: float) -> float:
     return math.hypot(math.sqrt(max(sample_variance / NUM_SEEDS, predicted)), ROUNDING_ERROR)
 
 
-def difference(of: Cells) -> Difference:
+def difference(cells: Cells) -> Difference:
     """Put every published cell beside ours."""
-    labels = {cell.mechanism: one.label for cell in table8() for one in _named(of, cell.mechanism)}
+    labels = {cell.mechanism: one.label for cell in table8() for one in _named(cells, cell.mechanism)}
     comparisons = [
         Comparison(
             task=cell.task,
@@ -207,7 +207,7 @@ def difference(of: Cells) -> Difference:
         )
         for cell in table8()
         if cell.mean is not None and cell.std is not None
-        for ours, floor, ceiling in [_ours(of, cell)]
+        for ours, floor, ceiling in [_ours(cells, cell)]
     ]
     named = dict.fromkeys(cell.task for cell in table8())
     return Difference(
@@ -231,12 +231,12 @@ def difference_tables(found: Difference, causes: Mapping[tuple[str, str], str]) 
     return [*tables, _averages_table(found)]
 
 
-def _ours(of: Cells, published: PublishedCell) -> tuple[Estimate | None, float, float]:
+def _ours(cells: Cells, published: PublishedCell) -> tuple[Estimate | None, float, float]:
     """Our cell of the published task and mechanism, floor and ceiling; None unless exactly one has a score."""
     found = [
-        (task, of.cell(task, mechanism))
-        for mechanism in _named(of, published.mechanism)
-        for task in of.tasks
+        (task, cells.cell(task, mechanism))
+        for mechanism in _named(cells, published.mechanism)
+        for task in cells.tasks
         if task.name == published.task
     ]
     if len(found) != 1 or not found[0][1].n:
@@ -259,9 +259,9 @@ def _drawn_z(ours: Estimate, rng: np.random.Generator) -> Float[np.ndarray, " dr
     return found
 
 
-def _named(of: Cells, published: str) -> list[MechanismFacts]:
+def _named(cells: Cells, published: str) -> list[MechanismFacts]:
     """Ours of a published name; of several settings those that have the arguments of the published protocol."""
-    named = [one for one in of.mechanisms if published_name(one.name) == published]
+    named = [one for one in cells.mechanisms if published_name(one.name) == published]
     return [one for one in named if _is_as_published(one)] if len(named) > 1 else named
 
 

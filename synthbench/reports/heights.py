@@ -9,15 +9,15 @@ from synthbench.reports.ladder import median_load
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, grouped, readable, sources_of
 
 
-def load_table(of: Cells, tasks: Sequence[TaskFacts], name: str) -> Table | None:
+def load_table(cells: Cells, tasks: Sequence[TaskFacts], name: str) -> Table | None:
     """Tasks as lines, mechanisms as columns; None without a ladder.
 
     Args:
-        of: The cells of a report.
+        cells: The cells of a report.
         tasks: Those to show.
         name: Of the table, unique within the report.
     """
-    if not of.has_ladder:
+    if not cells.has_ladder:
         return None
     return readable(
         Table(
@@ -29,15 +29,15 @@ def load_table(of: Cells, tasks: Sequence[TaskFacts], name: str) -> Table | None
                 "the highest seed. ≥: the skill does not fall to one half; <: it is below one half on the first rung."
             ),
             headings=("Category", "Task"),
-            columns=(Column("Load in", "word"), *(Column(mechanism.label) for mechanism in of.mechanisms)),
+            columns=(Column("Load in", "word"), *(Column(mechanism.label) for mechanism in cells.mechanisms)),
             lines=grouped(
                 Line(
                     (task.category, task.label),
-                    (Cell(task.ladder.unit if task.ladder else NOTHING), *_load_cells(of, task)),
+                    (Cell(task.ladder.unit if task.ladder else NOTHING), *_load_cells(cells, task)),
                 )
                 for task in tasks
             ),
-            sources=sources_of(tasks, of.mechanisms),
+            sources=sources_of(tasks, cells.mechanisms),
         )
     )
 
@@ -56,10 +56,10 @@ def load_text(task: TaskFacts, load: float) -> str:
     return fixed(load, 1 if load < 10 else 0) if load else f"< {task.ladder.loads[0]:g}"
 
 
-def _load_cells(of: Cells, task: TaskFacts) -> list[Cell]:
-    cells = []
-    for cell in of.cells_of(task):
+def _load_cells(cells: Cells, task: TaskFacts) -> list[Cell]:
+    printed = []
+    for cell in cells.cells_of(task):
         loads = sorted(map(load_at_half, cell.rungs.values()))
         ends = dict.fromkeys(load_text(task, load) for load in (*loads[:1], *loads[-1:]))
-        cells.append(Cell(load_text(task, load_of(cell)), remarks=(" to ".join(ends),) if len(ends) > 1 else ()))
-    return cells
+        printed.append(Cell(load_text(task, load_of(cell)), remarks=(" to ".join(ends),) if len(ends) > 1 else ()))
+    return printed

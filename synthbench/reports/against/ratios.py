@@ -112,17 +112,17 @@ def judge(ladder: Ladder, ratio: float, loads: Sequence[float], other_loads: Seq
     return "disagrees" if sum(high < least for _low, high in pairs) >= clear else "undecided"
 
 
-def compare(of: Cells) -> list[Comparison]:
+def compare(cells: Cells) -> list[Comparison]:
     """Every prediction on a task with a ladder and two mechanisms that the rows have."""
-    loads = {keys: tuple(map(load_at_half, cell.rungs.values())) for keys, cell in of.cells.items()}
+    loads = {keys: tuple(map(load_at_half, cell.rungs.values())) for keys, cell in cells.cells.items()}
     return [
         Comparison(prediction, task, task.ladder, more, less, *own)
         for prediction in predictions()
-        for task in of.tasks
+        for task in cells.tasks
         if task.ladder and task.name == prediction.task
-        for more in of.mechanisms
+        for more in cells.mechanisms
         if class_of(more) == prediction.more
-        for less in of.mechanisms
+        for less in cells.mechanisms
         if class_of(less) == prediction.less
         for own in [(loads.get((task.key, more.key), ()), loads.get((task.key, less.key), ()))]
         if all(own)
@@ -138,9 +138,9 @@ def summary(compared: Sequence[Comparison]) -> str:
     return " ".join(f"{words}, {_count(own)}." for words, own in places.items() if own)
 
 
-def ratio_table(of: Cells) -> Table | None:
+def ratio_table(cells: Cells) -> Table | None:
     """What was predicted and what was measured, one line a pair of mechanisms; None if nothing was predicted."""
-    compared = sorted(compare(of), key=lambda one: not one.is_on_ladder)
+    compared = sorted(compare(cells), key=lambda one: not one.is_on_ladder)
     if not compared:
         return None
     return Table(

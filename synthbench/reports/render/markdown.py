@@ -16,11 +16,11 @@ def escape(text: str) -> str:
     return visible(" ".join(text.split())).translate(_ESCAPES)
 
 
-def table(of: Table) -> str:
+def table(table: Table) -> str:
     """A table in pipes, with neither title nor caption."""
     lines = []
     group: str | None = None
-    for line in of.lines:
+    for line in table.lines:
         labels = [escape(label) for label in line.labels]
         if len(labels) > 1:
             # A group's name is printed once, where it begins.
@@ -28,9 +28,9 @@ def table(of: Table) -> str:
         lines.append([*labels, *(_cell(cell) for cell in line.cells)])
     return tabulate(
         lines,
-        headers=[*(escape(heading) for heading in of.headings), *(escape(column.label) for column in of.columns)],
+        headers=[*(escape(heading) for heading in table.headings), *(escape(column.label) for column in table.columns)],
         tablefmt="github",
-        colalign=["left"] * len(of.headings) + [_ALIGNMENT[column.kind] for column in of.columns],
+        colalign=["left"] * len(table.headings) + [_ALIGNMENT[column.kind] for column in table.columns],
         # Without this a label like 007 would be read as a number.
         disable_numparse=True,
     )
