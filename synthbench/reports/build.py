@@ -206,4 +206,4 @@ FORMATS: dict[str, Callable[[Report], Files]] = {
     "figures": _figure_files,
     "html": _html_files,
 }
-"""What makes the files of each format."""
+"""The function that makes the files of each format."""

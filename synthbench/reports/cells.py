@@ -1,4 +1,4 @@
-"""From rows to cells: what they say of a task and of a mechanism, and what the seeds of each cell say."""
+"""From rows to cells: the facts of each task and mechanism, and the scores of the seeds of each cell."""
 
 import json
 import math
@@ -30,7 +30,7 @@ COLUMNS = (
     *("score", "skill", "metrics", "n_eval", "steps_planned", "steps_to_threshold", "local_ceiling"),
     *("n_params_mixer", "state_size"),
 )
-"""What a grid reads of a row."""
+"""The columns of a row that cells are made from."""
 
 _TASK_KEY, _AROUND = itemgetter(*TASK_KEY), itemgetter(*AROUND)
 
@@ -258,7 +258,7 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells
     Args:
         rows: Rows of one suite version with one version of every unit, as
             :func:`synthbench.reports.selection.select` leaves them; in any order.
-        oldest_first: Their :func:`records` with at least ``COLUMNS``, where somebody has them.
+        oldest_first: Their :func:`records` with at least ``COLUMNS``, where the caller has them.
 
     Raises:
         ValueError: If the rows mix versions, or repeat a seed in a cell.

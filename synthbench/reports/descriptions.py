@@ -1,4 +1,4 @@
-"""What a page shows of a task's own code; a caller that has the code gives it."""
+"""What the page of a report shows of a task's own code; the caller of a report provides it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a report is made of, whatever files it is written to."""
+"""The contents of a report, before they are written to files."""
 
 import re
 from collections.abc import Container, Iterable, Iterator
@@ -62,7 +62,7 @@ _MADE_BY = (
     *("error_type", "device_type", "device_name"),
     *("synthbench_version", "git_sha", "git_dirty", "verified_by"),
 )
-"""What a report says of how rows were made; stores of before rows were verified have no column for that."""
+"""How rows were made; older stores have no column ``verified_by``."""
 
 
 class Page(NamedTuple):
@@ -75,7 +75,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What the files of one report are made of; what several of them need is worked out once."""
+    """The contents of one report; what several files need is computed once."""
 
     selection: Selection
     curves: pd.DataFrame | None

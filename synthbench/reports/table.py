@@ -106,7 +106,7 @@ def percent(fraction: float) -> str:
 
 
 def fixed(number: float, decimals: int, *, is_signed: bool = False) -> str:
-    """A number with so many decimals, a true minus sign and no negative zero; ``--`` for NaN."""
+    """A number with fixed decimals, a true minus sign and no negative zero; ``--`` for NaN."""
     if math.isnan(number):
         return NOTHING
     # Adding zero turns a negative zero into a positive one.
@@ -268,7 +268,7 @@ def average_of(cells: Sequence[Estimate]) -> Average:
 
 
 def bounds_of(cells: Cells) -> tuple[tuple[str, Callable[[TaskFacts], Cell]], ...]:
-    """What the scores of a report lie between, each with its heading: floor and ceiling, or the number of rungs."""
+    """The bounds of the scores of a report, each with its heading: floor and ceiling, or the number of rungs."""
     return (("Rungs", rungs_cell),) if cells.has_ladder else (("Floor", floor_cell), ("Ceiling", ceiling_cell))
 
 
@@ -278,7 +278,7 @@ def skill_words(*, has_ladder: bool) -> str:
 
 
 def tie_words(*, has_ladder: bool) -> str:
-    """Which runs count as equally good in a probability of improvement."""
+    """When two runs count as equally good in a probability of improvement."""
     less = f"heights less than {LEAST:g} rungs" if has_ladder else f"skills less than {TIE:g}"
     return f"{less} apart are a tie, which counts half"
 

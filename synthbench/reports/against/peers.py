@@ -83,7 +83,7 @@ def published_numbers() -> tuple[PublishedNumber, ...]:
 
 
 def compare(of: Cells, records: Sequence[Row]) -> list[Comparison]:
-    """Every published number of which the rows have the task and the mechanism, tested at all its lengths.
+    """Every published number whose task and mechanism are in the rows, tested at all its lengths.
 
     Args:
         of: The cells of a report on suite ``peers``.

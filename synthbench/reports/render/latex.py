@@ -82,7 +82,7 @@ class _Extent(NamedTuple):
     """With its heading in one line, in two and so on; last, with every piece of it in a line of its own."""
 
     def narrowed(self, limit: float, num_rows: int) -> float:
-        """Width with a heading of so many lines and with cells that are broken beyond a limit."""
+        """Width with a heading of a number of lines and with cells broken beyond a limit."""
         return max(self.headings[:num_rows][-1], self.least, min(self.cells, limit))
 
 

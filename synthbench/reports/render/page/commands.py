@@ -1,4 +1,4 @@
-"""What to type to get rows again. Names and arguments come from rows, so each is quoted for a shell, or refused."""
+"""Commands that make rows again. Names and arguments come from rows, so each is quoted for a shell, or refused."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What the leaderboard page says, from the rows: numbers and names, no markup."""
+"""The numbers and names on the leaderboard page, without markup."""
 
 import math
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from synthbench.reports.table import on_added_seeds
 
 @dataclass(frozen=True)
 class Content:
-    """All that a page says."""
+    """Everything on a page."""
 
     suite: str
     suite_version: str
@@ -91,7 +91,7 @@ class Content:
 
 
 def content(report: Report) -> Content:
-    """All that a page says of a report."""
+    """Everything that the page of a report shows."""
     selection, of, records = report.selection, report.of, report.records
     cells = results(report)
     ranked = boards(report, cells)

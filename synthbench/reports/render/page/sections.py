@@ -1,4 +1,4 @@
-"""The sections of a page: all that is said of a mechanism, and all that is said of a task."""
+"""The sections of a page: one for each mechanism and one for each task."""
 
 import math
 from collections import Counter
@@ -39,7 +39,7 @@ class Source:
 
 @dataclass(frozen=True)
 class MechanismSection:
-    """All that is said of a mechanism."""
+    """The section of a mechanism."""
 
     facts: MechanismFacts
     anchor: str
@@ -69,7 +69,7 @@ class MechanismSection:
 
 @dataclass(frozen=True)
 class TaskSection:
-    """All that is said of a task."""
+    """The section of a task."""
 
     facts: TaskFacts
     anchor: str

@@ -1,7 +1,6 @@
-"""Strings of strangers, made harmless: what a page prints of a row, and the anchors and links made from it.
+"""Untrusted strings of rows made harmless, and the anchors and links that a page makes from them.
 
-The templates escape markup. What is left to do here: characters that change how others read, lengths, schemes of
-addresses, and names that would share an anchor.
+The templates escape markup; here are invisible characters, lengths, schemes of addresses and shared anchors.
 """
 
 import re
@@ -33,7 +32,7 @@ def name(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """A sentence of ours that names what strangers named, on one line; words that are too long are cut."""
+    """A generated sentence with untrusted names, on one line; words that are too long are cut."""
     return " ".join(name(word) for word in text.split())
 
 
