@@ -17,7 +17,7 @@ from tabulate import tabulate
 
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Rank, balanced
-from synthbench.reports.cells import Grid, grid
+from synthbench.reports.cells import Cells, grid
 from synthbench.reports.rivals import Rivals
 from synthbench.reports.selection import select
 from synthbench.reports.verdicts import judge
@@ -92,7 +92,7 @@ class Place(NamedTuple):
         return self.ground + self.top
 
 
-def places(of: Grid) -> Iterator[Place]:
+def places(of: Cells) -> Iterator[Place]:
     """Where the runs of each task sit."""
     for task in of.tasks:
         if task.ladder is not None:
@@ -104,7 +104,7 @@ def places(of: Grid) -> Iterator[Place]:
             yield Place(task.category, task.name, top, min(means), max(means), *at)
 
 
-def order(of: Grid) -> Order:
+def order(of: Cells) -> Order:
     """Compare the first two seeds: the order of the mean heights, and of each pair that is called apart."""
     first, second = of.scores[:, :, 0], of.scores[:, :, 1]
     categories = [task.category for task in of.tasks]

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from tabulate import tabulate
 
 from synthbench.reports.aggregates import probability_of_improvement, ranks
-from synthbench.reports.cells import NO_ROWS, Estimate, Grid, MechanismFacts, TaskFacts
+from synthbench.reports.cells import NO_ROWS, Cells, Estimate, MechanismFacts, TaskFacts
 from synthbench.reports.leaderboard import SOLVED, leaderboard
 from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE
 from synthbench.reports.verdicts import judge
@@ -210,7 +210,7 @@ def _coverage(name: str, lines: Sequence[tuple[float, float, float]]) -> dict[st
     return {f"{name} covers": float(covers.mean()), f"{name} width": float((high - low).mean())}
 
 
-def make_grid(scores: Runs) -> Grid:
+def make_grid(scores: Runs) -> Cells:
     """A grid of made-up runs, with floor 0 and ceiling 1."""
     tasks = tuple(
         TaskFacts(
@@ -239,7 +239,7 @@ def make_grid(scores: Runs) -> Grid:
         for row, task in enumerate(tasks)
         for column, mechanism in enumerate(mechanisms)
     }
-    return Grid(tasks, mechanisms, cells)
+    return Cells(tasks, mechanisms, cells)
 
 
 def _estimate(scores: Float[np.ndarray, " seeds"]) -> Estimate:

@@ -62,6 +62,7 @@ def report(
     from synthbench.reports.folder import stale, write
     from synthbench.reports.report import Report
     from synthbench.reports.selection import having, select
+    from synthbench.terminal.example import describe
 
     read = read_beside(results, beside, suite, suite_version)
     rows = read.rows
@@ -74,7 +75,7 @@ def report(
         mechanisms=shown,
         seeds=parse_seeds(seeds) if seeds is not None else None,
     )
-    made = Report(selection, read.curves, origins=read.origins)
+    made = Report(selection, read.curves, origins=read.origins, describe=describe)
     files = files_of(made, DEFAULT_FORMATS if formats is None else parse_names(formats))
     folder = out or Path("reports") / suite
     if check:

@@ -1,7 +1,7 @@
 """Statistics over many tasks: one number a mechanism, with an interval.
 
 Each interval answers one of two questions. *These tasks, other seeds*: what would the number be with infinitely many
-seeds of the same tasks? *Tasks like these*: what would it be over all tasks of which these could be a sample? All take
+seeds of the same tasks? *Tasks like these*: what would it be over all tasks that these are a sample of? All take
 skills in [0, 1] as an array [mechanisms, tasks, seeds] without gaps: a run that failed counts as 0, the floor. Each
 category weighs the same, and each task of a category. ``docs/simulation.py`` simulates how often intervals cover.
 """
@@ -65,7 +65,7 @@ def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high
     """
     if math.isnan(value) or math.isnan(error):
         return Interval(value, math.nan, math.nan)
-    # What should be 0 or 1 is it but for rounding, which every processor does otherwise.
+    # 0 and 1 come out exact except for rounding, which differs between processors.
     value = round(value, 12)
     half = float(special.stdtrit(dof, (1 + CONFIDENCE) / 2)) * error if error > TOLERANCE else 0.0
     return Interval(value, max(low, value - half), min(high, value + half))
@@ -185,7 +185,7 @@ def solved_rates(is_solved: Bool[np.ndarray, "mechanisms tasks seeds"], weights:
 
 
 def _reaching_wilsons(of: Interval, num_worth: float) -> Interval:
-    """The interval of a share of so many trials, widened as far as Wilson's: too wide rather than too narrow.
+    """The interval of a share of a number of trials, widened as far as Wilson's: too wide rather than too narrow.
 
     Source: Wilson (1927). Weighted trials are worth (Σ w)² / Σ w² of one weight: Kish (1965).
     """

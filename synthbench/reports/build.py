@@ -8,6 +8,7 @@ import pandas as pd
 
 from synthbench.errors import UnknownName
 from synthbench.reports.cells import TaskFacts
+from synthbench.reports.descriptions import Describe
 from synthbench.reports.folder import Files
 from synthbench.reports.heights import load_of
 from synthbench.reports.render import latex, markdown
@@ -31,6 +32,7 @@ def build(
     seeds: Collection[int] | None = None,
     formats: Collection[str] = DEFAULT_FORMATS,
     origins: "pd.Series[str] | None" = None,
+    describe: Describe | None = None,
 ) -> dict[str, str | bytes]:
     """All files of the report on one suite version.
 
@@ -46,6 +48,7 @@ def build(
         seeds: Root seeds to show; all that have rows if None.
         formats: Which kinds of files, of ``FORMATS``.
         origins: Which store a row is from, by ``run_id``; None if all are from one.
+        describe: What the code of a task says, for the page; None leaves out what shows it.
 
     Returns:
         Text, or the bytes of a picture, by file name.
@@ -54,8 +57,8 @@ def build(
         UnknownName: If a format does not exist, or the store has no full row of the suite or of its version.
         UsageError: If it has none of the mechanisms and seeds.
     """
-    report = Report(select(rows, suite, suite_version, mechanisms=mechanisms, seeds=seeds), curves, origins=origins)
-    return files_of(report, formats)
+    selection = select(rows, suite, suite_version, mechanisms=mechanisms, seeds=seeds)
+    return files_of(Report(selection, curves, origins=origins, describe=describe), formats)
 
 
 def files_of(report: Report, formats: Collection[str] = DEFAULT_FORMATS) -> dict[str, str | bytes]:
@@ -203,4 +206,4 @@ FORMATS: dict[str, Callable[[Report], Files]] = {
     "figures": _figure_files,
     "html": _html_files,
 }
-"""What makes the files of each format."""
+"""The function that makes the files of each format."""

@@ -1,4 +1,4 @@
-"""From rows to cells: what they say of a task and of a mechanism, and what the seeds of each cell say."""
+"""From rows to cells: the facts of each task and mechanism, and the scores of the seeds of each cell."""
 
 import json
 import math
@@ -14,7 +14,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from synthbench.heights import RungScore
-from synthbench.reports.against.published import category_order, mechanism_order, published_name, task_order
+from synthbench.reports.against.published import published_name, published_order
 from synthbench.reports.aggregates import Interval, t_interval
 from synthbench.reports.ladder import Ladder, ladder_in, scored_rungs
 from synthbench.reports.selection import AROUND, SETTING, TASK_KEY, settings
@@ -30,7 +30,7 @@ COLUMNS = (
     *("score", "skill", "metrics", "n_eval", "steps_planned", "steps_to_threshold", "local_ceiling"),
     *("n_params_mixer", "state_size"),
 )
-"""What a grid reads of a row."""
+"""The columns of a row that cells are made from."""
 
 _TASK_KEY, _AROUND = itemgetter(*TASK_KEY), itemgetter(*AROUND)
 
@@ -152,7 +152,7 @@ NO_ROWS = Estimate({}, (), math.nan, math.nan, 0, (), 0, {})
 
 
 @dataclass(frozen=True)
-class Grid:
+class Cells:
     """The cells of a report: tasks and mechanisms in the order in which tables print them."""
 
     tasks: tuple[TaskFacts, ...]
@@ -243,22 +243,22 @@ class Grid:
         """The tasks of one category."""
         return tuple(task for task in self.tasks if task.category == category)
 
-    def only(self, category: str) -> "Grid":
+    def only(self, category: str) -> "Cells":
         """The tasks of one category, with the mechanisms that have rows of it."""
         tasks = self.tasks_of(category)
         keys = {task.key for task in tasks}
         cells = {(task, mechanism): cell for (task, mechanism), cell in self.cells.items() if task in keys}
         present = {mechanism for _task, mechanism in cells}
-        return Grid(tasks, tuple(one for one in self.mechanisms if one.key in present), cells)
+        return Cells(tasks, tuple(one for one in self.mechanisms if one.key in present), cells)
 
 
-def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Grid:
+def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells:
     """The cells of some rows, ordered like the published table; what is not in it follows alphabetically.
 
     Args:
         rows: Rows of one suite version with one version of every unit, as
             :func:`synthbench.reports.selection.select` leaves them; in any order.
-        oldest_first: Their :func:`records` with at least ``COLUMNS``, where somebody has them.
+        oldest_first: Their :func:`records` with at least ``COLUMNS``, where the caller has them.
 
     Raises:
         ValueError: If the rows mix versions, or repeat a seed in a cell.
@@ -277,7 +277,7 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Grid:
     members: dict[tuple[Key, Key], list[Row]] = {}
     for row in sorted(oldest_first, key=lambda row: int(row["seed"])):
         members.setdefault((task_key(row), mechanism_key(row)), []).append(row)
-    return Grid(
+    return Cells(
         tasks=_of_one_measure(
             [_task(key, task_labels[key], row) for key, row in sorted(tasks.items(), key=_task_rank)]
         ),
@@ -382,8 +382,8 @@ def _labels(units: Mapping[Key, Row], label: str, parts: Sequence[str]) -> dict[
 def _task_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
     row = item[1]
     return (
-        *_rank(category_order(), row["task_category"]),
-        *_rank(task_order(), row["task"]),
+        *_rank(published_order("category"), row["task_category"]),
+        *_rank(published_order("task"), row["task"]),
         row["seq_len"],
         row["task_args"],
     )
@@ -391,7 +391,7 @@ def _task_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
 
 def _mechanism_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
     key, row = item
-    order = mechanism_order()
+    order = published_order("mechanism")
     rank = order.get(published_name(row["mech"]), len(order))
     *around, setting = key
     # Published ones in their order, all others by what is printed, whatever its case; P=8 before P=16.

@@ -6,19 +6,19 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Shaped
 
-from synthbench.reports.cells import Grid, Row, mechanism_key, task_key
+from synthbench.reports.cells import Cells, Row, mechanism_key, task_key
 
 Values = Float[np.ndarray, "curves seeds steps"]
 Moments = Shaped[np.ndarray, "curves steps"]
 
 
-def mean_curves(of: Grid, records: Sequence[Row], curves: pd.DataFrame) -> pd.DataFrame:
+def mean_curves(cells: Cells, records: Sequence[Row], curves: pd.DataFrame) -> pd.DataFrame:
     """Learning curves averaged over seeds. A run that stopped early keeps its last value to the end of its cell.
 
     Without that a mean would fall where the seeds that have learned the task leave it.
 
     Args:
-        of: The cells of a report.
+        cells: The cells of a report.
         records: Their rows.
         curves: Points of any runs in long form: run_id, step, split, metric, value.
 
@@ -26,8 +26,8 @@ def mean_curves(of: Grid, records: Sequence[Row], curves: pd.DataFrame) -> pd.Da
         One line for each task, mechanism, split, metric and step (steps), in printed order: mean and sample standard
         deviation in the metric's own unit, and n, the number of seeds that have the point or stopped before it.
     """
-    task_rank = {task.key: rank for rank, task in enumerate(of.tasks)}
-    mechanism_rank = {mechanism.key: rank for rank, mechanism in enumerate(of.mechanisms)}
+    task_rank = {task.key: rank for rank, task in enumerate(cells.tasks)}
+    mechanism_rank = {mechanism.key: rank for rank, mechanism in enumerate(cells.mechanisms)}
     owners = pd.DataFrame(
         [
             (row["run_id"], row["seed"], task_rank[task_key(row)], mechanism_rank[mechanism_key(row)])
@@ -45,8 +45,8 @@ def mean_curves(of: Grid, records: Sequence[Row], curves: pd.DataFrame) -> pd.Da
     points = points.astype({"split": "category", "metric": "category", "value": "float64"})
     parts = [_of_one_task(own) for _rank, own in points.groupby("task")] or [_of_one_task(points)]
     averages = pd.concat(parts, ignore_index=True)
-    averages["task"] = [of.tasks[rank].label for rank in averages["task"]]
-    averages["mechanism"] = [of.mechanisms[rank].label for rank in averages["mechanism"]]
+    averages["task"] = [cells.tasks[rank].label for rank in averages["task"]]
+    averages["mechanism"] = [cells.mechanisms[rank].label for rank in averages["mechanism"]]
     return averages
 
 

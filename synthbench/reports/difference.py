@@ -13,14 +13,13 @@ from synthbench.reports.against.published import (
     ROUNDING,
     PublishedAverage,
     PublishedCell,
+    published_arguments,
     published_name,
     table3,
     table8,
 )
-from synthbench.reports.cells import Estimate, Grid, MechanismFacts, arguments_in
-from synthbench.reports.statistics import combined_error
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, average_of, fixed, mean_cell, percent
-from synthbench.suites import load_suite
+from synthbench.reports.cells import Cells, Estimate, MechanismFacts, arguments_in
+from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, average_of, fixed, grouped, mean_cell, percent
 
 LIMIT = 3.0
 """Combined standard errors beyond which a difference is called one."""
@@ -36,8 +35,6 @@ ROUNDING_ERROR = ROUNDING / math.sqrt(12)
 UNEXPLAINED = "not explained"
 
 PAPER = "slay2026"
-SUITE = "paper"
-"""Has the published protocol."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class Comparison:
         """Combined standard error of the difference; NaN below two seeds of ours."""
         if self.ours is None:
             return math.nan
-        return combined_error(self.ours.standard_error, published_error(self.ours, self.published_std))
+        return math.hypot(self.ours.standard_error, published_error(self.ours, self.published_std))
 
     @property
     def z(self) -> float:
@@ -190,16 +187,12 @@ def published_error(ours: Estimate, published_std: float) -> float:
     sample_variance = published_std**2 * NUM_SEEDS / (NUM_SEEDS - 1)
     evaluation_std = 0.0 if math.isnan(ours.evaluation_std) else ours.evaluation_std
     predicted = ours.std**2 / NUM_SEEDS + evaluation_std**2 / (NUM_SEEDS * NUM_SEQUENCES)
-    return combined_error(math.sqrt(max(sample_variance / NUM_SEEDS, predicted)), ROUNDING_ERROR)
+    return math.hypot(math.sqrt(max(sample_variance / NUM_SEEDS, predicted)), ROUNDING_ERROR)
 
 
-def difference(of: Grid) -> Difference:
-    """Put every published cell beside ours.
-
-    Args:
-        of: The cells of a report.
-    """
-    labels = {cell.mechanism: one.label for cell in table8() for one in _named(of, cell.mechanism)}
+def difference(cells: Cells) -> Difference:
+    """Put every published cell beside ours."""
+    labels = {cell.mechanism: one.label for cell in table8() for one in _named(cells, cell.mechanism)}
     comparisons = [
         Comparison(
             task=cell.task,
@@ -214,7 +207,7 @@ def difference(of: Grid) -> Difference:
         )
         for cell in table8()
         if cell.mean is not None and cell.std is not None
-        for ours, floor, ceiling in [_ours(of, cell)]
+        for ours, floor, ceiling in [_ours(cells, cell)]
     ]
     named = dict.fromkeys(cell.task for cell in table8())
     return Difference(
@@ -238,12 +231,12 @@ def difference_tables(found: Difference, causes: Mapping[tuple[str, str], str]) 
     return [*tables, _averages_table(found)]
 
 
-def _ours(of: Grid, published: PublishedCell) -> tuple[Estimate | None, float, float]:
+def _ours(cells: Cells, published: PublishedCell) -> tuple[Estimate | None, float, float]:
     """Our cell of the published task and mechanism, floor and ceiling; None unless exactly one has a score."""
     found = [
-        (task, of.cell(task, mechanism))
-        for mechanism in _named(of, published.mechanism)
-        for task in of.tasks
+        (task, cells.cell(task, mechanism))
+        for mechanism in _named(cells, published.mechanism)
+        for task in cells.tasks
         if task.name == published.task
     ]
     if len(found) != 1 or not found[0][1].n:
@@ -266,15 +259,15 @@ def _drawn_z(ours: Estimate, rng: np.random.Generator) -> Float[np.ndarray, " dr
     return found
 
 
-def _named(of: Grid, published: str) -> list[MechanismFacts]:
+def _named(cells: Cells, published: str) -> list[MechanismFacts]:
     """Ours of a published name; of several settings those that have the arguments of the published protocol."""
-    named = [one for one in of.mechanisms if published_name(one.name) == published]
+    named = [one for one in cells.mechanisms if published_name(one.name) == published]
     return [one for one in named if _is_as_published(one)] if len(named) > 1 else named
 
 
 def _is_as_published(mechanism: MechanismFacts) -> bool:
-    own = load_suite(SUITE).mechanisms.get(mechanism.name, {})
-    return mechanism.match is None and own.items() <= arguments_in(mechanism.arguments).items()
+    published = published_arguments()[published_name(mechanism.name)]
+    return mechanism.match is None and published.items() <= arguments_in(mechanism.arguments).items()
 
 
 def _outside_table(found: Difference, causes: Mapping[tuple[str, str], str]) -> Table:
@@ -299,7 +292,6 @@ def _outside_table(found: Difference, causes: Mapping[tuple[str, str], str]) -> 
 
 
 def _cells_table(category: str, comparisons: Sequence[Comparison]) -> Table:
-    first_of_task = {one.task: one for one in reversed(comparisons)}
     return Table(
         name=f"difference-{category}",
         title=f"{category.replace('_', ' ').capitalize()} tasks",
@@ -318,7 +310,7 @@ def _cells_table(category: str, comparisons: Sequence[Comparison]) -> Table:
             Column("z"),
             Column("Within 3 SE", "word"),
         ),
-        lines=tuple(
+        lines=grouped(
             Line(
                 (one.task, one.mechanism),
                 (
@@ -328,7 +320,6 @@ def _cells_table(category: str, comparisons: Sequence[Comparison]) -> Table:
                     *_difference_cells(one),
                     _verdict_cell(one.z),
                 ),
-                is_first_of_group=one is first_of_task[one.task],
             )
             for one in comparisons
         ),
@@ -339,20 +330,13 @@ def _cells_table(category: str, comparisons: Sequence[Comparison]) -> Table:
 def _averages_table(found: Difference) -> Table:
     """Our averages over the tasks that were published, beside the published averages."""
     lines = []
-    first_of_category = {one.category: one for one in reversed(table3())}
     for published in table3():
         members = [
             one
             for one in found.comparisons
             if (one.category, one.mechanism_published) == (published.category, published.mechanism)
         ]
-        lines.append(
-            Line(
-                (published.category, members[0].mechanism),
-                _average_cells(published, members),
-                is_first_of_group=published is first_of_category[published.category],
-            )
-        )
+        lines.append(Line((published.category, members[0].mechanism), _average_cells(published, members)))
     return Table(
         name="difference-averages",
         title="Averages of the categories",
@@ -369,7 +353,7 @@ def _averages_table(found: Difference) -> Table:
             Column("z"),
             Column("Within 3 SE", "word"),
         ),
-        lines=tuple(lines),
+        lines=grouped(lines),
         sources=(PAPER,),
     )
 
@@ -382,7 +366,7 @@ def _average_cells(published: PublishedAverage, members: Sequence[Comparison]) -
     ours = average_of(cells).mean
     points = ours - published.mean
     # The means of Table 3 were rounded once more.
-    error = combined_error(combined_error(*(one.standard_error for one in members)) / len(members), ROUNDING_ERROR)
+    error = math.hypot(math.hypot(*(one.standard_error for one in members)) / len(members), ROUNDING_ERROR)
     return (
         Cell(percent(ours)),
         printed,

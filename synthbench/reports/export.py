@@ -11,12 +11,10 @@ import numpy as np
 import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.registry import CONTROL
 from synthbench.reports.cells import MechanismFacts, Row, TaskFacts, clipped
-from synthbench.reports.cite import cite
 from synthbench.reports.render import latex, markdown
 from synthbench.reports.render.spreadsheet import Value, csv_text, json_text
-from synthbench.reports.report import Report
+from synthbench.reports.report import Report, cite
 from synthbench.reports.selection import Selection, Terms, having, select
 from synthbench.reports.table import (
     MARKS,
@@ -27,13 +25,12 @@ from synthbench.reports.table import (
     Line,
     Table,
     fixed,
-    is_tied,
-    marks_of,
+    grouped,
+    marked,
     percent,
     score_text,
     sources_of,
 )
-from synthbench.reports.verdicts import best_of
 from synthbench.results.schema import RUN_COLUMNS
 
 Across = Literal["columns", "tasks", "mechanisms"]
@@ -144,8 +141,7 @@ class Export:
     @cached_property
     def table(self) -> Table:
         """The table without markup."""
-        build = {"columns": self._by_column, "tasks": self._by_task, "mechanisms": self._by_mechanism}[self.across]
-        headings, columns, lines = build()
+        headings, columns, lines = self._layout()
         names = ", ".join(measure.name for measure in self.measures)
         meanings = [f"{one.name}: {one.meaning.partition(';')[0].replace('`', '')}." for one in self.measures]
         notes = [MARKS] if any(one.name in _MARKED for one in self.measures) else []
@@ -161,38 +157,24 @@ class Export:
             sources=sources_of(self.tasks, self.mechanisms),
         )
 
-    def _by_column(self) -> tuple[tuple[str, ...], tuple[Column, ...], tuple[Line, ...]]:
+    def _layout(self) -> tuple[tuple[str, ...], tuple[Column, ...], tuple[Line, ...]]:
+        """Headings of the labels, columns and lines."""
         printed = {measure: self._printed(measure) for measure in self.measures}
-        lines = []
-        for task in self.tasks:
-            shown = [one for one in self.mechanisms if self.report.runs_of(task, one)]
-            for mechanism in shown:
-                cells = tuple(printed[measure][task, mechanism] for measure in self.measures)
-                lines.append(Line((task.label, mechanism.label), cells, is_first_of_group=mechanism is shown[0]))
-        return ("Task", "Mechanism"), tuple(map(_column, self.measures)), tuple(lines)
-
-    def _by_task(self) -> tuple[tuple[str, ...], tuple[Column, ...], tuple[Line, ...]]:
-        measure, printed = self._only()
-        columns = tuple(_labelled(measure, task.label) for task in self.tasks)
-        lines = tuple(Line((one.label,), tuple(printed[task, one] for task in self.tasks)) for one in self.mechanisms)
-        return ("Mechanism",), columns, lines
-
-    def _by_mechanism(self) -> tuple[tuple[str, ...], tuple[Column, ...], tuple[Line, ...]]:
-        measure, printed = self._only()
-        columns = tuple(_labelled(measure, mechanism.label) for mechanism in self.mechanisms)
-        categories = [task.category for task in self.tasks]
-        lines = tuple(
-            Line(
-                (task.category, task.label),
-                tuple(printed[task, mechanism] for mechanism in self.mechanisms),
-                is_first_of_group=index == 0 or categories[index - 1] != task.category,
+        if self.across == "columns":
+            lines = (
+                Line((task.label, mechanism.label), tuple(printed[one][task, mechanism] for one in self.measures))
+                for task, mechanism in self._cells
             )
-            for index, task in enumerate(self.tasks)
-        )
-        return ("Category", "Task"), columns, lines
-
-    def _only(self) -> tuple[Measure, dict[tuple[TaskFacts, MechanismFacts], Cell]]:
-        return self.measures[0], self._printed(self.measures[0])
+            return ("Task", "Mechanism"), tuple(map(_column, self.measures)), grouped(lines)
+        measure = self.measures[0]
+        cells = printed[measure]
+        if self.across == "tasks":
+            of_mechanism = {one: tuple(cells[task, one] for task in self.tasks) for one in self.mechanisms}
+            of_one = tuple(Line((one.label,), shown) for one, shown in of_mechanism.items())
+            return ("Mechanism",), _labelled(measure, self.tasks), of_one
+        of_task = {task: tuple(cells[task, one] for one in self.mechanisms) for task in self.tasks}
+        of_tasks = grouped(Line((task.category, task.label), shown) for task, shown in of_task.items())
+        return ("Category", "Task"), _labelled(measure, self.mechanisms), of_tasks
 
     @property
     def _cells(self) -> list[tuple[TaskFacts, MechanismFacts]]:
@@ -210,18 +192,9 @@ class Export:
         for task in self.tasks:
             summaries = [self._summary(measure, task, mechanism) for mechanism in self.mechanisms]
             cells = [_cell(measure, one, task) for one in summaries]
-            verdict = self.report.verdicts[task.key]
-            best = best_of(self.report.of, verdict)
-            if measure.name in _MARKED and best in self.mechanisms:
-                is_control = [mechanism.family == CONTROL for mechanism in self.mechanisms]
-                marks = marks_of(
-                    [math.nan if is_one else one.mean for one, is_one in zip(summaries, is_control, strict=True)],
-                    partial(score_text, task),
-                )
-                cells = [
-                    replace(cell, mark=mark, is_tied=is_tied(verdict, best, mechanism))
-                    for cell, mark, mechanism in zip(cells, marks, self.mechanisms, strict=True)
-                ]
+            if measure.name in _MARKED:
+                means = [one.mean for one in summaries]
+                cells = marked(self.report.of, self.report.verdicts[task.key], self.mechanisms, cells, means)
             printed |= {(task, mechanism): cell for mechanism, cell in zip(self.mechanisms, cells, strict=True)}
         return printed
 
@@ -297,9 +270,9 @@ def export(
     return Export(report, report.of.tasks, measures, ACROSS[ACROSS.index(across)])
 
 
-def _labelled(measure: Measure, label: str) -> Column:
-    """The column of a measure under another heading."""
-    return _column(measure)._replace(label=label)
+def _labelled(measure: Measure, units: Sequence[TaskFacts] | Sequence[MechanismFacts]) -> tuple[Column, ...]:
+    """A column of one measure for each task or mechanism."""
+    return tuple(_column(measure)._replace(label=unit.label) for unit in units)
 
 
 def _measures(selection: Selection, names: Sequence[str]) -> tuple[Measure, ...]:

@@ -4,20 +4,20 @@ import math
 from collections.abc import Sequence
 
 from synthbench.heights import load_at_half
-from synthbench.reports.cells import Estimate, Grid, TaskFacts
+from synthbench.reports.cells import Cells, Estimate, TaskFacts
 from synthbench.reports.ladder import median_load
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, readable, sources_of
+from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, grouped, readable, sources_of
 
 
-def load_table(of: Grid, tasks: Sequence[TaskFacts], name: str) -> Table | None:
+def load_table(cells: Cells, tasks: Sequence[TaskFacts], name: str) -> Table | None:
     """Tasks as lines, mechanisms as columns; None without a ladder.
 
     Args:
-        of: The cells of a report.
+        cells: The cells of a report.
         tasks: Those to show.
         name: Of the table, unique within the report.
     """
-    if not of.has_ladder:
+    if not cells.has_ladder:
         return None
     return readable(
         Table(
@@ -29,16 +29,15 @@ def load_table(of: Grid, tasks: Sequence[TaskFacts], name: str) -> Table | None:
                 "the highest seed. ≥: the skill does not fall to one half; <: it is below one half on the first rung."
             ),
             headings=("Category", "Task"),
-            columns=(Column("Load in", "word"), *(Column(mechanism.label) for mechanism in of.mechanisms)),
-            lines=tuple(
+            columns=(Column("Load in", "word"), *(Column(mechanism.label) for mechanism in cells.mechanisms)),
+            lines=grouped(
                 Line(
                     (task.category, task.label),
-                    (Cell(task.ladder.unit if task.ladder else NOTHING), *_load_cells(of, task)),
-                    is_first_of_group=position == 0 or task.category != tasks[position - 1].category,
+                    (Cell(task.ladder.unit if task.ladder else NOTHING), *_load_cells(cells, task)),
                 )
-                for position, task in enumerate(tasks)
+                for task in tasks
             ),
-            sources=sources_of(tasks, of.mechanisms),
+            sources=sources_of(tasks, cells.mechanisms),
         )
     )
 
@@ -57,10 +56,10 @@ def load_text(task: TaskFacts, load: float) -> str:
     return fixed(load, 1 if load < 10 else 0) if load else f"< {task.ladder.loads[0]:g}"
 
 
-def _load_cells(of: Grid, task: TaskFacts) -> list[Cell]:
-    cells = []
-    for cell in of.cells_of(task):
+def _load_cells(cells: Cells, task: TaskFacts) -> list[Cell]:
+    printed = []
+    for cell in cells.cells_of(task):
         loads = sorted(map(load_at_half, cell.rungs.values()))
         ends = dict.fromkeys(load_text(task, load) for load in (*loads[:1], *loads[-1:]))
-        cells.append(Cell(load_text(task, load_of(cell)), remarks=(" to ".join(ends),) if len(ends) > 1 else ()))
-    return cells
+        printed.append(Cell(load_text(task, load_of(cell)), remarks=(" to ".join(ends),) if len(ends) > 1 else ()))
+    return printed

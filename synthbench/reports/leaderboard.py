@@ -21,7 +21,7 @@ from synthbench.reports.aggregates import (
     ranks,
     solved_rates,
 )
-from synthbench.reports.cells import Estimate, Grid, MechanismFacts, TaskFacts, clipped
+from synthbench.reports.cells import Cells, Estimate, MechanismFacts, TaskFacts, clipped
 from synthbench.reports.statistics import TOLERANCE
 from synthbench.reports.table import (
     NOTHING,
@@ -171,11 +171,8 @@ MOST_NAMES = 5
 """Mechanisms that a sentence names besides the best."""
 
 
-def leaderboard(of: Grid) -> Leaderboard:
+def leaderboard(of: Cells) -> Leaderboard:
     """Rank the mechanisms that have all runs. A run without a score counts as one at the floor.
-
-    Args:
-        of: The cells of a report.
 
     Raises:
         ValueError: If there are fewer than two seeds: no interval can be given.
@@ -215,7 +212,7 @@ def leaderboard(of: Grid) -> Leaderboard:
     return Leaderboard(tasks, seeds, entries, partial, left_out)
 
 
-def _stretched(of: Grid, tasks: Sequence[TaskFacts], ranked: Sequence[MechanismFacts]) -> list[dict[int, Interval]]:
+def _stretched(of: Cells, tasks: Sequence[TaskFacts], ranked: Sequence[MechanismFacts]) -> list[dict[int, Interval]]:
     """For each mechanism its mean skill at every multiple, over the tasks of which all runs were tested there."""
     found: list[dict[int, Interval]] = [{} for _ in ranked]
     for factor in sorted({factor for cell in of.cells.values() for factor in cell.stretched_skills}):
@@ -232,7 +229,7 @@ def _is_tested(cell: Estimate, factor: int) -> bool:
     return set(cell.stretched_skills.get(factor, {})) == set(cell.scores)
 
 
-def _skills_at(of: Grid, cell: Estimate, factor: int) -> list[float]:
+def _skills_at(of: Cells, cell: Estimate, factor: int) -> list[float]:
     skills = cell.stretched_skills.get(factor, {})
     return [clipped(skills[seed]) if seed in skills else 0.0 for seed in of.seeds]
 
@@ -320,12 +317,8 @@ def _with_partial(board: Leaderboard, cells: Sequence[tuple[Cell, ...]], num_col
     return tuple(lines)
 
 
-def reach_table(of: Grid) -> Table | None:
-    """How far each mechanism goes beyond what it was trained on; None if nothing was tested out of range.
-
-    Args:
-        of: The cells of a report.
-    """
+def reach_table(of: Cells) -> Table | None:
+    """How far each mechanism goes beyond what it was trained on; None if nothing was tested out of range."""
     tasks = [task for task in of.tasks if any(cell.stretched for cell in of.cells_of(task))]
     if not tasks:
         return None
@@ -347,7 +340,7 @@ def reach_table(of: Grid) -> Table | None:
     )
 
 
-def _reach_outcome(of: Grid, tasks: Sequence[TaskFacts]) -> str:
+def _reach_outcome(of: Cells, tasks: Sequence[TaskFacts]) -> str:
     """Who solves most tasks at the largest multiple of all."""
     largest = max(factor for task in tasks for cell in of.cells_of(task) for factor in cell.stretched)
     num_solved = {

@@ -1,9 +1,9 @@
 """Which tasks separate mechanisms and which pairs differ: tested once, or at several looks while seeds are added.
 
-On a ladder, all mechanisms have three seeds; pairs that these do not decide get five, then ten. Whoever tests at 5 % at
-each look errs more often than in 5 % of the cases. So each look spends a share of the 5 %: that of its new seeds among
-the ten. By Bonferroni's inequality, all looks together err no more often than a single test, whatever was decided on
-the way. A p value is divided by the share of its look, and the smallest over the looks counts. A ladder to which no
+On a ladder, all mechanisms have three seeds; pairs that these do not decide get five, then ten. Testing at 5 % at each
+look would err in more than 5 % of the cases. So each look spends a share of the 5 %: that of its new seeds among
+the ten. By Bonferroni's inequality, all looks together err no more often than a single test, whatever was decided
+on the way. A p value is divided by the share of its look, and the smallest over the looks counts. A ladder to which no
 seed was added is tested once.
 """
 
@@ -78,7 +78,7 @@ def looks_for(num_seeds: int) -> tuple[Look, ...]:
 
 
 def share_at(num_seeds: int) -> float:
-    """Of the error of all looks at a ladder, the share of the look at so many seeds."""
+    """Of the error of all looks at a ladder, the share of the look at a number of seeds."""
     return looks_for(num_seeds)[-1].share
 
 

@@ -1,12 +1,15 @@
-"""What a report is made of, whatever files it is written to."""
+"""The contents of a report, before they are written to files."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
+from synthbench import sources
+from synthbench.errors import UnknownName
 from synthbench.reports.against.peers import SUITE as PEERS
 from synthbench.reports.against.peers import peers_table
 from synthbench.reports.against.predictions import prediction_table
@@ -14,8 +17,8 @@ from synthbench.reports.against.published import causes
 from synthbench.reports.against.ratios import ratio_table
 from synthbench.reports.cells import (
     COLUMNS,
+    Cells,
     Estimate,
-    Grid,
     Key,
     MechanismFacts,
     Row,
@@ -25,15 +28,14 @@ from synthbench.reports.cells import (
     records,
     task_key,
 )
-from synthbench.reports.cite import cite
 from synthbench.reports.curves import mean_curves
+from synthbench.reports.descriptions import Describe
 from synthbench.reports.difference import difference, difference_tables
 from synthbench.reports.heights import load_table
 from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard_tables, reach_table
 from synthbench.reports.selection import Selection
 from synthbench.reports.separation import PAGE as SEPARATION
 from synthbench.reports.separation import separation_table, summary
-from synthbench.reports.stems import stem_of
 from synthbench.reports.table import Table, category_averages, category_table, full_table, steps_table
 from synthbench.reports.verdicts import Verdicts, judge
 
@@ -60,7 +62,7 @@ _MADE_BY = (
     *("error_type", "device_type", "device_name"),
     *("synthbench_version", "git_sha", "git_dirty", "verified_by"),
 )
-"""What a report says of how rows were made; stores of before rows were verified have no column for that."""
+"""How rows were made; older stores have no column ``verified_by``."""
 
 
 class Page(NamedTuple):
@@ -73,7 +75,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What the files of one report are made of; what several of them need is worked out once."""
+    """The contents of one report; what several files need is computed once."""
 
     selection: Selection
     curves: pd.DataFrame | None
@@ -82,9 +84,11 @@ class Report:
     """Columns of rows that are read besides those that every report reads."""
     origins: "pd.Series[str] | None" = None
     """Which store a row is from, by ``run_id``; None if all are from one."""
+    describe: Describe | None = None
+    """What the code of a task says, for the page; None leaves out what shows it."""
 
     @cached_property
-    def of(self) -> Grid:
+    def of(self) -> Cells:
         """The cells of the rows."""
         return grid(self.selection.rows, self.records)
 
@@ -191,3 +195,29 @@ def _pages(report: Report) -> dict[str, Page]:
         if extra is not None:
             pages[extra.name] = Page(extra.title, (extra,), extra.outcome)
     return pages
+
+
+def stem_of(category: str, taken: Container[str], reserved: Container[str] = ()) -> str:
+    """A file name for a category, whatever a row calls it: no path, and neither a reserved nor a taken name."""
+    plain = re.sub(r"[^a-z0-9_-]+", "-", category.lower()).strip("-")[:64] or "category"
+    stem = f"category-{plain}" if plain in reserved else plain
+    number = 2
+    while stem in taken:
+        stem = f"{plain}-{number}"
+        number += 1
+    return stem
+
+
+def cite(keys: Iterable[str]) -> tuple[str, list[str]]:
+    """BibTeX of some sources, and the keys that have no entry (those of plugins), in alphabetical order."""
+    all_keys = set(keys)
+    known = set(filter(_has_entry, all_keys))
+    return sources.bibtex(known), sorted(all_keys - known)
+
+
+def _has_entry(key: str) -> bool:
+    try:
+        sources.bibtex([key])
+    except UnknownName:
+        return False
+    return True

@@ -4,7 +4,7 @@ A report shows one version of one suite. In it, a column is a mechanism in one s
 encoding, and every cell holds rows of one version. A setting is what was asked for: arguments, or the size that they
 were matched to. Where the store has several versions of a task or of a mechanism, or several widths, the one with the
 newest row is shown and the rows of the others are counted, never mixed in. So are rows of another protocol, where
-somebody changed a suite's file and not its version.
+a suite's file was changed and its version was not.
 Where a suite tries several learning rates, each seed of a cell shows the one that did best on its validation stream.
 A score without a passed check of causality is no score: such a row is left out. So is a row of a task's version that
 was withdrawn, because it does not test what it says: ``reference/withdrawn.csv`` lists those versions.
@@ -22,14 +22,15 @@ import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.reports.against.published import lines_of
-from synthbench.suites import EXTRA
 
+EXTRA = ".extra"
+"""Ends the name under which a suite's rows of tasks that it does not list are stored."""
 TASK_KEY = ["task_category", "task", "task_args", "seq_len"]
 """Columns that make a task at one size."""
 AROUND = ["mech", "block", "positions"]
 """Columns that make a mechanism and what is around it; it may have several settings."""
 SETTING = ["match", "mech_args"]
-"""Columns of which the first that is known is the setting, which with ``AROUND`` makes a column of a table."""
+"""The first of these that is known is the setting; with ``AROUND`` it makes a column of a table."""
 
 
 def settings(rows: pd.DataFrame) -> "pd.Series[str]":
@@ -211,9 +212,6 @@ def only_suite(rows: pd.DataFrame) -> str | None:
     """The one suite that some rows are of, where any is full that of the full ones; None if there are several or none.
 
     Rows of tasks that a suite does not list count only where there are no others.
-
-    Args:
-        rows: Rows of a store.
     """
     suites = set(rows.loc[rows["is_full"].astype(bool), "suite"]) or set(rows["suite"])
     suites = {suite for suite in suites if not suite.endswith(EXTRA)} or suites
@@ -253,7 +251,7 @@ def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Withdrawa
 
 
 def _protocol(config: str) -> str:
-    """What a suite decides of a run, from the configuration in its row; a width may be that of a matched size."""
+    """The part of a run's configuration that its suite decides; the width may be that of a matched size."""
     try:
         given = json.loads(config)
         return json.dumps(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from synthbench.reports.cells import Grid, TaskFacts
+from synthbench.reports.cells import Cells, TaskFacts
 from synthbench.reports.ladder import LEAST
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.statistics import SIGNIFICANCE
@@ -18,6 +18,7 @@ from synthbench.reports.table import (
     ceiling_cell,
     fixed,
     floor_cell,
+    grouped,
     on_added_seeds,
     p_text,
     percent,
@@ -60,13 +61,8 @@ def summary(verdicts: Verdicts) -> str:
     )
 
 
-def separation_table(of: Grid, verdicts: Verdicts) -> Table:
-    """One line a task: the range of the mechanisms' means and skills, the pairs that differ, and a verdict.
-
-    Args:
-        of: The cells of a report.
-        verdicts: What every task says about the mechanisms.
-    """
+def separation_table(of: Cells, verdicts: Verdicts) -> Table:
+    """One line a task: the range of the mechanisms' means and skills, the pairs that differ, and a verdict."""
     judged = list(verdicts.values())
     columns = _columns(of)
     return Table(
@@ -75,27 +71,23 @@ def separation_table(of: Grid, verdicts: Verdicts) -> Table:
         caption=_caption(of, is_farther=any(one.separates_at for one in judged)),
         headings=("Category", "Task"),
         columns=tuple(columns),
-        lines=tuple(
-            Line(
-                (one.task.category, one.task.label),
-                tuple(cell_of(one) for cell_of in columns.values()),
-                is_first_of_group=one.task.key == of.tasks_of(one.task.category)[0].key,
-            )
+        lines=grouped(
+            Line((one.task.category, one.task.label), tuple(cell_of(one) for cell_of in columns.values()))
             for one in judged
         ),
         sources=sources_of(of.tasks, of.mechanisms),
     )
 
 
-def _has_local(of: Grid) -> bool:
+def _has_local(of: Cells) -> bool:
     return not all(math.isnan(task.local_ceiling) for task in of.tasks)
 
 
-def _has_shortcut(of: Grid) -> bool:
+def _has_shortcut(of: Cells) -> bool:
     return any(task.shortcut for task in of.tasks)
 
 
-def _columns(of: Grid) -> dict[Column, Callable[[Verdict], Cell]]:
+def _columns(of: Cells) -> dict[Column, Callable[[Verdict], Cell]]:
     """The columns, each with what it says of a task."""
     if of.has_ladder:
         scores: dict[Column, Callable[[Verdict], Cell]] = {
@@ -121,7 +113,7 @@ def _columns(of: Grid) -> dict[Column, Callable[[Verdict], Cell]]:
     }
 
 
-def _caption(of: Grid, *, is_farther: bool) -> str:
+def _caption(of: Cells, *, is_farther: bool) -> str:
     if of.has_ladder:
         means, distance = "mean height in rungs", f"{LEAST:g} rungs or more,"
         looks = ", ".join(str(look.num_seeds) for look in LOOKS)

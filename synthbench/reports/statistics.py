@@ -33,18 +33,18 @@ MOST_PRIOR = 1000.0
 NUM_RELABELLINGS = 9999
 
 Scores = Float[np.ndarray, "tasks cells seeds"]
-Cells = Float[np.ndarray, "tasks cells"]
+PerCell = Float[np.ndarray, "tasks cells"]
 Pairs = Float[np.ndarray, "tasks pairs"]
 
 
 class Spread(NamedTuple):
     """How far the runs of a cell lie apart."""
 
-    variance: Cells
+    variance: PerCell
     """Of one run; NaN in a task of which no cell has two runs."""
-    dof: Cells
+    dof: PerCell
     """Degrees of freedom of that variance."""
-    dof_alone: Cells
+    dof_alone: PerCell
     """The same for a statement about this cell alone: its own only, where it scatters far more than its task."""
 
 
@@ -93,7 +93,7 @@ def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) 
     )
 
 
-def _prior_dof(own: Cells, dof: Cells, pooled: Float[np.ndarray, "tasks 1"]) -> float:
+def _prior_dof(own: PerCell, dof: PerCell, pooled: Float[np.ndarray, "tasks 1"]) -> float:
     """Degrees of freedom of the tasks' variances, from how much log variances differ within tasks.
 
     Source: Smyth (2004), estimation of the hyperparameters; here around each task's own mean.
@@ -246,7 +246,7 @@ def shares_seeds(scores: Scores) -> bool:
 def seed_correlation(scores: Scores) -> tuple[float, float]:
     """Mean correlation of the runs that share a seed, over tasks and pairs of cells, with its standard error.
 
-    Cells that lack a seed of the others, or do not scatter, do not count. Where none are left it is 0 and any.
+    PerCell that lack a seed of the others, or do not scatter, do not count. Where none are left it is 0 and any.
     """
     centred = scores - scores.mean(axis=2, keepdims=True)
     size = np.sqrt((centred**2).sum(axis=2, keepdims=True))
@@ -325,8 +325,3 @@ def omega_squared(scores: Float[np.ndarray, "cells seeds"]) -> float:
     if total <= TOLERANCE**2:
         return 0.0
     return max(0.0, (between - (len(scores) - 1) * within) / (total + within))
-
-
-def combined_error(*errors: float) -> float:
-    """Standard error of a sum or difference of independent estimates, each with a standard error."""
-    return math.hypot(*errors)

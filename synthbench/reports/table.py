@@ -4,6 +4,7 @@ Accuracies are printed in per cent, heights in rungs, both with one decimal. Mar
 means that print alike share their mark. Only a task that separates mechanisms has marks, and controls never have.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import numpy as np
 from synthbench.errors import UnknownName
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import TIE, Interval
-from synthbench.reports.cells import Estimate, Grid, MechanismFacts, TaskFacts
+from synthbench.reports.cells import Cells, Estimate, MechanismFacts, TaskFacts
 from synthbench.reports.ladder import LEAST, SPLIT, num_climbed
 from synthbench.reports.verdicts import Verdict, Verdicts, best_of, needed_seeds
 
@@ -91,13 +92,21 @@ class Table:
     """What it says, in a sentence; a page begins with it."""
 
 
+def grouped(lines: Iterable[Line]) -> tuple[Line, ...]:
+    """The same lines with a group beginning wherever their first label changes."""
+    of_groups = itertools.groupby(lines, key=lambda line: line.labels[0])
+    return tuple(
+        replace(line, is_first_of_group=position == 0) for _, group in of_groups for position, line in enumerate(group)
+    )
+
+
 def percent(fraction: float) -> str:
     """A fraction in per cent with one decimal: ``51.6``; ``--`` for NaN."""
     return NOTHING if math.isnan(fraction) else fixed(100 * fraction, 1)
 
 
 def fixed(number: float, decimals: int, *, is_signed: bool = False) -> str:
-    """A number with so many decimals, a true minus sign and no negative zero; ``--`` for NaN."""
+    """A number with fixed decimals, a true minus sign and no negative zero; ``--`` for NaN."""
     if math.isnan(number):
         return NOTHING
     # Adding zero turns a negative zero into a positive one.
@@ -106,26 +115,26 @@ def fixed(number: float, decimals: int, *, is_signed: bool = False) -> str:
     return f"{sign}{abs(rounded):.{decimals}f}"
 
 
-def category_table(of: Grid, verdicts: Verdicts, category: str) -> Table:
+def category_table(cells: Cells, verdicts: Verdicts, category: str) -> Table:
     """Mechanisms as lines, the tasks of one category as columns, then one line each for floor and ceiling.
 
     Args:
-        of: The cells of a report.
+        cells: The cells of a report.
         verdicts: What every task says about the mechanisms.
         category: The category; the message of the error lists those that the rows have.
 
     Raises:
         UnknownName: If no row has the category.
     """
-    if category not in of.categories:
-        raise UnknownName("category", category, of.categories)
-    tasks = of.tasks_of(category)
-    common_n = _common_n(of, tasks)
-    columns = [_task_cells(of, verdicts[task.key], common_n) for task in tasks]
-    bounds = bounds_of(of)
+    if category not in cells.categories:
+        raise UnknownName("category", category, cells.categories)
+    tasks = cells.tasks_of(category)
+    common_n = _common_n(cells, tasks)
+    columns = [_task_cells(cells, verdicts[task.key], common_n) for task in tasks]
+    bounds = bounds_of(cells)
     lines = [
         Line((mechanism.label,), tuple(column[position] for column in columns))
-        for position, mechanism in enumerate(of.mechanisms)
+        for position, mechanism in enumerate(cells.mechanisms)
     ]
     lines += [
         Line((label,), tuple(bound(task) for task in tasks), is_first_of_group=position == 0)
@@ -134,65 +143,56 @@ def category_table(of: Grid, verdicts: Verdicts, category: str) -> Table:
     return Table(
         name=category,
         title=f"{category.replace('_', ' ').capitalize()} tasks",
-        caption=_caption(of, common_n),
+        caption=_caption(cells, common_n),
         headings=("Mechanism",),
         columns=tuple(Column(task.label) for task in tasks),
         lines=tuple(lines),
-        sources=sources_of(tasks, of.mechanisms),
+        sources=sources_of(tasks, cells.mechanisms),
     )
 
 
-def full_table(of: Grid, verdicts: Verdicts) -> Table:
-    """All tasks as lines, grouped by category; floor, ceiling and mechanisms as columns, as in the published Table 8.
-
-    Args:
-        of: The cells of a report.
-        verdicts: What every task says about the mechanisms.
-    """
-    common_n, bounds = _common_n(of, of.tasks), bounds_of(of)
+def full_table(cells: Cells, verdicts: Verdicts) -> Table:
+    """All tasks as lines by category; floor, ceiling and mechanisms as columns, as in the published Table 8."""
+    common_n, bounds = _common_n(cells, cells.tasks), bounds_of(cells)
     return readable(
         Table(
             name="full",
             title="All tasks",
-            caption=_caption(of, common_n),
+            caption=_caption(cells, common_n),
             headings=("Category", "Task"),
             columns=(
                 *(Column(label) for label, _bound in bounds),
-                *(Column(mechanism.label) for mechanism in of.mechanisms),
+                *(Column(mechanism.label) for mechanism in cells.mechanisms),
             ),
-            lines=tuple(
+            lines=grouped(
                 Line(
                     (task.category, task.label),
-                    (*(bound(task) for _label, bound in bounds), *_task_cells(of, verdicts[task.key], common_n)),
-                    is_first_of_group=task is of.tasks_of(task.category)[0],
+                    (*(bound(task) for _label, bound in bounds), *_task_cells(cells, verdicts[task.key], common_n)),
                 )
-                for task in of.tasks
+                for task in cells.tasks
             ),
-            sources=sources_of(of.tasks, of.mechanisms),
+            sources=sources_of(cells.tasks, cells.mechanisms),
         )
     )
 
 
-def category_averages(of: Grid) -> Table:
+def category_averages(cells: Cells) -> Table:
     """Means of task means, categories as lines and mechanisms as columns, as in the published Table 3.
 
     Nothing is marked: means of accuracies over tasks with other floors do not compare. A mechanism without a score on
     some task of a category has the mean of the others and says so.
-
-    Args:
-        of: The cells of a report.
     """
     lines = []
-    for category in of.categories:
-        tasks = of.tasks_of(category)
-        averages = [average_of([of.cell(task, mechanism) for task in tasks]) for mechanism in of.mechanisms]
+    for category in cells.categories:
+        tasks = cells.tasks_of(category)
+        averages = [average_of([cells.cell(task, mechanism) for task in tasks]) for mechanism in cells.mechanisms]
         floor, ceiling = (float(np.mean([bound(task) for task in tasks])) for bound in (_floor, _ceiling))
         bounds = (
             _bound_cell(floor, "≥", is_exact=all(task.floor_is_exact for task in tasks)),
             _bound_cell(ceiling, "≤", is_exact=all(task.ceiling_is_exact for task in tasks)),
         )
-        cells = [Cell(percent(average.mean), remarks=_average_remarks(average, len(tasks))) for average in averages]
-        lines.append(Line((category,), (*bounds, *cells)))
+        printed = [Cell(percent(average.mean), remarks=_average_remarks(average, len(tasks))) for average in averages]
+        lines.append(Line((category,), (*bounds, *printed)))
     return readable(
         Table(
             name="averages",
@@ -202,25 +202,22 @@ def category_averages(of: Grid) -> Table:
                 f"skill, with intervals. {BOUNDS}"
             ),
             headings=("Category",),
-            columns=(Column("Floor"), Column("Ceiling"), *(Column(mechanism.label) for mechanism in of.mechanisms)),
+            columns=(Column("Floor"), Column("Ceiling"), *(Column(mechanism.label) for mechanism in cells.mechanisms)),
             lines=tuple(lines),
-            sources=sources_of(of.tasks, of.mechanisms),
+            sources=sources_of(cells.tasks, cells.mechanisms),
             outcome="Accuracies of categories are not compared: their tasks have other floors.",
         )
     )
 
 
-def steps_table(of: Grid) -> Table | None:
+def steps_table(cells: Cells) -> Table | None:
     """Steps until the threshold is reached: median over seeds and the share of seeds that reached it.
 
     A seed that never reached the threshold counts as later than all others. Where half of the seeds or more did not,
     the median is only known to lie above the number of steps. None if no seed of any cell reached it; tasks in which
     none did are left out.
-
-    Args:
-        of: The cells of a report.
     """
-    tasks = [task for task in of.tasks if any(map(_num_reached, of.cells_of(task)))]
+    tasks = [task for task in cells.tasks if any(map(_num_reached, cells.cells_of(task)))]
     if not tasks:
         return None
     return readable(
@@ -232,17 +229,12 @@ def steps_table(of: Grid) -> Table | None:
                 "brackets the seeds that reached it. Tasks on which no seed did are left out."
             ),
             headings=("Category", "Task"),
-            columns=tuple(Column(mechanism.label) for mechanism in of.mechanisms),
-            lines=tuple(
-                Line(
-                    (task.category, task.label),
-                    tuple(_steps_cell(cell) for cell in of.cells_of(task)),
-                    is_first_of_group=task is next(other for other in tasks if other.category == task.category),
-                )
-                for task in tasks
+            columns=tuple(Column(mechanism.label) for mechanism in cells.mechanisms),
+            lines=grouped(
+                Line((task.category, task.label), tuple(map(_steps_cell, cells.cells_of(task)))) for task in tasks
             ),
-            sources=sources_of(tasks, of.mechanisms),
-            outcome=f"On {len(tasks)} of {len(of.tasks)} tasks some run reached the suite's threshold.",
+            sources=sources_of(tasks, cells.mechanisms),
+            outcome=f"On {len(tasks)} of {len(cells.tasks)} tasks some run reached the suite's threshold.",
         )
     )
 
@@ -275,9 +267,9 @@ def average_of(cells: Sequence[Estimate]) -> Average:
     return Average(float(np.mean(means)) if means else math.nan, len(cells) - len(means))
 
 
-def bounds_of(of: Grid) -> tuple[tuple[str, Callable[[TaskFacts], Cell]], ...]:
-    """What the scores of a report lie between, each with its heading: floor and ceiling, or the number of rungs."""
-    return (("Rungs", rungs_cell),) if of.has_ladder else (("Floor", floor_cell), ("Ceiling", ceiling_cell))
+def bounds_of(cells: Cells) -> tuple[tuple[str, Callable[[TaskFacts], Cell]], ...]:
+    """The bounds of the scores of a report, each with its heading: floor and ceiling, or the number of rungs."""
+    return (("Rungs", rungs_cell),) if cells.has_ladder else (("Floor", floor_cell), ("Ceiling", ceiling_cell))
 
 
 def skill_words(*, has_ladder: bool) -> str:
@@ -286,7 +278,7 @@ def skill_words(*, has_ladder: bool) -> str:
 
 
 def tie_words(*, has_ladder: bool) -> str:
-    """Which runs count as equally good in a probability of improvement."""
+    """When two runs count as equally good in a probability of improvement."""
     less = f"heights less than {LEAST:g} rungs" if has_ladder else f"skills less than {TIE:g}"
     return f"{less} apart are a tie, which counts half"
 
@@ -326,15 +318,16 @@ def p_text(p: float) -> str:
     return "< 0.001" if p < 0.001 else fixed(p, 3)
 
 
-def interval_cell(of: Interval, show: Callable[[float], str] | None = None) -> Cell:
+def interval_cell(interval: Interval, show: Callable[[float], str] | None = None) -> Cell:
     """A number with the ends of its interval, if it has one.
 
     Args:
-        of: The number.
+        interval: The number.
         show: How it is printed; with two decimals if None.
     """
     show = show or (lambda number: fixed(number, 2))
-    return Cell(show(of.value), remarks=() if math.isnan(of.low) else (f"{show(of.low)} to {show(of.high)}",))
+    ends = () if math.isnan(interval.low) else (f"{show(interval.low)} to {show(interval.high)}",)
+    return Cell(show(interval.value), remarks=ends)
 
 
 def sources_of(
@@ -345,42 +338,52 @@ def sources_of(
     return tuple(sorted(key for key in keys if key))
 
 
-def _task_cells(of: Grid, verdict: Verdict, common_n: int | None) -> list[Cell]:
+def _task_cells(cells: Cells, verdict: Verdict, common_n: int | None) -> list[Cell]:
     """The cells of one task with their marks, in the order of the mechanisms."""
     task = verdict.task
-    estimates = of.cells_of(task)
+    estimates = cells.cells_of(task)
     if task.ladder:
-        cells = [height_cell(of, verdict, mechanism, common_n) for mechanism in of.mechanisms]
+        printed = [height_cell(cells, verdict, mechanism, common_n) for mechanism in cells.mechanisms]
     else:
-        cells = [mean_cell(estimate, common_n) for estimate in estimates]
-    best = best_of(of, verdict)
-    if best is None:
-        return cells
-    is_marked = [mechanism.family != CONTROL for mechanism in of.mechanisms]
-    marks = marks_of(
-        [one.mean if is_one else math.nan for one, is_one in zip(estimates, is_marked, strict=True)],
-        lambda mean: score_text(task, mean),
-    )
+        printed = [mean_cell(estimate, common_n) for estimate in estimates]
+    return marked(cells, verdict, cells.mechanisms, printed, [estimate.mean for estimate in estimates])
+
+
+def marked(
+    cells: Cells,
+    verdict: Verdict,
+    mechanisms: Sequence[MechanismFacts],
+    printed: Sequence[Cell],
+    means: Sequence[float],
+) -> list[Cell]:
+    """Cells of one task with their marks; as they are where none of the mechanisms can be called the best."""
+    best = best_of(cells, verdict)
+    if best not in mechanisms:
+        return list(printed)
+    ranked = [
+        math.nan if mechanism.family == CONTROL else mean for mechanism, mean in zip(mechanisms, means, strict=True)
+    ]
+    marks = marks_of(ranked, lambda mean: score_text(verdict.task, mean))
     return [
-        replace(cell, mark=mark, is_tied=bool(estimate.n) and is_tied(verdict, best, mechanism))
-        for mechanism, estimate, cell, mark in zip(of.mechanisms, estimates, cells, marks, strict=True)
+        replace(cell, mark=mark, is_tied=not math.isnan(mean) and is_tied(verdict, best, mechanism))
+        for mechanism, mean, cell, mark in zip(mechanisms, ranked, printed, marks, strict=True)
     ]
 
 
-def height_cell(of: Grid, verdict: Verdict, mechanism: MechanismFacts, common_n: int | None = None) -> Cell:
+def height_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, common_n: int | None = None) -> Cell:
     """A mean height with half of its 95 % interval, in rungs; and how many seeds climbed where they are far apart."""
     task = verdict.task
-    cell = mean_cell(of.cell(task, mechanism), common_n)
-    mean, low, high = of.cell(task, mechanism).mean, *of.interval(task, mechanism)
+    cell = mean_cell(cells.cell(task, mechanism), common_n)
+    mean, low, high = cells.cell(task, mechanism).mean, *cells.interval(task, mechanism)
     # An interval that ends at the top of the ladder is as wide as its other half.
     half = "" if math.isnan(low) else score_text(task, max(mean - low, high - mean))
-    climbed = _climbed(of, verdict, mechanism)
+    climbed = _climbed(cells, verdict, mechanism)
     return replace(cell, value=score_text(task, mean), std=half, remarks=(*cell.remarks, *([climbed] * bool(climbed))))
 
 
-def _climbed(of: Grid, verdict: Verdict, mechanism: MechanismFacts) -> str:
+def _climbed(cells: Cells, verdict: Verdict, mechanism: MechanismFacts) -> str:
     """How many seeds of a cell climbed, with the p value of its task; empty where they do not lie far apart."""
-    task, estimate = verdict.task, of.cell(verdict.task, mechanism)
+    task, estimate = verdict.task, cells.cell(verdict.task, mechanism)
     if not task.ladder:
         return ""
     num = num_climbed([task.ladder.num_rungs * score for score in estimate.scores.values()])
@@ -415,28 +418,28 @@ def marks_of(means: Sequence[float], show: Callable[[float], str] = percent) -> 
     return [marks.get(show(mean), "") for mean in means]
 
 
-def _common_n(of: Grid, tasks: Sequence[TaskFacts]) -> int | None:
+def _common_n(cells: Cells, tasks: Sequence[TaskFacts]) -> int | None:
     """The number of seeds that all cells with a score have; None if they differ."""
-    counts = {cell.n for task in tasks for cell in of.cells_of(task) if cell.n}
+    counts = {cell.n for task in tasks for cell in cells.cells_of(task) if cell.n}
     return counts.pop() if len(counts) == 1 else None
 
 
-def _caption(of: Grid, common_n: int | None) -> str:
-    spread = "half of its 95 % interval" if of.has_ladder else "sample standard deviation"
+def _caption(cells: Cells, common_n: int | None) -> str:
+    spread = "half of its 95 % interval" if cells.has_ladder else "sample standard deviation"
     if common_n is None:
         seeds = f"mean ± {spread} over n seeds"
     elif common_n == 1:
         seeds = "one seed (n = 1)"
     else:
         seeds = f"mean ± {spread} over n = {common_n} seeds"
-    if of.has_ladder:
-        return f"Height in rungs, {seeds}. {HEIGHT} {CLIMBED} {MARKS}{on_added_seeds(of)}"
+    if cells.has_ladder:
+        return f"Height in rungs, {seeds}. {HEIGHT} {CLIMBED} {MARKS}{on_added_seeds(cells)}"
     return f"Accuracy in per cent, {seeds}. {MARKS} {BOUNDS}"
 
 
-def on_added_seeds(of: Grid) -> str:
+def on_added_seeds(cells: Cells) -> str:
     """A sentence, after a space, on what seeds mean that may have been added until pairs were decided."""
-    return ADDED if of.seeds != needed_seeds(of) else ""
+    return ADDED if cells.seeds != needed_seeds(cells) else ""
 
 
 def _floor(task: TaskFacts) -> float:

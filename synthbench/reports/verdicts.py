@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from synthbench.registry import CONTROL
-from synthbench.reports.cells import Estimate, Grid, Key, MechanismFacts, TaskFacts, by_seed
+from synthbench.reports.cells import Cells, Estimate, Key, MechanismFacts, TaskFacts, by_seed
 from synthbench.reports.looks import LOOKS, ONCE, Findings, Look, examine, looks_for, task_test
 from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, benjamini_hochberg, omega_squared
 
@@ -77,7 +77,7 @@ Verdicts = Mapping[Key, Verdict]
 """By the key of the task, in printed order."""
 
 
-def judge(of: Grid) -> Verdicts:
+def judge(of: Cells) -> Verdicts:
     """Judge every task: does it separate mechanisms, and which pairs of them?
 
     A task separates if its runs, shuffled among its mechanisms, seldom have means as far apart as they have: 5 % after
@@ -87,9 +87,6 @@ def judge(of: Grid) -> Verdicts:
     Runs are paired by seed only if seeds are correlated over the suite. On a ladder, p values count all looks at it:
     :mod:`synthbench.reports.looks`.
     Left out are controls, as most tasks tell them from any mechanism, and single runs of a mechanism.
-
-    Args:
-        of: The cells of a report.
 
     Returns:
         The verdict on each task by its key, in printed order.
@@ -135,7 +132,7 @@ class Standing(NamedTuple):
     """Names of a task and a mechanism that is in a pair that is not decided there."""
 
 
-def standing(of: Grid, looks: Sequence[Look]) -> Standing:
+def standing(of: Cells, looks: Sequence[Look]) -> Standing:
     """Which pairs of mechanisms are apart, which are within half a rung, and which need more seeds to say so.
 
     Args:
@@ -157,12 +154,12 @@ def standing(of: Grid, looks: Sequence[Look]) -> Standing:
     )
 
 
-def needed_seeds(of: Grid) -> tuple[int, ...]:
+def needed_seeds(of: Cells) -> tuple[int, ...]:
     """The seeds that a mechanism must have runs of to be ranked; on a ladder, only undecided pairs have more."""
     return of.seeds[: LOOKS[0].num_seeds] if of.has_ladder else of.seeds
 
 
-def _compared(of: Grid) -> Grid:
+def _compared(of: Cells) -> Cells:
     """What is compared: no controls, and no single run of a mechanism where another has more."""
     single = _single_runs(of)
     return replace(
@@ -172,13 +169,13 @@ def _compared(of: Grid) -> Grid:
     )
 
 
-def with_single_runs(of: Grid) -> list[MechanismFacts]:
+def with_single_runs(of: Cells) -> list[MechanismFacts]:
     """The mechanisms of which a single run is left out on some task, controls not counted."""
     keys = {mechanism for _task, mechanism in _single_runs(of)}
     return [one for one in of.mechanisms if one.key in keys and one.family != CONTROL]
 
 
-def _single_runs(of: Grid) -> set[tuple[Key, Key]]:
+def _single_runs(of: Cells) -> set[tuple[Key, Key]]:
     """The cells with one run where another mechanism has more.
 
     One run says nothing about chance, but its mean would take part in every shuffle and hide what the others show.
@@ -190,14 +187,14 @@ def _single_runs(of: Grid) -> set[tuple[Key, Key]]:
     return {(task, mechanism) for (task, mechanism), count in num_runs.items() if count == 1 < most[task]}
 
 
-def _examine(of: Grid, looks: Sequence[Look]) -> Findings:
+def _examine(of: Cells, looks: Sequence[Look]) -> Findings:
     cells = [cell for task in of.tasks for cell in of.cells_of(task)]
     has_run = ~np.isnan(by_seed([dict.fromkeys(cell.failed_seeds, 0.0) | cell.scores for cell in cells], of.seeds))
     margins = np.array([_margin(task) if task.gap > TOLERANCE else math.inf for task in of.tasks])
     return examine(of.scores, margins, looks, has_run.reshape(of.scores.shape))
 
 
-def best_of(of: Grid, verdict: Verdict) -> MechanismFacts | None:
+def best_of(of: Cells, verdict: Verdict) -> MechanismFacts | None:
     """The mechanism with the highest mean on a task, controls left out; None where nothing can be called the best."""
     scored = [one for one in of.mechanisms if one.family != CONTROL and of.cell(verdict.task, one).n]
     if not (verdict.separates and scored):
@@ -205,7 +202,7 @@ def best_of(of: Grid, verdict: Verdict) -> MechanismFacts | None:
     return max(scored, key=lambda one: of.cell(verdict.task, one).mean)
 
 
-def _separating_multiples(of: Grid, tasks: Sequence[TaskFacts], *, is_paired: bool) -> dict[Key, int]:
+def _separating_multiples(of: Cells, tasks: Sequence[TaskFacts], *, is_paired: bool) -> dict[Key, int]:
     """The smallest multiple of the training at which each task separates; all tests are adjusted together."""
     tests = []
     for factor in sorted({factor for cell in of.cells.values() for factor in cell.stretched}):

@@ -292,21 +292,26 @@ def climb(climbed: Callable[..., pd.DataFrame]) -> pd.DataFrame:
 
 
 @pytest.fixture
-def compile_latex(need: Callable[[str, bool, str], None], tmp_path: Path) -> Callable[[Mapping[str, str]], None]:
-    """Include files in one document and run pdflatex without a shell escape; bold must be set in a bold font."""
+def compile_latex(need: Callable[[str, bool, str], None], tmp_path: Path) -> Callable[..., str]:
+    """Include files in one document and run pdflatex without a shell escape; gives its log.
+
+    Bold must be set in a bold font. With a size of paper, the document has margins of one inch.
+    """
     need("pdflatex", shutil.which("pdflatex") is not None, "install texlive-latex-recommended")
 
-    def run(files: Mapping[str, str]) -> None:
+    def run(files: Mapping[str, str], paper: str = "") -> str:
         for name, text in files.items():
             (tmp_path / name).write_text(text, encoding="utf-8")
         inputs = "\n".join(rf"\input{{{name}}}\clearpage" for name in sorted(files))
-        document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{inputs}\end{{document}}"
-        (tmp_path / "main.tex").write_text(document, encoding="utf-8")
+        geometry = rf"\usepackage[{paper},margin=1in]{{geometry}}" if paper else ""
+        preamble = rf"\documentclass{{article}}{geometry}\usepackage{{booktabs}}"
+        (tmp_path / "main.tex").write_text(rf"{preamble}\begin{{document}}{inputs}\end{{document}}", encoding="utf-8")
         command = ["pdflatex", "-no-shell-escape", "-halt-on-error", "-interaction=nonstopmode", "main.tex"]
         finished = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=120)
         assert finished.returncode == 0, finished.stdout.decode(errors="replace")[-2000:]
         if any(r"\textbf" in text for text in files.values()):
             # The log names the fonts of the document and is broken into lines anywhere.
             assert b"cmbx" in finished.stdout.replace(b"\n", b""), "nothing was set in bold"
+        return (tmp_path / "main.log").read_text(encoding="utf-8", errors="replace")
 
     return run

@@ -186,7 +186,7 @@ def test_the_order_of_the_rows_changes_nothing(rows: pd.DataFrame, name: str) ->
     )
 
 
-def test_latex_compiles_and_bold_is_bold(rows: pd.DataFrame, compile_latex: Callable[[dict[str, str]], None]) -> None:
+def test_latex_compiles_and_bold_is_bold(rows: pd.DataFrame, compile_latex: Callable[..., str]) -> None:
     tables = [
         export(
             rows.assign(mech_label=rows["mech_label"] + "_&%$#"), "paper", columns=["score", "n_params", "mech_args"]
@@ -195,15 +195,6 @@ def test_latex_compiles_and_bold_is_bold(rows: pd.DataFrame, compile_latex: Call
         export(rows, "paper", columns=["x2.skill"], across="mechanisms"),
     ]
     compile_latex({f"{number}.tex": made.latex() for number, made in enumerate(tables)})
-
-
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "＝"])
-def test_what_a_spreadsheet_would_run_is_made_inert(rows: pd.DataFrame, start: str) -> None:
-    hostile = rows.assign(mech_label=f"{start}cmd()", mech_family=f"{start}cmd()")
-
-    for line in lines_of(export(hostile, "paper", columns=["mech_family", "score"])):
-        assert line["mechanism"].startswith(f"'{start}cmd()")
-        assert line["mech_family"] == f"'{start}cmd()"
 
 
 def test_numbers_of_csv_stay_numbers_and_what_is_missing_is_empty() -> None:

@@ -5,9 +5,8 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -16,28 +15,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synthbench.canonical import canonical_json
 from synthbench.heights import load_at_half, metrics_of_rungs, profile
-from synthbench.registry import CONTROL, version_of
+from synthbench.registry import CONTROL
 from synthbench.reports.build import FORMATS, build
-from synthbench.reports.cells import Grid, grid
+from synthbench.reports.cells import Cells, grid
 from synthbench.reports.compare import Side, compare
 from synthbench.reports.folder import stale, write
 from synthbench.reports.heights import load_of, load_table, load_text
 from synthbench.reports.ladder import Ladder, ladder_in, mean_profile, median_load, num_climbed, scored_rungs
 from synthbench.reports.leaderboard import leaderboard
 from synthbench.reports.looks import LOOKS
-from synthbench.reports.render.page.charts import PLOT_HEIGHT, PLOT_WIDTH, over_loads
 from synthbench.reports.render.page.content import content
-from synthbench.reports.render.page.example import describe
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
-from synthbench.reports.separation import separation_table
-from synthbench.reports.table import Cell, category_table, full_table
+from synthbench.reports.table import Cell, full_table
 from synthbench.reports.verdicts import Standing, judge, standing
-from synthbench.suites import load_suite
-from synthbench.tasks import TASKS
-from synthbench.training.identity import task_options
 from tests.reports._ladders import PAIRS, TASK_FACTS, ladder_of, rungs_at
 
 MakeFrame = Callable[..., pd.DataFrame]
@@ -52,7 +44,7 @@ def files(climb: pd.DataFrame) -> dict[str, str]:
     return {name: content for name, content in built.items() if isinstance(content, str)}
 
 
-def column(of: Grid, task: str, label: str) -> Cell:
+def column(of: Cells, task: str, label: str) -> Cell:
     """What the table of all tasks says of a mechanism on a task."""
     table = full_table(of, judge(of))
     place = [one.label for one in table.columns].index(label)
@@ -70,31 +62,6 @@ def test_the_files_are_the_golden_ones(files: dict[str, str]) -> None:
     assert stale(files, GOLDEN) == []
     found = {path.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("*") if path.is_file()}
     assert found == {*files, ".generated"}
-
-
-def test_heights_are_printed_in_rungs_with_half_of_their_interval(climb: pd.DataFrame) -> None:
-    of = grid(climb)
-    task = next(task for task in of.tasks if task.name == "s5_words")
-    mechanism = next(one for one in of.mechanisms if one.name == "my-idea")
-    low, high = of.interval(task, mechanism)
-
-    cell = column(of, "s5_words", "my-idea")
-    assert cell.value == f"{fmean([7.1, 7.3, 7]):.1f}"
-    assert cell.std == f"{12 * (high - low) / 2:.1f}"
-    assert column(of, "s5_words", "Rungs").value == "12"
-    (table,) = (category_table(of, judge(of), category) for category in ["copying"])
-    assert [line.labels for line in table.lines][-1:] == [("Rungs",)]
-    assert [cell.value for cell in table.lines[-1].cells] == ["6"]
-
-
-def test_the_interval_of_what_is_at_the_top_is_that_of_its_lower_half(climb: pd.DataFrame) -> None:
-    of = grid(climb)
-    task = next(task for task in of.tasks if task.name == "parity_running")
-    mechanism = next(one for one in of.mechanisms if one.name == "my-idea")
-    low, high = of.interval(task, mechanism)
-
-    assert high == 1.0
-    assert column(of, "parity_running", "my-idea").std == f"{12 * (1 - low):.1f}" != "0.0"
 
 
 def test_one_seed_has_no_interval_and_a_failure_is_told(climbed: Callable[..., pd.DataFrame]) -> None:
@@ -135,14 +102,6 @@ def test_half_a_rung_from_none_and_from_all_is_at_the_floor_and_at_the_ceiling(
         assert verdict.place == place
 
 
-def test_where_seeds_are_far_apart_a_cell_says_how_many_climbed(climb: pd.DataFrame) -> None:
-    of = grid(climb)
-    assert column(of, "s5_words", "SLAY").remarks == ("n = 3",)
-    p = {one.task.name: one.p for one in judge(of).values()}["mqar"]
-    assert p > 0.001
-    assert f"2 of 3 seeds climbed, p = {p:.3f}" in column(of, "mqar", "SLAY").remarks
-
-
 def test_without_a_test_there_is_no_p_of_what_climbed(climbed: Callable[..., pd.DataFrame]) -> None:
     assert column(grid(climbed({"softmax": [2, 9]})), "mqar", "Standard").remarks == ("1 of 2 seeds climbed",)
 
@@ -166,26 +125,6 @@ def test_the_load_is_that_of_a_run_in_the_middle() -> None:
     assert median_load(runs[:2]) == loads[1]  # not half of the way to infinity
     assert median_load(runs) == sorted(loads)[1]
     assert math.isnan(median_load([]))
-
-
-def test_loads_stand_below_the_heights_with_their_unit(climb: pd.DataFrame) -> None:
-    of = grid(climb)
-    table = load_table(of, of.tasks, "load")
-    assert table is not None
-    cells = {line.labels[1]: [cell.value for cell in line.cells] for line in table.lines}
-    assert [one.label for one in table.columns] == ["Load in", *(one.label for one in of.mechanisms)]
-
-    assert {name: of_task[0] for name, of_task in cells.items()} == {
-        name: ladder.unit for name, (_category, ladder) in TASK_FACTS.items()
-    }
-    by_label = dict(zip([one.label for one in of.mechanisms], cells["mqar"][1:], strict=True))
-    assert by_label["Standard"] == "≥ 64"
-    assert by_label["Linear"] == "< 2"
-    # A skill of one half lies between rung 4 and rung 5, of 6 and 8 pairs.
-    assert by_label["my-idea"] == f"{load_at_half(rungs_at(PAIRS, 4.1)):.1f}"
-    of_mqar = next(line for line in table.lines if line.labels[1] == "mqar")
-    slay = of_mqar.cells[[one.label for one in table.columns].index("SLAY")]
-    assert slay.remarks == (f"{load_at_half(rungs_at(PAIRS, 2.4)):.1f} to ≥ 64",)
 
 
 @pytest.mark.parametrize(
@@ -218,18 +157,6 @@ def test_the_area_below_a_line_is_the_height(climb: pd.DataFrame, files: dict[st
     assert areas == pytest.approx(means.to_dict(), rel=1e-4)
 
 
-def test_tasks_are_drawn_by_category_over_their_own_loads(climb: pd.DataFrame, files: dict[str, str]) -> None:
-    lines = numbers(files["figures/rungs.csv"])
-    categories = list(dict.fromkeys(line["category"] for line in lines))
-    assert categories == list(grid(climb).categories)
-    assert [line["category"] for line in lines] == sorted((line["category"] for line in lines), key=categories.index)
-    for task, (_category, ladder) in TASK_FACTS.items():
-        own = [line for line in lines if line["task"] == task and line["mechanism"] == "Linear"]
-        assert [float(line["load"]) for line in own] == list(ladder.loads)
-        assert {line["load_in"] for line in own} == {ladder.unit}
-    assert "figures/generalisation.csv" not in files
-
-
 def test_a_mean_profile_is_over_the_runs_that_have_all_rungs() -> None:
     low, high = rungs_at(PAIRS, 2.5), rungs_at(PAIRS, 7)
     found = mean_profile(PAIRS, [low, high, high[:3]])
@@ -239,43 +166,6 @@ def test_a_mean_profile_is_over_the_runs_that_have_all_rungs() -> None:
     assert found.low == pytest.approx(profile(low))
     assert found.high == pytest.approx(profile(high))
     assert mean_profile(PAIRS, [high[:3]]) is None
-
-
-def test_the_mean_skill_weighs_categories_alike_and_comes_last(climb: pd.DataFrame) -> None:
-    rows = climb[climb["status"] == "ok"]
-    rows = rows[~(rows["mech"] == "my-idea")]
-    means = rows.groupby(["mech_label", "task_category", "task"])["score"].mean()
-    expected = means.groupby(level=[0, 1]).mean().groupby(level=0).mean().to_dict()
-
-    board = leaderboard(grid(rows))
-    assert {entry.mechanism.label: entry.skill.value for entry in board.entries} == pytest.approx(expected)
-    line = content(Report(select(rows, "climb"), None)).boards[0]
-    assert list(line.parts) == list(grid(rows).categories)
-
-
-def test_what_makes_no_sense_of_heights_is_left_out(files: dict[str, str]) -> None:
-    assert not {"averages.md", "reach.md", "steps_to_threshold.md"} & set(files)
-    for name, text in files.items():
-        if name.endswith((".md", ".tex", ".html")) and name != "sources.bib":
-            for word in (
-                "olved",
-                "too narrow",
-                "hortcut:",
-                "Floor",
-                "Local",
-                "ccuracy in per cent",
-                "Accuracy, %",
-                "2×",
-            ):
-                assert word not in text, (name, word)
-
-
-def test_tables_of_heights_have_no_columns_of_accuracies(climb: pd.DataFrame) -> None:
-    of = grid(climb)
-    table = separation_table(of, judge(of))
-    assert [one.label for one in table.columns] == ["Rungs", "Height", "p", "Pairs", "Between", "Verdict"]
-    of_words = next(line for line in table.lines if line.labels[1] == "parity_running")
-    assert of_words.cells[1].value == f"{fmean([0.9, 1.2, 0.7]):.1f} to 12.0"
 
 
 def test_a_control_is_left_out_of_the_verdict_and_drawn(climbed: Callable[..., pd.DataFrame]) -> None:
@@ -333,20 +223,6 @@ def test_rows_of_another_ladder_are_another_protocol(climb: pd.DataFrame) -> Non
     assert select(rows, "climb").num_other_protocols == is_old.sum()
 
 
-def test_of_a_ladder_the_first_rung_is_drawn() -> None:
-    suite = load_suite("climb")
-    arguments = task_options(suite, TASKS["mqar"], 0, {})
-    rung = TASKS["mqar"].ladder(suite.ladder.longest)[0]  # type: ignore[union-attr]
-
-    found = describe("mqar", version_of(TASKS["mqar"]), canonical_json(arguments))
-    assert found is not None
-    assert found.example is not None
-    assert found.example.length == rung.length
-    facts = ladder_in(arguments)
-    assert facts is not None
-    assert facts.unit == TASKS["mqar"].load
-
-
 @pytest.mark.parametrize(
     ("loads", "ticks"),
     [
@@ -362,15 +238,6 @@ def test_loads_are_marked_at_powers_of_two(loads: tuple[float, ...], ticks: tupl
     assert Ladder("pairs", loads).ticks == ticks
 
 
-def test_on_the_page_a_mark_lies_where_the_line_has_its_load(climb: pd.DataFrame) -> None:
-    panels = [panel for own in content(Report(select(climb, "climb"), None)).panels.values() for panel in own]
-    marks = {panel.task.name: panel.ticks for panel in panels}
-
-    assert [load for load, _place in marks["mqar"]] == ["2", "4", "8", "16", "32", "64"]
-    assert [float(place) for _load, place in marks["mqar"]] == [0, 20, 40, 60, 80, 100]
-    assert [load for load, _place in marks["parity_running"]] == ["8", "16", "32", "64", "128", "256"]
-
-
 def test_heights_less_than_half_a_rung_apart_are_a_tie(climbed: Callable[..., pd.DataFrame]) -> None:
     """Half a rung of 11 is 0.045 of skill."""
     for lead, chance in ((0.4, 0.5), (0.5, 1.0)):
@@ -378,26 +245,6 @@ def test_heights_less_than_half_a_rung_apart_are_a_tie(climbed: Callable[..., pd
         improvement = board.improvement[0][1]
         assert improvement is not None
         assert improvement.value == chance
-
-
-def test_a_line_over_loads_goes_from_edge_to_edge() -> None:
-    middle = f"{PLOT_WIDTH / 4:.0f} {PLOT_HEIGHT / 2:.0f}"
-    assert over_loads([2.0, 4.0, 32.0], [1.0, 0.5, 0.0]) == f"M0 0L{middle}L{PLOT_WIDTH} {PLOT_HEIGHT}"
-    assert over_loads([2.0], [1.0]) == "M0 0"
-
-
-def test_the_page_draws_every_task_and_names_the_mechanisms_with_a_colour(
-    climb: pd.DataFrame, files: dict[str, str]
-) -> None:
-    found = content(Report(select(climb, "climb"), None))
-    drawn = [panel for panels in found.panels.values() for panel in panels]
-    assert {panel.task.name for panel in drawn} == set(TASK_FACTS)
-    assert [facet.label for facet in found.panels] == list(grid(climb).categories)
-    assert all(len(panel.lines) == 4 for panel in drawn)
-    assert found.coloured == tuple(one.label for one in grid(climb).mechanisms)
-    assert "12.0</b>" in files["index.html"]
-    assert "≥ 64 pairs" in files["index.html"]
-    assert "2 of 3 seeds climbed" in files["index.html"]
 
 
 def test_on_the_page_mechanisms_beyond_the_colours_are_pale(climbed: Callable[..., pd.DataFrame]) -> None:
@@ -418,9 +265,7 @@ def test_a_hostile_unit_is_shown_and_does_nothing(climbed: Callable[..., pd.Data
     assert "<script>alert" not in str(built["full.md"])
 
 
-def test_the_tables_of_a_ladder_compile(
-    files: dict[str, str], compile_latex: Callable[[Mapping[str, str]], None]
-) -> None:
+def test_the_tables_of_a_ladder_compile(files: dict[str, str], compile_latex: Callable[..., str]) -> None:
     compile_latex({name: text for name, text in files.items() if name.endswith(".tex")})
 
 
@@ -473,15 +318,6 @@ def test_verdicts_on_a_ladder_allow_for_the_looks(climbed: Callable[..., pd.Data
     (verdict,) = judge(grid(climbed(added).dropna(subset="score"))).values()
     assert verdict.p == pytest.approx(once.p / 0.3)
     assert not verdict.separates
-
-
-def test_pairs_that_are_within_half_a_rung_are_counted(climbed: Callable[..., pd.DataFrame]) -> None:
-    near = [5.0, 5.05, 4.95]
-    of = grid(climbed({"softmax": near, "linear": near, "slay": [9.0, 9.1, 8.9], "my-idea": [5.1, 5.0, 5.05]}))
-    (verdict,) = judge(of).values()
-    assert verdict.num_within == 3
-    pairs = separation_table(of, judge(of)).lines[0].cells[3]
-    assert pairs.remarks[0] == "3 within 0.5 rungs"
 
 
 def test_what_is_undecided_has_a_score_and_is_no_control(climbed: Callable[..., pd.DataFrame]) -> None:

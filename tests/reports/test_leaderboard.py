@@ -10,7 +10,6 @@ import pytest
 
 from synthbench.reports.cells import grid
 from synthbench.reports.leaderboard import leaderboard, leaderboard_tables, reach_table
-from synthbench.reports.table import Cell
 
 
 def frame(make_frame: Any, tasks: Mapping[str, Mapping[str, list[float | None]]], **bounds: float) -> pd.DataFrame:
@@ -56,12 +55,6 @@ def test_mechanisms_with_all_runs_are_ranked_and_a_failure_counts_as_the_floor(r
     assert {mechanism.name: count for mechanism, count in board.partial.items()} == {"slay": 1}
 
 
-def test_skill_is_between_floor_and_ceiling(make_frame: Any) -> None:
-    made = frame(make_frame, {"sort": {"softmax": [0.6, 0.6], "linear": [0.5, 0.7]}}, floor=0.5, ceiling=0.75)
-
-    assert [entry.skill.value for entry in leaderboard(grid(made)).entries] == pytest.approx([0.4, 0.4])
-
-
 def test_nobody_is_below_the_floor_or_above_the_ceiling(make_frame: Any) -> None:
     made = frame(make_frame, {"sort": {"softmax": [0.99, 0.98], "linear": [0.1, 0.6]}}, floor=0.5, ceiling=0.75)
 
@@ -93,21 +86,6 @@ def test_a_task_whose_bounds_are_too_close_does_not_count_and_is_named(make_fram
     assert "points between floor and ceiling: compression." in leaderboard_tables(board)[0].caption
 
 
-def test_the_tables_have_the_partial_ones_last_and_without_a_rank(rows: pd.DataFrame) -> None:
-    profile, means, _improvement = leaderboard_tables(leaderboard(grid(rows)))
-
-    assert [line.labels[0] for line in profile.lines] == ["Standard", "Linear", "SLAY (1 of 2 tasks, not ranked)"]
-    assert [column.label for column in profile.columns] == ["basic (2)"]
-    assert profile.lines[0].cells[0].value == "0.97"
-    columns = [column.label for column in means.columns]
-    lines = [dict(zip(columns, line.cells, strict=True)) for line in means.lines]
-    assert columns[-1] == "Rank"
-    assert lines[0]["Rank"] == Cell("1", remarks=("1-2",))  # two tasks do not tell how tasks scatter
-    assert lines[0]["State"].value == "1088"
-    assert {cell.value for cell in lines[2].values()} == {"--"}
-    assert means.lines[2].is_first_of_group
-
-
 def test_the_verdict_names_who_else_may_be_the_best(make_frame: Any) -> None:
     clear = leaderboard(grid(many(make_frame, {"softmax": 0.9, "linear": 0.5, "slay": 0.4})))
     near = leaderboard(grid(many(make_frame, {"softmax": 0.601, "linear": 0.6, "slay": 0.3})))
@@ -117,20 +95,6 @@ def test_the_verdict_names_who_else_may_be_the_best(make_frame: Any) -> None:
     assert clear.verdict().endswith("On tasks like these it is the best of 3.")
     assert near.verdict().endswith(f"may as well be {near.entries[1].mechanism.label}.")
     assert alike.verdict().endswith("No mechanism is shown to be better than another on tasks like these.")
-
-
-def test_the_verdict_says_what_cannot_be_said(make_frame: Any) -> None:
-    alone = leaderboard(grid(many(make_frame, {"softmax": 0.9})))
-    narrow = leaderboard(grid(many(make_frame, {"softmax": 0.56, "linear": 0.57}, floor=0.55, ceiling=0.59)))
-    missing = frame(make_frame, {"sort": {"softmax": [0.9, 0.9], "linear": [0.2]}, "copy": {"linear": [0.2, 0.3]}})
-
-    assert alone.verdict() == "Nothing is compared: Standard is the only mechanism with all runs."
-    assert narrow.verdict() == "Nothing is ranked: no task has 20 points between its floor and its ceiling."
-    assert leaderboard(grid(missing)).verdict() == "Nothing is ranked: no mechanism has a run of every task and seed."
-    alike = leaderboard(grid(frame(make_frame, {"sort": {"softmax": [0.5, 0.5], "linear": [0.5, 0.5]}})))
-    assert alike.verdict() == "All 2 mechanisms have the same mean skill over 1 task in 1 category: 0.50."
-    for board in (alone, narrow, alike, leaderboard(grid(missing))):
-        assert "nan" not in str(leaderboard_tables(board))
 
 
 def test_controls_are_not_what_a_verdict_is_about(make_frame: Any) -> None:
@@ -201,13 +165,3 @@ def test_a_ranking_of_rows_that_were_tested_in_range_only_has_no_multiples(rows:
 
     assert board.factors == ()
     assert "×" not in leaderboard_tables(board)[1].caption
-
-
-def test_improvement_is_told_for_every_pair_of_ranked_mechanisms(make_frame: Any) -> None:
-    rows = many(make_frame, {"softmax": 0.9, "linear": 0.5})
-    _profile, _means, table = leaderboard_tables(leaderboard(grid(rows)))
-
-    assert [column.label for column in table.columns] == ["Standard", "Linear"]
-    assert table.lines[0].cells == (Cell(), Cell("100", remarks=("68 to 100",)))  # Wilson's of eight tasks
-    assert table.lines[1].cells == (Cell("0", remarks=("0 to 32",)), Cell())
-    assert len(leaderboard_tables(leaderboard(grid(rows[rows["mech"] == "softmax"])))) == 2

@@ -14,17 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synthbench.registry import version_of
-from synthbench.reports.cells import grid
-from synthbench.reports.render.markdown import escape, table
+from synthbench.reports.render.markdown import escape
 from synthbench.reports.render.page import charts, page
 from synthbench.reports.render.page.commands import run_command, seed_ranges, task_terms, term
-from synthbench.reports.render.page.example import describe
 from synthbench.reports.render.page.untrusted import LONGEST_NAME, anchors, is_link, name, plain, sentence
 from synthbench.reports.render.readme import readme
 from synthbench.reports.report import Report
 from synthbench.reports.selection import select
-from synthbench.reports.separation import summary
 from synthbench.tasks import TASKS
+from synthbench.terminal.example import describe
 
 MakeFrame = Callable[..., pd.DataFrame]
 
@@ -95,7 +93,7 @@ def parse(text: str) -> Element:
 
 def page_of(rows: pd.DataFrame, curves: pd.DataFrame | None = None) -> str:
     (suite,) = set(rows["suite"])
-    return page(Report(select(rows, suite), curves))
+    return page(Report(select(rows, suite), curves, describe=describe))
 
 
 def board(root: Element) -> Element:
@@ -148,14 +146,6 @@ def test_the_policy_allows_the_one_script_and_the_one_style_by_their_hashes(pape
         assert f"{tag}-src 'sha256-{digest}'" in policy
 
 
-def test_the_order_of_rows_and_points_changes_nothing(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
-    text = page_of(paper, paper_curves)
-
-    for seed in range(2):
-        rows, curves = (frame.sample(frac=1, random_state=seed) for frame in (paper, paper_curves))
-        assert page_of(rows, curves) == text
-
-
 def test_complete_sweeps_are_ranked_and_the_others_follow_with_a_reason(make_frame: MakeFrame) -> None:
     rows = make_frame({"good": [0.9, 0.95], "bad": [0.1, 0.2], "partial": [0.99], "failed": [None, 1.0]})
     ranked, unranked = board(parse(page_of(rows))).all("tbody")
@@ -166,16 +156,6 @@ def test_complete_sweeps_are_ranked_and_the_others_follow_with_a_reason(make_fra
     assert unranked.one("td", class_="rank").text == "–"
     assert "1 ok, 1 diverged" in ranked.all("tr")[1].text
     assert "1 ok, 1 missing" in unranked.text
-
-
-def test_a_run_without_a_score_counts_as_the_floor(make_frame: MakeFrame) -> None:
-    rows = make_frame({"failed": [None, 1.0], "steady": [0.6, 0.6]})
-    lines = board(parse(page_of(rows))).one("tbody").all("tr")
-
-    means = {line.one("a").text: line.one("td", class_="skill").one("b").text for line in lines}
-    assert means == {"failed": "0.50", "steady": "0.60"}
-    # The profile counts it too.
-    assert [line.one("td", class_="heat").attributes["data-v"] for line in lines] == ["0.6", "0.5"]
 
 
 def test_rows_that_no_cell_shows_are_counted_with_the_reason(make_frame: MakeFrame) -> None:
@@ -192,64 +172,6 @@ def test_one_seed_makes_no_ranking(make_frame: MakeFrame) -> None:
     assert [line.one("a").text for line in board(root).one("tbody").all("tr")] == ["good", "bad"]
     assert root.one("p", class_="verdict").text.startswith("One seed says nothing of how sure a difference is")
     assert "best" not in root.one("section", id="leaderboard").text
-
-
-def test_a_suite_of_tasks_without_a_gap_says_that_there_is_nothing_to_rank_by(make_frame: MakeFrame) -> None:
-    rows = make_frame({"one": [1.0, 1.0]}, floor=1.0, skill=None)
-
-    root = parse(page_of(rows))
-    assert root.one("p", class_="verdict").text.startswith("Nothing is ranked: no task has 20 points between")
-    note = root.one("div", data_panel="").all("p")[-1]
-    assert note.text.startswith("Not ranked, with less than 20 points between floor and ceiling:")
-    assert [link.attributes["href"] for link in note.all("a")] == ["#task-sort"]
-    assert not root.all("td", class_="heat")
-
-
-def test_every_category_has_its_own_ranking(paper: pd.DataFrame) -> None:
-    root = parse(page_of(paper))
-    of_basic = root.one("details", data_panel="category-basic")
-    headings = [one.text for one in of_basic.one("thead").all("th")]
-
-    assert headings == ["Mechanism", "copy", "reverse", "Mean skill", "Solved, %", "Rank"]
-    # Those with every run of the category, though hardly any has all of the suite.
-    assert {line.one("a").text for line in of_basic.all("tbody")[0].all("tr")} == {
-        "Standard",
-        "Performer",
-        "Linear",
-        "SLAY",
-    }
-    assert of_basic.all("tbody")[1].text.count("3 of 6 runs") == 4
-    of_memory = root.one("details", data_panel="category-memory")
-    assert "Nothing is ranked: no task has 20 points between its floor and its ceiling." in of_memory.text
-    assert not of_memory.all("table")
-
-
-def test_the_board_shows_the_profile_first_and_the_rank_last(paper: pd.DataFrame) -> None:
-    rows = paper[paper["task"].isin(["copy", "reverse", "parity"]) & paper["mech"].isin(["softmax", "slay", "linear"])]
-    root = parse(page_of(rows))
-    report = Report(select(rows, "paper"), None)
-    assert report.board is not None
-    headings = [one.text for one in board(root).one("thead").all("th")]
-
-    assert root.one("p", class_="verdict").text == report.verdict
-    assert headings == [
-        *("Mechanism", "basic 2 tasks", "arithmetic 1 task"),
-        *("Mean skill", "Solved, %", "Parameters", "State", "Rank"),
-    ]
-    assert board(root).one("th", aria_sort="descending").text == "Mean skill"
-    for line, entry in zip(board(root).one("tbody").all("tr"), report.board.entries, strict=True):
-        assert line.one("a").text == entry.mechanism.label
-        for cell, skill in zip(line.all("td", class_="heat"), entry.categories.values(), strict=True):
-            assert cell.text == f"{skill.value:.2f} {skill.low:.2f}–{skill.high:.2f}"
-            assert cell.attributes["title"] == f"95 % interval {skill.low:.2f} to {skill.high:.2f}"
-        assert line.one("td", class_="skill").text == (
-            f"{entry.skill.value:.2f} {entry.skill.low:.2f} to {entry.skill.high:.2f}"
-        )
-        assert line.one("td", class_="rank").text == f"{entry.rank.value} {entry.rank.low}–{entry.rank.high}"
-
-
-def test_no_line_says_anything_of_time(paper: pd.DataFrame) -> None:
-    assert "econds" not in parse(page_of(paper)).text
 
 
 def profile_rows(make_frame: MakeFrame) -> pd.DataFrame:
@@ -287,24 +209,6 @@ def test_a_control_is_never_the_best(make_frame: MakeFrame) -> None:
 
     assert "best: " not in root.one("main").text
     assert "†" not in root.one("main").text
-
-
-def test_a_task_names_a_best_only_where_it_separates(make_frame: MakeFrame) -> None:
-    far = {"good": [0.9, 0.91, 0.92, 0.93], "close": [0.9, 0.91, 0.92, 0.91], "bad": [0.1, 0.11, 0.1, 0.12]}
-    near = {"good": [0.5, 0.52, 0.48, 0.5], "close": [0.5, 0.5, 0.51, 0.5], "bad": [0.49, 0.5, 0.52, 0.5]}
-    rows = pd.concat([make_frame(far, task="far"), make_frame(near, task="near")], ignore_index=True)
-    rows["run_id"] = rows["task"] + rows["run_id"]
-    root = parse(page_of(rows))
-    separating, other = (root.one("details", id=f"task-{task}") for task in ("far", "near"))
-
-    assert separating.all("summary")[0].one("small").text == "basic · separates; between · best: good"
-    assert other.all("summary")[0].one("small").text == "basic · does not separate; between"
-    assert "Pairs of mechanisms that differ 2 of 3 (66.7 %)" in separating.text
-    assert "Variance between mechanisms, % (ω²)" in separating.text
-    marked = [line.one("a").text for line in separating.one("tbody").all("tr") if line.all("abbr")]
-    assert marked == ["close"]
-    assert "† not shown to differ from the best: moderated t test, Holm within the task, 5 %." in separating.text
-    assert "†" not in other.text
 
 
 def test_a_mechanism_that_stands_out_is_named_with_its_p(make_frame: MakeFrame) -> None:
@@ -366,43 +270,6 @@ def test_where_little_is_there_the_report_says_what_cannot_be_said(make_frame: M
     assert "best: " not in root.one("main").text
 
 
-def test_the_first_page_of_a_report_begins_with_its_outcome(paper: pd.DataFrame) -> None:
-    report = Report(select(paper, "paper"), None)
-    title, outcome, profile, *others = readme(report, []).split("\n\n")
-
-    assert title == "# Suite paper, version 2026.1"
-    assert outcome == escape(report.verdict)
-    assert profile == table(report.pages["leaderboard"].tables[0])
-    assert all(report.verdict not in block and summary(report.verdicts) not in block for block in others)
-    # Every task is in the list of what separates.
-    section = others[others.index("## What separates") + 1]
-    named = [name for line in section.splitlines() for name in line.split(": ")[1].split(", ")]
-    assert sorted(named) == sorted(escape(task.label) for task in report.of.tasks)
-
-
-def test_without_a_ranking_the_first_page_has_no_profile(make_frame: MakeFrame) -> None:
-    first = readme(Report(select(make_frame({"a": [0.9], "b": [0.1]}), "paper"), None), [])
-
-    assert first.split("\n\n")[2] == "## What it counts"
-
-
-def test_a_section_shows_what_the_cells_hold(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
-    root = parse(page_of(paper, paper_curves))
-    section = root.one("details", id="mech-slay")
-    of = grid(select(paper, "paper").rows)
-    mechanism = next(one for one in of.mechanisms if one.name == "slay")
-    lines = {line.one("th").text: line.text for line in section.one("tbody").all("tr")}
-
-    assert len(section.all("figure")) == len([task for task in of.tasks if of.cell(task, mechanism).n])
-    for task in of.tasks:
-        cell = of.cell(task, mechanism)
-        if cell.n or cell.num_failed:
-            assert (f"{100 * cell.mean:.1f}" if cell.n else "–") in lines[task.label]
-    assert "1 diverged (FloatingPointError)" in lines["dyck_2"]
-    assert "≤ 90.0" in lines["dyck_2"]
-    assert "synthbench run --suite paper --mech slay --seeds 42-44 --results again" in section.text
-
-
 def test_no_curve_is_drawn_where_there_is_none(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
     for curves in (None, paper_curves.iloc[:0]):
         assert not parse(page_of(paper, curves)).all("figure")
@@ -451,15 +318,6 @@ def test_anchors_are_unlike_each_other_and_plain(names: list[str]) -> None:
     assert all(re.fullmatch(r"mech-[a-z0-9._-]+", one) for one in found)
 
 
-def test_an_anchor_with_a_number_does_not_meet_a_name_with_one() -> None:
-    assert list(anchors("mech", enumerate(["a", "a", "a-2", "a"])).values()) == [
-        "mech-a",
-        "mech-a-2",
-        "mech-a-2-2",
-        "mech-a-3",
-    ]
-
-
 @given(st.text())
 def test_a_name_is_short_and_printable_on_one_line(text: str) -> None:
     shown = name(text)
@@ -471,7 +329,7 @@ def test_a_name_is_short_and_printable_on_one_line(text: str) -> None:
 
 def test_a_sentence_keeps_its_words_and_cuts_those_that_are_too_long() -> None:
     assert (
-        sentence(f"{'n' * 200} has the highest\nmean\x07") == f"{'n' * (LONGEST_NAME - 1)}… has the highest mean\ufffd"
+        sentence(f"{'n' * 200} has the highest\nmean\x07") == f"{'n' * (LONGEST_NAME - 1)}… has the highest meanU+0007"
     )
 
 
@@ -562,49 +420,6 @@ def test_what_is_matched_is_asked_for_again_and_not_what_was_found(match: str, e
     assert run_command("paper", [1], mechanism="slay:P=9", match=match) == expected
 
 
-@pytest.mark.parametrize("unit", ["mqar", "copy", "bottleneck_compression", "tree_mirror"])
-def test_an_example_is_a_sequence_of_the_task(unit: str) -> None:
-    arguments = dict(TASKS[unit].sizes["tiny"]) if TASKS[unit].sizes else {"length": 20}
-    found = describe(unit, version_of(TASKS[unit]), json.dumps(arguments))
-
-    assert found is not None
-    assert found.example is not None
-    (tokens,) = found.example.pieces
-    assert len(tokens) == arguments["length"] == found.example.length
-    assert any(token.target is not None for token in tokens)
-    assert found.summary.endswith((".", "?"))
-
-
-def test_of_a_long_example_both_ends_are_drawn() -> None:
-    found = describe("copy", version_of(TASKS["copy"]), '{"length":200}')
-
-    assert found is not None
-    assert found.example is not None
-    assert sum(map(len, found.example.pieces)) + found.example.num_hidden == 200
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        '{"length":1000000000}',
-        '{"length":"x"}',
-        '{"length":-1}',
-        '{"no":1}',
-        "[]",
-        "null",
-        '{"length":{"a":1}}',
-        '{"size":[]}',
-    ],
-)
-def test_nothing_is_drawn_for_arguments_that_the_task_does_not_take(arguments: str) -> None:
-    assert describe("copy", version_of(TASKS["copy"]), arguments) is None
-
-
-def test_nothing_is_drawn_of_an_unknown_task_or_of_another_version() -> None:
-    assert describe("no-such-task", "0", "{}") is None
-    assert describe("copy", "0", '{"length":8}') is None
-
-
 def test_an_example_stands_in_the_section_of_a_task_at_hand(make_frame: MakeFrame) -> None:
     version = version_of(TASKS["sort"])
     of_this = parse(page_of(make_frame({"slay": [0.1, 0.2]}, task_version=version))).one("details", id="task-sort")
@@ -622,28 +437,6 @@ def test_what_lies_beyond_a_bar_is_drawn_at_its_end(skill: float) -> None:
     assert drawn is not None
     assert all(0 <= float(x) <= charts.BAR_WIDTH for x in drawn)
     assert charts.heat(skill) in map(str, range(charts.HEAT_LEVELS + 1))
-
-
-def coordinates(path: str) -> Any:
-    return np.array(re.findall(r"(-?[\d.]+) (-?[\d.]+)", path), dtype=float)
-
-
-def test_a_curve_is_thinned_and_keeps_its_ends() -> None:
-    steps = list(range(10, 2010, 10))
-    means = np.linspace(0.1, 0.9, len(steps))
-    drawn = charts.curve(steps, means.tolist(), [0.05] * 200, metric="a", bounds=(0.1, 1.0))
-
-    assert drawn is not None
-    points = coordinates(drawn.line)
-    assert len(points) == charts.MOST_POINTS
-    assert points[-1].tolist() == [charts.PLOT_WIDTH, round(0.1 * charts.PLOT_HEIGHT)]
-    assert (np.diff(points[:, 1]) <= 0).all()
-    assert len(coordinates(drawn.band)) == 2 * charts.MOST_POINTS
-    assert drawn.last == pytest.approx(0.9)
-
-
-def test_a_curve_without_a_finite_point_is_not_drawn() -> None:
-    assert charts.curve([1, 2], [np.nan, np.inf], [0.0, 0.0], metric="a", bounds=None) is None
 
 
 def test_a_mean_over_tasks_is_of_those_that_have_all_multiples() -> None:

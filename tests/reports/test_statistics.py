@@ -14,7 +14,6 @@ from synthbench.reports.statistics import (
     LOUD,
     SIGNIFICANCE,
     benjamini_hochberg,
-    combined_error,
     holm,
     least_p,
     omega_squared,
@@ -276,7 +275,3 @@ def test_omega_squared_takes_off_what_chance_puts_between_cells() -> None:
     assert math.isnan(omega_squared(np.array([[0.5], [0.6]])))
     null = [omega_squared(rng(seed).standard_normal((6, 5))) for seed in range(200)]
     assert np.mean(null) < 0.06  # η² has 5 / 29
-
-
-def test_errors_combine_by_their_squares() -> None:
-    assert combined_error(3.0, 4.0) == pytest.approx(5.0)

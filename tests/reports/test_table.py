@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from synthbench.errors import UnknownName
 from synthbench.reports.cells import grid
 from synthbench.reports.table import (
-    MOST_COLUMNS,
     NOTHING,
     Cell,
     Table,
@@ -69,15 +68,6 @@ def test_signs_are_printed_where_asked_for_but_not_before_zero() -> None:
     assert percent(math.nan) == fixed(math.nan, 2) == NOTHING
 
 
-def test_cells_print_mean_and_sample_deviation_in_per_cent(make_frame: MakeFrame) -> None:
-    rows = make_frame({"slay": [0.5, 0.6, 0.4], "linear": [0.2, 0.25, 0.1]})
-    expected = rows.groupby("mech_label")["score"].agg(["mean", "std"]) * 100
-
-    found = column(basic(rows))
-    for label, (mean, std) in expected.iterrows():
-        assert (found[str(label)].value, found[str(label)].std) == (f"{mean:.1f}", f"{std:.1f}")
-
-
 def test_best_and_second_are_marked(make_frame: MakeFrame) -> None:
     rows = make_frame({"slay": [0.9] * 3, "linear": [0.5] * 3, "performer": [0.8] * 3})
 
@@ -110,13 +100,6 @@ def test_a_task_that_does_not_separate_has_no_marks(make_frame: MakeFrame, score
     assert not any(cell.is_tied for cell in column(table).values())
 
 
-def test_nothing_is_marked_where_floor_and_ceiling_are_equal(make_frame: MakeFrame) -> None:
-    rows = make_frame({"slay": [0.9] * 4, "linear": [0.5] * 4}, floor=0.7, ceiling=0.7, skill=None)
-
-    for table in (basic(rows), full(rows), averages(rows)):
-        assert not any(cell.mark or cell.is_tied for line in table.lines for cell in line.cells)
-
-
 def test_a_dagger_stands_where_a_mechanism_is_not_shown_to_differ_from_the_best(make_frame: MakeFrame) -> None:
     rows = make_frame(
         {"slay": [0.9, 0.8, 0.7, 0.95], "softmax": [0.8, 0.9, 0.75, 0.85], "linear": [0.3, 0.2, 0.1, 0.35]}
@@ -134,16 +117,6 @@ def test_a_control_has_no_mark_however_good_it_is(make_frame: MakeFrame) -> None
 
     assert found["SLAY"].mark == "best"
     assert (found["mean"].mark, found["mean"].is_tied) == ("", False)
-
-
-def test_floor_and_ceiling_are_printed_and_bounds_say_so(make_frame: MakeFrame) -> None:
-    exact = make_frame({"slay": [0.5]}, floor=0.125, ceiling=0.75)
-    bound = make_frame({"slay": [0.5]}, floor=0.125, ceiling=0.75, floor_kind="bound", ceiling_kind="bound")
-
-    found = column(basic(exact))
-    assert (found["Floor"].value, found["Ceiling"].value) == ("12.5", "75.0")
-    assert [cell.value for cell in full(bound).lines[0].cells[:2]] == ["≥ 12.5", "≤ 75.0"]
-    assert [cell.value for cell in averages(bound).lines[0].cells[:2]] == ["≥ 12.5", "≤ 75.0"]
 
 
 def test_n_stands_in_the_caption_if_it_is_common_and_in_the_cells_if_not(make_frame: MakeFrame) -> None:
@@ -165,42 +138,6 @@ def test_failures_are_counted_and_what_is_missing_is_a_dash(make_frame: MakeFram
     assert (found["Linear"].value, found["Linear"].std, found["Linear"].remarks) == ("--", "", ("2 failed",))
     other = make_frame({"yat": [0.5]}, task_category="memory", task="kv_recall")
     assert column(table_of(pd.concat([rows, other]), "memory"))["SLAY"] == Cell("--")
-
-
-def test_a_single_seed_has_no_spread(make_frame: MakeFrame) -> None:
-    table = basic(make_frame({"slay": [0.5], "linear": [0.25]}))
-
-    assert "one seed (n = 1)" in table.caption
-    assert [cell.std for cell in column(table).values()] == [""] * 4
-
-
-def test_averages_are_the_means_of_task_means(paper: pd.DataFrame) -> None:
-    table = averages(paper)
-    means = paper.groupby(["task_category", "mech_label", "task"])["score"].mean().dropna()
-    expected = means.groupby(level=["task_category", "mech_label"]).mean() * 100
-
-    labels = [one.label for one in table.columns]
-    for line in table.lines:
-        found = {label: cell.value for label, cell in zip(labels[2:], line.cells[2:], strict=True)}
-        of_category = {str(mech): f"{mean:.1f}" for mech, mean in expected[line.labels[0]].items()}
-        assert found == dict.fromkeys(labels[2:], NOTHING) | of_category
-
-
-def test_an_average_over_fewer_tasks_says_so(paper: pd.DataFrame) -> None:
-    table = averages(paper)
-    (line,) = (line for line in table.lines if line.labels == ("basic",))
-    cells = dict(zip((one.label for one in table.columns), line.cells, strict=True))
-
-    assert cells["Hadamard"] == Cell("100.0", remarks=("1 of 2 tasks",))
-
-
-def test_the_full_table_groups_tasks_by_category(paper: pd.DataFrame) -> None:
-    lines = full(paper).lines
-
-    assert [line.labels[1] for line in lines if line.is_first_of_group] == [
-        "copy", "parity", "retrieval", "histogram", "dyck_2",
-    ]  # fmt: skip
-    assert [line.labels[1] for line in lines] == ["copy", "reverse", "parity", "retrieval", "histogram", "dyck_2"]
 
 
 def test_an_unknown_category_is_refused(make_frame: MakeFrame) -> None:
@@ -230,15 +167,3 @@ def test_a_seed_that_never_reached_the_threshold_counts_as_the_last(
 
 def test_there_are_no_steps_where_nothing_reached_the_threshold(make_frame: MakeFrame) -> None:
     assert steps_table(grid(make_frame({"slay": [0.5, 0.6]}))) is None
-
-
-def test_many_mechanisms_are_lines_with_the_same_cells_and_bounds_first(make_frame: MakeFrame) -> None:
-    few = make_frame({f"m{index:02}": [0.1 + index / 50] for index in range(MOST_COLUMNS - 2)})
-    many = make_frame({f"m{index:02}": [0.1 + index / 50] for index in range(MOST_COLUMNS)})
-
-    for make in (full, averages):
-        upright, turned = make(few), make(many)
-        assert [column.label for column in upright.columns[:3]] == ["Floor", "Ceiling", "m00"]
-        assert [line.labels for line in turned.lines[:3]] == [("Floor",), ("Ceiling",), ("m00",)]
-        assert len(turned.columns) == len(upright.lines)
-        assert turned.lines[5].cells[0].value == upright.lines[0].cells[5].value

@@ -13,8 +13,8 @@ from synthbench.reports.against.published import lines_of
 from synthbench.reports.aggregates import t_interval
 from synthbench.reports.cells import (
     NO_ROWS,
+    Cells,
     Estimate,
-    Grid,
     MechanismFacts,
     Row,
     TaskFacts,
@@ -23,7 +23,7 @@ from synthbench.reports.cells import (
     task_key,
 )
 from synthbench.reports.statistics import spread
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, interval_cell, sources_of
+from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, grouped, interval_cell, sources_of
 
 SUITE = "peers"
 NEAR = 0.03
@@ -82,8 +82,8 @@ def published_numbers() -> tuple[PublishedNumber, ...]:
     )
 
 
-def compare(of: Grid, records: Sequence[Row]) -> list[Comparison]:
-    """Every published number of which the rows have the task and the mechanism, tested at all its lengths.
+def compare(of: Cells, records: Sequence[Row]) -> list[Comparison]:
+    """Every published number whose task and mechanism are in the rows, tested at all its lengths.
 
     Args:
         of: The cells of a report on suite ``peers``.
@@ -104,7 +104,7 @@ def compare(of: Grid, records: Sequence[Row]) -> list[Comparison]:
     return found
 
 
-def peers_table(of: Grid, records: Sequence[Row]) -> Table | None:
+def peers_table(of: Cells, records: Sequence[Row]) -> Table | None:
     """Published numbers beside ours, one line each; None if there is nothing to compare.
 
     Args:
@@ -137,7 +137,7 @@ def peers_table(of: Grid, records: Sequence[Row]) -> Table | None:
             Column("Their protocol", "text"),
             Column("Source", "word"),
         ),
-        lines=tuple(
+        lines=grouped(
             Line(
                 (one.task.label, one.mechanism.label),
                 (
@@ -151,9 +151,8 @@ def peers_table(of: Grid, records: Sequence[Row]) -> Table | None:
                     Cell(one.published.setting),
                     Cell(one.published.source),
                 ),
-                is_first_of_group=index == 0 or compared[index - 1].task.key != one.task.key,
             )
-            for index, one in enumerate(compared)
+            for one in compared
         ),
         sources=sources_of(
             (one.task for one in compared),

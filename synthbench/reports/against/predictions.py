@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple, get_args
 
 from synthbench.reports.against.published import lines_of
 from synthbench.reports.aggregates import Interval
-from synthbench.reports.cells import Grid, MechanismFacts
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, interval_cell, sources_of
+from synthbench.reports.cells import Cells, MechanismFacts
+from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, grouped, interval_cell, sources_of
 
 Verdict = Literal["fail", "partly", "pass"]
 Class = Literal["softmax", "additive", "gated", "delta", "signed", "nonlinear"]
@@ -102,11 +102,7 @@ class Agreement(NamedTuple):
 
 
 def agreement(compared: Sequence[Comparison]) -> Agreement:
-    """Count what agrees.
-
-    Args:
-        compared: Predictions that were measured, one or more.
-    """
+    """Count what agrees."""
     num_agreeing = sum(one.agreement == "agrees" for one in compared)
     predicted = Counter(one.prediction.verdict for one in compared)
     measured = Counter(_verdict_of(one.skill.value) for one in compared)
@@ -154,12 +150,8 @@ def class_of(mechanism: MechanismFacts) -> Class | None:
     return "signed" if of_class == "delta" and is_signed else of_class
 
 
-def compare(of: Grid) -> list[Comparison]:
-    """Every prediction on a task and mechanism that the rows have; a task at several sizes counts at each.
-
-    Args:
-        of: The cells of a report.
-    """
+def compare(of: Cells) -> list[Comparison]:
+    """Every prediction on a task and mechanism that the rows have; a task at several sizes counts at each."""
     return [
         Comparison(prediction, mechanism, of.skill(task, mechanism, prediction.factor))
         for prediction in predictions()
@@ -170,12 +162,8 @@ def compare(of: Grid) -> list[Comparison]:
     ]
 
 
-def prediction_table(of: Grid) -> Table | None:
-    """What was predicted and what was measured, one line a task and mechanism; None if nothing was predicted.
-
-    Args:
-        of: The cells of a report.
-    """
+def prediction_table(of: Cells) -> Table | None:
+    """What was predicted and what was measured, one line a task and mechanism; None if nothing was predicted."""
     compared = [one for one in compare(of) if one.verdict is not None]
     if not compared:
         return None
@@ -199,7 +187,7 @@ def prediction_table(of: Grid) -> Table | None:
             Column("Agreement", "word"),
             Column("Source", "word"),
         ),
-        lines=tuple(
+        lines=grouped(
             Line(
                 (one.prediction.task, one.mechanism.label),
                 (
@@ -210,9 +198,8 @@ def prediction_table(of: Grid) -> Table | None:
                     Cell(f"{one.agreement}, open" if one.is_open else one.agreement),
                     Cell(one.prediction.source),
                 ),
-                is_first_of_group=index == 0 or compared[index - 1].prediction.task != one.prediction.task,
             )
-            for index, one in enumerate(compared)
+            for one in compared
         ),
         sources=sources_of(
             (task for task in of.tasks if task.name in names), (), (one.prediction.source for one in compared)

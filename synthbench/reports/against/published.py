@@ -1,9 +1,10 @@
 """The published tables that reports are compared with, read from the package's data."""
 
 import csv
+import json
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 NUM_SEEDS = 3
 NUM_SEQUENCES = 64
@@ -57,6 +58,12 @@ def table3() -> tuple[PublishedAverage, ...]:
 
 
 @cache
+def published_arguments() -> dict[str, dict[str, Any]]:
+    """The arguments of the published protocol, by published name of the mechanism."""
+    return {line["mechanism"]: json.loads(line["arguments"]) for line in lines_of("slay_arguments.csv")}
+
+
+@cache
 def causes() -> dict[tuple[str, str], str]:
     """Why a cell of ours differs from the published one, by task and published name of the mechanism."""
     return {(line["task"], line["mechanism"]): line["cause"] for line in lines_of("causes.csv")}
@@ -68,31 +75,15 @@ def published_name(mech: str) -> str:
 
 
 @cache
-def category_order() -> dict[str, int]:
-    """Rank of every published category."""
-    return _ranks(tuple(cell.category for cell in table8()))
-
-
-@cache
-def task_order() -> dict[str, int]:
-    """Rank of every published task."""
-    return _ranks(tuple(cell.task for cell in table8()))
-
-
-@cache
-def mechanism_order() -> dict[str, int]:
-    """Rank of every published mechanism, by its published name."""
-    return _ranks(tuple(cell.mechanism for cell in table8()))
+def published_order(column: str) -> dict[str, int]:
+    """Rank of every published ``task``, ``category`` or ``mechanism`` (by its published name)."""
+    return {name: rank for rank, name in enumerate(dict.fromkeys(line[column] for line in lines_of("slay_table8.csv")))}
 
 
 def lines_of(name: str) -> list[dict[str, str]]:
     """The lines of a table of the package's reference data, by heading."""
     text = files("synthbench").joinpath("reports", "reference", name).read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
-
-
-def _ranks(names: tuple[str, ...]) -> dict[str, int]:
-    return {name: rank for rank, name in enumerate(dict.fromkeys(names))}
 
 
 def _number(text: str) -> float | None:

@@ -10,11 +10,11 @@ from typing import Literal, NamedTuple, get_args
 from synthbench.heights import load_at_half
 from synthbench.reports.against.predictions import Class, class_of
 from synthbench.reports.against.published import lines_of
-from synthbench.reports.cells import Grid, MechanismFacts, TaskFacts
+from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts
 from synthbench.reports.heights import load_text
 from synthbench.reports.ladder import Ladder
 from synthbench.reports.statistics import TOLERANCE
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, sources_of
+from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, grouped, sources_of
 
 Outcome = Literal["agrees", "disagrees", "undecided"]
 
@@ -112,21 +112,17 @@ def judge(ladder: Ladder, ratio: float, loads: Sequence[float], other_loads: Seq
     return "disagrees" if sum(high < least for _low, high in pairs) >= clear else "undecided"
 
 
-def compare(of: Grid) -> list[Comparison]:
-    """Every prediction on a task with a ladder and two mechanisms that the rows have.
-
-    Args:
-        of: The cells of a report.
-    """
-    loads = {keys: tuple(map(load_at_half, cell.rungs.values())) for keys, cell in of.cells.items()}
+def compare(cells: Cells) -> list[Comparison]:
+    """Every prediction on a task with a ladder and two mechanisms that the rows have."""
+    loads = {keys: tuple(map(load_at_half, cell.rungs.values())) for keys, cell in cells.cells.items()}
     return [
         Comparison(prediction, task, task.ladder, more, less, *own)
         for prediction in predictions()
-        for task in of.tasks
+        for task in cells.tasks
         if task.ladder and task.name == prediction.task
-        for more in of.mechanisms
+        for more in cells.mechanisms
         if class_of(more) == prediction.more
-        for less in of.mechanisms
+        for less in cells.mechanisms
         if class_of(less) == prediction.less
         for own in [(loads.get((task.key, more.key), ()), loads.get((task.key, less.key), ()))]
         if all(own)
@@ -142,13 +138,9 @@ def summary(compared: Sequence[Comparison]) -> str:
     return " ".join(f"{words}, {_count(own)}." for words, own in places.items() if own)
 
 
-def ratio_table(of: Grid) -> Table | None:
-    """What was predicted and what was measured, one line a pair of mechanisms; None if nothing was predicted.
-
-    Args:
-        of: The cells of a report.
-    """
-    compared = sorted(compare(of), key=lambda one: not one.is_on_ladder)
+def ratio_table(cells: Cells) -> Table | None:
+    """What was predicted and what was measured, one line a pair of mechanisms; None if nothing was predicted."""
+    compared = sorted(compare(cells), key=lambda one: not one.is_on_ladder)
     if not compared:
         return None
     return Table(
@@ -169,7 +161,7 @@ def ratio_table(of: Grid) -> Table | None:
             Column("Agreement", "word"),
             Column("Source", "word"),
         ),
-        lines=tuple(
+        lines=grouped(
             Line(
                 (one.task.label, f"{one.more.label}, {one.less.label}"),
                 (
@@ -179,9 +171,8 @@ def ratio_table(of: Grid) -> Table | None:
                     Cell(one.outcome),
                     Cell(f"{one.prediction.source}, {one.prediction.place}"),
                 ),
-                is_first_of_group=index == 0 or compared[index - 1].task != one.task,
             )
-            for index, one in enumerate(compared)
+            for one in compared
         ),
         sources=sources_of(
             dict.fromkeys(one.task for one in compared), (), (one.prediction.source for one in compared)

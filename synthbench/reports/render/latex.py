@@ -82,7 +82,7 @@ class _Extent(NamedTuple):
     """With its heading in one line, in two and so on; last, with every piece of it in a line of its own."""
 
     def narrowed(self, limit: float, num_rows: int) -> float:
-        """Width with a heading of so many lines and with cells that are broken beyond a limit."""
+        """Width with a heading of a number of lines and with cells broken beyond a limit."""
         return max(self.headings[:num_rows][-1], self.least, min(self.cells, limit))
 
 
@@ -113,16 +113,16 @@ class _Part:
         return any(wrapped and kind != "text" for wrapped, kind in zip(self.is_wrapped, self.kinds, strict=True))
 
 
-def table(of: Table, prefix: str) -> str:
+def table(table: Table, prefix: str) -> str:
     r"""One float with caption and label, or several where the table does not fit on a page.
 
     The caption stands at the first; its label is the one to refer to, and the others end in ``-2``, ``-3`` and so on.
 
     Args:
-        of: The table.
+        table: The table.
         prefix: Begins its label, as in ``tab:paper-full``.
     """
-    return "\n".join(_floats(of, prefix))
+    return "\n".join(_floats(table, prefix))
 
 
 def document(tables: Iterable[Table], prefix: str) -> str:
@@ -132,20 +132,20 @@ def document(tables: Iterable[Table], prefix: str) -> str:
         tables: The tables.
         prefix: Begins their labels.
     """
-    floats = [text for of in tables for text in _floats(of, prefix)]
+    floats = [text for table in tables for text in _floats(table, prefix)]
     # LaTeX stops at the 53rd float that has no page yet.
     texts = [text + "\\clearpage\n" * (number % 40 == 0) for number, text in enumerate(floats, 1)]
     return _NEEDS + "\n".join(texts)
 
 
-def _floats(of: Table, prefix: str) -> list[str]:
-    parts = _best_parts(of)
-    label = f"tab:{_label(prefix)}-{_label(of.name)}"
+def _floats(table: Table, prefix: str) -> list[str]:
+    parts = _best_parts(table)
+    label = f"tab:{_label(prefix)}-{_label(table.name)}"
     if len(parts) == 1:
-        return [_float(parts[0], f"{of.title}. {of.caption}", label)]
-    titles = [f"{of.title} (part {number} of {len(parts)})." for number in range(1, len(parts) + 1)]
+        return [_float(parts[0], f"{table.title}. {table.caption}", label)]
+    titles = [f"{table.title} (part {number} of {len(parts)})." for number in range(1, len(parts) + 1)]
     return [
-        _float(parts[0], f"{titles[0]} {of.caption}", label),
+        _float(parts[0], f"{titles[0]} {table.caption}", label),
         *(
             _float(part, title, f"{label}-{number}", rf" Legend: Table~\ref{{{label}}}.")
             for number, (part, title) in enumerate(zip(parts[1:], titles[1:], strict=True), 2)
@@ -156,10 +156,10 @@ def _floats(of: Table, prefix: str) -> list[str]:
 # From a table to its parts.
 
 
-def _best_parts(of: Table) -> list[_Part]:
+def _best_parts(table: Table) -> list[_Part]:
     found = []
     for size in _SIZES:
-        for parts in _candidates(of, size):
+        for parts in _candidates(table, size):
             if _faults(parts) == (False, 1, False):
                 return parts
             found.append(parts)
@@ -177,27 +177,27 @@ def _faults(parts: Sequence[_Part]) -> tuple[bool, int, bool]:
     return is_too_wide, len(parts), any(part.breaks_words for part in parts)
 
 
-def _candidates(of: Table, size: _Size) -> Iterator[list[_Part]]:
+def _candidates(table: Table, size: _Size) -> Iterator[list[_Part]]:
     """Two ways to share out a table at one size: with long cells in wide lines and in narrow ones."""
     labels = [
-        _extent(heading, [Cell(line.labels[position]) for line in of.lines], size)
-        for position, heading in enumerate(of.headings)
+        _extent(heading, [Cell(line.labels[position]) for line in table.lines], size)
+        for position, heading in enumerate(table.headings)
     ]
     columns = [
-        _extent(column.label, [line.cells[position] for line in of.lines], size)
-        for position, column in enumerate(of.columns)
+        _extent(column.label, [line.cells[position] for line in table.lines], size)
+        for position, column in enumerate(table.columns)
     ]
     for limit in (_COMFORTABLE, _NARROW):
-        yield [*_parts(of, size, limit, labels, columns)]
+        yield [*_parts(table, size, limit, labels, columns)]
 
 
 def _parts(
-    of: Table, size: _Size, limit: float, labels: Sequence[_Extent], columns: Sequence[_Extent]
+    table: Table, size: _Size, limit: float, labels: Sequence[_Extent], columns: Sequence[_Extent]
 ) -> Iterator[_Part]:
     """The parts of a table: columns are shared out first, then the lines of those columns.
 
     Args:
-        of: The table.
+        table: The table.
         size: Size of its print.
         limit: Width beyond which cells are broken into lines before a column goes to the next part.
         labels: Of the columns of labels.
@@ -210,9 +210,9 @@ def _parts(
         widths = _shares(shown, limit, _PAGE_WIDTH - gap * len(shown))
         whole = _Part(
             table=replace(
-                of,
-                columns=of.columns[across],
-                lines=tuple(replace(line, cells=line.cells[across]) for line in of.lines),
+                table,
+                columns=table.columns[across],
+                lines=tuple(replace(line, cells=line.cells[across]) for line in table.lines),
             ),
             size=size,
             widths=tuple(widths),
@@ -224,15 +224,19 @@ def _parts(
 
 def _pages(part: _Part, *, has_caption: bool) -> list[slice]:
     """The lines of each float; a group stays together if that takes no more floats."""
-    of, size = part.table, part.size
-    short = _caption_height(f"{of.title} (part 10 of 10). Legend: Table 10.")
+    table, size = part.table, part.size
+    short = _caption_height(f"{table.title} (part 10 of 10). Legend: Table 10.")
     # Whatever the heading takes: a name without end must not put every line on a page of its own.
     room = max(_PAGE_HEIGHT - _AROUND - short - size.leading * len(_heading(part)), _PAGE_HEIGHT / 4)
-    heights = [_height(part, line) for line in of.lines]
+    heights = [_height(part, line) for line in table.lines]
     if heights and has_caption:
-        heights[0] += max(0.0, _caption_height(f"{of.title} (part 10 of 10). {of.caption}") - short)
+        heights[0] += max(0.0, _caption_height(f"{table.title} (part 10 of 10). {table.caption}") - short)
     single = _runs(heights, room)
-    starts = [0, *(index for index, line in enumerate(of.lines) if index and line.is_first_of_group), len(of.lines)]
+    starts = [
+        0,
+        *(index for index, line in enumerate(table.lines) if index and line.is_first_of_group),
+        len(table.lines),
+    ]
     groups = [sum(heights[start:end], 0.0) for start, end in pairwise(starts)]
     together = _runs(groups, room)
     if len(together) > len(single) or max(groups) > room:
@@ -341,7 +345,7 @@ def _cell_width(cell: Cell, size: _Size) -> float:
 
 def _float(part: _Part, caption: str, label: str, reference: str = "") -> str:
     """A float; the reference, which ends the caption, is LaTeX already."""
-    of, size = part.table, part.size
+    table, size = part.table, part.size
     environment = "table*" if part.width > _COLUMN_WIDTH else "table"
     lines = [rf"\begin{{{environment}}}", r"\centering"]
     if size.command:
@@ -357,12 +361,12 @@ def _float(part: _Part, caption: str, label: str, reference: str = "") -> str:
         *(_line(part, map(Cell, row)) for row in _heading(part)),
         r"\midrule",
     ]
-    for index, line in enumerate(of.lines):
+    for index, line in enumerate(table.lines):
         if index and line.is_first_of_group:
             lines.append(r"\midrule")
         elif index and any(part.is_wrapped):
             lines.append(rf"\addlinespace[{_LINE_SPACE:g}pt]")
-        lines.append(_line(part, [*_labels(of, index), *line.cells]))
+        lines.append(_line(part, [*_labels(table, index), *line.cells]))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", rf"\end{{{environment}}}", ""])
 
 
@@ -380,10 +384,10 @@ def _heading(part: _Part) -> list[tuple[str, ...]]:
     return list(zip(*([""] * (num_rows - len(rows)) + rows for rows in columns), strict=True))
 
 
-def _labels(of: Table, index: int) -> list[Cell]:
+def _labels(table: Table, index: int) -> list[Cell]:
     """Labels of a line; a group's name is printed once, where it begins."""
-    labels = of.lines[index].labels
-    repeats = len(labels) > 1 and index > 0 and labels[0] == of.lines[index - 1].labels[0]
+    labels = table.lines[index].labels
+    repeats = len(labels) > 1 and index > 0 and labels[0] == table.lines[index - 1].labels[0]
     return [Cell("" if repeats and position == 0 else label) for position, label in enumerate(labels)]
 
 

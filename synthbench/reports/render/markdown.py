@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from tabulate import tabulate
 
+from synthbench.reports.render import visible
 from synthbench.reports.table import Cell, Table
 
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {sign: "\\" + sign for sign in "\\`*_[]#|~$"})
@@ -11,20 +12,15 @@ _ALIGNMENT = {"number": "right", "word": "left", "text": "left"}
 
 
 def escape(text: str) -> str:
-    """Text that Markdown prints as it is, on one line: markup, HTML and column separators lose their meaning.
-
-    Control characters, which reach the terminal of whoever reads the file there, are printed as their code points.
-    """
-    one_line = " ".join(text.split())
-    visible = "".join(sign if sign.isprintable() else f"U+{ord(sign):04X}" for sign in one_line)
-    return visible.translate(_ESCAPES)
+    """Text that Markdown prints as it is, on one line: markup, HTML and column separators lose their meaning."""
+    return visible(" ".join(text.split())).translate(_ESCAPES)
 
 
-def table(of: Table) -> str:
+def table(table: Table) -> str:
     """A table in pipes, with neither title nor caption."""
     lines = []
     group: str | None = None
-    for line in of.lines:
+    for line in table.lines:
         labels = [escape(label) for label in line.labels]
         if len(labels) > 1:
             # A group's name is printed once, where it begins.
@@ -32,9 +28,9 @@ def table(of: Table) -> str:
         lines.append([*labels, *(_cell(cell) for cell in line.cells)])
     return tabulate(
         lines,
-        headers=[*(escape(heading) for heading in of.headings), *(escape(column.label) for column in of.columns)],
+        headers=[*(escape(heading) for heading in table.headings), *(escape(column.label) for column in table.columns)],
         tablefmt="github",
-        colalign=["left"] * len(of.headings) + [_ALIGNMENT[column.kind] for column in of.columns],
+        colalign=["left"] * len(table.headings) + [_ALIGNMENT[column.kind] for column in table.columns],
         # Without this a label like 007 would be read as a number.
         disable_numparse=True,
     )

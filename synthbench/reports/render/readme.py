@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 
-from synthbench.reports.cells import Grid, Row, is_known, mechanism_key, task_key
+from synthbench.reports.cells import Cells, Row, is_known, mechanism_key, task_key
 from synthbench.reports.render import markdown
 from synthbench.reports.report import Report
 from synthbench.reports.table import Cell, Column, Line, Table
@@ -17,15 +17,15 @@ def readme(report: Report, files: Iterable[str]) -> str:
         report: What the files are made of.
         files: Names of all other files of the report; the page links to each of them.
     """
-    selection, of, pages, names = report.selection, report.of, report.pages, set(files)
+    selection, cells, pages, names = report.selection, report.of, report.pages, set(files)
     statuses = Counter(str(status) for status in selection.rows["status"])
     num_ok = statuses.pop("ok", 0)
     failures = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items())) or "none"
-    counts = [of.cell(task, mechanism).n for task in of.tasks for mechanism in of.mechanisms]
+    counts = [cells.cell(task, mechanism).n for task in cells.tasks for mechanism in cells.mechanisms]
     num_empty = counts.count(0)
     facts = [
         f"Rows: {len(selection.rows)}, of which {num_ok} have a score. Failures: {failures}.",
-        f"Cells: {len(of.tasks)} tasks × {len(of.mechanisms)} mechanisms, {num_empty} without a score.",
+        f"Cells: {len(cells.tasks)} tasks × {len(cells.mechanisms)} mechanisms, {num_empty} without a score.",
         f"Seeds in a cell: {_span([count for count in counts if count])}.",
     ]
     if report.stores:
@@ -63,10 +63,10 @@ def readme(report: Report, files: Iterable[str]) -> str:
             blocks += [f"![{title}]({picture})", f"{title}. {caption} {_links(names, same)}"]
     blocks += [
         "## Mechanisms",
-        markdown.table(_mechanisms_table(of)),
+        markdown.table(_mechanisms_table(cells)),
     ]
     if statuses:
-        blocks += ["## Failures", markdown.table(_failures_table(report.records, of))]
+        blocks += ["## Failures", markdown.table(_failures_table(report.records, cells))]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -95,7 +95,7 @@ def _links(names: Container[str], wanted: Iterable[str]) -> str:
     return ", ".join(f"[{name}]({name})" for name in wanted if name in names)
 
 
-def _mechanisms_table(of: Grid) -> Table:
+def _mechanisms_table(cells: Cells) -> Table:
     return Table(
         name="mechanisms",
         title="Mechanisms",
@@ -107,14 +107,14 @@ def _mechanisms_table(of: Grid) -> Table:
                 (one.label,),
                 tuple(map(Cell, (one.name, one.version, one.match or one.arguments, one.family, one.origin))),
             )
-            for one in of.mechanisms
+            for one in cells.mechanisms
         ),
     )
 
 
-def _failures_table(records: Sequence[Row], of: Grid) -> Table:
-    task_labels = {task.key: task.label for task in of.tasks}
-    mechanism_labels = {mechanism.key: mechanism.label for mechanism in of.mechanisms}
+def _failures_table(records: Sequence[Row], cells: Cells) -> Table:
+    task_labels = {task.key: task.label for task in cells.tasks}
+    mechanism_labels = {mechanism.key: mechanism.label for mechanism in cells.mechanisms}
     lines: Counter[tuple[str, str, str, str]] = Counter()
     for row in records:
         if row["status"] != "ok":

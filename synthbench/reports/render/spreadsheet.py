@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from synthbench.reports.render import visible
+
 Value = str | int | float | None
 
 _STARTS = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")
@@ -54,7 +56,5 @@ def _field(value: Value) -> str | int:
 
 @lru_cache(maxsize=2**12)
 def _inert(text: str) -> str:
-    # A table may be read in a terminal, which obeys control characters: those but of layout are code points.
-    if not text.isprintable():
-        text = "".join(sign if sign.isprintable() or sign in "\t\n" else f"U+{ord(sign):04X}" for sign in text)
+    text = visible(text, keep="\t\n")
     return f"'{text}" if text.startswith(_STARTS) else text

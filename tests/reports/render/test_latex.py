@@ -1,9 +1,6 @@
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,14 +11,13 @@ from hypothesis import strategies as st
 
 from synthbench.reports.build import build
 from synthbench.reports.render import latex
-from synthbench.reports.render.typesetting import escape, width_of
+from synthbench.reports.render.typesetting import escape
 from synthbench.reports.table import Cell, Column, Line, Mark, Table
 from synthbench.results.store import Store
 from synthbench.suites import load_suite
 
 MakeFrame = Callable[..., pd.DataFrame]
-Compile = Callable[[Mapping[str, str]], None]
-Overfull = Callable[[Mapping[str, str]], dict[str, list[str]]]
+Compile = Callable[..., str]
 
 RESULTS = Path(__file__).parents[3] / "results"
 
@@ -112,28 +108,15 @@ def hostile_names(make_frame: MakeFrame) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def test_the_tables_of_a_report_parse(paper: pd.DataFrame) -> None:
-    for text in tables_of(paper).values():
+@pytest.mark.parametrize("rows", ["paper", "hostile_names"])
+def test_the_tables_of_a_report_parse(request: pytest.FixtureRequest, rows: str) -> None:
+    for text in tables_of(request.getfixturevalue(rows)).values():
         check_structure(text)
 
 
-def test_the_tables_of_a_report_compile(paper: pd.DataFrame, compile_latex: Compile) -> None:
-    compile_latex(tables_of(paper))
-
-
-def test_hostile_names_parse(hostile_names: pd.DataFrame) -> None:
-    for text in tables_of(hostile_names).values():
-        check_structure(text)
-
-
-def test_hostile_names_compile_and_run_nothing(hostile_names: pd.DataFrame, compile_latex: Compile) -> None:
-    compile_latex(tables_of(hostile_names))
-
-
-def test_best_is_bold_in_text_mode_and_second_underlined() -> None:
-    line = body_of((Cell("95.0", "2.9", mark="best"), Cell("94.0", mark="second", is_tied=True), Cell("≥ 3.1"), Cell()))
-
-    assert line == (r"mine & \textbf{95.0\,{\scriptsize$\pm$2.9}} & \underline{94.0$^\dagger$} & $\geq$ 3.1 & -- \\")
+@pytest.mark.parametrize("rows", ["paper", "hostile_names"])
+def test_the_tables_of_a_report_compile(request: pytest.FixtureRequest, rows: str, compile_latex: Compile) -> None:
+    compile_latex(tables_of(request.getfixturevalue(rows)))
 
 
 @pytest.mark.parametrize(
@@ -166,27 +149,6 @@ def test_any_text_gives_a_table_that_parses(label: str, remark: str) -> None:
     body_of((Cell("1.0", remarks=(remark,)), Cell("2.0")), labels=(label,))
 
 
-def test_headings_may_repeat() -> None:
-    assert body_of((Cell("1.0"), Cell("2.0")), labels=("a", "b")) == r"a & b & 1.0 & 2.0 \\"
-
-
-def test_a_rule_stands_above_every_group_but_the_first() -> None:
-    groups = [("basic", "copy"), ("basic", "sort"), ("memory", "stack"), ("memory", "recall")]
-    lines = tuple(Line(labels, (), is_first_of_group=labels[1] in ("copy", "stack")) for labels in groups)
-    text = latex.table(Table("t", "T", "", ("Category", "Task"), (), lines), "paper")
-
-    assert text.partition("\\toprule\n")[2].splitlines()[:8] == [
-        r"Category & Task \\", r"\midrule", r"basic & copy \\", r" & sort \\", r"\midrule", r"memory & stack \\",
-        r" & recall \\", r"\bottomrule",
-    ]  # fmt: skip
-
-
-def test_the_label_names_suite_and_table() -> None:
-    table = Table("steps_to_threshold", "T", "", (), (Column("a"),), (Line((), (Cell("1"),)),))
-
-    assert r"\label{tab:paper-32-steps-to-threshold}" in latex.table(table, "paper-32")
-
-
 # Tables that are too wide or too high for a page.
 
 WORDS = ("", "_bottleneck_compression", "x" * 60, "hyphen-ated_" * 8)
@@ -213,25 +175,13 @@ def grid(num_columns: int, num_lines: int, group: int = 0) -> Table:
     )
 
 
-def sizes_of(text: str) -> list[str]:
-    """The size of print of every float; empty is that of the text."""
-    return re.findall(r"\\centering\n(?:\\(small|footnotesize|scriptsize)\\setlength)?", text)
-
-
-def bodies_of(text: str) -> list[list[list[str]]]:
-    """The cells of every line of every float, those of the heading first, without what only sets them in lines."""
-    found = []
+def entries_of(text: str, num_labels: int) -> list[tuple[tuple[str, ...], str, str]]:
+    """Labels, heading and text of every cell of every float, without what only sets them in lines."""
+    entries = []
     for body in re.findall(r"\\toprule\n(.*?)\\bottomrule", text, re.DOTALL):
         plain = re.sub(r"\\allowbreak\{\}|\\ragged(?:left|right) ", "", body).replace(r"\_", "_")
-        lines = [re.sub(r" (\\\\|\\tabularnewline)$", "", line) for line in plain.splitlines()]
-        found.append([line.split(" & ") for line in lines if line not in BETWEEN_LINES[1:]])
-    return found
-
-
-def entries_of(text: str, num_labels: int) -> list[tuple[tuple[str, ...], str, str]]:
-    """Labels, heading and text of every cell of every float."""
-    entries = []
-    for lines in bodies_of(text):
+        texts = [re.sub(r" (\\\\|\\tabularnewline)$", "", line) for line in plain.splitlines()]
+        lines = [text.split(" & ") for text in texts if text not in BETWEEN_LINES[1:]]
         end = lines.index([r"\midrule"])
         headings = ["".join(parts) for parts in zip(*lines[:end], strict=True)]
         group = ""
@@ -279,87 +229,6 @@ def test_every_cell_stands_once_beside_its_labels_and_below_its_heading(
     }
 
 
-@pytest.mark.parametrize(
-    ("num_columns", "sizes"),
-    [(13, [""]), (16, ["small"]), (18, ["footnotesize"]), (21, ["scriptsize"]), (26, ["", ""]), (41, ["small"] * 3)],
-)
-def test_print_is_as_large_as_fits_before_a_table_is_split(num_columns: int, sizes: list[str]) -> None:
-    assert sizes_of(latex.table(grid(num_columns, 3), "paper")) == sizes
-
-
-def test_columns_are_shared_out_evenly_and_all_parts_have_the_labels() -> None:
-    bodies = bodies_of(latex.table(grid(41, 3), "paper"))
-
-    assert [len(lines[0]) - 1 for lines in bodies] == [15, 13, 13]
-    assert all([line[0] for line in lines[2:]] == ["m0", "m1", "m2"] for lines in bodies)
-
-
-def test_lines_are_shared_out_evenly() -> None:
-    bodies = bodies_of(latex.table(grid(3, 150), "paper"))
-
-    assert [len(lines) - 2 for lines in bodies] == [50, 50, 50]
-
-
-def test_a_long_caption_leaves_room_for_fewer_lines() -> None:
-    bodies = bodies_of(latex.table(replace(grid(3, 150), caption="Many words. " * 100), "paper"))
-
-    assert [len(lines) - 2 for lines in bodies] == [38, 56, 56]
-
-
-def test_a_group_stays_together_if_that_takes_no_more_parts() -> None:
-    bodies = bodies_of(latex.table(grid(1, 90, group=15), "paper"))
-
-    assert [lines[2] for lines in bodies] == [["m0", "0.0"], ["m45", "45.0"]]
-
-
-def test_parts_say_which_they_are_and_the_first_has_the_caption_and_the_label() -> None:
-    text = latex.table(grid(41, 3), "paper")
-
-    assert re.findall(r"\\caption\{(.*)\}\n", text) == [
-        "T (part 1 of 3). Text.",
-        r"T (part 2 of 3). Legend: Table~\ref{tab:paper-t}.",
-        r"T (part 3 of 3). Legend: Table~\ref{tab:paper-t}.",
-    ]
-    assert re.findall(r"\\label\{(.*)\}", text) == ["tab:paper-t", "tab:paper-t-2", "tab:paper-t-3"]
-
-
-def test_long_text_is_set_in_lines_and_long_words_may_be_broken() -> None:
-    columns = (Column("Cause", "text"), Column("Accuracy"))
-    line = Line(("mine",), (Cell("many words " * 20 + "under_score" * 8 + "x" * 90), Cell("1.0")))
-    text = latex.table(Table("t", "T", "", ("Mechanism",), columns, (line,)), "paper")
-
-    check_structure(text)
-    assert re.search(r"\\begin\{tabular\}\{lp\{\d+pt\}r\}", text)
-    assert r"mine & \raggedright many words many words" in text
-    assert r" under\_\allowbreak{}scoreunder\_\allowbreak{}" in text
-    assert rf"\allowbreak{{}}{'x' * 20}\allowbreak{{}}" in text
-
-
-def test_an_underline_does_not_keep_a_cell_from_being_broken() -> None:
-    line = Line(("mine",), (Cell("9.5", "0.1", ("many words " * 20,), mark="second"),))
-    text = latex.table(Table("t", "T", "", ("Mechanism",), (Column("Accuracy"),), (line,)), "paper")
-
-    check_structure(text)
-    assert (
-        r"\raggedleft \underline{9.5}\allowbreak{}\underline{\,{\scriptsize$\pm$0.1}} {\scriptsize \underline{(many} "
-        in text
-    )
-
-
-def test_a_long_heading_stands_in_several_lines_over_narrow_cells() -> None:
-    columns = tuple(Column("bottleneck_compression") for _ in range(8))
-    text = latex.table(Table("t", "T", "", ("Mechanism",), columns, (Line(("a",), (Cell("1.0"),) * 8),)), "paper")
-
-    assert bodies_of(text)[0][:2] == [["", *["bottleneck_"] * 8], ["Mechanism", *["compression"] * 8]]
-
-
-def test_no_column_is_narrower_than_a_piece_of_its_heading() -> None:
-    widths = latex._heading_widths("rule that (eigenvalues=signed)")
-
-    assert min(widths) == width_of("(eigenvalues=")
-    assert sorted(widths, reverse=True) == widths
-
-
 @pytest.mark.parametrize(("num_columns", "environment"), [(6, "table"), (7, "table*")])
 def test_a_table_wider_than_a_column_spans_both_columns_of_a_page(num_columns: int, environment: str) -> None:
     text = latex.table(grid(num_columns, 3), "paper")
@@ -372,31 +241,16 @@ def test_so_many_floats_that_latex_would_stop_are_let_out_on_the_way() -> None:
     text = latex.document([grid(1, 1)] * 45, "paper")
 
     check_structure(text)
-    assert [len(sizes_of(part)) for part in text.split(r"\clearpage")] == [40, 5]
+    assert [part.count(r"\centering") for part in text.split(r"\clearpage")] == [40, 5]
 
 
-@pytest.fixture
-def overfull(need: Callable[[str, bool, str], None], tmp_path: Path) -> Overfull:
-    """Compile files with margins of one inch; by paper, what LaTeX says does not fit."""
-    need("pdflatex", shutil.which("pdflatex") is not None, "install texlive-latex-recommended")
-
-    def run(files: Mapping[str, str]) -> dict[str, list[str]]:
-        found = {}
-        for name, text in files.items():
-            (tmp_path / name).write_text(text, encoding="utf-8")
-        inputs = "\n".join(rf"\input{{{name}}}\clearpage" for name in sorted(files))
-        for paper in ("letterpaper", "a4paper"):
-            preamble = rf"\documentclass{{article}}\usepackage[{paper},margin=1in]{{geometry}}\usepackage{{booktabs}}"
-            document = rf"{preamble}\begin{{document}}{inputs}\end{{document}}"
-            (tmp_path / f"{paper}.tex").write_text(document, encoding="utf-8")
-            command = ["pdflatex", "-no-shell-escape", "-halt-on-error", "-interaction=nonstopmode", f"{paper}.tex"]
-            finished = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=120)
-            assert finished.returncode == 0, finished.stdout.decode(errors="replace")[-2000:]
-            log = (tmp_path / f"{paper}.log").read_text(encoding="utf-8", errors="replace")
-            found[paper] = re.findall(r"^(?:Overfull|LaTeX Warning: Float too large).*", log, re.MULTILINE)
-        return found
-
-    return run
+def check_that_all_fits(texts: Mapping[str, str], compile_latex: Compile) -> None:
+    """On either paper with margins of one inch nothing is too wide or too high."""
+    for text in texts.values():
+        check_structure(text)
+    for paper in ("letterpaper", "a4paper"):
+        log = compile_latex(texts, paper)
+        assert re.findall(r"^(?:Overfull|LaTeX Warning: Float too large).*", log, re.MULTILINE) == [], paper
 
 
 @pytest.fixture(scope="module")
@@ -409,15 +263,13 @@ def committed() -> pd.DataFrame:
     ("suite", "is_whole"), [("paper", False), ("paper", True), ("core-mini", False), ("peers", False)]
 )
 def test_the_committed_reports_fit_on_a_page(
-    committed: pd.DataFrame, overfull: Overfull, suite: str, *, is_whole: bool
+    committed: pd.DataFrame, compile_latex: Compile, suite: str, *, is_whole: bool
 ) -> None:
     mechanisms, seeds = (None, range(42, 45)) if is_whole else (load_suite(suite).mechanisms, None)
     files = build(committed, None, suite, mechanisms=mechanisms, seeds=seeds, formats=["tex"])
     texts = {name: text for name, text in files.items() if name.endswith(".tex") and isinstance(text, str)}
 
-    for text in texts.values():
-        check_structure(text)
-    assert overfull(texts) == {"letterpaper": [], "a4paper": []}
+    check_that_all_fits(texts, compile_latex)
 
 
 def widest_tables() -> list[Table]:
@@ -477,9 +329,7 @@ def widest_tables() -> list[Table]:
     ]
 
 
-def test_tables_larger_than_any_fit_on_a_page(overfull: Overfull) -> None:
+def test_tables_larger_than_any_fit_on_a_page(compile_latex: Compile) -> None:
     texts = {f"{table.name}.tex": latex.document([table], "paper") for table in widest_tables()}
 
-    for text in texts.values():
-        check_structure(text)
-    assert overfull(texts) == {"letterpaper": [], "a4paper": []}
+    check_that_all_fits(texts, compile_latex)

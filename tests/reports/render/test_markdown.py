@@ -31,19 +31,6 @@ def last_line(of: Table) -> list[str]:
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", markdown.table(of).splitlines()[-1])[1:-1]]
 
 
-def test_best_is_bold_and_second_underlined() -> None:
-    cells = (
-        Cell("95.0", "2.9", mark="best"),
-        Cell("94.0", "1.0", mark="second", is_tied=True),
-        Cell("1.0", remarks=("n = 2", "1 failed")),
-        Cell(),
-    )
-
-    assert last_line(table_of(*cells)) == [
-        "mine", "**95.0 ± 2.9**", "<ins>94.0 ± 1.0 †</ins>", "1.0 (n = 2, 1 failed)", "--",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("name", "escaped"),
     [
@@ -75,23 +62,3 @@ def test_any_text_stays_in_its_cell(label: str, remark: str) -> None:
     assert len(text.splitlines()) == 3
     assert len(re.split(r"(?<!\\)(?:\\\\)*\|", text.splitlines()[-1])) == 5
     assert "<" not in text
-
-
-def test_the_name_of_a_group_is_printed_once() -> None:
-    lines = tuple(
-        Line((group, task), ()) for group, task in (("basic", "copy"), ("basic", "sort"), ("memory", "stack"))
-    )
-    table = Table("t", "T", "", ("Category", "Task"), (), lines)
-
-    assert re.findall(r"\w+", markdown.table(table)) == ["Category", "Task", "basic", "copy", "sort", "memory", "stack"]
-
-
-def test_a_page_has_title_introduction_caption_and_sources(make_frame: MakeFrame) -> None:
-    of = grid(make_frame({"slay": [0.5]}))
-    table = category_table(of, judge(of), "basic")
-    single, double = (markdown.document("A page", [table] * count, "In short.") for count in (1, 2))
-
-    assert single.startswith("# A page\n\nIn short.\n\nAccuracy")
-    assert single.endswith("Sources, in sources.bib: slay2026.\n")
-    assert single.count("## Basic tasks") == 0
-    assert double.count("## Basic tasks") == 2

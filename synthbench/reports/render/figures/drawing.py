@@ -156,7 +156,7 @@ def place(figure: Figure, left: float, bottom: float, width: float, height: floa
 
 
 def width_of_panels(num_panels: int) -> float:
-    """Width in inches of a figure of so many panels."""
+    """Width in inches of a figure of a number of panels."""
     return SINGLE if num_panels <= 2 else DOUBLE
 
 
@@ -191,7 +191,7 @@ def panels(
             panel_width,
             height,
         )
-        # With its place given a title is not moved out of the way of ticks above it, of which there are none.
+        # A title with a given place is not moved out of the way of ticks above it; there are none.
         axis.set_title(shown(title), pad=3, loc="left", y=1)
         axis.grid(axis="y", color="#E6E6E6", linewidth=0.4)
         if column:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from synthbench.reports.aggregates import balanced
-from synthbench.reports.cells import Grid, MechanismFacts, Row, TaskFacts
+from synthbench.reports.cells import Cells, MechanismFacts, Row, TaskFacts
 from synthbench.reports.leaderboard import Leaderboard
 from synthbench.reports.render.figures.drawing import COLOURS, Look, looks
 from synthbench.reports.verdicts import is_ranked
@@ -19,7 +19,7 @@ class Facts:
     """The rows of one report with what was made of them."""
 
     records: Sequence[Row]
-    of: Grid
+    of: Cells
     averages: pd.DataFrame | None
     """Learning curves, as :func:`synthbench.reports.curves.mean_curves` averages them; None without curves."""
     board: Leaderboard | None

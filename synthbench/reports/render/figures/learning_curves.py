@@ -12,7 +12,7 @@ from synthbench.reports.cells import TaskFacts
 from synthbench.reports.render.figures.drawing import COMPACT, DARK, PERCENT, Drawing, panels, width_of_panels
 from synthbench.reports.render.figures.facts import Facts
 from synthbench.reports.render.figures.lines import draw_legend, draw_lines, height_of
-from synthbench.reports.stems import stem_of
+from synthbench.reports.report import stem_of
 
 
 def learning_curves(facts: Facts) -> list[Drawing]:

@@ -7,8 +7,6 @@
 :mod:`~synthbench.reports.render.page.results`     its cells
 :mod:`~synthbench.reports.render.page.panels`      skill over rungs
 :mod:`~synthbench.reports.render.page.facets`      what it can be filtered by
-:mod:`~synthbench.reports.render.page.rows`        what a row says of how it was made
-:mod:`~synthbench.reports.render.page.example`     a sequence of a task, drawn
 :mod:`~synthbench.reports.render.page.commands`    what to type to get rows again
 :mod:`~synthbench.reports.render.page.charts`      numbers to coordinates
 :mod:`~synthbench.reports.render.page.untrusted`   strings of strangers, made harmless

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from synthbench.reports.aggregates import Interval
-from synthbench.reports.cells import Grid, Key, MechanismFacts, TaskFacts
+from synthbench.reports.cells import Cells, Key, MechanismFacts, TaskFacts
 from synthbench.reports.leaderboard import Entry, Leaderboard, leaderboard
 from synthbench.reports.render.page import charts
 from synthbench.reports.render.page.facets import Facet, categories
@@ -68,12 +68,7 @@ class Board:
 
 
 def boards(report: Report, results: Mapping[tuple[Key, Key], Result]) -> tuple[Board, ...]:
-    """The ranking of the suite, then one of each category.
-
-    Args:
-        report: What is ranked.
-        results: Its cells.
-    """
+    """The ranking of the suite, then one of each category."""
     return (_of_suite(report), *(_of_category(report.of, facet, results) for facet in categories(report.of).values()))
 
 
@@ -87,7 +82,7 @@ def _of_suite(report: Report) -> Board:
     return _board(of, report.board, None, parts, part)
 
 
-def _of_category(whole: Grid, facet: Facet, results: Mapping[tuple[Key, Key], Result]) -> Board:
+def _of_category(whole: Cells, facet: Facet, results: Mapping[tuple[Key, Key], Result]) -> Board:
     of = whole.only(facet.label)
     tasks = {task.label: task for task in of.tasks}
 
@@ -104,7 +99,7 @@ def _of_category(whole: Grid, facet: Facet, results: Mapping[tuple[Key, Key], Re
 
 
 def _board(
-    of: Grid,
+    of: Cells,
     found: Leaderboard | None,
     facet: Facet | None,
     parts: Mapping[str, tuple[TaskFacts, ...]],
@@ -150,7 +145,7 @@ def _alone(skill: float) -> Interval:
     return Interval(skill, math.nan, math.nan)
 
 
-def _reason(of: Grid, found: Leaderboard | None, mechanism: MechanismFacts, tasks: Sequence[TaskFacts]) -> str:
+def _reason(of: Cells, found: Leaderboard | None, mechanism: MechanismFacts, tasks: Sequence[TaskFacts]) -> str:
     if not tasks:
         return "no task counts"
     if found is None:
@@ -161,7 +156,7 @@ def _reason(of: Grid, found: Leaderboard | None, mechanism: MechanismFacts, task
     return f"{num_runs} of {len(tasks) * len(seeds)} runs"
 
 
-def _mean_skill(of: Grid, tasks: Sequence[TaskFacts], mechanism: MechanismFacts) -> float:
+def _mean_skill(of: Cells, tasks: Sequence[TaskFacts], mechanism: MechanismFacts) -> float:
     """Mean skill over tasks, runs without a score counted as 0; NaN where some task has no run."""
     means = []
     for task in tasks:

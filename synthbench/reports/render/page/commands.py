@@ -1,4 +1,4 @@
-"""What to type to get rows again. Names and arguments come from rows, so each is quoted for a shell, or refused."""
+"""Commands that make rows again. Names and arguments come from rows, so each is quoted for a shell, or refused."""
 
 import json
 import re
@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from synthbench.registry import NAME
+from synthbench.reports.selection import EXTRA
 from synthbench.results.schema import TERM, split_match
-from synthbench.suites import EXTRA
 
 _ARGUMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MATCH = re.compile(r"(params|state)(=[0-9]+)?")

@@ -1,24 +1,29 @@
-"""What the leaderboard page says, from the rows: numbers and names, no markup."""
+"""The numbers and names on the leaderboard page, without markup."""
 
 import math
 from dataclasses import dataclass
 
-from synthbench.reports.cells import Key, Row
+from synthbench.reports.cells import Key, Row, is_known
 from synthbench.reports.render.page import facets
 from synthbench.reports.render.page.boards import Board, boards
 from synthbench.reports.render.page.commands import report_command, run_command, seed_ranges, task_terms
 from synthbench.reports.render.page.facets import Facet
 from synthbench.reports.render.page.panels import Panel, coloured, panels
 from synthbench.reports.render.page.results import results
-from synthbench.reports.render.page.rows import code_version, statuses
-from synthbench.reports.render.page.sections import MechanismSection, TaskSection, mechanism_sections, task_sections
+from synthbench.reports.render.page.sections import (
+    MechanismSection,
+    TaskSection,
+    mechanism_sections,
+    statuses,
+    task_sections,
+)
 from synthbench.reports.report import Report
 from synthbench.reports.table import on_added_seeds
 
 
 @dataclass(frozen=True)
 class Content:
-    """All that a page says."""
+    """Everything on a page."""
 
     suite: str
     suite_version: str
@@ -86,12 +91,12 @@ class Content:
 
 
 def content(report: Report) -> Content:
-    """All that a page says of a report."""
+    """Everything that the page of a report shows."""
     selection, of, records = report.selection, report.of, report.records
     cells = results(report)
     ranked = boards(report, cells)
     seeds = of.seeds
-    mechanisms = mechanism_sections(selection.suite, of, records, ranked[0], cells)
+    mechanisms = mechanism_sections(report, ranked[0], cells)
     with_colour = coloured(of, [section.facts for section in mechanisms])
     names = list(dict.fromkeys(mechanism.name for mechanism in of.mechanisms))
     extra = task_terms(selection.suite, {str(row["task"]): str(row["task_args"]) for row in records})
@@ -110,7 +115,7 @@ def content(report: Report) -> Content:
         seeds=seed_ranges(seeds),
         on_added_seeds=on_added_seeds(of),
         devices=tuple(sorted(set(map(_device_of, records)))),
-        versions=tuple(sorted({code_version(row) for row in records})),
+        versions=tuple(sorted({_code_version(row) for row in records})),
         run_command=(
             run_command(selection.suite, seeds, task=extra, mechanism=",".join(names)) if is_one_command else None
         ),
@@ -119,7 +124,7 @@ def content(report: Report) -> Content:
         ),
         boards=ranked,
         mechanisms=mechanisms,
-        tasks=task_sections(selection.suite, of, records, report.verdicts, cells),
+        tasks=task_sections(report, cells),
         families=tuple(facets.families(of).values()),
         categories=tuple(facets.categories(of).values()),
         blocks=tuple(facets.blocks(of).values()),
@@ -132,3 +137,10 @@ def content(report: Report) -> Content:
 def _device_of(row: Row) -> str:
     """Type and model of what a row was made on."""
     return f"{row['device_type']} ({row['device_name']})"
+
+
+def _code_version(row: Row) -> str:
+    """The version of the code that made a row."""
+    commit = f", commit {str(row['git_sha'])[:10]}" if is_known(row["git_sha"]) else ""
+    changed = ", with changes" if is_known(row["git_dirty"]) and row["git_dirty"] else ""
+    return f"{row['synthbench_version']}{commit}{changed}"

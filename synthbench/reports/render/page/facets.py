@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from synthbench.reports.cells import Grid, MechanismFacts
+from synthbench.reports.cells import Cells, MechanismFacts
 from synthbench.reports.render.page.untrusted import anchors
 
 
@@ -14,22 +14,22 @@ class Facet(NamedTuple):
     label: str
 
 
-def categories(of: Grid) -> dict[str, Facet]:
+def categories(of: Cells) -> dict[str, Facet]:
     """By category, in printed order."""
     return _facets("category", of.categories)
 
 
-def families(of: Grid) -> dict[str, Facet]:
+def families(of: Cells) -> dict[str, Facet]:
     """By family, in alphabetical order."""
     return _facets("family", sorted({mechanism.family for mechanism in of.mechanisms}))
 
 
-def blocks(of: Grid) -> dict[str, Facet]:
+def blocks(of: Cells) -> dict[str, Facet]:
     """By block, in alphabetical order."""
     return _facets("block", sorted(set(map(block_of, of.mechanisms))))
 
 
-def positions(of: Grid) -> dict[str, Facet]:
+def positions(of: Cells) -> dict[str, Facet]:
     """By position encoding, in alphabetical order."""
     return _facets("positions", sorted(set(map(positions_of, of.mechanisms))))
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from synthbench.reports.cells import Grid, MechanismFacts, TaskFacts
+from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts
 from synthbench.reports.ladder import mean_profile
 from synthbench.reports.render.page import charts, facets
 from synthbench.reports.render.page.facets import Facet
@@ -30,12 +30,12 @@ class Panel(NamedTuple):
     """Those in colour last, so that they are on top."""
 
 
-def coloured(of: Grid, best_first: Sequence[MechanismFacts]) -> list[MechanismFacts]:
+def coloured(of: Cells, best_first: Sequence[MechanismFacts]) -> list[MechanismFacts]:
     """The mechanisms that have a colour: as many of the best as there are, in printed order, as in the figures."""
     return [mechanism for mechanism in of.mechanisms if mechanism in best_first[:NUM_COLOURS]]
 
 
-def panels(of: Grid, with_colour: Sequence[MechanismFacts]) -> dict[Facet, tuple[Panel, ...]]:
+def panels(of: Cells, with_colour: Sequence[MechanismFacts]) -> dict[Facet, tuple[Panel, ...]]:
     """The panels by category; none without a ladder.
 
     Args:
@@ -51,7 +51,7 @@ def panels(of: Grid, with_colour: Sequence[MechanismFacts]) -> dict[Facet, tuple
     return found
 
 
-def _panel(of: Grid, task: TaskFacts, with_colour: Sequence[MechanismFacts]) -> Panel | None:
+def _panel(of: Cells, task: TaskFacts, with_colour: Sequence[MechanismFacts]) -> Panel | None:
     if task.ladder is None:
         return None
     lines, loads = [], task.ladder.loads

@@ -26,7 +26,7 @@ _NOTHING = "–"
 def page(report: Report) -> str:
     """The leaderboard page of a report: a whole HTML file that loads nothing else.
 
-    The text depends on the rows only, and on the code of the tasks that it draws: not on the order of the rows, the
+    The text depends on the rows, and on what is said of the code of their tasks: not on the order of the rows, the
     time, the time zone, the locale or the machine. Strings of the rows are shown, whatever they hold, and do nothing.
     """
     found = content(report)

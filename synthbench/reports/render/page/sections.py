@@ -1,4 +1,4 @@
-"""The sections of a page: all that is said of a mechanism, and all that is said of a task."""
+"""The sections of a page: one for each mechanism and one for each task."""
 
 import math
 from collections import Counter
@@ -6,17 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from synthbench.reports.cells import Grid, Key, MechanismFacts, Row, TaskFacts, arguments_in, mechanism_key, task_key
-from synthbench.reports.cite import cite
+from synthbench.reports.cells import (
+    Cells,
+    Key,
+    MechanismFacts,
+    Row,
+    TaskFacts,
+    arguments_in,
+    is_known,
+    mechanism_key,
+    task_key,
+)
+from synthbench.reports.descriptions import Description
 from synthbench.reports.render.page import charts, facets
 from synthbench.reports.render.page.boards import Board, BoardLine
 from synthbench.reports.render.page.commands import run_command, task_terms, term
-from synthbench.reports.render.page.example import Description, describe
 from synthbench.reports.render.page.facets import Facet
 from synthbench.reports.render.page.results import Result
-from synthbench.reports.render.page.rows import is_verified, statuses
 from synthbench.reports.render.page.untrusted import anchors
-from synthbench.reports.verdicts import Verdict, Verdicts, best_of, needed_seeds
+from synthbench.reports.report import Report, cite
+from synthbench.reports.verdicts import Verdict, best_of, needed_seeds
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,7 @@ class Source:
 
 @dataclass(frozen=True)
 class MechanismSection:
-    """All that is said of a mechanism."""
+    """The section of a mechanism."""
 
     facts: MechanismFacts
     anchor: str
@@ -60,7 +69,7 @@ class MechanismSection:
 
 @dataclass(frozen=True)
 class TaskSection:
-    """All that is said of a task."""
+    """The section of a task."""
 
     facts: TaskFacts
     anchor: str
@@ -77,24 +86,17 @@ class TaskSection:
 
 
 def mechanism_sections(
-    suite: str, of: Grid, records: Sequence[Row], board: Board, results: Mapping[tuple[Key, Key], Result]
+    report: Report, board: Board, results: Mapping[tuple[Key, Key], Result]
 ) -> tuple[MechanismSection, ...]:
-    """One section for each mechanism, in the order of the ranking.
-
-    Args:
-        suite: Name of the suite.
-        of: The cells.
-        records: Their rows, oldest first.
-        board: The ranking of the suite.
-        results: What is shown of the cells.
-    """
+    """One section for each mechanism, in the order of the suite's ranking."""
+    suite, of, records = report.selection.suite, report.of, report.records
     lines = [*board.ranked, *board.unranked]
     ids = anchors("mech", [(line.mechanism.key, line.mechanism.name) for line in lines])
     by_mechanism: dict[Key, list[Row]] = {}
     for row in records:
         by_mechanism.setdefault(mechanism_key(row), []).append(row)
     needed = needed_seeds(of)
-    has_verified = any(is_verified(row) for row in records)
+    has_verified = any(_is_verified(row) for row in records)
     families, blocks, positions = facets.families(of), facets.blocks(of), facets.positions(of)
     around = Counter(name for name, *_ in {mechanism.key[:-1] for mechanism in of.mechanisms})
     sections = []
@@ -136,7 +138,7 @@ def mechanism_sections(
     return tuple(sections)
 
 
-def _out_of_range(of: Grid, results: Sequence[Result]) -> tuple[tuple[Facet, charts.Lines], ...]:
+def _out_of_range(of: Cells, results: Sequence[Result]) -> tuple[tuple[Facet, charts.Lines], ...]:
     found = []
     for facet in facets.categories(of).values():
         estimates = [one.estimate for one in results if one.task.category == facet.label and one.estimate.stretched]
@@ -145,25 +147,12 @@ def _out_of_range(of: Grid, results: Sequence[Result]) -> tuple[tuple[Facet, cha
     return tuple(found)
 
 
-def task_sections(
-    suite: str,
-    of: Grid,
-    records: Sequence[Row],
-    verdicts: Verdicts,
-    results: Mapping[tuple[Key, Key], Result],
-) -> tuple[TaskSection, ...]:
-    """One section for each task, in printed order.
-
-    Args:
-        suite: Name of the suite.
-        of: The cells.
-        records: Their rows, oldest first.
-        verdicts: What :func:`synthbench.reports.verdicts.judge` says of them.
-        results: What is shown of the cells.
-    """
+def task_sections(report: Report, results: Mapping[tuple[Key, Key], Result]) -> tuple[TaskSection, ...]:
+    """One section for each task, in printed order."""
+    suite, of = report.selection.suite, report.of
     ids = anchors("task", [(task.key, task.name) for task in of.tasks])
     categories = facets.categories(of)
-    newest = {task_key(row): row for row in records}
+    newest = {task_key(row): row for row in report.records}
     sections = []
     for task in of.tasks:
         row = newest[task.key]
@@ -174,9 +163,10 @@ def task_sections(
                 anchor=ids[task.key],
                 category=categories[task.category],
                 arguments=_arguments(task, row),
-                description=describe(task.name, str(row["task_version"]), str(row["task_args"])),
-                verdict=verdicts[task.key],
-                best=best_of(of, verdicts[task.key]),
+                description=report.describe
+                and report.describe(task.name, str(row["task_version"]), str(row["task_args"])),
+                verdict=report.verdicts[task.key],
+                best=best_of(of, report.verdicts[task.key]),
                 source=_source(task.source),
                 command=run_command(
                     suite, of.seeds, task=task_terms(suite, {task.name: str(row["task_args"])}) or task.name
@@ -200,7 +190,7 @@ def _source(key: str) -> Source:
 
 
 def _badge(rows: Sequence[Row]) -> str:
-    num_verified = sum(is_verified(row) for row in rows)
+    num_verified = sum(_is_verified(row) for row in rows)
     if not num_verified:
         return "self-reported"
     return "verified" if num_verified == len(rows) else f"{num_verified} of {len(rows)} rows verified"
@@ -208,3 +198,14 @@ def _badge(rows: Sequence[Row]) -> str:
 
 def _with_missing(counts: Mapping[str, int], num_missing: int) -> dict[str, int]:
     return dict(counts) | ({"missing": num_missing} if num_missing else {})
+
+
+def statuses(rows: Sequence[Row]) -> dict[str, int]:
+    """How many rows have each status, ``ok`` first."""
+    counts = Counter(str(row["status"]) for row in rows)
+    return dict(sorted(counts.items(), key=lambda item: (item[0] != "ok", item[0])))
+
+
+def _is_verified(row: Row) -> bool:
+    """Whether another run confirmed a row; older stores have no such column."""
+    return is_known(row.get("verified_by"))

@@ -1,14 +1,14 @@
-"""Strings of strangers, made harmless: what a page prints of a row, and the anchors and links made from it.
+"""Untrusted strings of rows made harmless, and the anchors and links that a page makes from them.
 
-The templates escape markup. What is left to do here: characters that change how others read, lengths, schemes of
-addresses, and names that would share an anchor.
+The templates escape markup; here are invisible characters, lengths, schemes of addresses and shared anchors.
 """
 
 import re
-import unicodedata
 from collections.abc import Hashable, Iterable
 from typing import TypeVar
 from urllib.parse import urlsplit
+
+from synthbench.reports.render import visible
 
 K = TypeVar("K", bound=Hashable)
 
@@ -17,17 +17,13 @@ LONGEST_NAME = 80
 LONGEST_TEXT = 4000
 """Characters of anything else that are printed."""
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-"""Categories of Unicode that show nothing themselves: controls, overrides of the direction, parts of characters."""
+_KEPT = "\n\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"
 
 
 def plain(text: str, longest: int = LONGEST_TEXT) -> str:
-    """A text without invisible characters, but for line breaks, cut where it is too long."""
-    cut = text if len(text) <= longest else text[: longest - 1] + "…"
-    if cut.isprintable():
-        return cut
-    return "".join(REPLACEMENT if _is_unprintable(character) else character for character in cut)
+    """A text without invisible characters except line breaks and spaces, cut where it is too long."""
+    shown = visible(text, keep=_KEPT)
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
 def name(text: str) -> str:
@@ -36,7 +32,7 @@ def name(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """A sentence of ours that names what strangers named, on one line; words that are too long are cut."""
+    """A generated sentence with untrusted names, on one line; words that are too long are cut."""
     return " ".join(name(word) for word in text.split())
 
 
@@ -53,17 +49,11 @@ def is_link(text: str) -> bool:
 def anchors(prefix: str, names: Iterable[tuple[K, str]]) -> dict[K, str]:
     """An id for each key: the prefix and what is plain in the name, with a number where others had it before."""
     taken: dict[K, str] = {}
-    used: set[str] = set()
     for key, text in names:
         stem = f"{prefix}-{re.sub(r'[^a-z0-9._]+', '-', text.lower()[:LONGEST_NAME]).strip('-') or 'unnamed'}"
         number, anchor = 1, stem
-        while anchor in used:
+        while anchor in taken.values():
             number += 1
             anchor = f"{stem}-{number}"
-        used.add(anchor)
         taken[key] = anchor
     return taken
-
-
-def _is_unprintable(character: str) -> bool:
-    return character != "\n" and unicodedata.category(character) in _UNPRINTABLE

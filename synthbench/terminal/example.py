@@ -1,51 +1,20 @@
-"""A sequence of a task, drawn: inputs, and below those that are scored the answers."""
+"""What the code of a task says of it, and one of its sequences, for the page of a report."""
 
 import json
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.registry import version_of
+from synthbench.reports.descriptions import Description, Example, Token
 from synthbench.tasks import IGNORE, TASKS, sized
 
 LONGEST = 512
 """Tokens of a sequence that is drawn; arguments come from rows, and nobody looks at more."""
 _FIRST, _LAST = 40, 100
-"""Of a longer sequence than both together, so many tokens at either end are shown: answers stand late."""
+"""Tokens shown at either end of a sequence that is longer than both together: answers stand late."""
 _SEED = 0
-
-
-class Token(NamedTuple):
-    """A token, and what is to be predicted there."""
-
-    input: int
-    target: int | None
-    """None where nothing is scored."""
-
-
-@dataclass(frozen=True)
-class Example:
-    """One sequence in up to two pieces."""
-
-    pieces: tuple[tuple[Token, ...], ...]
-    num_hidden: int
-    """Tokens between the pieces."""
-    length: int
-    vocab_size: int
-    is_bottleneck: bool
-    """Whether all answers are read from the last position."""
-
-
-class Description(NamedTuple):
-    """What the task's own code says, where it is at hand in the version that the rows were made with."""
-
-    summary: str
-    """First sentences of its documentation."""
-    not_tested: str
-    """What a high score does not show; may be empty."""
-    example: Example | None
 
 
 def describe(name: str, version: str, arguments: str) -> Description | None:
@@ -54,7 +23,7 @@ def describe(name: str, version: str, arguments: str) -> Description | None:
     Args:
         name: The name in a row.
         version: The version in the row.
-        arguments: The row's arguments with the length, as JSON; of a ladder the first rung is drawn.
+        arguments: The row's arguments with the length, as JSON; the first rung of a ladder is drawn.
 
     Returns:
         None if no such task is at hand in this version, or it does not take the arguments: rows come from anywhere.

@@ -1,0 +1,70 @@
+"""What a page shows of a task's own code: its first sentences and one of its sequences."""
+
+import json
+
+import pytest
+
+from synthbench.canonical import canonical_json
+from synthbench.registry import version_of
+from synthbench.reports.ladder import ladder_in
+from synthbench.suites import load_suite
+from synthbench.tasks import TASKS
+from synthbench.terminal.example import describe
+from synthbench.training.identity import task_options
+
+
+@pytest.mark.parametrize("unit", ["mqar", "copy", "bottleneck_compression", "tree_mirror"])
+def test_an_example_is_a_sequence_of_the_task(unit: str) -> None:
+    arguments = dict(TASKS[unit].sizes["tiny"]) if TASKS[unit].sizes else {"length": 20}
+    found = describe(unit, version_of(TASKS[unit]), json.dumps(arguments))
+
+    assert found is not None
+    assert found.example is not None
+    (tokens,) = found.example.pieces
+    assert len(tokens) == arguments["length"] == found.example.length
+    assert any(token.target is not None for token in tokens)
+    assert found.summary.endswith((".", "?"))
+
+
+def test_of_a_long_example_both_ends_are_drawn() -> None:
+    found = describe("copy", version_of(TASKS["copy"]), '{"length":200}')
+
+    assert found is not None
+    assert found.example is not None
+    assert sum(map(len, found.example.pieces)) + found.example.num_hidden == 200
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"length":1000000000}',
+        '{"length":"x"}',
+        '{"length":-1}',
+        '{"no":1}',
+        "[]",
+        "null",
+        '{"length":{"a":1}}',
+        '{"size":[]}',
+    ],
+)
+def test_nothing_is_drawn_for_arguments_that_the_task_does_not_take(arguments: str) -> None:
+    assert describe("copy", version_of(TASKS["copy"]), arguments) is None
+
+
+def test_nothing_is_drawn_of_an_unknown_task_or_of_another_version() -> None:
+    assert describe("no-such-task", "0", "{}") is None
+    assert describe("copy", "0", '{"length":8}') is None
+
+
+def test_of_a_ladder_the_first_rung_is_drawn() -> None:
+    suite = load_suite("climb")
+    arguments = task_options(suite, TASKS["mqar"], 0, {})
+    rung = TASKS["mqar"].ladder(suite.ladder.longest)[0]  # type: ignore[union-attr]
+
+    found = describe("mqar", version_of(TASKS["mqar"]), canonical_json(arguments))
+    assert found is not None
+    assert found.example is not None
+    assert found.example.length == rung.length
+    facts = ladder_in(arguments)
+    assert facts is not None
+    assert facts.unit == TASKS["mqar"].load
