@@ -52,11 +52,11 @@ endif
 test-slow: $(VENV)/.installed-test  ## Tests that train to a threshold
 	$(BIN)/pytest -m slow
 
-# In any environment that can import synthbench, installed or from this folder, and has a CUDA build of torch:
+# In a checkout, in any environment that can import synthbench, installed or from this folder, and has a CUDA build of torch:
 # `make bench-gpu PYTHON=python3`. A call ends within ten minutes and says if there is more to do; the same call again
-# goes on. `python3 -m synthbench bench all --device cuda --dry-run` prints the steps, docs/benches.md what they are for.
+# goes on. `python3 -m benchmarks.campaign --device cuda --dry-run` prints the steps, docs/benches.md what they are for.
 bench-gpu:  ## What is to be measured on a GPU
-	$(PYTHON) -m synthbench bench all --device cuda --budget 540
+	$(PYTHON) -m benchmarks.campaign --device cuda --budget 540
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)

@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -156,17 +157,22 @@ def test_softermax_beside_others() -> None:
     np.testing.assert_allclose(first_of_softermax(x, 2.0), [0, 4 / (4 + len(OTHERS) + 1e-6)])
 
 
-@pytest.fixture(scope="module", params=FIGURES)
+@cache
+def drawing_of(name: str) -> Drawing:
+    """A figure with its numbers, computed once for all tests."""
+    return FIGURES[name].drawing()
+
+
+@pytest.fixture(params=FIGURES)
 def drawing(request: pytest.FixtureRequest) -> Drawing:
-    """A figure with its numbers, computed once for all tests of it."""
-    return FIGURES[request.param].drawing()
+    return drawing_of(request.param)
 
 
 @pytest.fixture(scope="module")
 def golden() -> dict[str, dict[str, Any]]:
     """The golden file; ``SYNTHBENCH_REWRITE_GOLDEN=1 pytest tests/test_gallery.py`` rewrites it."""
     if os.environ.get("SYNTHBENCH_REWRITE_GOLDEN") == "1":
-        drawings = [figure.drawing() for figure in FIGURES.values()]
+        drawings = [drawing_of(name) for name in FIGURES]
         GOLDEN.write_text(as_json({drawing.name: in_short(drawing) for drawing in drawings}), encoding="utf-8")
     figures: dict[str, dict[str, Any]] = json.loads(GOLDEN.read_text(encoding="utf-8"))
     return figures

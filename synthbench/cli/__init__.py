@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from synthbench import __version__
-from synthbench.cli.benches import bench_app
+from synthbench.cli.bench import bench_app
 from synthbench.cli.data import data
 from synthbench.cli.listing import list_app, show
 from synthbench.cli.options import Quiet, Verbose, audible, spread

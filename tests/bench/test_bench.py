@@ -3,21 +3,11 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from synthbench.bench import generators, published, suite
+from synthbench.bench import published, suite
 from synthbench.bench.rows import Row, Table
 from synthbench.errors import UnknownName, UsageError
 from synthbench.suites import load_suite
-from synthbench.tasks import TASKS
 from synthbench.training.cell import Cell, Member
-
-
-def test_generators_are_timed_at_their_published_length() -> None:
-    facts = generators.measure(["@basic"], batch_size=8, num_repeats=2)
-
-    assert [fact["task"] for fact in facts] == [name for name in TASKS if TASKS[name].category() == "basic"]
-    for fact in facts:
-        tokens = 8 * TASKS[fact["task"]].length
-        assert fact["million_tokens_per_s"] == pytest.approx(tokens / fact["draw_ms"] / 1e3)
 
 
 def timed(mechanism: str, *, num_members: Sequence[int] = (2,), num_rates: int = 1, num_steps: int = 1) -> list[Row]:

@@ -30,7 +30,6 @@ SHORTENED = {
     "bench": ["--repeats", "1"],
     "bench anatomy": [],  # draws and times nothing
     "bench context": ["--longest", "256"],
-    "bench all": ["--dry-run"],
     "report": ["--format", "md"],  # pictures take most of the time, and `make demo` draws them
     "quick": ["--help"],  # it trains for minutes; tests/terminal/test_quick.py trains in little
     "verify": ["--salt", "6"],  # of the rows of slay in suite paper it draws a short one, trained by itself

@@ -1,4 +1,4 @@
-"""``bench all``: steps that resume, fail and run out of time."""
+"""The campaign: steps that resume, fail and run out of time."""
 
 import json
 import re
@@ -14,11 +14,11 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from synthbench.bench import everything, steps
+from benchmarks import campaign, steps
+from benchmarks.campaign import MORE_TO_DO
+from benchmarks.steps import Step, steps_for
 from synthbench.bench.rows import load
-from synthbench.bench.steps import Step, steps_for
 from synthbench.cli import app
-from synthbench.cli.whole import MORE_TO_DO
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
@@ -31,11 +31,11 @@ def step(name: str, code: str) -> Step:
 
 
 def states(steps: Sequence[Step], folder: Path, budget_s: float = 600.0) -> dict[str, str]:
-    return {done.step.name: done.state for done in everything.perform(steps, folder, budget_s=budget_s)}
+    return {done.step.name: done.state for done in campaign.perform(steps, folder, budget_s=budget_s)}
 
 
-def bench_all(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["bench", "all", "--device", "cpu", *arguments])
+def run_campaign(*arguments: str) -> Result:
+    return CliRunner().invoke(campaign.app, ["--device", "cpu", *arguments])
 
 
 def test_a_step_is_run_once_and_its_output_kept(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_step_that_failed_keeps_what_it_printed_and_is_tried_again_last(tmp_pa
 def test_a_step_that_outlasts_the_time_is_asked_to_end_and_begun_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(everything, "GRACE_S", 60.0)
+    monkeypatch.setattr(campaign, "GRACE_S", 60.0)
     asked = tmp_path / "asked"
     patient = step(
         "patient",
@@ -94,7 +94,7 @@ def test_nothing_is_begun_without_time(tmp_path: Path) -> None:
 
 
 def test_the_plan_is_printed_and_nothing_run(tmp_path: Path) -> None:
-    result = bench_all("--dry-run", "--json", "--out", str(tmp_path))
+    result = run_campaign("--dry-run", "--json", "--out", str(tmp_path))
 
     planned = json.loads(result.stdout)
     assert {"doctor", "scaling", "fidelity", "context", "suite"} <= {one["step"] for one in planned}
@@ -107,7 +107,7 @@ def test_the_plan_for_a_gpu_is_printed_where_there_is_none(tmp_path: Path, monke
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
 
-    result = bench_all("--dry-run", "--json", "--device", "cuda", "--out", str(tmp_path))
+    result = run_campaign("--dry-run", "--json", "--device", "cuda", "--out", str(tmp_path))
 
     planned = {one["step"]: one["command"] for one in json.loads(result.stdout)}
     assert {"scaling-bfloat16", "scaling-flex", "suite", "packing", "paper", "paper-cell-by-cell"} <= planned.keys()
@@ -144,7 +144,7 @@ def test_a_plan_for_one_of_the_gpus_that_are_here_needs_it(tmp_path: Path, monke
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
 
-    result = bench_all("--dry-run", "--device", "cuda:5", "--out", str(tmp_path))
+    result = run_campaign("--dry-run", "--device", "cuda:5", "--out", str(tmp_path))
 
     assert isinstance(result.exception, UsageError)
     assert "this machine has 1 CUDA devices" in str(result.exception)
@@ -210,22 +210,22 @@ def test_make_bench_gpu_is_this_command(need: Callable[[str, bool, str], None]) 
         check=True,
     )
 
-    assert done.stdout.strip() == "python3 -m synthbench bench all --device cuda --budget 540"
+    assert done.stdout.strip() == "python3 -m benchmarks.campaign --device cuda --budget 540"
 
 
 def test_an_unknown_step_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="'scaling'"):
-        everything.select(steps_for(CPU, tmp_path), ["scalin"])
+        campaign.select(steps_for(CPU, tmp_path), ["scalin"])
 
 
 def test_a_quick_call_measures_and_the_next_finds_it_done(tmp_path: Path) -> None:
     arguments = ["--quick", "--step", "fidelity", "--out", str(tmp_path)]
 
     # What is more than 30 is gone before the step could begin.
-    assert bench_all(*arguments, "--budget", "30.000001").exit_code == MORE_TO_DO
-    first = bench_all(*arguments)
+    assert run_campaign(*arguments, "--budget", "30.000001").exit_code == MORE_TO_DO
+    first = run_campaign(*arguments)
     assert first.exit_code == 0, first.output
-    again = bench_all(*arguments, "--budget", "1", "--json")
+    again = run_campaign(*arguments, "--budget", "1", "--json")
 
     assert again.exit_code == 0
     assert [fact["state"] for fact in json.loads(again.stdout)] == ["there"]
@@ -239,7 +239,7 @@ def test_each_call_leaves_archives_of_all_that_there_is(tmp_path: Path) -> None:
     out, target = tmp_path / "bench", tmp_path / "archives"
     arguments = ["--quick", "--step", "doctor", "--step", "smoke", "--out", str(out), "--archive", str(target)]
 
-    result = bench_all(*arguments)
+    result = run_campaign(*arguments)
 
     assert result.exit_code == 0, result.output
     (folder,) = out.iterdir()
@@ -256,12 +256,12 @@ def test_each_call_leaves_archives_of_all_that_there_is(tmp_path: Path) -> None:
     assert merged.exit_code == 0, merged.output
     assert Store.open(tmp_path / "mine", create=False).table() == rows
     # What was unpacked is known: the next call, on another machine too, begins behind it.
-    again = bench_all("--quick", "--step", "smoke", "--out", str(moved), "--budget", "1", "--json")
+    again = run_campaign("--quick", "--step", "smoke", "--out", str(moved), "--budget", "1", "--json")
     assert [fact["state"] for fact in json.loads(again.stdout)] == ["there"]
 
 
 def test_a_budget_in_which_no_step_would_begin_is_refused(tmp_path: Path) -> None:
-    result = bench_all("--quick", "--step", "doctor", "--out", str(tmp_path), "--budget", "29")
+    result = run_campaign("--quick", "--step", "doctor", "--out", str(tmp_path), "--budget", "29")
 
     assert result.exit_code != 0
     assert isinstance(result.exception, UsageError)
@@ -272,7 +272,7 @@ def test_a_budget_in_which_no_step_would_begin_is_refused(tmp_path: Path) -> Non
 def test_what_is_no_commit_stops_a_call_before_its_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYNTHBENCH_COMMIT", "main")
 
-    result = bench_all("--out", str(tmp_path))
+    result = run_campaign("--out", str(tmp_path))
 
     assert isinstance(result.exception, UsageError)
     assert not any(tmp_path.iterdir())
@@ -281,7 +281,7 @@ def test_what_is_no_commit_stops_a_call_before_its_first_step(tmp_path: Path, mo
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_quick_call_runs_every_step_of_a_gpu_on_a_cpu(tmp_path: Path) -> None:
-    result = bench_all("--quick", "--out", str(tmp_path), "--budget", "840", "--json")
+    result = run_campaign("--quick", "--out", str(tmp_path), "--budget", "840", "--json")
 
     assert result.exit_code == 0, result.output
     done = {fact["step"]: fact["state"] for fact in json.loads(result.stdout)}

@@ -1,14 +1,23 @@
-"""How fast the tasks are drawn: tokens per second on one core."""
+"""How fast the tasks are drawn: tokens per second on one core.
+
+python -m benchmarks.generators --help
+"""
 
 import time
 from collections.abc import Sequence
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 
+from benchmarks.script import make_app, run
+from synthbench.cli.options import AsJson, TaskTerms
+from synthbench.cli.output import print_facts
 from synthbench.tasks import TASKS
 from synthbench.terms import select
+
+app = make_app()
 
 
 def measure(expressions: Sequence[str], *, batch_size: int, num_repeats: int) -> list[dict[str, Any]]:
@@ -39,3 +48,19 @@ def measure(expressions: Sequence[str], *, batch_size: int, num_repeats: int) ->
             }
         )
     return facts
+
+
+@app.command()
+def main(
+    task: TaskTerms = None,
+    batch_size: Annotated[int, typer.Option(help="Sequences a draw.", min=1)] = 4096,
+    repeats: Annotated[int, typer.Option(help="Draws; the median counts.", min=1)] = 7,
+    as_json: AsJson = False,
+) -> None:
+    """Time every task's generator on one core: tokens per second."""
+    facts = measure(task or ["all"], batch_size=batch_size, num_repeats=repeats)
+    print_facts(facts, list(facts[0]), as_json=as_json)
+
+
+if __name__ == "__main__":
+    run(app)

@@ -2,6 +2,8 @@
 
 How long is simulated. Jobs take what measured ones took; the scheduler knows of half of the cells what other seeds
 took, and of the other half only what their kin took.
+
+    python -m benchmarks.plan --help
 """
 
 import heapq
@@ -11,13 +13,17 @@ from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import torch
+import typer
 
+from benchmarks.script import make_app, run
+from synthbench.cli.options import AsJson, Results, parse_lengths
+from synthbench.cli.output import print_facts
 from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.results.schema import RUNS, row_sha256
@@ -25,6 +31,8 @@ from synthbench.runner.estimates import KINSHIPS, TIMED, Estimates
 from synthbench.runner.plan import Plan
 from synthbench.runner.prepare import plan_request
 from synthbench.runner.request import Request
+
+app = make_app()
 
 SUITE = "paper"
 MECHANISMS = ("all",)
@@ -140,3 +148,21 @@ def copies(rows: Sequence[dict[str, Any]], run_ids: Sequence[str]) -> pa.Table:
         for row, run_id in zip(cycle(rows), run_ids, strict=False)
     ]
     return pa.Table.from_pylist([{**row, "row_sha256": row_sha256(row)} for row in copied], schema=RUNS)
+
+
+@app.command()
+def main(
+    jobs: Annotated[int, typer.Option(help="Jobs of the sweep.", min=1)] = 100_000,
+    workers: Annotated[str, typer.Option(help="Numbers of workers, a comma list.")] = "2,8,64,256,1024",
+    seed: Annotated[int, typer.Option(help="Of the jobs that are drawn.", min=0)] = 0,
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Plan and resume a large sweep, and simulate it with the seconds of a store's rows, in several orders."""
+    store = Store.open(results, create=False)
+    facts = list(measure(store, num_jobs=jobs, num_workers=parse_lengths(workers), seed=seed))
+    print_facts(facts, list(facts[0]), as_json=as_json)
+
+
+if __name__ == "__main__":
+    run(app)

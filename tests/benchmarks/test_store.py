@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from synthbench.bench import store as bench
+from benchmarks import store as bench
 from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.results.maintenance import examine

@@ -1,7 +1,7 @@
 import pytest
 
-from synthbench.bench import packing
-from synthbench.bench.packing import Load
+from benchmarks import packing
+from benchmarks.packing import Load
 from synthbench.bench.suite import SUITE, cells_of
 from synthbench.errors import UsageError
 from synthbench.suites import load_suite

@@ -1,7 +1,7 @@
 import pytest
 
-from synthbench.bench import executors
-from synthbench.bench.executors import Run
+from benchmarks import executors
+from benchmarks.executors import Run
 from synthbench.errors import UnknownName, UsageError
 
 

@@ -2,6 +2,8 @@
 
 A rate counts member-steps a second over all cells, one gradient step of one member at the suite's batch size. All ways
 train the same cells in one run, and each is compared with one process that trains them one after the other.
+
+    python -m benchmarks.packing --help
 """
 
 import os
@@ -11,18 +13,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import typer
 
+from benchmarks.script import make_app, run
 from synthbench.bench.suite import SUITE, Program, cells_of
 from synthbench.bench.together import side_by_side, wait_for_all
+from synthbench.cli.options import AsJson, Device, MechanismTerms, parse_lengths
+from synthbench.cli.output import print_facts
 from synthbench.errors import UsageError
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import select_mechanisms
 from synthbench.runner.slots import VISIBLE, Slot, enter, gpu_slots
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell, Member
+
+app = make_app()
 
 
 def measure(
@@ -149,3 +157,35 @@ def _run_in_stream(programs: Sequence[Program]) -> None:
         for program in programs:
             program.take_steps()
     stream.synchronize()
+
+
+@app.command()
+def main(
+    mech: MechanismTerms = None,
+    at_once: Annotated[str, typer.Option(help="Numbers of streams and of processes, a comma list.")] = "2,4,8",
+    length: Annotated[int, typer.Option(help="Tokens of a sequence.", min=1)] = 32,
+    members: Annotated[int, typer.Option(help="Members of a cell.", min=1)] = 5,
+    steps: Annotated[int, typer.Option(help="Steps of one timing.", min=1)] = 50,
+    repeats: Annotated[int, typer.Option(help="Timings; the median counts.", min=1)] = 5,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Train small cells on one GPU: one after the other, in streams, in processes; member-steps a second of each."""
+    measured = measure(
+        mech or [],
+        device=device,
+        at_once=parse_lengths(at_once),
+        length=length,
+        num_members=members,
+        num_steps=steps,
+        num_repeats=repeats,
+    )
+    facts = []
+    for fact in measured:
+        facts.append(fact)
+        typer.echo(f"{fact['way']} {fact['at_once']}: {fact['ratio']:.2f}", err=True)
+    print_facts(facts, list(facts[0]), as_json=as_json)
+
+
+if __name__ == "__main__":
+    run(app)

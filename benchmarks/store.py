@@ -1,20 +1,30 @@
-"""How long a store of very many rows takes: to write a row, to compact, to read it all, to report."""
+"""How long a store of very many rows takes: to write a row, to compact, to read it all, to report.
+
+python -m benchmarks.store --help
+"""
 
 import json
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
+import typer
 
+from benchmarks.script import make_app, run
 from synthbench.canonical import canonical_json
+from synthbench.cli.options import AsJson
+from synthbench.cli.output import print_facts
 from synthbench.errors import UsageError
 from synthbench.reports.build import build
 from synthbench.results import CURVES, RUNS, Store
 from synthbench.results.schema import RUN_COLUMNS, SCHEMA_VERSION, curve_sha256, row_sha256, run_id
+
+app = make_app()
 
 SUITE = "made-up"
 NUM_TASKS, NUM_MECHANISMS = 48, 41
@@ -133,3 +143,20 @@ def _curves(batch: np.ndarray, names: Sequence[str], num_points: int) -> pa.Tabl
         "value": value.astype(np.float32), "wall_s": value * (steps + 1), "tokens": 6400 * (steps + 1),
     }  # fmt: skip
     return pa.table([pa.array(columns[field.name], field.type) for field in CURVES], schema=CURVES)
+
+
+@app.command()
+def main(
+    rows: Annotated[int, typer.Option(help="Rows of the store.", min=1)] = 100_000,
+    singles: Annotated[int, typer.Option(help="Rows that are written one by one.", min=1)] = 1000,
+    points: Annotated[int, typer.Option(help="Points of each of the three learning curves of a row.", min=1)] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Time a store of rows that nothing trained: writing, compaction, loading everything, a whole report."""
+    with tempfile.TemporaryDirectory(prefix="synthbench-store-") as folder:
+        facts = measure(Path(folder), num_rows=rows, num_singles=singles, num_points=points)
+    print_facts(facts, list(facts[0]), as_json=as_json)
+
+
+if __name__ == "__main__":
+    run(app)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synthbench.bench import archive as archives
-from synthbench.bench.archive import archive
+from benchmarks import archive as archives
+from benchmarks.archive import archive
 from synthbench.results import Store
 
 MIB = 2**20

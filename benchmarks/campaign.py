@@ -3,10 +3,13 @@
 A step is a command of its own process. It is there when its output is, ``<step>.txt`` in the device's folder; most
 write rows beside it as they go, and begin again behind the last row. So a call may end at any time, and the same call
 does the rest. A step that was cut leaves what it printed in ``<step>.part.txt``, which its next attempt goes on with.
+
+    python -m benchmarks.campaign --device cuda --dry-run
 """
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,13 +18,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+import typer
 
-from synthbench.bench.steps import Step
-from synthbench.errors import StoreError, UnknownName
-from synthbench.runner.environment import hardware
+from benchmarks.archive import RESERVED_S
+from benchmarks.archive import archive as write_archives
+from benchmarks.script import make_app, run
+from benchmarks.steps import Step, steps_for
+from synthbench.cli.options import AsJson, Device
+from synthbench.cli.output import print_facts
+from synthbench.errors import StoreError, UnknownName, UsageError
+from synthbench.runner.environment import hardware, resolve_device, stated_commit
+
+app = make_app()
+
+MORE_TO_DO = 75
+"""Exit code of a call whose time was over: what sysexits.h has for a failure that passes when tried again."""
 
 LEAST_S = 20.0
 """A step is begun if so much time is left."""
@@ -139,3 +153,81 @@ def _output(step: Step, folder: Path) -> Path:
 
 def _failure(step: Step, folder: Path) -> Path:
     return folder / f"{step.name}.failed.txt"
+
+
+@app.command()
+def main(
+    device: Device = "auto",
+    budget: Annotated[float, typer.Option(help="Seconds of this call; the same call again goes on.")] = 540.0,
+    step: Annotated[
+        list[str] | None, typer.Option(help="Names of steps or globs, as in 'scaling*'; repeatable. All if left out.")
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Tiny sizes: proves in minutes that every step of a GPU runs, on any device."),
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for a folder named after the device.")] = Path("results/bench"),
+    archive: Annotated[
+        Path | None, typer.Option(help="Folder for archives of all that there is. Default: the device's folder.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps and commands, and run nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure everything on one device, step by step; exit 75 if the budget ended before the steps did.
+
+    At the end everything there is goes into archives of at most 16 MiB, named after the device.
+    """
+    stated_commit()  # every step would refuse what is no commit
+
+    # A plan may be for a GPU that is elsewhere; one of those that are here must be.
+    target = resolve_device(device, must_exist=not dry_run or torch.cuda.is_available())
+    folder = folder_of(out, target, is_quick=quick)
+    steps = select(steps_for(target, folder, is_quick=quick), step or [])
+    if dry_run:
+        planned = [
+            {
+                "step": one.name,
+                "state": "there" if is_there(one, folder) else "missing",
+                "command": " ".join(
+                    [
+                        *(f"{name}={value}" for name, value in one.environment.items()),
+                        "python",
+                        shlex.join(one.arguments),
+                    ]
+                ),
+            }
+            for one in steps
+        ]
+        print_facts(planned, list(planned[0]), as_json=as_json)
+        return
+    least = RESERVED_S + LEAST_S
+    if not budget > least and not all(is_there(one, folder) for one in steps):
+        raise UsageError(f"--budget is {budget:g}; allowed: more than {least:g} seconds, or no step would begin")
+    outcomes = list(
+        perform(
+            steps,
+            folder,
+            budget_s=budget - RESERVED_S,
+            on_begin=lambda one: typer.echo(f"{one.name}: begins", err=True),
+        )
+    )
+    archived = write_archives(folder, archive or folder)
+    facts = [{"step": done.step.name, "state": done.state, "seconds": done.seconds} for done in outcomes]
+    print_facts(facts, list(facts[0]), as_json=as_json)
+    for name, why in archived.left_out.items():
+        typer.echo(f"in no archive: {name}: {why}", err=True)
+    typer.echo(f"{len(archived.files)} archives in {archive or folder}", err=True)
+    for done in outcomes:
+        if done.state == "cut":
+            typer.echo(f"{done.step.name} was cut; what it printed is in {folder}/{done.step.name}.part.txt", err=True)
+    states = {done.state for done in outcomes}
+    if states & {"missing", "cut"}:
+        typer.echo("there is more to do: the same call again goes on", err=True)
+        raise typer.Exit(MORE_TO_DO)
+    if "failed" in states:
+        typer.echo(f"steps failed; what they printed is in {folder}/*.failed.txt", err=True)
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    run(app)

@@ -1,4 +1,4 @@
-"""``synthbench bench fidelity``, ``scaling`` and ``context``: what attention costs, and how close it comes."""
+"""``synthbench bench``: what attention costs, how close it comes, and what came out of it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +9,8 @@ from synthbench.cli.options import AsJson, Device, MechanismTerms, parse_lengths
 from synthbench.cli.output import print_facts
 from synthbench.knobs import parse_seeds
 
+bench_app = typer.Typer(help="Measure speed; trains nothing to an end.", no_args_is_help=True)
+
 Out = Annotated[
     Path | None,
     typer.Option(help="Parquet file for the rows, one a measurement; what it holds is not measured again."),
@@ -17,6 +19,7 @@ Dtype = Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.
 BatchSize = Annotated[int, typer.Option(help="Sequences a call.", min=1)]
 
 
+@bench_app.command()
 def fidelity(
     budget: Annotated[str, typer.Option(help="Budgets of the SLAY paper's table 6: small, medium, large.")] = "small",
     seeds: Annotated[str, typer.Option(help="Each draws inputs, projections and features anew.")] = "0-4",
@@ -46,6 +49,7 @@ def fidelity(
     print_facts(facts, list(facts[0]), as_json=as_json)
 
 
+@bench_app.command()
 def scaling(
     mech: MechanismTerms = None,
     lengths: Annotated[str, typer.Option(help="Sequence lengths, a comma list.")] = "128,256,512,1024,2048,4096",
@@ -96,6 +100,7 @@ def scaling(
     print_facts(facts, list(facts[0]) if facts else [], as_json=as_json)
 
 
+@bench_app.command()
 def context(
     mech: MechanismTerms = None,
     gigabytes: Annotated[float, typer.Option(help="Memory that tensors may hold, in GiB.")] = 1.0,
@@ -127,3 +132,74 @@ def context(
             typer.echo(f"{row['mechanism']} {row['direction']}: {row['length']}", err=True)
     facts = [{name: row[name] for name in bench.SHOWN} for row in table.rows]
     print_facts(facts, list(bench.SHOWN), as_json=as_json)
+
+
+@bench_app.command()
+def report(
+    rows: Annotated[Path, typer.Option(help="Folder with a folder of rows for each device.")] = Path("results/bench"),
+    out: Annotated[Path, typer.Option(help="Folder for a report of each device.")] = Path("reports/bench"),
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 if a report is not up to date.")
+    ] = False,
+) -> None:
+    """Write tables and figures of what was measured, one folder a device; print the files that changed."""
+    from synthbench.bench import report as bench
+    from synthbench.reports import folder as reports
+
+    changed = [
+        str(out / device.name / name)
+        for device in bench.devices(rows)
+        for name in (reports.stale if check else reports.write)(bench.build(device), out / device.name)
+    ]
+    for name in changed:
+        typer.echo(name)
+    if check and changed:
+        raise typer.Exit(1)
+
+
+@bench_app.command("suite")
+def bench_suite(
+    mech: MechanismTerms = None,
+    lengths: Annotated[str, typer.Option(help="Sequence lengths, a comma list.")] = "32,64,256",
+    members: Annotated[str, typer.Option(help="Members of the batched program, a comma list.")] = "4",
+    rates: Annotated[int, typer.Option(help="Learning rates of the members; each seed has all of them.", min=1)] = 1,
+    steps: Annotated[int, typer.Option(help="Steps of one timing.", min=1)] = 5,
+    repeats: Annotated[int, typer.Option(help="Timings; the median counts.", min=1)] = 5,
+    device: Device = "auto",
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time training steps: a plain loop, the batched program, replayed from a CUDA graph, worker processes."""
+    from synthbench.bench import suite as bench
+    from synthbench.bench.rows import Table
+    from synthbench.runner.environment import resolve_device
+
+    with Table(bench.IDENTITY, resolve_device(device), out) as table:
+        for row in bench.measure(
+            mech or [],
+            parse_lengths(lengths),
+            table,
+            num_members=parse_lengths(members),
+            num_rates=rates,
+            num_steps=steps,
+            num_repeats=repeats,
+        ):
+            typer.echo(f"{row['mechanism']} {row['length']} members {row['members']}: timed", err=True)
+    facts = [{name: row[name] for name in bench.SHOWN} for row in table.rows]
+    print_facts(facts, list(bench.SHOWN), as_json=as_json)
+
+
+@bench_app.command("anatomy")
+def bench_anatomy(
+    figure: Annotated[
+        list[str] | None, typer.Option(help="Names or globs, as in 'slay-0*'; repeatable. All if left out.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the pictures, each with its numbers as CSV.")] = Path("anatomy"),
+    formats: Annotated[str, typer.Option("--format", help="Pictures to write, a comma list: svg, pdf.")] = "svg,pdf",
+) -> None:
+    """Draw the figures of the SLAY and Neural Matter Networks papers from the units themselves; print the files."""
+    from synthbench import gallery as bench
+
+    for chosen in bench.select(figure or []):
+        for name in bench.save(chosen, out, parse_names(formats)):
+            typer.echo(str(out / name))

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from synthbench.bench import plan as bench
-from synthbench.cli import app
+from benchmarks import plan as bench
 from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.results.schema import row_sha256
@@ -114,7 +113,7 @@ def test_the_command_prints_every_measurement(
         for seed in range(4):
             store.write(make_row(task=task, seed=seed, wall_s=1.0 + seed), [])
     options = ["--results", str(tmp_path), "--jobs", "30", "--workers", "2,3", "--json"]
-    result = CliRunner().invoke(app, ["bench", "plan", *options])
+    result = CliRunner().invoke(bench.app, options)
 
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)

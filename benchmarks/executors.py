@@ -1,4 +1,7 @@
-"""What an executor costs: until its first row, and for every job beyond the seconds that the job itself takes."""
+"""What an executor costs: until its first row, and for every job beyond the seconds that the job itself takes.
+
+python -m benchmarks.executors --help
+"""
 
 import tempfile
 import threading
@@ -8,9 +11,14 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from benchmarks.script import make_app, run
 from synthbench.bench.instruments import as_in_a_worker
+from synthbench.cli.options import AsJson
+from synthbench.cli.output import print_facts
 from synthbench.errors import UnknownName, UsageError
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device, usable_cores
@@ -18,6 +26,8 @@ from synthbench.runner.executors.choice import make_executor
 from synthbench.runner.prepare import plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.worker import RunContext
+
+app = make_app()
 
 EXECUTORS = ("inline", "pool", "ray")
 """Those whose driver hears of every job as it ends."""
@@ -113,3 +123,20 @@ def _facts(name: str, runs: Sequence[Run]) -> dict[str, Any]:
         "job_ms": median(median(run.jobs_s) for run in runs) * 1e3,
         "overhead_ms": median(map(Run.overhead_s, runs)) * 1e3,
     }
+
+
+@app.command()
+def main(
+    executor: Annotated[list[str] | None, typer.Option(help="inline, pool or ray; repeatable.")] = None,
+    jobs: Annotated[int, typer.Option(help="Jobs of one run.", min=3)] = 100,
+    workers: Annotated[int | None, typer.Option(help="Jobs at once; one a core if left out.", min=1)] = None,
+    repeats: Annotated[int, typer.Option(help="Runs with each executor; the median counts.", min=1)] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Time tiny jobs with every executor: until the first begins, jobs a second, and what each costs beyond itself."""
+    facts = measure(executor or [], num_jobs=jobs, num_workers=workers, num_repeats=repeats)
+    print_facts(facts, list(facts[0]), as_json=as_json)
+
+
+if __name__ == "__main__":
+    run(app)

@@ -17,8 +17,8 @@ from synthbench.forms import kernels
 from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.environment import usable_cores
 
-TESTS = Path(__file__).parents[2] / "tests"
-"""Where the package runs from a checkout."""
+TESTS = Path(__file__).parents[1] / "tests"
+"""The steps run in a checkout."""
 
 KERNELS = "slay,linear,performer,cosformer,softmax,yat-spherical"
 """What there are kernels and goals for."""
@@ -45,7 +45,6 @@ TINY: dict[str, dict[str, Any]] = {
     "run": {"task": "copy:length=8", "mech": "linear", "seeds": "42", "steps": 8, "limit": 8},
     "scaling": {"mech": "slay,linear", "lengths": "16,32", "batch_size": 2, "repeats": 1},
     "suite": {"mech": "linear", "lengths": 8, "members": 3, "steps": 2, "repeats": 1},
-    "packing": {"at_once": 2, "steps": 5, "repeats": 1},
     "fidelity": {"budget": "small", "seeds": 0, "repeats": 1},
     "context": {"gigabytes": 0.01, "longest": 256, "mech": "linear"},
 }
@@ -83,9 +82,9 @@ class _Place:
 
     def bench(self, name: str, kind: str, **options: Any) -> Step:
         """A bench with rows; steps of one kind share a file, so none measures what another has."""
-        rows = {} if kind == "packing" else {"out": self.folder / f"{kind}.parquet"}
         chosen = {**options, **TINY[kind]} if self.is_quick else options
-        return Step(name, _synthbench("bench", kind, device=self.device, **rows, **chosen))
+        rows = self.folder / f"{kind}.parquet"
+        return Step(name, _synthbench("bench", kind, device=self.device, out=rows, **chosen))
 
     def run(self, name: str, suite: str, **options: Any) -> Step:
         """A suite into a store of its own; its last line says how long it took."""
@@ -153,7 +152,7 @@ def _rest(place: _Place) -> Iterator[Step]:
     yield place.bench("suite-members", "suite", members="1,2,4,8,16,32,64", **training)
     yield place.bench("suite-rates", "suite", members="12,48", rates=3, **training)
     if place.device.type == "cuda":  # a bench of what GPUs share
-        yield place.bench("packing", "packing")
+        yield Step("packing", ("-m", "benchmarks.packing", "--device", str(place.device)))
     yield place.bench("fidelity", "fidelity", budget="small,medium,large")
     yield place.bench("fidelity-sweep", "fidelity", sweep=True)
     yield place.bench("scaling-until-full", "scaling", mech=KERNELS, **long, **half)
