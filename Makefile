@@ -27,7 +27,6 @@ check:  ## The same in an environment that is ready
 	$(BIN)/synthbench report --suite paper --check
 	$(BIN)/synthbench report --suite paper --mech all --seeds 42-44 --out reports/paper-all --check
 	$(BIN)/synthbench report --suite climb --check
-	$(BIN)/synthbench report --suite core-mini --check
 	$(BIN)/synthbench report --suite peers --check
 	$(BIN)/synthbench bench report --check
 

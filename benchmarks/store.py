@@ -28,7 +28,7 @@ app = make_app()
 
 SUITE = "made-up"
 NUM_TASKS, NUM_MECHANISMS = 48, 41
-"""As many as ``core-mini`` has tasks and synthbench has mechanisms; the rest of the rows are seeds."""
+"""About as many tasks and mechanisms as synthbench has; the rest of the rows are seeds."""
 MEASURES = (("train", "loss"), ("validation", "accuracy"), ("validation", "loss"))
 """What has a learning curve in a run: split and metric."""
 _BATCH_ROWS = 10_000

@@ -119,7 +119,7 @@ def _data() -> Iterator[str]:
     yield (
         "Both give exactly the sequences of a run with this seed: one that reads `count` of them in batches of "
         "`batch_size`, by default in a single batch, as a test does. A stream is drawn in blocks of many batches, so "
-        "other counts and batch sizes are other sequences. `--suite core-mini` (`suite=`) gives what the runs of a "
+        "other counts and batch sizes are other sequences. `--suite peers` (`suite=`) gives what the runs of a "
         "suite read, at the size that the suite sets: all of it, or the first `count`. Train, validation and test are "
         "separate streams. Where `readout` is `bottleneck`, runs read all answers from the last token, so a target may "
         "depend on tokens after its position."

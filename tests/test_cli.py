@@ -62,7 +62,7 @@ def test_list_mechanisms_has_every_mechanism(synthbench: Command) -> None:
         ["--version"],
         ["list", "tasks"],
         ["show", "copy"],
-        ["status", "--suite", "core-mini", "--device", "cpu"],
+        ["status", "--suite", "climb", "--device", "cpu"],
     ],
 )
 def test_what_needs_no_training_never_imports_torch(arguments: list[str], tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_ones_own_rows_stand_beside_others_and_win_over_the_same_run(
 
 def test_what_comes_with_synthbench_stands_beside_ones_own(synthbench: Command, tmp_path: Path) -> None:
     published = Store.open(ROOT / "results", create=False).table()
-    of_one = (pc.field("suite") == "core-mini") & (pc.field("task") == "mqar") & (pc.field("mech") == "softmax")
+    of_one = (pc.field("suite") == "climb") & (pc.field("task") == "mqar") & (pc.field("mech") == "softmax")
     own = Store.open(tmp_path / "results", create=True)
     for row in published.filter(of_one & pc.field("role").is_null()).to_pylist():
         run_id = row["run_id"][::-1]

@@ -86,16 +86,16 @@ def test_the_published_rows_are_in_the_wheel(
 
     own = Store.open(tmp_path / "results", create=True)
     theirs = Store.open(published(), create=False).runs()
-    like = theirs[(theirs["suite"] == "core-mini") & theirs["role"].isna()].iloc[0]
+    like = theirs[(theirs["suite"] == "paper") & theirs["role"].isna()].iloc[0]
     protocol = {"config_json": like["config_json"], "tuning_trials": int(like["tuning_trials"])}
     for seed in (42, 43):
-        row = make_row(suite="core-mini", mech="my_idea", mech_origin="my_idea.py", seed=seed, **protocol)
+        row = make_row(suite="paper", mech="my_idea", mech_origin="my_idea.py", seed=seed, **protocol)
         own.write(row, [])
     done = synthbench("report", "--beside", "published", "--format", "md")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(
-        r"2 from results, [1-9][0-9]+ from published", (tmp_path / "reports" / "core-mini" / "README.md").read_text()
+        r"2 from results, [1-9][0-9]+ from published", (tmp_path / "reports" / "paper" / "README.md").read_text()
     )
 
 
@@ -139,13 +139,13 @@ def test_a_newcomer_goes_from_an_empty_folder_to_a_package_without_the_checkout(
     assert told.splitlines()[-1] == "reports/my_task/index.html"
     assert "MyIdea" in told
 
-    # The mechanism on a task of the suite that measures, beside the rows that come with the package.
-    expect("run", "--suite", "core-mini", "--task", "even_pairs", "--mech", "my_idea", "--device", "cpu")
-    told = expect("report", "--suite", "core-mini", "--beside", "published", "--format", "md,html")
+    # The mechanism on a task of a suite, beside the rows that come with the package.
+    expect("run", "--suite", "paper", "--task", "copy", "--mech", "my_idea", "--device", "cpu")
+    told = expect("report", "--suite", "paper", "--beside", "published", "--format", "md,html")
     assert "not ranked, as runs are missing: MyIdea" in told, told
-    cells = (tmp_path / "reports" / "core-mini" / "full.md").read_text()
+    cells = (tmp_path / "reports" / "paper" / "full.md").read_text()
     heading = next(line for line in cells.splitlines() if line.startswith("|"))
-    assert {"MyIdea", "Standard", "DeltaNet"} <= {name.strip(" ᵀ†") for name in heading.split("|")}, heading
+    assert {"MyIdea", "Standard", "SLAY"} <= {name.strip(" ᵀ†") for name in heading.split("|")}, heading
 
     # The same module as a package, in another place and under its package's name.
     expect("new", "mech", "my_idea", "--module", "--package")

@@ -77,7 +77,7 @@ def verify(
 
 def submit(
     mech: MechanismTerms = None,
-    suite: SuiteName = "core-mini",
+    suite: SuiteName = "climb",
     block: BlockTerm = None,
     positions: PositionsTerm = None,
     results: Results = Path("results"),

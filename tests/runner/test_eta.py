@@ -90,7 +90,7 @@ def test_a_failure_says_nothing_of_other_cells() -> None:
 
 def tuned_job() -> Job:
     """Three members whose rate is to be chosen."""
-    (cell,) = make_cells(load_suite("core-mini"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
+    (cell,) = make_cells(load_suite("peers"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
     members = tuple(cell.members([0, 1, 2]))
     return Job((cell,), members, members, group_size=2)
 

@@ -131,7 +131,7 @@ def cell_of(suite_name: str, task: str, mechanism: str, size: dict[str, str], **
 def test_runs_that_tune_wait_at_points_of_the_curve_only(
     waits_of: Callable[[list[Member]], tuple[Waits, GroupResult]], mechanism: str
 ) -> None:
-    cell = cell_of("core-mini", "even_pairs", mechanism, {}, steps=12, warmup_steps=3, batch_size=4)
+    cell = cell_of("peers", "even_pairs", mechanism, {}, steps=12, warmup_steps=3, batch_size=4)
     waits, _ = waits_of(cell.tuning_members())
 
     assert waits.num_done == 12

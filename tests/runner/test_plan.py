@@ -127,7 +127,7 @@ def test_what_decides_a_result_decides_the_run_id(make_cell: Callable[..., Cell]
     assert [member.run_id for member in make_cell().members([0])] == [member.run_id for member in base.members([0])]
 
 
-@pytest.mark.parametrize(("suite", "task"), [("paper", "copy"), ("core-mini", "mqar")])
+@pytest.mark.parametrize(("suite", "task"), [("paper", "copy"), ("peers", "mqar")])
 def test_a_run_id_is_the_hash_of_the_members_identity(suite: str, task: str) -> None:
     (cell,) = make_cells(load_suite(suite), {task: {}}, {"slay": {}}, device_type="cpu", is_full=True)
     members = [*cell.members([3]), *cell.tuning_members()]

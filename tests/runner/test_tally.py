@@ -15,7 +15,7 @@ from synthbench.suites import suite_names
     [
         *((suite, "all", None) for suite in suite_names()),
         ("smoke", "copy", "all"),
-        ("core-mini", "parity_final", "all"),
+        ("peers", "parity_final", "all"),
     ],
 )
 def test_the_index_gives_the_same_ids_as_the_components(

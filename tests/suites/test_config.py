@@ -42,18 +42,6 @@ def test_the_documented_protocol_differs_where_it_should() -> None:
     assert long.tasks == suite.tasks
 
 
-def test_core_mini_has_every_task_with_sizes_at_the_smallest() -> None:
-    suite = load_suite("core-mini")
-
-    assert len(suite.tasks) >= 40
-    assert set(suite.tasks) == {task for task in TASKS if TASKS[task].sizes}
-    assert all(arguments == {"size": "tiny"} for arguments in suite.tasks.values())
-    assert len(suite.seeds) >= 5
-    assert len(suite.training.learning_rates) == 4
-    assert suite.tuning is not None
-    assert suite.evaluation.stretches == (2, 4)
-
-
 def test_every_task_of_a_climb_has_enough_rungs_to_tell_mechanisms_apart() -> None:
     small, large = load_suite("climb"), load_suite("climb-large")
 

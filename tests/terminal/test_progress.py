@@ -36,7 +36,7 @@ def progress(cells: list[Cell], results: Path) -> Iterator[Progress]:
 
 
 def tuned_job() -> Job:
-    (cell,) = make_cells(load_suite("core-mini"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
+    (cell,) = make_cells(load_suite("peers"), {"mqar": {}}, {"linear": {}}, device_type="cpu", is_full=True)
     members = tuple(cell.members([0, 1, 2]))
     return Job((cell,), members, members, group_size=2)
 

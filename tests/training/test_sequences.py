@@ -57,9 +57,9 @@ def test_fewer_sequences_of_a_suite_are_its_first() -> None:
         np.testing.assert_array_equal(few.targets, every.targets[:37])
 
 
-def test_a_suite_gives_the_size_of_a_task_and_options_change_it() -> None:
-    assert draw("mqar", suite="core-mini", split="test").metadata["length"] == TASKS["mqar"].of_size("tiny")[1]
-    assert draw("mqar:length=32,num_pairs=2", suite="core-mini", split="test", count=1).metadata["length"] == 32
+def test_a_suite_gives_the_arguments_of_a_task_and_options_change_it() -> None:
+    assert draw("mqar", suite="peers", split="test").metadata["length"] == 64
+    assert draw("mqar:length=32,num_pairs=2", suite="peers", split="test", count=1).metadata["length"] == 32
 
 
 def test_a_run_reads_what_was_drawn_without_a_suite(tmp_path: Path) -> None:

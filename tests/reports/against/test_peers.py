@@ -76,7 +76,7 @@ def test_only_the_suite_of_that_name_has_the_page(make_frame: MakeFrame) -> None
         rows = make_frame({"softmax": [1.0, 0.9]}, task="mqar", suite=suite)
         return set(Report(select(rows, suite), None).pages)
 
-    assert pages("peers") - pages("core-mini") == {"peers"}
+    assert pages("peers") - pages("made-up") == {"peers"}
 
 
 def test_the_length_alone_gives_what_peers_call_nearly_solved() -> None:

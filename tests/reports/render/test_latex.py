@@ -260,7 +260,7 @@ def committed() -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("suite", "is_whole"), [("paper", False), ("paper", True), ("core-mini", False), ("peers", False)]
+    ("suite", "is_whole"), [("paper", False), ("paper", True), ("climb", False), ("peers", False)]
 )
 def test_the_committed_reports_fit_on_a_page(
     committed: pd.DataFrame, compile_latex: Compile, suite: str, *, is_whole: bool
