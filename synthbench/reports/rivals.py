@@ -1,9 +1,9 @@
 """One run a task of a mechanism, beside the runs of others: from rows to the numbers of a first verdict."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,6 @@ from synthbench.reports.cells import (
 )
 from synthbench.reports.quick import rank_interval, sign_flip_p
 from synthbench.reports.selection import having, select
-from synthbench.suites import Suite
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,31 @@ class Heights:
     best: float | None = None
     """Of the committed mechanism that is highest here, mean over its seeds."""
     best_mechanism: str | None = None
+
+
+@runtime_checkable
+class SuiteFacts(Protocol):
+    """What is asked of a suite."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Its version."""
+        ...
+
+    @property
+    def tasks(self) -> Mapping[str, object]:
+        """Its tasks, by name."""
+        ...
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Its seeds."""
+        ...
 
 
 class Signs(NamedTuple):
@@ -66,7 +90,7 @@ def rows_against(rows: pd.DataFrame, against: str) -> pd.DataFrame:
 class Rivals:
     """A mechanism beside all others, on the tasks on which it has a run with the first seed of the suite."""
 
-    def __init__(self, own: pd.DataFrame, others: pd.DataFrame, suite: Suite, committed: Collection[str]) -> None:
+    def __init__(self, own: pd.DataFrame, others: pd.DataFrame, suite: SuiteFacts, committed: Collection[str]) -> None:
         """Choose the rows as a report does.
 
         Args:
