@@ -8,7 +8,7 @@ comma := ,
 PYTEST := $(BIN)/pytest -rs --numprocesses auto --maxprocesses 8 --dist worksteal
 REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,pinned-torch,ray,submitit$(if $(filter Linux,$(shell uname)),$(comma)triton)"
 
-.PHONY: demo test check test-end-to-end test-other-processor test-slow bench-gpu clean
+.PHONY: demo test check coverage test-end-to-end test-other-processor test-slow bench-gpu clean
 
 demo: $(VENV)/.installed  ## Let three mechanisms climb three ladders, and report on them
 	$(BIN)/synthbench run --suite climb-small --results demo/results
@@ -29,6 +29,9 @@ check:  ## The same in an environment that is ready
 	$(BIN)/synthbench report --suite climb --check
 	$(BIN)/synthbench report --suite peers --check
 	$(BIN)/synthbench bench report --check
+
+coverage: $(VENV)/.installed-test  ## Which lines of the package the quick tests reach
+	$(PYTEST) -m "not slow and not gpu and not end_to_end" --cov --cov-report=term
 
 test-end-to-end: $(VENV)/.installed-test  ## Whole commands as a user meets them: faults, clusters, plugins, the page, the documentation
 	$(REQUIRE) $(PYTEST) -m end_to_end
