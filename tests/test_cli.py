@@ -305,7 +305,6 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, synthbench: Command) -> None:
         (["verify", "gone.tar.gz"], 3, "gone.tar.gz"),
         (["show", "kv_recal"], 2, "did you mean 'kv_recall'"),
         (["list", "tasks", "--category", "basik"], 2, "did you mean 'basic'"),
-        (["bench", "generators", "--task", "coppy"], 2, "did you mean 'copy'"),
         (["bench", "suite", "--lengths", "many"], 2, "lengths are 'many'"),
     ],
 )
