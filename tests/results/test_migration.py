@@ -28,7 +28,7 @@ from synthbench.results.migration import BUILT_IN, former, migrated
 from synthbench.results.schema import CURVES, curve_sha256, row_sha256, run_id
 from synthbench.tasks import TASKS
 from synthbench.trust.audit import digest, faults
-from synthbench.trust.lookup import against_the_code, of_other_source
+from synthbench.trust.lookup import Groups, against_the_code, of_other_source
 from synthbench.trust.verify import Sampling, verify
 
 Row = dict[str, Any]
