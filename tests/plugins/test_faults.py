@@ -92,7 +92,7 @@ def test_a_verdict_is_found_out_once_for_a_hash_of_the_code(tmp_path: Path, monk
         with Counting([FAULTS]) as trial:
             record(vet([subject], trial, tmp_path), tmp_path)
     assert tried == ["built", "examine", "built"]
-    monkeypatch.setattr(trial, "code_hash", lambda _unit: "0" * 12)
+    monkeypatch.setattr("synthbench.contract.trial.code_hash", lambda _unit: "0" * 12)
     with Counting([FAULTS]) as trial:
         vet([subject], trial, tmp_path)
     assert tried[3:] == ["built", "examine"]
