@@ -28,7 +28,7 @@ from synthbench.results.migration import BUILT_IN, former, migrated
 from synthbench.results.schema import CURVES, curve_sha256, row_sha256, run_id
 from synthbench.tasks import TASKS
 from synthbench.trust.audit import digest, faults
-from synthbench.trust.lookup import Groups, against_the_code, of_other_source
+from synthbench.trust.lookup import CannotVerify, Groups, against_the_code, of_other_source
 from synthbench.trust.verify import Sampling, verify
 
 Row = dict[str, Any]
@@ -51,10 +51,17 @@ def rows(older: Store) -> list[Row]:
 
 
 def test_a_migrated_row_has_the_id_that_the_same_run_has_now(rows: list[Row]) -> None:
+    groups = Groups(rows)
     current = [row for row in rows if row["task"] != WITHDRAWN]
 
     assert len(current) == 3
+    assert [row["suite"] for row in current].count("paper") == 1
     for row in current:
+        if row["suite"] == "paper":
+            assert against_the_code(row, groups) == []  # the code writes this configuration, so this id
+        else:
+            with pytest.raises(CannotVerify, match="suite 'core-mini' is not installed"):
+                against_the_code(row, groups)
         assert {row["task_version"], row["mech_version"]} == {"1"}
         assert run_id(json.loads(row["config_json"])) == row["run_id"] != row["migrated_from"].split(":")[1]
 
