@@ -81,12 +81,12 @@ def test_trainings_that_tune_are_counted_while_their_job_runs(
         progress._line("still running")
 
     first, last = capsys.readouterr().err.splitlines()
-    assert first == "3 runs to do after 8 trainings that tune, 0 already done (1 worker)"
-    assert last == "[trainings 1/11 · rows 0/3 · about 1 h 40 min left] still running"
+    assert first == "3 runs to do after 2 trainings that tune, 0 already done (1 worker)"
+    assert last == "[trainings 1/5 · rows 0/3 · about 40 min left] still running"
 
 
 def test_what_is_to_do_and_where() -> None:
     assert to_do(Plan((), 3, 3)) == "0 runs to do"
-    assert to_do(Plan((tuned_job(),), 3, 0)) == "3 runs to do after 8 trainings that tune"
+    assert to_do(Plan((tuned_job(),), 3, 0)) == "3 runs to do after 2 trainings that tune"
     assert workers_of(Inline()) == "in this process"
     assert workers_of(Pool(num_workers=1)) == "1 worker"

@@ -405,9 +405,7 @@ def committed() -> pd.DataFrame:
     return Store.open(RESULTS, create=False).runs()
 
 
-@pytest.mark.parametrize(
-    ("suite", "is_whole"), [("paper", False), ("paper", True), ("climb", False), ("peers", False)]
-)
+@pytest.mark.parametrize(("suite", "is_whole"), [("paper", False), ("paper", True), ("climb", False), ("peers", False)])
 def test_the_committed_reports_fit_on_a_page(
     committed: pd.DataFrame, overfull: Overfull, suite: str, *, is_whole: bool
 ) -> None:
