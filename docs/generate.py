@@ -98,7 +98,7 @@ def _tasks() -> Iterator[str]:
 def _data() -> Iterator[str]:
     yield "## The data without the trainer"
     yield "The sequences of a task as a file, or as a dataset for a training loop of your own:"
-    yield "```sh\nsynthbench data mqar --size small --count 10000 --seed 0 --split test --out mqar.npz\n```"
+    yield "```sh\nsynthbench data mqar:rung=3 --count 10000 --seed 0 --split test --out mqar.npz\n```"
     yield (
         "The file is a NumPy archive: `inputs` and `targets`, int64 [count, length], with targets of −100 where "
         "nothing is scored, and `metadata`, a JSON text with task, version, options, length, vocab_size, readout, "
@@ -108,8 +108,8 @@ def _data() -> Iterator[str]:
         "```python\n"
         "from torch.utils.data import DataLoader\n\n"
         "from synthbench.data import TaskDataset\n\n"
-        'train = TaskDataset("mqar:size=tiny", split="train", seed=0, count=1000 * 32, batch_size=32)\n'
-        'test = TaskDataset("mqar:size=tiny", split="test", seed=0, count=2048)\n'
+        'train = TaskDataset("mqar:rung=3", split="train", seed=0, count=1000 * 32, batch_size=32)\n'
+        'test = TaskDataset("mqar:rung=3", split="test", seed=0, count=2048)\n'
         'print(test.metadata["vocab_size"], test.metadata["floor"], test.metadata["ceiling"])\n\n'
         "for inputs, targets in DataLoader(train, batch_size=32):\n"
         "    ...  # predict targets[:, t] from inputs[:, : t + 1]; cross_entropy ignores −100 by default\n"
@@ -133,34 +133,24 @@ def _task(name: str) -> Iterator[str]:
     if facts["not_tested"]:
         yield f"**Not tested:** {facts['not_tested']}"
     yield from _parameters(facts)
-    sizes = {size: unit.of_size(size) for size in unit.sizes} or {"default": (unit(), unit.length)}
+    task, length = unit(), unit.length
     yield _table(
-        ("size", "tokens", "ids", "floor", "local ceiling", "ceiling"),
+        ("tokens", "ids", "floor", "local ceiling", "ceiling"),
         [
             (
-                size,
                 length,
                 task.vocab_size,
                 _bound(task.floor(length)),
                 f"{local_ceiling(task, length).value:.3f}",
                 _bound(task.ceiling(length)),
             )
-            for size, (task, length) in sizes.items()
         ],
     )
-    reached = {size: shortcut_accuracies(*of) for size, of in sizes.items()}
-    if rules := list(next(iter(reached.values()))):
+    if reached := shortcut_accuracies(task, length):
         yield "Rules that get by without what it tests, measured:"
-        yield _table(
-            ("shortcut", *reached),
-            [
-                (rule, *(f"{of[rule].value:.3f}" if rule in of else "" for of in reached.values()))
-                for rule in dict.fromkeys([*rules, *(rule for of in reached.values() for rule in of)])
-            ],
-        )
+        yield _table(("shortcut", "accuracy"), [(rule, f"{found.value:.3f}") for rule, found in reached.items()])
     yield from _ladder(unit)
-    size, (task, length) = next(iter(sizes.items()))
-    yield f"Drawn at {'its own length' if size == 'default' else f'size {size}'}, seed {EXAMPLE_SEED}:"
+    yield f"Drawn at {length} tokens, seed {EXAMPLE_SEED}:"
     yield f"```text\n{_drawn(task, length)}\n```"
 
 
@@ -235,7 +225,7 @@ def _suites() -> Iterator[str]:
     yield "# Suites"
     yield HEADER
     yield (
-        "A suite is a TOML file: tasks with their sizes, and the protocol. Rows of two versions never meet in a "
+        "A suite is a TOML file: tasks with their options, and the protocol. Rows of two versions never meet in a "
         "table. [protocol.md](protocol.md) says why it is as it is."
     )
     suites = [load_suite(name) for name in suite_names()]
@@ -258,10 +248,10 @@ def _suites() -> Iterator[str]:
 def _own_suites() -> Iterator[str]:
     yield "## Tasks that a suite does not list"
     yield (
-        "Any registered task can be trained under the protocol of any suite. Name it, with a size or other arguments "
+        "Any registered task can be trained under the protocol of any suite. Name it, with a rung or other arguments "
         "if its default length is not what you want:"
     )
-    yield "```sh\nsynthbench run --suite smoke --task mqar:size=small --mech softmax,linear\n```"
+    yield "```sh\nsynthbench run --suite smoke --task mqar:num_pairs=8 --mech softmax,linear\n```"
     yield (
         "Its rows belong to suite `smoke.extra`, which has the version and the protocol of `smoke`, so the tables of "
         "`smoke` stay as they are. `synthbench report --suite smoke.extra` shows them, and `synthbench status` takes "
@@ -334,7 +324,7 @@ def suite_tasks() -> dict[str, tuple[Task, int, bool]]:
     found: dict[str, tuple[Task, int, bool]] = {}
     for suite in map(load_suite, suite_names()):
         for name, arguments in suite.tasks.items():
-            _, length, options = sized(name, arguments)
+            length, options = sized(name, arguments)
             task = TASKS[name](**options)
             found[_recorded.key_of(task, length)] = task, length, False
             for factor in suite.evaluation.stretches or ():

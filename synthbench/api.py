@@ -153,8 +153,7 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
     Returns:
         One row a mechanism: the mean skill of every category, then mean ``skill``, interquartile mean ``iqm`` and share
         of ``solved`` runs, each with the ends of its 95 % interval for these tasks and other seeds, and ``rank`` with
-        those of its interval for tasks like these. Where the rows were tested at twice the length or load of the
-        training, ``skill_x2`` is the mean skill there.
+        those of its interval for tasks like these.
 
     Raises:
         UnknownName: If the rows have no full run of the suite.
@@ -167,7 +166,6 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
             "mechanism": entry.mechanism.label,
             **{category: skill.value for category, skill in entry.categories.items()},
             **_columns("skill", entry.skill),
-            **{f"skill_x{factor}": skill.value for factor, skill in entry.stretched.items()},
             **_columns("iqm", entry.middle),
             **_columns("solved", entry.solved),
             **_columns("rank", entry.rank),

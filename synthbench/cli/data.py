@@ -6,13 +6,11 @@ from typing import Annotated
 import typer
 
 from synthbench.cli.options import Plugins, named_plugins
-from synthbench.errors import UsageError
 
 
 def data(
-    task: Annotated[str, typer.Argument(help="A task's name; mqar:num_pairs=8 sets options.")],
+    task: Annotated[str, typer.Argument(help="A task: mqar, mqar:rung=3 or mqar:num_pairs=8.")],
     out: Annotated[Path, typer.Option(help="The file to write, NAME.npz.")],
-    size: Annotated[str | None, typer.Option(help="A size of its ladder, as in mqar:size=small.")] = None,
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     seed: Annotated[int, typer.Option(help="Root seed of the run that reads them.")] = 0,
     count: Annotated[int | None, typer.Option(help="Sequences. Default: all that a run of --suite reads.")] = None,
@@ -28,27 +26,12 @@ def data(
 ) -> None:
     """Write the sequences that a run reads, as a NumPy archive: inputs, targets and what is known of the task.
 
-    synthbench data mqar --size small --count 10000 --seed 0 --split test --out mqar.npz
+    synthbench data mqar:rung=3 --count 10000 --seed 0 --split test --out mqar.npz
     """
     from synthbench import plugins
     from synthbench.training.sequences import draw, write
 
     plugins.load(named_plugins(plugin))
-    term = task if size is None else _at_size(task, size)
-    drawn = draw(term, split=split, seed=seed, count=count, batch_size=batch_size, suite=suite)
+    drawn = draw(task, split=split, seed=seed, count=count, batch_size=batch_size, suite=suite)
     write(drawn, out, is_forced=force)
     typer.echo(f"{out}: {len(drawn.inputs)} sequences of {drawn.length} tokens")
-
-
-def _at_size(task: str, size: str) -> str:
-    """The term of a task with its size in it.
-
-    Raises:
-        UsageError: If the term has another size.
-    """
-    from synthbench.knobs import parse_term
-
-    _, options = parse_term(task)
-    if options.setdefault("size", size) != size:
-        raise UsageError(f"size is {size!r}, and {options['size']!r} in {task!r}; allowed: one of them")
-    return f"{task}{',' if ':' in task else ':'}size={size}"

@@ -16,7 +16,7 @@ list_app = typer.Typer(help="List what is registered.", no_args_is_help=True)
 def list_tasks(
     category: Annotated[str | None, typer.Option(help="Only tasks of this category.")] = None,
     suite: Annotated[
-        str | None, typer.Option(help="Only tasks of this suite, at the sizes that it gives them.")
+        str | None, typer.Option(help="Only tasks of this suite, with the options that it gives them.")
     ] = None,
     plugin: Plugins = None,
     as_json: AsJson = False,

@@ -12,7 +12,7 @@ from synthbench.contract.verdicts import Promise, keep_all
 from synthbench.errors import ContractError, UsageError
 from synthbench.knobs import Knob, Value, knobs_of
 from synthbench.tasks import accuracy, rung_bounds
-from synthbench.tasks.base import IGNORE, SIZES, Batch, Rung, Task
+from synthbench.tasks.base import IGNORE, Batch, Rung, Task
 
 SMALL_BATCH = 64
 NUM_TOKENS = 2**18
@@ -52,7 +52,6 @@ def promises_of(task: Task, length: int | None = None) -> list[Promise]:
         promise("bounds", check_bounds, tokens),
         promise("floor", check_floor, tokens),
         promise("knobs", check_knobs, tokens),
-        promise("ladder", check_ladder),
         promise("rungs", check_rungs),
     ]
 
@@ -239,37 +238,6 @@ def check_knobs(task: Task, length: int) -> None:
             raise _broken(
                 task, length, f"the knob {name}={getattr(task, name)} changes nothing (tried {values}); remove it"
             )
-
-
-def check_ladder(task: Task) -> None:
-    """Every size of the ladder, and twice and four times that out of range, has the same ids and a ceiling to reach.
-
-    Raises:
-        ContractError: If a size is missing, cannot be sampled, or has a floor that is not below its ceiling.
-    """
-    if not task.sizes:
-        return
-    if tuple(task.sizes) != SIZES:
-        raise _broken(task, task.length, f"the sizes are {', '.join(task.sizes)}; allowed: {', '.join(SIZES)}, or none")
-    for size in SIZES:
-        trained, trained_length = task.of_size(size)
-        stretches = {1: (trained, trained_length)} | {
-            factor: trained.stretched(trained_length, factor) for factor in (2, 4)
-        }
-        for factor, (tested, length) in stretches.items():
-            where = f"size {size}" if factor == 1 else f"{factor} times size {size}"
-            _sample(tested, length, 2)
-            if tested.vocab_size != trained.vocab_size:
-                raise _broken(
-                    tested,
-                    length,
-                    f"{where} has {tested.vocab_size} token ids; allowed: the {trained.vocab_size} of the size",
-                )
-            floor, ceiling = tested.floor(length).value, tested.ceiling(length).value
-            if not floor < ceiling:
-                raise _broken(
-                    tested, length, f"{where} has the floor {floor:.4f}; allowed: below the ceiling {ceiling:.4f}"
-                )
 
 
 def check_rungs(task: Task) -> None:

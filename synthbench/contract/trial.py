@@ -236,7 +236,7 @@ def _placed(promise: Promise, unit: type[Any]) -> Promise:
 
 def _promises_of_kind(subject: Subject, unit: type[Any]) -> list[Promise]:
     if subject.kind == TASKS.kind:
-        _, length, knobs = sized(subject.name, subject.arguments)
+        length, knobs = sized(subject.name, subject.arguments)
         return of_tasks.promises_of(unit(**knobs), length)
     arguments = coerce(subject.kind, unit, dict(subject.arguments))
     if subject.kind == MECHANISMS.kind:

@@ -11,8 +11,8 @@
 :mod:`~synthbench.reports.curves`             learning curves, averaged over seeds
 :mod:`~synthbench.reports.table`              cells to tables, without markup
 :mod:`~synthbench.reports.heights`            the load at which mechanisms fall to half of the skill
-:mod:`~synthbench.reports.against.predictions`        what papers predict, beside what was measured
-:mod:`~synthbench.reports.against.ratios`             the same on a ladder, of the loads that mechanisms cope with
+:mod:`~synthbench.reports.against.predictions`        classes of mechanisms in the literature
+:mod:`~synthbench.reports.against.ratios`             what papers predict of the loads that mechanisms cope with
 :mod:`~synthbench.reports.difference`         the table against the published one
 :mod:`~synthbench.reports.separation`         the verdicts as a page
 :mod:`~synthbench.reports.render.markdown`, ``latex``  a table as text

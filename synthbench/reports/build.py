@@ -168,7 +168,6 @@ def _json_files(report: Report) -> Files:
                 "mechanism": entry.mechanism.label,
                 "rank": entry.rank._asdict(),
                 "skill": entry.skill._asdict(),
-                "stretched": {str(factor): skill._asdict() for factor, skill in entry.stretched.items()},
                 "interquartile_mean": entry.middle._asdict(),
                 "solved": entry.solved._asdict(),
                 "categories": {name: skill._asdict() for name, skill in entry.categories.items()},

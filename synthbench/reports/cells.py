@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,8 +19,6 @@ from synthbench.reports.ladder import Ladder, ladder_in, scored_rungs
 from synthbench.reports.selection import AROUND, SETTING, TASK_KEY, settings
 from synthbench.reports.statistics import Scores, spread
 from synthbench.results.schema import split_match
-
-_STRETCHED_SKILL = re.compile(r"x([0-9]+)\.skill")
 
 COLUMNS = (
     *("run_id", "finished_at", "status", "suite", "suite_version", "seed"),
@@ -101,21 +98,8 @@ class Estimate:
     steps_to_threshold: tuple[float, ...]
     """Steps until the threshold was reached, one value for each seed that ended well; infinite where it never was."""
     steps_planned: int
-    stretched_skills: dict[int, dict[int, float]]
-    """Skill on longer or more loaded tests, by the multiple of the training and by seed; empty without such tests.
-
-    As it was measured: chance makes it slightly negative or larger than 1.
-    """
     rungs: dict[int, Sequence[RungScore]] = field(default_factory=dict)
     """What is on every rung, by seed; empty without a ladder."""
-
-    @cached_property
-    def stretched(self) -> dict[int, float]:
-        """Mean skill, cut to [0, 1], on longer or more loaded tests, by the multiple of the training.
-
-        NaN where no seed has one.
-        """
-        return {factor: _mean(list(skills.values()), clipped) for factor, skills in self.stretched_skills.items()}
 
     @property
     def num_failed(self) -> int:
@@ -190,36 +174,9 @@ class Cells:
         """
         return self._intervals[task.key, mechanism.key][1:]
 
-    def skill(self, task: TaskFacts, mechanism: MechanismFacts, factor: int = 1) -> Interval:
-        """Mean skill of a cell, each cut to [0, 1], with the 95 % interval for this task and other seeds.
-
-        Args:
-            task: The task.
-            mechanism: The mechanism.
-            factor: The multiple of the training's length or load that it was tested at.
-
-        Returns:
-            NaN where the cell has no skill there.
-        """
-        return self._skills.get(factor, {}).get((task.key, mechanism.key), Interval(math.nan, math.nan, math.nan))
-
     @cached_property
     def _intervals(self) -> dict[tuple[Key, Key], Interval]:
         return self._with_intervals(self.scores)
-
-    @cached_property
-    def _skills(self) -> dict[int, dict[tuple[Key, Key], Interval]]:
-        factors = sorted({factor for cell in self.cells.values() for factor in cell.stretched_skills})
-        gaps = np.array([task.gap if task.gap > 0 else math.nan for task in self.tasks])
-        floors = np.array([task.floor for task in self.tasks])
-        skills = {1: (self.scores - floors[:, None, None]) / gaps[:, None, None]}
-        for factor in factors:
-            lines = [
-                by_seed([cell.stretched_skills.get(factor, {}) for cell in self.cells_of(task)], self.seeds)
-                for task in self.tasks
-            ]
-            skills[factor] = np.array(lines)
-        return {factor: self._with_intervals(np.clip(found, 0, 1)) for factor, found in skills.items()}
 
     def _with_intervals(self, numbers: Scores) -> dict[tuple[Key, Key], Interval]:
         """The mean of every cell with its interval, of one number a run."""
@@ -458,7 +415,6 @@ def _estimate(cell: Sequence[Row]) -> Estimate:
     finished = [row for row in cell if _has_score(row)]
     metrics = [json.loads(row["metrics"]) for row in finished]
     deviations = [one.get("score_std_over_sequences") for one in metrics]
-    factors = sorted({int(found[1]) for one in metrics for name in one if (found := _STRETCHED_SKILL.fullmatch(name))})
     return Estimate(
         scores={int(row["seed"]): float(row["score"]) for row in finished},
         failed_seeds=tuple(int(row["seed"]) for row in cell if not _has_score(row)),
@@ -469,14 +425,6 @@ def _estimate(cell: Sequence[Row]) -> Estimate:
             float(row["steps_to_threshold"]) if is_known(row["steps_to_threshold"]) else math.inf for row in finished
         ),
         steps_planned=max((int(row["steps_planned"]) for row in finished), default=0),
-        stretched_skills={
-            factor: {
-                int(row["seed"]): float(skill)
-                for row, one in zip(finished, metrics, strict=True)
-                if is_known(skill := one.get(f"x{factor}.skill"))
-            }
-            for factor in factors
-        },
         rungs={int(row["seed"]): own for row, one in zip(finished, metrics, strict=True) if (own := scored_rungs(one))},
     )
 

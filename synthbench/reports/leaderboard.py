@@ -1,4 +1,4 @@
-"""Who is good at what, and how sure that is: the ranking of a suite, and how far its mechanisms reach out of range."""
+"""Who is good at what, and how sure that is: the ranking of a suite."""
 
 import math
 from collections.abc import Sequence
@@ -60,8 +60,6 @@ class Entry:
     """Mean skill by category, of those with a ranked task; for these tasks and other seeds."""
     solved: Interval
     """Share of runs that solved their task; for these tasks and other seeds."""
-    stretched: dict[int, Interval]
-    """Mean skill at multiples of the length or load of the training, over the tasks that were tested there."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +103,6 @@ class Leaderboard:
     def categories(self) -> tuple[str, ...]:
         """Those with a task that counts."""
         return tuple(dict.fromkeys(task.category for task in self.tasks))
-
-    @property
-    def factors(self) -> tuple[int, ...]:
-        """The multiples of the length or load of the training at which the entries have a mean skill."""
-        return tuple(self.entries[0].stretched) if self.entries else ()
 
     @property
     def weights(self) -> Float[np.ndarray, " tasks"]:
@@ -205,33 +198,10 @@ def leaderboard(of: Cells) -> Leaderboard:
         interquartile_means(skills, weights),
         [dict(zip(by_category, found, strict=True)) for found in zip(*by_category.values(), strict=True)],
         solved_rates(skills >= SOLVED, weights),
-        _stretched(of, tasks, ranked),
         strict=True,
     )
     entries = tuple(sorted((Entry(*column) for column in columns), key=lambda entry: -entry.skill.value))
     return Leaderboard(tasks, seeds, entries, partial, left_out)
-
-
-def _stretched(of: Cells, tasks: Sequence[TaskFacts], ranked: Sequence[MechanismFacts]) -> list[dict[int, Interval]]:
-    """For each mechanism its mean skill at every multiple, over the tasks of which all runs were tested there."""
-    found: list[dict[int, Interval]] = [{} for _ in ranked]
-    for factor in sorted({factor for cell in of.cells.values() for factor in cell.stretched_skills}):
-        tested = [task for task in tasks if all(_is_tested(of.cell(task, one), factor) for one in ranked)]
-        if not tested:
-            continue
-        skills = np.array([[_skills_at(of, of.cell(task, one), factor) for task in tested] for one in ranked])
-        for own, interval in zip(found, over_seeds(skills, balanced([task.category for task in tested])), strict=True):
-            own[factor] = interval
-    return found
-
-
-def _is_tested(cell: Estimate, factor: int) -> bool:
-    return set(cell.stretched_skills.get(factor, {})) == set(cell.scores)
-
-
-def _skills_at(of: Cells, cell: Estimate, factor: int) -> list[float]:
-    skills = cell.stretched_skills.get(factor, {})
-    return [clipped(skills[seed]) if seed in skills else 0.0 for seed in of.seeds]
 
 
 def leaderboard_tables(board: Leaderboard) -> list[Table]:
@@ -263,7 +233,7 @@ def _profile_table(board: Leaderboard) -> Table:
 def _summary_table(board: Leaderboard) -> Table:
     # What solves a ladder is at its top, and a ladder ends only where the lengths do.
     solved = () if board.has_ladder else ("Solved",)
-    names = ("Skill", *(f"{factor}×" for factor in board.factors), "IQM", *solved, "Parameters", "State", "Rank")
+    names = ("Skill", "IQM", *solved, "Parameters", "State", "Rank")
     return Table(
         name="leaderboard-summary",
         title="Means and ranks",
@@ -274,8 +244,6 @@ def _summary_table(board: Leaderboard) -> Table:
             + f" with {THESE_TASKS}. Parameters of the mechanisms of all layers, state of one, the largest over the "
             "tasks. Rank by mean skill, with 95 % intervals that hold for all mechanisms at once and for tasks like "
             "these."
-            + " 2×, 4×, …: mean skill at that multiple of the length or load of the training, over the tasks that were "
-            "tested there." * bool(board.factors)
         ),
         headings=("Mechanism",),
         columns=tuple(Column(name) for name in names),
@@ -317,69 +285,10 @@ def _with_partial(board: Leaderboard, cells: Sequence[tuple[Cell, ...]], num_col
     return tuple(lines)
 
 
-def reach_table(of: Cells) -> Table | None:
-    """How far each mechanism goes beyond what it was trained on; None if nothing was tested out of range."""
-    tasks = [task for task in of.tasks if any(cell.stretched for cell in of.cells_of(task))]
-    if not tasks:
-        return None
-    return Table(
-        name="reach",
-        title="Out of range",
-        caption=(
-            "Largest multiple of the length or load of the training up to which the mean skill over seeds is at least "
-            f"{SOLVED:g}; in brackets the mean skill at the largest that was tested. --: not even in range."
-        ),
-        headings=("Mechanism",),
-        columns=tuple(Column(task.label) for task in tasks),
-        lines=tuple(
-            Line((mechanism.label,), tuple(_reach_cell(of.cell(task, mechanism)) for task in tasks))
-            for mechanism in of.mechanisms
-        ),
-        sources=sources_of(tasks, of.mechanisms),
-        outcome=_reach_outcome(of, tasks),
-    )
-
-
-def _reach_outcome(of: Cells, tasks: Sequence[TaskFacts]) -> str:
-    """Who solves most tasks at the largest multiple of all."""
-    largest = max(factor for task in tasks for cell in of.cells_of(task) for factor in cell.stretched)
-    num_solved = {
-        mechanism.label: sum(reach(of.cell(task, mechanism)) == largest for task in tasks)
-        for mechanism in of.mechanisms
-    }
-    most = max(num_solved.values())
-    if not most:
-        return f"No mechanism solves a task at {largest}× the length or load of its training."
-    farthest = [label for label, count in num_solved.items() if count == most]
-    solve = "solves" if len(farthest) == 1 else "solve"
-    return (
-        f"At {largest}× the length or load of the training {_listed(farthest, 'and')} {solve} most: {most} of "
-        f"{len(tasks)} tasks."
-    )
-
-
-def reach(cell: Estimate) -> int:
-    """The largest multiple up to which the mean skill is that of a solved task; 0 if it is not even in range."""
-    farthest = 0
-    for factor, skill in {1: cell.skill, **dict(sorted(cell.stretched.items()))}.items():
-        if math.isnan(skill) or skill < SOLVED:
-            break
-        farthest = factor
-    return farthest
-
-
-def _reach_cell(cell: Estimate) -> Cell:
-    if not cell.stretched:
-        return Cell()
-    farthest = reach(cell)
-    return Cell(f"{farthest}×" if farthest else NOTHING, remarks=(fixed(cell.stretched[max(cell.stretched)], 2),))
-
-
 def _summary_cells(entry: Entry, *, has_solved: bool) -> tuple[Cell, ...]:
     rank = entry.rank
     return (
         interval_cell(entry.skill),
-        *map(interval_cell, entry.stretched.values()),
         interval_cell(entry.middle),
         *([interval_cell(entry.solved, show=percent)] if has_solved else []),
         *(

@@ -12,7 +12,6 @@ from synthbench import sources
 from synthbench.errors import UnknownName
 from synthbench.reports.against.peers import SUITE as PEERS
 from synthbench.reports.against.peers import peers_table
-from synthbench.reports.against.predictions import prediction_table
 from synthbench.reports.against.published import causes
 from synthbench.reports.against.ratios import ratio_table
 from synthbench.reports.cells import (
@@ -32,7 +31,7 @@ from synthbench.reports.curves import mean_curves
 from synthbench.reports.descriptions import Describe
 from synthbench.reports.difference import difference, difference_tables
 from synthbench.reports.heights import load_table
-from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard_tables, reach_table
+from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard_tables
 from synthbench.reports.selection import Selection
 from synthbench.reports.separation import PAGE as SEPARATION
 from synthbench.reports.separation import separation_table, summary
@@ -51,7 +50,6 @@ _RESERVED = (
     "leaderboard",
     "peers",
     "predictions",
-    "reach",
     "readme",
     "separation",
     "sources",
@@ -190,8 +188,8 @@ def _pages(report: Report) -> dict[str, Page]:
     if report.board is not None:
         pages["leaderboard"] = Page("Leaderboard", tuple(leaderboard_tables(report.board)), report.board.verdict())
     against_peers = peers_table(of, report.records) if report.selection.suite == PEERS else None
-    predicted = ratio_table(of) if of.has_ladder else prediction_table(of)
-    for extra in (reach_table(of), predicted, against_peers, steps_table(of)):
+    predicted = ratio_table(of) if of.has_ladder else None
+    for extra in (predicted, against_peers, steps_table(of)):
         if extra is not None:
             pages[extra.name] = Page(extra.title, (extra,), extra.outcome)
     return pages

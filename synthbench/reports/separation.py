@@ -30,7 +30,6 @@ from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, Place, Verdict, Ve
 
 LOCAL = " Local: best rule that sees its own token and position only, measured; the rest needs mixing of positions."
 SHORTCUT = " Shortcut: the best of the rules, n-grams among them, that get by without what the task tests."
-FARTHER = " Does at 2×: at twice the length or load of the training, adjusted over all such tests."
 PAGE = "separation"
 
 
@@ -52,13 +51,8 @@ def summary(verdicts: Verdicts) -> str:
     num_separating = sum(one.separates for one in judged)
     counts = {place: sum(one.place == place for one in judged) for place in _PHRASES}
     phrases = [f"{count} {_PHRASES[place]}" for place, count in counts.items() if count]
-    num_farther = sum(one.separates_at is not None for one in judged)
     separate = "separates" if num_separating == 1 else "separate"
-    farther = f", and {num_farther} of the others out of range" if num_farther else ""
-    return (
-        f"{num_separating} of {len(judged)} tasks {separate} mechanisms{farther}. "
-        f"Where the scores sit: {', '.join(phrases)}."
-    )
+    return f"{num_separating} of {len(judged)} tasks {separate} mechanisms. Where the scores sit: {', '.join(phrases)}."
 
 
 def separation_table(of: Cells, verdicts: Verdicts) -> Table:
@@ -68,7 +62,7 @@ def separation_table(of: Cells, verdicts: Verdicts) -> Table:
     return Table(
         name=PAGE,
         title="What separates mechanisms",
-        caption=_caption(of, is_farther=any(one.separates_at for one in judged)),
+        caption=_caption(of),
         headings=("Category", "Task"),
         columns=tuple(columns),
         lines=grouped(
@@ -113,7 +107,7 @@ def _columns(of: Cells) -> dict[Column, Callable[[Verdict], Cell]]:
     }
 
 
-def _caption(of: Cells, *, is_farther: bool) -> str:
+def _caption(of: Cells) -> str:
     if of.has_ladder:
         means, distance = "mean height in rungs", f"{LEAST:g} rungs or more,"
         looks = ", ".join(str(look.num_seeds) for look in LOOKS)
@@ -128,7 +122,7 @@ def _caption(of: Cells, *, is_farther: bool) -> str:
         terms = (
             "Skill: (accuracy − floor) / (ceiling − floor), cut to 0 to 1. At floor or at ceiling: all mechanisms are "
             f"within a skill of {MARGIN:g} of it, or within 3 standard errors of the evaluation. Gap too narrow to "
-            f"rank: less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling.{FARTHER * is_farther} {BOUNDS}"
+            f"rank: less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling. {BOUNDS}"
             f"{LOCAL * _has_local(of)}{SHORTCUT * _has_shortcut(of)}"
         )
     single = ", ".join(one.label for one in with_single_runs(of))

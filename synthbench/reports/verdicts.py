@@ -10,8 +10,8 @@ import numpy as np
 
 from synthbench.registry import CONTROL
 from synthbench.reports.cells import Cells, Estimate, Key, MechanismFacts, TaskFacts, by_seed
-from synthbench.reports.looks import LOOKS, ONCE, Findings, Look, examine, looks_for, task_test
-from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, benjamini_hochberg, omega_squared
+from synthbench.reports.looks import LOOKS, ONCE, Findings, Look, examine, looks_for
+from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE, omega_squared
 
 Place = Literal["floor = ceiling", "gap too narrow to rank", "at floor", "at ceiling", "between", "no score"]
 
@@ -54,8 +54,6 @@ class Verdict:
     between: float
     """Share of the variance that lies between mechanisms, ω²; NaN without two seeds of two."""
     place: Place
-    separates_at: int | None
-    """Where it does not separate: the smallest multiple of the training's length or load at which it does, if any."""
 
     def is_apart(self, first: MechanismFacts, second: MechanismFacts) -> bool:
         """Whether two mechanisms are shown to differ: they are a named pair. An outlier differs from all together."""
@@ -69,8 +67,7 @@ class Verdict:
         if self.separates:
             stands_out = f"; {self.outlier.label} stands out" if self.outlier else ""
             return f"separates{stands_out}; {self.place}"
-        farther = f"; does at {self.separates_at}×" if self.separates_at else ""
-        return f"does not separate; {self.place}{farther}"
+        return f"does not separate; {self.place}"
 
 
 Verdicts = Mapping[Key, Verdict]
@@ -115,11 +112,9 @@ def judge(of: Cells) -> Verdicts:
                 p_outlier=p_outlier if stands_out else math.nan,
                 between=omega_squared(own),
                 place=_place(task, cells),
-                separates_at=None,
             )
         )
-    at = _separating_multiples(of, [one.task for one in verdicts if not one.separates], is_paired=found.is_paired)
-    return {one.task.key: replace(one, separates_at=at.get(one.task.key)) for one in verdicts}
+    return {one.task.key: one for one in verdicts}
 
 
 class Standing(NamedTuple):
@@ -200,23 +195,6 @@ def best_of(of: Cells, verdict: Verdict) -> MechanismFacts | None:
     if not (verdict.separates and scored):
         return None
     return max(scored, key=lambda one: of.cell(verdict.task, one).mean)
-
-
-def _separating_multiples(of: Cells, tasks: Sequence[TaskFacts], *, is_paired: bool) -> dict[Key, int]:
-    """The smallest multiple of the training at which each task separates; all tests are adjusted together."""
-    tests = []
-    for factor in sorted({factor for cell in of.cells.values() for factor in cell.stretched}):
-        for task in tasks:
-            cells = [of.cell(task, mechanism) for mechanism in of.mechanisms]
-            lowest, highest = _range([cell.stretched.get(factor, math.nan) for cell in cells]) or (0.0, 0.0)
-            skills = by_seed([cell.stretched_skills.get(factor, {}) for cell in cells], of.seeds)
-            tests.append((factor, task, highest - lowest, task_test(skills, is_paired=is_paired).p))
-    adjusted = benjamini_hochberg(np.array([p for *_, p in tests], dtype=float))
-    found: dict[Key, int] = {}
-    for (factor, task, distance, _p), value in zip(tests, adjusted, strict=True):
-        if value < SIGNIFICANCE and distance >= MARGIN - TOLERANCE:
-            found.setdefault(task.key, factor)
-    return found
 
 
 def _margin(task: TaskFacts) -> float:

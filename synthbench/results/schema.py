@@ -100,7 +100,7 @@ RUN_COLUMNS = (
     Column("task_code_hash", "string", "", "hash of the source; information only; null if unknown", is_nullable=True),
     Column("task_source", "string", "", "key of the paper"),
     Column("task_args", "json", "", "knobs and length; on a ladder what its load counts, and its rungs"),
-    Column("task_size", "name", "", "size of the task that was asked for by name; null if none was", is_nullable=True),
+    Column("task_size", "name", "", "of old rows a size that was asked for by name; else null", is_nullable=True),
     Column("seq_len", "int64", "tokens", "length that was trained on; on a ladder that of the last rung"),
     Column("vocab_size", "int64", "tokens", "number of token ids, also of output classes"),
     Column(

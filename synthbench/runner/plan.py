@@ -175,7 +175,6 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
         Cell(
             suite=extra if task in extra.tasks else suite,
             task_name=task,
-            size=size,
             length=length,
             task_arguments=task_arguments,
             mechanism_name=mechanism,
@@ -185,7 +184,7 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
             device_type=device_type,
             is_full=is_full,
         )
-        for task, (size, length, task_arguments) in sizes.items()
+        for task, (length, task_arguments) in sizes.items()
         for mechanism, given in mechanisms.items()
     ]
     for cell in {cell.mechanism_name: cell for cell in cells}.values():

@@ -190,7 +190,7 @@ def _common(members: Sequence[Member], index: int, provenance: Provenance) -> di
         "task_code_hash": cell.code["task"],
         "task_source": task.source,
         "task_args": canonical_json(cell.resolved_task_arguments),
-        "task_size": cell.size,
+        "task_size": None,
         "seq_len": cell.length,
         "vocab_size": task.vocab_size,
         "mech": cell.mechanism_name,

@@ -134,7 +134,7 @@ def _ids(suite: Suite, task: str, mechanism: str, seeds: Sequence[int]) -> list[
 
 def _components(suite: Suite, task: str, mechanism: str) -> dict[str, Component]:
     model = suite.model
-    _, length, options = sized_in(suite, task, {})
+    length, options = sized_in(suite, task, {})
     part = index()["mechanisms"][mechanism]
     has_nothing_to_turn = index()["positions"][model.positions].rotates and not part.rotates
     positions_name = model.positions_otherwise or model.positions if has_nothing_to_turn else model.positions

@@ -1,4 +1,4 @@
-"""The suites: tasks with their sizes, and the protocol. A suite is a TOML file."""
+"""The suites: tasks with their options, and the protocol. A suite is a TOML file."""
 
 from synthbench.suites.config import EXTRA, Suite, extended, load_suite, suite_names
 

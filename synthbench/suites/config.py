@@ -131,7 +131,7 @@ class EvaluationSettings(_Strict):
 
 
 class Suite(_Strict):
-    """Tasks with their sizes, and the protocol. Rows of two versions never meet in a table."""
+    """Tasks with their options, and the protocol. Rows of two versions never meet in a table."""
 
     name: str
     version: str
@@ -141,7 +141,7 @@ class Suite(_Strict):
     evaluation: EvaluationSettings
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_distinct)]
     tasks: Annotated[dict[str, Arguments], Field(min_length=1)]
-    """Arguments by task: a ``size`` of its ladder, ``length`` in tokens, and knobs that differ."""
+    """Arguments by task: ``length`` in tokens, and knobs that differ; none on a ladder."""
     mechanisms: Annotated[dict[str, Arguments], Field(min_length=1)]
     """Arguments by mechanism, in the order of the tables; others run with their defaults."""
     tuning: TuningSettings | None = None

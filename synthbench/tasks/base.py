@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,9 +24,6 @@ IGNORE = -100
 
 Readout = Literal["position", "bottleneck"]
 """Whether an answer is read from its own position's vector, or all of them from the last one's."""
-
-SIZES = ("tiny", "small", "hard")
-"""The rungs of a ladder of difficulty."""
 
 
 class Batch(NamedTuple):
@@ -83,11 +79,6 @@ class Task(ABC):
     """Key of the paper in :mod:`synthbench.sources`."""
     length: ClassVar[int]
     """Length of the published task, in tokens; a suite may set another."""
-    sizes: ClassVar[Mapping[str, Mapping[str, Value]]] = MappingProxyType({})
-    """Arguments by size, ``tiny``, ``small`` and ``hard``: ``length`` and the knobs that differ from their default.
-
-    Small is the default. A task without a ladder has none.
-    """
     rungs: ClassVar[Sequence[Mapping[str, Value]]] = ()
     """The ladder, easiest rung first: the ``load`` of each, its ``length`` in tokens, and the options that differ.
 
@@ -152,28 +143,6 @@ class Task(ABC):
     @abstractmethod
     def ceiling(self, length: int) -> Bound:
         """Expected accuracy of the best causal predictor, which at position t knows the inputs 0..t."""
-
-    @classmethod
-    def arguments_of_size(cls, size: str) -> dict[str, Value]:
-        """Length and knobs of a rung of the ladder.
-
-        Raises:
-            UnknownName: If the task has no such size.
-        """
-        if size not in cls.sizes:
-            raise UnknownName(f"size of task {cls.name!r}", size, cls.sizes)
-        return dict(cls.sizes[size])
-
-    @classmethod
-    def of_size(cls, size: str) -> "tuple[Task, int]":
-        """The task of a rung of its ladder, and its length in tokens.
-
-        Raises:
-            UnknownName: If the task has no such size.
-        """
-        arguments = cls.arguments_of_size(size)
-        length = int(arguments.pop("length"))
-        return cls(**arguments), length
 
     @classmethod
     def arguments_of_rung(cls, number: object) -> dict[str, Value]:
@@ -278,32 +247,26 @@ def task(unit: type[T]) -> type[T]:
 
 
 class Sized(NamedTuple):
-    """A task's arguments in full: the size that was named, if any, the length in tokens and the knobs that are set."""
+    """A task's arguments in full: the length in tokens and the knobs that are set."""
 
-    size: str | None
     length: int
     knobs: dict[str, Value]
 
 
 def sized(name: str, arguments: Mapping[str, object]) -> Sized:
-    """What ``size`` or ``rung``, ``length`` and knobs amount to: what is given counts before what these say.
+    """What ``rung``, ``length`` and knobs amount to: what is given counts before what the rung says.
 
     Args:
         name: The task's registered name.
         arguments: Values, or texts that are read as the knob's type.
 
     Raises:
-        UnknownName: If the task, the size or an argument does not exist.
-        UsageError: If a value is out of range, or the task has no sequence of the length.
+        UnknownName: If the task or an argument does not exist.
+        UsageError: If a value is out of range, or the task has no such rung, or no sequence of the length.
     """
     given = dict(arguments)
-    size = given.pop("size", None)
-    of_size = TASKS[name].arguments_of_size(str(size)) if size is not None else {}
-    if "rung" in given and size is not None:
-        raise UsageError(f"{name} has size={size} and rung={given['rung']}; allowed: one of the two")
-    if "rung" in given:
-        of_size = TASKS[name].arguments_of_rung(given.pop("rung"))
-    merged = {"length": TASKS[name].length, **of_size, **given}
+    of_rung = TASKS[name].arguments_of_rung(given.pop("rung")) if "rung" in given else {}
+    merged = {"length": TASKS[name].length, **of_rung, **given}
     text = str(merged.pop("length"))
     try:
         length = int(text)
@@ -312,8 +275,6 @@ def sized(name: str, arguments: Mapping[str, object]) -> Sized:
     try:
         knobs = coerce("task", TASKS[name], merged)
     except UnknownName as problem:
-        raise UnknownName(
-            f"argument of task {name!r}", problem.name, ["size", "rung", "length", *problem.allowed]
-        ) from None
+        raise UnknownName(f"argument of task {name!r}", problem.name, ["rung", "length", *problem.allowed]) from None
     TASKS[name](**knobs).check_length(length)
-    return Sized(None if size is None else str(size), length, knobs)
+    return Sized(length, knobs)

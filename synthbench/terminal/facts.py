@@ -16,15 +16,14 @@ STATE_LENGTHS = (64, 1024)
 
 
 def task_facts(name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Category, bounds, sizes of the ladder with theirs, knobs, source and version of a task.
+    """Category, bounds, knobs, source and version of a task.
 
     Args:
         name: The registered name.
-        arguments: ``size``, ``length`` and knobs, as a suite gives them. Default: the task's own length.
+        arguments: ``rung``, ``length`` and knobs, as a suite gives them. Default: the task's own length.
     """
     return {
         **task_bounds(name, arguments),
-        "sizes": {size: _bounds(*TASKS[name].of_size(size)) for size in TASKS[name].sizes},
         "not_tested": TASKS[name].not_tested,
         **_of_unit(TASKS[name]),
     }
@@ -32,7 +31,7 @@ def task_facts(name: str, arguments: Mapping[str, Any] | None = None) -> dict[st
 
 def task_bounds(name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Category, version and bounds of a task at one size: a row of a table, quicker than all that is known."""
-    _, length, knobs = sized(name, arguments or {})
+    length, knobs = sized(name, arguments or {})
     task = TASKS[name](**knobs)
     return {"name": name, "category": task.category(), **_bounds(task, length), "version": version_of(TASKS[name])}
 

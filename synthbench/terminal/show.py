@@ -91,9 +91,6 @@ def _task_numbers(facts: dict[str, Any]) -> Text:
     text.append(f"local ceiling {local_ceiling(task, facts['length']).value:.4f}: the rest needs mixing of positions\n")
     for name, reached in shortcut_accuracies(task, facts["length"]).items():
         text.append(f"shortcut, {name}: {reached.value:.4f}\n")
-    for size, of in facts["sizes"].items():
-        text.append(f"{size}: {of['length']} tokens of {of['vocab_size']}, floor {of['floor']:.4f}, ")
-        text.append(f"ceiling {of['ceiling']:.4f}\n")
     if facts["not_tested"]:
         text.append("not tested: ", style="bold")
         text.append(facts["not_tested"] + "\n")

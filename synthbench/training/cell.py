@@ -51,7 +51,7 @@ class Member:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """Task × size × mechanism × suite: a number of a table, of which every member is a sample.
+    """Task × length × mechanism × suite: a number of a table, of which every member is a sample.
 
     ``task_arguments`` and ``mechanism_arguments`` are what the suite or the command line sets; the rest are defaults.
     ``is_full`` is False where ``--steps`` or ``--limit`` shortened the protocol.
@@ -59,7 +59,6 @@ class Cell:
 
     suite: Suite
     task_name: str
-    size: str | None
     """The rung of the task's ladder that was asked for; arguments may have changed it since."""
     length: int
     task_arguments: dict[str, Value]
@@ -83,14 +82,14 @@ class Cell:
 
     @cached_property
     def course(self) -> Course | None:
-        """The training on the task's ladder; None in a suite of sizes."""
+        """The training on the task's ladder; None in a suite without one."""
         if self.suite.ladder is None:
             return None
         return course_of(self.suite, self.task_name)
 
     @property
     def rungs(self) -> Sequence[Rung]:
-        """The rungs of the task's ladder; none in a suite of sizes."""
+        """The rungs of the task's ladder; none in a suite without one."""
         return () if self.course is None else self.course.rungs
 
     @cached_property

@@ -35,10 +35,10 @@ def evenly(step: int) -> float:
 
 
 def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
-    """What a suite and a command say of a task: on a ladder no size and no options, and the length of the last rung.
+    """What a suite and a command say of a task: on a ladder no options, and the length of the last rung.
 
     Raises:
-        UnknownName: If the task, its size or an option does not exist.
+        UnknownName: If the task or an option does not exist.
         UsageError: If a value is out of range, the task has no ladder, or it has one and options are given.
     """
     if suite.ladder is None:
@@ -50,7 +50,7 @@ def sized_in(suite: Suite, name: str, arguments: Mapping[str, object]) -> Sized:
             f"{name}:{option} is {arguments[option]!r}; allowed: no options in suite {suite.name!r}, whose ladder "
             "sets them"
         )
-    return Sized(None, rungs[-1].length, {})
+    return Sized(rungs[-1].length, {})
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def draw(
     protocol = None if suite is None else load_suite(suite)
     is_ladder = protocol is not None and protocol.ladder is not None
     listed = {} if protocol is None or is_ladder else protocol.tasks.get(name, {})
-    _, length, options = sized(name, {**listed, **given})
+    length, options = sized(name, {**listed, **given})
     stream = _split(split)
     rung = None
     if protocol is None:

@@ -42,7 +42,7 @@ CIRCUMSTANCES = (
 WORDS = {"task": ("task_category", "task_source"), "mech": ("mech_label", "mech_family", "mech_source")}
 """Columns that name things: a change of words is none of a result, and asks for no new version."""
 
-SIZES = ("task_args", "task_size", "mech_args", "match", "d_model", "steps_planned", "is_full")
+SIZES = ("task_args", "mech_args", "match", "d_model", "steps_planned", "is_full")
 """Columns that a cell is looked up by, beside the names in its configuration: the audit has bounded each of them."""
 
 OF_RUN = ("seed", "learning_rate", "role", "tuning")
@@ -157,12 +157,11 @@ def _cell(config: Mapping[str, Any], row: Row) -> Cell:
     """The planned cell that a row names; whether the row's id is one of its ids is not asked yet."""
     suite, name, mechanism = _suite(config, row), config["task"], config["mech"]
     task = {} if suite.ladder is not None else json.loads(row["task_args"])
-    size, length, options = sized_in(suite, name, task | ({"size": row["task_size"]} if row["task_size"] else {}))
+    length, options = sized_in(suite, name, task)
     # No model is built, as the plan does: what it costs is known once the id is found.
     cell = Cell(
         suite=suite if name in suite.tasks else extended(suite, {name: {}}),
         task_name=name,
-        size=size,
         length=length,
         task_arguments=options,
         mechanism_name=mechanism,

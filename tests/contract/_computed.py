@@ -68,9 +68,8 @@ def of_task(unit: type[Task]) -> dict[str, Any]:
     task, length = unit(), unit.length
     few = first_batch(task, FEW, length)
     settings = {unit.name: (task, length)}
-    settings |= {f"{unit.name} stretched by {factor}": task.stretched(length, factor) for factor in (2, 4)}
-    sizes = {f"{unit.name}:size={size}": unit.of_size(size) for size in unit.sizes}
-    settings |= {term: sized for term, sized in sizes.items() if sized != (task, length)}
+    if unit.stretched is not Task.stretched:
+        settings |= {f"{unit.name} stretched by {factor}": task.stretched(length, factor) for factor in (2, 4)}
     settings |= {term_of(unit, setting): (unit(**setting), length) for setting in other_settings(unit)}
     return {
         "inputs": few.inputs.tolist(),

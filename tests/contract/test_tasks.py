@@ -159,23 +159,6 @@ def half(_task: Task, _length: int) -> Bound:
     return Bound(0.5)
 
 
-LADDER = {size: {"length": length} for size, length in (("tiny", 4), ("small", 8), ("hard", 16))}
-
-
-def no_ceiling_to_reach(task: Echo, length: int) -> Bound:
-    return Bound(1.0 if length < 64 else 1 / task.vocabulary)
-
-
-def wider(task: Echo, length: int, factor: int) -> tuple[Task, int]:
-    return Echo(vocabulary=task.vocabulary * factor), length * factor
-
-
-def too_long(task: Echo, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-    if length > 16:
-        raise UsageError("too long")
-    return SOUND(task, rng, batch_size, length)
-
-
 @dataclass(frozen=True)
 class Sum(Echo):
     """A sound task with a ladder: the sum of all tokens so far, which no token tells."""
@@ -237,10 +220,6 @@ BROKEN: list[tuple[str, Task, str]] = [
         with_method(sample=deaf, floor=half),
         r"the knob vocabulary=6 changes nothing \(tried 7, 5, 12, 3, 2, 64, 4, 8, 16, 32\)",
     ),
-    ("check_ladder", with_method(sizes={"tiny": {"length": 4}}), r"the sizes are tiny; allowed: tiny, small, hard"),
-    ("check_ladder", with_method(sizes=LADDER, ceiling=no_ceiling_to_reach), r"4 times size hard has the floor 0.1667"),
-    ("check_ladder", with_method(sizes=LADDER, stretched=wider), r"2 times size tiny has 12 token ids; .* the 6 of"),
-    ("check_ladder", with_method(sizes=LADDER, sample=too_long), r"sampling 2 sequences gave UsageError: too long"),
     ("check_rungs", climbing(step(4, 4, colour=3)), r"its ladder gave TypeError: .*unexpected keyword .*'colour'"),
     ("check_rungs", climbing(step(4, 4, vocabulary=1)), r"its ladder gave UsageError: echo:vocabulary is 1; allowed"),
     ("check_rungs", climbing(step(4, 4), step(5, 1)), r"length 1: sampling 64 sequences gave UsageError"),
@@ -263,13 +242,12 @@ BROKEN: list[tuple[str, Task, str]] = [
 
 def test_the_sound_task_passes() -> None:
     check_task(Echo())
-    check_task(with_method(sizes=LADDER))
     check_task(Sum())
 
 
 @pytest.mark.parametrize(("check", "task", "message"), BROKEN, ids=[message for _, _, message in BROKEN])
 def test_each_check_fires(check: str, task: Task, message: str) -> None:
-    arguments = (task,) if check in ("check_lengths", "check_ladder", "check_rungs") else (task, 8)
+    arguments = (task,) if check in ("check_lengths", "check_rungs") else (task, 8)
     with pytest.raises(ContractError, match=message) as caught:
         getattr(contract, check)(*arguments)
 

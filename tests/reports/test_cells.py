@@ -37,8 +37,6 @@ def test_the_interval_of_the_only_mechanism_is_that_of_scipy(make_frame: MakeFra
     expected = stats.t.interval(0.95, len(scores) - 1, np.mean(scores), stats.sem(scores))
 
     assert of.interval(of.tasks[0], of.mechanisms[0]) == pytest.approx(expected)
-    skill = of.skill(of.tasks[0], of.mechanisms[0])
-    np.testing.assert_allclose(skill, [(end - 0.25) / 0.5 for end in (np.mean(scores), *expected)])
 
 
 def test_a_cell_that_learned_with_all_seeds_beside_others_that_did_not_is_not_certain(make_frame: MakeFrame) -> None:
@@ -49,15 +47,12 @@ def test_a_cell_that_learned_with_all_seeds_beside_others_that_did_not_is_not_ce
 
 
 def test_a_skill_is_cut_to_floor_and_ceiling_before_it_enters_a_mean(make_frame: MakeFrame) -> None:
-    rows = make_frame({"slay": [0.1, 0.5]}, floor=0.25, ceiling=0.75, metrics='{"x2.skill": -0.4}')
+    rows = make_frame({"slay": [0.1, 0.5]}, floor=0.25, ceiling=0.75)
     rows["skill"] = (rows["score"] - 0.25) / 0.5
     of = grid(rows)
     cell = of.cell(of.tasks[0], of.mechanisms[0])
 
     assert cell.skill == pytest.approx(0.25)
-    assert cell.stretched == {2: 0.0}
-    assert of.skill(of.tasks[0], of.mechanisms[0], 2) == (0.0, 0.0, 0.0)
-    assert all(map(math.isnan, of.skill(of.tasks[0], of.mechanisms[0], 4)))
 
 
 def test_one_seed_has_neither_spread_nor_interval(make_frame: MakeFrame) -> None:
@@ -73,7 +68,7 @@ def test_a_cell_without_a_score_has_no_interval(make_frame: MakeFrame) -> None:
     of = grid(make_frame({"slay": [0.3, 0.4], "linear": [None, None]}))
     (failed,) = (one for one in of.mechanisms if one.name == "linear")
 
-    assert all(map(math.isnan, (*of.interval(of.tasks[0], failed), *of.skill(of.tasks[0], failed))))
+    assert all(map(math.isnan, of.interval(of.tasks[0], failed)))
 
 
 def test_a_run_that_ended_well_without_a_score_has_failed(make_frame: MakeFrame) -> None:

@@ -1,6 +1,5 @@
-"""The ranking of a suite, and how far its mechanisms reach out of range."""
+"""The ranking of a suite."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +8,7 @@ import pandas as pd
 import pytest
 
 from synthbench.reports.cells import grid
-from synthbench.reports.leaderboard import leaderboard, leaderboard_tables, reach_table
+from synthbench.reports.leaderboard import leaderboard, leaderboard_tables
 
 
 def frame(make_frame: Any, tasks: Mapping[str, Mapping[str, list[float | None]]], **bounds: float) -> pd.DataFrame:
@@ -109,59 +108,3 @@ def test_controls_are_not_what_a_verdict_is_about(make_frame: Any) -> None:
 def test_one_seed_is_refused(make_frame: Any) -> None:
     with pytest.raises(ValueError, match="at least two; there is 1"):
         leaderboard(grid(frame(make_frame, {"sort": {"softmax": [0.9]}})))
-
-
-def test_the_reach_is_the_largest_multiple_up_to_which_all_are_solved(make_frame: Any) -> None:
-    def stretched(x2: float, x4: float) -> str:
-        return json.dumps({"x2.skill": x2, "x2.score": 0.0, "x4.skill": x4})
-
-    made = [
-        make_frame({mech: [score] * 2}, metrics=stretched(*skills))
-        for mech, score, skills in [
-            ("softmax", 1.0, (0.95, 0.9)),
-            ("linear", 0.5, (0.95, 0.95)),
-            ("slay", 0.93, (0.2, 0.95)),
-            ("performer", 0.9, (0.9, 0.1)),
-        ]
-    ]
-    table = reach_table(grid(pd.concat(made, ignore_index=True)))
-
-    assert table is not None
-    cells = {line.labels[0]: (line.cells[0].value, line.cells[0].remarks) for line in table.lines}
-    assert cells == {
-        "Standard": ("4×", ("0.90",)),
-        "Linear": ("--", ("0.95",)),
-        "SLAY": ("1×", ("0.95",)),
-        "Performer": ("2×", ("0.10",)),
-    }
-    assert table.outcome == "At 4× the length or load of the training Standard solves most: 1 of 1 tasks."
-
-
-def test_there_is_no_reach_where_nothing_was_tested_out_of_range(rows: pd.DataFrame) -> None:
-    assert reach_table(grid(rows)) is None
-
-
-def test_the_ranking_says_the_mean_skill_at_every_multiple_of_the_training(make_frame: Any) -> None:
-    tests = {"sort": {"x2.skill": 0.5, "x4.skill": -0.5}, "copy": {"x2.skill": 0.9}}
-    made = [
-        make_frame({"softmax": [1.0, 1.0], "linear": [0.8, None]}, task=task, metrics=json.dumps(metrics))
-        for task, metrics in tests.items()
-    ]
-    rows = pd.concat(made, ignore_index=True)
-    board = leaderboard(grid(rows.assign(run_id=rows["run_id"] + rows["task"])))
-    _profile, summary, _improvement = leaderboard_tables(board)
-
-    assert board.factors == (2, 4)
-    # A run without a score counts as 0; copy was not tested at 4x, and a skill is cut to 0 to 1.
-    found = [[round(skill.value, 9) for skill in entry.stretched.values()] for entry in board.entries]
-    assert found == [[0.7, 0.0], [0.35, 0.0]]
-    assert [column.label for column in summary.columns[:3]] == ["Skill", "2×", "4×"]
-    assert summary.lines[0].cells[1].value == "0.70"
-    assert "2×, 4×" in summary.caption
-
-
-def test_a_ranking_of_rows_that_were_tested_in_range_only_has_no_multiples(rows: pd.DataFrame) -> None:
-    board = leaderboard(grid(rows))
-
-    assert board.factors == ()
-    assert "×" not in leaderboard_tables(board)[1].caption

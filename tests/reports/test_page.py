@@ -275,14 +275,6 @@ def test_no_curve_is_drawn_where_there_is_none(paper: pd.DataFrame, paper_curves
         assert not parse(page_of(paper, curves)).all("figure")
 
 
-def test_tests_out_of_range_are_drawn_and_told(make_frame: MakeFrame) -> None:
-    rows = make_frame({"slay": [0.95, 0.97]}, metrics=json.dumps({"x2.skill": 0.92, "x4.skill": 0.1}))
-    section = parse(page_of(rows)).one("details", id="mech-slay")
-
-    assert "0.96 → 0.92 → 0.10" in section.one("figure").text
-    assert section.one("tbody").one("tr").all("td")[-1].text == "2×"
-
-
 def test_verified_rows_are_told_from_the_others(make_frame: MakeFrame) -> None:
     rows = make_frame({"checked": [0.1, 0.2], "partly": [0.3, 0.4], "not": [0.5, 0.6]})
     is_checked = (rows["mech"] == "checked") | ((rows["mech"] == "partly") & (rows["seed"] == 42))
@@ -437,10 +429,3 @@ def test_what_lies_beyond_a_bar_is_drawn_at_its_end(skill: float) -> None:
     assert drawn is not None
     assert all(0 <= float(x) <= charts.BAR_WIDTH for x in drawn)
     assert charts.heat(skill) in map(str, range(charts.HEAT_LEVELS + 1))
-
-
-def test_a_mean_over_tasks_is_of_those_that_have_all_multiples() -> None:
-    drawn = charts.lines([{1: 1.0, 2: 0.5}, {1: 0.0, 2: np.nan}, {1: 0.5, 2: 0.1}])
-
-    assert drawn.means == {1: 0.75, 2: 0.3}
-    assert len(drawn.paths) == 3

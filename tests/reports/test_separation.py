@@ -74,19 +74,6 @@ def test_equal_scores_and_failed_runs_give_a_sentence(make_frame: MakeFrame) -> 
     assert cell(failed, "Verdict").value == "nothing to compare; between"
 
 
-def test_what_separates_out_of_range_is_counted_and_explained(make_frame: MakeFrame) -> None:
-    def rows(of_linear: float) -> pd.DataFrame:
-        skills = {"slay": 1.0, "softmax": 1.0, "linear": of_linear}
-        return pd.concat(
-            make_frame({mech: [1.0] * 4}, metrics=json.dumps({"x2.skill": skill})) for mech, skill in skills.items()
-        )
-
-    assert "and 1 of the others out of range" in summary_of(rows(0.5))
-    assert "Does at 2×" in table_of(rows(0.5)).caption
-    assert "out of range" not in summary_of(rows(0.99))
-    assert "Does at 2×" not in table_of(rows(0.99)).caption
-
-
 def test_skills_are_cut_to_floor_and_ceiling(make_frame: MakeFrame) -> None:
     rows = make_frame({"slay": [0.1, 0.1], "linear": [0.95, 0.95]}, floor=0.5, ceiling=0.9)
     table = table_of(rows.assign(skill=(rows["score"] - 0.5) / 0.4))

@@ -1,6 +1,5 @@
 """What a task says about mechanisms: whether it separates them, which, and where its scores sit."""
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from itertools import combinations
@@ -152,38 +151,6 @@ def test_a_task_without_a_best_has_none(make_frame: MakeFrame) -> None:
 
     assert not verdict.separates
     assert best_of(of, verdict) is None
-
-
-@pytest.mark.parametrize(
-    ("of_linear", "separates_at", "words"),
-    [
-        ({2: 0.99, 4: 0.99}, None, "does not separate; at ceiling"),
-        ({2: 0.97, 4: 0.5}, 4, "does not separate; at ceiling; does at 4×"),
-        ({2: 0.6, 4: 0.5}, 2, "does not separate; at ceiling; does at 2×"),
-    ],
-)
-def test_a_task_that_all_solve_may_separate_out_of_range(
-    make_frame: MakeFrame, of_linear: dict[int, float], separates_at: int | None, words: str
-) -> None:
-    skills = {"slay": {2: 1.0, 4: 1.0}, "softmax": {2: 1.0, 4: 1.0}, "linear": of_linear}
-    verdict = only(
-        pd.concat(
-            make_frame({mech: [1.0] * 4}, metrics=json.dumps({f"x{factor}.skill": one for factor, one in own.items()}))
-            for mech, own in skills.items()
-        )
-    )
-
-    assert (verdict.separates_at, verdict.words) == (separates_at, words)
-
-
-def test_what_separates_in_range_is_not_looked_at_out_of_range(make_frame: MakeFrame) -> None:
-    metrics = [json.dumps({"x2.skill": skill}) for skill in (0.1, 0.9)]
-    rows = pd.concat(
-        make_frame(drawn({mech: mean}), metrics=own)
-        for (mech, mean), own in zip({"slay": 0.9, "linear": 0.1}.items(), metrics, strict=True)
-    )
-
-    assert (only(rows).separates, only(rows).separates_at) == (True, None)
 
 
 def test_one_mechanism_leaves_nothing_to_compare(make_frame: MakeFrame) -> None:

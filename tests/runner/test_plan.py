@@ -98,15 +98,14 @@ def test_tasks_are_those_of_the_suite_and_mechanisms_all() -> None:
 
 def test_a_task_that_the_suite_does_not_list_is_run_with_its_protocol_under_another_name() -> None:
     smoke = load_suite("smoke")
-    tasks = select_tasks(smoke, ["copy", "mqar:size=small", "parity"])
+    tasks = select_tasks(smoke, ["copy", "mqar:rung=3", "parity"])
     cells = {cell.task_name: cell for cell in make_cells(smoke, tasks, {"linear": {}}, device_type="cpu", is_full=True)}
 
     assert {name: cell.suite.name for name, cell in cells.items()} == {
         "copy": "smoke", "mqar": "smoke.extra", "parity": "smoke.extra",
     }  # fmt: skip
     assert cells["copy"].suite == smoke
-    assert (cells["mqar"].size, cells["mqar"].length) == ("small", TASKS["mqar"].of_size("small")[1])
-    assert (cells["parity"].size, cells["parity"].length) == (None, TASKS["parity"].length)
+    assert {name: cells[name].length for name in ("mqar", "parity")} == {"mqar": 16, "parity": TASKS["parity"].length}
     protocol = {"version", "model", "training", "evaluation", "seeds", "tuning", "mechanisms"}
     assert cells["mqar"].suite.model_dump(include=protocol) == smoke.model_dump(include=protocol)
 

@@ -1,6 +1,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from synthbench.errors import UnknownName, UsageError
@@ -126,7 +127,7 @@ def test_every_mistake_is_named(before: str, after: str, message: str) -> None:
         ("longest = 256", "longest = 0", "ladder.longest is 0"),
         ("longest = 256\n", "", "ladder.longest is missing"),
         ("[ladder]", "[lader]", "did you mean 'ladder'"),
-        ("mqar = {}", 'mqar = { size = "tiny" }', "tasks.mqar has arguments"),
+        ("mqar = {}", "mqar = { length = 32 }", "tasks.mqar has arguments"),
         ("curve_every = 128", "curve_every = 128\nthreshold = 0.9", "go with sizes, not with a ladder"),
         ("curve_every = 128", "curve_every = 128\nstretches = [2]", "go with sizes, not with a ladder"),
         ("test_sequences = 256\n", "", "evaluation.test_sequences is missing"),
@@ -179,3 +180,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="cannot be read"):
         load_suite(str(tmp_path / "binary.toml"))
+
+
+def test_a_longer_test_has_the_tokens_of_the_training() -> None:
+    suite = load_suite("peers")
+    for name, arguments in suite.tasks.items():
+        length, options = sized(name, arguments)
+        task = TASKS[name](**options)
+        for factor in suite.evaluation.stretches or ():
+            longer, longer_length = task.stretched(length, factor)
+            assert longer.vocab_size == task.vocab_size
+            assert longer.sample(np.random.default_rng(0), 1, longer_length).inputs.shape == (1, longer_length)

@@ -20,7 +20,6 @@ from synthbench.tasks.hops.khop_induction import KhopInduction
 from synthbench.tasks.hops.pointer_chasing import PointerChasing
 
 SEEDS = st.integers(0, 2**32 - 1)
-SIZES = ("tiny", "small", "hard")
 Check = Callable[..., None]
 
 
@@ -326,12 +325,9 @@ ORACLES = {
 }
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("unit", ORACLES, ids=lambda unit: unit.name)
-def test_floor_and_ceiling_are_what_constants_and_an_oracle_score(
-    assert_task_holds: Check, unit: type[Task], size: str
-) -> None:
-    assert_task_holds(*unit.of_size(size), ORACLES[unit])
+def test_floor_and_ceiling_are_what_constants_and_an_oracle_score(assert_task_holds: Check, unit: type[Task]) -> None:
+    assert_task_holds(unit(), unit.length, ORACLES[unit])
 
 
 RUNGS = [rung for name in REFERENCES for rung in TASKS[name].ladder(64)[::3]]
@@ -360,28 +356,6 @@ def test_floor_and_ceiling_hold_on_the_rungs_of_a_ladder(assert_task_holds: Chec
 )
 def test_floor_and_ceiling_hold_with_other_knobs(assert_task_holds: Check, task: Task, length: int) -> None:
     assert_task_holds(task, length, ORACLES[type(task)])
-
-
-@pytest.mark.parametrize("factor", [2, 4])
-@pytest.mark.parametrize("unit", ORACLES, ids=lambda unit: unit.name)
-def test_floor_and_ceiling_hold_out_of_range(assert_task_holds: Check, unit: type[Task], factor: int) -> None:
-    task, length = unit.of_size("tiny")
-    assert_task_holds(*task.stretched(length, factor), ORACLES[unit])
-
-
-@pytest.mark.parametrize(("factor", "shortest", "longest", "length"), [(2, 5, 8, 74), (4, 9, 16, 82)])
-def test_pointer_chasing_stretches_the_chain(factor: int, shortest: int, longest: int, length: int) -> None:
-    expected = PointerChasing(shortest_chain=shortest, longest_chain=longest), length
-
-    assert PointerChasing().stretched(70, factor) == expected
-
-
-def test_pointer_chasing_stretches_the_cycle_where_the_chain_needs_it() -> None:
-    tiny, length = PointerChasing.of_size("tiny")
-    stretched, longer = tiny.stretched(length, 4)
-
-    assert longer == stretched.min_length
-    assert stretched.vocab_size == tiny.vocab_size
 
 
 @pytest.mark.parametrize("length", [71, 72, 14])
@@ -445,10 +419,8 @@ def test_walks_keep_to_their_automaton() -> None:
             state = following
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_who_is_told_the_automaton_and_its_state_reaches_the_ceiling(size: str) -> None:
-    task: Any
-    task, length = InContextLanguage.of_size(size)
+def test_who_is_told_the_automaton_and_its_state_reaches_the_ceiling() -> None:
+    task, length = InContextLanguage(), InContextLanguage.length
     rng = np.random.default_rng(0)
     automata = draw_automata(rng, 4000, task.num_states, task.num_symbols, task.most_edges)
     tokens, states = walk(rng, automata, task.num_symbols, task.longest_string, length + 1)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
-from synthbench.tasks.base import IGNORE, SIZES, TASKS, Rung, Task
+from synthbench.tasks.base import IGNORE, TASKS, Rung, Task
 from synthbench.tasks.nesting._trees import Law, Nodes, grow
 from synthbench.tasks.nesting.anbncn import LONGEST_GAP, AnBnCn
 from synthbench.tasks.nesting.dyck import Dyck
@@ -441,16 +441,9 @@ def test_worked_example_of_the_docstring_is_true(assert_example_holds: Check, na
     assert_example_holds(name, reference)
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", TARGETS)
-def test_bounds_hold_at_every_size(assert_task_holds: Check, name: str, size: str) -> None:
-    assert_task_holds(*TASKS[name].of_size(size), oracle)
-
-
-@pytest.mark.parametrize("name", TARGETS)
-def test_bounds_hold_out_of_range(assert_task_holds: Check, name: str) -> None:
-    task, length = TASKS[name].of_size("tiny")
-    assert_task_holds(*task.stretched(length, 2), oracle)
+def test_bounds_hold_at_the_length_of_the_paper(assert_task_holds: Check, name: str) -> None:
+    assert_task_holds(TASKS[name](), TASKS[name].length, oracle)
 
 
 RUNGS = [rung for name in TARGETS for rung in TASKS[name].ladder(64)[::3]]
@@ -521,39 +514,6 @@ def test_zeros_of_products_lift_the_floor_of_modular_brackets(symbols: int, floo
     bound = ModularBrackets(shortest=symbols).floor(symbols + 1)
 
     assert bound.value == pytest.approx(floor, abs=5e-4)
-
-
-LOADS: dict[str, Callable[[Any, int], tuple[int, int]]] = {
-    "anbncn": lambda task, _length: (task.smallest, task.largest),
-    "dyck": lambda task, length: (task.unscored + 1, length),
-    "listops": lambda task, length: (task.shortest, length - 1),
-    "modular_brackets": lambda task, length: (task.shortest, length - 1),
-    "shuffle_dyck": lambda task, length: (task.unscored + 1, length),
-    "solve_equation": lambda task, length: (task.shortest, length - 1),
-    "stack_manipulation": lambda task, length: (task.shortest, task.longest(length)),
-    "tree_copy": lambda task, length: (task.fewest, task.most_nodes(length)),
-    "tree_mirror": lambda task, length: (task.fewest, task.most_nodes(length)),
-}
-"""The least and the most that a task asks at a length."""
-
-
-@pytest.mark.parametrize("factor", [2, 4])
-@pytest.mark.parametrize("name", LOADS)
-def test_out_of_range_begins_where_half_of_it_ends(name: str, factor: int) -> None:
-    task, length = TASKS[name].of_size("small")
-    _, most = LOADS[name](task, length)
-
-    assert LOADS[name](*task.stretched(length, factor)) == (factor // 2 * most + 1, factor * most)
-
-
-@pytest.mark.parametrize("factor", [2, 4])
-def test_tree_compose_is_stretched_by_more_templates_of_the_same_sizes(factor: int) -> None:
-    task, length = TreeCompose(num_templates=4), 249
-    stretched, longer = task.stretched(length, factor)
-
-    assert stretched == TreeCompose(num_templates=4 * factor)
-    assert TreeCompose(num_templates=4 * factor).most_nodes(longer) == task.most_nodes(length) == 8
-    assert TreeCompose(num_templates=4 * factor).most_nodes(longer - 1) == 7
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knobs_of
-from synthbench.tasks.base import IGNORE, SIZES, TASKS, Task
+from synthbench.tasks.base import IGNORE, TASKS, Task
 from synthbench.tasks.state_tracking._groups import A4_Z5, A5, S3, S5, Z60, Group
 from synthbench.tasks.state_tracking._running import running
 from synthbench.tasks.state_tracking._words import GroupWords
@@ -178,18 +178,15 @@ ORACLES = {
 }
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", ORACLES)
-def test_bounds_and_shortcuts_hold_at_every_size(assert_task_holds: Check, name: str, size: str) -> None:
-    task, length = TASKS[name].of_size(size)
-    assert_task_holds(task, length, ORACLES[name])
+def test_bounds_and_shortcuts_hold_at_the_length_of_the_paper(assert_task_holds: Check, name: str) -> None:
+    assert_task_holds(TASKS[name](), TASKS[name].length, ORACLES[name])
 
 
 @pytest.mark.parametrize("factor", [2, 4])
 @pytest.mark.parametrize("name", ORACLES)
 def test_bounds_and_shortcuts_hold_out_of_range(assert_task_holds: Check, name: str, factor: int) -> None:
-    task, length = TASKS[name].of_size("tiny")
-    assert_task_holds(*task.stretched(length, factor), ORACLES[name])
+    assert_task_holds(*TASKS[name]().stretched(17, factor), ORACLES[name])
 
 
 @pytest.mark.parametrize(
@@ -257,7 +254,7 @@ STRINGS = [EvenPairs, ParityFinal, CycleNavigation, ModularArithmetic]
 @pytest.mark.parametrize("unit", STRINGS)
 @pytest.mark.parametrize("factor", [2, 4])
 def test_stretched_strings_are_longer_than_any_in_training(unit: type[Any], factor: int) -> None:
-    task, length = unit.of_size("tiny")
+    task, length = unit(), 17
     tested, tested_length = task.stretched(length, factor)
     inputs, _ = tested.sample(np.random.default_rng(0), 2000, tested_length)
     longest = np.nonzero(task.sample(np.random.default_rng(0), 2000, length).inputs == task.num_symbols)[1].max()

@@ -15,13 +15,13 @@ from synthbench.training.identity import task_options
 
 @pytest.mark.parametrize("unit", ["mqar", "copy", "bottleneck_compression", "tree_mirror"])
 def test_an_example_is_a_sequence_of_the_task(unit: str) -> None:
-    arguments = dict(TASKS[unit].sizes["tiny"]) if TASKS[unit].sizes else {"length": 20}
-    found = describe(unit, version_of(TASKS[unit]), json.dumps(arguments))
+    length = TASKS[unit]().min_length
+    found = describe(unit, version_of(TASKS[unit]), json.dumps({"length": length}))
 
     assert found is not None
     assert found.example is not None
     (tokens,) = found.example.pieces
-    assert len(tokens) == arguments["length"] == found.example.length
+    assert len(tokens) == length == found.example.length
     assert any(token.target is not None for token in tokens)
     assert found.summary.endswith((".", "?"))
 
@@ -44,7 +44,7 @@ def test_of_a_long_example_both_ends_are_drawn() -> None:
         "[]",
         "null",
         '{"length":{"a":1}}',
-        '{"size":[]}',
+        '{"rung":[]}',
     ],
 )
 def test_nothing_is_drawn_for_arguments_that_the_task_does_not_take(arguments: str) -> None:

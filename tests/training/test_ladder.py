@@ -226,11 +226,6 @@ def test_sequences_that_no_run_reads_are_refused(task: str, split: str, words: s
         draw(task, suite="climb", split=split)
 
 
-def test_a_size_and_a_rung_exclude_each_other() -> None:
-    with pytest.raises(UsageError, match="mqar has size=tiny and rung=3; allowed: one of the two"):
-        draw("mqar:size=tiny,rung=3", count=1)
-
-
 def test_a_rung_is_a_size_of_its_task_in_other_suites(make_cell: Callable[..., Cell]) -> None:
     rung = TASKS["string_copy"].ladder(256)[2]
     cell = make_cell("string_copy", rung=3)

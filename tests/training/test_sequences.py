@@ -89,7 +89,7 @@ def test_a_data_loader_gives_the_same_sequences_with_and_without_workers(workers
 
 
 def test_a_file_has_everything_and_the_same_bytes_again(tmp_path: Path) -> None:
-    drawn = draw("mqar:size=tiny,num_pairs=2", split="test", seed=7, count=10)
+    drawn = draw("mqar:rung=3,num_pairs=2", split="test", seed=7, count=10)
     for name in ("one.npz", "two.npz"):
         write(drawn, tmp_path / name)
     with np.load(tmp_path / "one.npz", allow_pickle=False) as file:
@@ -157,16 +157,12 @@ def test_the_command_writes_the_file_and_refuses_with_the_documented_codes(
     tmp_path: Path, synthbench: Callable[..., Any]
 ) -> None:
     out = str(tmp_path / "mqar.npz")
-    ask = ["data", "mqar", "--size", "tiny", "--count", "5", "--seed", "1", "--split", "validation", "--out", out]
+    ask = ["data", "mqar:rung=3", "--count", "5", "--seed", "1", "--split", "validation", "--out", out]
 
     assert synthbench(*ask).returncode == 0
     with np.load(out) as file:
-        np.testing.assert_array_equal(
-            file["inputs"], draw("mqar:size=tiny", split="validation", seed=1, count=5).inputs
-        )
+        np.testing.assert_array_equal(file["inputs"], draw("mqar:rung=3", split="validation", seed=1, count=5).inputs)
     assert synthbench(*ask).returncode == 2
     assert synthbench(*ask, "--force").returncode == 0
-    assert (
-        synthbench("data", "mqar:size=hard", "--size", "tiny", "--count", "5", "--out", out, "--force").returncode == 2
-    )
+    assert synthbench("data", "mqar:rung=99", "--count", "5", "--out", out, "--force").returncode == 2
     assert synthbench("data", "copy", "--count", "5", "--out", str(tmp_path / "no" / "x.npz")).returncode == 3

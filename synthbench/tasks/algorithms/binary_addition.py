@@ -37,11 +37,6 @@ class BinaryAddition(Transduction):
     name: ClassVar = "binary_addition"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
-    sizes: ClassVar = {
-        "tiny": {"length": 25},
-        "small": {"length": length},
-        "hard": {"length": 193, "chain": 8.0},
-    }
     # With fewer digits or shorter chains, carries from one place only are right too often; with longer ones, the carry
     # of the lowest place is. Chains grow with the strings, or carries from few places would be worth as much on long
     # rungs as on short ones.

@@ -32,11 +32,6 @@ class BucketSort(Transduction):
     name: ClassVar = "bucket_sort"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
-    sizes: ClassVar = {
-        "tiny": {"length": 21, "num_symbols": 4},
-        "small": {"length": length},
-        "hard": {"length": 257, "num_symbols": 32},
-    }
     # Of 5 symbols the length alone predicts too many slots in strings of more than 40.
     rungs: ClassVar = string_rungs(12, num_symbols=16)
     load: ClassVar = "symbols"

@@ -31,11 +31,6 @@ class GridNeighbours(Task):
     name: ClassVar = "grid_neighbours"
     source: ClassVar = "schenck2025string"
     length: ClassVar = 80
-    sizes: ClassVar = {
-        "tiny": {"length": 16, "num_symbols": 4, "width": 4, "num_queries": 1},
-        "small": {"length": length},
-        "hard": {"length": 288, "width": 16, "num_queries": 16},
-    }
     # About one cell in ten is an anchor. Rows of one width, and queries that continue them: all rungs have the same
     # coordinates, as far as they go.
     rungs: ClassVar = tuple(

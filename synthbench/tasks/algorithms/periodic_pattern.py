@@ -1,6 +1,5 @@
 """The task periodic_pattern."""
 
-import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -40,11 +39,6 @@ class PeriodicPattern(Task):
     name: ClassVar = "periodic_pattern"
     source: ClassVar = "rewa2025"
     length: ClassVar = 104
-    sizes: ClassVar = {
-        "tiny": {"length": 48, "num_symbols": 4, "shortest_period": 3, "longest_period": 7},
-        "small": {"length": length},
-        "hard": {"length": 384, "num_streams": 3, "shortest_period": 11, "longest_period": 31},
-    }
     rungs: ClassVar = tuple(
         {"load": longest, "length": length, "shortest_period": below + 1, "longest_period": longest}
         for below, (longest, length) in zip((2, *LENGTH_BY_PERIOD), LENGTH_BY_PERIOD.items(), strict=False)
@@ -78,12 +72,6 @@ class PeriodicPattern(Task):
                 f"num_streams of task {self.name!r} is {self.num_streams}; allowed: up to {num_periods}, for periods "
                 f"are different primes from {self.shortest_period} to {self.longest_period}"
             )
-
-    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Periods of more than ``factor / 2`` and up to ``factor`` times the longest, in sequences as much longer."""
-        longest = factor * self.longest_period
-        periods = {"shortest_period": longest // 2 + 1, "longest_period": longest}
-        return dataclasses.replace(self, **periods), factor * length
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw different primes and uniform patterns."""

@@ -36,11 +36,6 @@ class PlantedCounting(Task):
     name: ClassVar = "planted_counting"
     source: ClassVar = "yehudai2024count"
     length: ClassVar = 64
-    sizes: ClassVar = {
-        "tiny": {"length": 16, "num_symbols": 4, "max_count": 6},
-        "small": {"length": length},
-        "hard": {"length": 256, "num_symbols": 16, "max_count": 31},
-    }
     # The last id is the separator on all rungs, and the largest count of the highest.
     rungs: ClassVar = tuple(
         {"load": most, "length": length, "min_count": below + 1, "max_count": most, "separator": 127}

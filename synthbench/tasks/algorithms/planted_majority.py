@@ -32,11 +32,6 @@ class PlantedMajority(Task):
     name: ClassVar = "planted_majority"
     source: ClassVar = "yehudai2024count"
     length: ClassVar = 64
-    sizes: ClassVar = {
-        "tiny": {"length": 16, "num_symbols": 4},
-        "small": {"length": length},
-        "hard": {"length": 256, "num_symbols": 16, "margin": 1},
-    }
     # With a margin of 4 the last quarter tells the answer in most short sequences.
     rungs: ClassVar = tuple({"load": length, "length": length, "margin": 2} for length in LENGTHS if length >= 12)
     num_symbols: int = knob(8, "number of symbols", low=3, high=4096)

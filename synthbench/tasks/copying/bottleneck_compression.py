@@ -30,11 +30,6 @@ class BottleneckCompression(Task):
     source: ClassVar = "poli2024mad"
     readout: ClassVar = "bottleneck"
     length: ClassVar = 32
-    sizes: ClassVar = {
-        "tiny": {"length": 9, "num_symbols": 4},
-        "small": {"length": length},
-        "hard": {"length": 128, "num_symbols": 63},
-    }
     num_symbols: int = knob(15, "number of symbols, the summary token not counted", low=2, high=65536)
 
     @property

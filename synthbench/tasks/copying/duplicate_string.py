@@ -27,11 +27,6 @@ class DuplicateString(Rearrangement):
     name: ClassVar = "duplicate_string"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 121
-    sizes: ClassVar = {
-        "tiny": {"length": 16, "num_symbols": 4},
-        "small": {"length": length},
-        "hard": {"length": 289, "num_symbols": 64},
-    }
     rungs: ClassVar = string_rungs(16, tokens_per_symbol=3)
     load: ClassVar = "symbols"
     tokens_per_symbol: ClassVar = 3

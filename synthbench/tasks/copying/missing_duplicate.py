@@ -34,11 +34,6 @@ class MissingDuplicate(Transduction):
     name: ClassVar = "missing_duplicate"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
-    sizes: ClassVar = {
-        "tiny": {"length": 11},
-        "small": {"length": length},
-        "hard": {"length": 257},
-    }
     # Without erased symbols, counting tells the answer. With more than three symbols, two of them on either side of the
     # mask occur together nowhere but in the other copy.
     rungs: ClassVar = string_rungs(12, num_symbols=3, num_erased=2)

@@ -35,11 +35,6 @@ class NgramLookup(Task):
     name: ClassVar = "ngram_lookup"
     source: ClassVar = "jelassi2024repeat"
     length: ClassVar = 128
-    sizes: ClassVar = {
-        "tiny": {"length": 24, "num_symbols": 8, "order": 2, "num_decoys": 1},
-        "small": {"length": length},
-        "hard": {"length": 512, "order": 5, "num_decoys": 15},
-    }
     # With fewer symbols chance repeats the n-gram in long strings, and what follows its last token most often is right.
     rungs: ClassVar = tuple(
         {

@@ -28,11 +28,6 @@ class OddsFirst(Rearrangement):
     name: ClassVar = "odds_first"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
-    sizes: ClassVar = {
-        "tiny": {"length": 13, "num_symbols": 4},
-        "small": {"length": length},
-        "hard": {"length": 257, "num_symbols": 64},
-    }
     rungs: ClassVar = string_rungs(12)
     load: ClassVar = "symbols"
     order: ClassVar = "odds first"

@@ -27,11 +27,6 @@ class ReverseString(Rearrangement):
     name: ClassVar = "reverse_string"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
-    sizes: ClassVar = {
-        "tiny": {"length": 21, "num_symbols": 4},
-        "small": {"length": length},
-        "hard": {"length": 257, "num_symbols": 64},
-    }
     rungs: ClassVar = string_rungs(12)
     load: ClassVar = "symbols"
     order: ClassVar = "backwards"

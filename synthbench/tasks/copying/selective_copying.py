@@ -1,6 +1,5 @@
 """The task selective_copying."""
 
-import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,11 +32,6 @@ class SelectiveCopying(Task):
     name: ClassVar = "selective_copying"
     source: ClassVar = "poli2024mad"
     length: ClassVar = 128
-    sizes: ClassVar = {
-        "tiny": {"length": 24, "num_symbols": 6, "num_tokens": 4},
-        "small": {"length": length},
-        "hard": {"length": 512, "num_symbols": 62, "num_tokens": 64},
-    }
     # One blank more than two for each symbol: the share of the blanks is the same on all rungs.
     rungs: ClassVar = tuple(
         {"load": length // 4, "length": length, "num_tokens": length // 4} for length in LENGTHS if length >= 12
@@ -55,10 +49,6 @@ class SelectiveCopying(Task):
     def min_length(self) -> int:
         """No blanks among the symbols, the separator, and a slot for each symbol."""
         return 2 * self.num_tokens + 1
-
-    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """``factor`` times the symbols among ``factor`` times the blanks."""
-        return dataclasses.replace(self, num_tokens=factor * self.num_tokens), factor * (length - 1) + 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform symbols and a random subset of the places."""

@@ -27,11 +27,6 @@ class StringCopy(Rearrangement):
     name: ClassVar = "string_copy"
     source: ClassVar = "jelassi2024repeat"
     length: ClassVar = 101
-    sizes: ClassVar = {
-        "tiny": {"length": 21, "num_symbols": 4},
-        "small": {"length": length},
-        "hard": {"length": 257, "num_symbols": 64},
-    }
     # At 8 tokens all strings would have three symbols, and a fixed shift would copy them.
     rungs: ClassVar = string_rungs(12)
     load: ClassVar = "symbols"

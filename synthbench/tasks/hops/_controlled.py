@@ -65,11 +65,6 @@ class ControlledInduction(Task):
     source: ClassVar = "olsson2022induction"
     length: ClassVar = 64
     # Tiny has no other trigger to tell apart: what is left, the policy, is learned in a few hundred steps.
-    sizes: ClassVar = {
-        "tiny": {"length": 16, "num_symbols": 8, "num_triggers": 1, "repeats": 2},
-        "small": {"length": length},
-        "hard": {"length": 256, "num_triggers": 16, "repeats": 6},
-    }
     num_symbols: int = knob(64, "number of background symbols", low=8, high=4096)
     num_triggers: int = knob(5, "number of triggers; all but the one that is asked distract", low=1, high=1024)
     repeats: int = knob(3, "how often each trigger occurs before it is asked", low=2, high=8)

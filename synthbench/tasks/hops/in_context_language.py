@@ -51,11 +51,6 @@ class InContextLanguage(Task):
     not_tested: ClassVar = (
         "The state of the automaton: counting what followed the last two tokens scores nearly as much as knowing it."
     )
-    sizes: ClassVar = {
-        "tiny": {"length": 48, "num_states": 6, "num_symbols": 4, "most_edges": 2, "longest_string": 12},
-        "small": {"length": length},
-        "hard": {"length": 512, "num_states": 12},
-    }
     num_states: int = knob(8, "states of an automaton, some of which may be out of reach", low=2, high=64)
     num_symbols: int = knob(6, "number of symbols, the separator not counted", low=2, high=32)
     most_edges: int = knob(3, "most edges that leave a state; the fewest are 1", low=1, high=32)

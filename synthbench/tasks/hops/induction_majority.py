@@ -32,11 +32,6 @@ class InductionMajority(ControlledInduction):
     name: ClassVar = "induction_majority"
     policy: ClassVar = "majority"
     length: ClassVar = 96
-    sizes: ClassVar = {
-        "tiny": {"length": 16, "num_symbols": 8, "num_triggers": 1, "repeats": 3},
-        "small": {"length": length},
-        "hard": {"length": 256, "num_triggers": 12, "repeats": 7},
-    }
     # The more occurrences, the smaller the share by which the winner leads. Two triggers leave little to remember.
     rungs: ClassVar = tuple(
         {"load": repeats, "length": length, "num_symbols": 16, "num_triggers": 2, "repeats": repeats, "num_asked": 2}

@@ -36,11 +36,6 @@ class KhopInduction(Task):
     name: ClassVar = "khop_induction"
     source: ClassVar = "sanford2024transformers"
     length: ClassVar = 128
-    sizes: ClassVar = {
-        "tiny": {"length": 32, "num_symbols": 4, "num_hops": 2},
-        "small": {"length": length},
-        "hard": {"length": 256, "num_hops": 8},
-    }
     # A hop leads back by three tokens on average, so in the second half of a sequence most answers are symbols.
     rungs: ClassVar = tuple(
         {

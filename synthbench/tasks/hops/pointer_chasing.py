@@ -1,6 +1,6 @@
 """The task pointer_chasing."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -39,11 +39,6 @@ class PointerChasing(Task):
     name: ClassVar = "pointer_chasing"
     source: ClassVar = "peng2024limitations"
     length: ClassVar = 70
-    sizes: ClassVar = {
-        "tiny": {"length": 12, "num_nodes": 9, "longest_chain": 2},
-        "small": {"length": length},
-        "hard": {"length": 138, "num_nodes": 64, "longest_chain": 8},
-    }
     # A cycle has at least twice as many edges as there are hops: otherwise the way back would be shorter. More node ids
     # would allow more hops, but are learned too slowly: with 64 even one hop is not learned in 500 steps of all rungs.
     rungs: ClassVar = tuple(
@@ -118,13 +113,6 @@ class PointerChasing(Task):
                 f"length of task {self.name!r} is {length}; allowed: {self.min_length} to {longest}{steps} "
                 f"with longest_chain={self.longest_chain} and num_nodes={self.num_nodes}"
             )
-
-    def stretched(self, length: int, factor: int) -> "tuple[Task, int]":
-        """Chains between ``factor / 2`` and ``factor`` times the longest; the cycle grows only to hold them."""
-        longest = factor * self.longest_chain
-        num_edges = max(self._num_edges(length), longest + 1)
-        stretched = replace(self, shortest_chain=longest // 2 + 1, longest_chain=longest)
-        return stretched, self._num_tokens(num_edges) + longest - self.longest_chain
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw a cycle of nodes, list its edges in random order, and ask for a node on it."""

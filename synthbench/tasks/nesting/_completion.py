@@ -4,7 +4,6 @@ A tree is written ``( label child* )``, three tokens a node. The ids are the lab
 templates if there are any, then ``=``, the blank and the padding.
 """
 
-import dataclasses
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cache
@@ -136,12 +135,6 @@ class TreeCompletion(Task):
     def ceiling(self, length: int) -> Bound:
         """Every token of the tree follows from what stands before the =."""
         return Bound(1.0)
-
-    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Trees of more than ``factor / 2`` and up to ``factor`` times the nodes, and ``factor`` times as deep."""
-        most = factor * self.most_nodes(length)
-        stretched = dataclasses.replace(self, fewest=most // 2 + 1, depth=factor * self.depth)
-        return stretched, self.tokens_per_node * most + self.num_marks
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """The latest label that is shown; or, where all are, what followed the same tokens before."""

@@ -1,6 +1,5 @@
 """What the tasks share that ask for the value of an expression of varying length."""
 
-import dataclasses
 from abc import abstractmethod
 from dataclasses import dataclass
 
@@ -62,8 +61,3 @@ class Evaluation(Task):
     def ceiling(self, length: int) -> Bound:
         """All of the expression has been read."""
         return Bound(1.0)
-
-    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Expressions of more than ``factor / 2`` and up to ``factor`` times the longest."""
-        longest = factor * (length - 1)
-        return dataclasses.replace(self, shortest=longest // 2 + 1), longest + 1

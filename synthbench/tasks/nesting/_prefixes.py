@@ -1,6 +1,5 @@
 """What the tasks share that ask, along the beginning of a word, which symbols may follow."""
 
-import dataclasses
 from abc import abstractmethod
 from dataclasses import dataclass
 
@@ -47,7 +46,3 @@ class NextSymbols(Task):
     def ceiling(self, length: int) -> Bound:
         """The set depends on what has been read only."""
         return Bound(1.0)
-
-    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Beginnings ``factor`` times as long, scored in their second half."""
-        return dataclasses.replace(self, unscored=factor * length // 2), factor * length

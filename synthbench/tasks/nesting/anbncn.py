@@ -1,6 +1,5 @@
 """The task anbncn."""
 
-import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -35,11 +34,6 @@ class AnBnCn(Task):
     name: ClassVar = "anbncn"
     source: ClassVar = "gers2001languages"
     length: ClassVar = 96
-    sizes: ClassVar = {
-        "tiny": {"length": 32, "largest": 4},
-        "small": {"length": length},
-        "hard": {"length": 256, "largest": 40},
-    }
     rungs: ClassVar = tuple(
         {"load": most, "length": length, "smallest": fewer + 1, "largest": most}
         for fewer, most, length in (
@@ -121,11 +115,6 @@ class AnBnCn(Task):
     def ceiling(self, length: int) -> Bound:
         """The counts of a word have been read when they are asked."""
         return Bound(1.0)
-
-    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """As many words, of more than ``factor / 2`` and up to ``factor`` times the largest n."""
-        largest = factor * self.largest
-        return dataclasses.replace(self, smallest=largest // 2 + 1, largest=largest), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """A run goes on, or it ends where it is longer than the mean."""

@@ -36,11 +36,6 @@ class Dyck(NextSymbols):
     name: ClassVar = "dyck"
     source: ClassVar = "hewitt2020rnns"
     length: ClassVar = 64
-    sizes: ClassVar = {
-        "tiny": {"length": 24, "depth": 3},
-        "small": {"length": length},
-        "hard": {"length": 256, "num_types": 8, "depth": 12},
-    }
     # The innermost open bracket is mostly one of the latest tokens, however long the word, so positions where it is
     # near are not scored. The depth is out of reach on every rung: where one reaches it, other sets follow than on the
     # rung above. In words shorter than 12 tokens counting the open brackets of each type nearly suffices.

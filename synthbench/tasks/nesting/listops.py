@@ -1,6 +1,5 @@
 """The task listops."""
 
-import dataclasses
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -12,7 +11,7 @@ from jaxtyping import Float, Inexact, Int
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
-from synthbench.tasks.base import Task, task
+from synthbench.tasks.base import task
 from synthbench.tasks.nesting._evaluation import Evaluation
 from synthbench.tasks.nesting._trees import Law, grow
 
@@ -45,11 +44,6 @@ class Listops(Evaluation):
     name: ClassVar = "listops"
     source: ClassVar = "nangia2018listops"
     length: ClassVar = 129
-    sizes: ClassVar = {
-        "tiny": {"length": 9, "depth": 2, "arguments": 3},
-        "small": {"length": length},
-        "hard": {"length": 257, "depth": 6},
-    }
     shortest: int = knob(4, "symbols in the shortest expression", low=4, high=65536)
     depth: int = knob(4, "number of brackets that may be open", low=1, high=64)
     arguments: int = knob(5, "most arguments of an operator; the fewest are 2", low=2, high=16)
@@ -107,11 +101,6 @@ class Listops(Evaluation):
         laws = _value_laws(self._law, int(lengths.max()))[lengths]
         chances: Float[np.ndarray, " lengths"] = laws.max(axis=1) / laws.sum(axis=1)
         return chances
-
-    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """Longer expressions, and one level more each time that the factor doubles."""
-        deeper = dataclasses.replace(self, depth=self.depth + factor.bit_length() - 1)
-        return Evaluation.stretched(deeper, length, factor)
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """Apply the outermost operator to all digits, or read the last digit."""

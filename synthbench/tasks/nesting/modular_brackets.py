@@ -31,7 +31,6 @@ class ModularBrackets(Evaluation):
     name: ClassVar = "modular_brackets"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 41
-    sizes: ClassVar = {"tiny": {"length": 19, "modulus": 2}, "small": {"length": length}, "hard": {"length": 129}}
     modulus: int = knob(5, "number of digits, and of values", low=2, high=64)
 
     @property

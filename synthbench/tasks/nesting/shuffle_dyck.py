@@ -32,11 +32,6 @@ class ShuffleDyck(NextSymbols):
     name: ClassVar = "shuffle_dyck"
     source: ClassVar = "bhattamishra2020formal"
     length: ClassVar = 64
-    sizes: ClassVar = {
-        "tiny": {"length": 24, "num_types": 2},
-        "small": {"length": length},
-        "hard": {"length": 256, "num_types": 6, "open_rate": 0.45},
-    }
     # At this rate counts keep growing for several hundred tokens, while the most frequent set, all types, stays below
     # 70 per cent. In shorter words the latest bracket of a type usually tells whether the type is open.
     rungs: ClassVar = running_rungs(12, open_rate=0.45)

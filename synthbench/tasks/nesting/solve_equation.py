@@ -32,7 +32,6 @@ class SolveEquation(Evaluation):
     name: ClassVar = "solve_equation"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 41
-    sizes: ClassVar = {"tiny": {"length": 17, "modulus": 3}, "small": {"length": length}, "hard": {"length": 129}}
     shortest: int = knob(3, "symbols in the shortest equation", low=3, high=65536)
     # Modulo 2 there are no signs, and brackets do not matter.
     modulus: int = knob(5, "number of digits, and of values", low=3, high=64)

@@ -33,11 +33,6 @@ class StackManipulation(Transduction):
     name: ClassVar = "stack_manipulation"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 81
-    sizes: ClassVar = {
-        "tiny": {"length": 25},
-        "small": {"length": length},
-        "hard": {"length": 257, "num_symbols": 8, "pop_rate": 0.5},
-    }
     # Half of the actions are a POP, so that the latest pushes alone, or the stack at the beginning alone, say little.
     rungs: ClassVar = tuple(
         {"load": (length - 1) // 2, "length": length, "shortest": (below + 1) // 2, "num_symbols": 4, "pop_rate": 0.5}

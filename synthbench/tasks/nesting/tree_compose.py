@@ -1,6 +1,5 @@
 """The task tree_compose."""
 
-import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.knobs import knob
-from synthbench.tasks.base import Task, task
+from synthbench.tasks.base import task
 from synthbench.tasks.nesting._templates import Expansion, Spans, alternate
 
 
@@ -33,11 +32,6 @@ class TreeCompose(Expansion):
     name: ClassVar = "tree_compose"
     source: ClassVar = "mccarthy1960recursive"
     length: ClassVar = 151
-    sizes: ClassVar = {
-        "tiny": {"length": 41, "num_templates": 2, "num_labels": 4, "num_names": 8},
-        "small": {"length": length},
-        "hard": {"length": 249, "fewest": 2, "depth": 6, "num_templates": 4},
-    }
     # Every tree has two nodes: with one, nothing of a tree would be left to continue after the copy in it.
     rungs: ClassVar = tuple(
         {
@@ -77,11 +71,6 @@ class TreeCompose(Expansion):
             np.concatenate([definitions.reshape(len(trees), -1, 2), main], axis=1),
             np.concatenate([heads, tails[:, ::-1]], axis=1),
         )
-
-    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """``factor`` times as many templates, of the same sizes, one inside the other."""
-        stretched = dataclasses.replace(self, num_templates=factor * self.num_templates)
-        return stretched, stretched.tokens_per_node * self.most_nodes(length) + stretched.num_marks
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """As for tree_copy, or one level only: the copy that the main tree names, but not those inside it."""

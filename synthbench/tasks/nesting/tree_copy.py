@@ -31,11 +31,6 @@ class TreeCopy(Expansion):
     name: ClassVar = "tree_copy"
     source: ClassVar = "mccarthy1960recursive"
     length: ClassVar = 149
-    sizes: ClassVar = {
-        "tiny": {"length": 39, "num_labels": 4, "num_templates": 1, "num_names": 4},
-        "small": {"length": length},
-        "hard": {"length": 249, "fewest": 2, "depth": 6, "num_templates": 4},
-    }
     # Every tree has two nodes: most tokens of a larger one are those that followed the same tokens in its definition.
     rungs: ClassVar = tuple(
         {

@@ -31,11 +31,6 @@ class TreeMirror(TreeCompletion):
     name: ClassVar = "tree_mirror"
     source: ClassVar = "mccarthy1960recursive"
     length: ClassVar = 121
-    sizes: ClassVar = {
-        "tiny": {"length": 37, "fewest": 3, "num_labels": 4, "depth": 3},
-        "small": {"length": length},
-        "hard": {"length": 193, "fewest": 8, "depth": 6},
-    }
     rungs: ClassVar = tuple(
         {"load": most, "length": length, "fewest": fewest, "num_labels": 8, "depth": 6, "is_shown": True}
         for fewest, most, length in (

@@ -1,7 +1,6 @@
 """The task composite_recall."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isqrt
 from typing import ClassVar
 
@@ -9,9 +8,9 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.errors import UsageError
-from synthbench.knobs import Value, knob
+from synthbench.knobs import knob
 from synthbench.tasks._draws import distinct
-from synthbench.tasks.base import Batch, Task, task
+from synthbench.tasks.base import Batch, task
 from synthbench.tasks.recall._base import Recall
 from synthbench.tasks.recall._queries import ask, look_up
 
@@ -45,11 +44,6 @@ class CompositeRecall(Recall):
     version: ClassVar = 2
     source: ClassVar = "arora2024zoology"
     length: ClassVar = 128
-    sizes: ClassVar[Mapping[str, Mapping[str, Value]]] = {
-        "tiny": {"length": 24, "num_pairs": 4, "grid": 4, "num_values": 4},
-        "small": {"length": length},
-        "hard": {"length": 512, "num_pairs": 64, "grid": 16, "num_values": 256},
-    }
     # Keys that form squares, or nearly so: one of their tokens alone leaves as many values as possible to guess among.
     # Queries draw keys with replacement, or the keys not asked yet would leave fewer values to guess among. A larger
     # grid and more values take longer to learn than a run lasts.
@@ -121,10 +115,6 @@ class CompositeRecall(Recall):
         keys = np.stack([first, second], axis=2)
         targets = ask(rng, inputs, keys, values, end, with_replacement=self.with_replacement)
         return Batch(inputs, targets)
-
-    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """``factor`` times the pairs, on the same grid, in as many times the length."""
-        return replace(self, num_pairs=factor * self.num_pairs), factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """The value of the last key with the same first, or the same second, token; or with the one in fewer keys."""

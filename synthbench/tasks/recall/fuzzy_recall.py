@@ -1,6 +1,5 @@
 """The task fuzzy_recall."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import perm
 from typing import ClassVar
@@ -8,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.knobs import Value, knob
+from synthbench.knobs import knob
 from synthbench.tasks._draws import distinct, previous
 from synthbench.tasks.base import IGNORE, Batch, task
 from synthbench.tasks.recall._base import Recall
@@ -44,11 +43,6 @@ class FuzzyRecall(Recall):
     name: ClassVar = "fuzzy_recall"
     source: ClassVar = "poli2024mad"
     length: ClassVar = 128
-    sizes: ClassVar[Mapping[str, Mapping[str, Value]]] = {
-        "tiny": {"length": 32, "vocabulary": 8, "num_keys": 4, "max_motif": 2},
-        "small": {"length": length},
-        "hard": {"length": 512, "num_keys": 32},
-    }
     # A key comes twice on average. Keys share 4 tokens, so that the last one alone does not tell which key it is; of
     # two keys it tells too often for a rung.
     rungs: ClassVar = tuple(

@@ -1,12 +1,11 @@
 """The task in_context_recall."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from synthbench.knobs import Value, knob
+from synthbench.knobs import knob
 from synthbench.tasks.base import Batch, task
 from synthbench.tasks.recall._stream import Stream, sample_stream
 
@@ -35,11 +34,6 @@ class InContextRecall(Stream):
     name: ClassVar = "in_context_recall"
     source: ClassVar = "poli2024mad"
     length: ClassVar = 128
-    sizes: ClassVar[Mapping[str, Mapping[str, Value]]] = {
-        "tiny": {"length": 32, "vocabulary": 8},
-        "small": {"length": length},
-        "hard": {"length": 512, "vocabulary": 128},
-    }
     # A key comes four times on average. More than 16 keys would need more values, which recurrent mechanisms are slow
     # to learn.
     rungs: ClassVar = tuple(

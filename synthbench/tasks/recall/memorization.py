@@ -1,6 +1,5 @@
 """The task memorization."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
@@ -8,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.knobs import Value, knob
+from synthbench.knobs import knob
 from synthbench.tasks.base import IGNORE, Batch, task
 from synthbench.tasks.recall._base import Recall
 
@@ -39,11 +38,6 @@ class Memorization(Recall):
     name: ClassVar = "memorization"
     source: ClassVar = "poli2024mad"
     length: ClassVar = 32
-    sizes: ClassVar[Mapping[str, Mapping[str, Value]]] = {
-        "tiny": {"length": 16, "num_keys": 16},
-        "small": {"length": length},
-        "hard": {"length": 32, "num_keys": 2048},
-    }
     not_tested: ClassVar = (
         "Mixing of positions: the answer depends on the previous token alone, and parameters hold it, not the context."
     )

@@ -1,13 +1,12 @@
 """The task mqar."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.knobs import Value, knob
+from synthbench.knobs import knob
 from synthbench.tasks._draws import distinct
 from synthbench.tasks.base import Batch, Task, task
 from synthbench.tasks.recall._base import Dictionary
@@ -37,11 +36,6 @@ class Mqar(Dictionary):
     name: ClassVar = "mqar"
     source: ClassVar = "arora2024zoology"
     length: ClassVar = 128
-    sizes: ClassVar[Mapping[str, Mapping[str, Value]]] = {
-        "tiny": {"length": 32, "num_pairs": 4, "vocabulary": 33},
-        "small": {"length": length},
-        "hard": {"length": 512, "num_pairs": 64, "vocabulary": 1024},
-    }
     # Low rungs draw from few keys and values: among 32 of each, gla and deltanet learned none in a run. Slots are all
     # taken, so no blanks make up the length; places are uniform, or the order of the pairs would tell which is asked
     # next.

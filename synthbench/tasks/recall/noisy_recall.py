@@ -1,12 +1,11 @@
 """The task noisy_recall."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from synthbench.knobs import Value, knob
+from synthbench.knobs import knob
 from synthbench.tasks.base import Batch, task
 from synthbench.tasks.recall._stream import Stream, sample_stream
 
@@ -36,11 +35,6 @@ class NoisyRecall(Stream):
     name: ClassVar = "noisy_recall"
     source: ClassVar = "poli2024mad"
     length: ClassVar = 128
-    sizes: ClassVar[Mapping[str, Mapping[str, Value]]] = {
-        "tiny": {"length": 32, "vocabulary": 8, "num_noise": 4},
-        "small": {"length": length},
-        "hard": {"length": 512, "vocabulary": 128, "noise": 0.6},
-    }
     # The ladder of in_context_recall with noise in half of the slots: a key comes twice on average.
     rungs: ClassVar = tuple(
         {"load": keys, "length": 8 * keys, "keys_used": keys, "vocabulary": 32, "noise": 0.5}

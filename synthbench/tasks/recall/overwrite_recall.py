@@ -1,15 +1,14 @@
 """The task overwrite_recall."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.knobs import Value, knob
+from synthbench.knobs import knob
 from synthbench.tasks._draws import distinct
-from synthbench.tasks.base import Batch, Task, task
+from synthbench.tasks.base import Batch, task
 from synthbench.tasks.recall._base import Dictionary
 from synthbench.tasks.recall._queries import ask, look_up
 
@@ -37,11 +36,6 @@ class OverwriteRecall(Dictionary):
     name: ClassVar = "overwrite_recall"
     source: ClassVar = "arora2024zoology"
     length: ClassVar = 64
-    sizes: ClassVar[Mapping[str, Mapping[str, Value]]] = {
-        "tiny": {"length": 32, "num_keys": 4, "num_rewritten": 2, "vocabulary": 33},
-        "small": {"length": length},
-        "hard": {"length": 256, "num_keys": 32, "num_rewritten": 16, "vocabulary": 512},
-    }
     # All keys are written three times: where half of them were written twice, any value of the key was right for three
     # quarters. Queries draw keys with replacement, or the keys not asked yet would tell the last answers. Without
     # blanks that makes 8 tokens a key. Low rungs draw from few keys and values: many take longer to learn than a run
@@ -117,11 +111,6 @@ class OverwriteRecall(Dictionary):
         steps = np.where(np.arange(self.num_keys)[:, None] < self.num_rewritten, steps.reshape(*shape[:2], -1), 0)
         later = (first + steps) % self.num_answers
         return self.num_key_tokens + np.concatenate([first, later], axis=2)
-
-    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
-        """``factor`` times the keys, and as many more of them rewritten, in as many times the length."""
-        harder = replace(self, num_keys=factor * self.num_keys, num_rewritten=factor * self.num_rewritten)
-        return harder, factor * length
 
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """The first value of the key, right for keys written once, and the value read last, whatever its key."""

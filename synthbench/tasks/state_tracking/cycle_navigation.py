@@ -31,7 +31,6 @@ class CycleNavigation(StringTask):
     name: ClassVar = "cycle_navigation"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 41
-    sizes: ClassVar = {"tiny": {"length": 17}, "small": {"length": length}, "hard": {"length": 129}}
     rungs: ClassVar = string_rungs(5)
     num_symbols: ClassVar = 3
     modulus: int = knob(5, "places on the cycle", low=2, high=64)

@@ -33,7 +33,6 @@ class EvenPairs(StringTask):
     name: ClassVar = "even_pairs"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 41
-    sizes: ClassVar = {"tiny": {"length": 17}, "small": {"length": length}, "hard": {"length": 129}}
     not_tested: ClassVar = "A count: with two symbols, the answer is the first symbol xor the last."
     shortest: int = knob(2, "symbols in the shortest string", low=2, high=65536)
     num_symbols: int = knob(2, "number of different symbols", low=2, high=4096)

@@ -33,7 +33,6 @@ class ModularArithmetic(StringTask):
     name: ClassVar = "modular_arithmetic"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 40
-    sizes: ClassVar = {"tiny": {"length": 12, "modulus": 3}, "small": {"length": length}, "hard": {"length": 128}}
     # Strings of 5 symbols are left out, as calculating from left to right is right for most of them. It is right least
     # often where half of the operators are products. With modulus 5 strings of 7 symbols are already hard to learn.
     rungs: ClassVar = string_rungs(6, modulus=3, product_rate=0.5)

@@ -31,7 +31,6 @@ class ParityFinal(StringTask):
     name: ClassVar = "parity_final"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 41
-    sizes: ClassVar = {"tiny": {"length": 17}, "small": {"length": length}, "hard": {"length": 129}}
     rungs: ClassVar = string_rungs(5)
     num_symbols: ClassVar = 2
     one_rate: float = knob(0.5, "probability of a one", low=0.01, high=0.99)

@@ -30,7 +30,6 @@ class ParityRunning(Task):
     name: ClassVar = "parity_running"
     source: ClassVar = "deletang2023chomsky"
     length: ClassVar = 40
-    sizes: ClassVar = {"tiny": {"length": 16}, "small": {"length": length}, "hard": {"length": 128}}
     rungs: ClassVar = running_rungs(6)
     one_rate: float = knob(0.5, "probability of a one", low=0.01, high=0.99)
 

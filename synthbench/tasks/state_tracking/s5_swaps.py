@@ -28,11 +28,6 @@ class S5Swaps(GroupWords):
     name: ClassVar = "s5_swaps"
     source: ClassVar = "grazzi2025negative"
     length: ClassVar = 32
-    sizes: ClassVar = {
-        "tiny": {"length": 8, "num_inputs": 4},
-        "small": {"length": length},
-        "hard": {"length": 128},
-    }
     # The fewest inputs that generate the group: to learn a table of more products takes longer than a run lasts.
     rungs: ClassVar = running_rungs(6, num_inputs=4)
     not_tested: ClassVar = "Products of any permutations: each input moves two points only."

@@ -29,11 +29,6 @@ class S5Words(GroupWords):
     name: ClassVar = "s5_words"
     source: ClassVar = "grazzi2025negative"
     length: ClassVar = 32
-    sizes: ClassVar = {
-        "tiny": {"length": 8, "num_inputs": 5},
-        "small": {"length": length},
-        "hard": {"length": 128},
-    }
     rungs: ClassVar = running_rungs(6, num_inputs=5)
     group: ClassVar = S5
     num_inputs: int = inputs_knob(5, 120)

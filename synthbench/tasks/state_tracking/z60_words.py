@@ -27,11 +27,6 @@ class Z60Words(GroupWords):
     name: ClassVar = "z60_words"
     source: ClassVar = "merrill2024illusion"
     length: ClassVar = 32
-    sizes: ClassVar = {
-        "tiny": {"length": 8, "num_inputs": 3},
-        "small": {"length": length},
-        "hard": {"length": 128},
-    }
     # The fewest inputs that generate the group: to learn a table of more products takes longer than a run lasts.
     rungs: ClassVar = running_rungs(6, num_inputs=3)
     group: ClassVar = Z60

@@ -4,7 +4,7 @@
 :mod:`~synthbench.reports.render.figures.drawing`                        a figure, its style, and its way to bytes
 :mod:`~synthbench.reports.render.figures.facts`                          what all are drawn from
 :mod:`~synthbench.reports.render.figures.matrix`, ``lines``, ``scatter``  what several share
-``learning_curves``, ``costs``, ``generalisation``, ``heat_map``,  the figures
+``learning_curves``, ``costs``, ``heat_map``,                       the figures
 ``improvement``, ``profiles``, ``ranks``, ``rungs``
 ================================================================  ==================================================
 """
@@ -12,7 +12,6 @@
 from synthbench.reports.render.figures.costs import skill_state
 from synthbench.reports.render.figures.drawing import PICTURES, Drawing, render
 from synthbench.reports.render.figures.facts import Facts
-from synthbench.reports.render.figures.generalisation import generalisation
 from synthbench.reports.render.figures.heat_map import heat_map
 from synthbench.reports.render.figures.improvement import improvement
 from synthbench.reports.render.figures.learning_curves import learning_curves
@@ -25,5 +24,5 @@ __all__ = ["PICTURES", "Drawing", "Facts", "drawings", "render"]
 
 def drawings(facts: Facts) -> list[Drawing]:
     """All figures that the rows have something for."""
-    single = (rungs, ranks, profiles, skill_state, heat_map, improvement, generalisation)
+    single = (rungs, ranks, profiles, skill_state, heat_map, improvement)
     return [*(drawing for draw in single if (drawing := draw(facts)) is not None), *learning_curves(facts)]

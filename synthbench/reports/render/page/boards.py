@@ -52,8 +52,6 @@ class Board:
     """Who can be the best, in a sentence; empty below two seeds."""
     ranked: tuple[BoardLine, ...]
     unranked: tuple[BoardLine, ...]
-    factors: tuple[int, ...]
-    """Multiples of the length or load of the training at which the ranked ones have a mean skill."""
 
     @property
     def tasks(self) -> tuple[TaskFacts, ...]:
@@ -132,7 +130,6 @@ def _board(
         verdict=found.verdict() if found else "",
         ranked=tuple(one for one in lines if one.entry),
         unranked=tuple(one for one in lines if not one.entry),
-        factors=found.factors if found else (),
     )
 
 

@@ -1,7 +1,7 @@
 """From numbers to coordinates: what the templates draw. Everything is in units of a chart's own view box."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 BAR_WIDTH, BAR_MARGIN = 96, 6
@@ -39,17 +39,6 @@ class Curve(NamedTuple):
     last_step: int
 
 
-class Lines(NamedTuple):
-    """Skill against the multiple of the training."""
-
-    paths: tuple[str, ...]
-    """One a task."""
-    mean: str
-    """Path of their mean; empty if no task has all multiples."""
-    means: dict[int, float]
-    """By multiple."""
-
-
 def bar(skill: float, low: float, high: float) -> Bar | None:
     """Draw a skill with its interval; None without a skill."""
     if math.isnan(skill):
@@ -68,24 +57,6 @@ def rank_bar(rank: int, low: int, high: int, num_ranked: int) -> Bar:
 def heat(skill: float) -> str:
     """The level of a skill's colour, 0 at the floor and below; empty without a skill."""
     return "" if math.isnan(skill) else str(round(HEAT_LEVELS * _inside(skill)))
-
-
-def lines(skills: Sequence[Mapping[int, float]]) -> Lines:
-    """Draw skills at several multiples of the training, one line a task, and their mean.
-
-    Args:
-        skills: By multiple, 1 among them; each line may lack some, the mean is of those that have all.
-    """
-    factors = sorted({factor for one in skills for factor in one})
-    span = math.log2(factors[-1]) or 1.0
-
-    def path(values: Mapping[int, float]) -> str:
-        points = [(factor, value) for factor, value in sorted(values.items()) if not math.isnan(value)]
-        return "M" + "L".join(f"{PLOT_WIDTH * math.log2(f) / span:.0f} {_y(value)}" for f, value in points)
-
-    whole = [one for one in skills if all(not math.isnan(one.get(factor, math.nan)) for factor in factors)]
-    means = {factor: math.fsum(one[factor] for one in whole) / len(whole) for factor in factors} if whole else {}
-    return Lines(tuple(path(one) for one in skills), path(means) if means else "", means)
 
 
 def over_loads(loads: Sequence[float], skills: Sequence[float]) -> str:

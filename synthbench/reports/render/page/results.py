@@ -16,7 +16,6 @@ from synthbench.reports.cells import (
     task_key,
 )
 from synthbench.reports.heights import load_of
-from synthbench.reports.leaderboard import reach
 from synthbench.reports.render.page import charts
 from synthbench.reports.report import Report
 from synthbench.reports.table import Cell, height_cell, is_tied
@@ -40,8 +39,6 @@ class Result:
     """Statuses of the runs without a score, with their numbers; empty if there are none."""
     is_tied: bool
     """Not shown to differ from the best mechanism of a task that separates."""
-    reach: int
-    """Largest multiple of the training up to which the task is solved; 0 if it is not even in range."""
     curve: charts.Curve | None
     height: Cell | None
     """In rungs; None where the score is an accuracy."""
@@ -82,7 +79,6 @@ def results(report: Report) -> dict[tuple[Key, Key], Result]:
                 bar=charts.bar(estimate.skill, low, high),
                 failures=", ".join(f"{count} {status}" for status, count in sorted(counts.items())),
                 is_tied=bool(estimate.n) and is_tied(verdict, best, mechanism),
-                reach=reach(estimate),
                 curve=drawn.get(keys),
                 height=height_cell(of, verdict, mechanism, estimate.n) if task.ladder else None,
             )

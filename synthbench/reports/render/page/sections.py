@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from synthbench.reports.cells import (
-    Cells,
     Key,
     MechanismFacts,
     Row,
@@ -18,7 +17,7 @@ from synthbench.reports.cells import (
     task_key,
 )
 from synthbench.reports.descriptions import Description
-from synthbench.reports.render.page import charts, facets
+from synthbench.reports.render.page import facets
 from synthbench.reports.render.page.boards import Board, BoardLine
 from synthbench.reports.render.page.commands import run_command, task_terms, term
 from synthbench.reports.render.page.facets import Facet
@@ -56,10 +55,6 @@ class MechanismSection:
     command: str | None
     results: tuple[Result, ...]
     """Of the tasks that it has rows of."""
-    factors: tuple[int, ...]
-    """Multiples of the training that it was tested at."""
-    out_of_range: tuple[tuple[Facet, charts.Lines], ...]
-    """By category, of the tasks that were tested out of range."""
 
     @property
     def drawn(self) -> tuple[Result, ...]:
@@ -131,20 +126,9 @@ def mechanism_sections(
                 source=_source(facts.source),
                 command=command,
                 results=shown,
-                factors=tuple(sorted({factor for result in shown for factor in result.estimate.stretched})),
-                out_of_range=_out_of_range(of, shown),
             )
         )
     return tuple(sections)
-
-
-def _out_of_range(of: Cells, results: Sequence[Result]) -> tuple[tuple[Facet, charts.Lines], ...]:
-    found = []
-    for facet in facets.categories(of).values():
-        estimates = [one.estimate for one in results if one.task.category == facet.label and one.estimate.stretched]
-        if estimates:
-            found.append((facet, charts.lines([{1: estimate.skill, **estimate.stretched} for estimate in estimates])))
-    return tuple(found)
 
 
 def task_sections(report: Report, results: Mapping[tuple[Key, Key], Result]) -> tuple[TaskSection, ...]:
