@@ -1,8 +1,8 @@
 """What every built-in component computes, held to its ``version``: a change of numbers shows as a difference in a file.
 
 A row is known by the versions that its components declare, so whoever changes what one computes raises its ``version``.
-Of a task the batches and bounds are held: at its own length, at 2 and 4 times the length or load where that is not
-only the length, and with every option at another value. Of a mechanism, position encoding or block the outputs for a few tokens and their
+Of a task the batches and bounds are held: at its own length, at 2 and 4 times its length or load if it says how, and
+with every option at another value. Of a mechanism, position encoding or block the outputs for a few tokens and their
 gradients: at the defaults, with every option at other values, and for more tokens in float32. Of all, the options.
 
 The files are rewritten only when asked: ``SYNTHBENCH_REWRITE_GOLDEN=1 pytest tests/contract -k golden``. Even then the
