@@ -157,7 +157,7 @@ def train(setting: Setting, seeds: Sequence[int]) -> list[list[RungScore]]:
     """Train seeds of a cell as one program and test them on every rung."""
     suite = suite_of(setting)
     course = course_of(suite, setting.task)
-    cell = Cell(suite, setting.task, None, course.rungs[-1].length, {}, setting.mech, {}, "cpu")
+    cell = Cell(suite, setting.task, course.rungs[-1].length, {}, setting.mech, {}, "cpu")
     trainer = Trainer([Member(cell, seed, setting.rate) for seed in seeds], torch.device("cpu"))
     for step, batch in enumerate(batches(trainer, course, setting.rule)):
         trainer.schedule.apply(step, trainer.optimiser, trainer.model)
