@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import chain
 
 import torch
@@ -80,6 +81,8 @@ class Plan:
     """How long the jobs may take."""
     num_failed: int = 0
     """Of the rows already done, those without a score."""
+    replaced_at: datetime | None = None
+    """When the last of the rows finished that are made again: of two rows of a run the later one counts."""
     notices: tuple[str, ...] = ()
     """What the user should know before the first job, a sentence each."""
 

@@ -50,7 +50,7 @@ RERUNS = ("none", "failed", "all")
 _DECISIVE = ("run_id", "skill", "status", "deterministic", "task_code_hash", "mech_code_hash")
 """Columns that decide whether a row counts as done."""
 
-_READ = tuple(dict.fromkeys((*_DECISIVE, *TIMED)))
+_READ = tuple(dict.fromkeys((*_DECISIVE, *TIMED, "finished_at")))
 
 CONTRACT = "contract"
 """Folder beside the rows with the contract's findings on components that do not come with synthbench."""
@@ -186,7 +186,9 @@ def plan_request(request: Request, device: torch.device) -> Plan:
         notices.append(warning)
     if num_failed:
         notices.append(f"{num_failed} of the rows already done failed; --rerun failed makes them again")
-    return replace(plan, num_failed=num_failed, notices=tuple(notices))
+    finished_at = dict(zip(known["run_id"].to_pylist(), known["finished_at"].to_pylist(), strict=True))
+    replaced = [finished_at[run_id] for run_id in plan.members if run_id in finished_at and run_id not in done]
+    return replace(plan, num_failed=num_failed, replaced_at=max(replaced, default=None), notices=tuple(notices))
 
 
 def _done(request: Request, cells: Sequence[Cell], known: pa.Table) -> tuple[dict[str, float | None], list[str]]:

@@ -117,6 +117,7 @@ def run(
         device=str(prepared.device),
         executor=executor.name,
         planned_at=time.time(),
+        replaced_at=plan.replaced_at,
         plugins=request.plugins,
         violations={
             subject.name: broken
