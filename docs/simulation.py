@@ -99,7 +99,7 @@ CASES: Mapping[str, Case] = {
     "8 of 10 learn": Case("0.98 or 0.3, 80 % of the runs learn; 100 % against 60 %", _learning(0.6, 1.0), 0.8, 0.2),
     "unequal spread": Case("one mechanism scatters four times as much as the others; 0.6 against 0.5", _unequal),
     "correlated seeds": Case("as normal; half of the variance is shared by all runs of a seed", _correlated),
-    "residuals": Case("what runs of core-mini had over their means; 0.6 against 0.5", _residual),
+    "residuals": Case("residuals of the runs of core-mini; 0.6 against 0.5", _residual),
 }
 
 TESTS = ("null separates", "null pair", "true separates", "true pair")
@@ -287,7 +287,7 @@ def tables(lines: list[dict[str, str]]) -> str:
     return (
         f"{cases}\n"
         + _table(["case", "seeds", *TESTS], of_tests)
-        + f"\n\nMore than 5 % of the tasks on which nothing differs are said to separate where {exceptions}.\n\n"
+        + f"\n\nMore than 5 % of null tasks are said to separate in these cases: {exceptions}.\n\n"
         + _table(["case", "seeds", *INTERVALS], of_intervals)
         + "\n"
     )
