@@ -334,7 +334,7 @@ def edge_text() -> str:
     return (
         tabulate(lines, headings, tablefmt="github", disable_numparse=True)
         + f"\n\nIn {inside} of {len(cells)} cells ({100 * inside / len(cells):.0f} %) no rate outside is better by "
-        f"half a rung. Where one is (rungs in brackets): {', '.join(better) or 'none'}."
+        f"half a rung. Exceptions (rungs in brackets): {', '.join(better) or 'none'}."
     )
 
 
