@@ -156,13 +156,13 @@ def page() -> Iterator[str]:
     yield "# What the rows of climb show"
     yield (
         f"{len(rows)} runs, {num_mechanisms} mechanisms, {num_seeds} {'seed' if num_seeds == 1 else 'seeds'}; controls "
-        "are left out. [ladder.md](ladder.md) says what a rung and a height are."
+        "are left out. [ladder.md](ladder.md) defines rungs and heights."
     )
     yield "## Where heights sit"
-    yield f"A run is on the ground or at the top within {END:g} rungs of it."
+    yield f"A run within {END:g} rungs of the ground or the top counts as being there."
     yield _table(lines, ["category", "task", "rungs", "mean heights", "on the ground, %", "at the top, %"])
     yield (
-        f"{100 * np.mean([one.at_an_end for one in at]):.0f} % of the runs are at an end; "
+        f"{100 * np.mean([one.at_an_end for one in at]):.0f} % of the runs are at one of the ends; "
         f"{_tasks(sum(one.at_an_end > 0.5 for one in at))} more than half of their runs there. On "
         f"{sum(one.highest - one.lowest >= 1 for one in at)} of {len(at)} tasks the highest and the lowest mechanism "
         "are a rung or more apart."
@@ -173,8 +173,8 @@ def page() -> Iterator[str]:
         yield "## Do seeds agree?"
         yield (
             f"Order of {of_two['mech'].nunique()} mechanisms, seed {SUITE.seeds[0]} against seed {SUITE.seeds[1]}: "
-            f"Kendall's tau {agreed.tau:.2f} ({agreed.low:.2f} to {agreed.high:.2f}). Of {agreed.num_apart} pairs that "
-            f"are called apart, both seeds have the same order in {agreed.num_agreeing}."
+            f"Kendall's tau {agreed.tau:.2f} ({agreed.low:.2f} to {agreed.high:.2f}). Both seeds have the same order "
+            f"in {agreed.num_agreeing} of the {agreed.num_apart} pairs that are called apart."
         )
     of_all = complete(rows, SUITE.seeds)
     if of_all["mech"].nunique() > 2:
@@ -183,13 +183,13 @@ def page() -> Iterator[str]:
         lines = [[one.mechanism, one.rank.value, f"{one.rank.low} to {one.rank.high}", one.full] for one in replays]
         yield "## What a first verdict would have said"
         yield (
-            "Each mechanism in turn is taken for the new one: `synthbench quick` knows seed "
-            f"{SUITE.seeds[0]} of {len(SUITE.quick)} of the {len(SUITE.tasks)} tasks, and all rows of the others."
+            "Each mechanism in turn plays the new one: `synthbench quick` sees its seed "
+            f"{SUITE.seeds[0]} on {len(SUITE.quick)} of the {len(SUITE.tasks)} tasks, and all rows of the others."
         )
         yield _table(lines, ["mechanism", "rank on the quick tasks", "expected", "rank in the full suite"])
         yield (
-            f"{sum(one.covers for one in replays)} of {len(replays)} intervals hold the rank of the full suite; their "
-            f"median width is {np.median(widths):g} ranks."
+            f"{sum(one.covers for one in replays)} of {len(replays)} intervals contain the rank in the full suite; "
+            f"their median width is {np.median(widths):g} ranks."
         )
 
 
