@@ -23,11 +23,11 @@ SuiteName = Annotated[str, typer.Option("--suite", help="A suite's name, or a TO
 Results = Annotated[Path, typer.Option("--results", envvar="SYNTHBENCH_RESULTS", help="Folder of the results store.")]
 TaskTerms = Annotated[
     list[str] | None,
-    typer.Option("--task", help="Names, comma-separated or globs; @category, all, !name; name:length=64 sets options."),
+    typer.Option("--task", help="Names or globs, comma-separated; @category, all, !name; name:length=64 sets options."),
 ]
 MechanismTerms = Annotated[
     list[str] | None,
-    typer.Option("--mech", help="Names, comma-separated or globs; @family, all, !name; slay:R=3,P=8 sets options."),
+    typer.Option("--mech", help="Names or globs, comma-separated; @family, all, !name; slay:R=3,P=8 sets options."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
 ExecutorName = Annotated[
@@ -41,7 +41,7 @@ Workers = Annotated[
     typer.Option(help="Worker processes (default: one per core), or elements of a SLURM array (default: 8)."),
 ]
 BlockTerm = Annotated[
-    str | None, typer.Option("--block", help="The block. Default: the suite's; aether:norm=pre sets options.")
+    str | None, typer.Option("--block", help="The block; aether:norm=pre sets options. Default: the suite's.")
 ]
 PositionsTerm = Annotated[
     str | None,
