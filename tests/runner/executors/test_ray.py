@@ -135,7 +135,7 @@ def test_losing_every_machine_is_an_error_that_writes_nothing_and_the_same_comma
 
 def daemons_of(driver: int) -> list[int]:
     """Ray's daemons that a driver started."""
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
     lines = (line.split(None, 2) for line in listed.stdout.splitlines())
     return [int(pid) for pid, parent, arguments in lines if int(parent) == driver and "raylet/raylet " in arguments]
 
