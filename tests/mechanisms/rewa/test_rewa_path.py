@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.errors import UsageError
 from synthbench.mechanisms.rewa.rewa_path import RewaPath
 
 
@@ -94,18 +93,3 @@ def test_long_sequences_are_attended_in_blocks(normal: Callable[..., Tensor], ge
     q, k, v = (normal(1, 1100, 4, seed=seed) for seed in range(3))
 
     torch.testing.assert_close(unit.attend(q, k, v)[:, :600], unit.attend(q[:, :600], k[:, :600], v[:, :600]))
-
-
-def test_no_rank_exceeds_the_width() -> None:
-    with pytest.raises(UsageError, match="rewa-path:r is 5; allowed: int from 1 to m, here 4"):
-        RewaPath(m=4, r=5)
-
-
-def test_the_state_holds_the_sum_of_relations() -> None:
-    assert RewaPath(m=8).state_elements(10) == 2 * 10 * 64 + 4 * 64
-
-
-def test_the_temperature_is_reported_a_head(generator: torch.Generator) -> None:
-    temperatures = RewaPath(tau=0.25, generator=generator).metrics(torch.zeros(1, 2, 64))["tau"]
-
-    torch.testing.assert_close(temperatures, torch.full((4,), 0.25))

@@ -49,12 +49,3 @@ def test_kernel_expects_neither_the_yat_kernel_nor_zero_for_orthogonal_vectors()
     assert ((kernels.mean(0) - expected).abs() < 5 * errors).all()
     assert abs(float(x[0, 0])) < 1e-12
     assert kernels.mean(0)[0, 0] > 10 * errors[0, 0]
-
-
-def test_nodes_add_up() -> None:
-    hadamard = SlayHadamard(R=3, M=8, generator=torch.Generator().manual_seed(0)).double()
-    phi = hadamard.features(draw(4, 5, 16), "key")
-
-    by_node = sum(part @ part.mT for part in torch.split(phi, 8, dim=-1))
-
-    torch.testing.assert_close(phi @ phi.mT, by_node)
