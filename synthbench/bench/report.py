@@ -39,10 +39,10 @@ def devices(folder: Path) -> list[Path]:
     Raises:
         StoreError: If there is none.
     """
-    found = sorted({file.parent for name in _SECTIONS for file in folder.glob(f"*/{name}.parquet")})
-    if not found:
+    folders = sorted({file.parent for name in _SECTIONS for file in folder.glob(f"*/{name}.parquet")})
+    if not folders:
         raise StoreError(f"no rows in {str(folder)!r}; allowed: a folder with a folder of rows for each device")
-    return found
+    return folders
 
 
 def build(folder: Path) -> dict[str, str | bytes]:
@@ -106,16 +106,10 @@ def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
                 _markdown(ratios),
             ]
         for direction in forms.DIRECTIONS:
-            found = [row for row in group if row["direction"] == direction and row["status"] == "ok"]
+            measured = [row for row in group if row["direction"] == direction and row["status"] == "ok"]
             suffix = f"{direction.replace('+', '-')}-{dtype}-batch-{batch_size}"
-            drawings += [
-                drawing
-                for drawing in (
-                    _of_mechanisms(found, direction, suffix),
-                    *(_of_forms(found, name, direction, suffix) for name in ("slay", "linear", "yat-spherical")),
-                )
-                if drawing is not None
-            ]
+            drawn = [_of_forms(measured, name, direction, suffix) for name in ("slay", "linear", "yat-spherical")]
+            drawings += filter(None, [_of_mechanisms(measured, direction, suffix), *drawn])
     return blocks, drawings
 
 

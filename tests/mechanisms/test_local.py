@@ -43,11 +43,3 @@ def test_the_last_queries_alone_attend_as_among_the_others(queries: int, normal:
     local = Local(window=5)
 
     torch.testing.assert_close(local.attend(q[..., -queries:, :], k, v), local.attend(q, k, v)[..., -queries:, :])
-
-
-def test_the_state_is_what_the_next_token_sees() -> None:
-    local = Local(window=16)
-
-    assert local.state_elements(3) == 2 * 3 * 64
-    assert local.state_elements(1000) == 2 * 15 * 64
-    assert Local(window=1).state_elements(1000) == 0

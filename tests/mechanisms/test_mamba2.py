@@ -61,12 +61,6 @@ def test_initial_steps_and_rates_lie_in_the_published_ranges(generator: torch.Ge
     assert (mamba.skip == 1).all()
 
 
-def test_the_state_is_the_heads_and_the_inputs_of_the_convolution() -> None:
-    assert Mamba2().state_elements(10**6) == 128 * 16 + 3 * (128 + 32)
-    assert Mamba2().state_elements(1) == 128 * 16 + 128 + 32
-    assert Mamba2(conv_width=1, N=8).state_elements(10) == 128 * 8
-
-
 def test_heads_that_do_not_divide_the_channels_are_refused() -> None:
     with pytest.raises(UsageError, match="num_heads is 3; allowed: a divisor of expand x width, 128"):
         Mamba2(num_heads=3)

@@ -67,9 +67,3 @@ def test_the_last_queries_alone_attend_as_among_the_others(
     torch.testing.assert_close(
         retention.attend(q[..., -queries:, :], k, v), retention.attend(q, k, v)[..., -queries:, :]
     )
-
-
-def test_later_heads_remember_longer() -> None:
-    rates = Retention().rate(torch.zeros(1, 4, 1, 1, dtype=torch.float64)).flatten()
-
-    torch.testing.assert_close(rates.exp(), torch.tensor([31 / 32, 63 / 64, 127 / 128, 255 / 256], dtype=torch.float64))

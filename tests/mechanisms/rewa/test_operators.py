@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from synthbench.mechanisms.rewa import _operators
-from synthbench.mechanisms.rewa._operators import Positive, WitnessMap
+from synthbench.mechanisms.rewa._operators import WitnessMap
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -84,11 +84,6 @@ def test_the_arc_is_arccos_with_finite_gradients_at_its_ends() -> None:
     torch.testing.assert_close(arcs, cosines.acos(), rtol=0, atol=2e-3)
     assert gradient.isfinite().all()
     assert gradient[[0, -1]].tolist() == [0, 0]
-
-
-@pytest.mark.parametrize("start", [1e-3, 1 / 16, 1.0, 50.0, 1e3])
-def test_a_positive_number_starts_where_it_is_told(start: float) -> None:
-    assert Positive(torch.tensor([start]))().item() == pytest.approx(start, rel=1e-4)
 
 
 @pytest.mark.parametrize("shared", [True, False])

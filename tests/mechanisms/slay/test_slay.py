@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -7,10 +8,6 @@ from torch import Tensor
 
 from synthbench.forms import linear
 from synthbench.mechanisms.slay.slay import Slay
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def features(slay: Slay, u: Tensor, head: int) -> Tensor:
@@ -32,10 +29,12 @@ def features(slay: Slay, u: Tensor, head: int) -> Tensor:
 
 @pytest.mark.parametrize("guard", ["add", "clamp"])
 @pytest.mark.parametrize("delta", [1e-6, 0.05])
-def test_attention_is_that_of_the_tensor_product_features(guard: str, delta: float) -> None:
+def test_attention_is_that_of_the_tensor_product_features(
+    guard: str, delta: float, normal: Callable[..., Tensor]
+) -> None:
     generator = torch.Generator().manual_seed(0)
     slay = Slay(model_dim=8, num_heads=2, R=2, P=3, D=4, guard=guard, delta=delta, generator=generator).double()  # type: ignore[arg-type]
-    q, k, v = (draw(2, 7, 4, seed=seed) for seed in range(3))
+    q, k, v = (normal(2, 7, 4, seed=seed) for seed in range(3))
     out = slay.attend(q, k, v)
 
     for head in range(2):

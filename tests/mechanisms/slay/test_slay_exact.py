@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from typing import Literal
 
 import pytest
 import torch
@@ -8,17 +7,6 @@ from torch import Tensor
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.quadrature import Rule, inverse_distance
 from synthbench.mechanisms.slay.slay_exact import SlayExact
-
-FORMS: list[Literal["symmetric", "full"]] = ["symmetric", "full"]
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_polynomial_factor_is_the_square(form: Literal["symmetric", "full"], normal: Callable[..., Tensor]) -> None:
-    exact = SlayExact(form=form).double()
-    q, k = unit_vectors(normal(6, 16)), unit_vectors(normal(6, 16, seed=1))
-
-    # The root of two was rounded to float32 before it became float64.
-    torch.testing.assert_close(exact.polynomial(q) @ exact.polynomial(k).mT, (q @ k.mT) ** 2, rtol=1e-6, atol=1e-7)
 
 
 def test_full_form_is_the_outer_product(normal: Callable[..., Tensor]) -> None:
