@@ -1,5 +1,6 @@
 """Figures made of curves over one number."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,48 +82,51 @@ class Curves:
 
     def draw(self) -> Figure:
         """Draw the panels, row by row."""
-        num_columns = columns(len(self.panels))
-        num_rows = -(-len(self.panels) // num_columns)
-        width = SINGLE if len(self.panels) == 1 else DOUBLE
         look = looks(list(dict.fromkeys(curve.label for panel in self.panels for curve in panel.curves)))
-        columns_of_legend = max(1, int(width / (0.5 + widest([*map(shown, look)]))))
-        below = 0.13 * -(-len(look) // columns_of_legend) if len(look) > 1 else 0.0
+        width = SINGLE if len(self.panels) == 1 else DOUBLE
+        legend_columns = max(1, int(width / (0.5 + widest([*map(shown, look)]))))
+        below = 0.13 * math.ceil(len(look) / legend_columns) if len(look) > 1 else 0.0
+        num_rows = math.ceil(len(self.panels) / columns(len(self.panels)))
         figure = Figure(figsize=(width, num_rows * (self.height + 0.45) + below), layout="constrained")
-        shares_x = len({(panel.x_label, panel.x_scale, panel.x_range) for panel in self.panels}) == 1
-        shares_y = len({(panel.y_label, panel.y_scale, panel.y_range) for panel in self.panels}) == 1
         entries: dict[str, Any] = {}
         for index, panel in enumerate(self.panels):
-            first = figure.axes[0] if index else None
-            axis = figure.add_subplot(
-                num_rows,
-                num_columns,
-                index + 1,
-                projection="polar" if self.is_polar else None,
-                sharex=first if shares_x else None,
-                sharey=first if shares_y else None,
-            )
+            axis = self._axis(figure, num_rows, index)
             axis.set_title(shown(panel.title), pad=3, loc="left")
             for curve in panel.curves:
                 _draw(axis, curve, look[curve.label])
-            if self.is_polar:
-                _turn(axis, panel)
-            else:
-                _frame(axis, panel)
-                if shares_y and index % num_columns:
-                    axis.tick_params(labelleft=False)
-                else:
-                    axis.set_ylabel(panel.y_label, labelpad=2)
-                if shares_x and index + num_columns < len(self.panels):
-                    axis.tick_params(labelbottom=False)
-                else:
-                    axis.set_xlabel(panel.x_label, labelpad=1)
             handles, labels = axis.get_legend_handles_labels()
             entries |= dict(zip(labels, handles, strict=True))
         if len(look) > 1:
-            figure.legend(
-                entries.values(), entries, loc="outside lower center", ncols=columns_of_legend, handlelength=2.8
-            )
+            figure.legend(entries.values(), entries, loc="outside lower center", ncols=legend_columns, handlelength=2.8)
         return figure
+
+    def _axis(self, figure: Figure, num_rows: int, index: int) -> Axes:
+        """The axes of one panel, without labels where the panel beside or below has the same."""
+        panel, num_columns = self.panels[index], columns(len(self.panels))
+        shares_x = len({(panel.x_label, panel.x_scale, panel.x_range) for panel in self.panels}) == 1
+        shares_y = len({(panel.y_label, panel.y_scale, panel.y_range) for panel in self.panels}) == 1
+        first = figure.axes[0] if index else None
+        axis = figure.add_subplot(
+            num_rows,
+            num_columns,
+            index + 1,
+            projection="polar" if self.is_polar else None,
+            sharex=first if shares_x else None,
+            sharey=first if shares_y else None,
+        )
+        if self.is_polar:
+            _turn(axis, panel)
+            return axis
+        _frame(axis, panel)
+        if shares_y and index % num_columns:
+            axis.tick_params(labelleft=False)
+        else:
+            axis.set_ylabel(panel.y_label, labelpad=2)
+        if shares_x and index + num_columns < len(self.panels):
+            axis.tick_params(labelbottom=False)
+        else:
+            axis.set_xlabel(panel.x_label, labelpad=1)
+        return axis
 
 
 def columns(num_panels: int) -> int:

@@ -40,6 +40,14 @@ def test_forward_is_the_delta_rule_step_by_step(
     torch.testing.assert_close(net.forward_last(x), expected[:, -1:], rtol=1e-9, atol=1e-9)
 
 
+def test_with_beta_one_a_repeated_key_holds_its_last_value(normal: Callable[..., Tensor]) -> None:
+    keys, v = EYE[[0, 1, 0, 1, 0]].view(1, 1, 5, 3), normal(1, 1, 5, 4)
+    asked = EYE[[0, 0, 1, 0, 0]].view(1, 1, 5, 3)
+    out = Deltanet().attend(asked, keys, v)
+
+    torch.testing.assert_close(out, divide_by_rms(v[:, :, [0, 0, 1, 2, 4]]))
+
+
 @pytest.mark.parametrize(("eigenvalues", "low", "high"), [("zero-one", 0, 1), ("signed", -1, 1)])
 def test_eigenvalues_of_a_step_reach_over_the_whole_range(
     eigenvalues: Literal["zero-one", "signed"], low: float, high: float, normal: Callable[..., Tensor]
