@@ -82,7 +82,8 @@ def _about(rows: Sequence[Row], file: str) -> str:
 
 
 def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
-    blocks, drawings = ["## Scaling"], []
+    blocks: list[str] = ["## Scaling"]
+    drawings: list[Drawing] = []
     for (dtype, batch_size), group in _grouped(rows, "dtype", "batch_size"):
         facts = scaling.summary(group)
         if not facts:

@@ -1,7 +1,7 @@
 """What holds for several mechanisms of the REWA family."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from synthbench.errors import UsageError
 from synthbench.forms import scores
-from synthbench.mechanisms import MECHANISMS, Attention
+from synthbench.mechanisms import MECHANISMS
 from synthbench.training.ensemble import stack_mixers
 
 REWA = [name for name in MECHANISMS if name.startswith("rewa-")]
@@ -17,8 +17,8 @@ GEOMETRIES = {"rewa-euclidean": (15, 0, 0), "rewa-spherical": (0, 15, 0), "rewa-
 
 
 def build(name: str, seed: int = 0, **arguments: Any) -> Any:
-    fields = {"model_dim": 16, "num_heads": 2, "generator": torch.Generator().manual_seed(seed)}
-    return cast("Attention", MECHANISMS[name](**fields, **arguments)).double()
+    fields: dict[str, Any] = {"model_dim": 16, "num_heads": 2, "generator": torch.Generator().manual_seed(seed)}
+    return MECHANISMS[name](**fields, **arguments).double()
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
