@@ -39,8 +39,6 @@ class RunContext:
     executor: str
     planned_at: float
     """``time.time()`` when the plan was made."""
-    replaced_at: datetime | None = None
-    """When the last of the rows finished that this command makes again; the clock may have been ahead then."""
     plugins: Sequence[str] = ()
     """What a worker process loads before it looks for a unit."""
     violations: Mapping[str, str] = field(default_factory=dict)
@@ -51,6 +49,8 @@ class RunContext:
     """Whether no other worker uses the memory of the device at the same time."""
     predictions: Path | None = None
     """Folder for what models predict in the test; None: nothing is kept."""
+    replaced_at: datetime | None = None
+    """When the last of the rows finished that this command makes again; the clock may have been ahead then."""
     driver: str = field(default_factory=lambda: uuid4().hex[:8])
     """Names the logs of this command, as another one may run on the same store at the same time.
 

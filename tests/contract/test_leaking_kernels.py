@@ -71,7 +71,7 @@ def kernel(name: str, unseen: Callable[[Any, Tensor], Tensor], where: Callable[[
 def stale(self: Any, x: Tensor) -> Tensor:
     """A workspace that is not cleared: what the last call left beyond its own length is read by a shorter one."""
     workspace = vars(self).setdefault("workspace", {})
-    left = workspace.get("tokens", x)
+    left: Tensor = workspace.get("tokens", x)
     workspace["tokens"] = x.detach()
     return left.mean().expand_as(x)
 
@@ -89,7 +89,8 @@ class PassesBack(torch.autograd.Function):
 
 
 def spread_back(_kernel: Kernel, x: Tensor) -> Tensor:
-    return PassesBack.apply(x)  # type: ignore[no-any-return, no-untyped-call]
+    spread: Tensor = PassesBack.apply(x)  # type: ignore[no-untyped-call]
+    return spread
 
 
 def first_mask(self: Any, x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,22 @@ def test_what_is_wrong_is_not_taken_in(complete: Request, tmp_path: Path) -> Non
 
     assert not found.ok
     assert not (tmp_path / "board").exists()
+
+
+def test_a_row_that_the_store_has_with_another_result_is_refused_and_ours_stays(
+    complete: Request, tmp_path: Path
+) -> None:
+    handed_in(complete, tmp_path / "linear.tar.gz")
+    board = Store.open(tmp_path / "board", create=True)
+    row = Store.open(complete.results, create=False).table().to_pylist()[0]
+    ours = {**row, "eval_loss": 0.25, "metrics": '{"other":1}', "finished_at": row["finished_at"] - timedelta(days=1)}
+    board.write(ours, [])
+    before = board.table()
+    found = receive(tmp_path / "linear.tar.gz", SAMPLING, into=board.root, by="somebody")
+
+    assert not found.ok
+    assert [name for name, fault in found.faults if "the store has this run with" in fault] == [row["run_id"]]
+    assert Store.open(board.root, create=False).table().equals(before)
 
 
 def test_who_and_where_need_each_other(complete: Request, tmp_path: Path) -> None:

@@ -198,10 +198,30 @@ def test_a_column_that_the_code_decides_is_checked_in_every_row(
 
 
 @pytest.mark.parametrize("column", ["n_params", "state_size", "n_params_mixer"])
-def test_a_size_that_is_not_the_models_is_found_without_running_its_row(altered: Callable[..., Store], column: str) -> None:
+def test_a_size_that_is_not_the_models_is_found_without_running_its_row(
+    altered: Callable[..., Store], column: str
+) -> None:
     found = verify(altered(lambda row: {column: row[column] - 1}), Sampling(fraction=0.01, device="cpu"))
 
     assert any(fault.startswith(f"{column} is") for _, fault in found.faults), found.faults
+    assert not found.ok
+
+
+def test_scores_that_scatter_buy_no_tolerance(altered: Callable[..., Store]) -> None:
+    """Two seeds that say 0 and 1, from another device: the scatter that counts is that of the rows run again."""
+
+    def scattered(row: Row) -> Row:
+        share = float(row["seed"] % 2)
+        return {
+            "device_name": "another processor",
+            "score": share,
+            "n_correct": int(share * row["n_eval_examples"]),
+            "skill": skill(share, row["floor"], row["ceiling"]),
+        }
+
+    found = verify(altered(scattered, only=2), ALL)
+
+    assert sorted(verdicts(found)) == ["bitwise", "bitwise", "differs", "differs"]
     assert not found.ok
 
 
