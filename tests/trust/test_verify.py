@@ -198,9 +198,7 @@ def test_a_column_that_the_code_decides_is_checked_in_every_row(
 
 
 @pytest.mark.parametrize("column", ["n_params", "state_size", "n_params_mixer"])
-def test_a_size_that_is_not_the_models_is_found_without_running_its_row(
-    altered: Callable[..., Store], column: str
-) -> None:
+def test_a_size_that_is_not_the_models_is_found_without_a_re_run(altered: Callable[..., Store], column: str) -> None:
     found = verify(altered(lambda row: {column: row[column] - 1}), Sampling(fraction=0.01, device="cpu"))
 
     assert any(fault.startswith(f"{column} is") for _, fault in found.faults), found.faults
