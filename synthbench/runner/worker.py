@@ -23,7 +23,7 @@ from synthbench.runner import predictions
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Failure, Provenance, curve_points, failure_row, member_row
 from synthbench.training.cell import Cell, Member
-from synthbench.training.kept import streams_of
+from synthbench.training.seeding import blocks_of
 from synthbench.training.train import GroupResult, train_group
 
 INNERMOST = 20
@@ -196,7 +196,7 @@ class _Run:
                 members,
                 device,
                 keeps_predictions=self.context.predictions is not None,
-                kept=streams_of(self.context.driver, device.type),
+                kept=blocks_of(self.context.driver, device.type),
             )
         except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
             trace = "".join(traceback.format_exception(problem, limit=-INNERMOST))

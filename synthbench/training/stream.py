@@ -12,8 +12,7 @@ from torch import Tensor
 
 from synthbench.tasks import IGNORE, Batch
 from synthbench.training.cell import Cell, Member
-from synthbench.training.kept import KeptStreams
-from synthbench.training.seeding import Split, data_blocks
+from synthbench.training.seeding import KeptBlocks, Split, data_blocks
 
 T = TypeVar("T")
 
@@ -46,7 +45,7 @@ def device_blocks(
     batch_size: int,
     device: torch.device,
     factor: int = 1,
-    kept: KeptStreams | None = None,
+    kept: KeptBlocks | None = None,
 ) -> Iterator[DeviceBlock]:
     """Draw the members' streams block by block and move each block to the device.
 
@@ -57,9 +56,8 @@ def device_blocks(
     names = [(member.cell, member.seed) for member in members]
     distinct = list(dict.fromkeys(names))
     stream_of_member = [distinct.index(name) for name in names]
-    blocks_of = data_blocks if kept is None else kept.blocks
     streams = [
-        blocks_of(*cell.tests[factor], split, seed, num_batches=num_batches, batch_size=batch_size)
+        data_blocks(*cell.tests[factor], split, seed, num_batches=num_batches, batch_size=batch_size, kept=kept)
         for cell, seed in distinct
     ]
     task, length = members[0].cell.tests[factor]

@@ -19,10 +19,9 @@ from synthbench.training.capture import CapturedStep
 from synthbench.training.cell import Cell, Member
 from synthbench.training.ensemble import SequenceModel, Strategy, inherit, stack_models, strategy_of
 from synthbench.training.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
-from synthbench.training.kept import KeptStreams
 from synthbench.training.optimiser import MemberAdamW, make_optimiser
 from synthbench.training.schedule import make_schedule
-from synthbench.training.seeding import Split, init_seed
+from synthbench.training.seeding import KeptBlocks, Split, init_seed
 from synthbench.training.stream import DeviceBlock, device_blocks, in_pieces
 
 
@@ -122,7 +121,7 @@ class Trainer:
         device: torch.device,
         *,
         is_captured: bool = True,
-        kept: KeptStreams | None = None,
+        kept: KeptBlocks | None = None,
     ) -> None:
         """Build the members' models and stack them.
 
@@ -131,7 +130,7 @@ class Trainer:
             device: Where.
             is_captured: Whether a CUDA device may replay steps from a graph. It does not where a curriculum changes
                 what is computed, or ``SYNTHBENCH_GRAPHS=off`` is in the environment.
-            kept: Streams that were drawn before.
+            kept: Blocks of data that were drawn before.
         """
         self.members, self.device, self.kept = list(members), device, kept
         cell = members[0].cell
@@ -243,7 +242,7 @@ def train_group(
     device: torch.device,
     *,
     keeps_predictions: bool = False,
-    kept: KeptStreams | None = None,
+    kept: KeptBlocks | None = None,
 ) -> GroupResult:
     """Train members together and evaluate each; the test stream is opened once, at the end.
 
@@ -252,7 +251,7 @@ def train_group(
             :attr:`Cell.program`.
         device: Where.
         keeps_predictions: Whether the results have what reported members predicted in the test.
-        kept: Streams that were drawn before; what is drawn now is added.
+        kept: Blocks of data that were drawn before; what is drawn now is added.
     """
     trainer = Trainer(members, device, kept=kept)
     result = GroupResult(

@@ -11,7 +11,7 @@ import torch
 from synthbench.runner.executors.base import Executor, JobEvent
 from synthbench.runner.plan import Job, beside_same_data
 from synthbench.runner.worker import RunContext, execute
-from synthbench.training.kept import forget_streams
+from synthbench.training.seeding import forget_blocks
 
 
 class Inline(Executor):
@@ -32,4 +32,4 @@ class Inline(Executor):
                 yield JobEvent(job, outcomes)
         finally:
             torch.set_num_threads(threads_before)
-            forget_streams()
+            forget_blocks()
