@@ -12,8 +12,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from synthbench.contract import leaks
-from synthbench.contract.randomness import cause_of, draws_noted, dropouts_of
+from synthbench.contract.causes import cause_of_difference, cause_of_leak, draws_noted, dropouts_of
 from synthbench.contract.verdicts import Promise, keep_all
 from synthbench.errors import ContractError, SynthbenchError
 from synthbench.mechanisms import Mechanism
@@ -183,7 +182,7 @@ def _check_determinism(mechanism: Mechanism) -> None:
         if not mode:
             _refuse_changes(mechanism, plain, _plain_values(trained))
         if not _change(first, second) <= LAST_BITS:
-            cause = cause_of(drawn, dropouts_of(trained) if mode else [])
+            cause = cause_of_difference(drawn, dropouts_of(trained) if mode else [])
             raise ContractError(
                 f"{_name(mechanism)} gives two outputs for one input in {'train' if mode else 'eval'} mode, "
                 f"{_change(first, second):.2g} apart; {f'{cause}; ' if cause else ''}"
@@ -250,7 +249,7 @@ def _check_future_at(mechanism: Mechanism, length: int, scales: tuple[float, ...
 def _refuse_leak(mechanism: Mechanism, before: Tensor, after: Tensor, cut: int, scale: float) -> NoReturn:
     difference = (before - after)[:, :cut].abs().amax((0, 2)) / _size(before[:, :cut])
     first = int((~(difference <= TOLERANCE)).nonzero()[0])  # NaN is a change too
-    cause = leaks.likely_cause(mechanism, TOLERANCE)
+    cause = cause_of_leak(mechanism, TOLERANCE)
     raise ContractError(
         f"{_name(mechanism)} is not causal: with the inputs from position {cut} of {before.shape[1]} on replaced by "
         f"noise of scale {scale:g}, the output at position {first} changes, by {difference[first]:.2g} of its size; "
@@ -342,7 +341,7 @@ def _check_seed(mechanism: Mechanism, build: Callable[[int], tuple[Mechanism, by
         again, left = build(0)
     first, second = _forward(mechanism, x), _forward(again, x)
     if not _change(first, second) <= LAST_BITS:
-        cause = cause_of(drawn, [])
+        cause = cause_of_difference(drawn, [])
         raise ContractError(
             f"{_name(mechanism)} built twice with one seed gives outputs {_change(first, second):.2g} of their size "
             f"apart; {f'{cause}; ' if cause else ''}draw every parameter and feature with PyTorch"
