@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from synthbench.results.compaction import compact, of_other_sources
 from synthbench.results.folder import Quarantined, is_old, size_of
-from synthbench.results.reading import curves_of, newest, row_files, rows_of, verifications_of
+from synthbench.results.reading import curves_of, newest, of_other_sources, row_files, rows_of, verifications_of
 from synthbench.results.schema import STATUSES
 from synthbench.results.store import Store
 
@@ -113,7 +112,7 @@ def examine(store: Store, *, is_repairing: bool) -> list[Broken]:
         is_in_compact = any(report.file.startswith("compact/") and not report.is_moved for report in store.quarantined)
         repaired = set()
         if is_repairing and (curves.lost or is_in_compact):
-            compact(store.folder, without=curves.lost)
+            store.compact(without=curves.lost)
             repaired |= {f"curves/run-{name}.parquet" for name in curves.lost}
     repaired |= {report.file for report in store.quarantined if report.is_moved}
     found = dict.fromkeys((report.file, report.reason) for report in store.quarantined)

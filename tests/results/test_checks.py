@@ -10,7 +10,7 @@ import pytest
 
 from synthbench.errors import UsageError
 from synthbench.results import CURVES, RUNS
-from synthbench.results.checks import is_readable, suspects
+from synthbench.results.reading import is_readable, suspects
 from synthbench.results.schema import (
     CURVE_COLUMNS,
     MAX_STRING_BYTES,
