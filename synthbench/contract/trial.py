@@ -101,6 +101,17 @@ class Trial:
         self._pool.stop()
         self._pool.join()
 
+    def load_plugins(self) -> None:
+        """Load the plugins: each there first, then all of them in this process too.
+
+        Raises:
+            UsageError: If there is no such plugin.
+            ContractError: If one cannot be loaded.
+        """
+        for plugin in self._plugins:
+            self.attempt(f"plugin {plugin!r}", plugins.load, [plugin])
+        plugins.load(self._plugins)
+
     def attempt(self, what: str, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function there and return what it returns.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from synthbench.runner.estimates import traits_of
 from synthbench.runner.plan import Job, Plan
-from synthbench.runner.prepare import Prepared
+from synthbench.runner.run import Prepared
 from synthbench.terminal.layout import about
 from synthbench.terminal.progress import to_do, workers_of
 

@@ -14,9 +14,9 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import origin_of
 from synthbench.results import Store
-from synthbench.runner.plan import Plan
-from synthbench.runner.prepare import plan_request, vetted
+from synthbench.runner.plan import Plan, plan_request
 from synthbench.runner.request import Request
+from synthbench.runner.run import vetted
 from synthbench.suites import load_suite, suite_names
 from synthbench.trust.audit import digest
 from synthbench.trust.bundle import (
@@ -149,7 +149,7 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
         plugins=sampling.plugins,
     )
     with tempfile.TemporaryDirectory() as empty:  # what the bundle says of the contract is not asked
-        findings = vetted(replace(request, results=Path(empty)))
+        _, findings = vetted(replace(request, results=Path(empty)))
     broken = [f"contract: {promise}" for verdicts in findings.values() if (promise := violation(verdicts))]
     wanted = _wanted(_whole(request, manifest.device_type))
     rows = {row["run_id"]: row for row in store.table(is_checked=True).to_pylist()}

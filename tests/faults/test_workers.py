@@ -19,7 +19,7 @@ import torch
 
 from synthbench.results import Store
 from synthbench.runner.executors import Inline, Pool, base, pool
-from synthbench.runner.prepare import plan_request
+from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.worker import RunContext
 

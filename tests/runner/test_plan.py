@@ -8,9 +8,9 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import code_hash
 from synthbench.results.schema import run_id
+from synthbench.runner.executors.inline import beside_same_data
 from synthbench.runner.plan import (
     Job,
-    beside_same_data,
     make_cells,
     make_plan,
     select_mechanisms,

@@ -14,7 +14,7 @@ import synthbench as package
 from synthbench.errors import UnknownName, UsageError
 from synthbench.reports.quick import level_of
 from synthbench.results import Store
-from synthbench.runner.prepare import plan_request
+from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport
 from synthbench.suites import load_suite

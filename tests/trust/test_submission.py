@@ -10,7 +10,7 @@ import pytest
 from synthbench.errors import ContractError, StoreError, UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
-from synthbench.runner import prepare as prepare_module
+from synthbench.runner import plan as plan_module
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import Suite, load_suite
@@ -59,7 +59,7 @@ def suite(monkeypatch: pytest.MonkeyPatch) -> Suite:
             "tuning": TuningSettings(seeds=(7,)),
         }
     )
-    for module in (prepare_module, submission_module, lookup):
+    for module in (plan_module, submission_module, lookup):
         monkeypatch.setattr(module, "load_suite", lambda _name: small)
     return small
 

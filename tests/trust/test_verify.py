@@ -16,7 +16,7 @@ from synthbench.canonical import canonical_json
 from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.results.schema import RUN_COLUMNS, RUNS, row_sha256, run_id, skill
-from synthbench.runner import prepare as prepare_module
+from synthbench.runner import plan as plan_module
 from synthbench.runner.executors.choice import make_executor
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
@@ -361,7 +361,7 @@ def tuning_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     suite = load_suite("smoke")
     training = suite.training.model_copy(update={"learning_rates": (1e-3, 1e-2)})
     suite = suite.model_copy(update={"training": training, "tuning": TuningSettings(seeds=(7,))})
-    for module in (prepare_module, lookup):
+    for module in (plan_module, lookup):
         monkeypatch.setattr(module, "load_suite", lambda _name: suite)
 
 

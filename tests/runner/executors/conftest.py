@@ -14,7 +14,7 @@ from synthbench import plugins
 from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
-from synthbench.runner.prepare import plan_request
+from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.worker import RunContext
 
