@@ -63,12 +63,12 @@ def promises_of(unit: type[Mechanism], arguments: Mapping[str, Any]) -> list[Pro
         promise(
             "copies",
             "deepcopy and state_dict give the same outputs",
-            lambda one: _check_copies(one, _build(unit, arguments, seed=1)),
+            lambda mechanism: _check_copies(mechanism, _build(unit, arguments, seed=1)),
         ),
         promise(
             "seed",
             "the generator decides all that is drawn",
-            lambda one: _check_seed(one, lambda seed: _build_noting_draws(unit, arguments, seed)),
+            lambda mechanism: _check_seed(mechanism, lambda seed: _build_noting_draws(unit, arguments, seed)),
         ),
     ]
 
@@ -351,14 +351,14 @@ def _check_seed(mechanism: Mechanism, build: Callable[[int], tuple[Mechanism, by
         _refuse_equal_draws(again, other)
 
 
-def _refuse_equal_draws(one: Mechanism, other: Mechanism) -> None:
+def _refuse_equal_draws(mechanism: Mechanism, other: Mechanism) -> None:
     others = _tensors(other)
-    for name, values in _tensors(one).items():
+    for name, values in _tensors(mechanism).items():
         is_varied = (values.flatten() != values.flatten()[:1]).any()
         if is_varied and torch.equal(values, others[name]):
             raise ContractError(
-                f"{_name(one)} has the same {name!r} for every seed: it seeds PyTorch's global generator itself, which "
-                "is already seeded from the run's; leave out torch.manual_seed"
+                f"{_name(mechanism)} has the same {name!r} for every seed: it seeds PyTorch's global generator itself, "
+                "which is already seeded from the run's; leave out torch.manual_seed"
             )
 
 

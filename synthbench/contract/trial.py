@@ -67,8 +67,8 @@ class Subject:
             UnknownName: If there is none.
             ContractError: If its package cannot be loaded.
         """
-        found: type[Any] = REGISTRIES[self.kind][self.name]
-        return found
+        unit: type[Any] = REGISTRIES[self.kind][self.name]
+        return unit
 
     @property
     def is_in_session(self) -> bool:

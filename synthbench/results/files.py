@@ -125,9 +125,9 @@ def stack(schema: pa.Schema, tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables([pa.Table.from_batches([], schema), *tables]).combine_chunks()
 
 
-def same(one: pa.Table, other: pa.Table) -> bool:
+def same(actual: pa.Table, expected: pa.Table) -> bool:
     """Equality that counts NaN as equal to NaN and tells 0 from -0, unlike Arrow's."""
-    return bool(one.schema == other.schema and _bits(one).equals(_bits(other)))
+    return bool(actual.schema == expected.schema and _bits(actual).equals(_bits(expected)))
 
 
 def _bits(table: pa.Table) -> pa.Table:

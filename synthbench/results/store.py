@@ -82,7 +82,7 @@ class Store:
 
     @property
     def quarantined(self) -> list[Quarantined]:
-        """What readers of this object left out so far; whoever prints a report prints this too."""
+        """What readers of this object left out so far; code that prints a report prints this too."""
         return self.folder.quarantined
 
     def uncompacted(self, run_ids: Collection[str]) -> dict[str, dict[str, Any]]:
@@ -92,8 +92,8 @@ class Store:
 
     def identities(self, run_ids: Iterable[str]) -> dict[str, Identity]:
         """What tells the file of a run from one that replaces it, by run_id; runs without a file are left out."""
-        found = {name: identity_of(self.root / "runs" / f"run-{name}.parquet") for name in run_ids}
-        return {name: identity for name, identity in found.items() if identity is not None}
+        identities = {name: identity_of(self.root / "runs" / f"run-{name}.parquet") for name in run_ids}
+        return {name: identity for name, identity in identities.items() if identity is not None}
 
     def outline(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of every readable row once, in the order of :meth:`table`; quick where one file has many rows.

@@ -50,8 +50,10 @@ class Failure:
     """The traceback, for the driver; no row keeps it."""
 
 
-def member_row(result: GroupResult, index: int, provenance: Provenance) -> dict[str, Any]:
-    """The row of a member that was trained, whether it diverged or not."""
+def row_and_curve(
+    result: GroupResult, index: int, provenance: Provenance
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The row of a member that was trained, whether it diverged or not, and the points of its learning curve."""
     member = result.members[index]
     cell = member.member.cell
     training = cell.suite.training
@@ -89,7 +91,10 @@ def member_row(result: GroupResult, index: int, provenance: Provenance) -> dict[
         "step_ms_median": step_ms,
         "tokens_per_s": tokens_a_step / (step_ms / 1e3) if step_ms else None,
     }
-    return row
+    curve = [
+        {"run_id": row["run_id"], **asdict(point), "tokens": tokens_of(cell, point.step)} for point in member.curve
+    ]
+    return row, curve
 
 
 def failure_row(members: Sequence[Member], index: int, failure: Failure, provenance: Provenance) -> dict[str, Any]:
@@ -117,12 +122,6 @@ def _tuning_rule(suite: Suite) -> str:
     if suite.evaluation.validation_sequences is not None:
         return "of the rows of a seed, that with the highest validation accuracy"
     return "none: one fixed rate"
-
-
-def curve_points(result: MemberResult) -> list[dict[str, Any]]:
-    """The learning curve of a member, a point a row."""
-    cell, run_id = result.member.cell, result.member.run_id
-    return [{"run_id": run_id, **asdict(point), "tokens": tokens_of(cell, point.step)} for point in result.curve]
 
 
 def sequences_of(cell: Cell, num_steps: int) -> int:

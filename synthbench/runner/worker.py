@@ -21,7 +21,7 @@ from synthbench.process import deterministic_algorithms, is_refused, settings_re
 from synthbench.results import Store
 from synthbench.runner import predictions
 from synthbench.runner.plan import Job
-from synthbench.runner.rows import Failure, Provenance, curve_points, failure_row, member_row
+from synthbench.runner.rows import Failure, Provenance, failure_row, row_and_curve
 from synthbench.training.cell import Cell, Member
 from synthbench.training.seeding import blocks_of
 from synthbench.training.train import GroupResult, train_group
@@ -172,8 +172,8 @@ class _Run:
         skills = {**job.tuning_skills, **{member: skill_by_id[member.run_id] for member in job.untuned}}
         by_rate: dict[Cell, dict[float, list[float]]] = {cell: {} for cell in job.cells}
         for member, skill in skills.items():
-            of_rate = by_rate[member.cell].setdefault(float(member.learning_rate or 0), [])
-            of_rate.append(0.0 if skill is None else skill)
+            skills_at_rate = by_rate[member.cell].setdefault(float(member.learning_rate or 0), [])
+            skills_at_rate.append(0.0 if skill is None else skill)
         # Summed in the order of the members: committed rows were tuned so, and a tie must stay one.
         return {
             cell: max(sorted(rates), key=lambda rate: sum(rates[rate]) / len(rates[rate]))
@@ -215,13 +215,12 @@ class _Run:
     def record(self, result: GroupResult) -> list[Outcome]:
         """Write the rows, curves and predictions of the members that lack them."""
         missing = [index for index, trained in enumerate(result.members) if trained.member in self.job.missing]
-        rows = [member_row(result, index, self.provenance) for index in missing]
-        curves = [curve_points(result.members[index]) for index in missing]
+        runs = [row_and_curve(result, index, self.provenance) for index in missing]
         if self.context.predictions is not None:
             for index in missing:  # before the rows, which say that the runs are finished
                 predictions.write(self.context.predictions, result.members[index])
-        self.store.write_all(zip(rows, curves, strict=True))
-        return [outcome_of(row) for row in rows]
+        self.store.write_all(runs)
+        return [outcome_of(row) for row, _ in runs]
 
     def fail(self, members: Sequence[Member], failure: Failure) -> list[Outcome]:
         """Write the failure as the row of the members that lack one."""

@@ -82,10 +82,15 @@ def device_blocks(
 
 
 def in_pieces(
-    inputs: Int[Tensor, "members batch length"], targets: Int[Tensor, "members batch columns"]
+    inputs: Int[Tensor, "members batch length"],
+    targets: Int[Tensor, "members batch columns"],
+    tokens_at_once: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut a batch into pieces of nearly equal size, of at most ``TOKENS_AT_ONCE`` or of one sequence a member."""
-    most = max(1, TOKENS_AT_ONCE[inputs.device.type] // (inputs.shape[0] * inputs.shape[-1]))
+    """Cut a batch into pieces of nearly equal size: at most ``tokens_at_once``, or one sequence a member.
+
+    None stands for the device's ``TOKENS_AT_ONCE``.
+    """
+    most = max(1, (tokens_at_once or TOKENS_AT_ONCE[inputs.device.type]) // (inputs.shape[0] * inputs.shape[-1]))
     num_pieces = math.ceil(inputs.shape[1] / most)
     yield from zip(inputs.chunk(num_pieces, dim=1), targets.chunk(num_pieces, dim=1), strict=True)
 

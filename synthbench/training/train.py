@@ -122,6 +122,7 @@ class Trainer:
         *,
         is_captured: bool = True,
         kept: KeptBlocks | None = None,
+        tokens_at_once: int | None = None,
     ) -> None:
         """Build the members' models and stack them.
 
@@ -131,8 +132,10 @@ class Trainer:
             is_captured: Whether a CUDA device may replay steps from a graph. It does not where a curriculum changes
                 what is computed, or ``SYNTHBENCH_GRAPHS=off`` is in the environment.
             kept: Blocks of data that were drawn before.
+            tokens_at_once: Size of the pieces of a step, see :func:`in_pieces`.
         """
         self.members, self.device, self.kept = list(members), device, kept
+        self.tokens_at_once = tokens_at_once
         cell = members[0].cell
         self.suite, self.mechanism = cell.suite, cell.mechanism
         models = build_models(members)
@@ -167,7 +170,7 @@ class Trainer:
         num_scored = (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
         total = torch.zeros(len(targets), device=targets.device)
         self.optimiser.zero_grad()
-        for piece, labels in in_pieces(inputs, targets):
+        for piece, labels in in_pieces(inputs, targets, self.tokens_at_once):
             losses = summed_losses(self.model(piece, columns), labels) / num_scored
             torch.autograd.backward(losses.sum())
             total += losses.detach()
@@ -286,15 +289,15 @@ def _train(trainer: Trainer, result: GroupResult) -> None:
         result.steps += 1
         if result.steps % evaluation.curve_every and result.steps != settings.steps:
             continue
-        of_interval = torch.stack(losses).double().cpu().numpy()  # waits for the device
+        interval_losses = torch.stack(losses).double().cpu().numpy()  # waits for the device
         evaluation_began = time.perf_counter()
         step_seconds.append((evaluation_began - interval_began) / len(losses))
         point = next(points, None)
         scores = [None] * len(result.members) if point is None else evaluate(trainer.model, [point])
         interval_began = time.perf_counter()
         result.eval_s += interval_began - evaluation_began
-        for member, member_losses_, score in zip(result.members, of_interval.T, scores, strict=True):
-            _record(member, result.steps, member_losses_, score, interval_began - began)
+        for member, member_losses, score in zip(result.members, interval_losses.T, scores, strict=True):
+            _record(member, result.steps, member_losses, score, interval_began - began)
         _stop_solved(trainer, result)
         if all(member.is_done for member in result.members):
             break

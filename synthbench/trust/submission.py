@@ -126,13 +126,13 @@ def receive(
                 f"no {problem.kind} called {problem.name!r} here; the bundle brings {manifest.plugin!r}, which is "
                 "somebody else's code: read it, then run it with --run-plugin"
             ) from None
-        found = verify(store, sampling, on_plan=on_plan)
-        found.faults = [*(("bundle", fault) for fault in wrong), *found.faults]
-        if found.ok and into is not None and by is not None:
+        verification = verify(store, sampling, on_plan=on_plan)
+        verification.faults = [*(("bundle", fault) for fault in wrong), *verification.faults]
+        if verification.ok and into is not None and by is not None:
             target = Store.open(into, create=True)
             target.adopt(store)
-            target.verify(found.confirmed(by))
-    return found
+            target.verify(verification.confirmed(by))
+    return verification
 
 
 def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> list[str]:
@@ -179,7 +179,7 @@ def _wanted(plan: Plan) -> dict[str, str]:
         member.run_id: f"{member.cell.task_name} / {member.cell.mechanism_name} / seed {member.seed}"
         + (f" / tuning at {member.learning_rate:g}" if member.is_tuning else "")
         for job in plan.jobs
-        for member in (*(one for cell in job.cells for one in cell.tuning_members()), *job.members)
+        for member in (*(member for cell in job.cells for member in cell.tuning_members()), *job.members)
     }
 
 
@@ -212,7 +212,7 @@ def _device_type(request: Request, rows: Sequence[Row]) -> str:
     if request.device != "auto":
         return torch.device(request.device).type
     terms = {term.partition(":")[0] for term in request.mechanisms}
-    found = {row["device_type"] for row in rows if row["suite"] == request.suite and row["mech"] in terms}
-    if len(found) > 1:
-        raise UsageError(f"the rows were made on {' and '.join(sorted(found))}; choose one with --device")
-    return str(found.pop()) if found else "cpu"
+    devices = {row["device_type"] for row in rows if row["suite"] == request.suite and row["mech"] in terms}
+    if len(devices) > 1:
+        raise UsageError(f"the rows were made on {' and '.join(sorted(devices))}; choose one with --device")
+    return str(devices.pop()) if devices else "cpu"
