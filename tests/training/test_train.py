@@ -226,8 +226,8 @@ def test_what_a_mechanism_says_of_itself_is_in_the_metrics_of_each_member(
     assert len(together[0]) % (2 * 4) == 0  # layers x heads
     assert together[0]
     assert together[0] != together[1]
-    for one, other in zip(together, alone, strict=True):
-        assert one == pytest.approx(other, rel=1e-3, abs=1e-3)
+    for beside, single in zip(together, alone, strict=True):
+        assert beside == pytest.approx(single, rel=1e-3, abs=1e-3)
 
 
 def test_a_mechanism_that_says_nothing_has_no_metrics(make_cell: Callable[..., Cell]) -> None:
