@@ -1,4 +1,4 @@
-"""The folder of a store: what lies where in it, how a file gets there whole, and where a bad one goes.
+"""The folder of a store: its layout, how a file is written whole, and where a bad one goes.
 
 ::
 
@@ -75,7 +75,7 @@ class Folder:
 
     @property
     def quarantined(self) -> list[Quarantined]:
-        """What readers left out so far, each thing once."""
+        """What readers left out so far, each once."""
         return list(self._left_out)
 
     def check_format(self) -> None:
@@ -210,7 +210,7 @@ class Folder:
         return path
 
     def commit_rows(self, rows: pa.Table, curves: pa.Table) -> set[Path]:
-        """Write rows and their curves into a compact file each; those that there is something in.
+        """Write rows and their curves into a compact file each, unless there are none; the files.
 
         Raises:
             StoreError: If one cannot be written, or does not read back as it was.

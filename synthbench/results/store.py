@@ -1,6 +1,6 @@
 """A store of rows and learning curves: a row is either complete and checksummed or absent.
 
-What lies where is said in :mod:`synthbench.results.folder`, which rows count in :mod:`synthbench.results.reading`.
+:mod:`synthbench.results.folder` has the layout of the files, :mod:`synthbench.results.reading` says which rows count.
 """
 
 import hashlib
@@ -77,7 +77,7 @@ class Store:
 
     @property
     def root(self) -> Path:
-        """Where it lies."""
+        """The folder."""
         return self.folder.root
 
     @property

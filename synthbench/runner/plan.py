@@ -87,13 +87,13 @@ class Job:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """The jobs of a command, long ones first, and how many of the planned rows are there already."""
+    """The jobs of a command, long ones first, and how many of the planned rows are already done."""
 
     jobs: tuple[Job, ...]
     num_planned: int
     num_done: int
     members: Mapping[str, Member] = field(default_factory=dict)
-    """Of all planned rows by their ids, those already done included."""
+    """All planned rows, by run id; those already done too."""
     estimates: Estimates = field(default_factory=Estimates)
     """How long the jobs may take."""
     num_failed: int = 0

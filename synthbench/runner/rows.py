@@ -61,6 +61,7 @@ def row_and_curve(
     tokens_a_step = len(result.members) * tokens_of(cell, training.steps) / training.steps
     step_ms = result.step_ms_median if math.isfinite(result.step_ms_median) else None
     eval_losses = [point.loss for point in member.validation if math.isfinite(point.loss)]
+    stretched = [longer.accuracy for longer in member.stretched.values()]
     row = _common([trained.member for trained in result.members], index, provenance)
     row |= {
         "status": "ok" if score else "diverged",
@@ -74,7 +75,7 @@ def row_and_curve(
         "n_train": sequences_of(cell, member.stopped_at or result.steps),
         "score": score.accuracy if score else None,
         "skill": skill(score.accuracy if score else None, row["floor"], row["ceiling"]),
-        "score_ood": _mean_of_stretched(member),
+        "score_ood": sum(stretched) / len(stretched) if stretched else None,
         "metrics": canonical_json(_metrics(cell, member)),
         "n_eval_examples": score.num_scored if score else None,
         "n_correct": score.num_correct if score else None,
@@ -132,11 +133,6 @@ def sequences_of(cell: Cell, num_steps: int) -> int:
 def tokens_of(cell: Cell, num_steps: int) -> int:
     """Tokens that a member has read after a number of steps."""
     return sequences_of(cell, num_steps) * cell.length if cell.course is None else cell.course.tokens(num_steps)
-
-
-def _mean_of_stretched(member: MemberResult) -> float | None:
-    scores = [score.accuracy for score in member.stretched.values()]
-    return sum(scores) / len(scores) if scores else None
 
 
 def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:

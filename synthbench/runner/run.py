@@ -47,7 +47,7 @@ class RunReport:
 
     results: Path
     members: Mapping[str, Member]
-    """Of all planned rows by their ids."""
+    """All planned rows, by run id."""
     num_done_before: int
     num_failed_before: int = 0
     """Of these, the rows without a score."""
@@ -66,7 +66,7 @@ class RunReport:
 
     @property
     def num_planned(self) -> int:
-        """Rows that there should be."""
+        """Rows that were planned."""
         return len(self.members)
 
     @property
@@ -77,12 +77,12 @@ class RunReport:
 
     @property
     def failed(self) -> list[Outcome]:
-        """Rows that were written without a score."""
+        """Rows of this run without a score."""
         return [outcome for outcome in self.outcomes if outcome.status != "ok"]
 
     @property
     def ok(self) -> bool:
-        """Whether every planned row is there with a score."""
+        """Whether every planned row has a score."""
         return not self.failed and not self.num_failed_before and not self.is_interrupted
 
     def followed_by(self, other: "RunReport") -> "RunReport":

@@ -27,7 +27,7 @@ from synthbench.training.seeding import blocks_of
 from synthbench.training.train import GroupResult, train_group
 
 INNERMOST = 20
-"""Frames of a traceback that are told: those nearest to what raised."""
+"""Frames of a traceback that are shown: those nearest to the error."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class RunContext:
     planned_at: float
     """``time.time()`` when the plan was made."""
     plugins: Sequence[str] = ()
-    """What a worker process loads before it looks for a unit."""
+    """What a worker process loads before it looks for a component."""
     violations: Mapping[str, str] = field(default_factory=dict)
-    """By name, the promise that a mechanism which does not come with synthbench breaks."""
+    """By name: the promise that a mechanism of a plugin breaks."""
     is_deterministic: bool = False
-    """Whether nothing may be computed in a way that can give other bits the next time."""
+    """Whether only deterministic algorithms may be used."""
     is_alone: bool = True
     """Whether no other worker uses the memory of the device at the same time."""
     predictions: Path | None = None
@@ -104,7 +104,7 @@ def record_failure(job: Job, failure: Failure, context: RunContext, number: int)
 
 
 def outcome_of(row: Mapping[str, Any]) -> Outcome:
-    """The outcome that a member's row tells of."""
+    """The outcome that a member's row describes."""
     return Outcome(
         run_id=row["run_id"],
         task=row["task"],
@@ -231,7 +231,7 @@ class _Run:
 
 
 def _parts(members: Sequence[Member], failure: Failure) -> list[Sequence[Member]]:
-    """What is tried apart after members failed together: halves where memory ran out, else cells; none of one."""
+    """The parts to try after members failed together: halves if memory ran out, else cells; none of a single one."""
     if failure.status == "oom":
         half = len(members) // 2
         return [members[:half], members[half:]] if half else []

@@ -16,7 +16,7 @@ from synthbench.training.stream import DeviceBlock, in_pieces
 
 @dataclass(frozen=True)
 class Score:
-    """What one member reached on its sequences.
+    """The score of one member on its sequences.
 
     ``accuracy`` is pooled over the scored positions of all sequences, ``loss`` is in nats a position, and
     ``std_over_sequences`` is that of the accuracies of single sequences: the noise of a smaller test set.
@@ -85,7 +85,7 @@ METRIC_SEQUENCES = 16
 
 @torch.inference_mode()
 def layer_metrics(model: SequenceModel, block: DeviceBlock) -> list[dict[str, float]]:
-    """What the mechanisms say of themselves, a dictionary a member: ``layer0.curvature.head2``.
+    """The metrics of the mechanisms, a dictionary a member: ``layer0.curvature.head2``.
 
     The inputs of a layer are those that some sequences give.
     """

@@ -186,7 +186,7 @@ class Trainer:
         members: Sequence[Member] | None = None,
         factor: int = 1,
     ) -> Iterator[DeviceBlock]:
-        """The batches of a stream one by one, each a block of one; of all members unless it says of which."""
+        """The batches of a stream one by one, each a block of one; for all members by default."""
         blocks = device_blocks(
             self.members if members is None else members,
             split,
@@ -224,7 +224,7 @@ class Trainer:
         yield from self.batches("validation", num_points, evaluation.curve_sequences)
 
     def stretched(self, members: Sequence[Member], factor: int) -> SequenceModel:
-        """What was trained of the members of a cell, for a test on longer or more loaded sequences."""
+        """The trained models of a cell's members, for a test on longer or more loaded sequences."""
         trained = self.model
         if len(members) < len(self.members):
             # First without the tokens of other tasks: what is longer may know more tokens of its own.
@@ -348,7 +348,7 @@ def _has_reached(score: Score, cell: Cell, skill: float) -> bool:
 
 
 def _stop_solved(trainer: Trainer, result: GroupResult) -> None:
-    """Train no further the members whose latest validation is as good as the suite asks."""
+    """Stop training the members whose latest validation is as good as the suite asks."""
     stop_at = trainer.suite.training.stop_at
     if stop_at is None:
         return
@@ -414,7 +414,7 @@ def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -
 
 
 def _test_on_rungs(trainer: Trainer, result: GroupResult) -> list[Score]:
-    """The score of every member over all rungs; notes what those that did not diverge reached on each."""
+    """The score of every member over all rungs; notes the score on each for those that did not diverge."""
     scores = []
     for member, (score, rungs) in zip(result.members, on_rungs(trainer, "test"), strict=True):
         scores.append(score)
@@ -426,7 +426,7 @@ def _test_on_rungs(trainer: Trainer, result: GroupResult) -> list[Score]:
 
 
 def on_rungs(trainer: Trainer, split: Literal["validation", "test"]) -> list[tuple[Score, list[RungScore]]]:
-    """What every member reaches on a stream of all rungs: the height over their number as accuracy, and each rung."""
+    """Every member's score over all rungs, its accuracy the height over their number; and its score on each rung."""
     evaluation = trainer.suite.evaluation
     num_sequences = evaluation.test_sequences if split == "test" else evaluation.validation_sequences or 0
     by_rung = [

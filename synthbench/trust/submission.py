@@ -1,4 +1,4 @@
-"""What somebody hands in: all rows that a suite asks of some mechanisms, and what is needed to run them again."""
+"""A submission: all rows that a suite asks of some mechanisms, and what is needed to run them again."""
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -168,7 +168,7 @@ def _installed(suite: str) -> str:
 
 
 def _whole(request: Request, device_type: str) -> Plan:
-    """The plan of everything that a request asks for, whatever is there."""
+    """The plan of all that a request asks for, as if no row were stored."""
     _installed(request.suite)
     return plan_request(replace(request, rerun="all"), torch.device(device_type))
 

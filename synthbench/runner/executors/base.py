@@ -111,7 +111,7 @@ class Workers(ABC, Generic[Handle]):
 
     @abstractmethod
     def ended(self, handles: Iterable[Handle]) -> list[Handle]:
-        """Those that have ended, one way or another; wait ``POLL_S`` at most for there to be one."""
+        """Those that have ended, one way or another; wait for one for at most ``POLL_S``."""
 
     @abstractmethod
     def result(self, handle: Handle) -> list[Outcome]:
@@ -129,7 +129,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
     """An executor whose jobs run beside each other, in processes that may die."""
 
     first_number: int = 1
-    """What the first try at a job counts as: more where somebody has tried before."""
+    """Number of the first attempt at a job: more than 1 if another executor has tried before."""
 
     @abstractmethod
     def _workers(self, context: RunContext) -> AbstractContextManager[Workers[Handle]]:
@@ -138,7 +138,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
     def run(self, jobs: Sequence[Job], context: RunContext, stop: threading.Event) -> Iterator[JobEvent]:
         """Keep every worker busy and one job waiting for each."""
         if not jobs:
-            return  # nor is there a need for workers
+            return  # no workers needed either
         attempts = deque(Attempt(job, self.first_number) for job in jobs)
         crowded: deque[Attempt] = deque()
         is_alone = self.num_workers == 1
