@@ -1,7 +1,7 @@
-"""How far the heights of ``climb`` can be trusted: what ``docs/generate.py`` writes as ``climb.md``.
+"""How far the heights of ``climb`` can be trusted: the text of ``climb.md``, which ``docs/generate.py`` writes.
 
-It comes from the rows in ``results``: where heights are at an end of their ladder, whether seeds agree on the order of
-the mechanisms, and what ``synthbench quick`` would have said of each mechanism if it had been the new one.
+From the rows in ``results`` it shows which heights are at an end of their ladder, whether seeds agree on the order of
+the mechanisms, and what ``synthbench quick`` would have said of each mechanism if it had been new.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from synthbench.suites import load_suite
 RESULTS = Path(__file__).parents[1] / "results"
 SUITE = load_suite("climb")
 END = 0.1
-"""Rungs from the ground or from the top within which a run is at an end."""
+"""A run closer to the ground or the top than this, in rungs, is at an end."""
 NUM_RESAMPLES = 2000
 CONFIDENCE = 0.95
 
@@ -38,15 +38,15 @@ class Order(NamedTuple):
     tau: float
     low: float
     high: float
-    """Kendall's tau-b of the mean heights, and its interval over tasks that might have been others."""
+    """Kendall's tau-b of the mean heights, and its interval over other tasks."""
     num_apart: int
     """Pairs of mechanisms that the report calls apart, over all tasks."""
     num_agreeing: int
-    """Those of them that have the same order with both seeds."""
+    """The pairs among them with the same order for both seeds."""
 
 
 class Replay(NamedTuple):
-    """What a first verdict would have said of a mechanism."""
+    """What a first verdict would have said about a mechanism."""
 
     mechanism: str
     rank: Rank
@@ -55,19 +55,19 @@ class Replay(NamedTuple):
 
     @property
     def covers(self) -> bool:
-        """Whether the interval holds the rank of the full suite."""
+        """Whether the interval contains the rank in the full suite."""
         return self.rank.low <= self.full <= self.rank.high
 
 
 def read() -> pd.DataFrame:
-    """The rows of the suite that a report shows, of the tasks that it has; controls are left out."""
+    """The rows of the suite's tasks that a report shows, without controls."""
     rows = Store.open(RESULTS, create=False).runs()
     shown = select(rows, SUITE.name, SUITE.version).rows
     return shown[shown["task"].isin(SUITE.tasks) & (shown["mech_family"] != CONTROL)]
 
 
 def complete(rows: pd.DataFrame, seeds: tuple[int, ...]) -> pd.DataFrame:
-    """Rows with these seeds, of the mechanisms that have all of them on every task."""
+    """Rows with these seeds, of mechanisms that have all of them on every task."""
     rows = rows[rows["seed"].isin(seeds)]
     counts = rows.groupby("mech")["run_id"].nunique()
     return rows[rows["mech"].isin(counts.index[counts == len(SUITE.tasks) * len(seeds)])]
@@ -105,7 +105,7 @@ def places(of: Cells) -> Iterator[Place]:
 
 
 def order(of: Cells) -> Order:
-    """Compare the first two seeds: the order of the mean heights, and of each pair that is called apart."""
+    """Compare the first two seeds: the order of the mean heights, and of each pair called apart."""
     first, second = of.scores[:, :, 0], of.scores[:, :, 1]
     categories = [task.category for task in of.tasks]
     weights = balanced(categories)
@@ -126,7 +126,7 @@ def order(of: Cells) -> Order:
 
 
 def replay(rows: pd.DataFrame) -> list[Replay]:
-    """Leave out each mechanism in turn: the rank that its quick runs promise it, and the one that it has."""
+    """Leave out each mechanism in turn: the rank that its quick runs predict, and its actual one."""
     of = grid(rows)
     weights = balanced([task.category for task in of.tasks])
     means = dict(zip([one.name for one in of.mechanisms], weights @ of.scores.mean(axis=2), strict=True))
@@ -142,7 +142,7 @@ def replay(rows: pd.DataFrame) -> list[Replay]:
 
 
 def page() -> Iterator[str]:
-    """The paragraphs of the page; those are missing for which there are too few rows."""
+    """The paragraphs of the page, without those for which there are too few rows."""
     rows = read()
     at = list(places(grid(rows)))
     lines = [
@@ -156,13 +156,13 @@ def page() -> Iterator[str]:
     yield "# What the rows of climb show"
     yield (
         f"{len(rows)} runs, {num_mechanisms} mechanisms, {num_seeds} {'seed' if num_seeds == 1 else 'seeds'}; controls "
-        "are left out. [ladder.md](ladder.md) says what a rung and a height are."
+        "are left out. [ladder.md](ladder.md) defines rungs and heights."
     )
     yield "## Where heights sit"
-    yield f"A run is on the ground or at the top within {END:g} rungs of it."
+    yield f"A run within {END:g} rungs of the ground or the top counts as being there."
     yield _table(lines, ["category", "task", "rungs", "mean heights", "on the ground, %", "at the top, %"])
     yield (
-        f"{100 * np.mean([one.at_an_end for one in at]):.0f} % of the runs are at an end; "
+        f"{100 * np.mean([one.at_an_end for one in at]):.0f} % of the runs are at one of the ends; "
         f"{_tasks(sum(one.at_an_end > 0.5 for one in at))} more than half of their runs there. On "
         f"{sum(one.highest - one.lowest >= 1 for one in at)} of {len(at)} tasks the highest and the lowest mechanism "
         "are a rung or more apart."
@@ -173,8 +173,8 @@ def page() -> Iterator[str]:
         yield "## Do seeds agree?"
         yield (
             f"Order of {of_two['mech'].nunique()} mechanisms, seed {SUITE.seeds[0]} against seed {SUITE.seeds[1]}: "
-            f"Kendall's tau {agreed.tau:.2f} ({agreed.low:.2f} to {agreed.high:.2f}). Of {agreed.num_apart} pairs that "
-            f"are called apart, both seeds have the same order in {agreed.num_agreeing}."
+            f"Kendall's tau {agreed.tau:.2f} ({agreed.low:.2f} to {agreed.high:.2f}). Both seeds have the same order "
+            f"in {agreed.num_agreeing} of the {agreed.num_apart} pairs that are called apart."
         )
     of_all = complete(rows, SUITE.seeds)
     if of_all["mech"].nunique() > 2:
@@ -183,13 +183,13 @@ def page() -> Iterator[str]:
         lines = [[one.mechanism, one.rank.value, f"{one.rank.low} to {one.rank.high}", one.full] for one in replays]
         yield "## What a first verdict would have said"
         yield (
-            "Each mechanism in turn is taken for the new one: `synthbench quick` knows seed "
-            f"{SUITE.seeds[0]} of {len(SUITE.quick)} of the {len(SUITE.tasks)} tasks, and all rows of the others."
+            "Each mechanism in turn plays the new one: `synthbench quick` sees its seed "
+            f"{SUITE.seeds[0]} on {len(SUITE.quick)} of the {len(SUITE.tasks)} tasks, and all rows of the others."
         )
         yield _table(lines, ["mechanism", "rank on the quick tasks", "expected", "rank in the full suite"])
         yield (
-            f"{sum(one.covers for one in replays)} of {len(replays)} intervals hold the rank of the full suite; their "
-            f"median width is {np.median(widths):g} ranks."
+            f"{sum(one.covers for one in replays)} of {len(replays)} intervals contain the rank in the full suite; "
+            f"their median width is {np.median(widths):g} ranks."
         )
 
 

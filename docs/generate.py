@@ -1,9 +1,8 @@
-"""Write what follows from the registries: ``python docs/generate.py``, ``--check`` to compare.
+"""Generate files from the registries: ``python docs/generate.py``, ``--check`` to compare.
 
-That is the pages of this folder, the index of components by which ``status`` counts without torch, and the bounds of
-the suites' tasks and of all rungs. Bounds that are there for a task's version stay; ``--all`` measures all of them
-again.
-The prose of a unit is its docstring; what can be computed is computed.
+These are pages of this folder, the index of components with which ``status`` counts without torch, and the bounds of
+the suites' tasks and of all rungs. Bounds already known for a task's version stay; ``--all`` measures all again.
+The prose about a component is its docstring; its numbers are computed.
 """
 
 import inspect
@@ -73,10 +72,10 @@ def _tasks() -> Iterator[str]:
     yield "# Tasks"
     yield HEADER
     yield (
-        "A task draws sequences of tokens and says at which positions what must be answered. *Floor*: the best "
-        "predictor that sees no input. *Local ceiling*: the best that sees its own token and position only, measured. "
+        "A task draws sequences of tokens, with the targets to predict at the scored positions. *Floor*: the best "
+        "predictor that sees no input. *Local ceiling*: the best that sees only its own token and position, measured. "
         "*Ceiling*: the best causal one. *Skill* is (accuracy − floor) / (ceiling − floor). `synthbench show copy` "
-        "prints what stands here of a task, with an example in colour."
+        "prints a task's entry, with an example in colour."
     )
     by_category: dict[str, list[str]] = {}
     for name in TASKS:
@@ -102,7 +101,7 @@ def _data() -> Iterator[str]:
     yield (
         "The file is a NumPy archive: `inputs` and `targets`, int64 [count, length], with targets of −100 where "
         "nothing is scored, and `metadata`, a JSON text with task, version, options, length, vocab_size, readout, "
-        "floor, ceiling, split and seed. A file that exists is not replaced without `--force`."
+        "floor, ceiling, split and seed. An existing file is replaced only with `--force`."
     )
     yield (
         "```python\n"
@@ -117,11 +116,11 @@ def _data() -> Iterator[str]:
         "```"
     )
     yield (
-        "Both give exactly the sequences of a run with this seed: one that reads `count` of them in batches of "
-        "`batch_size`, by default in a single batch, as a test does. A stream is drawn in blocks of many batches, so "
-        "other counts and batch sizes are other sequences. `--suite peers` (`suite=`) gives what the runs of a "
-        "suite read, at the size that the suite sets: all of it, or the first `count`. Train, validation and test are "
-        "separate streams. Where `readout` is `bottleneck`, runs read all answers from the last token, so a target may "
+        "Both give exactly the sequences of a run with this seed that reads `count` of them in batches of "
+        "`batch_size`. Default: a single batch, as in a test. A stream is drawn in blocks of many batches, so "
+        "other counts and batch sizes give other sequences. `--suite peers` (`suite=`) gives the sequences of a "
+        "suite's runs, at the suite's size: all of them, or the first `count`. Train, validation and test are "
+        "separate streams. If `readout` is `bottleneck`, runs read all answers from the last token, so a target may "
         "depend on tokens after its position."
     )
 
@@ -147,7 +146,7 @@ def _task(name: str) -> Iterator[str]:
         ],
     )
     if reached := shortcut_accuracies(task, length):
-        yield "Rules that get by without what it tests, measured:"
+        yield "Shortcuts that avoid what it tests, measured:"
         yield _table(("shortcut", "accuracy"), [(rule, f"{found.value:.3f}") for rule, found in reached.items()])
     yield from _ladder(unit)
     yield f"Drawn at {length} tokens, seed {EXAMPLE_SEED}:"
@@ -161,7 +160,7 @@ def _ladder(unit: type[Task]) -> Iterator[str]:
     if not rungs:
         return
     bounds = [rung_bounds(rung) for rung in rungs]
-    yield "The rungs of its [ladder](ladder.md) in suite `climb`; the base is what is reached without the task:"
+    yield "The rungs of its [ladder](ladder.md) in suite `climb`; the base is the accuracy without doing the task:"
     yield _table(
         (unit.load, *(rung.load for rung in rungs)),
         [
@@ -187,8 +186,8 @@ def _mechanisms() -> Iterator[str]:
     yield "# Mechanisms, position encodings, blocks"
     yield HEADER
     yield (
-        "What mixes positions. State: numbers that a layer of width 64 in 4 heads keeps after so many tokens. "
-        "`name:argument=value` sets arguments: `--mech slay:R=5,P=16`."
+        "A mechanism mixes positions. State: the numbers that a layer of width 64 with 4 heads keeps after 64 or 1024 "
+        "tokens. `name:option=value` sets options: `--mech slay:R=5,P=16`."
     )
     by_family: dict[str, list[dict[str, Any]]] = {}
     for facts in map(mechanism_facts, MECHANISMS):
@@ -225,12 +224,12 @@ def _suites() -> Iterator[str]:
     yield "# Suites"
     yield HEADER
     yield (
-        "A suite is a TOML file: tasks with their options, and the protocol. Rows of two versions never meet in a "
-        "table. [protocol.md](protocol.md) says why it is as it is."
+        "A suite is a TOML file: tasks with their options, and the protocol. Rows of two versions never share a "
+        "table. [protocol.md](protocol.md) explains the protocol."
     )
     suites = [load_suite(name) for name in suite_names()]
     yield _table(
-        ("suite", "version", "tasks", "mechanisms", "seeds", "what it is"),
+        ("suite", "version", "tasks", "mechanisms", "seeds", "description"),
         [
             (f"[{s.name}](#{s.name})", s.version, len(s.tasks), len(s.mechanisms), len(s.seeds), s.description)
             for s in suites
@@ -248,23 +247,22 @@ def _suites() -> Iterator[str]:
 def _own_suites() -> Iterator[str]:
     yield "## Tasks that a suite does not list"
     yield (
-        "Any registered task can be trained under the protocol of any suite. Name it, with a rung or other arguments "
-        "if its default length is not what you want:"
+        "Any registered task can be trained under the protocol of any suite. Name it, with a rung or other options "
+        "to change its default length:"
     )
     yield "```sh\nsynthbench run --suite smoke --task mqar:num_pairs=8 --mech softmax,linear\n```"
     yield (
         "Its rows belong to suite `smoke.extra`, which has the version and the protocol of `smoke`, so the tables of "
-        "`smoke` stay as they are. `synthbench report --suite smoke.extra` shows them, and `synthbench status` takes "
-        "the options of `run` that say what is planned. `all`, categories and globs select from the suite's own tasks "
-        "only."
+        "`smoke` stay as they are. `synthbench report --suite smoke.extra` shows them, and `synthbench status` counts "
+        "them if it gets the same options as `run`. `all`, categories and globs select only from the suite's own tasks."
     )
     yield "## A suite of your own"
     yield (
         "`--suite ./my_suite.toml` reads a suite from a file, in the format of [the built-in ones]"
-        "(../synthbench/suites/smoke.toml). Its `name` is that of the file, no built-in suite's, and an unknown key is "
-        "an error. Raise `version` whenever the protocol or a task's arguments change; a report shows only rows of the "
-        "newest row's protocol and counts the others. `synthbench new task my_task` writes one beside the task; see "
-        "[plugins.md](plugins.md#one-file)."
+        "(../synthbench/suites/smoke.toml). Its `name` is that of the file, not a built-in suite's, and an unknown key "
+        "is an error. Raise `version` whenever the protocol or a task's options change; a report shows only rows of "
+        "the newest row's protocol and counts the others. `synthbench new task my_task` writes one beside the task; "
+        "see [plugins.md](plugins.md#one-file)."
     )
 
 
@@ -287,7 +285,7 @@ def _with_arguments(units: Any) -> list[str]:
 def _parameters(facts: dict[str, Any]) -> Iterator[str]:
     if facts["parameters"]:
         yield _table(
-            ("parameter", "default", "allowed", "meaning"),
+            ("option", "default", "allowed", "meaning"),
             [
                 (f"`{name}`", escape(str(of["default"])), escape(of["allowed"]), escape(of["meaning"]))
                 for name, of in facts["parameters"].items()
@@ -299,16 +297,16 @@ def _anatomy() -> Iterator[str]:
     yield "# Anatomy"
     yield HEADER
     yield (
-        "The figures of two papers, drawn from the units of this package: every number is computed. Captions of "
-        "the papers name no seeds and few arguments; what was chosen here stands below each figure, and so does what "
-        "is seen that the paper does not say, or says otherwise. As SVG and PDF with the numbers as CSV, the same "
+        "The figures of two papers, drawn from the code of this package: every number is computed. The papers' "
+        "captions name no seeds and few options. The captions here give our choices, and what the figure shows that "
+        "the paper does not say, or says otherwise. To write SVG and PDF with the numbers as CSV, the same "
         "bytes on every call:"
     )
     yield "```\nsynthbench bench anatomy --figure 'nmn-10*' --out anatomy\n```"
     yield (
-        "Without `--figure` it draws all of them, in a minute. The pictures of this page: `synthbench bench anatomy "
-        "--format svg --out docs/anatomy`. Figures 2, 3 and 21 of the SLAY paper are not here: they are measurements "
-        "(`bench scaling`) and the training of a language model."
+        "Without `--figure` it draws all figures, in a minute. `synthbench bench anatomy --format svg --out "
+        "docs/anatomy` draws those of this page. Figures 2, 3 and 21 of the SLAY paper are not here: they show "
+        "measurements (`bench scaling`) and the training of a language model."
     )
     for paper, prefix in (("SLAY", "slay-"), ("Neural Matter Networks", "nmn-")):
         yield f"## {paper}"
@@ -320,7 +318,7 @@ def _anatomy() -> Iterator[str]:
 
 
 def suite_tasks() -> dict[str, tuple[Task, int, bool]]:
-    """Task, length and whether it is only a stretched test, by their names in the file of bounds, of all suites."""
+    """All suites' tasks and lengths, and whether each is only a stretched test, by name in the file of bounds."""
     found: dict[str, tuple[Task, int, bool]] = {}
     for suite in map(load_suite, suite_names()):
         for name, arguments in suite.tasks.items():
@@ -339,7 +337,7 @@ def rungs() -> dict[str, Rung]:
 
 
 def bounds(*, is_all: bool = False) -> str:
-    """The file of bounds; what it has is not measured again unless ``is_all``."""
+    """The file of bounds; known ones are measured again only if ``is_all``."""
     known = {} if is_all else _recorded.entries()
     entries = {key: known.get(key) or _recorded.measured_rung(rung) for key, rung in rungs().items()}
     for key, (task, length, is_stretched) in suite_tasks().items():
@@ -352,7 +350,7 @@ def bounds(*, is_all: bool = False) -> str:
 
 
 def _components() -> str:
-    """What the ids of rows need to know of the components whose classes need torch."""
+    """What the ids of rows need to know about components whose classes need torch."""
     index = {
         "mechanisms": {
             name: {
@@ -389,8 +387,8 @@ def _join(blocks: Iterable[str]) -> str:
 
 def main() -> int:
     """Write the pages, or say which differ; the exit code."""
-    os.environ[SWITCH] = "off"  # the pages are of what comes with synthbench, whatever else is installed
-    if "--all" in sys.argv[1:]:  # first, as a page tells them too
+    os.environ[SWITCH] = "off"  # the pages describe what comes with synthbench, whatever else is installed
+    if "--all" in sys.argv[1:]:  # first, as a page has them too
         _recorded.FILE.write_text(bounds(is_all=True), encoding="utf-8")
         _recorded.entries.cache_clear()
     differing = {name: text for name, text in pages().items() if _content(FOLDER / name) != text}

@@ -1,7 +1,7 @@
 """The pilot behind the ladder: ``python docs/ladder.py`` writes the tables of ``ladder.md`` from ``ladder.csv``.
 
-``python docs/ladder.py run rules 1/2`` makes the runs of one part, here the first half of its cells, that are not in
-``ladder.csv`` yet. Each part asks one question about how a model should climb. One thread a process.
+``python docs/ladder.py run rules 1/2`` makes the runs of one part, here the first half of its cells, that are missing
+in ``ladder.csv``. Each part asks one question about how a model should climb. One thread per process.
 """
 
 import csv
@@ -50,11 +50,11 @@ EDGE_TASKS = ("mqar", "string_copy", "a5_words", "dyck")
 EDGES = (1e-3, 3e-2)
 """Rates below and above those of the suite."""
 AT_ONCE = 3
-"""Seeds that are trained as one program."""
+"""Seeds to train as one program."""
 
 
 class Setting(NamedTuple):
-    """What decides the heights of a cell, beside its seeds."""
+    """Everything that decides the heights of a cell, except its seeds."""
 
     task: str
     mech: str
@@ -79,7 +79,7 @@ Part = list[tuple[Setting, tuple[int, ...]]]
 
 
 def parts() -> dict[str, Part]:
-    """The settings of each part. Parts share settings; a run that two of them need is made once."""
+    """The settings of each part. Parts share settings; a run that two parts need is made once."""
     cells = list(product(TASKS, MECHANISMS))
     few = list(product(FEW_TASKS, FEW_MECHANISMS))
     rates, steps, widths = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), (1024, 512, 2048), (48, 96)
@@ -95,7 +95,7 @@ def parts() -> dict[str, Part]:
 
 
 def edge_cells() -> list[tuple[str, str]]:
-    """Four tasks and all mechanisms of the suite but its controls."""
+    """Four tasks with all mechanisms of the suite except its controls."""
     ranked = [name for name in SUITE.mechanisms if mechanisms.MECHANISMS[name].family != CONTROL]
     return list(product(EDGE_TASKS, ranked))
 
@@ -124,7 +124,7 @@ def slow_rise(num_steps: int, num_rungs: int) -> list[int]:
 
 
 def spread(step: int, num_rungs: int) -> int:
-    """One of the first rungs; steps in a row are spread evenly over them."""
+    """One of the first rungs; consecutive steps are spread evenly over them."""
     return int(evenly(step) * num_rungs)
 
 
@@ -134,11 +134,11 @@ ORDERS: dict[str, Callable[[int, int], list[int]]] = {
 FRONTIER = "frontier"
 RULES = (*ORDERS, FRONTIER)
 GATE, LOOK_EVERY, LOOK_SEQUENCES = 0.6, 16, 64
-"""Skill at which the frontier moves on, steps between two looks at it, and the sequences of a look."""
+"""Skill at which the frontier moves on, steps between two looks at it, and sequences per look."""
 
 
 def frontier(trainer: Trainer, course: Course) -> Iterator[int]:
-    """Every other step on the first rung that the only run has not learned, those between on the rungs up to it."""
+    """Every other step on the first rung that the run has not learned, the steps between on the rungs up to it."""
     looks = [
         trainer.batches("validation", -(-course.training.steps // LOOK_EVERY), LOOK_SEQUENCES, factor=number)
         for number, _ in enumerate(course.rungs, start=1)
@@ -157,7 +157,7 @@ def train(setting: Setting, seeds: Sequence[int]) -> list[list[RungScore]]:
     """Train seeds of a cell as one program and test them on every rung."""
     suite = suite_of(setting)
     course = course_of(suite, setting.task)
-    cell = Cell(suite, setting.task, None, course.rungs[-1].length, {}, setting.mech, {}, "cpu")
+    cell = Cell(suite, setting.task, course.rungs[-1].length, {}, setting.mech, {}, "cpu")
     trainer = Trainer([Member(cell, seed, setting.rate) for seed in seeds], torch.device("cpu"))
     for step, batch in enumerate(batches(trainer, course, setting.rule)):
         trainer.schedule.apply(step, trainer.optimiser, trainer.model)
@@ -187,7 +187,7 @@ def batches(trainer: Trainer, course: Course, rule: str) -> Iterator[DeviceBlock
 
 
 def run(part: str, shard: str) -> None:
-    """Make the runs of a part that are not there, of one shard of the settings."""
+    """Make the missing runs of a part, for one shard of the settings."""
     number, of = map(int, shard.split("/"))
     torch.set_num_threads(1)
     done = {(one.setting, one.seed) for one in runs()}
@@ -226,12 +226,12 @@ def runs() -> list[Run]:
 
 
 FIELDS = {"rules": "rule", "orders": "rule", "rates": "rate", "budgets": "steps", "widths": "width", "seeds": "seed"}
-"""What the settings of each part vary."""
+"""The field that the settings of each part vary."""
 CELL = ["task", "mech"]
 
 
 def frame(part: str) -> pd.DataFrame:
-    """Heights of the cells of a part of which all runs are there: a column a value of what varies, a line a run."""
+    """Heights of the complete cells of a part: one column per value of the varied field, one row per run."""
     settings = parts()[part]
     made = {(one.setting, one.seed): one for one in runs()}
     missing = {one[:2] for one, seeds in settings for seed in seeds if (one, seed) not in made}
@@ -250,7 +250,7 @@ def frame(part: str) -> pd.DataFrame:
 
 
 def table(part: str) -> str:
-    """Mean height of each cell and, over all cells, what tells the values apart; nothing while no cell is complete."""
+    """Mean height of each cell and a comparison of the values over all cells; empty while no cell is complete."""
     found = frame(part)
     if found.empty:
         return ""
@@ -286,23 +286,23 @@ def windows() -> str:
 
 
 class Edge(NamedTuple):
-    """Heights of a cell, in rungs, at the suite's rates and at one below and one above; one seed."""
+    """Heights of a cell, in rungs, at the suite's rates, at one below and at one above; one seed."""
 
     task: str
     mech: str
     below: float
     chosen: float
-    """Of the suite's rates the one that validation chose."""
+    """At the suite's rate that validation chose."""
     above: float
 
     @property
     def gain(self) -> float:
-        """By how many rungs a rate outside is better than the chosen one; negative where none is."""
+        """The gain of the better outside rate over the chosen one, in rungs; negative if there is none."""
         return max(self.below, self.above) - self.chosen
 
 
 def edges() -> list[Edge]:
-    """The cells of part ``edges``, of which both runs are there, beside the rows in ``results``."""
+    """The complete cells of part ``edges``, beside the rows in ``results``."""
     made = {(run.setting, run.seed): run.height for run in runs()}
     rows = Store.open(RESULTS, create=False).runs()
     shown = grid(select(rows[rows["seed"] == SUITE.seeds[0]], SUITE.name, SUITE.version).rows)
@@ -318,7 +318,7 @@ def edges() -> list[Edge]:
 
 
 def edge_text() -> str:
-    """Heights at rates outside the suite's, and in how many cells one of them is better by half a rung."""
+    """Heights at rates outside the suite's, and the number of cells in which one is better by half a rung."""
     cells = edges()
     if not cells:
         return ""
@@ -334,7 +334,7 @@ def edge_text() -> str:
     return (
         tabulate(lines, headings, tablefmt="github", disable_numparse=True)
         + f"\n\nIn {inside} of {len(cells)} cells ({100 * inside / len(cells):.0f} %) no rate outside is better by "
-        f"half a rung. Where one is (rungs in brackets): {', '.join(better) or 'none'}."
+        f"half a rung. Exceptions (rungs in brackets): {', '.join(better) or 'none'}."
     )
 
 

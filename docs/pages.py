@@ -1,7 +1,7 @@
-"""Put the pages of all reports into a folder that can be served: ``python docs/pages.py site``.
+"""Collect the pages of all reports in a folder to serve: ``python docs/pages.py site``.
 
 Each ``index.html`` of ``reports`` loads nothing else, so it is copied alone. The front page links to all of them and
-repeats what each says first.
+repeats the verdict of each.
 """
 
 import re
@@ -38,10 +38,10 @@ body { max-width: 44rem; margin: 2rem auto; padding: 0 1rem; font: 1rem/1.5 syst
 
 
 def write(site: Path, reports: Path = REPORTS) -> list[Path]:
-    """Copy the page of every report and write the front page; the files that were written.
+    """Copy the page of every report and write the front page; return the written files.
 
     Args:
-        site: Folder to be served; created where it does not exist.
+        site: Folder to serve; created if missing.
         reports: Folder with a folder for each report.
 
     Raises:

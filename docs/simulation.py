@@ -1,8 +1,8 @@
 """How often the tests and intervals of a report err: ``python docs/simulation.py``, ``--check`` to compare.
 
-Reports of made-up runs go through the functions that make real ones, and what they say is held against what is true.
-The numbers are in ``simulation.csv`` and in ``statistics.md``; they take some minutes on one core. ``--check`` makes
-the first report of each line again, and compares it with what it was when the numbers were made.
+Reports of made-up runs go through the functions that make real ones, and are compared with the truth. The numbers are
+in ``simulation.csv`` and in ``statistics.md``; they take some minutes on one core. ``--check`` makes the first report
+of each row again, and compares it with the stored one.
 """
 
 import csv
@@ -41,10 +41,10 @@ class Case(NamedTuple):
 
     words: str
     draw: Callable[[np.random.Generator, Levels, int], Runs]
-    """Runs of cells of which each has a level from 0.2 to 0.8: the higher, the better."""
+    """Draws runs of cells with levels from 0.2 to 0.8: the higher, the better."""
     better: float = 0.6
     worse: float = 0.5
-    """Levels of the mechanism that is better and of all others, where a true difference is to be found."""
+    """Levels of the better mechanism and of all others, on tasks with a true difference."""
 
 
 def _normal(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Runs:
@@ -56,7 +56,7 @@ def _near_ceiling(rng: np.random.Generator, levels: Levels, num_seeds: int) -> R
 
 
 def _learning(lowest: float, highest: float) -> Callable[[np.random.Generator, Levels, int], Runs]:
-    """Runs that reach 0.98 or stay at 0.3; the share that learns goes from one number to the other with the level."""
+    """Runs that reach 0.98 or stay at 0.3; the share that learns rises with the level, ``lowest`` to ``highest``."""
 
     def draw(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Runs:
         share = lowest + (highest - lowest) * (levels[..., None] - 0.2) / 0.6
@@ -78,7 +78,7 @@ def _correlated(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Run
 
 
 def _residual(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Runs:
-    """What five runs of six mechanisms had over their mean on some task, each mechanism its own."""
+    """Residuals of five runs of six mechanisms on some task, each mechanism with its own."""
     tasks = np.arange(len(levels)) * len(RESIDUALS) // len(levels)
     runs = rng.integers(RESIDUALS.shape[2], size=(*levels.shape, num_seeds))
     found: Runs = levels[..., None] + np.take_along_axis(RESIDUALS[tasks], runs, axis=2)
@@ -86,7 +86,7 @@ def _residual(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Runs:
 
 
 def _read_residuals() -> Runs:
-    """Of suite core-mini 2026.1, widened by what a mean over five runs takes from their spread."""
+    """The residuals of suite core-mini 2026.1, widened by the spread that a mean over five runs removes."""
     numbers = np.loadtxt(FOLDER / "residuals.csv", delimiter=",", skiprows=1, usecols=(2, 3, 4, 5, 6))
     return numbers.reshape(-1, NUM_MECHANISMS, 5) * math.sqrt(5 / 4)
 
@@ -99,21 +99,21 @@ CASES: Mapping[str, Case] = {
     "8 of 10 learn": Case("0.98 or 0.3, 80 % of the runs learn; 100 % against 60 %", _learning(0.6, 1.0), 0.8, 0.2),
     "unequal spread": Case("one mechanism scatters four times as much as the others; 0.6 against 0.5", _unequal),
     "correlated seeds": Case("as normal; half of the variance is shared by all runs of a seed", _correlated),
-    "residuals": Case("what runs of core-mini had over their means; 0.6 against 0.5", _residual),
+    "residuals": Case("residuals of the runs of core-mini; 0.6 against 0.5", _residual),
 }
 
 TESTS = ("null separates", "null pair", "true separates", "true pair")
 INTERVALS = ("cell", "noisy cell", "category", "skill", "IQM", "solved", "rank", "improvement", "near 1")
 NOISY = 1
-"""The mechanism whose cells are also counted by themselves: with unequal spread it is the one that scatters more."""
+"""The mechanism whose cells are also counted separately: with unequal spread it is the one that scatters more."""
 BETTER = 0.2
-"""By which one mechanism is above, and another below, all others where one nearly always improves on the other."""
+"""How far one mechanism is above, and another below, all others, so that one nearly always improves on the other."""
 NUM_RANKINGS = 20
-"""Rankings in a report's line: whether one errs is a single yes or no."""
+"""Rankings per row, since each of them only errs or not."""
 
 
 def measures(case: Case, num_seeds: int, index: int) -> dict[str, float]:
-    """What one report says, held against the truth: shares of errors and of truths found, coverages and widths."""
+    """Compare one report with the truth: shares of errors and of truths found, coverages and widths."""
     rng = np.random.Generator(np.random.Philox(key=(num_seeds, index)))
     return {
         **_of_tests(case, num_seeds, rng),
@@ -197,7 +197,7 @@ def _chance_of_better(case: Case) -> float:
 
 
 def _levels(rng: np.random.Generator, better: float = 0.0) -> Levels:
-    """Of all mechanisms alike, but the third, which may be better by something."""
+    """All mechanisms alike, except that the third may be better and the fourth worse."""
     levels = 0.5 + 0.15 * rng.standard_normal((NUM_TASKS, NUM_MECHANISMS))
     levels[:, 2] += better
     levels[:, 3] -= better
@@ -256,7 +256,7 @@ def _share(found: Iterable[bool]) -> float:
 
 
 def simulate(num_reports: int) -> Iterator[dict[str, str]]:
-    """The lines of the table: means over some reports of each case and number of seeds."""
+    """The rows of the table: means over a number of reports for each case and number of seeds."""
     for name, case in CASES.items():
         for num_seeds in NUM_SEEDS:
             found = [measures(case, num_seeds, index) for index in range(num_reports)]
@@ -265,7 +265,7 @@ def simulate(num_reports: int) -> Iterator[dict[str, str]]:
 
 
 def read() -> list[dict[str, str]]:
-    """The lines that were written."""
+    """The stored rows."""
     with (FOLDER / "simulation.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
@@ -287,7 +287,7 @@ def tables(lines: list[dict[str, str]]) -> str:
     return (
         f"{cases}\n"
         + _table(["case", "seeds", *TESTS], of_tests)
-        + f"\n\nMore than 5 % of the tasks on which nothing differs are said to separate where {exceptions}.\n\n"
+        + f"\n\nMore than 5 % of null tasks are said to separate in these cases: {exceptions}.\n\n"
         + _table(["case", "seeds", *INTERVALS], of_intervals)
         + "\n"
     )
@@ -308,7 +308,7 @@ def _case(line: Mapping[str, str]) -> str:
 
 
 def stale() -> list[str]:
-    """What no longer is as it was written: numbers of the first reports, or the tables in the text."""
+    """What differs from the stored results: numbers of the first reports, or the tables in the text."""
     written = {(line["case"], line["seeds"]): line for line in read() if line["reports"] == "1"}
     found = []
     for line in simulate(1):

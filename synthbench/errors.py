@@ -7,6 +7,7 @@
     │   │                     cannot be read
     │   └── UnknownName    2  a name that nothing is registered under
     ├── StoreError         3  results that cannot be read, or a file or folder that cannot be written
+    ├── ClusterLost        3  a cluster none of whose machines is left
     └── ContractError      4  a task or mechanism that breaks its contract or cannot be loaded
 
 A message names the value received, what is allowed and the nearest match. The command line prints it as one line.
@@ -52,6 +53,12 @@ class UnknownName(UsageError):
 
 class StoreError(SynthbenchError):
     """Results that cannot be read, also as a newer version wrote them; or a file or folder that cannot be written."""
+
+    exit_code = 3
+
+
+class ClusterLost(SynthbenchError):
+    """A cluster none of whose machines is left; what has no row yet can be run again."""
 
     exit_code = 3
 

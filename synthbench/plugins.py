@@ -11,15 +11,15 @@ import importlib
 import os
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 
-from synthbench.entry_points import is_enabled, reason
+from synthbench.entry_points import is_enabled, package_of, reason
 from synthbench.errors import ContractError, UnknownName, UsageError
 from synthbench.places import last_line
-from synthbench.registry import Registry
+from synthbench.registry import BUILT_IN, Registry, origin_of
 
 SETTINGS = "synthbench.toml"
 """The file of a working folder that names its plugins."""
@@ -97,6 +97,27 @@ def load(plugins: Sequence[str]) -> list[str]:
 def units_of(module: str) -> list[tuple[str, str]]:
     """Kind and name of every unit that a module registered."""
     return [(registry.kind, name) for registry in Registry.all for name in registry.registered_by(module)]
+
+
+def needed_for(modules: Collection[str], plugins: Sequence[str]) -> list[str]:
+    """The plugins that register the units of some modules; all of them where one cannot be told.
+
+    Units of an installed package need none: they are imported when they are asked for.
+    """
+    of_module = {
+        module: [plugin for plugin in plugins if f"{module}.".startswith(f"{module_of(plugin)}.")]
+        for module in modules
+        if package_of(module) is None
+    }
+    if not all(of_module.values()):
+        return list(plugins)
+    return [plugin for plugin in plugins if any(plugin in found for found in of_module.values())]
+
+
+def loaded() -> list[str]:
+    """Where the units that are registered in this process and do not come with synthbench are from."""
+    units = (unit for registry in Registry.all for unit in registry.registered())
+    return sorted({origin for unit in units if (origin := origin_of(unit)) != BUILT_IN})
 
 
 def module_of(plugin: str) -> str:

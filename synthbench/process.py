@@ -7,14 +7,12 @@ This is no protection from code that means harm: a plugin is arbitrary code and 
 
 import ast
 import contextlib
-import fcntl
 import os
 import random
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from multiprocessing import parent_process
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,6 +20,7 @@ import numpy as np
 import torch
 
 from synthbench.errors import UsageError
+from synthbench.lifeline import end_with_driver
 from synthbench.results.folder import mark_in_use
 
 SILENT_EXIT = 120
@@ -52,19 +51,12 @@ def settings_restored() -> Iterator[None]:
 def become_worker() -> None:
     """For a process that runs foreign code for a driver: one thread, no ear for Ctrl-C, and no life after the driver's.
 
-    Ctrl-C goes to the whole process group; the driver decides what it means. When the driver is gone, however it ended,
-    the kernel ends this process, whatever it is doing: no thread could do that while code in C holds the interpreter's
-    lock.
+    Ctrl-C goes to the whole process group; the driver decides what it means.
     """
     torch.set_num_threads(1)
     _note_silent_exits()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if driver := parent_process():
-        # An end of a pipe that only the driver holds open. When it closes the kernel sends SIGIO, which ends a process.
-        # If it has closed already nothing is sent, but then this process ends when it asks for its first job.
-        fcntl.fcntl(driver.sentinel, fcntl.F_SETOWN, os.getpid())
-        flags = fcntl.fcntl(driver.sentinel, fcntl.F_GETFL)
-        fcntl.fcntl(driver.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
+    end_with_driver()
 
 
 def require_guarded_main() -> None:

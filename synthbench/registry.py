@@ -24,10 +24,13 @@ from synthbench.places import written
 
 T = TypeVar("T")
 
-__all__ = ["CONTROL", "NAME", "Registry", "code_hash", "origin_of", "version_of"]
+__all__ = ["BUILT_IN", "CONTROL", "NAME", "Registry", "code_hash", "origin_of", "version_of"]
 
 CONTROL = "control"
 """Family of the mechanisms that show what a task gives away for nothing: a reference, never a rival."""
+
+BUILT_IN = "builtin"
+"""The origin of a unit that comes with synthbench."""
 
 NOT_HASHED = frozenset({*sys.stdlib_module_names, "synthbench", "torch"})
 """Top-level modules of which no code counts as a plugin's; rows have the versions of synthbench and PyTorch."""
@@ -135,6 +138,10 @@ class Registry(Mapping[str, type[T]]):
         """Tell whether a unit comes with synthbench; imports no package."""
         self._load()
         return name in self._units and self._units[name].__module__.startswith(f"{self._room}.")
+
+    def registered(self) -> list[type[T]]:
+        """The classes that are registered so far; imports nothing."""
+        return list(self._units.values())
 
     def registered_by(self, module: str) -> list[str]:
         """The names of the units that a module or a package registered, in alphabetical order."""
@@ -311,7 +318,7 @@ def _is_built_in(unit: type[Any]) -> bool:
 def origin_of(unit: type[Any]) -> str:
     """Where a unit comes from: ``builtin``, ``distribution==version``, the name of a file, or ``notebook``."""
     if _is_built_in(unit):
-        return "builtin"
+        return BUILT_IN
     for distribution in packages_distributions().get(unit.__module__.partition(".")[0], []):
         return f"{distribution}=={version(distribution)}"
     try:

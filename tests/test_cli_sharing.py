@@ -195,7 +195,7 @@ def test_compare_two_stores_as_json(full: Path, tmp_path: Path) -> None:
         ("softmax slay --suite core", "no suite with full rows"),
         ("softmax slay --mech slay", "mechanisms are compared"),
         ("softmax", "only 'softmax' is named"),
-        ("softmax slay gla --fail-below -0.1", "allowed: with two"),
+        ("softmax slay gla --fail-below -0.1", "allowed: for two"),
         ("{full} {other} --mech slai", "did you mean 'slay'"),
         ("softmax slay --fail-below nan", "--fail-below is nan"),
     ],

@@ -1,4 +1,4 @@
-"""The longest sequence that fits into so much memory, found by trying and not by a formula."""
+"""The longest sequence that fits into a given memory, found by trying and not by a formula."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

@@ -25,8 +25,8 @@ def next_to_softmax(name: str, arguments: Mapping[str, Any]) -> dict[int, dict[s
     times: dict[int, dict[str, float]] = {}
     for length in LENGTHS:
         unit, softmax = (
-            MECHANISMS[one](**given, max_length=max(LENGTHS), generator=torch.Generator().manual_seed(0)).eval()
-            for one, given in ((name, arguments), ("softmax", {}))
+            MECHANISMS[mechanism](**given, max_length=max(LENGTHS), generator=torch.Generator().manual_seed(0)).eval()
+            for mechanism, given in ((name, arguments), ("softmax", {}))
         )
         ours, theirs = forward_ms(unit, length), forward_ms(softmax, length)
         times[length] = {"ms": ours, "times_softmax": ours / theirs}

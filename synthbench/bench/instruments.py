@@ -204,7 +204,7 @@ class Roof:
     bytes_per_s: float
 
     def floor_s(self, flops: int, moved_bytes: int) -> float:
-        """Seconds that so much work takes at least."""
+        """Seconds that this work takes at least."""
         return max(flops / self.flops_per_s, moved_bytes / self.bytes_per_s)
 
 

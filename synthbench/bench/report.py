@@ -3,8 +3,8 @@
 All of it comes from the rows: the same rows give the same bytes.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ MOST_CURVES = 7
 NUMBERS = (
     ("median_ms", "milliseconds", 1.0),
     ("peak_bytes", "MiB", 2.0**-20),
-    ("tokens_per_s", "tokens per second", 1),
+    ("tokens_per_s", "tokens per second", 1.0),
 )
 """What figures of scaling show: column, label, factor."""
 
@@ -39,10 +39,10 @@ def devices(folder: Path) -> list[Path]:
     Raises:
         StoreError: If there is none.
     """
-    found = sorted({file.parent for name in _SECTIONS for file in folder.glob(f"*/{name}.parquet")})
-    if not found:
+    folders = sorted({file.parent for name in _SECTIONS for file in folder.glob(f"*/{name}.parquet")})
+    if not folders:
         raise StoreError(f"no rows in {str(folder)!r}; allowed: a folder with a folder of rows for each device")
-    return found
+    return folders
 
 
 def build(folder: Path) -> dict[str, str | bytes]:
@@ -82,7 +82,8 @@ def _about(rows: Sequence[Row], file: str) -> str:
 
 
 def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
-    blocks, drawings = ["## Scaling"], []
+    blocks: list[str] = ["## Scaling"]
+    drawings: list[Drawing] = []
     for (dtype, batch_size), group in _grouped(rows, "dtype", "batch_size"):
         facts = scaling.summary(group)
         if not facts:
@@ -106,16 +107,10 @@ def _scaling(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
                 _markdown(ratios),
             ]
         for direction in forms.DIRECTIONS:
-            found = [row for row in group if row["direction"] == direction and row["status"] == "ok"]
+            measured = [row for row in group if row["direction"] == direction and row["status"] == "ok"]
             suffix = f"{direction.replace('+', '-')}-{dtype}-batch-{batch_size}"
-            drawings += [
-                drawing
-                for drawing in (
-                    _of_mechanisms(found, direction, suffix),
-                    *(_of_forms(found, name, direction, suffix) for name in ("slay", "linear", "yat-spherical")),
-                )
-                if drawing is not None
-            ]
+            drawn = [_of_forms(measured, name, direction, suffix) for name in ("slay", "linear", "yat-spherical")]
+            drawings += filter(None, [_of_mechanisms(measured, direction, suffix), *drawn])
     return blocks, drawings
 
 
@@ -144,30 +139,25 @@ def _of_forms(rows: Sequence[Row], mechanism: str, direction: str, suffix: str) 
 
 
 def _drawing(name: str, title: str, caption: str, curves: Mapping[str, Sequence[Row]]) -> Drawing | None:
-    found = [(label, sorted(rows, key=lambda row: row["length"])) for label, rows in curves.items() if rows]
-    if not found:
+    ordered = {label: sorted(rows, key=lambda row: row["length"]) for label, rows in curves.items() if rows}
+    if not ordered:
         return None
-    panels = tuple(
-        Panel(
-            label,
-            tuple(
-                Curve(
-                    curve,
-                    np.array([float(row["length"]) for row in rows]),
-                    np.array([factor * row[column] for row in rows]),
-                    kind="marked",
-                )
-                for curve, rows in found[:MOST_CURVES]
-            ),
-            "length",
-            label,
-            "log2",
-            "log",
-        )
-        for column, label, factor in NUMBERS
-    )
-    content = Curves(panels)
+    content = Curves([_panel(label, ordered, "length", column, label, factor) for column, label, factor in NUMBERS])
     return Drawing(name, title, caption, content.header, content.lines, content.draw)
+
+
+def _panel(title: str, curves: Mapping[str, Sequence[Row]], x: str, y: str, y_label: str, factor: float = 1.0) -> Panel:
+    """One column of the rows over another, as many curves as there are colours."""
+    lines = [
+        Curve(
+            label,
+            np.array([float(row[x]) for row in rows]),
+            np.array([factor * row[y] for row in rows]),
+            kind="marked",
+        )
+        for label, rows in itertools.islice(curves.items(), MOST_CURVES)
+    ]
+    return Panel(title, lines, x, y_label, "log2", "log")
 
 
 def _fidelity(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
@@ -199,26 +189,11 @@ def _suite(rows: Sequence[Row]) -> tuple[list[str], list[Drawing]]:
         }
         if max(map(len, by_mechanism.values())) < 2:
             continue
-        panels = tuple(
-            Panel(
-                way,
-                tuple(
-                    Curve(
-                        name,
-                        np.array([float(row["members"]) for row in part if row[way]]),
-                        np.array([row[way] for row in part if row[way]]),
-                        kind="marked",
-                    )
-                    for name, part in [*by_mechanism.items()][:MOST_CURVES]
-                ),
-                "members",
-                "member-steps per second",
-                "log2",
-                "log",
-            )
-            for way in ("batched", "captured")
-            if any(row[way] for row in group)
-        )
+        panels = []
+        for way in ("batched", "captured"):
+            timed = {name: [row for row in part if row[way]] for name, part in by_mechanism.items()}
+            if any(timed.values()):
+                panels.append(_panel(way, timed, "members", way, "member-steps per second"))
         content = Curves(panels)
         title = f"Training at length {length} against the members of a program"
         caption = "Batched: launched step by step. Captured: replayed from a CUDA graph."
@@ -240,7 +215,7 @@ def _grouped(rows: Sequence[Row], *columns: str) -> list[tuple[tuple[Any, ...], 
     def key(row: Row) -> tuple[Any, ...]:
         return tuple(row[column] for column in columns)
 
-    return [(values, list(group)) for values, group in groupby(sorted(rows, key=key), key=key)]
+    return [(values, list(group)) for values, group in itertools.groupby(sorted(rows, key=key), key=key)]
 
 
 def _markdown(facts: Facts) -> str:

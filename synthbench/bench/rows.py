@@ -19,7 +19,7 @@ from synthbench.runner.environment import hardware, software
 Row = Mapping[str, Any]
 
 SAVE_EVERY_S = 2.0
-"""Rows that were measured within so many seconds may be lost when a process is killed."""
+"""Seconds between saves: rows that were measured since the last one are lost when a process is killed."""
 
 
 class Table:
@@ -56,8 +56,8 @@ class Table:
     @property
     def rows(self) -> list[Row]:
         """What was measured on this device, the oldest row first."""
-        own = hardware(self.device)["device_name"]
-        return [row for row in self._rows.values() if row["device_name"] == own]
+        here = hardware(self.device)["device_name"]
+        return [row for row in self._rows.values() if row["device_name"] == here]
 
     def find(self, row: Row) -> Row | None:
         """The row with the identity of this one, measured on this device and at its version of the mechanism."""

@@ -125,9 +125,9 @@ def measure(
                     give_back_memory()
                     setting = Setting(direction, length, batch_size, table.device, kind)
                     unit = built(name, arguments, setting)
-                    found = [form for form in forms_of(unit, setting) if form.name in forms]
+                    asked = [form for form in forms_of(unit, setting) if form.name in forms]
                     about = {"bench": "scaling", "mechanism": term, "mech_version": version_of(type(unit))}
-                    trials += _tried(found, setting, about, course)
+                    trials += _tried(asked, setting, about, course)
                 _time(trials, num_repeats)
                 for trial in trials:
                     row = trial.row(roof)
@@ -186,8 +186,9 @@ def against_naive(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     pairs = [
         (slow, by_form[key])
         for slow in measured
-        for own in ("attend", "tiled")
-        if slow["form"] in NAIVE and (key := (slow["mechanism"], slow["direction"], slow["length"], own)) in by_form
+        for fast_form in ("attend", "tiled")
+        if slow["form"] in NAIVE
+        and (key := (slow["mechanism"], slow["direction"], slow["length"], fast_form)) in by_form
     ]
     lengths = dict.fromkeys(str(slow["length"]) for slow, _ in pairs)
     facts: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -265,8 +266,8 @@ class _Trial:
             return {**self.about, "status": "oom", **dict.fromkeys(names)}
         setting, cost = self.setting, self.cost
         low, middle, high = (float(value) for value in np.quantile(self.taken, [0.25, 0.5, 0.75]))
-        one = setting.batch_size * setting.length * MODEL_DIM * setting.dtype.itemsize
-        moved = one * (2 if self.form.takes == "layer" else 4) * (1 if setting.direction == "forward" else 3)
+        tensor_bytes = setting.batch_size * setting.length * MODEL_DIM * setting.dtype.itemsize
+        moved = tensor_bytes * (2 if self.form.takes == "layer" else 4) * (1 if setting.direction == "forward" else 3)
         floor = roof.floor_s(cost.flops, moved)
         tokens_per_s = setting.batch_size * setting.length / middle
         spread, share = (high - low) / middle, floor / middle

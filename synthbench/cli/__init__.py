@@ -1,7 +1,7 @@
 """The command line: parse, call one function, print.
 
-Results go to stdout, progress and messages to stderr. Whatever is slow to import is imported inside a command, so that
-``--help`` answers at once.
+Results go to stdout, progress and messages to stderr. Slow imports are inside the commands, so that ``--help`` answers
+at once.
 """
 
 import io
@@ -45,10 +45,10 @@ for group in (app, list_app, bench_app, store_app):
 
 
 def main() -> None:
-    """Run the command line; a mistake of the user or a full disk is one line on stderr and the documented exit code."""
+    """Run the command line; a user error or a full disk gives one line on stderr and the documented exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a sign shows its code
+            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character shows its code
     try:
         app(args=spread(sys.argv[1:]))
     except SynthbenchError as problem:
@@ -57,7 +57,7 @@ def main() -> None:
         sys.exit(problem.exit_code)
     except OSError as problem:
         typer.echo(f"synthbench: {problem}", err=True)
-        # What stdout could not take is still in its buffer, and would fail again when Python ends.
+        # The unwritten text is still in the buffer of stdout, and would fail again when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(StoreError.exit_code)
 

@@ -1,4 +1,4 @@
-"""``synthbench bench``: what attention costs, how close it comes, and what came out of it."""
+"""``synthbench bench``: the cost of attention, the error of approximations, and reports of both."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,24 +9,25 @@ from synthbench.cli.options import AsJson, Device, MechanismTerms, parse_lengths
 from synthbench.cli.output import print_facts
 from synthbench.knobs import parse_seeds
 
-bench_app = typer.Typer(help="Measure speed; trains nothing to an end.", no_args_is_help=True)
+bench_app = typer.Typer(help="Measure speed and fidelity; trains no model to completion.", no_args_is_help=True)
 
 Out = Annotated[
     Path | None,
-    typer.Option(help="Parquet file for the rows, one a measurement; what it holds is not measured again."),
+    typer.Option(help="Parquet file for the rows, one per measurement; measurements that it has are skipped."),
 ]
 Dtype = Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")]
-BatchSize = Annotated[int, typer.Option(help="Sequences a call.", min=1)]
+BatchSize = Annotated[int, typer.Option(help="Sequences per call.", min=1)]
 
 
 @bench_app.command()
 def fidelity(
     budget: Annotated[str, typer.Option(help="Budgets of the SLAY paper's table 6: small, medium, large.")] = "small",
-    seeds: Annotated[str, typer.Option(help="Each draws inputs, projections and features anew.")] = "0-4",
-    repeats: Annotated[int, typer.Option(help="Timings of an estimator; the median counts.", min=1)] = 5,
-    bias: Annotated[bool, typer.Option(help="Projections with biases, as the paper's.")] = True,
+    seeds: Annotated[str, typer.Option(help="Each seed draws new inputs, projections and features.")] = "0-4",
+    repeats: Annotated[int, typer.Option(help="Timings per estimator; the median counts.", min=1)] = 5,
+    bias: Annotated[bool, typer.Option(help="Projections with biases, as in the paper.")] = True,
     sweep: Annotated[
-        bool, typer.Option("--sweep", help="From the small budget, one change at a time: what beats the running mean.")
+        bool,
+        typer.Option("--sweep", help="Change the small budget in one respect at a time: what beats the running mean?"),
     ] = False,
     device: Device = "cpu",
     out: Out = None,
@@ -52,13 +53,15 @@ def fidelity(
 @bench_app.command()
 def scaling(
     mech: MechanismTerms = None,
-    lengths: Annotated[str, typer.Option(help="Sequence lengths, a comma list.")] = "128,256,512,1024,2048,4096",
-    forms: Annotated[str, typer.Option(help="Ways to compute each, a comma list: layer,streamed,kernel.")] = "all",
+    lengths: Annotated[str, typer.Option(help="Sequence lengths, comma-separated.")] = "128,256,512,1024,2048,4096",
+    forms: Annotated[
+        str, typer.Option(help="Forms of each mechanism, comma-separated, such as layer,streamed,kernel.")
+    ] = "all",
     batch_size: BatchSize = 1,
     repeats: Annotated[int, typer.Option(help="Timings; the median counts.", min=1)] = 5,
     dtype: Dtype = "float32",
-    max_seconds: Annotated[float, typer.Option(help="A form that may exceed this is measured no further.")] = 10.0,
-    max_gigabytes: Annotated[float, typer.Option(help="The same for its peak memory.")] = 4.0,
+    max_seconds: Annotated[float, typer.Option(help="Skip lengths at which a form may take longer.")] = 10.0,
+    max_gigabytes: Annotated[float, typer.Option(help="The same for peak memory.")] = 4.0,
     device: Device = "auto",
     out: Out = None,
     as_json: AsJson = False,
@@ -76,7 +79,7 @@ def scaling(
 
     target = resolve_device(device)
     if not kernels.runs_on(target):
-        typer.echo(f"Triton kernels are left out: {target} does not run them", err=True)
+        typer.echo(f"Triton kernels are left out: they do not run on {target}", err=True)
     if not _flex.runs_on(target):
         typer.echo(f"FlexAttention is left out: {target} has no backward pass of it", err=True)
     if (reason := fla.missing(target)) is not None:
@@ -103,16 +106,16 @@ def scaling(
 @bench_app.command()
 def context(
     mech: MechanismTerms = None,
-    gigabytes: Annotated[float, typer.Option(help="Memory that tensors may hold, in GiB.")] = 1.0,
-    longest: Annotated[int, typer.Option(help="No length beyond it is tried.", min=128)] = 2**20,
-    max_seconds: Annotated[float, typer.Option(help="No length beyond one whose call takes longer.")] = 20.0,
+    gigabytes: Annotated[float, typer.Option(help="Memory limit for tensors, in GiB.")] = 1.0,
+    longest: Annotated[int, typer.Option(help="Longest length to try.", min=128)] = 2**20,
+    max_seconds: Annotated[float, typer.Option(help="Stop at a length whose call takes longer.")] = 20.0,
     batch_size: BatchSize = 1,
     dtype: Dtype = "float32",
     device: Device = "auto",
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the longest sequence that each mechanism can take in so much memory, by trying."""
+    """Find the longest sequence that each mechanism can process in a given memory, by trying."""
     from synthbench.bench import context as bench
     from synthbench.bench.rows import Table
     from synthbench.runner.environment import resolve_device
@@ -136,13 +139,13 @@ def context(
 
 @bench_app.command()
 def report(
-    rows: Annotated[Path, typer.Option(help="Folder with a folder of rows for each device.")] = Path("results/bench"),
-    out: Annotated[Path, typer.Option(help="Folder for a report of each device.")] = Path("reports/bench"),
+    rows: Annotated[Path, typer.Option(help="Folder with one folder of rows per device.")] = Path("results/bench"),
+    out: Annotated[Path, typer.Option(help="Folder for the reports, one per device.")] = Path("reports/bench"),
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit 1 if a report is not up to date.")
     ] = False,
 ) -> None:
-    """Write tables and figures of what was measured, one folder a device; print the files that changed."""
+    """Write tables and figures of the measurements, one folder per device; print the files that changed."""
     from synthbench.bench import report as bench
     from synthbench.reports import folder as reports
 
@@ -160,16 +163,16 @@ def report(
 @bench_app.command("suite")
 def bench_suite(
     mech: MechanismTerms = None,
-    lengths: Annotated[str, typer.Option(help="Sequence lengths, a comma list.")] = "32,64,256",
-    members: Annotated[str, typer.Option(help="Members of the batched program, a comma list.")] = "4",
-    rates: Annotated[int, typer.Option(help="Learning rates of the members; each seed has all of them.", min=1)] = 1,
-    steps: Annotated[int, typer.Option(help="Steps of one timing.", min=1)] = 5,
+    lengths: Annotated[str, typer.Option(help="Sequence lengths, comma-separated.")] = "32,64,256",
+    members: Annotated[str, typer.Option(help="Numbers of batched runs, comma-separated.")] = "4",
+    rates: Annotated[int, typer.Option(help="Learning rates per seed in a batched program.", min=1)] = 1,
+    steps: Annotated[int, typer.Option(help="Steps per timing.", min=1)] = 5,
     repeats: Annotated[int, typer.Option(help="Timings; the median counts.", min=1)] = 5,
     device: Device = "auto",
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Time training steps: a plain loop, the batched program, replayed from a CUDA graph, worker processes."""
+    """Time training steps: a plain loop, a batched program, replay from a CUDA graph, worker processes."""
     from synthbench.bench import suite as bench
     from synthbench.bench.rows import Table
     from synthbench.runner.environment import resolve_device
@@ -192,12 +195,12 @@ def bench_suite(
 @bench_app.command("anatomy")
 def bench_anatomy(
     figure: Annotated[
-        list[str] | None, typer.Option(help="Names or globs, as in 'slay-0*'; repeatable. All if left out.")
+        list[str] | None, typer.Option(help="Names or globs, as in 'slay-0*'; repeatable. Default: all.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the pictures, each with its numbers as CSV.")] = Path("anatomy"),
-    formats: Annotated[str, typer.Option("--format", help="Pictures to write, a comma list: svg, pdf.")] = "svg,pdf",
+    formats: Annotated[str, typer.Option("--format", help="Picture formats, comma-separated: svg, pdf.")] = "svg,pdf",
 ) -> None:
-    """Draw the figures of the SLAY and Neural Matter Networks papers from the units themselves; print the files."""
+    """Draw the figures of the SLAY and Neural Matter Networks papers from the code; print the files."""
     from synthbench import gallery as bench
 
     for chosen in bench.select(figure or []):

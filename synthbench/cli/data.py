@@ -13,10 +13,12 @@ def data(
     out: Annotated[Path, typer.Option(help="The file to write, NAME.npz.")],
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     seed: Annotated[int, typer.Option(help="Root seed of the run that reads them.")] = 0,
-    count: Annotated[int | None, typer.Option(help="Sequences. Default: all that a run of --suite reads.")] = None,
+    count: Annotated[
+        int | None, typer.Option(help="Number of sequences. Default: all that a run of --suite reads.")
+    ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Without --suite: sequences drawn as one batch. Default: all, as in a test."),
+        typer.Option(help="Without --suite: sequences per batch. Default: all in one, as in a test."),
     ] = None,
     suite: Annotated[
         str | None, typer.Option(help="The suite whose runs read them; also gives the task's size.")
@@ -24,7 +26,7 @@ def data(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     plugin: Plugins = None,
 ) -> None:
-    """Write the sequences that a run reads, as a NumPy archive: inputs, targets and what is known of the task.
+    """Write the sequences that a run reads, as a NumPy archive: inputs, targets and facts about the task.
 
     synthbench data mqar:rung=3 --count 10000 --seed 0 --split test --out mqar.npz
     """

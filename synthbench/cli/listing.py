@@ -1,4 +1,4 @@
-"""``synthbench list`` and ``synthbench show``: what is registered."""
+"""``synthbench list`` and ``synthbench show``: the registered components."""
 
 import json
 from typing import Annotated, Any
@@ -9,15 +9,13 @@ from synthbench.cli.options import AsJson, Plugins, load_what_loads, named_plugi
 from synthbench.cli.output import print_facts
 from synthbench.errors import SynthbenchError, UnknownName
 
-list_app = typer.Typer(help="List what is registered.", no_args_is_help=True)
+list_app = typer.Typer(help="List the registered components and suites.", no_args_is_help=True)
 
 
 @list_app.command("tasks")
 def list_tasks(
     category: Annotated[str | None, typer.Option(help="Only tasks of this category.")] = None,
-    suite: Annotated[
-        str | None, typer.Option(help="Only tasks of this suite, with the options that it gives them.")
-    ] = None,
+    suite: Annotated[str | None, typer.Option(help="Only tasks of this suite, with its options.")] = None,
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
@@ -45,7 +43,7 @@ def list_mechanisms(
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the mechanisms: name, family, hyper-parameters, cost, state."""
+    """List the mechanisms: name, family, options, cost, state."""
     from synthbench.mechanisms import MECHANISMS
     from synthbench.terminal.facts import mechanism_facts
 
@@ -61,7 +59,7 @@ def list_mechanisms(
 
 @list_app.command("polynomials")
 def list_polynomials(as_json: AsJson = False) -> None:
-    """List how the SLAY variants make the factor x² of their kernel: table 1 of the paper, read off the units."""
+    """List how the SLAY variants compute the factor x² of their kernel: table 1 of the paper, from the code."""
     from synthbench.mechanisms.slay._polynomials import table_1
 
     facts = [row._asdict() for row in table_1()]
@@ -70,7 +68,7 @@ def list_polynomials(as_json: AsJson = False) -> None:
 
 @list_app.command("positions")
 def list_positions(plugin: Plugins = None, as_json: AsJson = False) -> None:
-    """List the position encodings: name, hyper-parameters, whether they rotate queries and keys."""
+    """List the position encodings: name, options, whether they rotate queries and keys."""
     from synthbench.positions import POSITIONS
     from synthbench.terminal.facts import position_facts
 
@@ -81,7 +79,7 @@ def list_positions(plugin: Plugins = None, as_json: AsJson = False) -> None:
 
 @list_app.command("blocks")
 def list_blocks(plugin: Plugins = None, as_json: AsJson = False) -> None:
-    """List the blocks: name and hyper-parameters."""
+    """List the blocks: name and options."""
     from synthbench.blocks import BLOCKS
     from synthbench.terminal.facts import block_facts
 
@@ -92,7 +90,7 @@ def list_blocks(plugin: Plugins = None, as_json: AsJson = False) -> None:
 
 @list_app.command("suites")
 def list_suites(as_json: AsJson = False) -> None:
-    """List the suites: name, version, what they are."""
+    """List the suites: name, version, size, description."""
     from synthbench.suites import load_suite, suite_names
 
     facts: list[dict[str, Any]] = []
@@ -118,11 +116,11 @@ def list_suites(as_json: AsJson = False) -> None:
 
 def show(
     name: Annotated[str, typer.Argument(help="A task, a mechanism or a suite.")],
-    seed: Annotated[int, typer.Option(help="Seed of the example that is drawn.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the drawn example.", min=0)] = 0,
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one task (with a drawn example), mechanism or suite: parameters, bounds, source."""
+    """Show one task (with a drawn example), mechanism or suite: options, bounds, source."""
     from rich.console import Console
 
     from synthbench import plugins

@@ -1,4 +1,4 @@
-"""The options that several commands share, and how their values are read."""
+"""The options that several commands share, and how their values are parsed."""
 
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -13,23 +13,21 @@ from synthbench.cli.output import set_verbosity
 from synthbench.errors import ContractError, UsageError
 
 WITHOUT_ARGUMENTS = ("run", "status", "report", "export")
-"""Commands that have options only: what follows an option's value can only be another value."""
+"""Commands without arguments: after an option's value only another value can follow."""
 REPEATABLE = ("--mech", "--task", "--plugin")
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and results only.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Print more: file names, row ids, tracebacks of code that raised.")
-]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more: file names, row ids, tracebacks.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 SuiteName = Annotated[str, typer.Option("--suite", help="A suite's name, or a TOML file.")]
 Results = Annotated[Path, typer.Option("--results", envvar="SYNTHBENCH_RESULTS", help="Folder of the results store.")]
 TaskTerms = Annotated[
     list[str] | None,
-    typer.Option("--task", help="Names, comma lists, globs, @category, all, !name; name:length=64 sets options."),
+    typer.Option("--task", help="Names or globs, comma-separated; @category, all, !name; name:length=64 sets options."),
 ]
 MechanismTerms = Annotated[
     list[str] | None,
-    typer.Option("--mech", help="Names, comma lists, globs, @family, all, !name; slay:R=3,P=8 sets options."),
+    typer.Option("--mech", help="Names or globs, comma-separated; @family, all, !name; slay:R=3,P=8 sets options."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
 ExecutorName = Annotated[
@@ -40,20 +38,21 @@ ExecutorName = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(help="Worker processes, default: one per core; or elements of a SLURM array, default: 8."),
+    typer.Option(help="Worker processes (default: one per core), or elements of a SLURM array (default: 8)."),
 ]
 BlockTerm = Annotated[
-    str | None, typer.Option("--block", help="The block, if not the suite's; aether:norm=pre sets options.")
+    str | None, typer.Option("--block", help="The block; aether:norm=pre sets options. Default: the suite's.")
 ]
 PositionsTerm = Annotated[
-    str | None, typer.Option("--positions", help="The position encoding, if not the suite's: none, rope, espr, ...")
+    str | None,
+    typer.Option("--positions", help="The position encoding: none, rope, espr, ... Default: the suite's."),
 ]
 Match = Annotated[
     str | None,
     typer.Option(
         "--match",
-        help="params or state: change counts or widths until every mechanism has as many as the suite's first; "
-        "state=4096 sets the number.",
+        help="params or state: change the options or width of each mechanism until it has as many parameters or state "
+        "elements as the suite's first; state=4096 sets the number.",
     ),
 ]
 Plugins = Annotated[
@@ -65,13 +64,13 @@ Plugins = Annotated[
 ]
 Shard = Annotated[
     str | None,
-    typer.Option("--shard", help="2/3: the second of three parts of the plan, so that three machines can share it."),
+    typer.Option("--shard", help="2/3: run the second of three parts of the plan, to share it between machines."),
 ]
-Seeds = Annotated[str | None, typer.Option(help="Root seeds: 42-51, or 0,3,7; default: the suite's.")]
+Seeds = Annotated[str | None, typer.Option(help="Root seeds: 42-51, or 0,3,7. Default: the suite's.")]
 
 
 def takes(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let the first argument of a command be one of a dataclass, whose fields are options of the command."""
+    """Make the first argument of a command a dataclass, with its fields as options of the command."""
     shared = signature(group).parameters
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -88,7 +87,7 @@ def takes(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., Non
 
 
 def audible(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options ``--quiet`` and ``--verbose``; the program has them too, before the command's name."""
+    """Add the options ``--quiet`` and ``--verbose`` to a command; they also work before its name."""
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
         for name, annotation in (("quiet", Quiet), ("verbose", Verbose))
@@ -106,7 +105,7 @@ def audible(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def named_plugins(named: list[str] | None) -> list[str]:
-    """The plugins of the current folder, then those that the command line names.
+    """The plugins of the current folder, then those named on the command line.
 
     Raises:
         UsageError: If a file does not exist, or the folder's settings are malformed.
@@ -115,10 +114,10 @@ def named_plugins(named: list[str] | None) -> list[str]:
 
 
 def load_what_loads(named: list[str] | None) -> dict[str, str]:
-    """Load the plugins; why some cannot be, by name, so that a broken one does not hide the others.
+    """Load the plugins; return the faults of broken ones by name, so that they do not hide the others.
 
     Raises:
-        UsageError: If a file does not exist, or two units have one name.
+        UsageError: If a file does not exist, or two components have the same name.
     """
     faults = {}
     for plugin in named_plugins(named):
@@ -154,7 +153,7 @@ def parse_lengths(text: str) -> list[int]:
     """Read ``32,64`` as 32, 64.
 
     Raises:
-        UsageError: If a piece is not a positive whole number.
+        UsageError: If a part is not a positive whole number.
     """
     pieces = [piece.strip() for piece in text.split(",")]
     if not all(piece.isdecimal() and int(piece) for piece in pieces):

@@ -1,4 +1,4 @@
-"""How commands print what they know, and how much of it."""
+"""How commands print facts and messages, and how many."""
 
 import json
 import shutil
@@ -16,23 +16,23 @@ from synthbench.errors import SynthbenchError, UsageError
 
 
 class Verbosity(Enum):
-    """How much a command says."""
+    """How much a command prints."""
 
     QUIET = "quiet"
     """Errors and results only."""
     NORMAL = "normal"
     VERBOSE = "verbose"
-    """File names and ids too, and where foreign code raised what it raised."""
+    """File names, ids and the tracebacks of foreign code too."""
 
 
 _verbosity: ContextVar[Verbosity] = ContextVar("verbosity", default=Verbosity.NORMAL)
 
 
 def set_verbosity(*, quiet: bool, verbose: bool) -> None:
-    """Choose how much is said until the next call.
+    """Choose how much is printed until the next call.
 
     Raises:
-        UsageError: If both are asked for.
+        UsageError: If both are true.
     """
     if quiet and verbose:
         raise UsageError("--quiet and --verbose exclude each other; allowed: one of them")
@@ -50,25 +50,25 @@ def is_verbose() -> bool:
 
 
 def inert(text: str) -> str:
-    """What foreign code said, with control characters as their codes: a terminal would obey them."""
+    """The text of foreign code with control characters as their codes, since a terminal would obey them."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else f"U+{ord(sign):04X}" for sign in text)
 
 
 def note(text: str) -> None:
-    """Say on stderr what is no result; ``--quiet`` silences it."""
+    """Print a message that is not a result on stderr, unless ``--quiet``."""
     if not is_quiet():
         typer.echo(text, err=True)
 
 
 def print_problem(problem: SynthbenchError, hint: str = "") -> None:
-    """Print an error as one line; with ``--verbose``, above it the traceback of the code that raised it."""
+    """Print an error as one line; with ``--verbose``, the traceback of its cause above it."""
     if is_verbose() and problem.__cause__ is not None:
         typer.echo(inert("".join(traceback.format_exception(problem.__cause__))), nl=False, err=True)
     typer.echo(f"synthbench: {problem}{hint}", err=True)
 
 
 def width_of_stdout() -> int | None:
-    """Characters of a line of the terminal; None where the output is read by another program."""
+    """Width of the terminal in characters; None if another program reads the output."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -79,7 +79,7 @@ def print_facts(
     as_json: bool,
     broken: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Print facts as JSON with all that is known, or as a table of some columns; then what is broken, and why."""
+    """Print all facts as JSON, or some columns as a table; then the broken components and the reasons."""
     if as_json:
         typer.echo(json.dumps([*facts, *({"name": name, "broken": why} for name, why in broken.items())], indent=1))
         return
@@ -95,7 +95,7 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, dict):
-        # Parameters carry more than their default; other facts are plain.
+        # Options carry more than their default; other facts are plain.
         plain = {name: entry["default"] if isinstance(entry, dict) else entry for name, entry in value.items()}
         return " ".join(f"{name}={entry}" for name, entry in plain.items())
     return "" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""``synthbench new`` and ``synthbench check``: units of your own."""
+"""``synthbench new`` and ``synthbench check``: components of your own."""
 
 import json
 from pathlib import Path
@@ -14,13 +14,13 @@ def new(
     kind: Annotated[str, typer.Argument(help="mech or task.")],
     name: Annotated[str, typer.Argument(help="Its name: lower-case letters, digits and '_'.")],
     is_package: Annotated[
-        bool, typer.Option("--package", help="Write a package with entry points, not one file.")
+        bool, typer.Option("--package", help="Write a package with entry points instead of one file.")
     ] = False,
     is_module: Annotated[
-        bool, typer.Option("--module", help="Write the mechanism as a plain nn.Module with layers of its own.")
+        bool, typer.Option("--module", help="Write the mechanism as a plain nn.Module with its own layers.")
     ] = False,
 ) -> None:
-    """Write a mechanism or a task that works, with its test, into the current folder: edit it from there."""
+    """Write a working mechanism or task, with its test, into the current folder, for you to edit."""
     from synthbench.terminal.scaffold import NEXT_STEPS, write
 
     for path in write(kind, name, Path.cwd(), is_package=is_package, is_module=is_module):
@@ -32,14 +32,14 @@ def new(
 
 
 def check(
-    target: Annotated[str, typer.Argument(help="A unit's name, slay:R=3 sets arguments; or a plugin's file.")],
+    target: Annotated[str, typer.Argument(help="A component's name (slay:R=3 sets options), or a plugin's file.")],
     plugin: Plugins = None,
     timeout: Annotated[
-        float | None, typer.Option(help="Seconds after which a unit that hangs is given up; 300 if left out.")
+        float | None, typer.Option(help="Seconds after which a hanging component is killed. Default: 300.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check every promise of a unit's contract; exit 4 if one is broken. The code is run, in a process of its own."""
+    """Check whether a component keeps its contract; exit 4 if not. Its code runs in a separate process."""
     from synthbench.terminal import check as examination
 
     reports = examination.check(target, named_plugins(plugin), timeout)

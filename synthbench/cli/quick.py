@@ -17,7 +17,7 @@ def quick(
         str | None,
         typer.Option(
             help="The incumbent to compare with: any mechanism with rows for these tasks, in --results or among the "
-            "rows that come with synthbench. Default: the best of the latter."
+            "rows that come with synthbench. Default: the best one that comes with synthbench."
         ),
     ] = None,
     suite: SuiteName = "climb",
@@ -31,7 +31,7 @@ def quick(
     """Run one seed of a ladder's quick tasks and predict how a mechanism will rank in the full suite.
 
     It prints the mean height per category beside those of other mechanisms, the expected rank, and whether to keep the
-    mechanism or discard it in favour of the incumbent. The rows count for synthbench run, which adds the rest.
+    mechanism or discard it in favour of the incumbent. synthbench run keeps these rows and adds the rest.
     """
     from synthbench.terminal.quick import facts_of, judge, lines_of, request_of, require_incumbent
 

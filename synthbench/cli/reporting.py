@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from synthbench.terms import Selection
 
 ENTRIES = ("index.html", "README.md", "report.json")
-"""Files of a report to start from, the most readable first."""
+"""Entry pages of a report, the most readable first."""
 
 ReportedSeeds = Annotated[
-    str | None, typer.Option("--seeds", help="Root seeds to show: 42-44. Default: all that have rows.")
+    str | None, typer.Option("--seeds", help="Root seeds to show: 42-44. Default: all with rows.")
 ]
 
 
@@ -38,25 +38,24 @@ def report(
         str | None,
         typer.Option(
             "--format",
-            help="What to write, a comma list: md, tex, csv, json, html (a page), figures (SVG and PDF, each with its "
-            "numbers as CSV). Default: all but json. What an earlier report wrote in another format is removed.",
+            help="Formats to write, comma-separated: md, tex, csv, json, html (a page), figures (SVG and PDF, with "
+            "their numbers as CSV). Default: all but json. An earlier report's files in other formats are removed.",
         ),
     ] = None,
     check: Annotated[
         bool,
         typer.Option(
             "--check",
-            help="Write nothing; fail if what is there differs from what would be written. A picture is compared by "
-            "the numbers that it was drawn from: its bytes depend on the version of matplotlib.",
+            help="Write nothing; fail if the existing report differs. Pictures are compared by their numbers, since "
+            "their bytes depend on the version of matplotlib.",
         ),
     ] = False,
 ) -> None:
     """Regenerate the tables and figures of a suite from the rows of a store.
 
-    It shows the mechanisms that the suite names and those that do not come with synthbench, or those that --mech
-    selects: --mech all is everything in the store. With --beside published it shows all of one's own mechanisms beside
-    the rows that come with synthbench. It prints the verdict, the top of the ranking and the path of the page. For a
-    single table on stdout: synthbench export.
+    It shows the suite's mechanisms and plugins, or those that --mech selects: --mech all is everything in the store.
+    With --beside published it shows all of your mechanisms beside the rows that come with synthbench. It prints the
+    verdict, the top of the ranking and the path of the page. For a single table on stdout: synthbench export.
     """
     from synthbench.reports.build import DEFAULT_FORMATS, files_of
     from synthbench.reports.folder import stale, write
@@ -110,30 +109,30 @@ def export(
     columns: Annotated[
         str,
         typer.Option(
-            help="A comma list of columns of the store, as results/README.md names them, and of metrics: "
+            help="Columns of the store (see results/README.md) and metrics, comma-separated: "
             "score,skill,n_params,x2.skill."
         ),
     ] = "score",
     across: Annotated[
         str,
         typer.Option(
-            help="What stands side by side in md and tex: columns; or tasks or mechanisms, of a single column. csv and "
+            help="What md and tex show side by side: columns; or tasks or mechanisms, for a single column. csv and "
             "json have one entry per cell."
         ),
     ] = "columns",
     format_: Annotated[
-        str, typer.Option("--format", help="md, tex (needs booktabs), csv or json; the last two with the runs' ids.")
+        str, typer.Option("--format", help="md, tex (needs booktabs), csv or json; the last two with run ids.")
     ] = "md",
     cite: Annotated[
-        bool, typer.Option("--cite", help="Print the BibTeX of the tasks and mechanisms in the table instead.")
+        bool, typer.Option("--cite", help="Instead print the BibTeX of the tasks and mechanisms in the table.")
     ] = False,
     results: Results = Path("results"),
     beside: Beside = None,
 ) -> None:
     """Print any selection of cells and columns as one table: Markdown, LaTeX, CSV or JSON.
 
-    Numbers are means over the runs of a cell that ended well. --task and --mech select as in synthbench run, from what
-    has rows; default: all. For a paper: synthbench export --task @memory --across tasks --format tex > memory.tex
+    Numbers are means over the runs of a cell that have a score. --task and --mech select from the rows, as in
+    synthbench run. Default: all. For a paper: synthbench export --task @memory --across tasks --format tex > memory.tex
     """
     from synthbench.reports.export import EXPORTS
     from synthbench.reports.export import export as make_export
@@ -156,7 +155,7 @@ def export(
 
 
 def _reported(rows: "pd.DataFrame", suite: str, terms: list[str] | None, own: Iterable[str]) -> "Selection | None":
-    """The mechanisms of a report: those that terms select, or the suite's, one's own and foreign ones; None is all."""
+    """The mechanisms of a report: the selected ones, or the suite's, your own and foreign ones; None is all."""
     from synthbench.suites import load_suite, suite_names
 
     if terms:

@@ -1,4 +1,4 @@
-"""Rows of a store for the commands that read them, and what of them their options select."""
+"""Reading and selecting the rows of a store for commands."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 ReportedSuite = Annotated[
     str | None,
-    typer.Option("--suite", help="The suite whose rows are read. Default: the only one in the store, else paper."),
+    typer.Option("--suite", help="The suite whose rows to read. Default: the only one in the store, else paper."),
 ]
 Beside = Annotated[
     str | None,
     typer.Option(
-        help="Rows of others to show beside those of --results: published (the rows that come with synthbench), a "
+        help="Other rows to show beside those of --results: published (the rows that come with synthbench), a "
         "store's folder, a .parquet file or a .tar.gz bundle. Neither store is changed."
     ),
 ]
@@ -28,7 +28,7 @@ SuiteVersion = Annotated[str | None, typer.Option(help="Its version. Default: th
 
 
 def read_rows(results: Path) -> "pd.DataFrame":
-    """All rows of a store; what was damaged and left out is named on stderr.
+    """All rows of a store; damaged ones are left out and named on stderr.
 
     Raises:
         StoreError: If there is no store, or it cannot be read.
@@ -48,12 +48,12 @@ def read_rows_and_curves(results: Path) -> "tuple[pd.DataFrame, pd.DataFrame]":
 
 
 def read_beside(results: Path, other: str | None, suite: str | None, version: str | None) -> "Joined":
-    """All rows of a store, and beside them those of another one if one is named.
+    """All rows of a store, joined with those of another store if one is named.
 
     Raises:
-        UnknownName: If there is another one, and the store has no full run of the suite.
-        UsageError: If the other one has no full run of the suite in this version.
-        StoreError: If one of them cannot be read.
+        UnknownName: If another store is named, and this one has no full run of the suite.
+        UsageError: If the other store has no full run of the suite in this version.
+        StoreError: If a store cannot be read.
     """
     from synthbench.trust.beside import Joined, join
 
@@ -66,17 +66,17 @@ def read_beside(results: Path, other: str | None, suite: str | None, version: st
 
 
 def suite_of(rows: "pd.DataFrame", named: str | None) -> str:
-    """The suite that is named; if none is, the only one that the rows are of, or ``paper`` if there are several."""
+    """The named suite; if none is named, the only one in the rows, or ``paper`` if there are several."""
     from synthbench.reports.selection import only_suite
 
     return named or only_suite(rows) or "paper"
 
 
 def selected(rows: "pd.DataFrame", kind: str, terms: Sequence[str]) -> "Selection":
-    """What terms select of the tasks or mechanisms that have rows, with the arguments that they give.
+    """The tasks or mechanisms in the rows that terms select, with the options that they set.
 
     Raises:
-        UnknownName: If a term names what has no row.
+        UnknownName: If a term names a task or mechanism without rows.
         UsageError: If a term is malformed or selects nothing.
     """
     from synthbench.terms import select
@@ -87,7 +87,7 @@ def selected(rows: "pd.DataFrame", kind: str, terms: Sequence[str]) -> "Selectio
 
 
 def name_what_is_left_out(store: "Store") -> None:
-    """Say on stderr which files and rows the readers of a store have left out, and why."""
+    """Print on stderr which files and rows the readers of a store left out, and why."""
     _name(store.quarantined)
 
 

@@ -45,7 +45,7 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options that select what to run or count, and where the rows are."""
+    """The options that select the runs, and the folder of their rows."""
 
     task: TaskTerms = None
     mech: MechanismTerms = None
@@ -60,10 +60,10 @@ class RunOptions:
     plugin: Plugins = None
 
     def request(self, **how: Any) -> "Request":
-        """The request that the options make, with further fields that say how it is run.
+        """The request of these options, with further fields on how to run it.
 
         Raises:
-            UsageError: If the seeds are malformed, or there is no such plugin.
+            UsageError: If the seeds are malformed, or a plugin does not exist.
         """
         from synthbench.runner.request import Request
 
@@ -96,14 +96,14 @@ def run(
     address: Annotated[
         str | None,
         typer.Option(
-            help="With ray: host:port of a running cluster, or auto; default: start one here. "
-            "With slurm: local tries it out on this machine."
+            help="With ray: host:port of a running cluster, or auto. Default: start one here. "
+            "With slurm: local runs the jobs on this machine, as a trial."
         ),
     ] = None,
     workers: Workers = None,
     per_gpu: Annotated[
         int | None,
-        typer.Option(help="Worker processes that share each GPU, each with its part of the memory. Default: one."),
+        typer.Option(help="Worker processes per GPU, each with its share of the memory. Default: 1."),
     ] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds after which a job is killed.")] = None,
     members: Annotated[
@@ -116,30 +116,30 @@ def run(
     predictions: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the predictions of every trained model in the main test, RUN_ID.npz. Rows that are "
-            "already done have none; --rerun all makes them."
+            help="Folder for every trained model's predictions in the main test, RUN_ID.npz. Rows that are "
+            "already done get none; --rerun all makes them."
         ),
     ] = None,
     deterministic: Annotated[
         bool,
         typer.Option(
-            "--deterministic", help="Use deterministic algorithms only; run rows again that were made without them."
+            "--deterministic", help="Use only deterministic algorithms; rerun rows that were made without them."
         ),
     ] = False,
     until_decided: Annotated[
         bool,
         typer.Option(
             "--until-decided",
-            help="On a ladder, add seeds (to 5, then to 10) for pairs of mechanisms that are not yet shown to differ "
-            "by half a rung or more, or by less.",
+            help="On a ladder, add seeds (to 5, then to 10) until every pair of mechanisms is shown to differ by half "
+            "a rung or more, or by less.",
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would run and how long it would take; run nothing.")
+        bool, typer.Option("--dry-run", help="Run nothing; print the missing runs and how long they would take.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run every task × mechanism × seed that is missing, then print their skill. The same command again resumes."""
+    """Run every missing task × mechanism × seed, then print the skills. The same command again resumes."""
     request = asked.request(
         steps=steps,
         limit=limit,
@@ -165,7 +165,7 @@ def run(
 
 @takes(RunOptions)
 def status(asked: RunOptions, as_json: AsJson = False) -> None:
-    """Count the rows that are done, failed and missing, by category.
+    """Count done, failed and missing rows by category.
 
     A store named by --results must exist; the default one need not.
     """
@@ -218,7 +218,7 @@ def _run(request: "Request", *, until_decided: bool, as_json: bool) -> NoReturn:
 
 
 def _run_until_decided(request: "Request") -> "RunReport":
-    """Run what the first look needs, then what each further one needs."""
+    """Run what the first look needs, then what each later one needs."""
     from synthbench.terminal.deciding import look_at
 
     done = run_with_progress(request)
@@ -234,12 +234,12 @@ def _run_until_decided(request: "Request") -> "RunReport":
 
 
 def run_with_progress(request: "Request") -> "RunReport":
-    """Run what is missing, with progress and failures on stderr; Ctrl-C ends it after the jobs that are running."""
+    """Run what is missing, with progress and failures on stderr; Ctrl-C ends it after the running jobs."""
     from synthbench.runner.run import run as run_request
     from synthbench.terminal.progress import Progress
 
     stop = threading.Event()
-    # Ray prints what happens to workers on stdout, which is for results.
+    # Ray reports on its workers on stdout, which is for results.
     with (
         _interruptible(stop),
         Progress(request.results, is_quiet=is_quiet(), is_verbose=is_verbose()) as progress,
@@ -251,9 +251,9 @@ def run_with_progress(request: "Request") -> "RunReport":
 
 
 def exit_as(done: "RunReport") -> NoReturn:
-    """End the command as its runs ended: 0 if every row has a score, 1 if one failed."""
+    """Exit with 0 if every row has a score, 1 if one failed."""
     if done.is_interrupted:
-        typer.echo("interrupted; what is done is kept, the same command runs the rest", err=True)
+        typer.echo("interrupted; finished rows are kept, the same command runs the rest", err=True)
         sys.exit(INTERRUPTED)
     sys.exit(0 if done.ok else 1)
 
@@ -276,7 +276,7 @@ def _print_scores(done: "RunReport") -> None:
 
 @contextmanager
 def _interruptible(stop: threading.Event) -> Iterator[None]:
-    """Let the first Ctrl-C finish the jobs that are running; the second stops at once."""
+    """Let the running jobs finish at the first Ctrl-C; stop at once at the second."""
 
     def interrupt(_number: int, _frame: object) -> None:
         if stop.is_set():
@@ -284,8 +284,8 @@ def _interruptible(stop: threading.Event) -> Iterator[None]:
                 worker.kill()  # they would finish their jobs first
             os._exit(INTERRUPTED)
         stop.set()
-        # A signal may come amid a print, within which stderr refuses another.
-        os.write(2, b"finishing the jobs that are running; Ctrl-C again stops at once\n")
+        # A signal may come during a print, when stderr refuses another.
+        os.write(2, b"finishing the running jobs; Ctrl-C again stops at once\n")
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:

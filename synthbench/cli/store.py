@@ -1,4 +1,4 @@
-"""``synthbench doctor`` and ``synthbench store``: is everything in order."""
+"""``synthbench doctor`` and ``synthbench store``: checks and maintenance."""
 
 import dataclasses
 import json
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
     from synthbench.results import Store
 
-store_app = typer.Typer(help="Care for a results store.", no_args_is_help=True)
+store_app = typer.Typer(help="Maintain a results store.", no_args_is_help=True)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The options that choose rows of a store. Default: all rows."""
+    """The options that select rows of a store. Default: all rows."""
 
     suite: Annotated[str | None, typer.Option(help="Only rows of this suite.")] = None
-    suite_version: Annotated[str | None, typer.Option(help="Only rows of this version of it.")] = None
+    suite_version: Annotated[str | None, typer.Option(help="Only rows of this version of the suite.")] = None
     task: TaskTerms = None
     mech: MechanismTerms = None
     seeds: Annotated[str | None, typer.Option(help="Only these root seeds: 42-44, or 0,3,7.")] = None
-    status: Annotated[str | None, typer.Option(help="Only rows that ended so: ok, diverged, oom, ...")] = None
+    status: Annotated[str | None, typer.Option(help="Only rows with this status: ok, diverged, oom, ...")] = None
 
     def rows_of(self, store: "Store") -> "pa.Table":
-        """The rows that are chosen.
+        """The selected rows.
 
         Raises:
-            UnknownName: If no row has what an option names.
+            UnknownName: If no row has the value of an option.
         """
         from synthbench.errors import UnknownName
         from synthbench.reports.selection import having
@@ -84,7 +84,7 @@ def list_store(
     results: Results = Path("results"),
     as_json: AsJson = False,
 ) -> None:
-    """Say what a store holds: rows by suite, task, mechanism, device and writer, with versions; files and bytes."""
+    """List a store's rows by suite, task, mechanism, device and writer, with versions; its files and bytes."""
     from synthbench.results import Store
     from synthbench.results.maintenance import contents
 
@@ -105,7 +105,7 @@ def list_store(
 
 @store_app.command("compact")
 def compact_store(results: Results = Path("results")) -> None:
-    """Merge the rows and curves of a store, one file each, into one file of each."""
+    """Merge a store's many files into one file of rows and one of curves."""
     from synthbench.results import Store
 
     typer.echo(f"{Store.open(results, create=True).compact()} files merged", err=True)
@@ -117,9 +117,9 @@ def merge_stores(
     results: Results = Path("results"),
     as_json: AsJson = False,
 ) -> None:
-    """Take the rows and curves of other stores in; exit 1 if a run ended differently there or something was left out.
+    """Add the rows and curves of other stores; exit 1 if a run ended differently there or something was left out.
 
-    The same run with the same content counts once. Where contents differ ours stays and theirs is listed.
+    The same run with the same content counts once. If contents differ, ours stays and theirs is listed.
     """
     from synthbench.results import Store
     from synthbench.trust.merge import merge
@@ -155,12 +155,12 @@ def merge_stores(
 def export_store(
     choice: Choice,
     format_: Annotated[
-        str | None, typer.Option("--format", help="csv, json or parquet; the default: the ending of --out, else csv.")
+        str | None, typer.Option("--format", help="csv, json or parquet. Default: the suffix of --out, else csv.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write. Default: stdout.")] = None,
     results: Results = Path("results"),
 ) -> None:
-    """Write rows as they are, every column, one line a run. Tables of means are made by synthbench export."""
+    """Write rows as they are, with every column. For tables of means: synthbench export."""
     from synthbench.errors import StoreError, UnknownName, UsageError
     from synthbench.reports.dump import DUMPS
     from synthbench.results import Store
@@ -169,7 +169,7 @@ def export_store(
     if kind not in DUMPS:
         raise UnknownName("format of rows", kind, DUMPS)
     if out is None and kind == "parquet":
-        raise UsageError("Parquet is no text; name a file with --out")
+        raise UsageError("Parquet is not text; name a file with --out")
     store = Store.open(results, create=False)
     content = DUMPS[kind](choice.rows_of(store))
     name_what_is_left_out(store)
@@ -184,13 +184,13 @@ def export_store(
 
 @store_app.command("gc")
 def collect_garbage(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing; say what would be.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing; list what would be deleted.")] = False,
     results: Results = Path("results"),
     as_json: AsJson = False,
 ) -> None:
-    """Delete what killed writers left, files whose rows were all replaced, and curves without a row.
+    """Delete leftovers of killed writers, files whose rows were all replaced, and curves without a row.
 
-    No row that counts is deleted, and nothing that a writer may still be at.
+    It deletes no row that counts, and nothing that a writer may still use.
     """
     from synthbench.results import Store
     from synthbench.results.maintenance import collect
@@ -207,7 +207,9 @@ def collect_garbage(
 def store_doctor(
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Move what is damaged to quarantine/, so that the same run makes it again."),
+        typer.Option(
+            "--repair", help="Move damaged rows and files to quarantine/, so that the same run makes them again."
+        ),
     ] = False,
     results: Results = Path("results"),
     as_json: AsJson = False,

@@ -1,4 +1,4 @@
-"""``synthbench verify``, ``submit`` and ``compare``: rows that others made, or are to believe."""
+"""``synthbench verify``, ``submit`` and ``compare``: rows from others and for others."""
 
 import dataclasses
 import json
@@ -30,21 +30,21 @@ def verify(
     rows: Annotated[Path, typer.Argument(help="A store's folder, a .parquet file of rows or a .tar.gz bundle.")],
     fraction: Annotated[float, typer.Option(help="Fraction of the rows to run again; at least one row.")] = 0.05,
     salt: Annotated[str, typer.Option(help="Draws another sample; choose it after the rows were submitted.")] = "",
-    limit: Annotated[int | None, typer.Option(help="Most rows to sample.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Largest number of rows to sample.")] = None,
     device: Device = "auto",
     workers: Annotated[int | None, typer.Option(help="Worker processes. Default: one per core.")] = None,
     timeout: Annotated[float, typer.Option(help="Seconds after which a re-run is killed.")] = 600.0,
     plugin: Plugins = None,
     run_plugin: Annotated[
-        bool, typer.Option("--run-plugin", help="Run the plugin of a bundle that brings one: somebody else's code.")
+        bool, typer.Option("--run-plugin", help="Run the plugin in the bundle: somebody else's code.")
     ] = False,
     into: Annotated[
         Path | None, typer.Option(help="If nothing is wrong, add the rows to this store and record who verified which.")
     ] = None,
-    by: Annotated[str | None, typer.Option(help="Who verifies; with --into.")] = None,
+    by: Annotated[str | None, typer.Option(help="With --into: the verifier's name.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check all rows, run a sample of them again and compare; exit 1 unless all that was run again came out the same.
+    """Check all rows, run a sample of them again and compare; exit 1 unless all results agree.
 
     The rows' own hash chooses the sample. On the same kind of CPU with the same versions every bit must agree.
     """
@@ -83,11 +83,11 @@ def submit(
     results: Results = Path("results"),
     out: Annotated[Path, typer.Option(help="Folder or .tar.gz to write.")] = Path("submission.tar.gz"),
     plugin: Annotated[
-        Path | None, typer.Option("--plugin", help="File that has the mechanisms; it is run, and packed too.")
+        Path | None, typer.Option("--plugin", help="File with the mechanisms; it is run and packed.")
     ] = None,
-    package: Annotated[str | None, typer.Option(help="Package that has the mechanisms, pinned: my-idea==1.0.")] = None,
+    package: Annotated[str | None, typer.Option(help="Package with the mechanisms, pinned: my-idea==1.0.")] = None,
     device: Annotated[
-        str, typer.Option(help="Rows of which device: cpu or cuda. auto: the only one that there are rows of.")
+        str, typer.Option(help="Device of the rows: cpu or cuda. auto: the only one with rows.")
     ] = "auto",
 ) -> None:
     """Pack a complete set of rows for submission; list what is missing and exit 1 otherwise."""
@@ -117,8 +117,7 @@ def compare(
     sides: Annotated[
         list[str],
         typer.Argument(
-            help="Two or more mechanisms, slay:P=8 for one setting; or the folders of two stores, or two commit "
-            "prefixes."
+            help="Two or more mechanisms (slay:P=8 for one setting), the folders of two stores, or two commit prefixes."
         ),
     ],
     suite: ReportedSuite = None,
@@ -133,9 +132,8 @@ def compare(
 ) -> None:
     """Compare two sides run by run: differences of skill, second − first, with intervals and tests.
 
-    Stores are two folders; mechanisms and commits are looked up in one, --results. Of stores and commits, --mech
-    selects the mechanisms. Of more than two mechanisms the table has a row for every pair. On a ladder, the heights of
-    a task and their difference are in rungs.
+    Mechanisms and commits are looked up in --results. For stores and commits, --mech selects the mechanisms. For more
+    than two mechanisms the table has a row for every pair. On a ladder, heights and their differences are in rungs.
     """
     import pandas as pd
 
@@ -148,9 +146,9 @@ def compare(
         raise UsageError(f"--fail-below is {fail_below}; allowed: a number such as -0.02")
     found_sides = sides_of(sides, results, read_rows)
     if mech and found_sides[0].kind == "mechanism":
-        raise UsageError(f"--mech is {','.join(mech)!r} and mechanisms are compared; allowed: of stores or commits")
+        raise UsageError(f"--mech is {','.join(mech)!r} while mechanisms are compared; allowed: for stores or commits")
     if fail_below is not None and len(sides) > 2:
-        raise UsageError(f"--fail-below is {fail_below:g} and {len(sides)} are compared; allowed: with two")
+        raise UsageError(f"--fail-below is {fail_below:g} for {len(sides)} mechanisms; allowed: for two")
     rows = pd.concat([side.rows for side in found_sides])
     suite = suite_of(rows, suite)
     if len(found_sides) > 2:
@@ -187,6 +185,6 @@ def _print_pairs(sides: "list[Side]", suite: str, suite_version: str | None, *, 
     print_facts([pair._asdict() for pair in pairs], list(pairs[0]._fields), as_json=False)
     typer.echo(
         f"Suite {suite} {comparisons[0].suite_version}: mean difference of {comparisons[0].skill}, second − first, "
-        "with its 95 % interval for these tasks and other seeds; p is Holm-adjusted over the pairs. Each by task: "
-        "compare two."
+        "with its 95 % interval for these tasks and other seeds; p is Holm-adjusted over the pairs. For results by "
+        "task, compare two mechanisms."
     )

@@ -7,6 +7,7 @@ small constant hides a leak at scale 1; finite noise, since NaN times a masked z
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from typing import Any, NoReturn
 
 import torch
@@ -17,6 +18,8 @@ from synthbench.contract.verdicts import Promise, keep_all
 from synthbench.errors import ContractError, SynthbenchError
 from synthbench.mechanisms import Mechanism
 from synthbench.places import described
+from synthbench.training.causality import TOLERANCE as FLOAT32_TOLERANCE
+from synthbench.training.causality import find_leak, told
 
 SHAPE: Mapping[str, Any] = {"model_dim": 16, "num_heads": 2, "max_length": 512}
 """The model around the mechanism, where the arguments do not say otherwise."""
@@ -24,6 +27,10 @@ SHAPE: Mapping[str, Any] = {"model_dim": 16, "num_heads": 2, "max_length": 512}
 LENGTHS = (1, 2, 3, 33, 130, 400)
 """One token, an even and an odd length, more than a chunk, and past the switch to the linear-time form."""
 
+AS_TRAINED = (64, 128, 1000)
+"""Lengths of whole blocks and a long one, each for a mechanism built for just that many tokens."""
+
+BATCH_SIZE = 9
 SCALES = (1.0, 10.0, 1e3)
 TOLERANCE = 1e-7
 """Largest change, relative to the largest output, that counts as rounding: a padded FFT needs 1e-9."""
@@ -58,6 +65,12 @@ def promises_of(unit: type[Mechanism], arguments: Mapping[str, Any]) -> list[Pro
             "output t depends on inputs 0..t, in training too",
             lambda mechanism: _check_future(mechanism, LENGTHS, SCALES),
         ),
+        promise(
+            "as trained",
+            f"the same in float32 and batches of {BATCH_SIZE}, at whole blocks and far: lengths {_words(AS_TRAINED)}",
+            lambda _mechanism: _check_as_trained(unit, arguments),
+        ),
+        promise("backward", "outputs up to t give later inputs no gradient", _check_backward),
         promise("prefixes", "the length changes nothing that came before", _check_prefixes),
         promise("last", "the last position alone is the last of all", _check_last),
         promise(
@@ -244,6 +257,40 @@ def _check_future_at(mechanism: Mechanism, length: int, scales: tuple[float, ...
             after = _forward(mechanism, replaced)
             if not _change(before[:, :cut], after[:, :cut]) <= TOLERANCE:
                 _refuse_leak(mechanism, before, after, cut, scale)
+
+
+def _check_as_trained(unit: type[Mechanism], arguments: Mapping[str, Any]) -> None:
+    for max_length in AS_TRAINED:
+        mechanism = _build(unit, {"max_length": max_length, **arguments}).float()
+        length = min(max_length, mechanism.max_length)
+        x = _noise(mechanism, BATCH_SIZE, length, seed=length).float()
+        for is_training, cut in product((True, False), (length // 3, length - 1)):
+            mechanism.train(is_training)
+            other = x.clone()
+            other[::2, cut:] = _noise(mechanism, *other[::2, cut:].shape[:2], seed=cut).float()
+            with torch.set_grad_enabled(is_training):
+                before, after = (
+                    _forward(mechanism, values.clone().requires_grad_(is_training)) for values in (x, other)
+                )
+            is_known = (x == other).all(-1).cumprod(-1).bool()
+            leak = find_leak(before.detach(), after.detach(), is_known, FLOAT32_TOLERANCE)
+            if leak is not None:
+                raise ContractError(f"{_name(mechanism)} {told(leak, before, cut, is_training=is_training)}")
+
+
+def _check_backward(mechanism: Mechanism) -> None:
+    trained = copy.deepcopy(mechanism).train()
+    for length in _allowed(mechanism, (33, 64)):
+        x = _noise(mechanism, 2, length, seed=length).requires_grad_()
+        cut = length // 3
+        past = _forward(trained, x)[:, : cut + 1]
+        (gradient,) = torch.autograd.grad(past.square().sum(), x)
+        of_future = float(gradient[:, cut + 1 :].abs().max() / _size(gradient))
+        if not of_future <= TOLERANCE:
+            raise ContractError(
+                f"{_name(mechanism)} has a backward pass that sees the future: the outputs up to position {cut} of "
+                f"{length} give later inputs a gradient of {of_future:.2g} of the largest"
+            )
 
 
 def _refuse_leak(mechanism: Mechanism, before: Tensor, after: Tensor, cut: int, scale: float) -> NoReturn:

@@ -28,6 +28,7 @@ from synthbench.contract import tasks as of_tasks
 from synthbench.contract.verdicts import Promise, Verdict, judge
 from synthbench.errors import ContractError, SynthbenchError
 from synthbench.knobs import coerce, term_of
+from synthbench.lifeline import begin
 from synthbench.mechanisms import MECHANISMS
 from synthbench.places import described, place_of
 from synthbench.positions import POSITIONS
@@ -88,7 +89,12 @@ class Trial:
     def __init__(self, plugins: Sequence[str], timeout_s: float | None = None) -> None:
         self._plugins = list(plugins)
         self._timeout_s = timeout_s or TIMEOUT_S
-        self._pool = ProcessPool(max_workers=1, context=get_context("spawn"), initializer=_initialise)
+        self._pool = ProcessPool(
+            max_workers=1,
+            context=get_context("spawn"),
+            initializer=begin,
+            initargs=(f"{__name__}:{_initialise.__name__}",),
+        )
 
     def __enter__(self) -> "Trial":  # noqa: PYI034 - beartype cannot check Self here
         """Start nothing yet."""

@@ -1,9 +1,10 @@
 """Figures made of curves over one number."""
 
-import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import Any, Literal
 
 import numpy as np
@@ -12,21 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from synthbench.reports.render.figures.drawing import DOUBLE, SINGLE, Look, looks, place, shown
-from synthbench.reports.render.figures.lines import draw_legend, height_of
+from synthbench.reports.render.figures.drawing import DOUBLE, SINGLE, Look, looks, shown, widest
 from synthbench.reports.render.spreadsheet import Value
 
 Numbers = Float[np.ndarray, " points"]
 Kind = Literal["line", "marked", "points", "steps", "area"]
 Scale = Literal["linear", "log", "log2", "symlog"]
-
-_SCALES: dict[Scale, dict[str, Any]] = {
-    "linear": {"value": "linear"},
-    "log": {"value": "log"},
-    "log2": {"value": "log", "base": 2},
-    "symlog": {"value": "symlog"},
-}
-
 
 POWER = FuncFormatter(
     lambda number, _position: f"{number:g}".replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
@@ -51,7 +43,7 @@ class Panel:
     """Curves with the same two axes."""
 
     title: str
-    curves: tuple[Curve, ...]
+    curves: Sequence[Curve]
     x_label: str
     y_label: str
     x_scale: Scale = "linear"
@@ -59,22 +51,12 @@ class Panel:
     x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
 
-    @property
-    def horizontal(self) -> tuple[object, ...]:
-        """What panels have in common that share their horizontal axis."""
-        return self.x_label, self.x_scale, self.x_range
-
-    @property
-    def vertical(self) -> tuple[object, ...]:
-        """What panels have in common that share their vertical axis."""
-        return self.y_label, self.y_scale, self.y_range
-
 
 @dataclass(frozen=True)
 class Curves:
-    """Panels of curves over one legend."""
+    """Panels of curves over one legend; panels with the same axis share it."""
 
-    panels: tuple[Panel, ...]
+    panels: Sequence[Panel]
     height: float = 1.5
     """Of one panel, in inches."""
     is_polar: bool = False
@@ -90,70 +72,65 @@ class Curves:
             for panel in self.panels
             for curve in panel.curves
             for point in zip(
-                *(_numbers(values) for values in (curve.x, curve.y)),
-                *(itertools.repeat(None) if values is None else _numbers(values) for values in (curve.low, curve.high)),
+                curve.x.tolist(),
+                curve.y.tolist(),
+                repeat(None) if curve.low is None else curve.low.tolist(),
+                repeat(None) if curve.high is None else curve.high.tolist(),
                 strict=False,
             )
         )
 
     def draw(self) -> Figure:
-        """Draw the panels, line by line."""
-        width = SINGLE if len(self.panels) == 1 else DOUBLE
+        """Draw the panels, row by row."""
         look = looks(list(dict.fromkeys(curve.label for panel in self.panels for curve in panel.curves)))
-        below = height_of(look, width, has_pale=False) if len(look) > 1 else 0.05
-        has_markers = any(curve.kind in {"marked", "points"} for panel in self.panels for curve in panel.curves)
-        figure, axes = self._axes(width, below)
-        for axis, panel in zip(axes, self.panels, strict=True):
+        width = SINGLE if len(self.panels) == 1 else DOUBLE
+        legend_columns = max(1, int(width / (0.5 + widest([*map(shown, look)]))))
+        below = 0.13 * math.ceil(len(look) / legend_columns) if len(look) > 1 else 0.0
+        num_rows = math.ceil(len(self.panels) / columns(len(self.panels)))
+        figure = Figure(figsize=(width, num_rows * (self.height + 0.45) + below), layout="constrained")
+        entries: dict[str, Any] = {}
+        for index, panel in enumerate(self.panels):
+            axis = self._axis(figure, num_rows, index)
+            axis.set_title(shown(panel.title), pad=3, loc="left")
             for curve in panel.curves:
                 _draw(axis, curve, look[curve.label])
-            if self.is_polar:
-                _turn(axis, panel)
-            else:
-                _frame(axis, panel)
+            handles, labels = axis.get_legend_handles_labels()
+            entries |= dict(zip(labels, handles, strict=True))
         if len(look) > 1:
-            draw_legend(figure, look, has_pale=False, has_markers=has_markers)
+            figure.legend(entries.values(), entries, loc="outside lower center", ncols=legend_columns, handlelength=2.8)
         return figure
 
-    def _axes(self, width: float, below: float) -> tuple[Figure, list[Axes]]:
-        is_shared = len({panel.vertical for panel in self.panels}) == 1
-        num_columns = columns(len(self.panels))
-        num_lines = -(-len(self.panels) // num_columns)
-        left, right, top, bottom = 0.5, 0.1, 0.22, 0.32
-        gap_x, gap_y = 0.14 if is_shared else 0.5, 0.27 if self._shares_x else 0.56
+    def _axis(self, figure: Figure, num_rows: int, index: int) -> Axes:
+        """The axes of one panel, without labels where the panel beside or below has the same."""
+        panel, num_columns = self.panels[index], columns(len(self.panels))
+        shares_x = len({(panel.x_label, panel.x_scale, panel.x_range) for panel in self.panels}) == 1
+        shares_y = len({(panel.y_label, panel.y_scale, panel.y_range) for panel in self.panels}) == 1
+        first = figure.axes[0] if index else None
+        axis = figure.add_subplot(
+            num_rows,
+            num_columns,
+            index + 1,
+            projection="polar" if self.is_polar else None,
+            sharex=first if shares_x else None,
+            sharey=first if shares_y else None,
+        )
         if self.is_polar:
-            top, gap_x = 0.42, 0.3
-        panel_width = (width - left - right - gap_x * (num_columns - 1)) / num_columns
-        height = panel_width if self.is_polar else self.height
-        figure = Figure(figsize=(width, below + bottom + top + num_lines * height + (num_lines - 1) * gap_y))
-        axes = []
-        for index, panel in enumerate(self.panels):
-            line, column = divmod(index, num_columns)
-            at = (left + column * (panel_width + gap_x), below + bottom + (num_lines - 1 - line) * (height + gap_y))
-            if self.is_polar:
-                inches = figure.get_size_inches()
-                box = (at[0] / inches[0], at[1] / inches[1], panel_width / inches[0], height / inches[1])
-                axis: Axes = figure.add_axes(box, projection="polar")
-            else:
-                axis = place(figure, *at, panel_width, height)
-                if is_shared and column:
-                    axis.tick_params(labelleft=False)
-                else:
-                    axis.set_ylabel(panel.y_label, labelpad=2)
-                if self._shares_x and index + num_columns < len(self.panels):
-                    axis.tick_params(labelbottom=False)
-                else:
-                    axis.set_xlabel(panel.x_label, labelpad=1)
-            axis.set_title(shown(panel.title), pad=14 if self.is_polar else 3, loc="left")
-            axes.append(axis)
-        return figure, axes
-
-    @property
-    def _shares_x(self) -> bool:
-        return len({panel.horizontal for panel in self.panels}) == 1
+            _turn(axis, panel)
+            return axis
+        _frame(axis, panel)
+        if shares_y and index % num_columns:
+            axis.tick_params(labelleft=False)
+        else:
+            axis.set_ylabel(panel.y_label, labelpad=2)
+        if shares_x and index + num_columns < len(self.panels):
+            axis.tick_params(labelbottom=False)
+        else:
+            axis.set_xlabel(panel.x_label, labelpad=1)
+        return axis
 
 
 def columns(num_panels: int) -> int:
-    """Panels on one line of a figure."""
+    """Panels in one row of a figure."""
     return 3 if num_panels in {5, 6, 9} else min(4, num_panels)
 
 
@@ -169,46 +146,54 @@ def histogram(label: str, values: Float[np.ndarray, " values"], edges: Float[np.
     return Curve(label, (edges[1:] + edges[:-1]) / 2, counts / len(values), kind="steps")
 
 
-def _numbers(values: Numbers) -> Sequence[float]:
-    numbers: list[float] = values.tolist()
-    return numbers
-
-
 def _draw(axis: Axes, curve: Curve, look: Look) -> None:
+    is_area, has_line = curve.kind == "area", curve.kind != "points"
+    label = shown(curve.label)
     if curve.low is not None and curve.high is not None:
-        shade = 0.55 if curve.kind == "area" else 0.15
-        axis.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=shade, linewidth=0, zorder=2)
-    if curve.kind == "area":
-        return
-    has_line, has_marker = curve.kind != "points", curve.kind in {"marked", "points"}
-    axis.plot(
-        curve.x,
-        curve.y,
-        color=look.colour,
-        linestyle=look.dashes if has_line else "none",
-        marker=look.marker if has_marker else "",
-        markersize=2.5 if has_line else 2,
-        markeredgewidth=0,
-        drawstyle="steps-mid" if curve.kind == "steps" else "default",
-        alpha=1 if has_line else 0.6,
-        zorder=3,
-    )
+        axis.fill_between(
+            curve.x,
+            curve.low,
+            curve.high,
+            color=look.colour,
+            alpha=0.55 if is_area else 0.15,
+            linewidth=0,
+            zorder=2,
+            label=label if is_area else None,
+        )
+    if not is_area:
+        axis.plot(
+            curve.x,
+            curve.y,
+            color=look.colour,
+            linestyle=look.dashes if has_line else "none",
+            marker=look.marker if curve.kind in {"marked", "points"} else "",
+            markersize=2.5 if has_line else 2,
+            markeredgewidth=0,
+            drawstyle="steps-mid" if curve.kind == "steps" else "default",
+            alpha=1 if has_line else 0.6,
+            zorder=3,
+            label=label,
+        )
 
 
 def _frame(axis: Axes, panel: Panel) -> None:
     axis.grid(axis="y", color="#E6E6E6", linewidth=0.4)
-    axis.set_xscale(**_SCALES[panel.x_scale])
-    axis.set_yscale(**_SCALES[panel.y_scale])
+    axis.set_xscale(**_arguments(panel.x_scale))
+    axis.set_yscale(**_arguments(panel.y_scale))
     if panel.x_range is not None:
         axis.set_xlim(panel.x_range)
     if panel.y_range is not None:
         axis.set_ylim(panel.y_range)
-    for at, scale in ((axis.xaxis, panel.x_scale), (axis.yaxis, panel.y_scale)):
+    for side, scale in ((axis.xaxis, panel.x_scale), (axis.yaxis, panel.y_scale)):
         if scale == "linear":
-            at.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+            side.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
         else:
-            at.set_major_formatter(POWER)
-            at.set_minor_locator(NullLocator())
+            side.set_major_formatter(POWER)
+            side.set_minor_locator(NullLocator())
+
+
+def _arguments(scale: Scale) -> dict[str, Any]:
+    return {"value": "log", "base": 2} if scale == "log2" else {"value": scale}
 
 
 def _turn(axis: Axes, panel: Panel) -> None:
@@ -217,5 +202,5 @@ def _turn(axis: Axes, panel: Panel) -> None:
     axis.grid(color="#E6E6E6", linewidth=0.4)
     axis.set_ylim(panel.y_range)
     axis.set_yticks([0.25, 0.5, 0.75, 1], ["", "0.5", "", "1"])
-    axis.set_xticks(np.radians([0, 90, 180, 270]), ["0°", "", "180°", ""])  # those at the sides touch the neighbours
+    axis.set_xticks(np.radians([0, 90, 180, 270]), ["0°", "90°", "180°", "270°"])
     axis.tick_params(pad=-2)

@@ -1,30 +1,17 @@
 """What a figure is here: its words, and a function that computes its numbers from our own units."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Protocol
-
-from matplotlib.figure import Figure as Canvas
 
 from synthbench.errors import UnknownName
+from synthbench.gallery.curves import Curves
+from synthbench.gallery.maps import Maps
 from synthbench.reports.render.figures.drawing import Drawing
-from synthbench.reports.render.spreadsheet import Value
 
-
-class Content(Protocol):
-    """Numbers, and how they are drawn."""
-
-    @property
-    def header(self) -> tuple[str, ...]:
-        """Names of the columns."""
-
-    @property
-    def lines(self) -> tuple[tuple[Value, ...], ...]:
-        """The numbers that are drawn."""
-
-    def draw(self) -> Canvas:
-        """Draw them, under the style of all figures."""
+Content = Curves | Maps
+"""Numbers, and how they are drawn."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +36,12 @@ FIGURES: dict[str, Figure] = {}
 """By name."""
 
 
-def figure(name: str, title: str, caption: str) -> Callable[[Callable[[], Content]], Callable[[], Content]]:
-    """Put a function that computes a figure's numbers among the figures."""
+def figure(name: str) -> Callable[[Callable[[], Content]], Callable[[], Content]]:
+    """Put a function that computes a figure's numbers among the figures: its docstring is the title and the caption."""
 
     def register(content: Callable[[], Content]) -> Callable[[], Content]:
-        FIGURES[name] = Figure(name, title, caption, content)
+        title, _, caption = inspect.cleandoc(content.__doc__ or "").partition(".\n\n")
+        FIGURES[name] = Figure(name, title, " ".join(caption.split()), content)
         return content
 
     return register
@@ -67,8 +55,8 @@ def select(patterns: Sequence[str]) -> list[Figure]:
     """
     chosen: set[str] = set()
     for pattern in patterns or ["*"]:
-        found = {name for name in FIGURES if fnmatchcase(name, pattern)}
-        if not found:
+        matching = {name for name in FIGURES if fnmatchcase(name, pattern)}
+        if not matching:
             raise UnknownName("figure", pattern, FIGURES)
-        chosen |= found
+        chosen |= matching
     return [FIGURES[name] for name in sorted(chosen)]

@@ -1,17 +1,14 @@
 """Figures 9 to 12 of the SLAY paper: how few exponentials make up an inverse distance, and which of them."""
 
+from functools import partial
+
 import numpy as np
 import torch
 from jaxtyping import Float
 from scipy.special import roots_gegenbauer
 from torch import Tensor
 
-from synthbench.forms.quadrature import (
-    Rule,
-    exponential_sum,
-    gauss_laguerre,
-    inverse_distance,
-)
+from synthbench.forms.quadrature import Rule, exponential_sum, gauss_laguerre, inverse_distance
 from synthbench.gallery.curves import Curve, Curves, Panel
 from synthbench.gallery.figure import figure
 from synthbench.gallery.kernels import EPSILON
@@ -25,9 +22,9 @@ LABELS: dict[Rule, str] = {"gauss-laguerre": "Gauss–Laguerre", "exponential-su
 
 def share_found(rule: Rule, num_nodes: int, x: Float[np.ndarray, " cosines"]) -> Float[np.ndarray, " cosines"]:
     """What a rule finds of the inverse distance 1 / (2 + ε - 2x), as a share of it."""
-    found = inverse_distance(rule, num_nodes, EPSILON, torch.from_numpy(x)).numpy()
-    shares: np.ndarray = found * (2 + EPSILON - 2 * x)
-    return shares
+    approximate = inverse_distance(rule, num_nodes, EPSILON, torch.from_numpy(x)).numpy()
+    share: np.ndarray = approximate * (2 + EPSILON - 2 * x)
+    return share
 
 
 def shares(rule: Rule, num_nodes: int, x: Float[np.ndarray, " cosines"]) -> Float[np.ndarray, "nodes cosines"]:
@@ -47,100 +44,65 @@ def nodes_and_log_weights(rule: Rule, num_nodes: int) -> tuple[Float[Tensor, " n
     return nodes, weights.log()
 
 
-@figure(
-    "slay-09-quadrature-error",
-    "Error of the quadrature",
-    "Figure 9. Error of R nodes relative to 1 / (2 + ε − 2x), ε = 1e-3, at five cosines. Left: the paper's rule "
-    "converges exponentially at x = 0.5, slowly at 0.9, hardly at 0.99; at x = 1, 24 nodes still miss 96 %. At x = 0 "
-    "it is exact and below the axis. The paper's claim of uniform exponential convergence does not hold. Right: the "
-    "best exponential sum does converge alike at every cosine, to 3e-3 with 8 nodes, and is the worse of the two at x "
-    "= 0 and 0.5 for few nodes.",
-)
+@figure("slay-09-quadrature-error")
 def quadrature_error() -> Curves:
-    """Error against the number of nodes, by cosine and rule."""
+    """Error of the quadrature.
+
+    Figure 9. Error of R nodes relative to 1 / (2 + ε − 2x), ε = 1e-3, at five cosines. Left: the paper's rule
+    converges exponentially at x = 0.5, slowly at 0.9, hardly at 0.99; at x = 1, 24 nodes still miss 96 %. At x = 0
+    it is exact and below the axis. The paper's claim of uniform exponential convergence does not hold. Right: the
+    best exponential sum does converge alike at every cosine, to 3e-3 with 8 nodes, and is the worse of the two at x
+    = 0 and 0.5 for few nodes.
+    """
     x = np.array(COSINES)
-    return Curves(
-        tuple(
-            Panel(
-                label,
-                tuple(
-                    Curve(f"x = {cosine:g}", COUNTS, errors)
-                    for cosine, errors in zip(COSINES, _errors(rule, x).T, strict=True)
-                ),
-                "nodes R",
-                "relative error",
-                y_scale="log",
-                y_range=(SMALLEST_ERROR, 3.0),
-            )
-            for rule, label in LABELS.items()
-        )
-    )
+    panel = partial(Panel, x_label="nodes R", y_label="relative error", y_scale="log", y_range=(SMALLEST_ERROR, 3.0))
+    panels = []
+    for rule, label in LABELS.items():
+        errors = np.abs(np.stack([share_found(rule, int(count), x) for count in COUNTS], axis=1) - 1)
+        errors[errors < SMALLEST_ERROR] = 0
+        curves = [Curve(f"x = {cosine:g}", COUNTS, error) for cosine, error in zip(COSINES, errors, strict=True)]
+        panels.append(panel(label, curves))
+    return Curves(panels)
 
 
-def _errors(rule: Rule, x: Float[np.ndarray, " cosines"]) -> Float[np.ndarray, "counts cosines"]:
-    errors: np.ndarray = np.abs(np.stack([share_found(rule, int(count), x) for count in COUNTS]) - 1)
-    return np.where(errors < SMALLEST_ERROR, 0.0, errors)
-
-
-@figure(
-    "slay-10-nodes",
-    "Nodes and weights",
-    "Figure 10. Nodes and weights of Σ w exp(2 s x), ε = 1e-3. Upper line: as the paper has it, weights that fall "
-    "with the node (those of the exponential sum go on below the axis, further than float64 reaches). Lower line: the "
-    "same weights at x = C / 2, where every exponential of exp(−s (C − 2x)) is 1: they grow with the node, and "
-    "Gauss–Laguerre stops at a node of 3, 11 and 26, while near x = 1 the integral reaches to 1 / ε = 1000.",
-)
+@figure("slay-10-nodes")
 def nodes() -> Curves:
-    """Nodes against weights."""
-    sizes = (3, 8, 16)
-    of = {
-        (num_nodes, label): nodes_and_log_weights(rule, num_nodes)
-        for num_nodes in sizes
-        for rule, label in LABELS.items()
-    }
+    """Nodes and weights.
+
+    Figure 10. Nodes and weights of Σ w exp(2 s x), ε = 1e-3. Upper line: as the paper has it, weights that fall
+    with the node (those of the exponential sum go on below the axis, further than float64 reaches). Lower line: the
+    same weights at x = C / 2, where every exponential of exp(−s (C − 2x)) is 1: they grow with the node, and
+    Gauss–Laguerre stops at a node of 3, 11 and 26, while near x = 1 the integral reaches to 1 / ε = 1000.
+    """
     panels = []
     for word, factor, y_range in (("w", 0.0, (1e-24, 1e3)), ("w exp(C s)", 2 + EPSILON, (0.1, 1e4))):
-        for num_nodes in sizes:
-            curves = tuple(
-                Curve(label, s.numpy(), (log_w + factor * s).exp().numpy(), kind="marked")
-                for label in LABELS.values()
-                for s, log_w in [of[num_nodes, label]]
-            )
+        for num_nodes in (3, 8, 16):
+            curves = []
+            for rule, label in LABELS.items():
+                s, log_w = nodes_and_log_weights(rule, num_nodes)
+                curves.append(Curve(label, s.numpy(), (log_w + factor * s).exp().numpy(), kind="marked"))
             panels.append(Panel(f"{word}, R = {num_nodes}", curves, "node s", word, "log", "log", (0.02, 8e3), y_range))
-    return Curves(tuple(panels), height=1.2)
+    return Curves(panels, height=1.2)
 
 
-@figure(
-    "slay-11-expected-contribution",
-    "What a node contributes on average",
-    "Figure 11. What each Gauss–Laguerre node contributes to the mean spherical Yat kernel of two random directions, "
-    "as shares of the exact mean; ε = 1e-3, by Gauss–Gegenbauer integration. In 16 dimensions the first nodes carry "
-    "nearly all, and R = 3 has 99.5 % of the mean; in 64 dimensions more. In 3 dimensions, where directions often "
-    "nearly agree, all nodes count alike and R = 8 has 42 %.",
-)
+@figure("slay-11-expected-contribution")
 def expected_contribution() -> Curves:
-    """Each node's share of the mean kernel of two random directions."""
-    return Curves(
-        tuple(
-            Panel(
-                f"{dim} dimensions",
-                tuple(
-                    Curve(
-                        f"R = {num_nodes}",
-                        np.arange(1.0, num_nodes + 1),
-                        expected_shares(num_nodes, dim),
-                        kind="marked",
-                    )
-                    for num_nodes in (1, 2, 3, 5, 8)
-                ),
-                "node",
-                "share of the mean kernel",
-                y_scale="log",
-                y_range=(1e-7, 2.0),
-            )
-            for dim in (3, 16, 64)
-        )
-    )
+    """What a node contributes on average.
+
+    Figure 11. What each Gauss–Laguerre node contributes to the mean spherical Yat kernel of two random directions,
+    as shares of the exact mean; ε = 1e-3, by Gauss–Gegenbauer integration. In 16 dimensions the first nodes carry
+    nearly all, and R = 3 has 99.5 % of the mean; in 64 dimensions more. In 3 dimensions, where directions often
+    nearly agree, all nodes count alike and R = 8 has 42 %.
+    """
+    panel = partial(Panel, x_label="node", y_label="share of the mean kernel", y_scale="log", y_range=(1e-7, 2.0))
+    panels = []
+    for dim in (3, 16, 64):
+        curves = [
+            Curve(f"R = {count}", np.arange(1.0, count + 1), expected_shares(count, dim), kind="marked")
+            for count in (1, 2, 3, 5, 8)
+        ]
+        panels.append(panel(f"{dim} dimensions", curves))
+    return Curves(panels)
 
 
 def expected_shares(num_nodes: int, dim: int) -> Float[np.ndarray, " nodes"]:
@@ -152,27 +114,25 @@ def expected_shares(num_nodes: int, dim: int) -> Float[np.ndarray, " nodes"]:
     return expected
 
 
-@figure(
-    "slay-12-node-shares",
-    "Which node makes up the kernel where",
-    "Figure 12. Shares of the nodes in the exact kernel, one above the other; what is white below 1 is lost. ε = "
-    "1e-3. Far from x = 1 the first nodes suffice, towards it all Gauss–Laguerre nodes fail together: at x = 1, 7 of "
-    "them have 1 %. The best exponential sum of 7 stays within 1 % of the kernel everywhere, by nodes that only act "
-    "near x = 1. That the first nodes dominate at every x does not hold.",
-)
+@figure("slay-12-node-shares")
 def node_shares() -> Curves:
-    """The nodes' shares of the kernel, one above the other."""
+    """Which node makes up the kernel where.
+
+    Figure 12. Shares of the nodes in the exact kernel, one above the other; what is white below 1 is lost. ε =
+    1e-3. Far from x = 1 the first nodes suffice, towards it all Gauss–Laguerre nodes fail together: at x = 1, 7 of
+    them have 1 %. The best exponential sum of 7 stays within 1 % of the kernel everywhere, by nodes that only act
+    near x = 1. That the first nodes dominate at every x does not hold.
+    """
     x = np.linspace(-1, 1, 61)
     panels = []
-    shown: tuple[tuple[Rule, int], ...] = (("gauss-laguerre", 3), ("gauss-laguerre", 7), ("exponential-sum", 7))
+    shown: list[tuple[Rule, int]] = [("gauss-laguerre", 3), ("gauss-laguerre", 7), ("exponential-sum", 7)]
     for rule, num_nodes in shown:
         tops = np.cumsum(shares(rule, num_nodes, x), axis=0)
         floors = np.vstack([np.zeros_like(x), tops[:-1]])
-        curves = tuple(
+        curves = [
             Curve(f"node {index}", x, top - floor, floor, top, "area")
             for index, (floor, top) in enumerate(zip(floors, tops, strict=True), start=1)
-        )
-        panels.append(
-            Panel(f"{LABELS[rule]}, R = {num_nodes}", curves, "cosine x", "share of the kernel", y_range=(0.0, 1.1))
-        )
-    return Curves(tuple(panels))
+        ]
+        title = f"{LABELS[rule]}, R = {num_nodes}"
+        panels.append(Panel(title, curves, "cosine x", "share of the kernel", y_range=(0.0, 1.1)))
+    return Curves(panels)

@@ -21,7 +21,7 @@ from synthbench.registry import NAME
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 Status = Literal["ok", "diverged", "oom", "timeout", "error", "contract", "unsupported"]
 STATUSES: tuple[Status, ...] = ("ok", "diverged", "oom", "timeout", "error", "contract", "unsupported")
@@ -116,6 +116,13 @@ RUN_COLUMNS = (
         "mech_version", "string", "", "declared version; of a plugin that declares none, `1+` and its mech_code_hash"
     ),
     Column("mech_origin", "string", "", "`builtin`, `distribution==version` or a file's name"),
+    Column(
+        "plugins_loaded",
+        "json",
+        "",
+        "origins of the plugins that its process had loaded; null for none, and in rows that did not know",
+        is_nullable=True,
+    ),
     Column("mech_args", "json", "", "hyper-parameters"),
     Column(
         "match",

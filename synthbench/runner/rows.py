@@ -5,11 +5,12 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import torch
 
+from synthbench import plugins
 from synthbench.canonical import canonical_json
 from synthbench.heights import HEIGHT, metrics_of_rungs
 from synthbench.knobs import term_of
@@ -37,6 +38,13 @@ class Provenance:
     began: float
     """``time.monotonic()`` at the start."""
     is_deterministic: bool = False
+    replaced_at: datetime | None = None
+    """When a row finished that this one may replace: it finishes later, whatever the clock says."""
+
+    def finished_at(self) -> datetime:
+        """Now, or a moment after what is replaced if a clock was ahead then."""
+        now = datetime.now(UTC)
+        return now if self.replaced_at is None else max(now, self.replaced_at + timedelta(milliseconds=1))
 
 
 @dataclass(frozen=True)
@@ -194,6 +202,7 @@ def _common(members: Sequence[Member], index: int, provenance: Provenance) -> di
         "mech_source": mechanism.source,
         "mech_version": version_of(mechanism),
         "mech_origin": origin_of(mechanism),
+        "plugins_loaded": canonical_json(found) if (found := plugins.loaded()) else None,
         "mech_args": canonical_json(cell.resolved_mechanism_arguments),
         "match": cell.match,
         "mech_code_hash": cell.code["mech"],
@@ -234,7 +243,7 @@ def _common(members: Sequence[Member], index: int, provenance: Provenance) -> di
         "peak_mem_bytes": peak_memory_bytes(provenance.device),
         "flops_estimate": None,
         "started_at": provenance.started_at,
-        "finished_at": datetime.now(UTC),
+        "finished_at": provenance.finished_at(),
         "executor": provenance.executor,
         "attempt": provenance.number,
         "verified_by": None,

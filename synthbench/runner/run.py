@@ -133,6 +133,7 @@ def run(
         device=str(prepared.device),
         executor=executor.name,
         planned_at=time.time(),
+        replaced_at=plan.replaced_at,
         plugins=request.plugins,
         violations={
             subject.name: broken

@@ -39,6 +39,8 @@ class RunContext:
     executor: str
     planned_at: float
     """``time.time()`` when the plan was made."""
+    replaced_at: datetime | None = None
+    """When the last of the rows finished that this command makes again; the clock may have been ahead then."""
     plugins: Sequence[str] = ()
     """What a worker process loads before it looks for a component."""
     violations: Mapping[str, str] = field(default_factory=dict)
@@ -139,6 +141,7 @@ class _Run:
             started_at=datetime.now(UTC),
             began=time.monotonic(),
             is_deterministic=context.is_deterministic,
+            replaced_at=context.replaced_at,
         )
         return cls(job, context, Store.open(context.results, create=True), provenance)
 
@@ -260,7 +263,9 @@ def _message(problem: BaseException, cell: Cell) -> str:
     return f"{place}: {problem}" if place else str(problem)
 
 
-def _status_of(problem: BaseException) -> Literal["oom", "unsupported", "error"]:
+def _status_of(problem: BaseException) -> Literal["contract", "oom", "unsupported", "error"]:
+    if isinstance(problem, ContractError):
+        return "contract"
     # On a CPU a failed allocation is a plain RuntimeError.
     if isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(problem):
         return "oom"

@@ -59,7 +59,6 @@ class Cell:
 
     suite: Suite
     task_name: str
-    """The rung of the task's ladder that was asked for; arguments may have changed it since."""
     length: int
     task_arguments: dict[str, Value]
     mechanism_name: str
@@ -121,9 +120,12 @@ class Cell:
 
     def code_here(self) -> dict[str, str]:
         """Hash of the source of each component in this process."""
-        units: dict[str, type[Any]] = {"task": TASKS[self.task_name], "mech": self.mechanism}
-        units |= {"block": self.block[0], "positions": self.positions[0]}
-        return {kind: code_hash(unit) for kind, unit in units.items()}
+        return dict(zip(("task", "mech", "block", "positions"), map(code_hash, self.components), strict=True))
+
+    @property
+    def components(self) -> tuple[type[Any], ...]:
+        """The classes of its task, mechanism, block and position encoding."""
+        return TASKS[self.task_name], self.mechanism, self.block[0], self.positions[0]
 
     def mechanism_fields(self) -> dict[str, Any]:
         """What the mechanism is built with, but for its generator."""

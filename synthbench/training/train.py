@@ -16,6 +16,7 @@ from synthbench.layers import Mixer
 from synthbench.mechanisms import Mechanism, num_parameters
 from synthbench.tasks import IGNORE, Rung, floor_and_ceiling, rung_bounds
 from synthbench.training.capture import CapturedStep
+from synthbench.training.causality import check_as_trained
 from synthbench.training.cell import Cell, Member
 from synthbench.training.ensemble import SequenceModel, Strategy, inherit, stack_models, strategy_of
 from synthbench.training.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
@@ -223,6 +224,20 @@ class Trainer:
         num_points = -(-training.steps // evaluation.curve_every)
         yield from self.batches("validation", num_points, evaluation.curve_sequences)
 
+    def check_causality(self, when: str) -> None:
+        """Check the program as it is trained: on a ladder at its lowest, middle and top rung.
+
+        Raises:
+            ContractError: If an output depends on what it must not see.
+        """
+        cell = self.members[0].cell
+        batches = {cell.length: self.suite.training.batch_size}
+        if cell.course is not None:
+            rungs = list(zip((rung.length for rung in cell.rungs), cell.course.batch_sizes, strict=True))
+            batches = dict(sorted({rungs[0], rungs[len(rungs) // 2], rungs[-1]}))
+        vocab_size = min(member.cell.task.vocab_size for member in self.members)
+        check_as_trained(self.model, batches, num_members=len(self.members), vocab_size=vocab_size, when=when)
+
     def stretched(self, members: Sequence[Member], factor: int) -> SequenceModel:
         """The trained models of a cell's members, for a test on longer or more loaded sequences."""
         trained = self.model
@@ -255,13 +270,19 @@ def train_group(
         device: Where.
         keeps_predictions: Whether the results have what reported members predicted in the test.
         kept: Blocks of data that were drawn before; what is drawn now is added.
+
+    Raises:
+        ContractError: If an output depends on later tokens, on other sequences or on other members.
     """
     trainer = Trainer(members, device, kept=kept)
     result = GroupResult(
         members=[MemberResult(member, size) for member, size in zip(members, trainer.sizes, strict=True)],
         strategy=trainer.strategy,
     )
+    trainer.check_causality("before the first step")
     _train(trainer, result)
+    if any(member.diverged_at is None for member in result.members):
+        trainer.check_causality("after the last step")
     result.is_captured = trainer.captured is not None and trainer.captured.is_replaying
     if trainer.suite.evaluation.validation_sequences is not None:
         _validate_on_rungs(trainer, result)

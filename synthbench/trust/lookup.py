@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import torch
 
 from synthbench.blocks import BLOCKS
@@ -16,7 +16,7 @@ from synthbench.errors import ContractError, SynthbenchError, UsageError
 from synthbench.knobs import coerce, term_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
-from synthbench.registry import version_of
+from synthbench.registry import BUILT_IN, origin_of, version_of
 from synthbench.results.schema import RUN_COLUMNS
 from synthbench.runner.match import misses
 from synthbench.runner.plan import Job, shortened, surrounded
@@ -26,6 +26,7 @@ from synthbench.tasks import TASKS
 from synthbench.training import identity
 from synthbench.training.cell import Cell, Member
 from synthbench.training.ladder import sized_in
+from synthbench.training.train import init_generator, size_of
 from synthbench.trust.audit import LARGEST
 from synthbench.trust.compare import RESULTS, Row, equal
 
@@ -38,6 +39,11 @@ CIRCUMSTANCES = (
     *("row_sha256", "migrated_from", *(f"{kind}_code_hash" for kind in ("task", "mech", "block", "positions"))),
 )
 """Columns that neither the configuration and the code nor the training decide. All others are checked in every row."""
+
+SIZES_OF_MODEL = {
+    "n_params": "num_parameters", "n_params_mixer": "num_parameters_mixer", "state_size": "state_elements"
+}  # fmt: skip
+"""Results that need no training, so they are checked in every row: the columns, and the fields of a model's size."""
 
 WORDS = {"task": ("task_category", "task_source"), "mech": ("mech_label", "mech_family", "mech_source")}
 """Columns that name things: a change of words is none of a result, and asks for no new version."""
@@ -99,11 +105,9 @@ class Groups:
             return False
         return len(cells) == 1 or len({cell.program for cell in cells}) == 1
 
-    def deviation(self, row: Row) -> float:
-        """Standard deviation of the scores over the seeds of a row's cell at its learning rate; 0 if there is one."""
-        scores = [other["score"] for other in self._of_cell[self._cell_key(row)] if other["lr"] == row["lr"]]
-        known = [score for score in scores if score is not None]
-        return float(np.std(known, ddof=1)) if len(known) > 1 else 0.0
+    def siblings(self, row: Row) -> list[str]:
+        """The run ids of a row's cell at its learning rate, one a seed; its own among them."""
+        return [other["run_id"] for other in self._of_cell[self._cell_key(row)] if other["lr"] == row["lr"]]
 
     def jobs(self, run_ids: Iterable[str]) -> list[tuple[Job, list[Row]]]:
         """A job for every group that has one of these rows, and the rows that it makes again."""
@@ -246,9 +250,15 @@ def against_the_code(row: Row, groups: Groups) -> list[str]:
     member = groups.member(row)
     with _what_is_not_here():
         said = failure_row([member], 0, Failure("", "", ""), _NOWHERE) | {"device_type": member.cell.device_type}
+    with _what_is_not_here():
+        if row["n_params"] is not None:
+            said |= sizes_of(member.cell)
+        # Beside built-in components a process loads nothing that could change them.
+        is_foreign = any(origin_of(unit) != BUILT_IN for unit in member.cell.components)
+        said["plugins_loaded"] = row["plugins_loaded"] if is_foreign else None
     # Another source of the same version may call the same things by other names.
     others = (names for kind, names in WORDS.items() if is_of_other_source(row, member.cell, kind))
-    skipped = {*CIRCUMSTANCES, *RESULTS, *(name for names in others for name in names)}
+    skipped = {*CIRCUMSTANCES, *RESULTS, *(name for names in others for name in names)} - SIZES_OF_MODEL.keys()
     return [
         f"{column.name} is {row[column.name]!r}; the code says {said[column.name]!r}"
         for column in RUN_COLUMNS
@@ -257,6 +267,13 @@ def against_the_code(row: Row, groups: Groups) -> list[str]:
         and not (column.is_nullable and row[column.name] is None)
         and not equal(row[column.name], said[column.name], 1e-9)
     ]
+
+
+@lru_cache(maxsize=1024)
+def sizes_of(cell: Cell) -> dict[str, int]:
+    """What a row says of the size of its model, which every seed shares."""
+    size = size_of(cell.model(init_generator(0)), cell.length)
+    return {column: getattr(size, name) for column, name in SIZES_OF_MODEL.items()}
 
 
 def of_other_source(row: Row, cell: Cell) -> list[str]:

@@ -28,6 +28,7 @@ from synthbench.trust.bundle import (
     pack,
     sha256_of,
 )
+from synthbench.trust.merge import OUTCOME
 from synthbench.trust.verify import Sampling, Verification, verify
 
 Row = Mapping[str, Any]
@@ -128,11 +129,27 @@ def receive(
             ) from None
         verification = verify(store, sampling, on_plan=on_plan)
         verification.faults = [*(("bundle", fault) for fault in wrong), *verification.faults]
+        if into is not None and (into / "store.json").exists():
+            verification.faults += _contradictions(Store.open(into, create=False), store)
         if verification.ok and into is not None and by is not None:
             target = Store.open(into, create=True)
-            target.adopt(store)
+            known = set(target.statuses())
+            target.adopt(store, [run_id for run_id in store.statuses() if run_id not in known])
             target.verify(verification.confirmed(by))
     return verification
+
+
+def _contradictions(ours: Store, theirs: Store) -> list[tuple[str, str]]:
+    """Rows of theirs that ended otherwise than ours of the same name, by run id: none of ours is ever displaced."""
+    columns = ("run_id", *OUTCOME)
+    known = {row["run_id"]: row for row in ours.table().select(columns).to_pylist()}
+    return [
+        (row["run_id"], f"{name} is {row[name]!r}; the store has this run with {known[row['run_id']][name]!r}")
+        for row in theirs.table().select(columns).to_pylist()
+        if row["run_id"] in known
+        for name in OUTCOME
+        if row[name] != known[row["run_id"]][name]
+    ]
 
 
 def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> list[str]:

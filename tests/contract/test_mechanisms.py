@@ -352,15 +352,21 @@ def test_every_promise_has_a_verdict() -> None:
     leaking = {verdict.promise: verdict.state for verdict in judge(promises_of(SEQUENCE_NORM, {}))}
     shapeless = [verdict.state for verdict in judge(promises_of(PAIR, {}))]
 
-    assert {name for name, state in leaking.items() if state == "broken"} == {"causality", "prefixes"}
+    assert {name for name, state in leaking.items() if state == "broken"} == {
+        "causality",
+        "as trained",
+        "backward",
+        "prefixes",
+    }
     assert set(shapeless[1:]) == {"not tried"}
     assert shapeless[0] == "broken"
 
 
-def test_a_leak_in_training_alone_breaks_no_other_promise() -> None:
+def test_a_leak_in_training_alone_breaks_no_promise_of_evaluation() -> None:
     unit = toy("norm-in-training", lambda one, x: divide_by_sequence_norm(one, x) if one.training else x)
 
-    assert [verdict.promise for verdict in judge(promises_of(unit, {})) if verdict.state != "kept"] == ["causality"]
+    broken = [verdict.promise for verdict in judge(promises_of(unit, {})) if verdict.state != "kept"]
+    assert broken == ["causality", "as trained", "backward"]
 
 
 def test_arguments_reach_the_mechanism() -> None:

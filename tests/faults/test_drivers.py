@@ -251,6 +251,23 @@ def test_a_second_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
     assert len(Store.open(results, create=False).runs()) == 0
 
 
+@pytest.mark.parametrize("delay", [0.0, 0.2, 0.5, 1.0, 2.0, 4.0])
+def test_no_worker_outlives_a_driver_that_is_killed_while_they_start(tmp_path: Path, delay: float) -> None:
+    driver = subprocess.Popen(command(tmp_path / "results"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: bool(descendants(driver.pid)), "a process is there")
+        time.sleep(delay)
+        workers = descendants(driver.pid)
+    finally:
+        driver.kill()
+        driver.wait()
+    try:
+        wait_for(lambda: not any(map(is_alive, workers)), "one goes on without its driver", seconds=10)
+    finally:
+        for worker in filter(is_alive, workers):
+            os.kill(worker, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("mechanism", ["holds-the-lock", "holds-the-lock-always"])
 def test_what_hangs_ends_with_a_driver_that_is_killed(toys: Path, tmp_path: Path, mechanism: str) -> None:
     """One hangs in its job, the other already when it is examined."""

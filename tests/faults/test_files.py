@@ -181,6 +181,28 @@ time.time = lambda: Clock.now(genuine.UTC).timestamp()
     assert content(tmp_path) == content(undisturbed)
 
 
+def test_a_row_made_again_replaces_one_of_a_clock_that_was_ahead(
+    driver: Any, fields: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    ahead = """
+import datetime as genuine, synthbench.runner.worker, synthbench.runner.rows
+class Clock(genuine.datetime):
+    @classmethod
+    def now(cls, zone=None):
+        return genuine.datetime.now(zone) + genuine.timedelta(days=3)
+synthbench.runner.worker.datetime = synthbench.runner.rows.datetime = Clock
+"""
+    assert driver.run(fields(tmp_path), ahead) == 0
+    store = Store.open(tmp_path, create=True)
+    store.compact()
+    before = store.runs()
+    assert driver.run(fields(tmp_path, rerun="all"), "") == 0
+
+    after = Store.open(tmp_path, create=False).runs()
+    assert set(after["run_id"]) == set(before["run_id"])
+    assert not set(after["row_sha256"]) & set(before["row_sha256"]), "an old row still counts"
+
+
 def test_of_rows_that_are_there_three_times_one_is_left(tmp_path: Path, make_row: MakeRow) -> None:
     first = make_row()
     later = make_row(finished_at=first["finished_at"] + timedelta(hours=1), eval_loss=0.25)

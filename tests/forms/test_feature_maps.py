@@ -7,7 +7,6 @@ from torch import Tensor
 
 from synthbench.forms.feature_maps import (
     Omega,
-    gaussian_directions,
     node_constants,
     node_directions,
     positive_features,
@@ -38,18 +37,6 @@ def test_every_feature_knows_its_node(rule: Rule) -> None:
 
     torch.testing.assert_close(s, nodes[[0, 0, 1, 1, 2, 2]].float())
     torch.testing.assert_close(w, weights[[0, 0, 1, 1, 2, 2]].float())
-
-
-@pytest.mark.parametrize("s", [0.29289, 1.70711])
-def test_positive_features_expect_the_exponential_kernel(s: float, normal: Callable[..., Tensor]) -> None:
-    q, k = unit_vectors(normal(6, 4)), unit_vectors(normal(6, 4, seed=1))
-    directions = (2 * s) ** 0.5 * normal(4, 400_000, seed=2)
-    scale, shift = (torch.full((400_000,), value, dtype=torch.float64) for value in (400_000**-0.5, s))
-
-    phi_q, phi_k = (positive_features(u, directions, shift, scale.log()) for u in (q, k))
-
-    torch.testing.assert_close(phi_q @ phi_k.mT, (2 * s * q @ k.mT).exp(), rtol=0.12, atol=0)
-    assert (phi_q > 0).all()
 
 
 def test_exponents_are_clipped_at_twenty() -> None:
@@ -105,18 +92,3 @@ def test_orthogonal_directions_lower_the_variance(generator: torch.Generator) ->
 
     assert variances[0] == pytest.approx((math.exp(12 * s) - math.exp(4 * s)) / d, rel=0.05)
     assert variances[1] < 0.9 * variances[0]
-
-
-def test_independent_directions_are_one_draw(generator: torch.Generator) -> None:
-    directions = node_directions("iid", num_heads=2, dim=4, num_nodes=3, per_node=5, generator=generator)
-
-    assert torch.equal(directions, torch.randn(2, 4, 15, generator=torch.Generator().manual_seed(0)))
-
-
-def test_equal_generators_draw_equal_directions() -> None:
-    first, second, other = (
-        gaussian_directions("orthogonal", 2, 4, 6, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)
-    )
-
-    assert torch.equal(first, second)
-    assert not torch.equal(first, other)

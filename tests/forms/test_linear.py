@@ -3,8 +3,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import elu
 
@@ -49,16 +47,6 @@ def test_fast_forms_equal_the_recurrent_form_and_so_do_their_gradients(
     torch.testing.assert_close(run(form, case, guard, 1e-6), expected, rtol=1e-10, atol=1e-10)
 
 
-@given(length=st.integers(1, 150), num_factors=st.integers(1, 3))
-def test_fast_forms_agree_at_any_length(length: int, num_factors: int) -> None:
-    query, key, v = draw(num_factors, length, batch=(1,))
-
-    gram = linear.gram(query, key, v, guard="add", delta=1e-6)
-    chunked = linear.chunked(query, key, v, guard="add", delta=1e-6)
-
-    torch.testing.assert_close(gram, chunked, rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize("form", [*FAST, linear.recurrent])
 @pytest.mark.parametrize("num_factors", WIDTHS)
 def test_float32_loses_only_rounding(form: Callable[..., Tensor], num_factors: int) -> None:
@@ -84,27 +72,6 @@ def test_forms_compute_the_definition(form: Callable[..., Tensor], guard: Guard,
     out = form(query, key, v, guard=guard, delta=2.0)
 
     torch.testing.assert_close(out, mix(kernel, v, guard, 2.0), rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("form", FAST)
-@pytest.mark.parametrize("num_factors", WIDTHS)
-def test_gradients_are_those_of_finite_differences(form: Callable[..., Tensor], num_factors: int) -> None:
-    query, key, v = draw(num_factors, 5, batch=(1,))
-
-    def attend(*tensors: Tensor) -> Tensor:
-        return form(tensors[:num_factors], tensors[num_factors:-1], tensors[-1], guard="add", delta=1e-6)
-
-    assert torch.autograd.gradcheck(attend, (*query, *key, v))
-
-
-def test_gradients_cross_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "CHUNK", 2)
-    query, key, v = draw(2, 5, batch=(1,))
-
-    def attend(*tensors: Tensor) -> Tensor:
-        return linear.chunked(tensors[:2], tensors[2:4], tensors[4], guard="add", delta=1e-6)
-
-    assert torch.autograd.gradcheck(attend, (*query, *key, v))
 
 
 @pytest.mark.parametrize("form", [*FAST, linear.recurrent])

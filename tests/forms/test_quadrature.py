@@ -148,14 +148,6 @@ def test_seven_nodes_are_within_one_per_cent_at_the_default_epsilon() -> None:
     assert errors[7] < 0.01 < errors[6]
 
 
-def test_one_node_levels_both_ends_and_the_middle() -> None:
-    (node,), (log_weight,) = exponential_sum(1, 0.1)
-    s, w = float(node), math.exp(float(log_weight + 2.1 * node))
-
-    ends = [1 - y * w * math.exp(-s * y) for y in (0.1, 4.1)]
-    assert ends == pytest.approx([w / (s * math.e) - 1] * 2)
-
-
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("num_nodes", [1, 4, 12])
 def test_nodes_and_weights_are_positive(rule: Rule, num_nodes: int) -> None:

@@ -108,15 +108,6 @@ def test_a_query_that_scores_nothing_gets_nothing(power: float) -> None:
     assert (scores.weights(torch.zeros(3, 3), "softermax", power=power) == 0).all()
 
 
-@pytest.mark.parametrize("normaliser", NORMALISERS)
-def test_gradients_are_those_of_finite_differences(normaliser: Normaliser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scores, "BLOCK", 2)
-    inputs = tuple(tensor[0, 0, :5].detach().requires_grad_() for tensor in draw(5))
-
-    assert torch.autograd.gradcheck(lambda *qkv: scores.dense(inner_squared, normaliser, *qkv, power=POWER), inputs)
-    assert torch.autograd.gradcheck(lambda *qkv: scores.blocked(inner_squared, normaliser, *qkv, power=POWER), inputs)
-
-
 @pytest.mark.parametrize(("length", "size"), [(1025, 255), (4096, 64), (2**16, 32)])
 def test_blocks_of_a_cpu_shrink_as_keys_grow(length: int, size: int) -> None:
     q = k = torch.empty(1, 8, length, 0)

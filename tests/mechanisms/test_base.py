@@ -84,6 +84,25 @@ def test_state_elements_of_an_exact_mechanism_grow_with_the_length() -> None:
         assert MECHANISMS[name](model_dim=32).state_elements(100) == 2 * 100 * 32
 
 
+@pytest.mark.parametrize(
+    ("name", "after_one_token", "after_many"),
+    [
+        ("deltanet", 4 * 16 * 16, 4 * 16 * 16),
+        ("gla", 4 * 16 * 16, 4 * 16 * 16),
+        ("identity", 0, 0),
+        ("local", 2 * 64, 2 * 15 * 64),
+        ("lstm", 2 * 64, 2 * 64),
+        ("mamba2", 128 * 16 + 128 + 2 * 16, 128 * 16 + 3 * (128 + 2 * 16)),
+        ("mean", 64, 64),
+        ("retention", 4 * 16 * 17, 4 * 16 * 17),
+    ],
+)
+def test_state_elements_of_other_mechanisms_stop_growing(name: str, after_one_token: int, after_many: int) -> None:
+    mechanism = MECHANISMS[name]()
+
+    assert [mechanism.state_elements(length) for length in (1, 10**6)] == [after_one_token, after_many]
+
+
 def test_heads_are_split_as_the_projection_lays_them_out() -> None:
     mechanism = cast("Attention", MECHANISMS["softmax"](model_dim=6, num_heads=2))
     fused = torch.arange(18.0).view(1, 1, 18)

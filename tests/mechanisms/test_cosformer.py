@@ -19,25 +19,6 @@ def test_weights_are_rectified_products_times_the_cosine_of_the_distance(
     torch.testing.assert_close(Cosformer(max_length=40).attend(q, k, v), mix(kernel, v))
 
 
-def test_early_outputs_do_not_depend_on_the_length(normal: Callable[..., Tensor]) -> None:
-    q, k, v = (normal(2, 4, 200, 16, seed=seed) for seed in range(3))
-    cosformer = Cosformer()
-
-    whole, prefix = cosformer.attend(q, k, v), cosformer.attend(q[..., :30, :], k[..., :30, :], v[..., :30, :])
-
-    torch.testing.assert_close(whole[..., :30, :], prefix)
-
-
-def test_factors_can_begin_anywhere(normal: Callable[..., Tensor]) -> None:
-    x = normal(4, 20, 16)
-    cosformer = Cosformer()
-
-    _, whole = cosformer.factors(x, "key")
-    _, rest = cosformer.factors(x[..., 7:, :], "key", first_position=7)
-
-    torch.testing.assert_close(rest, whole[7:])
-
-
 def test_a_sequence_longer_than_the_model_was_built_for_is_refused() -> None:
     with pytest.raises(UsageError, match="length is 9; cosformer was built for max_length=8"):
         Cosformer(max_length=8)(torch.zeros(1, 9, 64))

@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.errors import UsageError
 from synthbench.mechanisms.deltanet import Deltanet
 
 EYE = torch.eye(3, dtype=torch.float64)
@@ -49,24 +48,6 @@ def test_with_beta_one_a_repeated_key_holds_its_last_value(normal: Callable[...,
     torch.testing.assert_close(out, divide_by_rms(v[:, :, [0, 0, 1, 2, 4]]))
 
 
-def test_lengths_of_queries_and_keys_do_not_matter(normal: Callable[..., Tensor]) -> None:
-    q, k, v = (normal(2, 4, 40, 8, seed=seed) for seed in range(3))
-
-    torch.testing.assert_close(Deltanet().attend(5 * q, 0.1 * k, v), Deltanet().attend(q, k, v))
-
-
-def test_signed_eigenvalues_flip_a_state_so_that_it_counts_modulo_two() -> None:
-    """After the first value is stored, each repetition of its key with beta = 2 and value 0 changes its sign."""
-    length = 40
-    keys = EYE[0].expand(1, 1, length, 3)
-    v, beta = torch.zeros(1, 1, length, 1, dtype=torch.float64), torch.full((1, 1, length, 1), 2.0).double()
-    v[..., 0, :], beta[..., 0, :] = 1.0, 1.0
-
-    out = Deltanet(eigenvalues="signed").attend(keys, keys, v, beta)
-
-    torch.testing.assert_close(out.flatten().sign(), torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(length // 2))
-
-
 @pytest.mark.parametrize(("eigenvalues", "low", "high"), [("zero-one", 0, 1), ("signed", -1, 1)])
 def test_eigenvalues_of_a_step_reach_over_the_whole_range(
     eigenvalues: Literal["zero-one", "signed"], low: float, high: float, normal: Callable[..., Tensor]
@@ -76,12 +57,3 @@ def test_eigenvalues_of_a_step_reach_over_the_whole_range(
 
     assert low <= eigenvalue.min() < low + 0.01
     assert high - 0.01 < eigenvalue.max() <= high
-
-
-def test_the_state_does_not_grow() -> None:
-    assert Deltanet().state_elements(1) == Deltanet().state_elements(10**6) == 4 * 16 * 16
-
-
-def test_heads_that_do_not_divide_the_width_are_refused() -> None:
-    with pytest.raises(UsageError, match="num_heads is 5; allowed: a divisor of the width 64"):
-        Deltanet(num_heads=5)

@@ -15,16 +15,3 @@ def test_output_is_two_projections_of_each_token(normal: Callable[..., Tensor], 
 
     torch.testing.assert_close(identity(x), expected)
     torch.testing.assert_close(identity.forward_last(x), expected[:, -1:])
-
-
-def test_no_other_token_changes_an_output(normal: Callable[..., Tensor]) -> None:
-    identity, x = Identity(model_dim=6).double(), normal(3, 20, 6)
-    changed = x.clone()
-    changed[:, 7] += 10
-    is_changed = (identity(changed) != identity(x)).any(-1).any(0)
-
-    assert is_changed.tolist() == [position == 7 for position in range(20)]
-
-
-def test_there_is_no_state() -> None:
-    assert Identity().state_elements(10**6) == 0

@@ -5,9 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.errors import UsageError
 from synthbench.mechanisms.local import Local
-from synthbench.mechanisms.softmax import Softmax
 
 
 def written_out(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
@@ -39,41 +37,9 @@ def test_banded_form_agrees_with_all_scores_and_so_do_gradients(length: int, nor
     torch.testing.assert_close(banded, plain, rtol=1e-9, atol=1e-9)
 
 
-def test_tokens_before_the_window_change_nothing(normal: Callable[..., Tensor]) -> None:
-    local = Local(window=16, model_dim=16).double()
-    x = normal(2, 100, 16)
-    changed = x.clone()
-    changed[:, 50] += 100
-
-    difference = (local(changed) - local(x)).abs().amax((0, 2))
-
-    assert (difference[50:66] > 1e-6).all()
-    assert (difference[:50] == 0).all()
-    assert (difference[66:] == 0).all()
-
-
-def test_a_window_as_long_as_the_sequence_is_plain_attention(normal: Callable[..., Tensor]) -> None:
-    q, k, v = (normal(2, 4, 40, 8, seed=seed) for seed in range(3))
-
-    torch.testing.assert_close(Local(window=40).attend(q, k, v), Softmax().attend(q, k, v))
-
-
 @pytest.mark.parametrize("queries", [1, 3, 60, 99])
 def test_the_last_queries_alone_attend_as_among_the_others(queries: int, normal: Callable[..., Tensor]) -> None:
     q, k, v = (normal(2, 4, 100, 8, seed=seed) for seed in range(3))
     local = Local(window=5)
 
     torch.testing.assert_close(local.attend(q[..., -queries:, :], k, v), local.attend(q, k, v)[..., -queries:, :])
-
-
-def test_the_state_is_what_the_next_token_sees() -> None:
-    local = Local(window=16)
-
-    assert local.state_elements(3) == 2 * 3 * 64
-    assert local.state_elements(1000) == 2 * 15 * 64
-    assert Local(window=1).state_elements(1000) == 0
-
-
-def test_an_empty_window_is_refused() -> None:
-    with pytest.raises(UsageError, match="local:window is 0; allowed: int from 1"):
-        Local(window=0)

@@ -5,7 +5,6 @@ import torch
 from torch import Tensor, nn
 
 from synthbench.mechanisms.lstm import Lstm
-from synthbench.training.ensemble import stack_mixers
 
 
 def reorder(columns: Tensor) -> Tensor:
@@ -41,48 +40,6 @@ def test_hidden_states_and_gradients_are_those_of_pytorch(
     )
 
 
-def test_gradients_are_those_of_finite_differences(normal: Callable[..., Tensor], generator: torch.Generator) -> None:
-    lstm = Lstm(model_dim=3, generator=generator).double()
-
-    assert torch.autograd.gradcheck(lstm, [normal(2, 5, 3).requires_grad_()])
-
-
-def test_members_run_as_one_and_so_do_their_gradients(
-    normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
-    members = [Lstm(model_dim=6, generator=generator).double() for _ in range(3)]
-    together, x = stack_mixers(members, "stack"), normal(3, 2, 9, 6)
-    out = together(x)
-    torch.autograd.backward(out.sin().sum())
-    alone = torch.stack([member(rows) for member, rows in zip(members, x, strict=True)])
-    torch.autograd.backward(alone.sin().sum())
-
-    torch.testing.assert_close(out, alone)
-    for name, parameter in together.named_parameters():
-        of_members = [member.get_parameter(name.removeprefix("mechanism.")).grad for member in members]
-        assert parameter.grad is not None
-        for gradient, expected in zip(parameter.grad, of_members, strict=True):
-            torch.testing.assert_close(gradient, expected)
-
-
-def test_an_open_forget_gate_keeps_the_cell(generator: torch.Generator) -> None:
-    """All gates but the output's shut after the first token, the forget gate open: the output stays."""
-    lstm = Lstm(model_dim=2, generator=generator).double()
-    assert lstm.gates.bias is not None
-    with torch.no_grad():
-        lstm.recurrent.weight.zero_()
-        lstm.gates.weight.zero_()
-        lstm.gates.weight[0, :4] = torch.tensor([0.7, -0.7, 60.0, 60.0])
-        lstm.gates.bias.copy_(torch.tensor([0.0, 0.0, -30.0, -30.0, 30.0, 30.0, 30.0, 30.0]))
-    x = torch.zeros(1, 100, 2, dtype=torch.float64)
-    x[:, 0, 0] = 1
-
-    hidden = lstm.hidden(x)[0]
-
-    torch.testing.assert_close(hidden[0], torch.tensor([0.7, -0.7], dtype=torch.float64).tanh().tanh())
-    torch.testing.assert_close(hidden[-1], hidden[0])
-
-
 def test_the_forget_gates_bias_begins_at_one(generator: torch.Generator) -> None:
     lstm = Lstm(model_dim=8, generator=generator)
     assert lstm.gates.bias is not None
@@ -91,7 +48,3 @@ def test_the_forget_gates_bias_begins_at_one(generator: torch.Generator) -> None
     assert (f == 1).all()
     assert (torch.cat([g, i, o]).abs() <= 1 / 8**0.5).all()
     assert Lstm(model_dim=8, bias=False).gates.bias is None
-
-
-def test_the_state_is_output_and_cell() -> None:
-    assert Lstm().state_elements(1) == Lstm().state_elements(10**6) == 128

@@ -56,21 +56,6 @@ def test_chunks_agree_with_the_parallel_form_and_so_do_gradients(
     torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-9)
 
 
-def test_without_decay_it_is_linear_attention_without_a_feature_map(
-    normal: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    q, k, v = (normal(2, 4, 100, 8, seed=seed) for seed in range(3))
-    # Not 0, for which the geometric series would be 0 / 0.
-    monkeypatch.setattr(Retention, "rate", lambda _, q: torch.full((4, 1, 1), -1e-12, dtype=q.dtype))
-
-    linear = (q @ k.mT).tril() @ v
-
-    torch.testing.assert_close(
-        torch.nn.functional.cosine_similarity(Retention().attend(q, k, v), linear, dim=-1),
-        torch.ones(2, 4, 100, dtype=torch.float64),
-    )
-
-
 @pytest.mark.parametrize("queries", [1, 7])
 @pytest.mark.parametrize("length", [20, 100])
 def test_the_last_queries_alone_attend_as_among_the_others(
@@ -82,13 +67,3 @@ def test_the_last_queries_alone_attend_as_among_the_others(
     torch.testing.assert_close(
         retention.attend(q[..., -queries:, :], k, v), retention.attend(q, k, v)[..., -queries:, :]
     )
-
-
-def test_later_heads_remember_longer() -> None:
-    rates = Retention().rate(torch.zeros(1, 4, 1, 1, dtype=torch.float64)).flatten()
-
-    torch.testing.assert_close(rates.exp(), torch.tensor([31 / 32, 63 / 64, 127 / 128, 255 / 256], dtype=torch.float64))
-
-
-def test_the_state_does_not_grow() -> None:
-    assert Retention().state_elements(1) == Retention().state_elements(10**6) == 4 * 16 * 17

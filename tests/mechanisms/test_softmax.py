@@ -33,19 +33,3 @@ def test_weights_are_exponentials_of_scaled_inner_products(
     kernel = (torch.einsum("...id,...jd->...ij", q, k) / 4).exp()
 
     torch.testing.assert_close(Softmax().attend(q, k, v), mix(kernel, v, delta=0.0))
-
-
-def test_equal_keys_give_the_running_mean(normal: Callable[..., Tensor]) -> None:
-    v = normal(1, 4, 10, 16)
-
-    out = Softmax().attend(normal(1, 4, 10, 16, seed=1), torch.ones_like(v), v)
-
-    torch.testing.assert_close(out, v.cumsum(-2) / torch.arange(1, 11).unsqueeze(-1))
-
-
-def test_a_query_far_along_one_key_takes_its_value(normal: Callable[..., Tensor]) -> None:
-    k, v = normal(1, 4, 10, 16), normal(1, 4, 10, 16, seed=1)
-    q = 1e4 * k[..., :1, :].expand_as(k)
-    k = torch.nn.functional.normalize(k, dim=-1)
-
-    torch.testing.assert_close(Softmax().attend(q, k, v), v[..., :1, :].expand_as(v))

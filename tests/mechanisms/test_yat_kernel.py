@@ -241,12 +241,6 @@ def test_theorem_21_decision_boundaries_are_quartic(seed: int, epsilon: float) -
     assert fifth.abs().item() <= 1e-9 * (1 + difference.abs().max().item())
 
 
-def test_kernel_is_zero_for_orthogonal_vectors_and_one_over_epsilon_for_equal_unit_ones() -> None:
-    axes = torch.eye(3, dtype=torch.float64)
-
-    torch.testing.assert_close(yat_kernel(axes, axes, 0.1), 10 * axes)
-
-
 def test_kernel_is_smooth(normal: Callable[..., Tensor]) -> None:
     q, k = normal(3, 4).requires_grad_(), normal(5, 4, seed=1).requires_grad_()
 

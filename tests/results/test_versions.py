@@ -12,13 +12,14 @@ from synthbench.cli import app
 from synthbench.errors import StoreError
 from synthbench.results import RUNS, SCHEMA_VERSION, Store
 from synthbench.results.maintenance import examine
+from synthbench.results.migration import LAST_BY_SOURCE
 from synthbench.results.schema import RUN_COLUMNS
 from synthbench.trust.merge import merge
 
 STORES = Path(__file__).parents[1] / "golden" / "stores"
 OLDER = sorted(path.name for path in STORES.glob("*-*"))
 """``<schema>-<commit>``: written with the code of that commit by ``tests/golden/stores/write.py``, in their order."""
-LATEST = f"{SCHEMA_VERSION}-48e2587"
+LATEST = f"{SCHEMA_VERSION}-e98ce4b"
 
 
 @pytest.fixture(params=OLDER)
@@ -43,7 +44,7 @@ def columns_of(root: Path) -> dict[str, object]:
 def test_an_older_store_reads_with_nulls_for_what_its_writer_did_not_know(older: Path) -> None:
     store = Store.open(older, create=False)
     unknown = [name for name in RUNS.names if name not in columns_of(older) and name != "migrated_from"]
-    is_older = [int(older.name.partition("-")[0]) < SCHEMA_VERSION] * 3
+    is_older = [int(older.name.partition("-")[0]) <= LAST_BY_SOURCE] * 3
 
     rows = store.table()
 
@@ -63,7 +64,8 @@ def test_the_stores_differ_as_the_history_does() -> None:
     added = set(known["1-94a8f8f"]) - set(known["1-743f58e"])
     assert added == {"role", "task_size", "local_ceiling", "lr_first", "lr_last"}
     assert set(known["2-3cb3fba"]) - set(known["1-2fdfcd0"]) == {"match"}
-    assert set(known[LATEST]) - set(known["2-3cb3fba"]) == {
+    assert set(known[LATEST]) - set(known["3-48e2587"]) == {"plugins_loaded"}
+    assert set(known["3-48e2587"]) - set(known["2-3cb3fba"]) == {
         *(f"{kind}_code_hash" for kind in ("task", "block", "positions")),
         "migrated_from",
     }

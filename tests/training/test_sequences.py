@@ -113,7 +113,7 @@ def test_a_file_has_everything_and_the_same_bytes_again(tmp_path: Path) -> None:
     [
         ({"task": "coppy"}, "did you mean 'copy'"),
         ({"task": "copy:lenght=8"}, "did you mean 'length'"),
-        ({"task": "mqar:size=smal"}, "did you mean 'small'"),
+        ({"task": "mqar:rung=99"}, "rung of task .mqar. is 99; allowed: 1 to 9"),
         ({"split": "valid"}, "no split called 'valid'"),
         ({"count": 0}, "count is 0; allowed: 1 and more"),
         ({"count": 2**62}, "allowed: 1 to 8388608"),

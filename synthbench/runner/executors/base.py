@@ -11,6 +11,7 @@ a loss is not finite          the worker writes rows with status ``diverged``; n
 a machine has no such plugin  rows with status ``contract``, also where its code is another than the driver's; not
                               tried again
 rows cannot be written        the command ends, also where a machine does not see the folder of the results
+no machine is left            the command ends and writes nothing; the same command runs what is missing
 ============================  =====================================================================================
 """
 
@@ -26,8 +27,9 @@ from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 from synthbench import plugins
-from synthbench.errors import ContractError, StoreError, SynthbenchError
+from synthbench.errors import ClusterLost, ContractError, StoreError, SynthbenchError
 from synthbench.process import contained, log_of
+from synthbench.registry import BUILT_IN, origin_of
 from synthbench.results import Store
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Failure
@@ -136,15 +138,21 @@ class WorkerExecutor(Executor, Generic[Handle]):
         """The workers, from before the first job until after the last."""
 
     def run(self, jobs: Sequence[Job], context: RunContext, stop: threading.Event) -> Iterator[JobEvent]:
-        """Keep every worker busy and one job waiting for each."""
+        """Keep every worker busy and one job waiting for each.
+
+        Foreign code can change whatever is computed in its process. So jobs of built-in components have workers that
+        load no plugin, and those of each plugin have workers of their own.
+        """
         if not jobs:
             return  # no workers needed either
-        attempts = deque(Attempt(job, self.first_number) for job in jobs)
-        crowded: deque[Attempt] = deque()
         is_alone = self.num_workers == 1
-        yield from self._run(attempts, crowded, replace(context, is_alone=is_alone), stop)
-        if crowded and not stop.is_set():
-            yield from self._run(crowded, crowded, replace(context, is_alone=True), stop)
+        for modules, part in by_foreign_code(jobs).items():
+            narrowed = replace(context, is_alone=is_alone, plugins=plugins.needed_for(modules, context.plugins))
+            attempts = deque(Attempt(job, self.first_number) for job in part)
+            crowded: deque[Attempt] = deque()
+            yield from self._run(attempts, crowded, narrowed, stop)
+            if crowded and not stop.is_set():
+                yield from self._run(crowded, crowded, replace(narrowed, is_alone=True), stop)
 
     def _run(
         self, waiting: deque[Attempt], crowded: deque[Attempt], context: RunContext, stop: threading.Event
@@ -168,6 +176,16 @@ class WorkerExecutor(Executor, Generic[Handle]):
                         (crowded if end.is_alone else waiting).appendleft(end)
 
 
+def by_foreign_code(jobs: Sequence[Job]) -> dict[frozenset[str], list[Job]]:
+    """The jobs by the modules of their components that do not come with synthbench; built-in ones have none."""
+    parts: dict[frozenset[str], list[Job]] = {}
+    for job in jobs:
+        units = [unit for cell in job.cells for unit in cell.components]
+        foreign = frozenset(unit.__module__ for unit in units if origin_of(unit) != BUILT_IN)
+        parts.setdefault(foreign, []).append(job)
+    return parts
+
+
 def end_of(attempt: Attempt, result: Callable[[], list[Outcome]], context: RunContext) -> JobEvent | Attempt:
     """The end of a job, or its next attempt; rows are written here where no worker can write them.
 
@@ -178,6 +196,7 @@ def end_of(attempt: Attempt, result: Callable[[], list[Outcome]], context: RunCo
 
     Raises:
         StoreError: If the worker could not write a row, or the driver cannot.
+        ClusterLost: If no machine is left to run anything.
     """
     try:
         return JobEvent(attempt.job, result())
@@ -190,7 +209,7 @@ def end_of(attempt: Attempt, result: Callable[[], list[Outcome]], context: RunCo
         if attempt.number < MAX_ATTEMPTS and not (is_for_memory and attempt.is_alone):
             return replace(attempt, number=attempt.number + 1, is_alone=attempt.is_alone or is_for_memory)
         failure = Failure(problem.status, "WorkerDied", f"its worker died {attempt.number} times, {problem}")
-    except StoreError:
+    except (StoreError, ClusterLost):
         raise
     except SynthbenchError as problem:
         failure = Failure("contract", type(problem).__name__, str(problem))

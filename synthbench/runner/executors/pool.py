@@ -16,6 +16,7 @@ from typing import ClassVar
 from filelock import FileLock
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
+from synthbench.lifeline import begin
 from synthbench.process import become_worker, exit_of, require_guarded_main
 from synthbench.runner.environment import num_memory_kills
 from synthbench.runner.executors.base import (
@@ -74,8 +75,8 @@ class Pool(WorkerExecutor[Future]):
                 ProcessPool,
                 max_workers=1 if context.is_alone else self.num_workers,
                 context=get_context("spawn"),
-                initializer=_initialise_worker,
-                initargs=(slots, Path(taken)),
+                initializer=begin,
+                initargs=(f"{__name__}:_initialise_worker", [(slot.gpu, slot.share) for slot in slots], taken),
             )
             processes = _Processes(new_pool, self, context)
             try:
@@ -154,9 +155,9 @@ _held: list[FileLock] = []
 """Of this process: let go when it ends."""
 
 
-def _initialise_worker(slots: Sequence[Slot], taken: Path) -> None:
+def _initialise_worker(slots: Sequence[tuple[str, float]], taken: str) -> None:
     become_worker()
     if slots:
-        slot, lock = take_slot(slots, taken)
+        slot, lock = take_slot([Slot(*slot) for slot in slots], Path(taken))
         _held.append(lock)
         enter(slot)

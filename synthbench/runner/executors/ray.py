@@ -18,9 +18,9 @@ from typing import Any, ClassVar, no_type_check
 
 import ray
 import torch
-from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
+from ray.exceptions import LocalRayletDiedError, OutOfMemoryError, RayError, RayTaskError
 
-from synthbench.errors import SynthbenchError, UsageError
+from synthbench.errors import ClusterLost, SynthbenchError, UsageError
 from synthbench.process import WORKSPACE
 from synthbench.runner.executors.base import (
     POLL_S,
@@ -39,6 +39,12 @@ OBJECT_STORE_BYTES = 80 * 2**20
 
 CONNECT_S = 10.0
 """Longest wait for a cluster that is named."""
+
+PATIENCE_S = 60.0
+"""Longest wait for a cluster without machines to get one."""
+
+
+AGAIN = "the same command runs what is missing"
 
 
 @dataclass(eq=False)
@@ -145,6 +151,7 @@ class Ray(WorkerExecutor[Task]):
 class _Tasks(Workers[Task]):
     def __init__(self, executor: Ray, context: RunContext) -> None:
         self._executor, self._context = executor, context
+        self._has_room_at = time.monotonic()
         self._gpu_fraction = 1.0 if context.is_alone else executor.gpu_fraction
         needs: dict[str, float] = {"num_cpus": 1}
         if context.device == "cuda":
@@ -162,6 +169,11 @@ class _Tasks(Workers[Task]):
         """As many as the cluster has room for now: machines come and go."""
         has = ray.cluster_resources()
         room = min(int(has.get(_RESOURCES[name], 0) / amount) for name, amount in self._needs.items())
+        now = time.monotonic()
+        if room:
+            self._has_room_at = now
+        elif now - self._has_room_at > PATIENCE_S:
+            raise ClusterLost(f"the Ray cluster has had no machine with room for a job for {PATIENCE_S:g} s; {AGAIN}")
         self._executor.num_workers = max(1, min(room, self._executor.limit or room))
         return self._executor.num_workers
 
@@ -209,6 +221,8 @@ class _Tasks(Workers[Task]):
     def result(self, handle: Task) -> list[Outcome]:
         try:
             answer: list[Outcome] | SynthbenchError | OutOfMemoryBesideOthers = ray.get(handle.end[0])
+        except LocalRayletDiedError:
+            raise ClusterLost(f"Ray's daemon on this machine has died, so no job can be given away; {AGAIN}") from None
         except RayTaskError:
             raise  # a mistake of ours: whatever a mechanism raises is a row
         except RayError as problem:

@@ -8,7 +8,6 @@ from torch import Tensor
 from synthbench.errors import UsageError
 from synthbench.mechanisms.rewa.rewa_adaptive import RewaAdaptive
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
-from synthbench.training.ensemble import stack_mixers
 
 
 def build(seed: int = 0, **arguments: Any) -> RewaAdaptive:
@@ -78,16 +77,6 @@ def test_metrics_are_means_over_the_queries(normal: Callable[..., Tensor]) -> No
         measured = torch.stack([metrics[name][head] for name in ("alpha", "beta", "gamma")])
         torch.testing.assert_close(measured, mean)
         torch.testing.assert_close(metrics["kappa"][head], mean[2] - mean[1])
-
-
-def test_stacked_members_agree_with_single_ones(normal: Callable[..., Tensor]) -> None:
-    members = [build(seed=seed) for seed in range(3)]
-    stacked, x = stack_mixers(members, "stack"), normal(3, 2, 6, 8)
-
-    torch.testing.assert_close(stacked(x), torch.stack([member(rows) for member, rows in zip(members, x, strict=True)]))
-    for name, values in stacked.metrics(x).items():
-        alone = torch.stack([member.metrics(rows)[name] for member, rows in zip(members, x, strict=True)])
-        torch.testing.assert_close(values.reshape(3, -1), alone)
 
 
 def test_one_geometry_leaves_nothing_to_choose() -> None:

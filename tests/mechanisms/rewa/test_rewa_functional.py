@@ -3,8 +3,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from synthbench.errors import UsageError
@@ -23,16 +21,6 @@ def test_attention_is_the_estimated_kernel_over_its_sum(
             kernel[..., i, j] = torch.einsum("bhd,hdf->bhf", offset, unit.frequencies).cos().mean(-1)
 
     torch.testing.assert_close(unit.attend(q, k, v), mix(kernel, v))
-
-
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), num_frequencies=st.integers(1, 40), scale=st.floats(0, 100))
-def test_the_kernel_of_a_token_with_itself_is_one(seed: int, num_frequencies: int, scale: float) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    unit = RewaFunctional(D=2 * num_frequencies, generator=generator).double()
-    phi = unit.features(scale * torch.randn(4, 7, 16, generator=generator, dtype=torch.float64), "query")
-
-    torch.testing.assert_close(phi.square().sum(-1), torch.ones(4, 7, dtype=torch.float64))
 
 
 def published_features(x: Tensor, frequencies: Tensor, scale: float) -> Tensor:

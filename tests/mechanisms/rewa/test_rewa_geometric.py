@@ -9,7 +9,6 @@ from torch.nn.functional import normalize
 
 from synthbench.errors import UsageError
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
-from synthbench.training.ensemble import stack_mixers, strategy_of
 
 
 def build(seed: int = 0, **arguments: Any) -> RewaGeometric:
@@ -51,13 +50,6 @@ def test_scores_are_those_of_the_product_metric_of_each_pair(
             for j in range(5):
                 expected = written_out(rewa, q[head, i], k[head, j], head, power=power)
                 assert scores[head, i, j].item() == pytest.approx(expected, rel=1e-6)
-
-
-def test_attention_mixes_by_the_softmax_of_scores(normal: Callable[..., Tensor], mix: Callable[..., Tensor]) -> None:
-    rewa = build()
-    q, k, v = (normal(1, 2, 6, 4, seed=seed) for seed in range(3))
-
-    torch.testing.assert_close(rewa.attend(q, k, v), mix(rewa.scores(q, k).exp(), v, delta=0.0))
 
 
 @pytest.mark.parametrize(("m", "p"), [(5, 5), (256, 16)])
@@ -123,23 +115,6 @@ def test_one_geometry_acts_in_every_phase() -> None:
     rewa.enter_phase(1)
 
     assert rewa.metric.witnesses.active.tolist() == [1]
-
-
-def test_stacked_members_keep_phase_weights_and_outputs_apart(normal: Callable[..., Tensor]) -> None:
-    members = [build(seed=seed, n=3) for seed in range(3)]
-    with torch.no_grad():
-        for index, member in enumerate(members):
-            member.metric.tau.raw.add_(index)
-    assert strategy_of(RewaGeometric, {"model_dim": 16, "num_heads": 2, "max_length": 16}) == "stack"
-    stacked = stack_mixers(members, "stack")
-    x = normal(3, 2, 6, 8)
-    for mixer in (stacked, *members):
-        mixer.enter_phase(2)
-
-    torch.testing.assert_close(stacked(x), torch.stack([member(rows) for member, rows in zip(members, x, strict=True)]))
-    for name, values in stacked.metrics(x).items():
-        alone = torch.stack([member.metrics(rows)[name] for member, rows in zip(members, x, strict=True)])
-        torch.testing.assert_close(values.reshape(3, -1), alone)
 
 
 @pytest.mark.parametrize(
@@ -210,14 +185,3 @@ def test_the_kernel_of_the_angle_has_a_cusp_and_that_of_its_square_has_none() ->
     assert one[2] / one[1] == pytest.approx(10, rel=0.05)
     assert slope(2, 1e-4, 0.5) == pytest.approx(2 / 0.5, rel=1e-3)
     assert slope(2, 1e-6, 0.5) == pytest.approx(2 / 0.5, rel=1e-3)
-
-
-def test_gradients_at_coinciding_queries_and_keys_are_finite(normal: Callable[..., Tensor]) -> None:
-    rewa = build().float()
-    x = normal(1, 2, 4, 4).float()
-    x[..., 3, :] = x[..., 2, :] = 0
-    x.requires_grad_()
-    out = rewa.attend(x, x, x)
-    gradients = torch.autograd.grad(out.square().sum(), [x, *rewa.metric.parameters()])
-
-    assert all(gradient.isfinite().all() for gradient in gradients)

@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from synthbench.forms import scores
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 from synthbench.mechanisms.rewa.rewa_lsh import RewaLsh, nearest
-from synthbench.training.ensemble import stack_mixers
 
 
 def build(seed: int = 0, **arguments: Any) -> RewaLsh:
@@ -66,24 +64,6 @@ def test_enough_keys_make_it_geometric_rewa(num_kept: int, normal: Callable[...,
     torch.testing.assert_close(rewa.attend(q, k, v), geometric.attend(q, k, v), rtol=0, atol=0)
 
 
-def test_weights_are_zero_outside_the_nearest_candidates(normal: Callable[..., Tensor]) -> None:
-    rewa = build(K=5)
-    weights = rewa.attention_map(normal(2, 40, 4), normal(2, 40, 4, seed=1))
-    counts = (weights > 0).sum(-1)
-
-    assert (counts >= 1).all()
-    assert (counts <= 5).all()
-    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 40).double())
-
-
-def test_without_collisions_a_query_attends_to_itself(normal: Callable[..., Tensor]) -> None:
-    rewa = build(K=3, cell=1e-3)
-    weights = rewa.attention_map(normal(2, 10, 4), normal(2, 10, 4, seed=1))
-
-    torch.testing.assert_close(weights[:, 3:, 3:], torch.eye(7).double().expand(2, 7, 7))
-    assert (weights[:, 2, :3] > 0).all()
-
-
 def test_keys_that_tie_with_the_last_are_all_kept() -> None:
     scores = torch.tensor([[-1.0, -2.0, -2.0, -3.0, 0.0]])
     candidates = torch.tensor([[True, True, True, True, False]])
@@ -91,16 +71,6 @@ def test_keys_that_tie_with_the_last_are_all_kept() -> None:
     assert nearest(scores, candidates, 2).tolist() == [[True, True, True, False, False]]
     assert nearest(scores, candidates, 4).tolist() == candidates.tolist()
     assert nearest(scores, candidates, 9).tolist() == candidates.tolist()
-
-
-def test_blocks_of_queries_give_the_same(normal: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
-    rewa = build(K=4)
-    q, k, v = (normal(1, 2, 30, 4, seed=seed) for seed in range(3))
-    expected = rewa.attend(q, k, v)
-    monkeypatch.setattr(scores, "DENSE_MAX_LENGTH", 4)
-    monkeypatch.setattr(scores, "BLOCK", 8)
-
-    torch.testing.assert_close(rewa.attend(q, k, v), expected)
 
 
 @pytest.mark.parametrize("bits", [1, 3])
@@ -183,14 +153,3 @@ def test_a_hash_uses_only_the_geometries_that_act(normal: Callable[..., Tensor])
 
     assert alone[..., 0].unique().numel() <= 2**rewa.bits
     assert whole[..., 0].unique().numel() > alone[..., 0].unique().numel()
-
-
-def test_stacked_members_agree_with_single_ones(normal: Callable[..., Tensor]) -> None:
-    members = [build(seed=seed, K=3) for seed in range(3)]
-    stacked, x = stack_mixers(members, "stack"), normal(3, 2, 12, 8)
-
-    torch.testing.assert_close(stacked(x), torch.stack([member(rows) for member, rows in zip(members, x, strict=True)]))
-    for inputs in (x, x[:, :, :2]):
-        for name, values in stacked.metrics(inputs).items():
-            alone = torch.stack([member.metrics(rows)[name] for member, rows in zip(members, inputs, strict=True)])
-            torch.testing.assert_close(values.reshape(3, -1), alone)

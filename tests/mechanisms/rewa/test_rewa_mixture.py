@@ -9,7 +9,6 @@ from synthbench.errors import UsageError
 from synthbench.forms import scores
 from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 from synthbench.mechanisms.rewa.rewa_mixture import RewaMixture
-from synthbench.training.ensemble import stack_mixers
 
 
 def build(seed: int = 0, **arguments: Any) -> RewaMixture:
@@ -37,30 +36,6 @@ def test_definition_10_4_outputs_of_one_geometry_experts_are_mixed_by_the_gate(
     torch.testing.assert_close(mixture.attend(q, k, v), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_a_gate_that_picks_one_expert_is_that_expert(normal: Callable[..., Tensor]) -> None:
-    mixture = build()
-    with torch.no_grad():
-        mixture.gate.network.outer.zero_()
-        mixture.gate.network.outer_bias.copy_(torch.tensor([-1e3, -1e3, 0.0]))
-    q, k, v = (normal(1, 2, 6, 4, seed=seed) for seed in range(3))
-
-    hyperbolic = scores.weights(mixture.expert_scores("hyperbolic", q, k), "softmax") @ v
-    torch.testing.assert_close(mixture.attend(q, k, v), hyperbolic)
-
-
-def test_blocks_of_queries_give_the_same(normal: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
-    mixture = build()
-    q, k, v = (normal(1, 2, 20, 4, seed=seed).requires_grad_() for seed in range(3))
-    expected = mixture.attend(q, k, v)
-    gradients = torch.autograd.grad(expected.sin().sum(), [q, k, v])
-    monkeypatch.setattr(scores, "DENSE_MAX_LENGTH", 4)
-    monkeypatch.setattr(scores, "BLOCK", 8)
-    out = mixture.attend(q, k, v)
-
-    torch.testing.assert_close(out, expected)
-    torch.testing.assert_close(torch.autograd.grad(out.sin().sum(), [q, k, v]), gradients)
-
-
 def test_phase_1_is_the_spherical_expert_alone(normal: Callable[..., Tensor]) -> None:
     mixture = build()
     mixture.enter_phase(1)
@@ -68,18 +43,6 @@ def test_phase_1_is_the_spherical_expert_alone(normal: Callable[..., Tensor]) ->
 
     spherical = scores.weights(mixture.expert_scores("spherical", q, k), "softmax") @ v
     torch.testing.assert_close(mixture.attend(q, k, v), spherical)
-
-
-def test_shares_and_curvature_are_reported_a_head_and_member(normal: Callable[..., Tensor]) -> None:
-    members = [build(seed=seed) for seed in range(3)]
-    stacked, x = stack_mixers(members, "stack"), normal(3, 2, 6, 8)
-    metrics = stacked.metrics(x)
-
-    torch.testing.assert_close(stacked(x), torch.stack([member(rows) for member, rows in zip(members, x, strict=True)]))
-    torch.testing.assert_close(metrics["alpha"] + metrics["beta"] + metrics["gamma"], torch.ones(3, 2).double())
-    for name, values in metrics.items():
-        alone = torch.stack([member.metrics(rows)[name] for member, rows in zip(members, x, strict=True)])
-        torch.testing.assert_close(values.reshape(3, -1), alone)
 
 
 def test_one_expert_needs_no_gate() -> None:

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.errors import UsageError
 from synthbench.mechanisms.rewa.rewa_operator import RewaOperator
 
 
@@ -31,32 +30,3 @@ def test_scores_are_powers_of_the_explicit_distance_over_the_temperature(
                 difference = operator(q[head, i], unit.witness.query[head]) - operator(k[head, j], key_map[head])
                 expected = -(torch.linalg.matrix_norm(difference) ** power) / 0.7
                 torch.testing.assert_close(unit.scores(q, k)[head, i, j], expected, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("power", [1, 2])
-def test_a_token_attends_most_to_its_like(power: int, generator: torch.Generator) -> None:
-    unit = RewaOperator(power=power, generator=generator)
-    x = torch.randn(4, 6, 16, generator=generator)
-
-    assert (unit.scores(x, x).argmax(-1) == torch.arange(6)).all()
-
-
-@pytest.mark.parametrize("power", [1, 2])
-def test_gradients_stay_finite_where_query_and_key_are_equal(power: int, generator: torch.Generator) -> None:
-    unit = RewaOperator(power=power, generator=generator)
-    x = (30 * torch.randn(1, 4, 6, 16, generator=generator)).requires_grad_()
-
-    (gradient,) = torch.autograd.grad(unit.attend(x, x, x).square().sum(), x)
-
-    assert gradient.isfinite().all()
-
-
-def test_no_rank_exceeds_the_width() -> None:
-    with pytest.raises(UsageError, match="rewa-operator:r is 5; allowed: int from 1 to m, here 4"):
-        RewaOperator(m=4, r=5)
-
-
-def test_the_temperature_is_reported_a_head(generator: torch.Generator) -> None:
-    temperatures = RewaOperator(tau=0.25, generator=generator).metrics(torch.zeros(1, 2, 64))["tau"]
-
-    torch.testing.assert_close(temperatures, torch.full((4,), 0.25))

@@ -33,17 +33,6 @@ def test_attention_is_the_overlap_over_its_sum(
     torch.testing.assert_close(unit.attend(q, k, v), mix(overlap(unit, q, k), v, delta=0.0), rtol=1e-4, atol=1e-4)
 
 
-def test_overlap_comes_back_after_a_period() -> None:
-    unit = RewaOscillatory(model_dim=1, num_heads=1, K=1, m=1, decay=0.01, frequency=1.0).double()
-    unit.witness.query.data.fill_(1.0)
-    q = torch.zeros(1, 1, 1, dtype=torch.float64)
-    k = torch.tensor([0, torch.pi / 2, torch.pi, 2 * torch.pi], dtype=torch.float64).view(1, 4, 1)
-
-    scores = unit.scores(q, k).exp().flatten().tolist()
-
-    assert scores == pytest.approx([1, 0.4922, 0, 0.9391], abs=1e-4)
-
-
 def test_claim_the_oscillatory_kernel_is_an_overlap_is_false() -> None:
     """Equation 110 is negative at half a period: two keys, one there and one at 0, get weights of 32 and -31."""
     distances = torch.tensor([0.0, torch.pi], dtype=torch.float64)
@@ -70,12 +59,3 @@ def test_what_is_learned_starts_where_the_knobs_say() -> None:
     torch.testing.assert_close(metrics["weight"], torch.full((3, 4), 1 / 3))
     torch.testing.assert_close(metrics["decay"], torch.full((3, 4), 0.5))
     torch.testing.assert_close(metrics["frequency"], torch.tensor([[2.0], [4.0], [6.0]]).expand(3, 4))
-
-
-def test_gradients_stay_finite_where_query_and_key_are_equal(generator: torch.Generator) -> None:
-    unit = RewaOscillatory(generator=generator)
-    x = (30 * torch.randn(1, 4, 6, 16, generator=generator)).requires_grad_()
-
-    (gradient,) = torch.autograd.grad(unit.attend(x, x, x).square().sum(), x)
-
-    assert gradient.isfinite().all()

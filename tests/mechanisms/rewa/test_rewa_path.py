@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.errors import UsageError
 from synthbench.mechanisms.rewa.rewa_path import RewaPath
 
 
@@ -52,32 +51,6 @@ def test_path_scores_are_the_sum_over_all_chains_of_earlier_tokens(
     torch.testing.assert_close(unit.attend(q, k, v)[0], torch.stack(rows), rtol=1e-6, atol=1e-6)
 
 
-def test_two_facts_lead_from_the_first_entity_to_the_last(generator: torch.Generator) -> None:
-    """Token 0 states that a leads to b, token 1 that b leads to c; the query a then attends to the key c, not to b."""
-    m = 3
-    unit = RewaPath(model_dim=18, num_heads=1, m=m, r=1, tau=0.01, generator=generator)
-    with torch.no_grad():
-        unit.entity.query.zero_()[0, :6] = torch.eye(6)  # the first channels are an entity's two factors
-        unit.relation.query.zero_()[0, 6:12] = torch.eye(6)  # the next a relation's
-    a, b, c = torch.eye(m)
-    nothing = torch.zeros(m)
-
-    def token(entity: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        # Entities are e_0 ⊗ entity, relations source ⊗ target.
-        return torch.cat([a if entity.any() else nothing, entity, source, target, torch.zeros(6)])
-
-    k = torch.stack([token(b, a, b), token(c, b, c), token(nothing, nothing, nothing)]).unsqueeze(0)
-    q = torch.stack([token(a, nothing, nothing)] * 3).unsqueeze(0)
-    v = torch.eye(3).unsqueeze(0)
-
-    two_hops = unit.attend(q, k, v)[0, 2]
-    one_hop = RewaPath(model_dim=18, num_heads=1, m=m, r=1, hops=1, tau=0.01, generator=generator)
-    one_hop.load_state_dict(unit.state_dict())
-
-    torch.testing.assert_close(two_hops, torch.tensor([0.0, 1.0, 0.0]), rtol=0, atol=1e-3)
-    torch.testing.assert_close(one_hop.attend(q, k, v)[0, 2], torch.tensor([1.0, 0.0, 0.0]), rtol=0, atol=1e-3)
-
-
 def test_scores_are_bounded_whatever_the_size_of_the_input(
     normal: Callable[..., Tensor], generator: torch.Generator
 ) -> None:
@@ -94,18 +67,3 @@ def test_long_sequences_are_attended_in_blocks(normal: Callable[..., Tensor], ge
     q, k, v = (normal(1, 1100, 4, seed=seed) for seed in range(3))
 
     torch.testing.assert_close(unit.attend(q, k, v)[:, :600], unit.attend(q[:, :600], k[:, :600], v[:, :600]))
-
-
-def test_no_rank_exceeds_the_width() -> None:
-    with pytest.raises(UsageError, match="rewa-path:r is 5; allowed: int from 1 to m, here 4"):
-        RewaPath(m=4, r=5)
-
-
-def test_the_state_holds_the_sum_of_relations() -> None:
-    assert RewaPath(m=8).state_elements(10) == 2 * 10 * 64 + 4 * 64
-
-
-def test_the_temperature_is_reported_a_head(generator: torch.Generator) -> None:
-    temperatures = RewaPath(tau=0.25, generator=generator).metrics(torch.zeros(1, 2, 64))["tau"]
-
-    torch.testing.assert_close(temperatures, torch.full((4,), 0.25))

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from synthbench.mechanisms.rewa._geometry import euclidean_distance, hyperbolic_distance
 from synthbench.mechanisms.rewa.rewa_riemannian import FLOOR, RewaRiemannian, trapezoid_distance
-from synthbench.training.ensemble import stack_mixers
 
 
 def build(seed: int = 0, **arguments: Any) -> RewaRiemannian:
@@ -75,34 +74,3 @@ def test_the_metric_is_symmetric_and_positive(scale: float, normal: Callable[...
 
     torch.testing.assert_close(metric, metric.mT)
     assert (torch.linalg.eigvalsh(metric) >= FLOOR * (1 - 1e-6)).all()
-
-
-def test_the_distance_is_symmetric_and_zero_only_at_the_point_itself(normal: Callable[..., Tensor]) -> None:
-    rewa = build()
-    scores = rewa.scores(normal(2, 6, 4), normal(2, 6, 4))
-
-    torch.testing.assert_close(scores, scores.mT)
-    torch.testing.assert_close(scores.diagonal(dim1=-2, dim2=-1), torch.zeros(2, 6).double(), rtol=0, atol=1e-6)
-    assert (scores[:, ~torch.eye(6, dtype=torch.bool)] < -1e-3).all()
-
-
-def test_gradients_at_coinciding_points_are_finite(normal: Callable[..., Tensor]) -> None:
-    rewa, x = build().float(), normal(1, 2, 4, 4).float().requires_grad_()
-    gradients = torch.autograd.grad(rewa.attend(x, x, x).square().sum(), [x, *rewa.network.parameters()])
-
-    assert all(gradient.isfinite().all() for gradient in gradients)
-
-
-def test_scores_have_the_gradients_of_finite_differences(normal: Callable[..., Tensor]) -> None:
-    rewa = build(m=2)
-    inputs = normal(2, 3, 4).requires_grad_(), normal(2, 3, 4, seed=1).requires_grad_()
-
-    assert torch.autograd.gradcheck(rewa.scores, inputs)
-
-
-def test_stacked_members_agree_with_single_ones(normal: Callable[..., Tensor]) -> None:
-    members = [build(seed=seed) for seed in range(3)]
-    stacked, x = stack_mixers(members, "stack"), normal(3, 2, 6, 8)
-
-    torch.testing.assert_close(stacked(x), torch.stack([member(rows) for member, rows in zip(members, x, strict=True)]))
-    assert stacked.metrics(x)["tau"].numel() == 6

@@ -84,7 +84,7 @@ class Gate:
         """What an executor is given; nothing is examined before, which would take a process of its own."""
         Store.open(request.results, create=True)
         plan = plan_request(request, resolve_device("cpu"))
-        return plan.jobs, RunContext(request.results, "cpu", executor, time.time(), request.plugins)
+        return plan.jobs, RunContext(request.results, "cpu", executor, time.time(), plugins=request.plugins)
 
 
 @pytest.fixture

@@ -110,6 +110,36 @@ def test_a_run_whose_driver_was_killed_completes_only_what_is_missing(
         pd.testing.assert_frame_equal(killed, undisturbed, check_exact=True)
 
 
+def test_losing_every_machine_is_an_error_that_writes_nothing_and_the_same_command_goes_on(
+    tmp_path: Path, tiny: Callable[..., Request], lasting: Callable[..., Any]
+) -> None:
+    request = tiny(tmp_path / "lost", steps=300, seeds=range(5), executor="ray")
+    driver = subprocess.Popen(command(request, "--seeds", "0-4"), stderr=subprocess.PIPE, text=True)
+    runs = request.results / "runs"
+    wait_until(lambda: driver.poll() is not None or len(list(runs.glob("*.parquet"))) >= 2)
+    for daemon in daemons_of(driver.pid):
+        os.kill(daemon, signal.SIGKILL)
+    _, said = driver.communicate(timeout=180)
+    before = rows_of(request.results)
+    report = run(replace(request, executor="inline"))
+    run(tiny(tmp_path / "undisturbed", steps=300, seeds=range(5), executor="inline"))
+
+    assert driver.returncode == 3
+    assert "the same command runs what is missing" in said
+    assert set(before.status) == {"ok"}
+    assert 2 <= len(before) < 10
+    assert report.ok
+    for lost, undisturbed in zip(lasting(request.results), lasting(tmp_path / "undisturbed"), strict=True):
+        pd.testing.assert_frame_equal(lost, undisturbed, check_exact=True)
+
+
+def daemons_of(driver: int) -> list[int]:
+    """Ray's daemons that a driver started."""
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+    lines = (line.split(None, 2) for line in listed.stdout.splitlines())
+    return [int(pid) for pid, parent, arguments in lines if int(parent) == driver and "raylet/raylet " in arguments]
+
+
 @pytest.mark.usefixtures("cluster")  # a foreign one, that must be left alone
 def test_the_command_line_starts_a_cluster_of_its_own_and_ctrl_c_finishes_what_runs(
     tmp_path: Path, tiny: Callable[..., Request]

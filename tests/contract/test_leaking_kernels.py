@@ -1,0 +1,179 @@
+"""Ways in which fast kernels leak at some lengths, batches or dtypes only, and which of the checks sees each."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from synthbench.contract.mechanisms import check_mechanism
+from synthbench.errors import ContractError
+from synthbench.mechanisms import MECHANISMS, Mechanism
+from synthbench.suites import load_suite
+from synthbench.training.cell import Cell, Member
+from synthbench.training.train import train_group
+
+CPU = torch.device("cpu")
+BLOCK = 16
+
+
+class Kernel(Mechanism):
+    """The mean of all inputs so far, and in places that of what it must not see."""
+
+    label: ClassVar = "a kernel"
+    family: ClassVar = "fault"
+    source: ClassVar = "unpublished"
+    calls: ClassVar = 0
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        self.weight = nn.Parameter(0.5 + torch.rand(self.model_dim, generator=generator))
+
+    def forward(self, x: Tensor) -> Tensor:
+        type(self).calls += 1
+        return (so_far(x) + self.unseen(x)) * self.weight
+
+    def unseen(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
+
+    def state_elements(self, length: int) -> int:
+        return self.model_dim * (length > 0)
+
+
+def so_far(x: Tensor) -> Tensor:
+    mean: Tensor = x.cumsum(-2) / torch.arange(1, x.shape[-2] + 1, dtype=x.dtype)[:, None]
+    return mean
+
+
+def future(_kernel: Kernel, x: Tensor) -> Tensor:
+    return x.mean(-2, keepdim=True).expand_as(x)
+
+
+def other_sequences(_kernel: Kernel, x: Tensor) -> Tensor:
+    return so_far(x).mean(-3, keepdim=True).expand_as(x)
+
+
+def whole_block(_kernel: Kernel, x: Tensor, size: int = BLOCK) -> Tensor:
+    """The mean of the own block, of which only the part up to the own position may be seen."""
+    padded = nn.functional.pad(x, (0, 0, 0, -x.shape[-2] % size))
+    means = padded.unflatten(-2, (-1, size)).mean(-2, keepdim=True).expand(*x.shape[:-2], -1, size, -1)
+    spread: Tensor = means.flatten(-3, -2)[..., : x.shape[-2], :]
+    return spread
+
+
+def kernel(name: str, unseen: Callable[[Any, Tensor], Tensor], where: Callable[[Any, Tensor], bool]) -> type[Kernel]:
+    def shown(self: Kernel, x: Tensor) -> Tensor:
+        return unseen(self, x) if where(self, x) else torch.zeros_like(x)
+
+    return type(name, (Kernel,), {"name": name, "unseen": shown})
+
+
+def stale(self: Any, x: Tensor) -> Tensor:
+    """A workspace that is not cleared: what the last call left beyond its own length is read by a shorter one."""
+    workspace = vars(self).setdefault("workspace", {})
+    left: Tensor = workspace.get("tokens", x)
+    workspace["tokens"] = x.detach()
+    return left.mean().expand_as(x)
+
+
+class PassesBack(torch.autograd.Function):
+    """Sound forwards; backwards it spreads the gradient over the whole sequence."""
+
+    @staticmethod
+    def forward(_context: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(_context: Any, gradient: Tensor) -> Tensor:
+        return gradient + gradient.mean(-2, keepdim=True)
+
+
+def spread_back(_kernel: Kernel, x: Tensor) -> Tensor:
+    return PassesBack.apply(x)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def first_mask(self: Any, x: Tensor) -> Tensor:
+    """A mask of the first length that was seen, as a traced graph keeps it: what is longer is not masked."""
+    length = vars(self).setdefault("traced", x.shape[-2])
+    return future(self, x) if x.shape[-2] > length else torch.zeros_like(x)
+
+
+def in_place(_kernel: Kernel, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        x += 0.1 * x.mean(-2, keepdim=True)
+    return torch.zeros_like(x)
+
+
+def anywhere(_kernel: Kernel, _x: Tensor) -> bool:
+    return True
+
+
+CAUGHT = {
+    # The seven that outsiders wrote.
+    kernel("chunk-64", future, lambda _, x: x.shape[-2] % 64 == 0): r"not causal: .* at length 64 and batch 9, in",
+    kernel("chunk-128", future, lambda _, x: x.shape[-2] % 128 == 0): r"not causal: .* at length 128 and batch 9",
+    kernel("beyond-400", future, lambda _, x: x.shape[-2] > 400): r"not causal: .* at length 1000 and batch 9",
+    kernel("float32", future, lambda _, x: x.dtype == torch.float32): r"not causal: .* in float32 and training mode",
+    kernel("gradients", future, lambda _, x: x.requires_grad): r"not causal: .* in float32 and training mode",
+    kernel("batch-8", other_sequences, lambda _, x: x.shape[-3] >= 8): r"sequences see each other: .* and batch 9",
+    kernel("max-length", future, lambda self, _: self.max_length != 512): r"not causal: .* at length 64 and batch 9",
+    # Further ways.
+    kernel("batch-statistics", other_sequences, lambda self, _: self.training): r"sequences see each other|of a batch",
+    kernel("in-block", whole_block, anywhere): r"not causal: with the inputs from position",
+    kernel("in-block-64", lambda self, x: whole_block(self, x, 64), lambda _, x: x.shape[-2] >= 64): r"not causal",
+    kernel("padded-block", future, lambda _, x: x.shape[-2] % 32 != 0): r"not causal: with the inputs from position",
+    kernel("stale-workspace", stale, anywhere): r"sequences of a batch see each other",
+    kernel("first-mask", first_mask, anywhere): r"not causal|changes its own 'traced'",
+    kernel("in-place", in_place, anywhere): r"changes its input in place",
+    kernel("backward", spread_back, anywhere): r"a backward pass that sees the future: .* 11 of 33 give later inputs",
+    kernel("eval-only", future, lambda self, x: not self.training and x.shape[-2] >= 64): r"not causal",
+}  # fmt: skip
+
+IN_TRAINING = {
+    kernel("length-48", future, lambda _, x: x.shape[-2] == 48): "at length 48 and batch 8, in float32",
+    kernel("width-32", future, lambda self, _: self.model_dim == 32): "at length 48 and batch 8, in float32",
+    kernel("members", other_sequences, lambda _, x: x.ndim > 3 and x.shape[-3] == 8): "sequences see each other",
+    kernel("later", future, lambda self, _: self.calls > 30): "after the last step",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    for unit in (*CAUGHT, *IN_TRAINING):
+        unit.calls = 0
+
+
+def test_the_sound_kernel_passes() -> None:
+    check_mechanism(kernel("sound", future, lambda _, _x: False), {})
+
+
+@pytest.mark.parametrize("unit", CAUGHT, ids=lambda unit: unit.name)
+def test_the_contract_names_the_length_the_batch_or_the_dtype_at_which_it_leaks(unit: type[Kernel]) -> None:
+    with pytest.raises(ContractError, match=CAUGHT[unit]):
+        check_mechanism(unit, {})
+
+
+@pytest.mark.parametrize("unit", IN_TRAINING, ids=lambda unit: unit.name)
+def test_what_no_small_model_shows_is_seen_by_the_program_that_is_trained(unit: type[Kernel]) -> None:
+    if unit.name != "later":
+        check_mechanism(unit, {})
+    unit.calls = 0
+    with pytest.raises(ContractError, match=IN_TRAINING[unit]):
+        train(unit)
+
+
+def train(unit: type[Kernel], steps: int = 12) -> None:
+    smoke = load_suite("smoke")
+    suite = smoke.model_copy(
+        update={
+            "model": smoke.model.model_copy(update={"model_dim": 32, "num_heads": 2}),
+            "training": smoke.training.model_copy(update={"steps": steps, "batch_size": 8}),
+            "evaluation": smoke.evaluation.model_copy(update={"test_sequences": 8, "curve_sequences": 8}),
+        }
+    )
+    MECHANISMS._units[unit.name] = unit
+    try:
+        cell = Cell(suite, "copy", 48, {}, unit.name, {}, "cpu", is_full=False)
+        train_group([Member(cell, seed, 1e-3) for seed in (0, 1)], CPU)
+    finally:
+        del MECHANISMS._units[unit.name]

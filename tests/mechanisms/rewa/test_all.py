@@ -1,0 +1,92 @@
+"""What holds for several mechanisms of the REWA family."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.errors import UsageError
+from synthbench.forms import scores
+from synthbench.mechanisms import MECHANISMS
+from synthbench.training.ensemble import stack_mixers
+
+REWA = [name for name in MECHANISMS if name.startswith("rewa-")]
+GEOMETRIES = {"rewa-euclidean": (15, 0, 0), "rewa-spherical": (0, 15, 0), "rewa-hyperbolic": (0, 0, 15)}
+
+
+def build(name: str, seed: int = 0, **arguments: Any) -> Any:
+    fields: dict[str, Any] = {"model_dim": 16, "num_heads": 2, "generator": torch.Generator().manual_seed(seed)}
+    return MECHANISMS[name](**fields, **arguments).double()
+
+
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_one_geometry_is_the_geometric_one_with_the_other_widths_at_zero(
+    name: str, normal: Callable[..., Tensor]
+) -> None:
+    m, n, p = GEOMETRIES[name]
+    x = normal(2, 9, 16)
+
+    assert torch.equal(build(name)(x), build("rewa-geometric", m=m, n=n, p=p)(x))
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0, 1000.0])
+@pytest.mark.parametrize("name", REWA)
+def test_gradients_stay_finite_where_queries_and_keys_are_equal_or_vanish(
+    name: str, scale: float, normal: Callable[..., Tensor]
+) -> None:
+    unit, x = build(name).float(), scale * normal(1, 2, 6, 8).float()
+    x[..., 3:, :] = 0
+    x.requires_grad_()
+    learned = [value for part, value in unit.named_parameters() if not part.startswith(("qkv.", "out."))]
+
+    gradients = torch.autograd.grad(unit.attend(x, x, x).square().sum(), [x, *learned])
+
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("name", ["rewa-adaptive", "rewa-geometric", "rewa-lsh", "rewa-mixture", "rewa-riemannian"])
+def test_stacked_members_keep_outputs_metrics_and_phases_apart(name: str, normal: Callable[..., Tensor]) -> None:
+    members = [build(name, seed) for seed in range(3)]
+    stacked, x = stack_mixers(members, "stack"), normal(3, 2, 12, 16)
+    for phase in (2, 4):
+        for mixer in (stacked, *members):
+            mixer.enter_phase(phase)
+
+        alone = torch.stack([member(rows) for member, rows in zip(members, x, strict=True)])
+        torch.testing.assert_close(stacked(x), alone)
+        for inputs in (x, x[:, :, :2]):
+            for metric, values in stacked.metrics(inputs).items():
+                expected = torch.stack(
+                    [member.metrics(rows)[metric] for member, rows in zip(members, inputs, strict=True)]
+                )
+                torch.testing.assert_close(values.reshape(3, -1), expected)
+
+
+@pytest.mark.parametrize("name", ["rewa-lsh", "rewa-mixture"])
+def test_blocks_of_queries_give_the_same(
+    name: str, normal: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit, inputs = build(name), [normal(1, 2, 30, 8, seed=seed).requires_grad_() for seed in range(3)]
+    results = []
+    for longest in (30, 4):
+        monkeypatch.setattr(scores, "DENSE_MAX_LENGTH", longest)
+        monkeypatch.setattr(scores, "BLOCK", 8)
+        out = unit.attend(*inputs)
+        results.append([out, *torch.autograd.grad(out.sin().sum(), inputs)])
+
+    torch.testing.assert_close(results[1], results[0])
+
+
+@pytest.mark.parametrize("name", ["rewa-density", "rewa-operator", "rewa-path"])
+def test_no_rank_exceeds_the_width(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}:r is 5; allowed: int from 1 to m, here 4"):
+        build(name, m=4, r=5)
+
+
+@pytest.mark.parametrize("name", ["rewa-fisher", "rewa-operator", "rewa-path"])
+def test_the_temperature_is_reported_a_head(name: str, normal: Callable[..., Tensor]) -> None:
+    temperatures = build(name, tau=0.25).metrics(normal(1, 2, 16))["tau"]
+
+    torch.testing.assert_close(temperatures, torch.full((2,), 0.25).double())
