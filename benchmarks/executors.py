@@ -23,7 +23,7 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device, usable_cores
 from synthbench.runner.executors.choice import make_executor
-from synthbench.runner.prepare import plan_request
+from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.worker import RunContext
 

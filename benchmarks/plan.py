@@ -28,8 +28,7 @@ from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.results.schema import RUNS, row_sha256
 from synthbench.runner.estimates import KINSHIPS, TIMED, Estimates
-from synthbench.runner.plan import Plan
-from synthbench.runner.prepare import plan_request
+from synthbench.runner.plan import Plan, plan_request
 from synthbench.runner.request import Request
 
 app = make_app()

@@ -17,10 +17,9 @@ from synthbench.reports.selection import only_suite, select
 from synthbench.results import RUNS, Store, published
 from synthbench.results.schema import to_frame
 from synthbench.runner import run as runner
-from synthbench.runner.plan import Plan
-from synthbench.runner.prepare import device_of, plan_request
+from synthbench.runner.plan import Plan, plan_request
 from synthbench.runner.request import Request
-from synthbench.runner.run import RunReport
+from synthbench.runner.run import RunReport, device_of
 from synthbench.terminal import check as examination
 from synthbench.terminal import quick as first
 from synthbench.terminal.quick import FirstVerdict

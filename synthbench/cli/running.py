@@ -181,13 +181,14 @@ def status(asked: RunOptions, as_json: AsJson = False) -> None:
 
 
 def _progress_of(request: "Request") -> list[dict[str, Any]]:
-    from synthbench.runner.prepare import device_of, progress_of
+    from synthbench.runner.plan import progress_of
+    from synthbench.runner.run import device_of
 
     return progress_of(request, device_of(request))
 
 
 def _print_plan(request: "Request", *, until_decided: bool, as_json: bool) -> None:
-    from synthbench.runner.prepare import prepare
+    from synthbench.runner.run import prepare
     from synthbench.terminal.deciding import prepare_look
     from synthbench.terminal.plans import facts_of, forecast, missing_cells, missing_rows
 

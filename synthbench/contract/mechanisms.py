@@ -13,8 +13,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from synthbench.contract import leaks
-from synthbench.contract.randomness import cause_of, draws_noted, dropouts_of
+from synthbench.contract.causes import cause_of_difference, cause_of_leak, draws_noted, dropouts_of
 from synthbench.contract.verdicts import Promise, keep_all
 from synthbench.errors import ContractError, SynthbenchError
 from synthbench.mechanisms import Mechanism
@@ -77,12 +76,12 @@ def promises_of(unit: type[Mechanism], arguments: Mapping[str, Any]) -> list[Pro
         promise(
             "copies",
             "deepcopy and state_dict give the same outputs",
-            lambda one: _check_copies(one, _build(unit, arguments, seed=1)),
+            lambda mechanism: _check_copies(mechanism, _build(unit, arguments, seed=1)),
         ),
         promise(
             "seed",
             "the generator decides all that is drawn",
-            lambda one: _check_seed(one, lambda seed: _build_noting_draws(unit, arguments, seed)),
+            lambda mechanism: _check_seed(mechanism, lambda seed: _build_noting_draws(unit, arguments, seed)),
         ),
     ]
 
@@ -196,7 +195,7 @@ def _check_determinism(mechanism: Mechanism) -> None:
         if not mode:
             _refuse_changes(mechanism, plain, _plain_values(trained))
         if not _change(first, second) <= LAST_BITS:
-            cause = cause_of(drawn, dropouts_of(trained) if mode else [])
+            cause = cause_of_difference(drawn, dropouts_of(trained) if mode else [])
             raise ContractError(
                 f"{_name(mechanism)} gives two outputs for one input in {'train' if mode else 'eval'} mode, "
                 f"{_change(first, second):.2g} apart; {f'{cause}; ' if cause else ''}"
@@ -297,7 +296,7 @@ def _check_backward(mechanism: Mechanism) -> None:
 def _refuse_leak(mechanism: Mechanism, before: Tensor, after: Tensor, cut: int, scale: float) -> NoReturn:
     difference = (before - after)[:, :cut].abs().amax((0, 2)) / _size(before[:, :cut])
     first = int((~(difference <= TOLERANCE)).nonzero()[0])  # NaN is a change too
-    cause = leaks.likely_cause(mechanism, TOLERANCE)
+    cause = cause_of_leak(mechanism, TOLERANCE)
     raise ContractError(
         f"{_name(mechanism)} is not causal: with the inputs from position {cut} of {before.shape[1]} on replaced by "
         f"noise of scale {scale:g}, the output at position {first} changes, by {difference[first]:.2g} of its size; "
@@ -389,7 +388,7 @@ def _check_seed(mechanism: Mechanism, build: Callable[[int], tuple[Mechanism, by
         again, left = build(0)
     first, second = _forward(mechanism, x), _forward(again, x)
     if not _change(first, second) <= LAST_BITS:
-        cause = cause_of(drawn, [])
+        cause = cause_of_difference(drawn, [])
         raise ContractError(
             f"{_name(mechanism)} built twice with one seed gives outputs {_change(first, second):.2g} of their size "
             f"apart; {f'{cause}; ' if cause else ''}draw every parameter and feature with PyTorch"
@@ -399,14 +398,14 @@ def _check_seed(mechanism: Mechanism, build: Callable[[int], tuple[Mechanism, by
         _refuse_equal_draws(again, other)
 
 
-def _refuse_equal_draws(one: Mechanism, other: Mechanism) -> None:
+def _refuse_equal_draws(mechanism: Mechanism, other: Mechanism) -> None:
     others = _tensors(other)
-    for name, values in _tensors(one).items():
+    for name, values in _tensors(mechanism).items():
         is_varied = (values.flatten() != values.flatten()[:1]).any()
         if is_varied and torch.equal(values, others[name]):
             raise ContractError(
-                f"{_name(one)} has the same {name!r} for every seed: it seeds PyTorch's global generator itself, which "
-                "is already seeded from the run's; leave out torch.manual_seed"
+                f"{_name(mechanism)} has the same {name!r} for every seed: it seeds PyTorch's global generator itself, "
+                "which is already seeded from the run's; leave out torch.manual_seed"
             )
 
 

@@ -68,8 +68,8 @@ class Subject:
             UnknownName: If there is none.
             ContractError: If its package cannot be loaded.
         """
-        found: type[Any] = REGISTRIES[self.kind][self.name]
-        return found
+        unit: type[Any] = REGISTRIES[self.kind][self.name]
+        return unit
 
     @property
     def is_in_session(self) -> bool:
@@ -106,6 +106,17 @@ class Trial:
         """End the process."""
         self._pool.stop()
         self._pool.join()
+
+    def load_plugins(self) -> None:
+        """Load the plugins: each there first, then all of them in this process too.
+
+        Raises:
+            UsageError: If there is no such plugin.
+            ContractError: If one cannot be loaded.
+        """
+        for plugin in self._plugins:
+            self.attempt(f"plugin {plugin!r}", plugins.load, [plugin])
+        plugins.load(self._plugins)
 
     def attempt(self, what: str, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function there and return what it returns.

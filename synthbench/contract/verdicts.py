@@ -23,7 +23,7 @@ class Promise(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one promise."""
+    """Whether one promise holds."""
 
     promise: str
     meaning: str
@@ -43,7 +43,7 @@ def keep_all(promises: Iterable[Promise]) -> None:
 
 
 def judge(promises: Iterable[Promise]) -> list[Verdict]:
-    """Check every promise, whatever became of those before it, unless these are needed."""
+    """Check every promise, even after one is broken, unless that one is needed for the rest."""
     verdicts = []
     is_pointless = False
     for promise in promises:

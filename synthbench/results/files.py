@@ -125,9 +125,9 @@ def stack(schema: pa.Schema, tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables([pa.Table.from_batches([], schema), *tables]).combine_chunks()
 
 
-def same(one: pa.Table, other: pa.Table) -> bool:
+def same(actual: pa.Table, expected: pa.Table) -> bool:
     """Equality that counts NaN as equal to NaN and tells 0 from -0, unlike Arrow's."""
-    return bool(one.schema == other.schema and _bits(one).equals(_bits(other)))
+    return bool(actual.schema == expected.schema and _bits(actual).equals(_bits(expected)))
 
 
 def _bits(table: pa.Table) -> pa.Table:
@@ -187,7 +187,8 @@ def _decode(content: bytes, max_rows: int, max_bytes: int) -> tuple[pa.Table, di
         size = max(sum(group.total_byte_size for group in groups), 8 * claimed.num_rows * claimed.num_columns)
         if claimed.num_rows > max_rows or size > max_bytes:
             raise Damaged(f"it claims {claimed.num_rows} rows, {size} bytes")
-        texts = [column.path for column in map(claimed.schema.column, range(claimed.num_columns)) if _is_text(column)]
+        columns = map(claimed.schema.column, range(claimed.num_columns))
+        texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
         file = pq.ParquetFile(
             pa.BufferReader(content),
             metadata=claimed,
@@ -198,10 +199,6 @@ def _decode(content: bytes, max_rows: int, max_bytes: int) -> tuple[pa.Table, di
         return _unfolded(file.read(use_threads=False), max_bytes), dict(claimed.metadata or {})
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         raise Damaged(f"not a readable Parquet file: {str(error).strip()[:200]}") from error
-
-
-def _is_text(column: pq.ColumnSchema) -> bool:
-    return bool(column.physical_type == "BYTE_ARRAY")
 
 
 def _unfolded(table: pa.Table, max_bytes: int) -> pa.Table:

@@ -1,4 +1,4 @@
-"""The folder of a store: what lies where in it, how a file gets there whole, and where a bad one goes.
+"""The folder of a store: its layout, how a file is written whole, and where a bad one goes.
 
 ::
 
@@ -75,7 +75,7 @@ class Folder:
 
     @property
     def quarantined(self) -> list[Quarantined]:
-        """What readers left out so far, each thing once."""
+        """What readers left out so far, each once."""
         return list(self._left_out)
 
     def check_format(self) -> None:
@@ -86,15 +86,15 @@ class Folder:
         """
         path = self.root / "store.json"
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))["format"]
+            version = json.loads(path.read_text(encoding="utf-8"))["format"]
         except FileNotFoundError:
             raise StoreError(f"no results store at {self.root}: it has no store.json") from None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise StoreError(f"{path} cannot be read: {error!r}") from error
-        if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-            raise StoreError(f"{path} has the format {found!r}; allowed: {FORMAT}")
-        if found > FORMAT:
-            raise StoreError(f"{path} was written by a newer synthbench: format {found}, this one reads {FORMAT}")
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise StoreError(f"{path} has the format {version!r}; allowed: {FORMAT}")
+        if version > FORMAT:
+            raise StoreError(f"{path} was written by a newer synthbench: format {version}, this one reads {FORMAT}")
 
     def prepare(self) -> None:
         """Make what is missing for writing.
@@ -210,7 +210,7 @@ class Folder:
         return path
 
     def commit_rows(self, rows: pa.Table, curves: pa.Table) -> set[Path]:
-        """Write rows and their curves into a compact file each; those that there is something in.
+        """Write rows and their curves into a compact file each, unless there are none; the files.
 
         Raises:
             StoreError: If one cannot be written, or does not read back as it was.
@@ -221,13 +221,13 @@ class Folder:
 
     def small(self, kind: str) -> dict[str, Path]:
         """The one-run files of a kind, ``runs`` or ``curves``, by run_id."""
-        found = {}
+        paths = {}
         for path in parquet_files(self.root / kind):
             if name := _SMALL.fullmatch(path.name):
-                found[name[1]] = path
+                paths[name[1]] = path
             else:
                 self.set_aside(path, "its name is not run-<run_id>.parquet")
-        return found
+        return paths
 
     def small_files(self, kind: str, run_ids: Container[str] | None = None) -> list[File]:
         """What the one-run files of a kind hold, of all runs or some; those that cannot be decoded are set aside."""
@@ -236,13 +236,13 @@ class Folder:
 
     def compact_paths(self, *kinds: str) -> list[Path]:
         """The files of many runs of some kinds."""
-        found = []
+        paths = []
         for path in parquet_files(self.root / "compact"):
             if not (name := _COMPACT.fullmatch(path.name)):
                 self.set_aside(path, "its name is not runs-<hash>.parquet or curves-<hash>.parquet")
             elif name[1] in kinds:
-                found.append(path)
-        return found
+                paths.append(path)
+        return paths
 
     def compact_files(self, kind: str) -> list[File]:
         """What the files of many runs hold; those that cannot be decoded are set aside."""

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from synthbench.results.compaction import compact, of_other_sources
 from synthbench.results.folder import Quarantined, is_old, size_of
-from synthbench.results.reading import curves_of, newest, row_files, rows_of, verifications_of
+from synthbench.results.reading import curves_of, newest, of_other_sources, row_files, rows_of, verifications_of
 from synthbench.results.schema import STATUSES
 from synthbench.results.store import Store
 
@@ -77,8 +76,8 @@ def contents(store: Store, rows: pa.Table) -> Contents:
 def _places(root: Path) -> list[Place]:
     places = []
     for name in ("runs", "curves", "compact", "verified", "_tmp", "quarantine", "logs"):
-        found = [size_of(Path(folder, file)) for folder, _, names in os.walk(root / name) for file in names]
-        sizes = [size for size in found if size is not None]  # a driver beside renames and removes
+        files = [Path(folder, file) for folder, _, names in os.walk(root / name) for file in names]
+        sizes = [size for size in map(size_of, files) if size is not None]  # a driver beside renames and removes
         if sizes:
             places.append(Place(name, len(sizes), sum(sizes)))
     return places
@@ -113,11 +112,11 @@ def examine(store: Store, *, is_repairing: bool) -> list[Broken]:
         is_in_compact = any(report.file.startswith("compact/") and not report.is_moved for report in store.quarantined)
         repaired = set()
         if is_repairing and (curves.lost or is_in_compact):
-            compact(store.folder, without=curves.lost)
+            store.compact(without=curves.lost)
             repaired |= {f"curves/run-{name}.parquet" for name in curves.lost}
     repaired |= {report.file for report in store.quarantined if report.is_moved}
-    found = dict.fromkeys((report.file, report.reason) for report in store.quarantined)
-    return [Broken(file, reason, file in repaired) for file, reason in found]
+    faults = dict.fromkeys((report.file, report.reason) for report in store.quarantined)
+    return [Broken(file, reason, file in repaired) for file, reason in faults]
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
         needed = set({checksum: path for checksum, path in pairs if checksum in counting}.values())
         replaced = [file for file in sources.files if file.path not in needed and file.path not in sources.faults]
         orphans = [file for file in curves.unused if is_old(file.path)]
-        found = [
+        leftovers = [
             *(_leftover(store, path, "half written by a writer that was killed") for path in partials),
             *(_leftover(store, path, "the empty log of a job that was killed") for path in logs),
             *(_leftover(store, file.path, "its rows were replaced, or are in another file too") for file in replaced),
@@ -165,7 +164,7 @@ def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
             for path in partials + logs:
                 path.unlink(missing_ok=True)
             store.folder.remove(replaced + orphans)
-    return found
+    return leftovers
 
 
 def _leftover(store: Store, path: Path, why: str) -> Leftover:

@@ -65,9 +65,12 @@ def _read(store: Store) -> Queries:
     return queries
 
 
-def _is_queries(found: object) -> TypeGuard[Queries]:
-    return isinstance(found, dict) and all(
-        isinstance(incumbents, dict)
-        and all(isinstance(asked, list) and all(isinstance(one, str) for one in asked) for asked in incumbents.values())
-        for incumbents in found.values()
+def _is_queries(content: object) -> TypeGuard[Queries]:
+    return isinstance(content, dict) and all(
+        isinstance(incumbents, dict) and all(map(_is_list_of_texts, incumbents.values()))
+        for incumbents in content.values()
     )
+
+
+def _is_list_of_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)

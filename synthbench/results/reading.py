@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
 from synthbench.errors import UsageError
-from synthbench.results.checks import is_readable, suspects
 from synthbench.results.files import File, stack
 from synthbench.results.folder import RUN_ID, Folder
 from synthbench.results.migration import is_older, migrated, stated_name
@@ -26,6 +25,7 @@ from synthbench.results.schema import (
     RUN_COLUMNS,
     RUNS,
     VERIFICATION_COLUMNS,
+    Column,
     check_values,
     curve_sha256,
     row_sha256,
@@ -34,6 +34,12 @@ from synthbench.results.schema import (
 _DECIDING = ("run_id", "status", "migrated_from", "finished_at", "row_sha256")
 """What :func:`newest` looks at."""
 _ORDER = ("suite", "task", "mech", "seed", "run_id")
+
+MAX_TEXT_BYTES = 2**16
+"""A row with more text than this is always looked at by itself."""
+
+# The years 1 to 9999 in microseconds: what lies outside, Python cannot name.
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,19 @@ def newest(table: pa.Table) -> pa.Table:
     return table.take(last.take(_sorted(table.select(_ORDER).take(last), _ORDER))).combine_chunks()
 
 
+def of_other_sources(table: pa.Table, kept: pa.Table) -> pa.Table:
+    """Rows that another takes the place of only because migration made one run of both: nobody made them again."""
+
+    def names_of(rows: pa.Table) -> list[tuple[str, tuple[str, str] | None]]:
+        return list(zip(rows["run_id"].to_pylist(), map(stated_name, rows["migrated_from"].to_pylist()), strict=True))
+
+    kept_as = {run_id: before[0] for run_id, before in names_of(kept) if before is not None}
+    is_other = [
+        before is not None and kept_as.get(run_id, before[0]) != before[0] for run_id, before in names_of(table)
+    ]
+    return table.filter(pa.array(is_other, pa.bool_()))
+
+
 def only(rows: pa.Table, run_ids: Iterable[str]) -> pa.Table:
     """The rows of some runs."""
     return rows.filter(pc.is_in(rows["run_id"], pa.array(set(run_ids), pa.string())))
@@ -198,6 +217,54 @@ def verifications_of(folder: Folder) -> dict[tuple[str, str], str]:
         )
         for entry in sorted(said, key=lambda entry: (entry["verified_at"], entry["verified_by"]))
     }
+
+
+# A quick look at many rows at once: which of them have to be looked at one by one.
+
+
+def is_readable(table: pa.Table) -> bool:
+    """Whether every value of a table can be had in Python: text in UTF-8, times in years of four digits."""
+    try:
+        table.validate(full=True)
+    except pa.ArrowException:
+        return False
+    return all(_has_four_digit_years(column) for column in table.columns if pa.types.is_timestamp(column.type))
+
+
+def suspects(columns: Iterable[Column], table: pa.Table) -> Bool[np.ndarray, " rows"]:
+    """Which rows of a readable table ``check_values`` might refuse; it may name a row too many, never one too few."""
+    is_suspect = np.zeros(table.num_rows, dtype=bool)
+    text_bytes = np.zeros(table.num_rows, dtype=np.int64)
+    for column in columns:
+        values = table[column.name].combine_chunks()
+        if not column.is_nullable and values.null_count:
+            is_suspect |= _as_numpy(values.is_null())
+        if pa.types.is_string(values.type):
+            text_bytes += _as_numpy(pc.binary_length(values).fill_null(0))
+            if column.type == "string" and not column.choices:
+                continue  # only its length counts
+            distinct = values.dictionary_encode()
+            refused = [index for index, word in enumerate(distinct.dictionary.to_pylist()) if _is_refused(column, word)]
+            if refused:
+                is_suspect |= np.isin(_as_numpy(distinct.indices.fill_null(-1)), refused)
+    return is_suspect | (text_bytes > MAX_TEXT_BYTES)
+
+
+def _is_refused(column: Column, value: str) -> bool:
+    try:
+        check_values((column,), {column.name: value})
+    except UsageError:
+        return True
+    return False
+
+
+def _has_four_digit_years(moments: pa.ChunkedArray) -> bool:
+    ends = pc.min_max(moments.cast(pa.int64())).as_py()  # a comparison with a number would import pandas
+    return ends["min"] is None or (ends["min"] >= _FIRST_US and ends["max"] <= _LAST_US)
+
+
+def _as_numpy(array: pa.Array) -> np.ndarray:
+    return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
 def _sorted(table: pa.Table, names: Sequence[str]) -> pa.Array:

@@ -1,6 +1,6 @@
 """A store of rows and learning curves: a row is either complete and checksummed or absent.
 
-What lies where is said in :mod:`synthbench.results.folder`, which rows count in :mod:`synthbench.results.reading`.
+:mod:`synthbench.results.folder` has the layout of the files, :mod:`synthbench.results.reading` says which rows count.
 """
 
 import hashlib
@@ -12,11 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from synthbench.errors import StoreError, UsageError
-from synthbench.results.compaction import compact
 from synthbench.results.files import Identity, encode, identity_of
 from synthbench.results.folder import RUN_ID, Folder, Quarantined
 from synthbench.results.migration import former, stated_name
-from synthbench.results.reading import curves_of, only, outline_of, rows_of, verifications_of, verified
+from synthbench.results.reading import (
+    curves_of,
+    newest,
+    of_other_sources,
+    only,
+    outline_of,
+    row_files,
+    rows_of,
+    verifications_of,
+    verified,
+)
 from synthbench.results.schema import (
     CURVE_COLUMNS,
     RUN_COLUMNS,
@@ -68,12 +77,12 @@ class Store:
 
     @property
     def root(self) -> Path:
-        """Where it lies."""
+        """The folder."""
         return self.folder.root
 
     @property
     def quarantined(self) -> list[Quarantined]:
-        """What readers of this object left out so far; whoever prints a report prints this too."""
+        """What readers of this object left out so far; code that prints a report prints this too."""
         return self.folder.quarantined
 
     def uncompacted(self, run_ids: Collection[str]) -> dict[str, dict[str, Any]]:
@@ -83,8 +92,8 @@ class Store:
 
     def identities(self, run_ids: Iterable[str]) -> dict[str, Identity]:
         """What tells the file of a run from one that replaces it, by run_id; runs without a file are left out."""
-        found = {name: identity_of(self.root / "runs" / f"run-{name}.parquet") for name in run_ids}
-        return {name: identity for name, identity in found.items() if identity is not None}
+        identities = {name: identity_of(self.root / "runs" / f"run-{name}.parquet") for name in run_ids}
+        return {name: identity for name, identity in identities.items() if identity is not None}
 
     def outline(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of every readable row once, in the order of :meth:`table`; quick where one file has many rows.
@@ -200,13 +209,39 @@ class Store:
             self.folder.commit_rows(rows, curves_of(other.folder, rows).table)
         return int(rows.num_rows)
 
-    def compact(self) -> int:
+    def compact(self, *, without: Collection[str] = ()) -> int:
         """Merge all files into one of runs and one of curves; return how many small files were merged.
+
+        Nothing is deleted before its replacement was read back.
+
+        Args:
+            without: Runs whose rows go to ``quarantine/`` instead.
 
         Raises:
             StoreError: If the store cannot be written or another process is compacting it.
         """
-        return compact(self.folder)
+        folder = self.folder
+        with folder.alone():
+            for path in folder.stale_partials():
+                path.unlink(missing_ok=True)
+            sources = row_files(folder)
+            rows = newest(sources.table)
+            if (others := of_other_sources(sources.table, rows)).num_rows:
+                folder.exhibit(encode("runs", others), "rows-of-another-source")
+                folder.exhibit(encode("curves", curves_of(folder, others).table), "curves-of-another-source")
+            if without:
+                folder.exhibit(encode("runs", only(rows, without)), "rows-without-curve")
+                rows = only(rows, set(rows["run_id"].to_pylist()).difference(without))
+            curves = curves_of(folder, rows)
+            old = folder.compact_paths("runs", "curves")
+            kept = folder.commit_rows(rows, curves.table)
+            num_merged = folder.remove([file for file in sources.files + curves.files if file.path not in old])
+            for path in old:
+                if path in sources.faults:
+                    folder.set_aside(path, sources.faults[path])
+                elif path not in kept:
+                    path.unlink(missing_ok=True)
+        return num_merged
 
     def _with_verifications(self, rows: pa.Table) -> pa.Table:
         said = verifications_of(self.folder)

@@ -1,4 +1,4 @@
-"""What a row says of the machine and the software."""
+"""The machine and the software, as a row describes them."""
 
 import hashlib
 import json
@@ -94,7 +94,7 @@ def _gpu_name(device: torch.device) -> str:
 
 
 def num_memory_kills() -> int:
-    """How often the kernel has killed a process of this machine for its memory; 0 where nothing says so."""
+    """How often the kernel has killed a process of this machine for its memory; 0 if unknown."""
     try:
         lines = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
     except OSError:

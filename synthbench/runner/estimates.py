@@ -18,7 +18,7 @@ KINSHIPS = (
     ("device_type", "mech_family"),
     ("device_type",),
 )
-"""What two rows have in common that take as long for as much work, the nearest first: cell, family, then device."""
+"""What two rows share if they need equal time for equal work, the nearest kin first: cell, family, then device."""
 
 TRAITS = (*dict.fromkeys(name for kinship in KINSHIPS for name in kinship), "steps_planned", "batch_size")
 """Columns that decide how long a member takes."""

@@ -14,7 +14,7 @@ from synthbench.runner.worker import Outcome, outcome_of
 from synthbench.training.cell import Cell, Member
 
 NUM_LATEST = 100
-"""Rows of a kind that are looked back at: the machine may not be as busy as it was."""
+"""Only the latest rows of a kind count: the load of the machine changes."""
 
 Latest = partial(deque[float], maxlen=NUM_LATEST)
 Key = tuple[str, str]
@@ -37,10 +37,10 @@ class _Part:
 
 
 class Eta:
-    """Trainings that the rest of a plan takes, tuning included, and the seconds of them.
+    """How many trainings the rest of a plan takes, tuning included, and how many seconds.
 
-    What a training of a cell takes is the median of those that came; else its cost in the plan, times how much longer
-    than their cost those of the same mechanism took, else of the same family, else all.
+    A training is expected to take the median time of those seen in its cell. If there are none, it is its cost in the
+    plan, corrected by how far off the plan was for the same mechanism; else for its family; else for all.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -73,7 +73,7 @@ class Eta:
         return sum(part.num_trainings for part in self._parts.values())
 
     def see(self, outcome: Outcome) -> None:
-        """Take note of a row that was written; of one that was seen before nothing is noted."""
+        """Take note of a row that was written; a row counts once."""
         if self._parts.pop(outcome.run_id, None) is None:
             return
         key = outcome.mechanism, outcome.task
@@ -140,7 +140,7 @@ def _key(cell: Cell) -> Key:
 
 
 def _parts(together: Sequence[Member], missing: Container[Member]) -> dict[str, _Part]:
-    """The rows that come of some trainings; with the first count those that train again beside what is missing."""
+    """The rows that some trainings make; members that only train again count with the first row."""
     rows = [member for member in together if member in missing]
     num_again = len(together) - len(rows)
     return {member.run_id: _Part(_key(member.cell), 1 + num_again * (member is rows[0])) for member in rows}

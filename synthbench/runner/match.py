@@ -117,7 +117,7 @@ def _state_elements(mechanism: type[Mechanism], fields: tuple[tuple[str, Any], .
 def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
     """The cell, as it is or with one or two numbers changed, whose size is within 5 % of the target.
 
-    What is there is kept if it fits. Else each whole-number argument of the mechanism that changes the size is tried in
+    The cell is kept if it fits. Else each whole-number argument of the mechanism that changes the size is tried in
     the order of declaration, then the model's width, in steps that the heads divide. The arguments come first because
     they change nothing but the mechanism. Where none reaches the target, the nearest is kept and another changed.
 

@@ -1,17 +1,28 @@
-"""The cells that a request selects, and the jobs for those of their rows that are missing."""
+"""From a request to a plan: the cells that it selects, and the jobs for those of their rows that are missing."""
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import pyarrow as pa
 import torch
 
+from synthbench import plugins
 from synthbench.errors import UsageError
 from synthbench.knobs import coerce, parse_term
 from synthbench.mechanisms import MECHANISMS
-from synthbench.runner.estimates import Estimates, traits_of
-from synthbench.suites import Suite, extended
+from synthbench.results import Store, published
+from synthbench.results.schema import RUNS
+from synthbench.runner import predictions
+from synthbench.runner.environment import commit_warning
+from synthbench.runner.estimates import TIMED, Estimates, traits_of
+from synthbench.runner.match import all_matched
+from synthbench.runner.request import Request
+from synthbench.runner.tally import statuses_in, tally
+from synthbench.suites import EXTRA, Suite, extended, load_suite
 from synthbench.tasks import TASKS
 from synthbench.terms import Selection, select, split_terms
 from synthbench.training.cell import Cell, Member
@@ -20,6 +31,13 @@ from synthbench.training.stream import TOKENS_AT_ONCE
 
 GPU_GROUP_SIZE = 64
 """Members that a GPU trains as one program: its steps are bound by launches, not by work."""
+
+RERUNS = ("none", "failed", "all")
+
+_DECISIVE = ("run_id", "skill", "status", "deterministic", "task_code_hash", "mech_code_hash")
+"""Columns that decide whether a row counts as done."""
+
+_READ = tuple(dict.fromkeys((*_DECISIVE, *TIMED, "finished_at")))
 
 
 @dataclass(frozen=True)
@@ -70,13 +88,13 @@ class Job:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """The jobs of a command, long ones first, and how many of the planned rows are there already."""
+    """The jobs of a command, long ones first, and how many of the planned rows are already done."""
 
     jobs: tuple[Job, ...]
     num_planned: int
     num_done: int
     members: Mapping[str, Member] = field(default_factory=dict)
-    """Of all planned rows by their ids, those already done included."""
+    """All planned rows, by run id; those already done too."""
     estimates: Estimates = field(default_factory=Estimates)
     """How long the jobs may take."""
     num_failed: int = 0
@@ -103,6 +121,150 @@ class Plan:
     def num_trainings(self) -> int:
         """Trainings before the last row is written, those that tune included."""
         return sum(len(job.trained) for job in self.jobs)
+
+
+class Selected(NamedTuple):
+    """What a request names: the suite with its block and positions, some of its tasks, some mechanisms."""
+
+    suite: Suite
+    tasks: Selection
+    mechanisms: Selection
+
+
+def plan_request(request: Request, device: torch.device, selected: Selected | None = None) -> Plan:
+    """Plan a request: what it names, and what of it is missing in the store.
+
+    Args:
+        request: What to run, and how.
+        device: Where.
+        selected: What the request names, where that is known already.
+
+    Raises:
+        UsageError: If a name, argument or value is not allowed.
+        StoreError: If the store exists and cannot be read.
+    """
+    if request.rerun not in RERUNS:
+        raise UsageError(f"rerun is {request.rerun!r}; allowed: {', '.join(RERUNS)}")
+    if request.group_size is not None and request.group_size < 1:
+        raise UsageError(f"group size is {request.group_size}; allowed: 1 and more")
+    cells, seeds = _cells_and_seeds(request, device, selected or select_components(request))
+    known = RUNS.empty_table().select(list(_READ))
+    if request.results.joinpath("store.json").exists():
+        # Rows are read, not only listed, so a damaged one is run again.
+        known = Store.open(request.results, create=False).outline(_READ)
+    done, scored = _done(request, cells, known)
+    timed = known.select(list(TIMED))
+    if device.type not in timed["device_type"].to_pylist():
+        timed = Store.open(published(), create=False).outline(TIMED)
+    plan = make_plan(
+        cells,
+        seeds,
+        done,
+        request.group_size,
+        is_across_tasks=request.group_size is not None or device.type == "cuda",
+        estimates=Estimates(timed.to_pandas()),
+    )
+    scored = [run_id for run_id in scored if run_id in plan.members]
+    num_failed = plan.num_done - len(scored)
+    notices = [*_on_extra_tasks(cells, request.results), *_on_predictions(scored, request.predictions)]
+    if (warning := commit_warning()) is not None:
+        notices.append(warning)
+    if num_failed:
+        notices.append(f"{num_failed} of the rows already done failed; --rerun failed makes them again")
+    finished_at = dict(zip(known["run_id"].to_pylist(), known["finished_at"].to_pylist(), strict=True))
+    replaced = [finished_at[run_id] for run_id in plan.members if run_id in finished_at and run_id not in done]
+    return replace(plan, num_failed=num_failed, replaced_at=max(replaced, default=None), notices=tuple(notices))
+
+
+def progress_of(request: Request, device: torch.device) -> list[dict[str, Any]]:
+    """Count the rows of a request that are done, failed and missing: one entry a category, and one for all.
+
+    Raises:
+        UsageError: If a name, argument or value is not allowed.
+        StoreError: If the store exists and cannot be read.
+    """
+    cells, seeds = _cells_and_seeds(request, device, select_components(request))
+    planned = ((cell.task.category(), [member.run_id for member in cell.members(seeds)]) for cell in cells)
+    return tally(planned, statuses_in(request.results))
+
+
+# The cells that a request names, less the rows that the store has.
+
+
+def select_components(request: Request) -> Selected:
+    """What a request names, once its plugins are loaded; no component of a package is imported yet.
+
+    Raises:
+        UsageError: If a name or a suite is not allowed.
+        ContractError: If a plugin cannot be loaded.
+    """
+    plugins.load(request.plugins)
+    suite = surrounded(load_suite(request.suite.removesuffix(EXTRA)), block=request.block, positions=request.positions)
+    tasks = select_tasks(suite, request.tasks)
+    if request.suite.endswith(EXTRA) and (listed := [name for name in tasks if name in suite.tasks]):
+        raise UsageError(
+            f"task {listed[0]!r} is one of suite {suite.name!r}; allowed in {request.suite!r}: registered tasks that "
+            f"{suite.name!r} does not list, named one by one"
+        )
+    return Selected(suite, tasks, select_mechanisms(suite, list(request.mechanisms) or [",".join(suite.mechanisms)]))
+
+
+def _cells_and_seeds(request: Request, device: torch.device, selected: Selected) -> tuple[list[Cell], Sequence[int]]:
+    suite, tasks, mechanisms = selected
+    if suite.ladder is not None and request.predictions is not None:
+        raise UsageError(
+            f"predictions is {str(request.predictions)!r}; allowed: none in suite {suite.name!r}, whose models are "
+            "tested on many rungs"
+        )
+    shorter = shortened(suite, steps=request.steps, limit=request.limit)
+    cells = make_cells(shorter, tasks, mechanisms, device_type=device.type, is_full=shorter == suite)
+    if request.only is not None:
+        cells = [cell for cell in cells if (cell.task_name, cell.mechanism_name) in request.only]
+    if request.match is not None:
+        cells = all_matched(cells, request.match)
+    if request.shard is not None:
+        cells = in_shard(cells, request.shard)
+    return cells, list(request.seeds) or suite.seeds
+
+
+def _done(request: Request, cells: Sequence[Cell], known: pa.Table) -> tuple[dict[str, float | None], list[str]]:
+    """Skill by run id of the stored rows that need no run, and the ids of those with a score."""
+    sources = {(cell.code["task"], cell.code["mech"]) for cell in cells}
+    done: dict[str, float | None] = {}
+    scored = []
+    for run_id, skill, status, is_deterministic, *source in zip(
+        *(known[name].to_pylist() for name in _DECISIVE), strict=True
+    ):
+        if request.rerun == "all" or (request.deterministic and not is_deterministic):
+            continue
+        if status == "ok":
+            scored.append(run_id)
+        # A failure counts as long as the code that failed is here: what was mended gets another chance.
+        elif request.rerun == "failed" or (tuple(source) not in sources and None not in source):
+            continue
+        done[run_id] = skill
+    return done, scored
+
+
+def _on_predictions(scored: Sequence[str], folder: Path | None) -> Iterator[str]:
+    """Say how many of the rows that need no run lack predictions, if these are asked for."""
+    missing = [run_id for run_id in scored if folder and not predictions.path_of(folder, run_id).exists()]
+    if missing:
+        yield f"{len(missing)} of the rows already done have no predictions in {folder}; --rerun all makes them"
+
+
+def _on_extra_tasks(cells: Sequence[Cell], results: Path) -> Iterator[str]:
+    """Name the tasks that a suite does not list, and the command that shows their tables; none shows shortened runs."""
+    extra: dict[str, dict[str, bool]] = {}
+    for cell in cells:
+        if cell.suite.name.endswith(EXTRA):
+            extra.setdefault(cell.suite.name, {})[cell.task_name] = cell.is_full
+    for suite, tasks in extra.items():
+        report = ["synthbench", "report", "--suite", suite]
+        if results != Request.results:
+            report += ["--results", str(results)]
+        shown = f"; `{shlex.join(report)}` shows them" if all(tasks.values()) else ""
+        yield f"not in suite {suite.removesuffix(EXTRA)!r}, so not in its tables: {', '.join(tasks)}{shown}"
 
 
 def shortened(suite: Suite, *, steps: int | None, limit: int | None) -> Suite:
@@ -195,25 +357,19 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
     return cells
 
 
-def parse_shard(text: str) -> tuple[int, int]:
-    """Read ``2/3`` as 2 and 3.
-
-    Raises:
-        UsageError: If it is malformed, or there is no such part.
-    """
-    part, slash, parts = text.partition("/")
-    if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
-        raise UsageError(f"shard is {text!r}; allowed: i/n with i from 1 to n, as in 2/3")
-    return int(part), int(parts)
-
-
-def in_shard(cells: Sequence[Cell], part: int, parts: int) -> list[Cell]:
-    """The cells of one of several parts, that of ``part`` = 1 to ``parts``; every cell is in exactly one.
+def in_shard(cells: Sequence[Cell], shard: str) -> list[Cell]:
+    """The cells of one part of several, ``2/3``; every cell is in exactly one.
 
     A cell stays whole: its members choose a learning rate together, or train as one program. Where it goes depends on
     nothing but its identity, so neither on what is done nor on the seeds.
+
+    Raises:
+        UsageError: If the text is malformed, or there is no such part.
     """
-    return [cell for cell in cells if int(cell.members([0])[0].run_id, 16) % parts == part - 1]
+    part, slash, parts = shard.partition("/")
+    if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise UsageError(f"shard is {shard!r}; allowed: i/n with i from 1 to n, as in 2/3")
+    return [cell for cell in cells if int(cell.members([0])[0].run_id, 16) % int(parts) == int(part) - 1]
 
 
 def make_plan(
@@ -276,19 +432,6 @@ def default_group_size(cell: Cell) -> int:
     ladder = cell.suite.ladder
     tokens = cell.suite.training.batch_size * cell.length if ladder is None else ladder.batch_tokens
     return max(1, TOKENS_AT_ONCE["cpu"] // tokens)
-
-
-def beside_same_data(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs in an order in which those that begin with the same data follow each other.
-
-    For one worker, which keeps what it has drawn and ends no later for it. The longest job of some data is where it
-    was in relation to that of others.
-    """
-    by_data: dict[tuple[object, ...], list[Job]] = {}
-    for job in jobs:
-        first = job.trained[0]
-        by_data.setdefault((first.cell.task, first.cell.length, first.seed), []).append(job)
-    return list(chain.from_iterable(by_data.values()))
 
 
 def _sharing(ids: Mapping[Cell, Mapping[Member, str]], group_size: int | None) -> list[list[Cell]]:

@@ -58,8 +58,10 @@ class Failure:
     """The traceback, for the driver; no row keeps it."""
 
 
-def member_row(result: GroupResult, index: int, provenance: Provenance) -> dict[str, Any]:
-    """The row of a member that was trained, whether it diverged or not."""
+def row_and_curve(
+    result: GroupResult, index: int, provenance: Provenance
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The row of a member that was trained, whether it diverged or not, and the points of its learning curve."""
     member = result.members[index]
     cell = member.member.cell
     training = cell.suite.training
@@ -67,6 +69,7 @@ def member_row(result: GroupResult, index: int, provenance: Provenance) -> dict[
     tokens_a_step = len(result.members) * tokens_of(cell, training.steps) / training.steps
     step_ms = result.step_ms_median if math.isfinite(result.step_ms_median) else None
     eval_losses = [point.loss for point in member.validation if math.isfinite(point.loss)]
+    stretched = [longer.accuracy for longer in member.stretched.values()]
     row = _common([trained.member for trained in result.members], index, provenance)
     row |= {
         "status": "ok" if score else "diverged",
@@ -80,7 +83,7 @@ def member_row(result: GroupResult, index: int, provenance: Provenance) -> dict[
         "n_train": sequences_of(cell, member.stopped_at or result.steps),
         "score": score.accuracy if score else None,
         "skill": skill(score.accuracy if score else None, row["floor"], row["ceiling"]),
-        "score_ood": _mean_of_stretched(member),
+        "score_ood": sum(stretched) / len(stretched) if stretched else None,
         "metrics": canonical_json(_metrics(cell, member)),
         "n_eval_examples": score.num_scored if score else None,
         "n_correct": score.num_correct if score else None,
@@ -97,7 +100,10 @@ def member_row(result: GroupResult, index: int, provenance: Provenance) -> dict[
         "step_ms_median": step_ms,
         "tokens_per_s": tokens_a_step / (step_ms / 1e3) if step_ms else None,
     }
-    return row
+    curve = [
+        {"run_id": row["run_id"], **asdict(point), "tokens": tokens_of(cell, point.step)} for point in member.curve
+    ]
+    return row, curve
 
 
 def failure_row(members: Sequence[Member], index: int, failure: Failure, provenance: Provenance) -> dict[str, Any]:
@@ -127,12 +133,6 @@ def _tuning_rule(suite: Suite) -> str:
     return "none: one fixed rate"
 
 
-def curve_points(result: MemberResult) -> list[dict[str, Any]]:
-    """The learning curve of a member, a point a row."""
-    cell, run_id = result.member.cell, result.member.run_id
-    return [{"run_id": run_id, **asdict(point), "tokens": tokens_of(cell, point.step)} for point in result.curve]
-
-
 def sequences_of(cell: Cell, num_steps: int) -> int:
     """Sequences that a member has read after a number of steps."""
     return num_steps * cell.suite.training.batch_size if cell.course is None else cell.course.sequences(num_steps)
@@ -141,11 +141,6 @@ def sequences_of(cell: Cell, num_steps: int) -> int:
 def tokens_of(cell: Cell, num_steps: int) -> int:
     """Tokens that a member has read after a number of steps."""
     return sequences_of(cell, num_steps) * cell.length if cell.course is None else cell.course.tokens(num_steps)
-
-
-def _mean_of_stretched(member: MemberResult) -> float | None:
-    scores = [score.accuracy for score in member.stretched.values()]
-    return sum(scores) / len(scores) if scores else None
 
 
 def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:

@@ -1,28 +1,44 @@
 """Runs what is missing: the one function behind ``synthbench run`` and :func:`synthbench.run`.
 
-A request becomes a plan and an executor (:mod:`synthbench.runner.prepare`), the executor gives the plan's jobs to
+A request becomes a plan and an executor (:func:`prepare`, which writes nothing), the executor gives the plan's jobs to
 workers, and a worker writes the rows of its job (:mod:`synthbench.runner.worker`). This process only watches.
 """
 
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import torch
 
-from synthbench.contract.trial import record
-from synthbench.contract.verdicts import violation
+from synthbench import plugins
+from synthbench.blocks import BLOCKS
+from synthbench.contract.trial import REGISTRIES, Subject, Trial, record, vet
+from synthbench.contract.verdicts import Verdict, violation
+from synthbench.errors import ContractError, StoreError
+from synthbench.forms import kernels
+from synthbench.knobs import parse_term
 from synthbench.mechanisms import MECHANISMS
+from synthbench.positions import POSITIONS
+from synthbench.process import reserve_workspace
 from synthbench.results import Store
 from synthbench.runner import predictions
+from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors import Executor
-from synthbench.runner.plan import Plan
-from synthbench.runner.prepare import CONTRACT, prepare
+from synthbench.runner.executors.choice import BEYOND, make_executor
+from synthbench.runner.plan import Plan, Selected, plan_request, select_components
 from synthbench.runner.request import Request
 from synthbench.runner.worker import Outcome, RunContext
+from synthbench.tasks import TASKS
 from synthbench.training.cell import Member
+
+CONTRACT = "contract"
+"""Folder beside the rows with the contract's findings on components that do not come with synthbench."""
+
+Findings = dict[Subject, list[Verdict]]
 
 
 @dataclass(repr=False)
@@ -31,7 +47,7 @@ class RunReport:
 
     results: Path
     members: Mapping[str, Member]
-    """Of all planned rows by their ids."""
+    """All planned rows, by run id."""
     num_done_before: int
     num_failed_before: int = 0
     """Of these, the rows without a score."""
@@ -50,7 +66,7 @@ class RunReport:
 
     @property
     def num_planned(self) -> int:
-        """Rows that there should be."""
+        """Rows that were planned."""
         return len(self.members)
 
     @property
@@ -61,12 +77,12 @@ class RunReport:
 
     @property
     def failed(self) -> list[Outcome]:
-        """Rows that were written without a score."""
+        """Rows of this run without a score."""
         return [outcome for outcome in self.outcomes if outcome.status != "ok"]
 
     @property
     def ok(self) -> bool:
-        """Whether every planned row is there with a score."""
+        """Whether every planned row has a score."""
         return not self.failed and not self.num_failed_before and not self.is_interrupted
 
     def followed_by(self, other: "RunReport") -> "RunReport":
@@ -134,3 +150,88 @@ def run(
     report.is_interrupted = len(report.outcomes) < plan.num_missing
     report.wall_s = time.monotonic() - began
     return report
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request that can be run: its plan and what runs it."""
+
+    request: Request
+    device: torch.device
+    findings: Findings
+    """The contract's findings on the components that do not come with synthbench."""
+    plan: Plan
+    executor: Executor
+
+
+def prepare(request: Request) -> Prepared:
+    """Check a request, plan it and choose its executor, without a change to the store.
+
+    Raises:
+        UsageError: If a name, argument or value is not allowed.
+        StoreError: If the store cannot be read, or there can be none at its place.
+        ContractError: If a plugin cannot be loaded, or a component of one cannot be built.
+    """
+    device = device_of(request)
+    kernels.choice()  # a misspelt one is refused before the first job
+    if request.deterministic:
+        reserve_workspace(device)
+    if request.results.exists() and not request.results.is_dir():
+        raise StoreError(f"cannot write to the results store {request.results}: not a folder")
+    request = replace(request, plugins=[plugins.resolved(plugin) for plugin in request.plugins])
+    selected, findings = vetted(request)
+    plan = plan_request(request, device, selected)
+    is_in_session = any(subject.is_in_session for subject in findings)
+    executor = make_executor(request, plan, device, is_foreign=bool(findings), is_in_session=is_in_session)
+    return Prepared(request, device, findings, plan, executor)
+
+
+def device_of(request: Request) -> torch.device:
+    """The device that a request names; that of a cluster need not be on this machine.
+
+    Raises:
+        UsageError: If there is no such device.
+    """
+    if request.executor in BEYOND and request.device == "cuda":
+        return torch.device("cuda")
+    return resolve_device(request.device)
+
+
+def vetted(request: Request) -> tuple[Selected, Findings]:
+    """What a request names, and the contract's findings on the components that do not come with synthbench.
+
+    Foreign code is imported in a process of its own before it is imported here.
+
+    Raises:
+        UsageError: If a name or a suite is not allowed.
+        ContractError: If a component cannot be loaded or built, or if it is no mechanism and breaks its contract: no
+            row can be written without what a task, a block or a position encoding says.
+    """
+    with Trial(request.plugins, request.timeout_s) as trial:
+        trial.load_plugins()
+        selected = select_components(request)
+        findings = vet(foreign_subjects(selected), trial, request.results / CONTRACT)
+    for subject, verdicts in findings.items():
+        broken = violation(verdicts)
+        if broken is not None and subject.kind != MECHANISMS.kind:
+            raise ContractError(broken)
+    return selected, findings
+
+
+def foreign_subjects(selected: Selected) -> list[Subject]:
+    """The selected components that do not come with synthbench, with the arguments they are used with."""
+    suite, tasks, mechanisms = selected
+    model = suite.model
+    around = [(BLOCKS.kind, model.block), (POSITIONS.kind, model.positions)]
+    if model.positions_otherwise is not None:
+        around.append((POSITIONS.kind, model.positions_otherwise))
+    used: list[tuple[str, str, Mapping[str, Any]]] = [
+        *((TASKS.kind, name, {**suite.tasks.get(name, {}), **given}) for name, given in tasks.items()),
+        *((MECHANISMS.kind, name, {**suite.mechanisms.get(name, {}), **given}) for name, given in mechanisms.items()),
+        *((kind, *parse_term(term)) for kind, term in around),
+    ]
+    return [
+        Subject(kind, name, arguments)
+        for kind, name, arguments in used
+        if name in REGISTRIES[kind] and not REGISTRIES[kind].is_built_in(name)
+    ]

@@ -42,7 +42,7 @@ def gpu_slots(
         per_gpu: Processes that share a GPU, each with as much of its memory.
         num_gpus: GPUs that this process sees.
         visible: What its own ``CUDA_VISIBLE_DEVICES`` says, if it says anything.
-        num_workers: Processes that are wanted; None for one a slot.
+        num_workers: Processes to start; None: one a slot.
 
     Raises:
         UsageError: If a number is not allowed.

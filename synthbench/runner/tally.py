@@ -28,7 +28,7 @@ from synthbench.training.identity import Component
 from synthbench.training.ladder import sized_in
 
 ACCELERATORS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
-"""One of these is there where a CUDA or ROCm build of torch finds a device, on Linux."""
+"""On Linux one of these exists wherever a CUDA or ROCm build of torch finds a device."""
 
 
 class Part(NamedTuple):
@@ -39,7 +39,7 @@ class Part(NamedTuple):
     """All of them with their defaults, but for additions."""
     family: str = ""
     rotates: bool = False
-    """Whether it turns queries and keys, of a position encoding; whether it has some to turn, of a mechanism."""
+    """Of a position encoding: whether it rotates queries and keys. Of a mechanism: whether it has any."""
 
 
 Cells = Iterable[tuple[str, Sequence[str]]]
@@ -113,15 +113,12 @@ def index() -> dict[str, dict[str, Part]]:
 def _is_plain(request: Request, suite: Suite) -> bool:
     """Whether a suite that comes with synthbench is asked for as it is, on a CPU."""
     changes = (request.block, request.positions, request.match, request.shard, request.steps, request.limit)
-    on_cpu = request.device == "cpu" or (request.device == "auto" and not _may_have_accelerator())
+    may_have_accelerator = sys.platform != "linux" or any(Path(device).exists() for device in ACCELERATORS)
+    on_cpu = request.device == "cpu" or (request.device == "auto" and not may_have_accelerator)
     is_built_in = request.suite in suite_names() and request.suite not in offers("suites")
     around = {suite.model.positions, suite.model.positions_otherwise or suite.model.positions}
     is_known = suite.model.block in index()["blocks"] and around <= set(index()["positions"])
     return on_cpu and is_built_in and is_known and not request.plugins and all(change is None for change in changes)
-
-
-def _may_have_accelerator() -> bool:
-    return sys.platform != "linux" or any(Path(device).exists() for device in ACCELERATORS)
 
 
 def _ids(suite: Suite, task: str, mechanism: str, seeds: Sequence[int]) -> list[str]:

@@ -21,13 +21,13 @@ from synthbench.process import deterministic_algorithms, is_refused, settings_re
 from synthbench.results import Store
 from synthbench.runner import predictions
 from synthbench.runner.plan import Job
-from synthbench.runner.rows import Failure, Provenance, curve_points, failure_row, member_row
+from synthbench.runner.rows import Failure, Provenance, failure_row, row_and_curve
 from synthbench.training.cell import Cell, Member
-from synthbench.training.kept import streams_of
+from synthbench.training.seeding import blocks_of
 from synthbench.training.train import GroupResult, train_group
 
 INNERMOST = 20
-"""Frames of a traceback that are told: those nearest to what raised."""
+"""Frames of a traceback that are shown: those nearest to the error."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class RunContext:
     planned_at: float
     """``time.time()`` when the plan was made."""
     plugins: Sequence[str] = ()
-    """What a worker process loads before it looks for a unit."""
+    """What a worker process loads before it looks for a component."""
     violations: Mapping[str, str] = field(default_factory=dict)
-    """By name, the promise that a mechanism which does not come with synthbench breaks."""
+    """By name: the promise that a mechanism of a plugin breaks."""
     is_deterministic: bool = False
-    """Whether nothing may be computed in a way that can give other bits the next time."""
+    """Whether only deterministic algorithms may be used."""
     is_alone: bool = True
     """Whether no other worker uses the memory of the device at the same time."""
     predictions: Path | None = None
@@ -106,7 +106,7 @@ def record_failure(job: Job, failure: Failure, context: RunContext, number: int)
 
 
 def outcome_of(row: Mapping[str, Any]) -> Outcome:
-    """The outcome that a member's row tells of."""
+    """The outcome that a member's row describes."""
     return Outcome(
         run_id=row["run_id"],
         task=row["task"],
@@ -175,8 +175,8 @@ class _Run:
         skills = {**job.tuning_skills, **{member: skill_by_id[member.run_id] for member in job.untuned}}
         by_rate: dict[Cell, dict[float, list[float]]] = {cell: {} for cell in job.cells}
         for member, skill in skills.items():
-            of_rate = by_rate[member.cell].setdefault(float(member.learning_rate or 0), [])
-            of_rate.append(0.0 if skill is None else skill)
+            skills_at_rate = by_rate[member.cell].setdefault(float(member.learning_rate or 0), [])
+            skills_at_rate.append(0.0 if skill is None else skill)
         # Summed in the order of the members: committed rows were tuned so, and a tie must stay one.
         return {
             cell: max(sorted(rates), key=lambda rate: sum(rates[rate]) / len(rates[rate]))
@@ -199,7 +199,7 @@ class _Run:
                 members,
                 device,
                 keeps_predictions=self.context.predictions is not None,
-                kept=streams_of(self.context.driver, device.type),
+                kept=blocks_of(self.context.driver, device.type),
             )
         except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
             trace = "".join(traceback.format_exception(problem, limit=-INNERMOST))
@@ -218,13 +218,12 @@ class _Run:
     def record(self, result: GroupResult) -> list[Outcome]:
         """Write the rows, curves and predictions of the members that lack them."""
         missing = [index for index, trained in enumerate(result.members) if trained.member in self.job.missing]
-        rows = [member_row(result, index, self.provenance) for index in missing]
-        curves = [curve_points(result.members[index]) for index in missing]
+        runs = [row_and_curve(result, index, self.provenance) for index in missing]
         if self.context.predictions is not None:
             for index in missing:  # before the rows, which say that the runs are finished
                 predictions.write(self.context.predictions, result.members[index])
-        self.store.write_all(zip(rows, curves, strict=True))
-        return [outcome_of(row) for row in rows]
+        self.store.write_all(runs)
+        return [outcome_of(row) for row, _ in runs]
 
     def fail(self, members: Sequence[Member], failure: Failure) -> list[Outcome]:
         """Write the failure as the row of the members that lack one."""
@@ -235,7 +234,7 @@ class _Run:
 
 
 def _parts(members: Sequence[Member], failure: Failure) -> list[Sequence[Member]]:
-    """What is tried apart after members failed together: halves where memory ran out, else cells; none of one."""
+    """The parts to try after members failed together: halves if memory ran out, else cells; none of a single one."""
     if failure.status == "oom":
         half = len(members) // 2
         return [members[:half], members[half:]] if half else []

@@ -35,13 +35,11 @@ def check(target: str, named: Sequence[str], timeout_s: float | None = None) -> 
         UsageError: If an argument is not allowed.
         ContractError: If a plugin cannot be loaded, or a unit cannot be built.
     """
-    names, subjects = list(named), []
+    names = list(named)
     if target.endswith(".py"):
         names.append(plugins.resolved(target))
     with Trial(names, timeout_s) as trial:
-        for plugin in names:
-            trial.attempt(f"plugin {plugin!r}", plugins.load, [plugin])
-        plugins.load(names)
+        trial.load_plugins()
         subjects = _subjects(target)
         findings = vet(subjects, trial)
         return [_report(subject, verdicts, trial) for subject, verdicts in findings.items()]

@@ -11,8 +11,8 @@ from synthbench.reports.looks import LOOKS
 from synthbench.reports.selection import select
 from synthbench.reports.verdicts import Standing, standing
 from synthbench.results import Store
-from synthbench.runner.prepare import Prepared, prepare
 from synthbench.runner.request import Request
+from synthbench.runner.run import Prepared, prepare
 from synthbench.suites import EXTRA, Suite, load_suite
 from synthbench.training.cell import Member
 

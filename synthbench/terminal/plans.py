@@ -6,7 +6,7 @@ from typing import Any
 
 from synthbench.runner.estimates import traits_of
 from synthbench.runner.plan import Job, Plan
-from synthbench.runner.prepare import Prepared
+from synthbench.runner.run import Prepared
 from synthbench.terminal.layout import about
 from synthbench.terminal.progress import to_do, workers_of
 
@@ -71,7 +71,8 @@ def forecast(prepared: Prepared) -> str:
     where = "in this process" if executor.name == "inline" else f"on {workers_of(executor)}"
     if expected is not None:
         return f"{there}: {trainings}, {about(expected)} {where}"
-    return f"{there}: {trainings} {where}; time unknown: {_untimed(prepared)}"
+    untimed = f"no rows of device {prepared.device.type} in {prepared.request.results} yet"
+    return f"{there}: {trainings} {where}; time unknown: {untimed}"
 
 
 def expected_s(plan: Plan, num_workers: int | None) -> float | None:
@@ -90,7 +91,3 @@ def _job_s(plan: Plan, job: Job) -> float | None:
     shares = [plan.estimates.share_s(traits_of(member.cell)) for member in job.trained]
     known = [share for share in shares if share is not None]
     return sum(known) if len(known) == len(shares) else None
-
-
-def _untimed(prepared: Prepared) -> str:
-    return f"no rows of device {prepared.device.type} in {prepared.request.results} yet"

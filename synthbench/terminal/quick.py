@@ -213,8 +213,8 @@ def _known(request: Request) -> tuple[pd.DataFrame, frozenset[str]]:
     committed = Store.open(published(), create=False).runs()
     # A store that has yet to be made has no rows.
     is_there = (request.results / "store.json").exists()
-    own = Store.open(request.results, create=False).runs() if is_there else committed.head(0)
-    rows = full_runs(pd.concat([own, committed], ignore_index=True).drop_duplicates("run_id"))
+    mine = Store.open(request.results, create=False).runs() if is_there else committed.head(0)
+    rows = full_runs(pd.concat([mine, committed], ignore_index=True).drop_duplicates("run_id"))
     is_of_suite = (rows["suite"] == suite.name) & (rows["suite_version"] == suite.version)
     return rows[is_of_suite & rows["task"].isin(suite.tasks)], frozenset(committed["run_id"])
 

@@ -19,7 +19,7 @@ Step = Callable[[Tensor, Tensor, Tensor], Tensor]
 WARM_UP_STEPS = 3
 """Steps of a shape that are taken as they are: they compile kernels and allocate what stays."""
 MAX_GRAPHS = 32
-"""Shapes that are recorded; batches of further ones are computed as they are. A ladder has one or a few a rung."""
+"""Most shapes that are recorded; batches of others are computed without. A ladder has one or a few a rung."""
 
 Shapes = tuple[torch.Size, ...]
 

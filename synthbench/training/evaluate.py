@@ -16,7 +16,7 @@ from synthbench.training.stream import DeviceBlock, in_pieces
 
 @dataclass(frozen=True)
 class Score:
-    """What one member reached on its sequences.
+    """The score of one member on its sequences.
 
     ``accuracy`` is pooled over the scored positions of all sequences, ``loss`` is in nats a position, and
     ``std_over_sequences`` is that of the accuracies of single sequences: the noise of a smaller test set.
@@ -39,7 +39,11 @@ def summed_losses(
 
 @torch.inference_mode()
 def evaluate(
-    model: SequenceModel, blocks: Iterable[DeviceBlock], *, predicted: list[Tensor] | None = None
+    model: SequenceModel,
+    blocks: Iterable[DeviceBlock],
+    *,
+    predicted: list[Tensor] | None = None,
+    tokens_at_once: int | None = None,
 ) -> list[Score]:
     """Score every member; the sequences are read in pieces.
 
@@ -47,6 +51,7 @@ def evaluate(
         model: Of all members.
         blocks: The sequences.
         predicted: Takes the predicted tokens of every piece, [members, sequences, columns] on the CPU.
+        tokens_at_once: Size of a piece, see :func:`in_pieces`.
     """
     was_training = model.training
     model.eval()
@@ -55,7 +60,7 @@ def evaluate(
         # Batches are only how the stream was drawn; for evaluation all sequences of a member are one long batch.
         sequences = inputs.transpose(0, 1).flatten(1, 2)
         labels = targets.transpose(0, 1).flatten(1, 2)
-        for piece, label in in_pieces(sequences, labels):
+        for piece, label in in_pieces(sequences, labels, tokens_at_once):
             logits = model(piece, columns)
             is_scored = label != IGNORE
             tokens = logits.argmax(-1)
@@ -80,7 +85,7 @@ METRIC_SEQUENCES = 16
 
 @torch.inference_mode()
 def layer_metrics(model: SequenceModel, block: DeviceBlock) -> list[dict[str, float]]:
-    """What the mechanisms say of themselves, a dictionary a member: ``layer0.curvature.head2``.
+    """The metrics of the mechanisms, a dictionary a member: ``layer0.curvature.head2``.
 
     The inputs of a layer are those that some sequences give.
     """
@@ -97,8 +102,8 @@ def layer_metrics(model: SequenceModel, block: DeviceBlock) -> list[dict[str, fl
     members: list[dict[str, float]] = [{} for _ in range(block.inputs.shape[1])]
     for index, layer in enumerate(model.layers):
         for name, values in layer.mixer.metrics(seen[index]).items():
-            for member, of_heads in zip(members, values.reshape(len(members), -1).tolist(), strict=True):
-                member |= {f"layer{index}.{name}.head{head}": value for head, value in enumerate(of_heads)}
+            for member, head_values in zip(members, values.reshape(len(members), -1).tolist(), strict=True):
+                member |= {f"layer{index}.{name}.head{head}": value for head, value in enumerate(head_values)}
     return members
 
 

@@ -12,7 +12,7 @@ DTYPE = "float32"
 TRAINING_VERSION = 1
 """Raise it when training computes something else for the same configuration.
 
-1 is left out of ids: rows of before there was such a version have none.
+1 is left out of ids: rows from before this version existed have none.
 """
 
 
@@ -75,7 +75,7 @@ def of_cell(
 def of_member(suite: Suite, seed: int, learning_rate: float | None, *, is_tuning: bool = False) -> dict[str, Any]:
     """What decides the result of one run beside its cell.
 
-    Of a tuned run the rate is no part: the rates to choose from and the seeds of the choice decide it.
+    The rate is no part of a tuned run: the rates to choose from and the seeds of the choice decide it.
     """
     if suite.tuning is None:
         return {"seed": seed, "learning_rate": learning_rate}

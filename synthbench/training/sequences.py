@@ -79,7 +79,7 @@ def draw(
         split: ``train``, ``validation`` or ``test``.
         seed: Root seed of the run, 0 or more.
         count: Sequences. Default: all that a run of ``suite`` reads.
-        batch_size: Sequences of a batch, of which ``count`` is a multiple. Default: all in one batch, as in a test.
+        batch_size: Sequences of a batch; ``count`` is a multiple of it. Default: all in one batch, as in a test.
         suite: The suite whose runs read them; gives the options of a task that it lists, and takes no ``batch_size``.
 
     Raises:
@@ -200,7 +200,7 @@ def write(sequences: Sequences, path: Path, *, is_forced: bool = False) -> None:
 
 
 def write_archive(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a compressed NumPy archive that is there as a whole or not at all; a file of that name is replaced.
+    """Write a compressed NumPy archive, whole or not at all; an older file of that name is replaced.
 
     Raises:
         StoreError: If it cannot be written.

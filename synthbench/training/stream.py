@@ -12,8 +12,7 @@ from torch import Tensor
 
 from synthbench.tasks import IGNORE, Batch
 from synthbench.training.cell import Cell, Member
-from synthbench.training.kept import KeptStreams
-from synthbench.training.seeding import Split, data_blocks
+from synthbench.training.seeding import KeptBlocks, Split, data_blocks
 
 T = TypeVar("T")
 
@@ -46,7 +45,7 @@ def device_blocks(
     batch_size: int,
     device: torch.device,
     factor: int = 1,
-    kept: KeptStreams | None = None,
+    kept: KeptBlocks | None = None,
 ) -> Iterator[DeviceBlock]:
     """Draw the members' streams block by block and move each block to the device.
 
@@ -57,9 +56,8 @@ def device_blocks(
     names = [(member.cell, member.seed) for member in members]
     distinct = list(dict.fromkeys(names))
     stream_of_member = [distinct.index(name) for name in names]
-    blocks_of = data_blocks if kept is None else kept.blocks
     streams = [
-        blocks_of(*cell.tests[factor], split, seed, num_batches=num_batches, batch_size=batch_size)
+        data_blocks(*cell.tests[factor], split, seed, num_batches=num_batches, batch_size=batch_size, kept=kept)
         for cell, seed in distinct
     ]
     task, length = members[0].cell.tests[factor]
@@ -84,10 +82,15 @@ def device_blocks(
 
 
 def in_pieces(
-    inputs: Int[Tensor, "members batch length"], targets: Int[Tensor, "members batch columns"]
+    inputs: Int[Tensor, "members batch length"],
+    targets: Int[Tensor, "members batch columns"],
+    tokens_at_once: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut a batch into pieces of nearly equal size, of at most ``TOKENS_AT_ONCE`` or of one sequence a member."""
-    most = max(1, TOKENS_AT_ONCE[inputs.device.type] // (inputs.shape[0] * inputs.shape[-1]))
+    """Cut a batch into pieces of nearly equal size: at most ``tokens_at_once``, or one sequence a member.
+
+    None stands for the device's ``TOKENS_AT_ONCE``.
+    """
+    most = max(1, (tokens_at_once or TOKENS_AT_ONCE[inputs.device.type]) // (inputs.shape[0] * inputs.shape[-1]))
     num_pieces = math.ceil(inputs.shape[1] / most)
     yield from zip(inputs.chunk(num_pieces, dim=1), targets.chunk(num_pieces, dim=1), strict=True)
 

@@ -20,10 +20,9 @@ from synthbench.training.causality import check_as_trained
 from synthbench.training.cell import Cell, Member
 from synthbench.training.ensemble import SequenceModel, Strategy, inherit, stack_models, strategy_of
 from synthbench.training.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
-from synthbench.training.kept import KeptStreams
 from synthbench.training.optimiser import MemberAdamW, make_optimiser
 from synthbench.training.schedule import make_schedule
-from synthbench.training.seeding import Split, init_seed
+from synthbench.training.seeding import KeptBlocks, Split, init_seed
 from synthbench.training.stream import DeviceBlock, device_blocks, in_pieces
 
 
@@ -123,7 +122,8 @@ class Trainer:
         device: torch.device,
         *,
         is_captured: bool = True,
-        kept: KeptStreams | None = None,
+        kept: KeptBlocks | None = None,
+        tokens_at_once: int | None = None,
     ) -> None:
         """Build the members' models and stack them.
 
@@ -132,9 +132,11 @@ class Trainer:
             device: Where.
             is_captured: Whether a CUDA device may replay steps from a graph. It does not where a curriculum changes
                 what is computed, or ``SYNTHBENCH_GRAPHS=off`` is in the environment.
-            kept: Streams that were drawn before.
+            kept: Blocks of data that were drawn before.
+            tokens_at_once: Size of the pieces of a step, see :func:`in_pieces`.
         """
         self.members, self.device, self.kept = list(members), device, kept
+        self.tokens_at_once = tokens_at_once
         cell = members[0].cell
         self.suite, self.mechanism = cell.suite, cell.mechanism
         models = build_models(members)
@@ -169,7 +171,7 @@ class Trainer:
         num_scored = (targets != IGNORE).flatten(1).sum(1).clamp(min=1)
         total = torch.zeros(len(targets), device=targets.device)
         self.optimiser.zero_grad()
-        for piece, labels in in_pieces(inputs, targets):
+        for piece, labels in in_pieces(inputs, targets, self.tokens_at_once):
             losses = summed_losses(self.model(piece, columns), labels) / num_scored
             torch.autograd.backward(losses.sum())
             total += losses.detach()
@@ -185,7 +187,7 @@ class Trainer:
         members: Sequence[Member] | None = None,
         factor: int = 1,
     ) -> Iterator[DeviceBlock]:
-        """The batches of a stream one by one, each a block of one; of all members unless it says of which."""
+        """The batches of a stream one by one, each a block of one; for all members by default."""
         blocks = device_blocks(
             self.members if members is None else members,
             split,
@@ -237,7 +239,7 @@ class Trainer:
         check_as_trained(self.model, batches, num_members=len(self.members), vocab_size=vocab_size, when=when)
 
     def stretched(self, members: Sequence[Member], factor: int) -> SequenceModel:
-        """What was trained of the members of a cell, for a test on longer or more loaded sequences."""
+        """The trained models of a cell's members, for a test on longer or more loaded sequences."""
         trained = self.model
         if len(members) < len(self.members):
             # First without the tokens of other tasks: what is longer may know more tokens of its own.
@@ -258,7 +260,7 @@ def train_group(
     device: torch.device,
     *,
     keeps_predictions: bool = False,
-    kept: KeptStreams | None = None,
+    kept: KeptBlocks | None = None,
 ) -> GroupResult:
     """Train members together and evaluate each; the test stream is opened once, at the end.
 
@@ -267,7 +269,7 @@ def train_group(
             :attr:`Cell.program`.
         device: Where.
         keeps_predictions: Whether the results have what reported members predicted in the test.
-        kept: Streams that were drawn before; what is drawn now is added.
+        kept: Blocks of data that were drawn before; what is drawn now is added.
 
     Raises:
         ContractError: If an output depends on later tokens, on other sequences or on other members.
@@ -308,15 +310,15 @@ def _train(trainer: Trainer, result: GroupResult) -> None:
         result.steps += 1
         if result.steps % evaluation.curve_every and result.steps != settings.steps:
             continue
-        of_interval = torch.stack(losses).double().cpu().numpy()  # waits for the device
+        interval_losses = torch.stack(losses).double().cpu().numpy()  # waits for the device
         evaluation_began = time.perf_counter()
         step_seconds.append((evaluation_began - interval_began) / len(losses))
         point = next(points, None)
         scores = [None] * len(result.members) if point is None else evaluate(trainer.model, [point])
         interval_began = time.perf_counter()
         result.eval_s += interval_began - evaluation_began
-        for member, member_losses_, score in zip(result.members, of_interval.T, scores, strict=True):
-            _record(member, result.steps, member_losses_, score, interval_began - began)
+        for member, member_losses, score in zip(result.members, interval_losses.T, scores, strict=True):
+            _record(member, result.steps, member_losses, score, interval_began - began)
         _stop_solved(trainer, result)
         if all(member.is_done for member in result.members):
             break
@@ -367,7 +369,7 @@ def _has_reached(score: Score, cell: Cell, skill: float) -> bool:
 
 
 def _stop_solved(trainer: Trainer, result: GroupResult) -> None:
-    """Train no further the members whose latest validation is as good as the suite asks."""
+    """Stop training the members whose latest validation is as good as the suite asks."""
     stop_at = trainer.suite.training.stop_at
     if stop_at is None:
         return
@@ -433,7 +435,7 @@ def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -
 
 
 def _test_on_rungs(trainer: Trainer, result: GroupResult) -> list[Score]:
-    """The score of every member over all rungs; notes what those that did not diverge reached on each."""
+    """The score of every member over all rungs; notes the score on each for those that did not diverge."""
     scores = []
     for member, (score, rungs) in zip(result.members, on_rungs(trainer, "test"), strict=True):
         scores.append(score)
@@ -445,7 +447,7 @@ def _test_on_rungs(trainer: Trainer, result: GroupResult) -> list[Score]:
 
 
 def on_rungs(trainer: Trainer, split: Literal["validation", "test"]) -> list[tuple[Score, list[RungScore]]]:
-    """What every member reaches on a stream of all rungs: the height over their number as accuracy, and each rung."""
+    """Every member's score over all rungs, its accuracy the height over their number; and its score on each rung."""
     evaluation = trainer.suite.evaluation
     num_sequences = evaluation.test_sequences if split == "test" else evaluation.validation_sequences or 0
     by_rung = [

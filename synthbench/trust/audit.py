@@ -1,4 +1,4 @@
-"""What a row says against itself: checks that need neither the code that made it nor a re-run.
+"""Contradictions within a row: checks that need neither the code that made it nor a re-run.
 
 A row from a stranger has passed the schema and its own checksum when it comes here, and both can be forged with it.
 What is checked here is that its name is the hash of its configuration, that its numbers fit each other, and that
@@ -66,8 +66,8 @@ def digest(rows: Iterable[Mapping[str, Any]]) -> str:
 def sample(rows: Sequence[Mapping[str, Any]], fraction: float, salt: str = "") -> list[str]:
     """The run ids of a sample that the rows themselves decide: the same rows, the same sample.
 
-    Whoever changes any row changes the sample. One who has time could change rows until a sample suits them; a salt
-    that is chosen after the rows were handed in prevents it.
+    A change to any row changes the sample. With patience, rows could be changed until a sample suits; a salt that is
+    chosen after the rows were handed in prevents this.
 
     Args:
         rows: All rows, in any order.
@@ -199,7 +199,7 @@ def _object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _close(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return math.isclose(one, other, rel_tol=0, abs_tol=_TOLERANCE)
+def _close(stated: float | None, expected: float | None) -> bool:
+    if stated is None or expected is None:
+        return stated is expected
+    return math.isclose(stated, expected, rel_tol=0, abs_tol=_TOLERANCE)

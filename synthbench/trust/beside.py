@@ -60,7 +60,7 @@ def join(own: tuple[pd.DataFrame, pd.DataFrame], name: str, other: str, suite: s
     their_curves = their_curves[their_curves["run_id"].isin(their_rows["run_id"])]
     return Joined(
         pd.concat([rows, their_rows], ignore_index=True),
-        pd.concat([one for one in (curves, their_curves) if len(one)] or [curves], ignore_index=True),
+        pd.concat([frame for frame in (curves, their_curves) if len(frame)] or [curves], ignore_index=True),
         version,
         pd.Series([name] * len(rows) + [other] * len(their_rows), [*rows["run_id"], *their_rows["run_id"]], dtype=str),
         left_out,

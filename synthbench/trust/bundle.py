@@ -77,7 +77,7 @@ class Manifest(BaseModel):
 
 
 def environment_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """On what some rows were made: the distinct values of the columns of ``ENVIRONMENT``."""
+    """The machines and versions that made some rows: the distinct values of the columns of ``ENVIRONMENT``."""
     return {name: tuple(sorted({str(row[name]) for row in rows if row[name] is not None})) for name in ENVIRONMENT}
 
 

@@ -113,14 +113,16 @@ def _changed(row: Row, again: Row) -> list[str]:
     return changed
 
 
-def equal(one: Any, other: Any, tolerance: float = 0.0) -> bool:
+def equal(value: Any, other: Any, tolerance: float = 0.0) -> bool:
     """Equality in which NaN equals NaN."""
-    if isinstance(one, float) and isinstance(other, int | float):
-        return bool((math.isnan(one) and math.isnan(other)) or abs(one - other) <= tolerance or one == other)
-    return bool(one == other)
+    if isinstance(value, float) and isinstance(other, int | float):
+        return bool((math.isnan(value) and math.isnan(other)) or abs(value - other) <= tolerance or value == other)
+    return bool(value == other)
 
 
-def _equal_points(one: Points, other: Points) -> bool:
-    return len(one) == len(other) and all(
-        equal(a, b) for first, second in zip(one, other, strict=True) for a, b in zip(first, second, strict=True)
+def _equal_points(curve: Points, curve_again: Points) -> bool:
+    return len(curve) == len(curve_again) and all(
+        equal(value, again)
+        for point, point_again in zip(curve, curve_again, strict=True)
+        for value, again in zip(point, point_again, strict=True)
     )

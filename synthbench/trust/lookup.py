@@ -296,4 +296,4 @@ _NOWHERE = Provenance(
     started_at=datetime.fromtimestamp(0, UTC),
     began=0.0,
 )
-"""For rows of which only what needs no training is read."""
+"""For rows that are read only for what needs no training."""

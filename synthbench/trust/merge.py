@@ -70,12 +70,12 @@ def merge(store: Store, source: Path) -> Merged:
         raise UsageError(f"{source} is the store that it would be merged into")
     now = datetime.now(UTC)
     with opened(source) as (other, _manifest), store.folder.alone():
-        found = rows_of(other.folder)
-        wrong = {row["run_id"]: said[0] for row in found.to_pylist() if (said := faults(row, now))}
-        ours, theirs = _by_run(rows_of(store.folder)), _by_run(found)
+        their_rows = rows_of(other.folder)
+        wrong = {row["run_id"]: said[0] for row in their_rows.to_pylist() if (said := faults(row, now))}
+        ours, theirs = _by_run(rows_of(store.folder)), _by_run(their_rows)
         both = sorted(ours.keys() & theirs.keys() - wrong.keys())
         differing = [name for name in both if ours[name]["row_sha256"] != theirs[name]["row_sha256"]]
-        new = only(found, theirs.keys() - ours.keys() - wrong.keys())
+        new = only(their_rows, theirs.keys() - ours.keys() - wrong.keys())
         curves = curves_of(other.folder, new)
         new = only(new, set(new["run_id"].to_pylist()) - curves.lost)
         store.folder.commit_rows(new, curves.table)

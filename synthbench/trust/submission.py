@@ -1,4 +1,4 @@
-"""What somebody hands in: all rows that a suite asks of some mechanisms, and what is needed to run them again."""
+"""A submission: all rows that a suite asks of some mechanisms, and what is needed to run them again."""
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +14,9 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import origin_of
 from synthbench.results import Store
-from synthbench.runner.plan import Plan
-from synthbench.runner.prepare import plan_request, vetted
+from synthbench.runner.plan import Plan, plan_request
 from synthbench.runner.request import Request
+from synthbench.runner.run import vetted
 from synthbench.suites import load_suite, suite_names
 from synthbench.trust.audit import digest
 from synthbench.trust.bundle import (
@@ -127,16 +127,16 @@ def receive(
                 f"no {problem.kind} called {problem.name!r} here; the bundle brings {manifest.plugin!r}, which is "
                 "somebody else's code: read it, then run it with --run-plugin"
             ) from None
-        found = verify(store, sampling, on_plan=on_plan)
-        found.faults = [*(("bundle", fault) for fault in wrong), *found.faults]
+        verification = verify(store, sampling, on_plan=on_plan)
+        verification.faults = [*(("bundle", fault) for fault in wrong), *verification.faults]
         if into is not None and (into / "store.json").exists():
-            found.faults += _contradictions(Store.open(into, create=False), store)
-        if found.ok and into is not None and by is not None:
+            verification.faults += _contradictions(Store.open(into, create=False), store)
+        if verification.ok and into is not None and by is not None:
             target = Store.open(into, create=True)
             known = set(target.statuses())
             target.adopt(store, [run_id for run_id in store.statuses() if run_id not in known])
-            target.verify(found.confirmed(by))
-    return found
+            target.verify(verification.confirmed(by))
+    return verification
 
 
 def _contradictions(ours: Store, theirs: Store) -> list[tuple[str, str]]:
@@ -166,7 +166,7 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
         plugins=sampling.plugins,
     )
     with tempfile.TemporaryDirectory() as empty:  # what the bundle says of the contract is not asked
-        findings = vetted(replace(request, results=Path(empty)))
+        _, findings = vetted(replace(request, results=Path(empty)))
     broken = [f"contract: {promise}" for verdicts in findings.values() if (promise := violation(verdicts))]
     wanted = _wanted(_whole(request, manifest.device_type))
     rows = {row["run_id"]: row for row in store.table(is_checked=True).to_pylist()}
@@ -185,7 +185,7 @@ def _installed(suite: str) -> str:
 
 
 def _whole(request: Request, device_type: str) -> Plan:
-    """The plan of everything that a request asks for, whatever is there."""
+    """The plan of all that a request asks for, as if no row were stored."""
     _installed(request.suite)
     return plan_request(replace(request, rerun="all"), torch.device(device_type))
 
@@ -196,7 +196,7 @@ def _wanted(plan: Plan) -> dict[str, str]:
         member.run_id: f"{member.cell.task_name} / {member.cell.mechanism_name} / seed {member.seed}"
         + (f" / tuning at {member.learning_rate:g}" if member.is_tuning else "")
         for job in plan.jobs
-        for member in (*(one for cell in job.cells for one in cell.tuning_members()), *job.members)
+        for member in (*(member for cell in job.cells for member in cell.tuning_members()), *job.members)
     }
 
 
@@ -229,7 +229,7 @@ def _device_type(request: Request, rows: Sequence[Row]) -> str:
     if request.device != "auto":
         return torch.device(request.device).type
     terms = {term.partition(":")[0] for term in request.mechanisms}
-    found = {row["device_type"] for row in rows if row["suite"] == request.suite and row["mech"] in terms}
-    if len(found) > 1:
-        raise UsageError(f"the rows were made on {' and '.join(sorted(found))}; choose one with --device")
-    return str(found.pop()) if found else "cpu"
+    devices = {row["device_type"] for row in rows if row["suite"] == request.suite and row["mech"] in terms}
+    if len(devices) > 1:
+        raise UsageError(f"the rows were made on {' and '.join(sorted(devices))}; choose one with --device")
+    return str(devices.pop()) if devices else "cpu"

@@ -172,30 +172,30 @@ def verify(
     """
     plugins.load(sampling.plugins)
     rows = store.table(is_checked=True).to_pylist()
-    found = Verification(len(rows), digest(rows))
-    found.faults = [(file.file, file.reason) for file in store.quarantined]
+    verification = Verification(len(rows), digest(rows))
+    verification.faults = [(file.file, file.reason) for file in store.quarantined]
     now = datetime.now(UTC)
     sound = []
     for row in rows:
         wrong = faults(row, now)
-        found.faults += [(row["run_id"], fault) for fault in wrong]
+        verification.faults += [(row["run_id"], fault) for fault in wrong]
         if not wrong:
             sound.append(row)
     groups = Groups(sound)
     other_source: Counter[str] = Counter()
     for row in sound:
         try:
-            found.faults += [(row["run_id"], fault) for fault in against_the_code(row, groups)]
+            verification.faults += [(row["run_id"], fault) for fault in against_the_code(row, groups)]
             other_source.update(of_other_source(row, groups.member(row).cell))
         except CannotVerify as reason:
-            found.unverifiable[row["run_id"]] = str(reason)
-    found.notes = _notes(sound, other_source)
-    at_fault = {name for name, _ in found.faults}
+            verification.unverifiable[row["run_id"]] = str(reason)
+    verification.notes = _notes(sound, other_source)
+    at_fault = {name for name, _ in verification.faults}
     drawn = sample(rows, sampling.fraction, sampling.salt)[: sampling.limit]
-    jobs = groups.jobs(name for name in drawn if name not in at_fault | found.unverifiable.keys())
+    jobs = groups.jobs(name for name in drawn if name not in at_fault | verification.unverifiable.keys())
     on_plan(sum(len(rows_of_job) for _, rows_of_job in jobs))
-    found.reruns = _run_again(jobs, groups, store, sampling)
-    return found
+    verification.reruns = _run_again(jobs, groups, store, sampling)
+    return verification
 
 
 def _notes(rows: Sequence[Row], other_source: Mapping[str, int]) -> list[str]:

@@ -131,9 +131,9 @@ def of_mechanism(unit: type[Any]) -> dict[str, Lists]:
     def computed(arguments: Mapping[str, Value], length: int = LENGTH, **around: Any) -> Lists:
         fields = {"model_dim": WIDTH, "num_heads": HEADS, "max_length": length, **around}
         mechanism = unit(**fields, generator=generator(), **arguments)
-        found = outputs(mechanism, mechanism.parameters(), length=length, last=mechanism.forward_last)
+        of_term = outputs(mechanism, mechanism.parameters(), length=length, last=mechanism.forward_last)
         states = [mechanism.state_elements(tokens) for tokens in (LENGTH, LONG)]
-        return {**found, "sizes": [num_parameters(mechanism), *states]}
+        return {**of_term, "sizes": [num_parameters(mechanism), *states]}
 
     with default_dtype(torch.float64):
         around = {f"{unit.name} {words}": in_tens(computed({}, **fields)) for words, fields in AROUND.items()}
@@ -157,7 +157,7 @@ def of_positions(unit: type[Any]) -> dict[str, Lists]:
 
     grid = torch.cartesian_prod(torch.arange(4), torch.arange(LENGTH // 4))
     on_grid = by_term(unit, lambda arguments: computed(arguments, grid))
-    named = {f"{term} on a grid": found for term, found in on_grid.items()}
+    named = {f"{term} on a grid": of_term for term, of_term in on_grid.items()}
     return by_term(unit, computed) | named | in_float32(unit, partial(computed, {}, length=LONG))
 
 
@@ -174,8 +174,8 @@ class Sums(Mixer):
 def of_block(unit: type[Any]) -> dict[str, Lists]:
     def computed(arguments: Mapping[str, Value], length: int = LENGTH) -> Lists:
         block = unit(mixer=Sums(), model_dim=WIDTH, generator=generator(), **arguments)
-        found = outputs(block, block.parameters(), length=length, last=block.forward_last)
-        return {**found, "sizes": [num_parameters(block)]}
+        of_term = outputs(block, block.parameters(), length=length, last=block.forward_last)
+        return {**of_term, "sizes": [num_parameters(block)]}
 
     return by_term(unit, computed) | in_float32(unit, partial(computed, {}, LONG))
 
@@ -202,10 +202,10 @@ def in_float32(unit: type[Any], computed: Callable[[], Lists]) -> dict[str, List
     """What is computed at the defaults as in a run, for many tokens."""
     precision = "rough" if unit.name in ROUGH else "float32"
     with default_dtype(torch.float32):
-        found = in_tens(computed())
+        of_term = in_tens(computed())
     held = {
         name if name == "sizes" else f"{precision} {name}": numbers if name == "sizes" else rounded(numbers, digits=6)
-        for name, numbers in found.items()
+        for name, numbers in of_term.items()
     }
     return {f"{unit.name} for {LONG} tokens": held}
 

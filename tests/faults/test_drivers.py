@@ -208,10 +208,10 @@ def descendants(process: int) -> set[int]:
     listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True)
     pairs = (line.split() for line in listed.stdout.splitlines())
     parents = {int(child): int(parent) for child, parent in pairs}
-    found = {process}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {process}
+    tree = {process}
+    while more := {child for child, parent in parents.items() if parent in tree} - tree:
+        tree |= more
+    return tree - {process}
 
 
 def is_alive(process: int) -> bool:

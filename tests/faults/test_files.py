@@ -110,13 +110,13 @@ def test_a_damaged_file_costs_rows_that_are_counted_and_alters_none(
     name, *others = sorted(name for name in whole if name.startswith(kind))
     damaged = edited(whole[name], edits, whole[others[0] if others else name])
 
-    found, of_curves, num_reported = read({**whole, name: damaged})
+    rows_read, of_curves, num_reported = read({**whole, name: damaged})
 
     # Who verified a row stands beside it, and is lost with the file that says so.
     unverified = {row.replace("'somebody (bitwise, synthbench 1, 2026-01-01)'", "None") for row in rows}
-    assert set(found) <= set(rows) | unverified
+    assert set(rows_read) <= set(rows) | unverified
     assert set(of_curves) <= set(points)
-    is_intact = (found, of_curves) == (rows, points)
+    is_intact = (rows_read, of_curves) == (rows, points)
     assert is_intact or num_reported
     event(f"{kind}: {'intact' if is_intact else 'noticed'}")
 
@@ -263,8 +263,8 @@ def test_no_module_unpickles_or_evaluates_but_the_one_that_runs_plugins() -> Non
     """Worker processes talk in pickles with their driver; the libraries that start them do that."""
     package = Path(synthbench.__file__).parent
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in package.rglob("*.py")}
-    found = {
+    broken = {
         path.relative_to(package).as_posix() for path, tree in trees.items() if any(map(suspicious, ast.walk(tree)))
     }
 
-    assert found == {"plugins.py"}
+    assert broken == {"plugins.py"}

@@ -31,9 +31,9 @@ def rows(results: Path) -> Rows:
 def expected(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     folder = tmp_path_factory.mktemp("inline")
     subprocess.run([*RUN, "--executor", "inline", "--results", str(folder)], check=True, capture_output=True)
-    found = rows(folder)
-    assert len(found) == NUM_ROWS
-    return found
+    made = rows(folder)
+    assert len(made) == NUM_ROWS
+    return made
 
 
 @pytest.mark.end_to_end

@@ -19,7 +19,7 @@ import torch
 
 from synthbench.results import Store
 from synthbench.runner.executors import Inline, Pool, base, pool
-from synthbench.runner.prepare import plan_request
+from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.worker import RunContext
 
@@ -34,7 +34,7 @@ def sweep(request: Request, *, workers: int, timeout_s: float | None = None, is_
     plan = plan_request(request, torch.device("cpu"))
     Store.open(request.results, create=True)
     executor = Pool(workers, timeout_s) if workers else Inline()
-    context = RunContext(request.results, "cpu", executor.name, time.time(), request.plugins)
+    context = RunContext(request.results, "cpu", executor.name, time.time(), plugins=request.plugins)
     jobs = plan.jobs[::-1] if is_reversed else plan.jobs
     for _ in executor.run(jobs, context, threading.Event()):
         pass

@@ -17,9 +17,9 @@ from synthbench.errors import ContractError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.process import contained, settings_restored
 from synthbench.results import Store
-from synthbench.runner.prepare import foreign_subjects
+from synthbench.runner.plan import select_components
 from synthbench.runner.request import Request
-from synthbench.runner.run import run
+from synthbench.runner.run import foreign_subjects, run
 
 pytestmark = pytest.mark.end_to_end
 
@@ -183,7 +183,7 @@ def test_a_job_that_prints_nothing_leaves_no_log(tmp_path: Path) -> None:
 
 
 def test_only_foreign_units_are_examined(tmp_path: Path) -> None:
-    assert foreign_subjects(request(tmp_path, "softmax", "slay")) == []
+    assert foreign_subjects(select_components(request(tmp_path, "softmax", "slay"))) == []
     plugins.load([FAULTS])
-    (subject,) = foreign_subjects(request(tmp_path, "softmax", "sound"))
+    (subject,) = foreign_subjects(select_components(request(tmp_path, "softmax", "sound")))
     assert (subject.kind, subject.name) == ("mechanism", "sound")

@@ -10,7 +10,7 @@ import pytest
 
 from synthbench.errors import UsageError
 from synthbench.results import CURVES, RUNS
-from synthbench.results.checks import is_readable, suspects
+from synthbench.results.reading import is_readable, suspects
 from synthbench.results.schema import (
     CURVE_COLUMNS,
     MAX_STRING_BYTES,
@@ -45,16 +45,16 @@ MakeRow = Callable[..., dict[str, Any]]
 def test_whatever_a_look_at_one_row_refuses_is_suspect(make_row: MakeRow, name: str, value: object) -> None:
     rows = [make_row(seed=1), make_row(seed=2) | {name: value}, make_row(seed=3)]
 
-    found = suspects(RUN_COLUMNS, pa.Table.from_pylist(rows, schema=RUNS)).tolist()
+    are_suspect = suspects(RUN_COLUMNS, pa.Table.from_pylist(rows, schema=RUNS)).tolist()
 
-    assert (found[0], found[2]) == (False, False)
+    assert (are_suspect[0], are_suspect[2]) == (False, False)
     try:
         check_values(RUN_COLUMNS, rows[1])
     except UsageError:
-        assert found[1]
+        assert are_suspect[1]
     else:
         # A text that is long but allowed is looked at once more, nothing else is.
-        assert found[1] == (isinstance(value, str) and len(value) > 10_000)
+        assert are_suspect[1] == (isinstance(value, str) and len(value) > 10_000)
 
 
 def test_a_point_of_a_curve_with_an_odd_name_is_suspect() -> None:

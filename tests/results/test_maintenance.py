@@ -41,8 +41,8 @@ def reopened(store: Store, *, create: bool = True) -> Store:
 
 
 def files(store: Store) -> set[str]:
-    found = (path for path in store.root.rglob("*") if path.is_file() and path.suffix != ".lock")
-    return {path.relative_to(store.root).as_posix() for path in found}
+    files = (path for path in store.root.rglob("*") if path.is_file() and path.suffix != ".lock")
+    return {path.relative_to(store.root).as_posix() for path in files}
 
 
 def aged(path: Path) -> Path:
@@ -102,12 +102,12 @@ def test_a_damaged_file_is_found_and_after_a_repair_made_again(store: Store, mak
     flip(small(store, kind, row))
     before = files(store)
 
-    found = examine(reopened(store, create=False), is_repairing=False)
+    broken = examine(reopened(store, create=False), is_repairing=False)
     assert files(store) == before
-    assert f"{kind}/run-{row['run_id']}.parquet" in [one.what for one in found]
-    assert not any(one.is_repaired for one in found)
+    assert f"{kind}/run-{row['run_id']}.parquet" in [fault.what for fault in broken]
+    assert not any(fault.is_repaired for fault in broken)
 
-    assert all(one.is_repaired for one in examine(reopened(store), is_repairing=True))
+    assert all(fault.is_repaired for fault in examine(reopened(store), is_repairing=True))
     assert row["run_id"] not in reopened(store).statuses()
     assert len(list((store.root / "quarantine").iterdir())) >= 1
     assert examine(reopened(store, create=False), is_repairing=False) == []
@@ -124,9 +124,9 @@ def test_a_row_that_is_damaged_among_others_is_one_thing_that_is_broken_and_repa
     path = store.folder.commit_compact("runs", forged.slice(0, 1))
     assert path is not None
 
-    found = examine(reopened(store), is_repairing=True)
+    broken = examine(reopened(store), is_repairing=True)
 
-    assert [(one.what, one.is_repaired) for one in found] == [(f"compact/{path.name}", True)]
+    assert [(fault.what, fault.is_repaired) for fault in broken] == [(f"compact/{path.name}", True)]
     assert examine(reopened(store, create=False), is_repairing=False) == []
     assert reopened(store).table().equals(rows)
 
@@ -136,9 +136,9 @@ def test_what_cannot_be_moved_is_not_repaired(store: Store, make_row: MakeRow) -
     flip(damaged)
     (store.root / "quarantine").touch()  # where the folder would be
 
-    found = examine(reopened(store), is_repairing=True)
+    broken = examine(reopened(store), is_repairing=True)
 
-    assert [(one.what, one.is_repaired) for one in found] == [(f"runs/{damaged.name}", False)]
+    assert [(fault.what, fault.is_repaired) for fault in broken] == [(f"runs/{damaged.name}", False)]
 
 
 def test_rows_without_their_curve_are_kept_in_quarantine(store: Store, make_row: MakeRow) -> None:

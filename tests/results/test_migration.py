@@ -119,7 +119,7 @@ def test_nobody_gets_the_verification_or_the_digest_of_another_row(older: Store,
     ],
 )
 def test_a_row_that_is_not_what_it_was_migrated_from_is_named(rows: list[Row], change: Row) -> None:
-    assert [one for one in faults(rows[0] | change, datetime.now(UTC)) if "migrated" in one]
+    assert [fault for fault in faults(rows[0] | change, datetime.now(UTC)) if "migrated" in fault]
 
 
 def test_components_of_a_plugin_keep_their_source_in_their_version(make_row: Callable[..., Row]) -> None:

@@ -172,12 +172,12 @@ def test_one_moment_has_one_checksum_in_every_zone(make_row: MakeRow) -> None:
 @settings(max_examples=50)
 @given(identity=st.dictionaries(st.text(), JSON_VALUES, max_size=4))
 def test_a_run_id_does_not_depend_on_the_order_of_keys(identity: dict[str, Any]) -> None:
-    found = schema.run_id(identity)
+    identifier = schema.run_id(identity)
 
-    assert found == hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:16]
-    assert found == schema.run_id(dict(reversed(identity.items())))
-    assert len(found) == 16
-    assert set(found) <= set(string.hexdigits.lower())
+    assert identifier == hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:16]
+    assert identifier == schema.run_id(dict(reversed(identity.items())))
+    assert len(identifier) == 16
+    assert set(identifier) <= set(string.hexdigits.lower())
 
 
 def test_a_run_id_depends_on_every_value_and_refuses_nan() -> None:

@@ -187,10 +187,10 @@ def test_the_order_of_rows_does_not_depend_on_the_order_of_writing(tmp_path: Pat
     filled(tmp_path / "one", rows, CURVE)
     filled(tmp_path / "other", rows[::-1], CURVE)
 
-    one, other = reader(tmp_path / "one"), reader(tmp_path / "other")
-    assert exact(one.table()) == exact(other.table())
-    assert one.curves().equals(other.curves())
-    keys = one.runs()[["task", "mech", "seed"]].to_numpy().tolist()
+    store, other = reader(tmp_path / "one"), reader(tmp_path / "other")
+    assert exact(store.table()) == exact(other.table())
+    assert store.curves().equals(other.curves())
+    keys = store.runs()[["task", "mech", "seed"]].to_numpy().tolist()
     assert keys == sorted(keys)
 
 
@@ -593,11 +593,11 @@ def test_a_flipped_bit_costs_rows_or_curves_but_alters_none(
         flipped[offset] ^= 1 << int(rng.integers(8))
         path.write_bytes(flipped)
         survivor = reader(root)
-        found = read(survivor)
-        assert set(found) <= set(intact)
-        assert kind == "compact" or found in ([], intact)
-        assert (found == intact) == (not survivor.quarantined)
-        outcomes.append(found == intact)
+        seen = read(survivor)
+        assert set(seen) <= set(intact)
+        assert kind == "compact" or seen in ([], intact)
+        assert (seen == intact) == (not survivor.quarantined)
+        outcomes.append(seen == intact)
 
     assert not all(outcomes)
 
@@ -874,8 +874,8 @@ def test_readers_miss_no_row_while_the_store_is_compacted(root: Path, make_row: 
     def read() -> None:
         nonlocal num_reads
         while not is_done.is_set():
-            for found in (set(reader(root).statuses()), set(reader(root).curves()["run_id"])):
-                missed.extend(first - found)
+            for seen in (set(reader(root).statuses()), set(reader(root).curves()["run_id"])):
+                missed.extend(first - seen)
             num_reads += 1
 
     thread = threading.Thread(target=read)
@@ -921,9 +921,9 @@ def test_a_row_that_is_replaced_during_compaction_stays(
     made = filled(root, [old, make_row(seed=1)])
     genuine = files.same
 
-    def replace_then_compare(one: pa.Table, other: pa.Table) -> bool:
+    def replace_then_compare(actual: pa.Table, expected: pa.Table) -> bool:
         made.write(new, [])
-        return genuine(one, other)
+        return genuine(actual, expected)
 
     monkeypatch.setattr(files, "same", replace_then_compare)
 

@@ -9,8 +9,8 @@ import pytest
 import synthbench
 from synthbench.errors import UsageError
 from synthbench.runner import environment
-from synthbench.runner.prepare import prepare
 from synthbench.runner.request import Request
+from synthbench.runner.run import prepare
 from synthbench.terminal import doctor
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -77,7 +77,7 @@ def test_a_repository_that_contradicts_wins_and_the_plan_and_the_doctor_say_so(
     expected = f"SYNTHBENCH_COMMIT is {COMMIT[:12]} and the repository is at {repository[:12]}"
     assert checkout()["git_sha"] == repository
     assert any(notice.startswith(expected) for notice in prepare(a_request(tmp_path / "results")).plan.notices)
-    assert any(found["detail"].startswith(expected) for found in doctor.examine(tmp_path, {}))
+    assert any(finding["detail"].startswith(expected) for finding in doctor.examine(tmp_path, {}))
 
 
 def test_a_repository_that_agrees_needs_no_word(repository: str, monkeypatch: pytest.MonkeyPatch) -> None:

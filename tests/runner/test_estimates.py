@@ -27,9 +27,9 @@ def test_the_traits_of_a_cell_are_columns_of_its_rows(
 
 def test_the_median_of_the_same_cell_counts_before_its_family(make_cell: Callable[..., Cell]) -> None:
     cell, sibling = make_cell("reverse", "slay"), make_cell("copy", "slay")
-    found = estimates(timed(cell, 1.0), timed(cell, 2.0), timed(cell, 9.0), *[timed(sibling, 50.0)] * 9)
+    known = estimates(timed(cell, 1.0), timed(cell, 2.0), timed(cell, 9.0), *[timed(sibling, 50.0)] * 9)
 
-    assert found.cost(traits_of(cell)) == pytest.approx(2.0)
+    assert known.cost(traits_of(cell)) == pytest.approx(2.0)
 
 
 def test_the_nearest_kin_counts(make_cell: Callable[..., Cell]) -> None:
@@ -56,25 +56,25 @@ def test_members_that_train_together_share_the_time(make_cell: Callable[..., Cel
 
 def test_steps_and_length_scale_the_time_of_the_same_family(make_cell: Callable[..., Cell]) -> None:
     short, long = make_cell("reverse", steps=10, length=8), make_cell("reverse", steps=40, length=16)
-    found = estimates(timed(short, 1.0))
+    known = estimates(timed(short, 1.0))
 
-    assert found.cost(traits_of(long)) == pytest.approx(4 * 2 * (1 + 16 / 64) / (1 + 8 / 64))
+    assert known.cost(traits_of(long)) == pytest.approx(4 * 2 * (1 + 16 / 64) / (1 + 8 / 64))
 
 
 def test_what_was_not_trained_or_elsewhere_says_nothing(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell()
-    found = estimates(timed(cell, 0.01, status="error"), timed(cell, 0.02, device_type="cuda"))
+    known = estimates(timed(cell, 0.01, status="error"), timed(cell, 0.02, device_type="cuda"))
 
-    assert found.share_s(traits_of(cell)) is None
-    assert found.cost(traits_of(cell)) == work(traits_of(cell)) == Estimates().cost(traits_of(cell))
+    assert known.share_s(traits_of(cell)) is None
+    assert known.cost(traits_of(cell)) == work(traits_of(cell)) == Estimates().cost(traits_of(cell))
 
 
 def test_a_plan_begins_with_what_was_measured_to_take_longest(make_cell: Callable[..., Cell]) -> None:
     cells = [make_cell("copy"), make_cell("first_token", length=9), make_cell("reverse", length=9)]
-    found = estimates(*(timed(cell, seconds) for cell, seconds in zip(cells, (2.0, 0.5, 7.0), strict=True)))
+    known = estimates(*(timed(cell, seconds) for cell, seconds in zip(cells, (2.0, 0.5, 7.0), strict=True)))
 
     guessed = make_plan(cells, range(1), {}, 1)
-    measured = make_plan(cells, range(1), {}, 1, estimates=found)
+    measured = make_plan(cells, range(1), {}, 1, estimates=known)
 
     assert [job.cells[0].task_name for job in guessed.jobs] == ["copy", "first_token", "reverse"]
     assert [job.cells[0].task_name for job in measured.jobs] == ["reverse", "copy", "first_token"]

@@ -71,21 +71,21 @@ def test_measured_rows_say_it_from_the_beginning() -> None:
 
 @pytest.mark.parametrize("is_timed", [True, False])
 def test_what_has_been_seen_corrects_the_nearest_most(is_timed: bool) -> None:  # noqa: FBT001
-    found = eta(Costs(is_timed=is_timed, softmax=1.0, yat=2.0, yat_sum=3.0))
+    left = eta(Costs(is_timed=is_timed, softmax=1.0, yat=2.0, yat_sum=3.0))
 
-    found.see(outcome("copy", "softmax", 5.0))  # five times its cost, so all are
-    assert found.left_s() == pytest.approx(3 * 5 + 5 * 4 * (2 + 3))
-    found.see(outcome("copy", "yat", 4.0))  # the family is only twice as slow
-    assert found.left_s() == pytest.approx(3 * 5 + 3 * 4 + 2 * 4 * 3)
-    found.see(outcome("reverse", "yat", 8.0))  # the task takes longer, or something slowed down
-    assert found.left_s() == pytest.approx(3 * 5 + 1 * 4 + 1 * 8 + 3 * 4 * 3)
+    left.see(outcome("copy", "softmax", 5.0))  # five times its cost, so all are
+    assert left.left_s() == pytest.approx(3 * 5 + 5 * 4 * (2 + 3))
+    left.see(outcome("copy", "yat", 4.0))  # the family is only twice as slow
+    assert left.left_s() == pytest.approx(3 * 5 + 3 * 4 + 2 * 4 * 3)
+    left.see(outcome("reverse", "yat", 8.0))  # the task takes longer, or something slowed down
+    assert left.left_s() == pytest.approx(3 * 5 + 1 * 4 + 1 * 8 + 3 * 4 * 3)
 
 
 def test_a_failure_says_nothing_of_other_cells() -> None:
-    found = eta(Costs(is_timed=True, softmax=1.0, yat=2.0, yat_sum=3.0))
-    found.see(outcome("copy", "softmax", 0.01, "error"))
+    left = eta(Costs(is_timed=True, softmax=1.0, yat=2.0, yat_sum=3.0))
+    left.see(outcome("copy", "softmax", 0.01, "error"))
 
-    assert found.left_s() == pytest.approx(0.01 + 2 * 1 + 4 * (2 + 3))
+    assert left.left_s() == pytest.approx(0.01 + 2 * 1 + 4 * (2 + 3))
 
 
 def tuned_job() -> Job:
@@ -101,40 +101,40 @@ def test_members_that_only_tune_count() -> None:
     estimates = Costs(is_timed=True, linear=2.0)
 
     plan = Plan((job,), 3, 0, estimates=estimates)
-    found = Eta(plan)
+    left = Eta(plan)
 
     assert len(job.untuned) > 0
-    assert found.num_trainings == plan.num_trainings == 3 + len(job.untuned)
-    assert found.left_s() == 2.0 * (3 + len(job.untuned))
+    assert left.num_trainings == plan.num_trainings == 3 + len(job.untuned)
+    assert left.left_s() == 2.0 * (3 + len(job.untuned))
     assert estimates.cost(traits_of(cell)) == 2.0
 
 
 def test_a_tuning_row_counts_when_it_is_seen_and_once() -> None:
     job = tuned_job()
-    found = Eta(Plan((job,), 3, 0, estimates=Costs(is_timed=True, linear=2.0)))
+    left = Eta(Plan((job,), 3, 0, estimates=Costs(is_timed=True, linear=2.0)))
     for _ in range(2):
-        found.see(outcome_of(job.untuned[0], 5.0))
+        left.see(outcome_of(job.untuned[0], 5.0))
 
-    assert found.num_left == found.num_trainings - 1
-    assert found.left_s() == 5.0 * (3 + len(job.untuned) - 1)
+    assert left.num_left == left.num_trainings - 1
+    assert left.left_s() == 5.0 * (3 + len(job.untuned) - 1)
 
 
 def test_a_job_that_has_ended_will_tune_no_more() -> None:
     job = tuned_job()
-    found = Eta(Plan((job,), 3, 0, estimates=Costs(is_timed=True, linear=2.0)))
-    found.end(outcome_of(job.members[0], 0.1, "contract"))
+    left = Eta(Plan((job,), 3, 0, estimates=Costs(is_timed=True, linear=2.0)))
+    left.end(outcome_of(job.members[0], 0.1, "contract"))
 
-    assert found.num_left == 2
+    assert left.num_left == 2
 
 
 def test_what_trains_again_beside_a_missing_row_counts_with_it() -> None:
     members = job_of(CELLS[0]).members
     job = Job((CELLS[0],), members, members[1:], group_size=2)
-    found = Eta(Plan((job,), 2, 1))
+    left = Eta(Plan((job,), 2, 1))
 
-    assert found.num_trainings == 2
-    found.end(outcome_of(members[1], 1.0))
-    assert found.num_left == 0
+    assert left.num_trainings == 2
+    left.end(outcome_of(members[1], 1.0))
+    assert left.num_left == 0
 
 
 def test_only_rows_that_are_written_from_now_on_are_news_and_each_once(tmp_path: Path, make_row: MakeRow) -> None:
@@ -145,7 +145,7 @@ def test_only_rows_that_are_written_from_now_on_are_news_and_each_once(tmp_path:
     store.write(new, [])
     store.write(other, [])
 
-    assert [(found.run_id, found.seed, found.share_s) for found in watch.news()] == [(new["run_id"], 1, 2.5)]
+    assert [(news.run_id, news.seed, news.share_s) for news in watch.news()] == [(new["run_id"], 1, 2.5)]
     assert watch.news() == []
 
 
@@ -156,4 +156,4 @@ def test_a_row_that_is_made_again_is_news(tmp_path: Path, make_row: MakeRow) -> 
     watch = Watch(tmp_path, [row["run_id"]])
     store.write(row, [])
 
-    assert [found.run_id for found in watch.news()] == [row["run_id"]]
+    assert [news.run_id for news in watch.news()] == [row["run_id"]]

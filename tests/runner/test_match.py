@@ -36,19 +36,19 @@ def test_a_match_is_a_quantity_with_or_without_a_number() -> None:
     ("mechanism", "target"), [("slay", 4300), ("performer", 2000), ("rff", 8192), ("linear", 3000), ("softmax", 9000)]
 )
 def test_states_meet_the_target(make_cell: Callable[..., Cell], mechanism: str, target: int) -> None:
-    found = matched(make_cell("copy", mechanism), "state", target)
+    resized = matched(make_cell("copy", mechanism), "state", target)
 
-    assert abs(size_of(found, "state") - target) <= TOLERANCE * target
+    assert abs(size_of(resized, "state") - target) <= TOLERANCE * target
 
 
 @pytest.mark.parametrize("mechanism", ["lstm", "rewa-geometric", "mamba2", "deltanet", "identity"])
 def test_parameters_meet_those_of_softmax(make_cell: Callable[..., Cell], mechanism: str) -> None:
     cell = make_cell("copy", mechanism)
     target = size_of(make_cell("copy", "softmax"), "params")
-    found = matched(cell, "params", target)
+    resized = matched(cell, "params", target)
 
     assert size_of(reference_of(cell), "params") == target
-    assert abs(size_of(found, "params") - target) <= TOLERANCE * target
+    assert abs(size_of(resized, "params") - target) <= TOLERANCE * target
 
 
 def test_a_count_that_was_added_later_is_changed_too(
@@ -58,19 +58,19 @@ def test_a_count_that_was_added_later_is_changed_too(
     added = {name: replace(knob, is_addition=True) for name, knob in knobs(Performer).items()}
     monkeypatch.setattr("synthbench.knobs._knobs_of", lambda unit: added if unit is Performer else knobs(unit))
     cell = make_cell("copy", "performer")
-    found = matched(cell, "state", 2 * size_of(before, "state"))
+    resized = matched(cell, "state", 2 * size_of(before, "state"))
 
     assert cell.resolved_mechanism_arguments == {}
-    assert found.resolved_mechanism_arguments == {"M": 128}
+    assert resized.resolved_mechanism_arguments == {"M": 128}
 
 
 def test_a_count_of_features_changes_before_the_width_does(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("copy", "performer")
-    found = matched(cell, "state", 2 * size_of(cell, "state"))
+    resized = matched(cell, "state", 2 * size_of(cell, "state"))
 
-    assert found.suite.model.model_dim == cell.suite.model.model_dim
-    assert found.mechanism_arguments["M"] == 128
-    assert cell.members([0])[0].run_id != found.members([0])[0].run_id
+    assert resized.suite.model.model_dim == cell.suite.model.model_dim
+    assert resized.mechanism_arguments["M"] == 128
+    assert cell.members([0])[0].run_id != resized.members([0])[0].run_id
 
 
 def test_what_fits_stays_as_it_is(make_cell: Callable[..., Cell]) -> None:
@@ -82,15 +82,15 @@ def test_what_fits_stays_as_it_is(make_cell: Callable[..., Cell]) -> None:
 
 def test_a_matched_cell_says_what_was_asked_for_and_of_what(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("copy", "performer")
-    found = matched_as(cell, "state=2048")
+    resized = matched_as(cell, "state=2048")
 
-    assert found.match == "state=2048 of performer:guard=add,delta=1e-06,M=64"
-    assert split_match(found.match)[0] == "state=2048"
-    assert found.identity["match"] == found.match
+    assert resized.match == "state=2048 of performer:guard=add,delta=1e-06,M=64"
+    assert split_match(resized.match)[0] == "state=2048"
+    assert resized.identity["match"] == resized.match
     assert "match" not in cell.identity
-    assert misses(found, cell.suite) == ""
+    assert misses(resized, cell.suite) == ""
     assert re.fullmatch(
-        r"it has [0-9]+ state elements, not 2048 within 5%", misses(replace(cell, match=found.match), cell.suite)
+        r"it has [0-9]+ state elements, not 2048 within 5%", misses(replace(cell, match=resized.match), cell.suite)
     )
 
 
@@ -106,19 +106,19 @@ def test_without_a_number_the_target_is_that_of_the_first_mechanism_on_the_same_
 
 def test_two_numbers_change_where_one_is_too_coarse(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("copy", "slay")  # 136 state elements a node, feature and anchor: steps of 4,352 at its defaults
-    found = matched(cell, "state", 4096)
+    resized = matched(cell, "state", 4096)
 
-    changed = {name for name, value in found.mechanism_arguments.items() if value != cell.mechanism_arguments[name]}
+    changed = {name for name, value in resized.mechanism_arguments.items() if value != cell.mechanism_arguments[name]}
     assert len(changed) == 2
-    assert abs(size_of(found, "state") - 4096) <= TOLERANCE * 4096
+    assert abs(size_of(resized, "state") - 4096) <= TOLERANCE * 4096
 
 
 def test_controls_stay_as_they_are_and_all_that_cannot_be_met_is_named(make_cell: Callable[..., Cell]) -> None:
     softmax, mean, lstm, linear = (make_cell("copy", name) for name in ("softmax", "mean", "lstm", "linear"))
-    found = all_matched([softmax, mean], "state")
+    resized = all_matched([softmax, mean], "state")
 
-    assert found[0].match == "state of softmax"
-    assert found[1] is mean
+    assert resized[0].match == "state of softmax"
+    assert resized[1] is mean
     with pytest.raises(UsageError, match=r"'lstm' cannot have 3 .*'linear' cannot have 3 .*!lstm,!linear'"):
         all_matched([lstm, mean, linear], "state=3")
     with pytest.raises(UnknownName, match="did you mean 'state'"):

@@ -165,11 +165,11 @@ def test_an_update_takes_as_many_operations_for_one_parameter_as_for_many() -> N
     alone.parts[0].parameters[0].grad = torch.ones(2, 3)
     assert isinstance(optimiser, MemberAdamW)
     counts = []
-    for one in (optimiser, alone):
+    for each in (optimiser, alone):
         with Operations() as of_update:
-            one.update()
+            each.update()
         with Operations() as of_rates:
-            one.set_rates(0.5)
+            each.set_rates(0.5)
         counts.append((of_update.total, of_rates.total))
 
     assert counts == [(14, 1), (14, 1)]

@@ -8,9 +8,9 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import code_hash
 from synthbench.results.schema import run_id
+from synthbench.runner.executors.inline import beside_same_data
 from synthbench.runner.plan import (
     Job,
-    beside_same_data,
     make_cells,
     make_plan,
     select_mechanisms,
@@ -48,7 +48,7 @@ def test_a_row_is_known_by_declared_versions_not_by_source(monkeypatch: pytest.M
     (cell,), (again,), (raised,) = (cells_of({"copy": {}}, {"slay": {}}) for _ in range(3))
     monkeypatch.setattr(registry, "code_hash", lambda _unit: "0" * 12)
     monkeypatch.setattr("synthbench.training.cell.code_hash", lambda _unit: "0" * 12)
-    (member,), (same,) = (one.members([42])[:1] for one in (cell, again))
+    (member,), (same,) = (each.members([42])[:1] for each in (cell, again))
 
     assert cell.code == dict.fromkeys(("task", "mech", "block", "positions"), "0" * 12)
     assert member.run_id == same.run_id

@@ -13,7 +13,7 @@ from synthbench.errors import StoreError
 from synthbench.results import Store
 from synthbench.results.schema import run_id
 from synthbench.runner.environment import resolve_device
-from synthbench.runner.prepare import plan_request
+from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.tasks import IGNORE

@@ -17,7 +17,7 @@ from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors import Inline, Pool
 from synthbench.runner.executors.choice import make_executor
-from synthbench.runner.prepare import plan_request, progress_of
+from synthbench.runner.plan import plan_request, progress_of
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 

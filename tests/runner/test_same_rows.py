@@ -113,13 +113,13 @@ def test_deterministic_rows_of_a_gpu_are_the_same_bits_alone_and_beside_others(
     expected: tuple[pa.Table, list[tuple[object, ...]]], tmp_path: Path, need: Callable[[str, bool, str], None]
 ) -> None:
     need("cuda", torch.cuda.is_available(), "this machine has no CUDA device")
-    found = []
+    stores = []
     for name, options in (("first", ["inline"]), ("again", ["inline"]), ("shared", ["pool", "--per-gpu", "2"])):
         command(tmp_path / name, "--device", "cuda", "--deterministic", "--executor", *options)
-        found.append(bits(tmp_path / name))
+        stores.append(bits(tmp_path / name))
 
-    assert found[0] == found[1] == found[2]
-    rows, on_cpu = found[0][0].to_pylist(), expected[0].to_pylist()
+    assert stores[0] == stores[1] == stores[2]
+    rows, on_cpu = stores[0][0].to_pylist(), expected[0].to_pylist()
     assert all(row["deterministic"] and row["status"] == "ok" for row in rows)
     # Another device rounds differently, which after three steps is far from mattering.
     assert [row["eval_loss"] for row in rows] == pytest.approx([row["eval_loss"] for row in on_cpu], rel=1e-3)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from synthbench.mechanisms import MECHANISMS
-from synthbench.runner.prepare import plan_request
+from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.tally import index, quick_cells, tally
 from synthbench.suites import suite_names

@@ -182,10 +182,10 @@ def test_a_model_that_was_trained_beside_other_tasks_is_tested_like_one_that_was
 
     for place, cell in enumerate(cells):
         alone = train_group([Member(cell, seed, 1e-2) for seed in (0, 1)], CPU).members
-        for own, beside in zip(alone, together[2 * place :], strict=False):
-            assert beside.stretched[2].num_scored == own.stretched[2].num_scored
-            assert beside.stretched[2].accuracy == pytest.approx(own.stretched[2].accuracy, abs=5e-3)
-            assert beside.stretched[2].loss == pytest.approx(own.stretched[2].loss, rel=1e-4)
+        for single, beside in zip(alone, together[2 * place :], strict=False):
+            assert beside.stretched[2].num_scored == single.stretched[2].num_scored
+            assert beside.stretched[2].accuracy == pytest.approx(single.stretched[2].accuracy, abs=5e-3)
+            assert beside.stretched[2].loss == pytest.approx(single.stretched[2].loss, rel=1e-4)
 
 
 def test_every_cell_of_a_job_chooses_its_own_rate(tuned: Cell, context: RunContext) -> None:

@@ -14,7 +14,7 @@ import synthbench as package
 from synthbench.canonical import canonical_json
 from synthbench.errors import UnknownName, UsageError
 from synthbench.results import Store
-from synthbench.runner.prepare import plan_request
+from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.suites import load_suite
 from synthbench.terminal.deciding import look_at, prepare_look, require_decidable
@@ -82,7 +82,7 @@ class Scene:
     @property
     def seeds(self) -> dict[str, list[int]]:
         rows = Store.open(self.request.results, create=False).runs().sort_values("seed")
-        return {str(mech): found["seed"].to_list() for mech, found in rows.groupby("mech")}
+        return {str(mech): of_mech["seed"].to_list() for mech, of_mech in rows.groupby("mech")}
 
 
 @pytest.fixture
@@ -94,10 +94,10 @@ def test_seeds_are_added_for_undecided_pairs_only(scene: Scene) -> None:
     requests = scene.run_until_decided()
 
     assert [request.seeds for request in requests] == [(), [4, 5], [6, 7, 8, 9, 10]]
-    found = scene.seeds
-    assert found["lstm"] == list(range(1, 11))
-    assert found["mean"] == [1, 2, 3]
-    assert found["softmax"] in ([1, 2, 3], [1, 2, 3, 4, 5])
+    seeds = scene.seeds
+    assert seeds["lstm"] == list(range(1, 11))
+    assert seeds["mean"] == [1, 2, 3]
+    assert seeds["softmax"] in ([1, 2, 3], [1, 2, 3, 4, 5])
 
 
 def test_a_run_that_is_stopped_anywhere_goes_on_to_the_same_rows(
@@ -191,13 +191,13 @@ def test_the_command_trains_look_by_look_and_ends_with_what_is_there(
     assert len(json.loads(planned.stdout)["missing"]) == 9
     done = synthbench(*asked, "--json")
     assert done.returncode == 0
-    found = json.loads(done.stdout)
+    shown = json.loads(done.stdout)
     looks = [line for line in done.stderr.splitlines() if line.startswith("look at")]
-    assert found["planned"] == len(found["rows"]) == 9 + {1: 0, 2: 4, 3: 14}[len(looks)]
+    assert shown["planned"] == len(shown["rows"]) == 9 + {1: 0, 2: 4, 3: 14}[len(looks)]
     assert len(scene.seeds["mean"]) == 3
 
     again = synthbench(*asked, "--json")
-    assert json.loads(again.stdout) == {"planned": found["planned"], "done_before": found["planned"], "rows": []}
+    assert json.loads(again.stdout) == {"planned": shown["planned"], "done_before": shown["planned"], "rows": []}
     assert synthbench("report", "--suite", "mine", "--out", str(tmp_path / "reports")).returncode == 0
     refused = synthbench(*asked, "--seeds", "1-3")
     assert (refused.returncode, refused.stdout) == (2, "")

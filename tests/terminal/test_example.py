@@ -16,22 +16,22 @@ from synthbench.training.identity import task_options
 @pytest.mark.parametrize("unit", ["mqar", "copy", "bottleneck_compression", "tree_mirror"])
 def test_an_example_is_a_sequence_of_the_task(unit: str) -> None:
     length = TASKS[unit]().min_length
-    found = describe(unit, version_of(TASKS[unit]), json.dumps({"length": length}))
+    description = describe(unit, version_of(TASKS[unit]), json.dumps({"length": length}))
 
-    assert found is not None
-    assert found.example is not None
-    (tokens,) = found.example.pieces
-    assert len(tokens) == length == found.example.length
+    assert description is not None
+    assert description.example is not None
+    (tokens,) = description.example.pieces
+    assert len(tokens) == length == description.example.length
     assert any(token.target is not None for token in tokens)
-    assert found.summary.endswith((".", "?"))
+    assert description.summary.endswith((".", "?"))
 
 
 def test_of_a_long_example_both_ends_are_drawn() -> None:
-    found = describe("copy", version_of(TASKS["copy"]), '{"length":200}')
+    description = describe("copy", version_of(TASKS["copy"]), '{"length":200}')
 
-    assert found is not None
-    assert found.example is not None
-    assert sum(map(len, found.example.pieces)) + found.example.num_hidden == 200
+    assert description is not None
+    assert description.example is not None
+    assert sum(map(len, description.example.pieces)) + description.example.num_hidden == 200
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,10 @@ def test_of_a_ladder_the_first_rung_is_drawn() -> None:
     arguments = task_options(suite, TASKS["mqar"], 0, {})
     rung = TASKS["mqar"].ladder(suite.ladder.longest)[0]  # type: ignore[union-attr]
 
-    found = describe("mqar", version_of(TASKS["mqar"]), canonical_json(arguments))
-    assert found is not None
-    assert found.example is not None
-    assert found.example.length == rung.length
+    description = describe("mqar", version_of(TASKS["mqar"]), canonical_json(arguments))
+    assert description is not None
+    assert description.example is not None
+    assert description.example.length == rung.length
     facts = ladder_in(arguments)
     assert facts is not None
     assert facts.unit == TASKS["mqar"].load

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from synthbench.results import Store
-from synthbench.runner import prepare as prepare_module
+from synthbench.runner import plan as plan_module
 from synthbench.runner.estimates import Estimates, traits_of
 from synthbench.runner.plan import make_cells, make_plan
-from synthbench.runner.prepare import prepare
 from synthbench.runner.request import Request
+from synthbench.runner.run import prepare
 from synthbench.suites import load_suite
 from synthbench.terminal.plans import expected_s, facts_of, forecast, missing_cells
 from synthbench.training.cell import Cell
@@ -61,7 +61,7 @@ def test_the_forecast_counts_trainings_and_says_what_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Store.open(tmp_path / "published", create=True)
-    monkeypatch.setattr(prepare_module, "published", lambda: tmp_path / "published")
+    monkeypatch.setattr(plan_module, "published", lambda: tmp_path / "published")
     prepared = prepare(request(tmp_path / "new", workers=3))
 
     assert forecast(prepared) == (

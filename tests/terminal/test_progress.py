@@ -29,7 +29,7 @@ def cells() -> list[Cell]:
 @pytest.fixture
 def progress(cells: list[Cell], results: Path) -> Iterator[Progress]:
     members = {cell: tuple(cell.members([0, 1])) for cell in cells}
-    jobs = tuple(Job((cell,), own, own, group_size=2) for cell, own in members.items())
+    jobs = tuple(Job((cell,), of_cell, of_cell, group_size=2) for cell, of_cell in members.items())
     with Progress(results) as progress:
         progress.begin(Plan(jobs, num_planned=9, num_done=1), Pool(num_workers=2))
         yield progress

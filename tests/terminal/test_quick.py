@@ -14,7 +14,7 @@ import synthbench as package
 from synthbench.errors import UnknownName, UsageError
 from synthbench.reports.quick import level_of
 from synthbench.results import Store
-from synthbench.runner.prepare import plan_request
+from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import RunReport
 from synthbench.suites import load_suite
@@ -126,22 +126,22 @@ def test_a_suite_without_a_ladder_is_refused() -> None:
 def test_what_is_better_than_the_best_is_kept_and_what_is_worse_discarded(scene: Scene) -> None:
     scene.add(scene.published, {"linear": 0.3, "softmax": 0.5, "gla": 0.4})
     scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
-    found = scene.verdict()
+    first = scene.verdict()
 
-    assert (found.incumbent, found.decision, found.query, found.level) == ("softmax", "discard", 1, level_of(1))
-    assert (found.overall.best_mechanism, found.overall.num_tasks) == ("softmax", 12)
-    assert found.overall.mine == pytest.approx(0.456, abs=0.001)
-    assert found.overall.incumbent == pytest.approx(0.51, abs=0.001)
-    assert found.rank == (2, 2, 2)
-    assert sum(part.num_tasks for part in found.profile) == 12
+    assert (first.incumbent, first.decision, first.query, first.level) == ("softmax", "discard", 1, level_of(1))
+    assert (first.overall.best_mechanism, first.overall.num_tasks) == ("softmax", 12)
+    assert first.overall.mine == pytest.approx(0.456, abs=0.001)
+    assert first.overall.incumbent == pytest.approx(0.51, abs=0.001)
+    assert first.rank == (2, 2, 2)
+    assert sum(part.num_tasks for part in first.profile) == 12
     assert scene.verdict("linear").decision == "keep"
     assert scene.verdict("gla").query == 1
     assert [scene.verdict().query, scene.verdict().decision] == [1, "discard"]  # the same rows again
 
-    text = "\n".join(lines_of(found))
+    text = "\n".join(lines_of(first))
     assert "Rank 2 of 4; in the full suite 2, with 90 % confidence." in text
     assert "Discard: p is 1 for better and 0.00024 for worse than softmax; query 1 is decided at 0.03 or less." in text
-    assert json.loads(json.dumps(facts_of(found)))["rank"] == {"value": 2, "low": 2, "high": 2}
+    assert json.loads(json.dumps(facts_of(first)))["rank"] == {"value": 2, "low": 2, "high": 2}
 
 
 def test_an_incumbent_is_one_setting_of_another_mechanism(scene: Scene) -> None:
@@ -179,18 +179,18 @@ def test_rows_of_other_versions_of_the_tasks_are_not_compared(scene: Scene) -> N
 def test_one_of_ones_own_is_an_incumbent_but_is_not_ranked(scene: Scene) -> None:
     scene.add(scene.published, {"softmax": 0.5})
     scene.add(scene.own, {"first-idea": 0.42, "my-idea": 0.45}, seeds=(1,))
-    found = scene.verdict("first-idea")
+    first = scene.verdict("first-idea")
 
-    assert (found.decision, found.incumbent, found.num_ranked) == ("keep", "first-idea", 1)
+    assert (first.decision, first.incumbent, first.num_ranked) == ("keep", "first-idea", 1)
 
 
 def test_without_rows_to_compare_with_the_profile_stands_alone(scene: Scene) -> None:
     scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
-    found = scene.verdict()
+    first = scene.verdict()
 
-    assert (found.rank, found.decision, found.incumbent, found.query) == (None, None, None, None)
-    assert found.overall.mine is not None
-    assert "There is nothing to rank it with" in "\n".join(lines_of(found))
+    assert (first.rank, first.decision, first.incumbent, first.query) == (None, None, None, None)
+    assert first.overall.mine is not None
+    assert "There is nothing to rank it with" in "\n".join(lines_of(first))
     assert not (scene.own.root / "quick.json").exists()
 
 
@@ -222,10 +222,10 @@ def test_a_run_that_failed_is_compared_with_nothing(scene: Scene) -> None:
         status="diverged", error_type="FloatingPointError", error_message="loss is nan", score=None,
     )  # fmt: skip
     scene.own.write(row, [])
-    found = scene.verdict()
+    first = scene.verdict()
 
-    assert (found.ok, found.overall.mine, found.decision) == (False, None, None)
-    assert "Nothing is compared" in "\n".join(lines_of(found))
+    assert (first.ok, first.overall.mine, first.decision) == (False, None, None)
+    assert "Nothing is compared" in "\n".join(lines_of(first))
 
 
 @pytest.mark.end_to_end
@@ -244,9 +244,9 @@ def test_the_command_runs_two_tasks_and_says_how_to_go_on(synthbench: Command, t
     assert "For all tasks and seeds: synthbench run --suite tiny.toml --mech linear --device cpu" in first.stdout
     second = synthbench(*asked, "--mech", "softmax", "--against", "linear", "--json")
     assert second.returncode == 0, second.stderr
-    found = json.loads(second.stdout)
-    assert (found["decision"], found["query"], found["incumbent"]) == ("undecided", 1, "linear")
-    assert {part["category"] for part in found["profile"]} == {"recall", "state_tracking"}
+    facts = json.loads(second.stdout)
+    assert (facts["decision"], facts["query"], facts["incumbent"]) == ("undecided", 1, "linear")
+    assert {part["category"] for part in facts["profile"]} == {"recall", "state_tracking"}
     unknown = synthbench(*asked, "--mech", "softmax", "--against", "linaer")
     assert (unknown.returncode, unknown.stdout) == (2, "")
     assert "did you mean 'linear'" in unknown.stderr

@@ -113,8 +113,8 @@ def test_a_replayed_step_is_the_step(need: Need, mechanism: str, rates: list[flo
     assert replayed.captured.is_replaying
     assert plain.captured is None
     torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)
-    for own, other in zip(replayed.model.parameters(), plain.model.parameters(), strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-2, atol=1e-4)
+    for parameter, other in zip(replayed.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(parameter, other, rtol=1e-2, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -123,12 +123,12 @@ def test_tasks_that_share_a_program_train_as_they_do_apart(need: Need, kind: str
     device = torch.device(kind)
     cells = [cell_of("slay", device_type=kind, task=task) for task in ("parity", "reverse", "first_token")]
     members = [members_of(cell, [1e-3, 1e-2]) for cell in cells]
-    together = Trainer([member for own in members for member in own], device)
+    together = Trainer([member for of_cell in members for member in of_cell], device)
 
     losses = losses_of(together)
 
     assert (together.captured is not None and together.captured.is_replaying) == (kind == "cuda")
-    apart = torch.cat([losses_of(Trainer(own, device, is_captured=False)) for own in members], dim=1)
+    apart = torch.cat([losses_of(Trainer(of_cell, device, is_captured=False)) for of_cell in members], dim=1)
     torch.testing.assert_close(losses, apart, rtol=1e-4, atol=1e-5)
 
 

@@ -90,7 +90,7 @@ def test_a_member_that_is_not_a_number_harms_no_other(make_cell: Callable[..., C
 def test_tokens_of_other_tasks_are_never_predicted_and_never_trained(make_cell: Callable[..., Cell]) -> None:
     small, large = make_cell("parity", length=6), make_cell("reverse", length=6)
     trainer = Trainer([*small.members([0]), *large.members([0])], torch.device("cpu"))
-    own = small.task.vocab_size
+    num_own = small.task.vocab_size
     tokens = torch.zeros(2, 4, 6, dtype=torch.long)
     head = cast("Linear", trainer.model.head)
     assert head.bias is not None
@@ -98,14 +98,14 @@ def test_tokens_of_other_tasks_are_never_predicted_and_never_trained(make_cell: 
         trainer.step(tokens, tokens, torch.arange(6))
 
     logits = trainer.model(tokens)
-    assert own < large.task.vocab_size == logits.shape[-1]
-    assert logits[0, ..., :own].isfinite().all()
-    assert (logits[0, ..., own:] == -torch.inf).all()
+    assert num_own < large.task.vocab_size == logits.shape[-1]
+    assert logits[0, ..., :num_own].isfinite().all()
+    assert (logits[0, ..., num_own:] == -torch.inf).all()
     assert logits[1].isfinite().all()
     for values, untrained in (
-        (trainer.model.embedding.weight[0, own:], 0.0),
-        (head.weight[0, :, own:], 0.0),
-        (head.bias[0, own:], -torch.inf),
+        (trainer.model.embedding.weight[0, num_own:], 0.0),
+        (head.weight[0, :, num_own:], 0.0),
+        (head.bias[0, num_own:], -torch.inf),
     ):
         assert values.numel()
         assert (values == untrained).all()
@@ -224,8 +224,8 @@ def test_a_longer_model_inherits_all_and_keeps_its_own_new_positions() -> None:
     inherit(longer, trained)
 
     for name, values in trained.state_dict().items():
-        own = longer.state_dict()[name]
-        torch.testing.assert_close(own[tuple(slice(size) for size in values.shape)], values, rtol=0, atol=0)
+        inherited = longer.state_dict()[name]
+        torch.testing.assert_close(inherited[tuple(slice(size) for size in values.shape)], values, rtol=0, atol=0)
     torch.testing.assert_close(longer.state_dict()["position.weight"][6:], fresh["position.weight"][6:])
     tokens = torch.randint(5, (2, 6))
     torch.testing.assert_close(longer(tokens, torch.tensor([3])), trained(tokens, torch.tensor([3])))

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from synthbench.tasks import IGNORE
-from synthbench.training import stream
 from synthbench.training.cell import Cell
 from synthbench.training.ensemble import stack_models
 from synthbench.training.evaluate import evaluate, summed_losses
@@ -30,16 +29,13 @@ def test_losses_are_summed_over_what_a_member_has_scored() -> None:
 
 
 @pytest.mark.parametrize("task", ["reverse", "first_token", "distant_match", "kv_recall"])
-@pytest.mark.parametrize("max_tokens", [1, 100, 10**9])
-def test_scores_are_counted_over_all_sequences(
-    task: str, max_tokens: int, make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream, "TOKENS_AT_ONCE", {"cpu": max_tokens})
+@pytest.mark.parametrize("tokens_at_once", [1, 100, 10**9])
+def test_scores_are_counted_over_all_sequences(task: str, tokens_at_once: int, make_cell: Callable[..., Cell]) -> None:
     cell = make_cell(task, "linear", length=10)
     model = stack_models(build_models(cell.members([0, 1])), "fold")
     blocks = list(device_blocks(cell.members([0, 1]), "test", num_batches=2, batch_size=20, device=CPU))
 
-    scores = evaluate(model, blocks)
+    scores = evaluate(model, blocks, tokens_at_once=tokens_at_once)
 
     for member, score in enumerate(scores):
         inputs, targets, columns = blocks[0]

@@ -15,10 +15,9 @@ from synthbench.runner.worker import RunContext
 from synthbench.tasks import TASKS, Batch, Task, local_ceiling, shortcut_accuracies
 from synthbench.tasks.basic.reverse import Reverse
 from synthbench.tasks.reasoning.induction import Induction
-from synthbench.training import kept
+from synthbench.training import seeding
 from synthbench.training.cell import Cell
-from synthbench.training.kept import KeptStreams, streams_of
-from synthbench.training.seeding import BLOCK_STEPS, data_blocks
+from synthbench.training.seeding import BLOCK_STEPS, KeptBlocks, blocks_of, data_blocks
 from synthbench.training.train import train_group
 
 Draws = list[tuple[int, int]]
@@ -38,8 +37,8 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
     return seen
 
 
-def read(streams: KeptStreams, seed: int = 0, num_batches: int = 3, **options: int) -> Iterator[Batch]:
-    return streams.blocks(TASKS["reverse"](**options), 8, "train", seed, num_batches=num_batches, batch_size=2)
+def read(kept: KeptBlocks, seed: int = 0, num_batches: int = 3) -> Iterator[Batch]:
+    return data_blocks(TASKS["reverse"](), 8, "train", seed, num_batches=num_batches, batch_size=2, kept=kept)
 
 
 @pytest.mark.parametrize(
@@ -51,10 +50,10 @@ def read(streams: KeptStreams, seed: int = 0, num_batches: int = 3, **options: i
     ],
 )
 def test_what_is_kept_is_what_would_be_drawn_again(task: Task, types: str) -> None:
-    streams = KeptStreams(2**20)
+    kept = KeptBlocks(2**20)
     drawn = list(data_blocks(task, 8, "train", 0, num_batches=BLOCK_STEPS + 3, batch_size=2))
     for _ in range(2):
-        again = list(streams.blocks(task, 8, "train", 0, num_batches=BLOCK_STEPS + 3, batch_size=2))
+        again = list(data_blocks(task, 8, "train", 0, num_batches=BLOCK_STEPS + 3, batch_size=2, kept=kept))
 
         assert " ".join(str(array.dtype) for array in again[0]) == types
         for block, other in zip(drawn, again, strict=True):
@@ -70,46 +69,46 @@ def test_what_is_kept_is_what_would_be_drawn_again(task: Task, types: str) -> No
     ],
 )  # fmt: skip
 def test_what_names_a_stream_is_never_confused(changed: dict[str, Any]) -> None:
-    streams = KeptStreams(2**20)
+    kept = KeptBlocks(2**20)
     given: dict[str, Any] = {
         "task": Reverse(), "length": 8, "split": "train", "seed": 0, "num_batches": 3, "batch_size": 2
     }  # fmt: skip
-    list(streams.blocks(**given))
-    (kept_block,), (drawn,) = (list(blocks(**given | changed)) for blocks in (streams.blocks, data_blocks))
+    list(data_blocks(**given, kept=kept))
+    (kept_block,), (drawn,) = (list(data_blocks(**given | changed, kept=each)) for each in (kept, None))
 
     np.testing.assert_array_equal(kept_block.inputs, drawn.inputs)
     np.testing.assert_array_equal(kept_block.targets, drawn.targets)
 
 
 def test_no_block_is_drawn_before_it_is_read_and_none_twice(draws: Draws) -> None:
-    streams = KeptStreams(2**20)
+    kept = KeptBlocks(2**20)
 
-    next(read(streams, num_batches=3 * BLOCK_STEPS))
+    next(read(kept, num_batches=3 * BLOCK_STEPS))
     assert len(draws) == 1
-    blocks = list(read(streams, num_batches=3 * BLOCK_STEPS))
+    blocks = list(read(kept, num_batches=3 * BLOCK_STEPS))
     assert len(draws) == len(blocks) == 3
 
 
 def test_the_memory_is_bounded_and_what_was_read_last_stays(draws: Draws) -> None:
-    (block,) = read(KeptStreams(0))
+    (block,) = read(KeptBlocks(0))
     size = block.inputs.nbytes + block.targets.nbytes
-    streams = KeptStreams(2 * size)
+    kept = KeptBlocks(2 * size)
     draws.clear()
     for seed in (0, 1, 0, 2, 0):  # 1 is the one to go when 2 comes
-        list(read(streams, seed))
-        assert streams.num_bytes <= streams.most_bytes
+        list(read(kept, seed))
+        assert kept.num_bytes <= kept.most_bytes
     assert len(draws) == 3
-    list(read(streams, 1))
+    list(read(kept, 1))
     assert len(draws) == 4
 
 
 def test_a_block_that_is_larger_than_the_memory_displaces_nothing(draws: Draws) -> None:
-    (block,) = read(KeptStreams(0))
-    streams = KeptStreams(block.inputs.nbytes + block.targets.nbytes)
-    list(read(streams))
-    list(read(streams, num_batches=100))
+    (block,) = read(KeptBlocks(0))
+    kept = KeptBlocks(block.inputs.nbytes + block.targets.nbytes)
+    list(read(kept))
+    list(read(kept, num_batches=100))
     draws.clear()
-    list(read(streams))
+    list(read(kept))
 
     assert draws == []
 
@@ -128,29 +127,31 @@ def test_a_command_draws_the_data_of_two_mechanisms_once(
     assert len(draws) == 6  # training, validation and test of two seeds
     assert len(list(events)) == len(jobs) - 1 == 1
     assert len(draws) == 6
-    assert kept._of_command == {}
+    assert seeding._of_command == {}
 
     store = Store.open(where.results, create=False)
     scores = dict(zip(store.runs().run_id, store.runs().score, strict=True))
     for cell in cells:
         alone = train_group(cell.members([0, 1]), torch.device("cpu")).members
-        assert [scores[one.member.run_id] for one in alone] == [one.score.accuracy for one in alone if one.score]
+        assert [scores[result.member.run_id] for result in alone] == [
+            result.score.accuracy for result in alone if result.score
+        ]
 
 
 def test_another_command_keeps_nothing_of_this_one() -> None:
-    first = streams_of("a", "cpu")
+    first = blocks_of("a", "cpu")
 
-    assert streams_of("a", "cpu") is first
-    assert streams_of("b", "cpu") is not first
-    assert streams_of("a", "cpu") is not first
-    kept.forget_streams()
+    assert blocks_of("a", "cpu") is first
+    assert blocks_of("b", "cpu") is not first
+    assert blocks_of("a", "cpu") is not first
+    seeding.forget_blocks()
 
 
 def test_a_class_that_was_defined_again_has_streams_of_its_own(draws: Draws) -> None:
     unit = TASKS["reverse"]
     again = type(unit.__name__, (unit,), {"__module__": unit.__module__})
-    streams = KeptStreams(2**20)
-    list(read(streams))
-    list(streams.blocks(again(), 8, "train", 0, num_batches=3, batch_size=2))
+    kept = KeptBlocks(2**20)
+    list(read(kept))
+    list(data_blocks(again(), 8, "train", 0, num_batches=3, batch_size=2, kept=kept))
 
     assert len(draws) == 2

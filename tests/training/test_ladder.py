@@ -125,19 +125,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def rows_of(store: Store) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = store.outline(RUNS.names).to_pylist()
-    return found
+    rows: list[dict[str, Any]] = store.outline(RUNS.names).to_pylist()
+    return rows
 
 
 def test_a_row_says_how_high_it_climbed_and_what_is_on_every_rung(made: Store) -> None:
     rungs, course = cell_of().rungs, cell_of().course
     assert course is not None
     for row in rows_of(made):
-        found = rungs_in(json.loads(row["metrics"]))
-        assert [rung.load for rung in found] == [rung.load for rung in rungs]
-        assert [rung.base for rung in found] == [rung_bounds(rung).base for rung in rungs]
+        stored = rungs_in(json.loads(row["metrics"]))
+        assert [rung.load for rung in stored] == [rung.load for rung in rungs]
+        assert [rung.base for rung in stored] == [rung_bounds(rung).base for rung in rungs]
         assert row["metric_name"] == "height over rungs"
-        assert row["score"] == row["skill"] == height(found) / len(found)
+        assert row["score"] == row["skill"] == height(stored) / len(stored)
         assert row["seq_len"] == rungs[-1].length
         arguments = json.loads(row["task_args"])
         assert arguments["load"] == TASKS["parity_running"].load
@@ -147,9 +147,9 @@ def test_a_row_says_how_high_it_climbed_and_what_is_on_every_rung(made: Store) -
 
 
 def test_rows_of_a_ladder_are_run_again_to_the_last_bit(made: Store) -> None:
-    found = verify(made, Sampling(fraction=1.0, device="cpu"))
-    assert found.ok
-    assert {rerun.verdict for rerun in found.reruns} == {"bitwise"}
+    verification = verify(made, Sampling(fraction=1.0, device="cpu"))
+    assert verification.ok
+    assert {rerun.verdict for rerun in verification.reruns} == {"bitwise"}
 
 
 def test_rates_are_chosen_on_sequences_of_their_own(made: Store) -> None:

@@ -90,7 +90,7 @@ def test_cells_that_differ_in_shape_or_protocol_share_no_program(make_cell: Call
         replace(cell, task_name="bottleneck_compression", task_arguments={}),
     ]
 
-    assert len({one.program for one in (cell, *others)}) == 7
+    assert len({each.program for each in (cell, *others)}) == 7
     assert make_cell("copy", length=8).program == cell.program
 
 
@@ -106,23 +106,23 @@ def test_a_task_of_a_plugin_shares_no_program(make_cell: Callable[..., Cell], mo
 def test_a_step_in_pieces_is_the_step_of_the_whole_batch(
     task: str, make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cell = make_cell(task, "slay", steps=20, length=8)
-    members = [Member(cell, 0, 1e-3), Member(cell, 1, 1e-3)]
-    whole = train_group(members, CPU).members
-    monkeypatch.setitem(stream.TOKENS_AT_ONCE, "cpu", 2 * 8 * 7)
+    members = make_cell(task, "slay", steps=20, length=8).members([0, 1])
+    whole, cut = (Trainer(members, CPU, tokens_at_once=tokens) for tokens in (None, 2 * 8 * 7))
     forward = SequenceModel.forward
-    sizes: set[int] = set()
+    sizes: list[int] = []
 
     def recorded(self: SequenceModel, tokens: Tensor, columns: Tensor | None = None) -> Tensor:
-        sizes.add(tokens.shape[1])
+        sizes.append(tokens.shape[1])
         return forward(self, tokens, columns)
 
     monkeypatch.setattr(SequenceModel, "forward", recorded)
-    pieces = train_group(members, CPU).members
-
-    assert max(sizes) <= 7
-    for one, other in zip(whole, pieces, strict=True):
-        assert one.train_loss == pytest.approx(other.train_loss, rel=1e-5)
+    for block in whole.training_batches():
+        batch = block.inputs[0], block.targets[0], block.columns
+        sizes.clear()
+        losses, losses_cut = whole.step(*batch), cut.step(*batch)
+        assert sizes[0] == sum(sizes[1:]) == batch[0].shape[1]
+        assert max(sizes[1:]) <= 7
+        torch.testing.assert_close(losses_cut, losses, rtol=1e-5, atol=0)
 
 
 def test_members_may_have_learning_rates_of_their_own(make_cell: Callable[..., Cell]) -> None:
@@ -226,8 +226,8 @@ def test_what_a_mechanism_says_of_itself_is_in_the_metrics_of_each_member(
     assert len(together[0]) % (2 * 4) == 0  # layers x heads
     assert together[0]
     assert together[0] != together[1]
-    for one, other in zip(together, alone, strict=True):
-        assert one == pytest.approx(other, rel=1e-3, abs=1e-3)
+    for beside, single in zip(together, alone, strict=True):
+        assert beside == pytest.approx(single, rel=1e-3, abs=1e-3)
 
 
 def test_a_mechanism_that_says_nothing_has_no_metrics(make_cell: Callable[..., Cell]) -> None:

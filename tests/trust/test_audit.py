@@ -66,15 +66,15 @@ def test_an_honest_failure_has_no_fault(make_honest: MakeRow) -> None:
     ],
 )  # fmt: skip
 def test_what_a_row_says_against_itself_is_named(make_honest: MakeRow, changes: dict[str, Any], message: str) -> None:
-    found = faults(make_honest(**changes), NOW)
+    problems = faults(make_honest(**changes), NOW)
 
-    assert any(message in fault for fault in found), found
+    assert any(message in fault for fault in problems), problems
 
 
 def test_a_row_that_is_too_large_is_not_looked_at_more_closely(make_honest: MakeRow) -> None:
-    found = faults(make_honest(d_model=2**20, score=7.0), NOW)
+    problems = faults(make_honest(d_model=2**20, score=7.0), NOW)
 
-    assert found == ["d_model is 1048576; allowed: 1 to 16384"]
+    assert problems == ["d_model is 1048576; allowed: 1 to 16384"]
 
 
 def test_the_same_rows_in_any_order_give_the_same_sample(make_row: MakeRow) -> None:

@@ -58,9 +58,9 @@ def test_a_bundle_gives_back_its_rows_and_curves(store: Store, tmp_path: Path, n
 
 
 def test_the_same_rows_give_the_same_bytes(store: Store, tmp_path: Path) -> None:
-    one, other = packed(store, tmp_path / "one.tar.gz"), packed(store, tmp_path / "other.tar.gz")
+    first, second = packed(store, tmp_path / "one.tar.gz"), packed(store, tmp_path / "other.tar.gz")
 
-    assert one.read_bytes() == other.read_bytes()
+    assert first.read_bytes() == second.read_bytes()
 
 
 def test_a_bundle_is_never_written_over_what_is_there(store: Store, tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_a_plugin_goes_along_and_is_hashed(store: Store, tmp_path: Path) -> None
 )
 def test_a_manifest_that_says_something_else_is_named(store: Store, changes: dict[str, Any], named: str | None) -> None:
     faults = faults_of_bundle(store, store.table().to_pylist(), manifest_of(store, **changes))
-    found = [fault.partition(":")[0] for fault in faults]
+    kinds = [fault.partition(":")[0] for fault in faults]
 
-    assert found == ([named] if named else [])
+    assert kinds == ([named] if named else [])
 
 
 def test_a_parquet_file_of_rows_is_read(store: Store, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from synthbench.errors import ContractError, StoreError, UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
-from synthbench.runner import prepare as prepare_module
+from synthbench.runner import plan as plan_module
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import Suite, load_suite
@@ -60,7 +60,7 @@ def suite(monkeypatch: pytest.MonkeyPatch) -> Suite:
             "tuning": TuningSettings(seeds=(7,)),
         }
     )
-    for module in (prepare_module, submission_module, lookup):
+    for module in (plan_module, submission_module, lookup):
         monkeypatch.setattr(module, "load_suite", lambda _name: small)
     return small
 
@@ -96,11 +96,11 @@ def packed_by_hand(
 
 def test_complete_rows_become_a_bundle_that_verifies(complete: Request, tmp_path: Path) -> None:
     submission = submit(complete, tmp_path / "linear.tar.gz")
-    found = receive(tmp_path / "linear.tar.gz", SAMPLING)
+    verification = receive(tmp_path / "linear.tar.gz", SAMPLING)
 
     assert submission.manifest is not None
     assert (submission.manifest.num_rows, submission.manifest.num_curves) == (8, 8)  # four of them tuned
-    assert (found.ok, found.faults, found.num_rows) == (True, [], 8)
+    assert (verification.ok, verification.faults, verification.num_rows) == (True, [], 8)
 
 
 def test_what_is_missing_is_said_and_nothing_is_written(complete: Request, tmp_path: Path) -> None:
@@ -194,12 +194,12 @@ def test_a_manifest_of_another_version_of_the_suite_is_refused(
 
 def test_verified_rows_are_taken_into_a_store_with_who_verified_them(complete: Request, tmp_path: Path) -> None:
     handed_in(complete, tmp_path / "linear.tar.gz")
-    found = receive(tmp_path / "linear.tar.gz", SAMPLING, into=tmp_path / "board", by="somebody")
+    verification = receive(tmp_path / "linear.tar.gz", SAMPLING, into=tmp_path / "board", by="somebody")
     taken = Store.open(tmp_path / "board", create=False)
     rows = {row["run_id"]: row for row in taken.table().to_pylist()}
 
     assert len(rows) == 8
-    assert {name for name, row in rows.items() if row["verified_by"]} == {rerun.run_id for rerun in found.reruns}
+    assert {name for name, row in rows.items() if row["verified_by"]} == {rerun.run_id for rerun in verification.reruns}
     assert taken.curves()["run_id"].nunique() == 8
     assert taken.quarantined == []
 
@@ -216,9 +216,9 @@ def test_what_is_wrong_is_not_taken_in(complete: Request, tmp_path: Path) -> Non
     store = Store.open(complete.results, create=True)
     row = store.table().to_pylist()[0]
     store.write(row | {"n_correct": 0}, [])
-    found = receive(complete.results, SAMPLING, into=tmp_path / "board", by="somebody")
+    verification = receive(complete.results, SAMPLING, into=tmp_path / "board", by="somebody")
 
-    assert not found.ok
+    assert not verification.ok
     assert not (tmp_path / "board").exists()
 
 
@@ -260,9 +260,9 @@ def test_a_plugin_travels_and_runs_only_if_asked(
     path.write_text("raise RuntimeError('the file of the submitter is not asked')\n")
     del MECHANISMS._units["my-idea"]  # as in a fresh process
 
-    found = receive(tmp_path / "idea.tar.gz", dataclasses.replace(SAMPLING, workers=1), runs_plugin=True)
+    verification = receive(tmp_path / "idea.tar.gz", dataclasses.replace(SAMPLING, workers=1), runs_plugin=True)
 
-    assert (found.ok, found.num_rows) == (True, 8), (found.faults, found.unverifiable, found.reruns)
+    assert (verification.ok, verification.num_rows) == (True, 8), verification
 
 
 def test_a_plugin_that_leaks_is_named_before_anything_is_run_again(
@@ -273,10 +273,11 @@ def test_a_plugin_that_leaks_is_named_before_anything_is_run_again(
     path = tmp_path / "leaking.py"
     path.write_text(PLUGIN.replace("self.out(x)", "self.out(x) + x.mean(-2, keepdim=True)"))
     bundle = packed_by_hand(complete, tmp_path / "idea.tar.gz", file=path, mechanisms=("my-idea",))
-    found = receive(bundle, SAMPLING, runs_plugin=True)
+    verification = receive(bundle, SAMPLING, runs_plugin=True)
 
-    assert any(fault.startswith("contract:") and "my-idea" in fault for _, fault in found.faults), found.faults
-    assert not found.ok
+    faults = [fault for _, fault in verification.faults]
+    assert any(fault.startswith("contract:") and "my-idea" in fault for fault in faults), faults
+    assert not verification.ok
 
 
 def test_without_its_plugin_a_bundle_is_not_passed(complete: Request, tmp_path: Path) -> None:

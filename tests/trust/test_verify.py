@@ -16,7 +16,7 @@ from synthbench.canonical import canonical_json
 from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.results.schema import RUN_COLUMNS, RUNS, row_sha256, run_id, skill
-from synthbench.runner import prepare as prepare_module
+from synthbench.runner import plan as plan_module
 from synthbench.runner.executors.choice import make_executor
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
@@ -76,16 +76,16 @@ def points_of(store: Store, row: Row) -> list[Row]:
     return [dict(zip(points.columns, point, strict=True)) for point in points.itertuples(index=False, name=None)]
 
 
-def verdicts(found: Verification) -> list[str]:
-    return [rerun.verdict for rerun in found.reruns]
+def verdicts(verification: Verification) -> list[str]:
+    return [rerun.verdict for rerun in verification.reruns]
 
 
 def test_honest_rows_come_out_the_same_to_the_last_bit(made: Store) -> None:
-    found = verify(made, ALL)
+    verification = verify(made, ALL)
 
-    assert verdicts(found) == ["bitwise"] * 4
-    assert (found.ok, found.faults, found.unverifiable) == (True, [], {})
-    assert all(rerun.difference == 0 for rerun in found.reruns)
+    assert verdicts(verification) == ["bitwise"] * 4
+    assert (verification.ok, verification.faults, verification.unverifiable) == (True, [], {})
+    assert all(rerun.difference == 0 for rerun in verification.reruns)
 
 
 def test_where_there_is_nothing_nothing_is_passed(tmp_path: Path) -> None:
@@ -109,19 +109,19 @@ def test_a_limit_takes_the_begin_of_the_sample(made: Store) -> None:
 
 def test_members_that_were_trained_together_are_run_again_together(tmp_path: Path) -> None:
     run(tiny(tmp_path, tasks=("copy:length=8",), group_size=2))
-    found = verify(Store.open(tmp_path, create=False), Sampling(fraction=0.01, device="cpu"))
+    verification = verify(Store.open(tmp_path, create=False), Sampling(fraction=0.01, device="cpu"))
 
-    assert verdicts(found) == ["bitwise", "bitwise"]
+    assert verdicts(verification) == ["bitwise", "bitwise"]
 
 
 def test_tasks_that_were_trained_together_are_run_again_together(tmp_path: Path) -> None:
     run(tiny(tmp_path, group_size=4))
     store = Store.open(tmp_path, create=False)
-    found = verify(store, Sampling(fraction=0.01, device="cpu"))
+    verification = verify(store, Sampling(fraction=0.01, device="cpu"))
 
     assert set(store.runs().ensemble_size) == {4}
-    assert sorted(rerun.task for rerun in found.reruns) == ["copy", "copy", "majority", "majority"]
-    assert verdicts(found) == ["bitwise"] * 4, found.reruns
+    assert sorted(rerun.task for rerun in verification.reruns) == ["copy", "copy", "majority", "majority"]
+    assert verdicts(verification) == ["bitwise"] * 4, verification.reruns
 
 
 def test_rows_that_only_say_they_were_trained_together_are_run_again_alone(tmp_path: Path) -> None:
@@ -148,11 +148,11 @@ def test_a_row_edited_by_hand_is_named(made: Store, tmp_path: Path) -> None:
     rows[0]["score"] = 0.999
     store = Store.open(tmp_path, create=True)
     store.folder.commit_compact("runs", pa.Table.from_pylist(rows, schema=RUNS))
-    found = verify(Store.open(tmp_path, create=False), ALL)
+    verification = verify(Store.open(tmp_path, create=False), ALL)
 
-    assert not found.ok
-    assert any("checksum" in fault and rows[0]["run_id"] in fault for _, fault in found.faults)
-    assert len(found.reruns) == 3
+    assert not verification.ok
+    assert any("checksum" in fault and rows[0]["run_id"] in fault for _, fault in verification.faults)
+    assert len(verification.reruns) == 3
 
 
 def better(row: Row) -> Row:
@@ -165,14 +165,14 @@ def better(row: Row) -> Row:
 def test_an_edited_row_with_a_new_checksum_is_found_by_the_re_run(altered: Callable[..., Store]) -> None:
     store = altered(better)
     edited = {row["run_id"]: row for row in store.table().to_pylist()}
-    found = verify(store, ALL)
+    verification = verify(store, ALL)
 
-    assert found.faults == []
+    assert verification.faults == []
     assert all(row["row_sha256"] == row_sha256(row) for row in edited.values())
-    wrong = [rerun for rerun in found.reruns if not rerun.is_confirmed]
+    wrong = [rerun for rerun in verification.reruns if not rerun.is_confirmed]
     assert [rerun.verdict for rerun in wrong] == ["differs"]
     assert "score" in wrong[0].detail
-    assert not found.ok
+    assert not verification.ok
 
 
 @pytest.mark.parametrize(
@@ -191,18 +191,18 @@ def test_a_column_that_the_code_decides_is_checked_in_every_row(
         changed = {**row, column: value}
         return {column: value, "skill": skill(changed["score"], changed["floor"], changed["ceiling"])}
 
-    found = verify(altered(change), Sampling(fraction=0.01, device="cpu"))
+    verification = verify(altered(change), Sampling(fraction=0.01, device="cpu"))
 
-    assert any(fault.startswith(f"{column} is") for _, fault in found.faults), found.faults
-    assert not found.ok
+    assert any(fault.startswith(f"{column} is") for _, fault in verification.faults), verification.faults
+    assert not verification.ok
 
 
 @pytest.mark.parametrize("column", ["n_params", "state_size", "n_params_mixer"])
 def test_a_size_that_is_not_the_models_is_found_without_a_re_run(altered: Callable[..., Store], column: str) -> None:
-    found = verify(altered(lambda row: {column: row[column] - 1}), Sampling(fraction=0.01, device="cpu"))
+    verification = verify(altered(lambda row: {column: row[column] - 1}), Sampling(fraction=0.01, device="cpu"))
 
-    assert any(fault.startswith(f"{column} is") for _, fault in found.faults), found.faults
-    assert not found.ok
+    assert any(fault.startswith(f"{column} is") for _, fault in verification.faults), verification.faults
+    assert not verification.ok
 
 
 def test_scores_that_scatter_buy_no_tolerance(altered: Callable[..., Store]) -> None:
@@ -217,10 +217,10 @@ def test_scores_that_scatter_buy_no_tolerance(altered: Callable[..., Store]) -> 
             "skill": skill(share, row["floor"], row["ceiling"]),
         }
 
-    found = verify(altered(scattered, only=2), ALL)
+    verification = verify(altered(scattered, only=2), ALL)
 
-    assert sorted(verdicts(found)) == ["bitwise", "bitwise", "differs", "differs"]
-    assert not found.ok
+    assert sorted(verdicts(verification)) == ["bitwise", "bitwise", "differs", "differs"]
+    assert not verification.ok
 
 
 def test_an_edited_curve_is_found(made: Store, tmp_path: Path) -> None:
@@ -239,12 +239,12 @@ def test_rows_of_another_version_are_never_passed(made: Store, monkeypatch: pyte
         "version_of",
         lambda unit: "2+aaaaaaaaaaaa" if getattr(unit, "name", "") == "copy" else genuine(unit),
     )
-    found = verify(made, ALL)
+    verification = verify(made, ALL)
 
-    assert len(found.unverifiable) == 2
-    assert all("other version: task 'copy'" in reason for reason in found.unverifiable.values())
-    assert verdicts(found) == ["bitwise", "bitwise"]
-    assert not found.ok
+    assert len(verification.unverifiable) == 2
+    assert all("other version: task 'copy'" in reason for reason in verification.unverifiable.values())
+    assert verdicts(verification) == ["bitwise", "bitwise"]
+    assert not verification.ok
 
 
 def configured(change: Callable[[dict[str, Any]], Any]) -> Callable[[Row], Row]:
@@ -291,11 +291,11 @@ def configured(change: Callable[[dict[str, Any]], Any]) -> Callable[[Row], Row]:
 def test_a_configuration_that_this_code_does_not_have_is_named(
     altered: Callable[..., Store], change: Callable[[dict[str, Any]], Any], reason: str
 ) -> None:
-    found = verify(altered(configured(change)), Sampling(fraction=0.01, device="cpu"))
+    verification = verify(altered(configured(change)), Sampling(fraction=0.01, device="cpu"))
 
-    said = [*found.unverifiable.values(), *(fault for _, fault in found.faults)]
+    said = [*verification.unverifiable.values(), *(fault for _, fault in verification.faults)]
     assert any(reason in one for one in said), said
-    assert not found.ok
+    assert not verification.ok
 
 
 @pytest.mark.parametrize(("task", "suite"), [("copy", "smoke"), ("parity", "smoke.extra")])
@@ -304,12 +304,12 @@ def test_a_shortened_run_that_calls_itself_full_is_found(tmp_path: Path, task: s
     store = Store.open(tmp_path, create=True)
     (row,) = store.table().to_pylist()
     store.write({**row, "is_full": True}, [])
-    found = verify(store, Sampling(fraction=0.01, device="cpu"))
+    verification = verify(store, Sampling(fraction=0.01, device="cpu"))
 
-    assert found.unverifiable == {
+    assert verification.unverifiable == {
         row["run_id"]: f"no full run of suite {suite!r} 2026.1 has its id; config_json has another evaluation, training"
     }
-    assert not found.ok
+    assert not verification.ok
 
 
 def test_a_row_that_is_tested_on_very_long_sequences_is_not_run(
@@ -330,11 +330,11 @@ def test_a_full_row_that_was_matched_has_the_width_that_this_took(tmp_path: Path
     run(full)
     store = Store.open(tmp_path, create=False)
     (row,) = store.table().to_pylist()
-    found = verify(store, ALL)
+    verification = verify(store, ALL)
 
     assert (row["is_full"], row["match"]) == (True, "params=30000 of lstm")
     assert row["d_model"] != 64
-    assert (found.faults, verdicts(found)) == ([], ["bitwise"])
+    assert (verification.faults, verdicts(verification)) == ([], ["bitwise"])
 
 
 @pytest.mark.parametrize(
@@ -355,22 +355,22 @@ def test_a_row_that_says_it_is_matched_and_is_not_is_found(
         column = match if isinstance(match, str) else None
         return configured(lambda config: config.update(match=match))(row) | {"is_full": True, "match": column}
 
-    found = verify(altered(forged), Sampling(fraction=0.01, device="cpu"))
+    verification = verify(altered(forged), Sampling(fraction=0.01, device="cpu"))
 
-    said = [*found.unverifiable.values(), *(fault for _, fault in found.faults)]
+    said = [*verification.unverifiable.values(), *(fault for _, fault in verification.faults)]
     assert any(re.search(reason, one) for one in said), said
-    assert not found.ok
+    assert not verification.ok
 
 
 def test_a_row_is_never_run_as_a_suite_that_has_changed_since(made: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     suite = load_suite("smoke")
     changed = suite.model_copy(update={"training": suite.training.model_copy(update={"batch_size": 32})})
     monkeypatch.setattr(lookup, "load_suite", lambda _name: changed)
-    found = verify(made, ALL)
+    verification = verify(made, ALL)
 
-    assert found.reruns == []
-    assert all("config_json has another training" in reason for reason in found.unverifiable.values())
-    assert not found.ok
+    assert verification.reruns == []
+    assert all("config_json has another training" in reason for reason in verification.unverifiable.values())
+    assert not verification.ok
 
 
 @pytest.fixture
@@ -379,7 +379,7 @@ def tuning_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     suite = load_suite("smoke")
     training = suite.training.model_copy(update={"learning_rates": (1e-3, 1e-2)})
     suite = suite.model_copy(update={"training": training, "tuning": TuningSettings(seeds=(7,))})
-    for module in (prepare_module, lookup):
+    for module in (plan_module, lookup):
         monkeypatch.setattr(module, "load_suite", lambda _name: suite)
 
 
@@ -400,10 +400,10 @@ def test_tasks_that_were_tuned_together_are_tuned_again_together(tmp_path: Path)
 
 
 def test_a_tuned_row_is_run_again_with_the_choice_of_its_rate(tuned: Store) -> None:
-    found = verify(tuned, ALL)
+    verification = verify(tuned, ALL)
 
     assert sorted(row["role"] or "" for row in tuned.table().to_pylist()) == ["", "", "tuning", "tuning"]
-    assert verdicts(found) == ["bitwise"] * 4, found.reruns
+    assert verdicts(verification) == ["bitwise"] * 4, verification.reruns
 
 
 def test_a_rate_that_the_tuning_did_not_choose_is_found(tuned: Store) -> None:
@@ -426,9 +426,9 @@ def test_tuning_rows_that_are_missing_are_trained(tuned: Store) -> None:
 
 def test_the_pool_runs_tuning_rows_too(tuned: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify_module, "make_executor", make_executor)
-    found = verify(tuned, dataclasses.replace(ALL, workers=1, timeout_s=120.0))
+    verification = verify(tuned, dataclasses.replace(ALL, workers=1, timeout_s=120.0))
 
-    assert verdicts(found) == ["bitwise"] * 4
+    assert verdicts(verification) == ["bitwise"] * 4
 
 
 def judged(made: Store, **again: Any) -> tuple[str, str]:

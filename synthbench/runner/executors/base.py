@@ -113,7 +113,7 @@ class Workers(ABC, Generic[Handle]):
 
     @abstractmethod
     def ended(self, handles: Iterable[Handle]) -> list[Handle]:
-        """Those that have ended, one way or another; wait ``POLL_S`` at most for there to be one."""
+        """Those that have ended, one way or another; wait for one for at most ``POLL_S``."""
 
     @abstractmethod
     def result(self, handle: Handle) -> list[Outcome]:
@@ -131,7 +131,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
     """An executor whose jobs run beside each other, in processes that may die."""
 
     first_number: int = 1
-    """What the first try at a job counts as: more where somebody has tried before."""
+    """Number of the first attempt at a job: more than 1 if another executor has tried before."""
 
     @abstractmethod
     def _workers(self, context: RunContext) -> AbstractContextManager[Workers[Handle]]:
@@ -144,15 +144,15 @@ class WorkerExecutor(Executor, Generic[Handle]):
         load no plugin, and those of each plugin have workers of their own.
         """
         if not jobs:
-            return  # nor is there a need for workers
+            return  # no workers needed either
         is_alone = self.num_workers == 1
         for modules, part in by_foreign_code(jobs).items():
-            own = replace(context, is_alone=is_alone, plugins=plugins.needed_for(modules, context.plugins))
+            narrowed = replace(context, is_alone=is_alone, plugins=plugins.needed_for(modules, context.plugins))
             attempts = deque(Attempt(job, self.first_number) for job in part)
             crowded: deque[Attempt] = deque()
-            yield from self._run(attempts, crowded, own, stop)
+            yield from self._run(attempts, crowded, narrowed, stop)
             if crowded and not stop.is_set():
-                yield from self._run(crowded, crowded, replace(own, is_alone=True), stop)
+                yield from self._run(crowded, crowded, replace(narrowed, is_alone=True), stop)
 
     def _run(
         self, waiting: deque[Attempt], crowded: deque[Attempt], context: RunContext, stop: threading.Event

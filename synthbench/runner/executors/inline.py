@@ -4,14 +4,15 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import ClassVar
 
 import torch
 
 from synthbench.runner.executors.base import Executor, JobEvent
-from synthbench.runner.plan import Job, beside_same_data
+from synthbench.runner.plan import Job
 from synthbench.runner.worker import RunContext, execute
-from synthbench.training.kept import forget_streams
+from synthbench.training.seeding import forget_blocks
 
 
 class Inline(Executor):
@@ -32,4 +33,17 @@ class Inline(Executor):
                 yield JobEvent(job, outcomes)
         finally:
             torch.set_num_threads(threads_before)
-            forget_streams()
+            forget_blocks()
+
+
+def beside_same_data(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs in an order in which those that begin with the same data follow each other.
+
+    For one worker, which keeps what it has drawn and ends no later for it. The longest job of some data is where it
+    was in relation to that of others.
+    """
+    by_data: dict[tuple[object, ...], list[Job]] = {}
+    for job in jobs:
+        first = job.trained[0]
+        by_data.setdefault((first.cell.task, first.cell.length, first.seed), []).append(job)
+    return list(chain.from_iterable(by_data.values()))

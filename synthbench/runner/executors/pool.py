@@ -45,7 +45,7 @@ class Pool(WorkerExecutor[Future]):
     Args:
         num_workers: Processes that run at once.
         timeout_s: Seconds after which a job is killed; None for no limit.
-        first_number: What the first try at a job counts as.
+        first_number: Number of the first attempt at a job.
         slots: One a process where they run on GPUs; a worker sees nothing of them but its own.
 
     Raises:

@@ -35,7 +35,7 @@ from synthbench.runner.executors.base import (
 from synthbench.runner.worker import Outcome, OutOfMemoryBesideOthers, RunContext
 
 OBJECT_STORE_BYTES = 80 * 2**20
-"""Shared memory of a cluster of our own: jobs and what becomes of them are kilobytes. Ray takes 75 MiB at least."""
+"""Shared memory of a cluster of our own: jobs and their outcomes are kilobytes. Ray takes 75 MiB at least."""
 
 CONNECT_S = 10.0
 """Longest wait for a cluster that is named."""
@@ -242,7 +242,7 @@ _RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU"}
 def _work(
     attempt: Attempt, context: RunContext, log: Path, gpu_fraction: float
 ) -> Iterator[list[Outcome] | SynthbenchError | OutOfMemoryBesideOthers | None]:
-    """Say that a worker has begun, then what became of the job; what we raise is an answer, so that it stays itself."""
+    """Say that a worker has begun, then answer with the outcomes; our errors are answers, so that Ray wraps none."""
     # Ray ends a worker whose driver is gone by raising SystemExit wherever it is, as a mechanism may do, too.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
     yield None

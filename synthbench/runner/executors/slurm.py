@@ -63,7 +63,7 @@ class Share:
     notes: Path
     """Where it notes their outcomes."""
     stop: Path
-    """A file that is there as soon as no further job is to begin."""
+    """A file that is made when no further job is to begin."""
 
 
 @dataclass(eq=False)
@@ -96,7 +96,7 @@ class Element:
         return list(news.values())
 
     def left(self) -> tuple[Job, ...]:
-        """The jobs of which it has said nothing."""
+        """The jobs that it has not reported."""
         return tuple(job for place, job in enumerate(self.share.jobs) if place not in self.ended)
 
     def problem(self) -> Exception:
@@ -203,7 +203,7 @@ class Slurm(Executor):
         return [Element(share, process) for share, process in zip(shares, processes, strict=True)]
 
     def _ended(self, element: Element, folder: Path, stop: threading.Event) -> tuple[list[JobEvent], list[Element]]:
-        """What becomes of the jobs that an element has left: those that end here, and the elements that try again.
+        """What to do about jobs that an element has left: those that end here, and the elements that try again.
 
         Raises:
             StoreError: If the element could not write a row, or the driver cannot.
@@ -246,7 +246,7 @@ def run_share(share: Share) -> SynthbenchError | None:
 
 
 class _StopFile(threading.Event):
-    """Set as soon as a file is there."""
+    """Set as soon as a file exists."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from synthbench import plugins
 from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
-from synthbench.runner.prepare import plan_request
+from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.worker import RunContext
 
@@ -84,7 +84,7 @@ class Gate:
         """What an executor is given; nothing is examined before, which would take a process of its own."""
         Store.open(request.results, create=True)
         plan = plan_request(request, resolve_device("cpu"))
-        return plan.jobs, RunContext(request.results, "cpu", executor, time.time(), request.plugins)
+        return plan.jobs, RunContext(request.results, "cpu", executor, time.time(), plugins=request.plugins)
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from synthbench.runner.environment import resolve_device
 from synthbench.runner.estimates import Estimates
 from synthbench.runner.executors import Inline, Pool
 from synthbench.runner.executors.choice import make_executor
-from synthbench.runner.prepare import device_of, plan_request, progress_of
+from synthbench.runner.plan import plan_request, progress_of
 from synthbench.runner.request import Request
-from synthbench.runner.run import run
+from synthbench.runner.run import device_of, run
 
 CPU = resolve_device("cpu")
 

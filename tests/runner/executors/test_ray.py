@@ -178,9 +178,9 @@ def test_a_cluster_has_room_for_as_many_jobs_as_it_has_cores_or_shares_of_gpus(
     _, context = gate.jobs(gate.request(tmp_path), "ray")
 
     def room(device: str, **options: Any) -> int:
-        one = executor(**options)
-        assert isinstance(one, Ray)
-        with one._workers(replace(context, device=device, is_alone=False)) as workers:
+        ray_executor = executor(**options)
+        assert isinstance(ray_executor, Ray)
+        with ray_executor._workers(replace(context, device=device, is_alone=False)) as workers:
             return workers.capacity()
 
     cores = room("cpu")  # a machine that was lost may still be counted

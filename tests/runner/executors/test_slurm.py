@@ -89,11 +89,11 @@ def test_the_jobs_of_an_element_that_is_lost_go_into_another_array(tmp_path: Pat
 
 def element_of(worker: int) -> list[int]:
     """A process and those that it descends from, up to the one that submitit began."""
-    found = [worker]
-    while found[-1] not in (1, os.getpid()):
-        status = Path(f"/proc/{found[-1]}/status").read_text(encoding="utf-8")
-        found.append(int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:"))))
-    return found[:-1]
+    processes = [worker]
+    while processes[-1] not in (1, os.getpid()):
+        status = Path(f"/proc/{processes[-1]}/status").read_text(encoding="utf-8")
+        processes.append(int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:"))))
+    return processes[:-1]
 
 
 def test_an_array_goes_through_the_commands_of_slurm_and_a_stop_ends_it(

@@ -1,10 +1,16 @@
-"""What a leak of the future looks like: probes that tell one kind from another, and say nothing where none fits.
+"""Why a mechanism breaks its contract, for the message: what leaks the future, and what draws without a seed.
 
-Each probe replaces the second half of a sequence and looks at how the outputs of the first half change.
+Each probe for a leak replaces the second half of a sequence and looks at how the outputs of the first half change.
+Where no known cause fits, nothing is said.
 """
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from synthbench.mechanisms import Mechanism
 
@@ -26,7 +32,7 @@ CIRCULAR = (
 
 
 @torch.no_grad()
-def likely_cause(mechanism: Mechanism, tolerance: float) -> str | None:
+def cause_of_leak(mechanism: Mechanism, tolerance: float) -> str | None:
     """What a leak comes from, as far as probes tell; None where none of the known kinds fits.
 
     Args:
@@ -45,6 +51,34 @@ def likely_cause(mechanism: Mechanism, tolerance: float) -> str | None:
     except Exception:  # noqa: BLE001 - what fails on some probe has no cause that is known
         return None
     return None
+
+
+@contextmanager
+def draws_noted() -> Iterator[set[str]]:
+    """Collect the process-wide generators that are drawn from inside, by name, until the end of the block."""
+    noted: set[str] = set()
+    before = _states()
+    try:
+        yield noted
+    finally:
+        noted.update(name for name, state in _states().items() if state != before[name])
+
+
+def cause_of_difference(drawn: set[str], dropouts: list[str]) -> str | None:
+    """What makes two calls differ, in words: layers that drop out, else generators; None if neither is known."""
+    if dropouts:
+        return f"{', '.join(dropouts)} drops values while it trains: set it to 0, a suite decides what is regularised"
+    return f"it draws from {' and '.join(sorted(drawn))}" if drawn else None
+
+
+def dropouts_of(module: nn.Module) -> list[str]:
+    """The layers of a module that drop out, each with its probability: ``module.drop (Dropout, p=0.1)``."""
+    dropouts = []
+    for path, layer in module.named_modules():
+        rate = getattr(layer, "p" if "Dropout" in type(layer).__name__ else "dropout", 0)
+        if isinstance(rate, float) and rate > 0:
+            dropouts.append(f"{path or 'the module'} ({type(layer).__name__}, p={rate:g})")
+    return dropouts
 
 
 def _cause(mechanism: Mechanism, x: Tensor, future: Tensor, tolerance: float) -> str | None:
@@ -81,7 +115,7 @@ def _is_idempotent(mechanism: Mechanism, x: Tensor, tolerance: float) -> bool:
     """
     half = x.shape[1] // 2
     repeating = [torch.cat([x[:, :half], x[:, [token]].expand(-1, x.shape[1] - half, -1)], 1) for token in range(half)]
-    pasts = [mechanism(one)[:, :half] for one in repeating]
+    pasts = [mechanism(sequence)[:, :half] for sequence in repeating]
     return all(_is_same(past, pasts[0], tolerance) for past in pasts[1:])
 
 
@@ -94,10 +128,19 @@ def _leak(mechanism: Mechanism, x: Tensor, future: Tensor, cut: int | None = Non
     return change
 
 
-def _is_same(one: Tensor, other: Tensor, tolerance: float) -> bool:
-    return bool((one - other).abs().max() <= tolerance * other.abs().max())
+def _is_same(actual: Tensor, expected: Tensor, tolerance: float) -> bool:
+    return bool((actual - expected).abs().max() <= tolerance * expected.abs().max())
 
 
 def _noise(mechanism: Mechanism, length: int, *, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(2, length, mechanism.model_dim, generator=generator, dtype=torch.float64)
+
+
+def _states() -> dict[str, object]:
+    _, keys, position, *rest = np.random.get_state()  # noqa: NPY002 - what others draw from is looked at, not used
+    return {
+        "PyTorch's global generator": torch.get_rng_state().numpy().tobytes(),
+        "numpy.random": (np.asarray(keys).tobytes(), position, rest),
+        "Python's random": random.getstate(),
+    }

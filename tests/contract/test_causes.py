@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import elu, pad
 
-from synthbench.contract import leaks
+from synthbench.contract import causes
 from synthbench.contract.mechanisms import TOLERANCE, check_mechanism
 from synthbench.errors import ContractError
 from synthbench.mechanisms import MECHANISMS, Attention, FeatureAttention, Mechanism
@@ -110,11 +110,11 @@ class BatchNormed(Plain):
 
 
 KINDS = {
-    Favor: leaks.MAXIMUM,
-    MeanTaken: leaks.WHOLE,
-    Unmasked: leaks.WHOLE,
-    BatchNormed: leaks.WHOLE,
-    Circular: leaks.CIRCULAR,
+    Favor: causes.MAXIMUM,
+    MeanTaken: causes.WHOLE,
+    Unmasked: causes.WHOLE,
+    BatchNormed: causes.WHOLE,
+    Circular: causes.CIRCULAR,
     OffByOne: "position t sees t + 1 and nothing later: this looks like a mask, shift or window that is off by one",
     WindowOfThree: "position t sees t + 1 to t + 3 and nothing later",
 }
@@ -148,4 +148,4 @@ def test_what_does_not_leak_has_no_cause(name: str) -> None:
 
 def cause_of(unit: type[Mechanism]) -> str | None:
     mechanism = unit(model_dim=16, num_heads=2, generator=torch.Generator().manual_seed(0)).double().eval()
-    return leaks.likely_cause(mechanism, TOLERANCE)
+    return causes.cause_of_leak(mechanism, TOLERANCE)
