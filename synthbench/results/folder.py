@@ -18,7 +18,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -336,9 +335,13 @@ class Folder:
     def _refusal(self, error: OSError) -> StoreError:
         reason = error.strerror or str(error)
         try:
-            free = f"; {shutil.disk_usage(self.root).free / 1e6:.0f} MB free"
+            disk = os.statvfs(self.root)
         except OSError:
             free = ""
+        else:
+            free = f"; {disk.f_bavail * disk.f_frsize / 1e6:.0f} MB free"
+            if disk.f_files and not disk.f_favail:
+                free += ", but it holds as many files as it can"
         return StoreError(f"cannot write to the results store {self.root}: {reason}{free}")
 
 

@@ -133,11 +133,12 @@ def test_a_limit_on_files_ends_the_run_and_spares_earlier_rows(
 
 @pytest.fixture
 def disk(need: Callable[[str, bool, str], None], tmp_path: Path) -> Iterator[Path]:
-    """A file system of 100 KB."""
+    """A file system of 100 KB and 40 files."""
     mounted = tmp_path / "disk"
     mounted.mkdir()
+    options = "size=100k,nr_inodes=40"
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", mounted], capture_output=True, text=True, check=False
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", mounted], capture_output=True, text=True, check=False
     )
     need("mount", done.returncode == 0, f"a small disk is mounted as root: {done.stderr.strip()}")
     yield mounted
@@ -155,6 +156,19 @@ def test_a_full_disk_ends_the_run_and_spares_earlier_rows(
     assert 0 < len(rows) < 12
     assert set(rows) < set(content(undisturbed)[0])
     subprocess.run(["mount", "-o", "remount,size=10m", disk], check=True)
+    assert driver.run(fields(disk / "results")) == 0
+    assert content(disk / "results") == content(undisturbed)
+
+
+def test_a_disk_that_holds_no_further_file_is_told_from_one_without_room(
+    driver: Any, undisturbed: Path, fields: Fields, content: Content, disk: Path
+) -> None:
+    subprocess.run(["mount", "-o", "remount,size=10m,nr_inodes=24", disk], check=True)
+    code = driver.run(fields(disk / "results"))
+
+    assert code == 3
+    assert "No space left on device; 10 MB free, but it holds as many files as it can" in driver.said
+    subprocess.run(["mount", "-o", "remount,nr_inodes=1000", disk], check=True)
     assert driver.run(fields(disk / "results")) == 0
     assert content(disk / "results") == content(undisturbed)
 
