@@ -66,11 +66,22 @@ class Groups:
         self.rows: dict[str, Row] = {row["run_id"]: row for row in rows}
         self._configs = {name: json.loads(row["config_json"]) for name, row in self.rows.items()}
         self._of_cell: dict[str, list[Row]] = {}
-        self._together: dict[tuple[Any, ...], list[Row]] = {}
+        self._batches: dict[str, list[Row]] = {}
+        """The batched run of each row, where all of its rows are here."""
         self._cells: dict[str, Cell | CannotVerify] = {}
         for row in rows:
             self._of_cell.setdefault(self._cell_key(row), []).append(row)
-            self._together.setdefault(self._group_key(row), []).append(row)
+        # A driver that was killed leaves some rows of a batched run; the next one trains all of it again and adds the
+        # others. So what is not whole by the time of its start may be whole without it.
+        for traits in (self._batch, self._batch_of_cell, self._batch_of_program):
+            batches: dict[tuple[Any, ...], list[Row]] = {}
+            for row in rows:
+                if row["run_id"] not in self._batches:
+                    batches.setdefault(traits(row), []).append(row)
+            for batch in batches.values():
+                batch.sort(key=lambda row: int(row["ensemble_index"]))
+                if [row["ensemble_index"] for row in batch] == list(range(batch[0]["ensemble_size"])):
+                    self._batches |= {row["run_id"]: batch for row in batch}
 
     def member(self, row: Row) -> Member:
         """The planned run whose id a row has.
@@ -93,9 +104,8 @@ class Groups:
 
     def group(self, row: Row) -> list[Row]:
         """The rows that were trained with this one, itself among them; only itself if they are not all here."""
-        together = sorted(self._together[self._group_key(row)], key=lambda other: int(other["ensemble_index"]))
-        is_whole = [other["ensemble_index"] for other in together] == list(range(row["ensemble_size"]))
-        return together if is_whole and self._is_one_program(together) else [row]
+        together = self._batches.get(row["run_id"], [row])
+        return together if self._is_one_program(together) else [row]
 
     def _is_one_program(self, rows: Sequence[Row]) -> bool:
         """Whether members of these rows' cells can train together, whatever the rows say."""
@@ -136,12 +146,16 @@ class Groups:
         of_cell = {name: config[name] for name in sorted(config) if name not in OF_RUN}
         return json.dumps([of_cell, row["role"], *(row[name] for name in SIZES)])
 
-    def _group_key(self, row: Row) -> tuple[Any, ...]:
+    def _batch(self, row: Row) -> tuple[Any, ...]:
         """What only rows share that were trained together; they may be of several tasks."""
+        return *self._batch_of_program(row), row["host_hash"], row["started_at"]
+
+    def _batch_of_cell(self, row: Row) -> tuple[Any, ...]:
+        return *self._batch_of_program(row), self._cell_key(row)
+
+    def _batch_of_program(self, row: Row) -> tuple[Any, ...]:
         config = self._configs[row["run_id"]]
-        around = ("suite", "mech", "mech_args", "role")
-        of_group = [config.get(name) for name in around]
-        return json.dumps(of_group), row["host_hash"], row["started_at"], row["ensemble_size"]
+        return json.dumps([config.get(name) for name in ("suite", "mech", "mech_args", "role")]), row["ensemble_size"]
 
 
 @contextmanager

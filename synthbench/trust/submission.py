@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from synthbench.runner.plan import Plan, plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.run import vetted
 from synthbench.suites import load_suite, suite_names
-from synthbench.trust.audit import digest
+from synthbench.trust.audit import digest, faults
 from synthbench.trust.bundle import (
     Manifest,
     environment_of,
@@ -28,6 +29,7 @@ from synthbench.trust.bundle import (
     pack,
     sha256_of,
 )
+from synthbench.trust.lookup import Groups
 from synthbench.trust.merge import OUTCOME
 from synthbench.trust.verify import Sampling, Verification, verify
 
@@ -175,7 +177,15 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
         for name, row in rows.items()
         if name not in wanted
     ]
-    return [*broken, *faults_of_bundle(store, list(rows.values()), manifest), *_incomplete(wanted, rows), *extra]
+    now = datetime.now(UTC)
+    groups = Groups([row for row in rows.values() if not faults(row, now)])
+    parted = [
+        f"incomplete: {wanted.get(name, name)} was batched with {row['ensemble_size'] - 1} runs that are not all here"
+        for name, row in groups.rows.items()
+        if len(groups.group(row)) != row["ensemble_size"]
+    ]
+    of_bundle = faults_of_bundle(store, list(rows.values()), manifest)
+    return [*broken, *of_bundle, *_incomplete(wanted, rows), *extra, *parted]
 
 
 def _installed(suite: str) -> str:

@@ -134,6 +134,16 @@ def test_rows_that_only_say_they_were_trained_together_are_run_again_alone(tmp_p
     assert [groups.group(row) for row in rows] == [[row] for row in rows]
 
 
+def test_a_batch_whose_rows_two_drivers_wrote_is_one(tmp_path: Path) -> None:
+    run(tiny(tmp_path, tasks=("copy:length=8",), group_size=2))
+    next(tmp_path.glob("runs/*.parquet")).unlink()
+    run(tiny(tmp_path, tasks=("copy:length=8",), group_size=2))
+    store = Store.open(tmp_path, create=False)
+
+    assert store.runs().started_at.nunique() == 2
+    assert verdicts(verify(store, ALL)) == ["bitwise", "bitwise"]
+
+
 def test_a_row_whose_group_is_not_there_is_compared_within_a_tolerance(tmp_path: Path) -> None:
     run(tiny(tmp_path, tasks=("copy:length=8",), group_size=2))
     next(tmp_path.glob("runs/*.parquet")).unlink()
