@@ -24,10 +24,6 @@ def trajectory(rates: list[float]) -> torch.Tensor:
     return parameter.detach()
 
 
-def test_one_rate_for_all_is_the_fused_optimiser() -> None:
-    assert isinstance(make_optimiser([nn.Parameter(torch.ones(2, 1))], [0.1, 0.1], SETTINGS), torch.optim.AdamW)
-
-
 def test_a_rate_for_each_member_is_adamw_for_each_member() -> None:
     together = trajectory(RATES)
     centre = torch.arange(len(RATES) * 4, dtype=torch.float64).view(-1, 4).sin()

@@ -6,7 +6,7 @@ from torch import nn
 
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
-from synthbench.training.optimiser import MemberAdamW, make_optimiser
+from synthbench.training.optimiser import FusedAdamW, MemberAdamW, make_optimiser
 from synthbench.training.schedule import Constant, GeometricCurriculum, WarmupCosine, make_schedule
 from synthbench.training.train import Trainer
 
@@ -33,9 +33,8 @@ def test_rates_are_shares_of_the_first_ones(rates: list[float]) -> None:
         return 1 - parameter.detach()
 
     torch.testing.assert_close(moved(0.5), 0.5 * moved(1.0), rtol=1e-6, atol=0)
-    assert isinstance(make_optimiser([nn.Parameter(torch.ones(2))], rates, SETTINGS), MemberAdamW) == (
-        rates[0] != rates[1]
-    )
+    expected = FusedAdamW if rates[0] == rates[1] else MemberAdamW
+    assert isinstance(make_optimiser([nn.Parameter(torch.ones(2))], rates, SETTINGS), expected)
 
 
 def test_the_curriculum_has_four_phases_and_anneals_in_the_last(
