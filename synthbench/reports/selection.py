@@ -226,13 +226,14 @@ def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> p
     """
     kept = []
     for name, arguments in terms.items():
-        own = rows[rows[unit] == name]
-        found = {text: json.loads(text) for text in own[f"{unit}_args"].unique()}
-        matching = own[own[f"{unit}_args"].isin([text for text, given in found.items() if _agrees(given, arguments)])]
+        named = rows[rows[unit] == name]
+        given = {text: json.loads(text) for text in named[f"{unit}_args"].unique()}
+        agreeing = [text for text, values in given.items() if _agrees(values, arguments)]
+        matching = named[named[f"{unit}_args"].isin(agreeing)]
         if matching.empty:
             kind = "task" if unit == "task" else "mechanism"
             stated = ",".join(f"{key}={value}" for key, value in arguments.items())
-            have = "; ".join(sorted(found)) or "none"
+            have = "; ".join(sorted(given)) or "none"
             raise UsageError(f"no row of {kind} {name!r} with {stated or 'any arguments'}; rows have: {have}")
         kept.append(matching)
     return rows.loc[pd.concat(kept).index.sort_values()] if kept else rows

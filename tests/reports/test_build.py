@@ -150,10 +150,10 @@ def test_the_readme_counts_rows_seeds_failures_and_what_was_left_out(paper: pd.D
     readme = text(build(pd.concat([old, paper, rerun]), None, "paper", formats=TABLES)["README.md"])
 
     num_ok = int((paper["status"] == "ok").sum())
-    assert f"Rows: {len(paper)}, of which {num_ok} have a score. Failures: 1 diverged." in readme
+    assert f"Rows: {len(paper)}, {num_ok} of them with a score. Failures: 1 diverged." in readme
     assert f"Left out: {len(old)} rows of older versions" in readme
     assert f"Left out: {len(rerun)} rows whose seed" in readme
-    assert "Seeds in a cell: 3." in readme
+    assert "Seeds per cell: 3." in readme
     assert re.search(r"\| dyck\\_2 +\| SLAY +\| diverged +\| FloatingPointError \| +1 \|", readme)
     assert "## Failures" not in build(paper[paper["status"] == "ok"], None, "paper", formats=TABLES)["README.md"]
 

@@ -27,8 +27,8 @@ def test_cells_agree_with_pandas(paper: pd.DataFrame) -> None:
         cell = of.cell(task_facts, mechanism)
         assert (cell.mean, cell.std, cell.standard_error) == pytest.approx((row["mean"], row["std"], row["sem"]))
         assert cell.n == row["count"]
-    assert sum(cell.n for cell in of.cells.values()) == expected["count"].sum()
-    assert sum(cell.num_failed for cell in of.cells.values()) == (paper["status"] != "ok").sum()
+    assert sum(cell.n for cell in of.estimates.values()) == expected["count"].sum()
+    assert sum(cell.num_failed for cell in of.estimates.values()) == (paper["status"] != "ok").sum()
 
 
 def test_the_interval_of_the_only_mechanism_is_that_of_scipy(make_frame: MakeFrame) -> None:
@@ -57,7 +57,7 @@ def test_a_skill_is_cut_to_floor_and_ceiling_before_it_enters_a_mean(make_frame:
 
 def test_one_seed_has_neither_spread_nor_interval(make_frame: MakeFrame) -> None:
     of = grid(make_frame({"slay": [0.3]}))
-    (cell,) = of.cells.values()
+    (cell,) = of.estimates.values()
 
     assert cell.mean == 0.3
     ends = of.interval(of.tasks[0], of.mechanisms[0])
@@ -72,7 +72,7 @@ def test_a_cell_without_a_score_has_no_interval(make_frame: MakeFrame) -> None:
 
 
 def test_a_run_that_ended_well_without_a_score_has_failed(make_frame: MakeFrame) -> None:
-    (cell,) = grid(make_frame({"slay": [0.3, None]}, status="ok")).cells.values()
+    (cell,) = grid(make_frame({"slay": [0.3, None]}, status="ok")).estimates.values()
 
     assert (cell.n, cell.num_failed) == (1, 1)
 
@@ -81,10 +81,10 @@ def test_evaluation_noise_is_read_from_the_metrics(make_frame: MakeFrame) -> Non
     known = make_frame({"slay": [0.3, 0.4]}, metrics='{"score_std_over_sequences": 0.2}')
     unknown = make_frame({"slay": [0.3, 0.4]}, metrics='{"score_std_over_sequences": null}')
 
-    (cell,) = grid(known).cells.values()
+    (cell,) = grid(known).estimates.values()
     assert cell.evaluation_std == pytest.approx(0.2)
     assert cell.evaluation_error == pytest.approx(0.2 / math.sqrt(2 * 1000))
-    (cell,) = grid(unknown).cells.values()
+    (cell,) = grid(unknown).estimates.values()
     assert math.isnan(cell.evaluation_error)
 
 

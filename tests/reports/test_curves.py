@@ -17,7 +17,7 @@ def test_mean_curves_agree_with_pandas_and_forget_unknown_runs(paper: pd.DataFra
 
     found = averages.set_index(["task", "mechanism", "step"])[["mean", "std", "n"]].sort_index()
     np.testing.assert_allclose(found.to_numpy(float), expected.sort_index().to_numpy(float), rtol=1e-5)
-    assert len(averages) == 2 * len(grid(paper).cells) - 2
+    assert len(averages) == 2 * len(grid(paper).estimates) - 2
 
 
 def test_a_run_that_stopped_early_keeps_its_last_value_in_the_mean(make_frame: MakeFrame) -> None:

@@ -112,7 +112,7 @@ def test_missing_cells_are_counted_apart(near: pd.DataFrame) -> None:
     found = difference(grid(few))
 
     assert found.summary().startswith("6 of 147")
-    assert "has a score: 141." in found.summary()
+    assert "cell with a score: 141." in found.summary()
     averages = difference_tables(found, {})[-1]
     assert {cell.value for line in averages.lines for cell in (line.cells[0], *line.cells[2:])} == {"--"}
 
@@ -129,7 +129,7 @@ def test_one_seed_is_not_judged(near: pd.DataFrame) -> None:
 def test_an_unknown_evaluation_noise_is_said(near: pd.DataFrame) -> None:
     found = difference(grid(near.assign(metrics="{}")))
 
-    assert "do not say: 147." in found.summary()
+    assert "which our rows lack: 147." in found.summary()
     smallest = min(one.standard_error for one in found.comparisons)
     variance = np.var([-0.02, 0.02, -0.02, 0.02], ddof=1)
     assert smallest == pytest.approx(math.sqrt(variance / SEEDS + variance / 3 + 0.01**2 / 12))

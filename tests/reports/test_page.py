@@ -170,7 +170,7 @@ def test_one_seed_makes_no_ranking(make_frame: MakeFrame) -> None:
 
     assert "unranked" in str(board(root).one("tbody").attributes["class"])
     assert [line.one("a").text for line in board(root).one("tbody").all("tr")] == ["good", "bad"]
-    assert root.one("p", class_="verdict").text.startswith("One seed says nothing of how sure a difference is")
+    assert root.one("p", class_="verdict").text.startswith("One seed does not show how certain a difference is")
     assert "best" not in root.one("section", id="leaderboard").text
 
 
@@ -214,7 +214,7 @@ def test_a_control_is_never_the_best(make_frame: MakeFrame) -> None:
 def test_a_mechanism_that_stands_out_is_named_with_its_p(make_frame: MakeFrame) -> None:
     report = Report(select(make_frame({"one": [0.9, 0.8], "other": [0.2, 0.3]}), "paper"), None)
     ((key, verdict),) = report.verdicts.items()
-    found = replace(verdict, separates=True, named=frozenset(), outlier=report.of.mechanisms[0], p_outlier=0.0123)
+    found = replace(verdict, separates=True, named=frozenset(), outlier=report.cells.mechanisms[0], p_outlier=0.0123)
     report.__dict__["verdicts"] = {key: found}
     section = parse(page(report)).one("details", id="task-sort")
 
@@ -224,7 +224,7 @@ def test_a_mechanism_that_stands_out_is_named_with_its_p(make_frame: MakeFrame) 
 
 NONE_BETTER = "No mechanism is shown to be better than another"
 BAD_INPUT: dict[str, tuple[dict[str, list[float | None]], dict[str, Any], str]] = {
-    "one seed": ({"a": [0.9], "b": [0.1]}, {}, "One seed says nothing"),
+    "one seed": ({"a": [0.9], "b": [0.1]}, {}, "One seed does not show"),
     "one mechanism": ({"a": [0.9, 0.8]}, {}, "Nothing is compared: a is the only mechanism with all runs."),
     "one task": ({"a": [0.9, 0.8], "b": [0.1, 0.2]}, {}, NONE_BETTER),
     "one score": ({"a": [0.5, 0.5], "b": [0.5, 0.5], "c": [0.5, 0.5]}, {}, "All 3 mechanisms have the same mean skill"),

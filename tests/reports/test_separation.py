@@ -54,7 +54,7 @@ def test_one_mechanism_or_one_seed_gives_no_verdict(make_frame: MakeFrame) -> No
         assert cell(table, "p").value == "--"
         assert cell(table, "Between").value == "--"
         assert "nan" not in str(table)
-        assert summary_of(make_frame(scores)).startswith("Nothing can be said of what separates mechanisms")
+        assert summary_of(make_frame(scores)).startswith("Nothing can be said about what separates mechanisms")
     assert cell(table_of(make_frame({"slay": [0.5, 0.6]})), "Pairs") == Cell()
 
 
@@ -63,7 +63,7 @@ def test_too_few_runs_to_separate_anything_say_so(make_frame: MakeFrame) -> None
     rows = make_frame({"slay": [0.1, 0.11], "linear": [0.5, 0.51], "softmax": [0.9, 0.91]})
 
     assert summary_of(rows) == (
-        "No task can separate mechanisms: there are so few runs that the clearest difference has a p of 0.067."
+        "No task can separate mechanisms: with so few runs, even the clearest difference has p = 0.067."
     )
 
 

@@ -157,14 +157,14 @@ def _floats(table: Table, prefix: str) -> list[str]:
 
 
 def _best_parts(table: Table) -> list[_Part]:
-    found = []
+    candidates = []
     for size in _SIZES:
         for parts in _candidates(table, size):
             if _faults(parts) == (False, 1, False):
                 return parts
-            found.append(parts)
+            candidates.append(parts)
     # Among equals the first is taken: it has the largest print.
-    return min(found, key=_faults)
+    return min(candidates, key=_faults)
 
 
 def _faults(parts: Sequence[_Part]) -> tuple[bool, int, bool]:

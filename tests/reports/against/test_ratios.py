@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synthbench.reports.against.predictions import Class
 from synthbench.reports.against.published import lines_of
-from synthbench.reports.against.ratios import compare, judge, predictions, ratio_table, summary
+from synthbench.reports.against.ratios import Class, compare, judge, predictions, ratio_table, summary
 from synthbench.reports.cells import grid
 from synthbench.sources import bibtex
 from synthbench.suites import load_suite
@@ -83,9 +82,9 @@ def test_the_table_counts_apart_what_is_on_the_ladder(climbed: Climbed) -> None:
     }
     # A coin names softmax or slay alike, and one of both is right.
     assert summary(found) == (
-        "With both loads on the ladder, 1 of 2 agree, 1 disagree, 0 undecided; naming at random which of two copes "
-        "with more would agree with 1. With a load at an end of it, 1 of 1 agree, 0 disagree, 0 undecided; naming at "
-        "random which of two copes with more would agree with 0.5."
+        "With both loads on the ladder, 1 of 2 agree, 1 disagree, 0 undecided; random guesses at which of the two "
+        "copes with more would agree with 1. With a load at an end of it, 1 of 1 agree, 0 disagree, 0 undecided; "
+        "random guesses at which of the two copes with more would agree with 0.5."
     )
     table = ratio_table(grid(rows))
     assert table is not None

@@ -24,9 +24,9 @@ def skill_state(facts: Facts) -> Drawing | None:
         if len({size for entry in entries if not math.isnan(size := size_of(entry))}) > 1
     }
     points = [
-        Point(entry.mechanism.label, entry.mechanism.family, entry.skill, found)
+        Point(entry.mechanism.label, entry.mechanism.family, entry.skill, sizes)
         for entry in entries
-        if not all(map(math.isnan, found := tuple(size_of(entry) for _axis, size_of in telling.values())))
+        if not all(map(math.isnan, sizes := tuple(size_of(entry) for _axis, size_of in telling.values())))
     ]
     if not points:
         return None
@@ -35,9 +35,9 @@ def skill_state(facts: Facts) -> Drawing | None:
         name="skill-state",
         title="Skill against state and parameters",
         caption=(
-            "Mean skill, all categories alike, with its 95 % interval for these tasks and other seeds. State: numbers "
-            "that one layer keeps after a whole sequence, the largest over the tasks. Parameters: of the mechanisms of "
-            "all layers. A size that is the same for all has no panel. Colour: the family; shape: its mechanisms."
+            "Mean skill, with equal weight for all categories and its 95 % interval for these tasks and other seeds. "
+            "State: numbers that one layer keeps after a whole sequence, the largest over the tasks. Parameters: in "
+            "the mechanisms of all layers. A size that all share has no panel. Colour: family; shape: mechanism."
             + " Numbers: by mean skill, best first."
             * (len(points) > MOST_NAMED)
         ),

@@ -119,8 +119,8 @@ def render(drawing: Drawing) -> dict[str, bytes]:
 
 def mark_in(picture: bytes) -> bytes | None:
     """The mark of the drawing that a picture was made of; None if it has none."""
-    found = re.search(rb"synthbench-[0-9a-f]{16}", picture)
-    return found[0] if found else None
+    mark = re.search(rb"synthbench-[0-9a-f]{16}", picture)
+    return mark[0] if mark else None
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
@@ -151,8 +151,8 @@ def widest(labels: Sequence[str], size: float = SMALL) -> float:
 
 def place(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
     """Axes at a place given in inches from the lower left corner of the figure."""
-    of_width, of_height = figure.get_size_inches()
-    return figure.add_axes((left / of_width, bottom / of_height, width / of_width, height / of_height))
+    whole_width, whole_height = figure.get_size_inches()
+    return figure.add_axes((left / whole_width, bottom / whole_height, width / whole_width, height / whole_height))
 
 
 def width_of_panels(num_panels: int) -> float:
@@ -255,9 +255,9 @@ _DECIMALS = re.compile(rb'(?<=[ "])-?[0-9]+\.[0-9]{3,}(?=[ "\n])')
 """A coordinate in an SVG file; the factors of its transformations stand between brackets."""
 
 
-def _rounded(found: re.Match[bytes]) -> bytes:
+def _rounded(coordinate: re.Match[bytes]) -> bytes:
     """Two decimals, a hundredth of a point: files are smaller, and the last bits of a processor do not show."""
-    return f"{float(found[0]):.2f}".rstrip("0").rstrip(".").encode()
+    return f"{float(coordinate[0]):.2f}".rstrip("0").rstrip(".").encode()
 
 
 @cache

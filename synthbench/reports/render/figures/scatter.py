@@ -128,15 +128,15 @@ def places(
         size: Width and height of the panel, in inches.
     """
     taken = np.array([(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in anchors])
-    found: list[Box | None] = []
+    boxes: list[Box | None] = []
     for (x, y), width in zip(anchors, widths, strict=True):
         tried = np.array([_box(x, y, width, way) for way in _ways()])
         is_free = _is_inside(tried, size) & ~_overlaps(tried, taken).any(axis=1)
         box = Box(*tried[is_free.argmax()].tolist()) if is_free.any() else None
-        found.append(box)
+        boxes.append(box)
         if box is not None:
             taken = np.vstack([taken, box])
-    return found
+    return boxes
 
 
 def _ways() -> Iterator[tuple[float, float]]:
@@ -164,8 +164,8 @@ def _is_inside(boxes: Float[np.ndarray, "boxes 4"], size: tuple[float, float]) -
 def _overlaps(
     boxes: Float[np.ndarray, "boxes 4"], taken: Float[np.ndarray, "taken 4"]
 ) -> Bool[np.ndarray, "boxes taken"]:
-    one, other = boxes[:, None], taken[None]
-    return np.asarray((one[..., :2] < other[..., 2:]).all(axis=-1) & (other[..., :2] < one[..., 2:]).all(axis=-1))
+    box, other = boxes[:, None], taken[None]
+    return np.asarray((box[..., :2] < other[..., 2:]).all(axis=-1) & (other[..., :2] < box[..., 2:]).all(axis=-1))
 
 
 def _limits(points: Sequence[Point]) -> tuple[float, float]:
@@ -180,8 +180,10 @@ def _draw_panel(
     axis: Axes, points: Sequence[Point], index: int, of_points: Sequence[Look], size: tuple[float, float]
 ) -> None:
     edge = _scale(axis, [point.costs[index] for point in points])
-    own = [(point, look) for point, look in zip(points, of_points, strict=True) if not math.isnan(point.costs[index])]
-    for point, look in own:
+    shown_here = [
+        (point, look) for point, look in zip(points, of_points, strict=True) if not math.isnan(point.costs[index])
+    ]
+    for point, look in shown_here:
         x = point.costs[index] or edge
         if not math.isnan(point.skill.low):
             strokes(
@@ -193,7 +195,10 @@ def _draw_panel(
             markeredgecolor="white", markeredgewidth=0.3, zorder=4, clip_on=False,
         )  # fmt: skip
     _draw_texts(
-        axis, [(point.costs[index] or edge, point.skill.value) for point, _ in own], [two for _, two in own], size
+        axis,
+        [(point.costs[index] or edge, point.skill.value) for point, _look in shown_here],
+        [look for _point, look in shown_here],
+        size,
     )
 
 
@@ -270,10 +275,10 @@ def _entries(points: Sequence[Point], of_points: Sequence[Look]) -> Iterator[tup
     """Marker and text of every line of a key; where points have numbers, each family begins with its name."""
     is_numbered = len(points) > MOST_NAMED
     order = sorted(range(len(points)), key=lambda index: (points[index].family, index))
-    for family, own in itertools.groupby(order, key=lambda index: points[index].family):
+    for family, members in itertools.groupby(order, key=lambda index: points[index].family):
         if is_numbered:
             yield Line2D([], [], linestyle=""), f"{shown(family)}:"
-        for index in own:
+        for index in members:
             look, label = of_points[index], shown(points[index].label)
             handle = Line2D([], [], color=look.colour, marker=look.marker, linestyle="", markersize=3.5)
             yield handle, f"{look.text}  {label}" if is_numbered else f"{label} ({shown(family)})"

@@ -71,7 +71,7 @@ def report_command(
         mechanisms: Their names.
         stores: One's own store and the one beside it; none if it is the usual one alone.
     """
-    if not all(NAME.fullmatch(one) for one in (suite, *mechanisms)):
+    if not all(map(NAME.fullmatch, (suite, *mechanisms))):
         return None
     options = {"suite": suite, "suite-version": version, "mech": ",".join(mechanisms), "seeds": seed_ranges(seeds)}
     return _command("report", options | dict(zip(("results", "beside"), stores, strict=False)))

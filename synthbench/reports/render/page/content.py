@@ -39,7 +39,7 @@ class Content:
     """Rows by the store that they are from; empty if all are from one."""
     seeds: str
     on_added_seeds: str
-    """What added seeds mean for the intervals, after a space; empty without."""
+    """A note on added seeds; :func:`synthbench.reports.table.on_added_seeds`."""
     devices: tuple[str, ...]
     versions: tuple[str, ...]
     """Of the code that made the rows."""
@@ -92,28 +92,28 @@ class Content:
 
 def content(report: Report) -> Content:
     """Everything that the page of a report shows."""
-    selection, of, records = report.selection, report.of, report.records
-    cells = results(report)
-    ranked = boards(report, cells)
-    seeds = of.seeds
-    mechanisms = mechanism_sections(report, ranked[0], cells)
-    with_colour = coloured(of, [section.facts for section in mechanisms])
-    names = list(dict.fromkeys(mechanism.name for mechanism in of.mechanisms))
+    selection, cells, records = report.selection, report.cells, report.records
+    shown = results(report)
+    ranked = boards(report, shown)
+    seeds = cells.seeds
+    mechanisms = mechanism_sections(report, ranked[0], shown)
+    with_colour = coloured(cells, [section.facts for section in mechanisms])
+    names = list(dict.fromkeys(mechanism.name for mechanism in cells.mechanisms))
     extra = task_terms(selection.suite, {str(row["task"]): str(row["task_args"]) for row in records})
     # One command has one setting of a mechanism: where there are more, the sections have theirs.
-    is_one_command = len({mechanism.key[:-1] for mechanism in of.mechanisms}) == len(of.mechanisms)
+    is_one_command = len({mechanism.key[:-1] for mechanism in cells.mechanisms}) == len(cells.mechanisms)
     return Content(
         suite=selection.suite,
         suite_version=selection.suite_version,
         verdict=report.verdict,
         num_rows=len(records),
-        num_mechanisms=len(of.mechanisms),
-        num_tasks=len(of.tasks),
+        num_mechanisms=len(cells.mechanisms),
+        num_tasks=len(cells.tasks),
         statuses=statuses(records),
         left_out=selection.left_out,
         stores=report.stores,
         seeds=seed_ranges(seeds),
-        on_added_seeds=on_added_seeds(of),
+        on_added_seeds=on_added_seeds(cells),
         devices=tuple(sorted(set(map(_device_of, records)))),
         versions=tuple(sorted({_code_version(row) for row in records})),
         run_command=(
@@ -124,12 +124,12 @@ def content(report: Report) -> Content:
         ),
         boards=ranked,
         mechanisms=mechanisms,
-        tasks=task_sections(report, cells),
-        families=tuple(facets.families(of).values()),
-        categories=tuple(facets.categories(of).values()),
-        blocks=tuple(facets.blocks(of).values()),
-        positions=tuple(facets.positions(of).values()),
-        panels=panels(of, with_colour),
+        tasks=task_sections(report, shown),
+        families=tuple(facets.families(cells).values()),
+        categories=tuple(facets.categories(cells).values()),
+        blocks=tuple(facets.blocks(cells).values()),
+        positions=tuple(facets.positions(cells).values()),
+        panels=panels(cells, with_colour),
         coloured=tuple(mechanism.label for mechanism in with_colour),
     )
 

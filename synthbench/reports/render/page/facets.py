@@ -14,24 +14,24 @@ class Facet(NamedTuple):
     label: str
 
 
-def categories(of: Cells) -> dict[str, Facet]:
+def categories(cells: Cells) -> dict[str, Facet]:
     """By category, in printed order."""
-    return _facets("category", of.categories)
+    return _facets("category", cells.categories)
 
 
-def families(of: Cells) -> dict[str, Facet]:
+def families(cells: Cells) -> dict[str, Facet]:
     """By family, in alphabetical order."""
-    return _facets("family", sorted({mechanism.family for mechanism in of.mechanisms}))
+    return _facets("family", sorted({mechanism.family for mechanism in cells.mechanisms}))
 
 
-def blocks(of: Cells) -> dict[str, Facet]:
+def blocks(cells: Cells) -> dict[str, Facet]:
     """By block, in alphabetical order."""
-    return _facets("block", sorted(set(map(block_of, of.mechanisms))))
+    return _facets("block", sorted(set(map(block_of, cells.mechanisms))))
 
 
-def positions(of: Cells) -> dict[str, Facet]:
+def positions(cells: Cells) -> dict[str, Facet]:
     """By position encoding, in alphabetical order."""
-    return _facets("positions", sorted(set(map(positions_of, of.mechanisms))))
+    return _facets("positions", sorted(set(map(positions_of, cells.mechanisms))))
 
 
 def block_of(mechanism: MechanismFacts) -> str:

@@ -30,33 +30,28 @@ class Panel(NamedTuple):
     """Those in colour last, so that they are on top."""
 
 
-def coloured(of: Cells, best_first: Sequence[MechanismFacts]) -> list[MechanismFacts]:
+def coloured(cells: Cells, best_first: Sequence[MechanismFacts]) -> list[MechanismFacts]:
     """The mechanisms that have a colour: as many of the best as there are, in printed order, as in the figures."""
-    return [mechanism for mechanism in of.mechanisms if mechanism in best_first[:NUM_COLOURS]]
+    return [mechanism for mechanism in cells.mechanisms if mechanism in best_first[:NUM_COLOURS]]
 
 
-def panels(of: Cells, with_colour: Sequence[MechanismFacts]) -> dict[Facet, tuple[Panel, ...]]:
-    """The panels by category; none without a ladder.
-
-    Args:
-        of: The cells of a report.
-        with_colour: Its mechanisms that have a colour; the others are pale.
-    """
-    categories = facets.categories(of)
-    found: dict[Facet, tuple[Panel, ...]] = {}
-    for task in of.tasks:
-        if panel := _panel(of, task, with_colour):
+def panels(cells: Cells, with_colour: Sequence[MechanismFacts]) -> dict[Facet, tuple[Panel, ...]]:
+    """The panels by category; none without a ladder. Mechanisms without a colour are pale."""
+    categories = facets.categories(cells)
+    by_category: dict[Facet, tuple[Panel, ...]] = {}
+    for task in cells.tasks:
+        if panel := _panel(cells, task, with_colour):
             facet = categories[task.category]
-            found[facet] = (*found.get(facet, ()), panel)
-    return found
+            by_category[facet] = (*by_category.get(facet, ()), panel)
+    return by_category
 
 
-def _panel(of: Cells, task: TaskFacts, with_colour: Sequence[MechanismFacts]) -> Panel | None:
+def _panel(cells: Cells, task: TaskFacts, with_colour: Sequence[MechanismFacts]) -> Panel | None:
     if task.ladder is None:
         return None
     lines, loads = [], task.ladder.loads
-    for mechanism in sorted(of.mechanisms, key=lambda one: one in with_colour):
-        if drawn := mean_profile(task.ladder, of.cell(task, mechanism).rungs.values()):
+    for mechanism in sorted(cells.mechanisms, key=with_colour.__contains__):
+        if drawn := mean_profile(task.ladder, cells.cell(task, mechanism).rungs.values()):
             look = f"l{with_colour.index(mechanism)}" if mechanism in with_colour else "pale"
             lines.append(RungLine(charts.over_loads(loads, drawn.mean), look))
     ticks = tuple((f"{load:g}", f"{100 * charts.along(loads, load):.1f}") for load in task.ladder.ticks)

@@ -29,15 +29,15 @@ def page(report: Report) -> str:
     The text depends on the rows, and on what is said of the code of their tasks: not on the order of the rows, the
     time, the time zone, the locale or the machine. Strings of the rows are shown, whatever they hold, and do nothing.
     """
-    found = content(report)
+    shown = content(report)
     style, script = (_resource(name) for name in ("page.css", "page.js"))
-    if found.has_ladder:
+    if shown.has_ladder:
         style += _resource("rungs.css")
     return (
         _environment()
         .get_template("page.html")
         .render(
-            page=found,
+            page=shown,
             style=Markup(style),  # noqa: S704 -- a file of ours
             script=Markup(script),  # noqa: S704 -- the same
             policy=_policy(style, script),

@@ -84,27 +84,27 @@ def mechanism_sections(
     report: Report, board: Board, results: Mapping[tuple[Key, Key], Result]
 ) -> tuple[MechanismSection, ...]:
     """One section for each mechanism, in the order of the suite's ranking."""
-    suite, of, records = report.selection.suite, report.of, report.records
+    suite, cells, records = report.selection.suite, report.cells, report.records
     lines = [*board.ranked, *board.unranked]
     ids = anchors("mech", [(line.mechanism.key, line.mechanism.name) for line in lines])
     by_mechanism: dict[Key, list[Row]] = {}
     for row in records:
         by_mechanism.setdefault(mechanism_key(row), []).append(row)
-    needed = needed_seeds(of)
+    needed = needed_seeds(cells)
     has_verified = any(_is_verified(row) for row in records)
-    families, blocks, positions = facets.families(of), facets.blocks(of), facets.positions(of)
-    around = Counter(name for name, *_ in {mechanism.key[:-1] for mechanism in of.mechanisms})
+    families, blocks, positions = facets.families(cells), facets.blocks(cells), facets.positions(cells)
+    around = Counter(name for name, *_ in {mechanism.key[:-1] for mechanism in cells.mechanisms})
     sections = []
     for line in lines:
         facts = line.mechanism
-        own = by_mechanism[facts.key]
-        shown = tuple(results[task.key, facts.key] for task in of.tasks if (task.key, facts.key) in results)
+        rows = by_mechanism[facts.key]
+        shown = tuple(results[task.key, facts.key] for task in cells.tasks if (task.key, facts.key) in results)
         named = term(facts.name, facts.arguments)
         is_one_of_several = around[facts.name] > 1
         command = named and run_command(
             suite,
-            {int(row["seed"]) for row in own},
-            task=task_terms(suite, {str(row["task"]): str(row["task_args"]) for row in own}),
+            {int(row["seed"]) for row in rows},
+            task=task_terms(suite, {str(row["task"]): str(row["task_args"]) for row in rows}),
             mechanism=named,
             match=facts.match,
             block=facets.block_of(facts) if is_one_of_several else None,
@@ -120,9 +120,9 @@ def mechanism_sections(
                 board=line,
                 arguments=arguments_in(facts.arguments),
                 statuses=_with_missing(
-                    statuses(own), len(of.tasks) * len(needed) - sum(int(row["seed"]) in needed for row in own)
+                    statuses(rows), len(cells.tasks) * len(needed) - sum(int(row["seed"]) in needed for row in rows)
                 ),
-                badge=_badge(own) if has_verified else "",
+                badge=_badge(rows) if has_verified else "",
                 source=_source(facts.source),
                 command=command,
                 results=shown,
@@ -133,14 +133,14 @@ def mechanism_sections(
 
 def task_sections(report: Report, results: Mapping[tuple[Key, Key], Result]) -> tuple[TaskSection, ...]:
     """One section for each task, in printed order."""
-    suite, of = report.selection.suite, report.of
-    ids = anchors("task", [(task.key, task.name) for task in of.tasks])
-    categories = facets.categories(of)
+    suite, cells = report.selection.suite, report.cells
+    ids = anchors("task", [(task.key, task.name) for task in cells.tasks])
+    categories = facets.categories(cells)
     newest = {task_key(row): row for row in report.records}
     sections = []
-    for task in of.tasks:
+    for task in cells.tasks:
         row = newest[task.key]
-        found = [results[task.key, one.key] for one in of.mechanisms if (task.key, one.key) in results]
+        shown = [result for result in results.values() if result.task.key == task.key]
         sections.append(
             TaskSection(
                 facts=task,
@@ -150,15 +150,19 @@ def task_sections(report: Report, results: Mapping[tuple[Key, Key], Result]) -> 
                 description=report.describe
                 and report.describe(task.name, str(row["task_version"]), str(row["task_args"])),
                 verdict=report.verdicts[task.key],
-                best=best_of(of, report.verdicts[task.key]),
+                best=best_of(cells, report.verdicts[task.key]),
                 source=_source(task.source),
                 command=run_command(
-                    suite, of.seeds, task=task_terms(suite, {task.name: str(row["task_args"])}) or task.name
+                    suite, cells.seeds, task=task_terms(suite, {task.name: str(row["task_args"])}) or task.name
                 ),
-                results=tuple(sorted(found, key=lambda one: -one.estimate.mean if one.estimate.n else math.inf)),
+                results=tuple(sorted(shown, key=_best_first)),
             )
         )
     return tuple(sections)
+
+
+def _best_first(result: Result) -> float:
+    return -result.estimate.mean if result.estimate.n else math.inf
 
 
 def _arguments(task: TaskFacts, row: Row) -> dict[str, Any]:
