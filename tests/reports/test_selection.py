@@ -10,6 +10,7 @@ from synthbench.tasks import TASKS
 
 MakeFrame = Callable[..., pd.DataFrame]
 
+OLDER, UNCHECKED = "of older versions", "of mechanisms that did not pass the check of causality"
 LATER = pd.Timestamp("2027-01-01T00:00:00Z")
 EARLIER = pd.Timestamp("2025-01-01T00:00:00Z")
 
@@ -26,7 +27,7 @@ def test_a_score_without_a_passed_check_of_causality_never_enters(make_frame: Ma
     chosen = select(pd.concat([make_frame({"softmax": [0.5]}), unchecked, refused]), "paper")
 
     assert set(chosen.rows["mech"]) == {"softmax", "linear"}
-    assert (chosen.num_unchecked, chosen.num_outdated) == (2, 0)
+    assert chosen.left_out == {UNCHECKED: 2}
     with pytest.raises(UsageError, match="no row of suite 'paper' is of a mechanism that passed"):
         select(unchecked, "paper")
 
@@ -56,7 +57,6 @@ def test_rows_of_a_suite_that_was_changed_under_its_version_are_not_mixed(make_f
     selection = select(pd.concat([new, old, matched, of_more_rates, *odd]), "paper")
 
     assert selection.rows["score"].tolist() == [0.6, 0.5]
-    assert selection.num_other_protocols == 8
     assert selection.left_out == {"of another protocol under the same suite and version": 8}
 
 
@@ -72,7 +72,7 @@ def test_of_two_versions_of_a_mechanism_the_one_with_the_newest_row_is_shown_and
     shown = selection.rows[selection.rows["mech"] == "slay"]
     assert shown["score"].tolist() == [0.5]
     assert shown[column].tolist() == [other]
-    assert (selection.num_outdated, selection.num_repeated) == (3, 0)
+    assert selection.left_out == {OLDER: 3}
     assert len(selection.rows) == 2
 
 
@@ -86,7 +86,7 @@ def test_settings_of_a_mechanism_stand_beside_each_other_and_share_a_version(mak
         '{"P":4}': [0.1, 0.2],
         '{"P":8}': [0.5],
     }
-    assert (selection.num_outdated, selection.num_repeated) == (1, 0)
+    assert selection.left_out == {OLDER: 1}
 
 
 def test_what_is_matched_stays_together_though_every_task_has_its_own_arguments(make_frame: MakeFrame) -> None:
@@ -100,7 +100,7 @@ def test_what_is_matched_stays_together_though_every_task_has_its_own_arguments(
     matched = selection.rows[selection.rows["match"].notna()]
     assert sorted(matched["score"]) == [0.1, 0.2, 0.6]
     assert len(selection.rows) == 4
-    assert selection.num_outdated == 1  # other arguments on the same task: found by an older search
+    assert selection.left_out == {OLDER: 1}  # other arguments on the same task: found by an older search
 
 
 def test_an_older_task_version_is_left_out_for_every_mechanism(make_frame: MakeFrame) -> None:
@@ -109,7 +109,7 @@ def test_an_older_task_version_is_left_out_for_every_mechanism(make_frame: MakeF
     selection = select(pd.concat([old, new]), "paper")
 
     assert selection.rows["score"].tolist() == [0.5]
-    assert selection.num_outdated == 2
+    assert selection.left_out == {OLDER: 2}
 
 
 def test_rows_of_a_withdrawn_version_of_a_task_never_enter_and_are_counted_with_the_reason(
@@ -126,8 +126,6 @@ def test_rows_of_a_withdrawn_version_of_a_task_never_enter_and_are_counted_with_
     selection = select(pd.concat([withdrawn, kept, failed]), "paper")
 
     assert selection.rows["score"].tolist() == [0.1, 0.2]
-    assert (selection.num_outdated, selection.num_repeated, selection.num_unchecked) == (0, 0, 0)
-    assert list(selection.num_withdrawn.values()) == [4]
     assert selection.left_out == {
         "of composite_recall version 1, withdrawn: at its tiny size one token of a key alone tells the value of 78 % "
         "of the keys": 4
@@ -168,7 +166,7 @@ def test_versions_are_told_apart_for_each_position_encoding(make_frame: MakeFram
     selection = select(pd.concat([old, new]), "paper")
 
     assert sorted(selection.rows["score"]) == [0.1, 0.5]
-    assert selection.num_outdated == 0
+    assert not selection.left_out
 
 
 def test_a_repeated_seed_counts_once_and_the_newest_row_is_taken(make_frame: MakeFrame) -> None:
@@ -177,7 +175,7 @@ def test_a_repeated_seed_counts_once_and_the_newest_row_is_taken(make_frame: Mak
     selection = select(pd.concat([new, old]), "paper")
 
     assert dict(zip(selection.rows["seed"], selection.rows["score"], strict=True)) == {42: 0.9, 43: 0.2}
-    assert selection.num_repeated == 1
+    assert selection.left_out == {"whose seed has a newer or a successful row": 1}
 
 
 def test_a_seed_that_once_ended_well_has_not_failed(make_frame: MakeFrame) -> None:
@@ -231,7 +229,7 @@ def test_each_seed_shows_the_learning_rate_that_is_best_in_its_validation(make_f
     selection = select(rows, "paper")
 
     assert selection.rows.groupby("mech")["lr"].unique().map(list).to_dict() == {"slay": [1e-4], "linear": [1e-3]}
-    assert selection.num_other_rates == 4
+    assert selection.left_out == {"of learning rates that did worse in validation": 4}
 
 
 def test_a_learning_rate_that_diverges_is_chosen_for_the_other_seed_only(make_frame: MakeFrame) -> None:

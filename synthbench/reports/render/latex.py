@@ -113,24 +113,11 @@ class _Part:
         return any(wrapped and kind != "text" for wrapped, kind in zip(self.is_wrapped, self.kinds, strict=True))
 
 
-def table(table: Table, prefix: str) -> str:
-    r"""One float with caption and label, or several where the table does not fit on a page.
-
-    The caption stands at the first; its label is the one to refer to, and the others end in ``-2``, ``-3`` and so on.
-
-    Args:
-        table: The table.
-        prefix: Begins its label, as in ``tab:paper-full``.
-    """
-    return "\n".join(_floats(table, prefix))
-
-
 def document(tables: Iterable[Table], prefix: str) -> str:
-    """Several tables one after the other, for one file.
+    """Tables one after the other, for one file: each one float, or several if it does not fit on a page.
 
-    Args:
-        tables: The tables.
-        prefix: Begins their labels.
+    Their labels begin with the prefix, as in ``tab:paper-full``. The first float of a table has its caption and its
+    label; the labels of the others end in ``-2``, ``-3`` and so on.
     """
     floats = [text for table in tables for text in _floats(table, prefix)]
     # LaTeX stops at the 53rd float that has no page yet.
@@ -194,14 +181,9 @@ def _candidates(table: Table, size: _Size) -> Iterator[list[_Part]]:
 def _parts(
     table: Table, size: _Size, limit: float, labels: Sequence[_Extent], columns: Sequence[_Extent]
 ) -> Iterator[_Part]:
-    """The parts of a table: columns are shared out first, then the lines of those columns.
+    """The parts of a table: first the columns are divided, then their rows.
 
-    Args:
-        table: The table.
-        size: Size of its print.
-        limit: Width beyond which cells are broken into lines before a column goes to the next part.
-        labels: Of the columns of labels.
-        columns: Of the others.
+    Cells wider than ``limit`` are broken into lines before a column goes to the next part.
     """
     gap = 2 * size.separation
     room = _PAGE_WIDTH - sum(gap + label.narrowed(limit, _MOST_ROWS) for label in labels)

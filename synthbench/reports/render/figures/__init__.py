@@ -1,13 +1,4 @@
-"""Figures: what the rows say as SVG and PDF, each with its numbers as CSV. Pure, like the tables.
-
-================================================================  ==================================================
-:mod:`~synthbench.reports.render.figures.drawing`                        a figure, its style, and its way to bytes
-:mod:`~synthbench.reports.render.figures.facts`                          what all are drawn from
-:mod:`~synthbench.reports.render.figures.matrix`, ``lines``, ``scatter``  what several share
-``learning_curves``, ``costs``, ``heat_map``,                       the figures
-``improvement``, ``profiles``, ``ranks``, ``rungs``
-================================================================  ==================================================
-"""
+"""Figures: what the rows say as SVG and PDF, each with its numbers as CSV. Pure, like the tables."""
 
 from synthbench.reports.render.figures.costs import skill_state
 from synthbench.reports.render.figures.drawing import PICTURES, Drawing, render

@@ -163,15 +163,10 @@ def width_of_panels(num_panels: int) -> float:
 def panels(
     titles: Sequence[str], y_label: str, *, below: float, x_label: str = "", height: float = 1.15, above: float = 0.0
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of small panels of one kind, line by line, with the same two axes.
+    """A figure of small panels of one kind, a panel per title, with the same two axes.
 
-    Args:
-        titles: One a panel.
-        y_label: What the vertical axis shows.
-        below: Room below all panels, in inches, for a legend.
-        x_label: What the horizontal axis shows.
-        height: Of one panel, in inches.
-        above: Room above each line of panels, in inches, for a second line of the titles.
+    In inches: ``height`` of a panel, room ``below`` all of them for a legend, and room ``above`` each row of panels for
+    a second line of the titles.
     """
     width = width_of_panels(len(titles))
     left, right, top, gap_x, gap_y = 0.42, 0.08, 0.2 + above, 0.15, 0.36 + above
@@ -207,14 +202,7 @@ def panels(
 def strokes(
     axis: Axes, starts: Iterable[tuple[float, float]], ends: Iterable[tuple[float, float]], **style: Any
 ) -> None:
-    """Draw straight strokes of one style as a single path with gaps: one style in the file, not one a stroke.
-
-    Args:
-        axis: Where to draw.
-        starts: One end of every stroke.
-        ends: Its other end.
-        style: As for :meth:`matplotlib.axes.Axes.plot`.
-    """
+    """Draw straight strokes of one style as a single path with gaps, so that the file has the style only once."""
     points = [point for start, end in zip(starts, ends, strict=True) for point in (start, end, (math.nan, math.nan))]
     axis.plot([x for x, _y in points], [y for _x, y in points], **style)
 

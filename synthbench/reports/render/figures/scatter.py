@@ -1,7 +1,7 @@
-"""Skill against costs: a panel a cost, a number or a name at each point, and a key of all mechanisms.
+"""Skill against costs: a panel per cost, a number or a name at each point, and a key of all mechanisms.
 
-A colour is a family, a marker one of its mechanisms. What stands at a point is put where it covers nothing, tied to
-its point where that is further off; a point without room for it is still told by its colour and marker in the key.
+A colour is a family, a marker one of its mechanisms. The text of a point is placed where it covers nothing, with a line
+to its point if that is far; a point without room for text is still identified by its colour and marker in the key.
 """
 
 import itertools
@@ -92,13 +92,7 @@ def looks(points: Sequence[Point]) -> list[Look]:
 
 
 def draw_scatter(points: Sequence[Point], names: Sequence[str], width: float) -> Figure:
-    """Draw skill against every cost, side by side.
-
-    Args:
-        points: The mechanisms, highest skill first.
-        names: What each cost is, with its unit.
-        width: Of the figure, in inches.
-    """
+    """Draw skill against each cost (``names`` with units), side by side; points with the highest skill come first."""
     of_points = looks(points)
     panel_width = (width - _LEFT - _RIGHT - _GAP * (len(names) - 1)) / len(names)
     height = _HEIGHT if len(points) > MOST_NAMED else 0.75 * _HEIGHT
@@ -120,12 +114,9 @@ def draw_scatter(points: Sequence[Point], names: Sequence[str], width: float) ->
 def places(
     anchors: Float[np.ndarray, "points xy"], widths: Sequence[float], size: tuple[float, float]
 ) -> list[Box | None]:
-    """Where texts stand that lie on no point, on no other text and not outside; None where there is no room nearby.
+    """Places for texts near their points that cover no point and no other text; None if there is no room nearby.
 
-    Args:
-        anchors: The points, in inches; the first are served first.
-        widths: Of the texts, in inches.
-        size: Width and height of the panel, in inches.
+    All sizes are in inches; the first points choose first.
     """
     taken = np.array([(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in anchors])
     boxes: list[Box | None] = []

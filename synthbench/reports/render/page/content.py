@@ -23,23 +23,13 @@ from synthbench.reports.table import on_added_seeds
 
 @dataclass(frozen=True)
 class Content:
-    """Everything on a page."""
+    """Everything on a page that the report does not have itself."""
 
-    suite: str
-    suite_version: str
-    verdict: str
-    """The outcome in a sentence or two."""
-    num_rows: int
-    num_mechanisms: int
-    num_tasks: int
+    report: Report
     statuses: dict[str, int]
-    left_out: dict[str, int]
-    """Rows that no cell shows, by reason."""
-    stores: dict[str, int]
-    """Rows by the store that they are from; empty if all are from one."""
     seeds: str
     on_added_seeds: str
-    """A note on added seeds; :func:`synthbench.reports.table.on_added_seeds`."""
+    """:func:`synthbench.reports.table.on_added_seeds`."""
     devices: tuple[str, ...]
     versions: tuple[str, ...]
     """Of the code that made the rows."""
@@ -60,18 +50,13 @@ class Content:
     """Labels of the mechanisms that have a colour there."""
 
     @property
-    def has_ladder(self) -> bool:
-        """Whether scores are heights."""
-        return any(section.facts.ladder for section in self.tasks)
-
-    @property
     def has_pale(self) -> bool:
         """Whether there are more mechanisms than colours."""
         return len(self.mechanisms) > len(self.coloured)
 
     @property
     def has_local(self) -> bool:
-        """Whether some row says what is reached without mixing positions."""
+        """Whether some row has a local ceiling."""
         return not all(math.isnan(section.facts.local_ceiling) for section in self.tasks)
 
     @property
@@ -103,15 +88,8 @@ def content(report: Report) -> Content:
     # One command has one setting of a mechanism: where there are more, the sections have theirs.
     is_one_command = len({mechanism.key[:-1] for mechanism in cells.mechanisms}) == len(cells.mechanisms)
     return Content(
-        suite=selection.suite,
-        suite_version=selection.suite_version,
-        verdict=report.verdict,
-        num_rows=len(records),
-        num_mechanisms=len(cells.mechanisms),
-        num_tasks=len(cells.tasks),
+        report=report,
         statuses=statuses(records),
-        left_out=selection.left_out,
-        stores=report.stores,
         seeds=seed_ranges(seeds),
         on_added_seeds=on_added_seeds(cells),
         devices=tuple(sorted(set(map(_device_of, records)))),
