@@ -44,10 +44,10 @@ def files(climb: pd.DataFrame) -> dict[str, str]:
     return {name: content for name, content in built.items() if isinstance(content, str)}
 
 
-def column(of: Cells, task: str, label: str) -> Cell:
+def column(cells: Cells, task: str, label: str) -> Cell:
     """What the table of all tasks says of a mechanism on a task."""
-    table = full_table(of, judge(of))
-    place = [one.label for one in table.columns].index(label)
+    table = full_table(cells, judge(cells))
+    place = [column.label for column in table.columns].index(label)
     return next(line.cells[place] for line in table.lines if line.labels[1] == task)
 
 
@@ -65,8 +65,8 @@ def test_the_files_are_the_golden_ones(files: dict[str, str]) -> None:
 
 
 def test_one_seed_has_no_interval_and_a_failure_is_told(climbed: Callable[..., pd.DataFrame]) -> None:
-    of = grid(climbed({"softmax": [3.25], "linear": [1.0]}))
-    assert column(of, "mqar", "Standard") == Cell("3.2")
+    cells = grid(climbed({"softmax": [3.25], "linear": [1.0]}))
+    assert column(cells, "mqar", "Standard") == Cell("3.2")
 
     assert column(grid(climbed({"softmax": [3, None], "linear": [1, 2]})), "mqar", "Standard").remarks == (
         "n = 1",
@@ -84,11 +84,11 @@ def test_heights_that_differ_by_less_than_half_a_rung_are_not_apart(
     near = [5 + 0.01 * place for place in range(5)]
     rows = climbed({"softmax": [one + distance for one in near], "linear": near}, "mqar", long)
 
-    of = grid(rows)
-    (verdict,) = judge(of).values()
+    cells = grid(rows)
+    (verdict,) = judge(cells).values()
     assert verdict.p < 0.05
     assert verdict.separates == is_apart
-    assert verdict.is_apart(*of.mechanisms) == is_apart
+    assert verdict.is_apart(*cells.mechanisms) == is_apart
     # Between accuracies 0.6 of 24 rungs count for nothing.
     (of_accuracy,) = judge(grid(rows.assign(task_args='{"length":32}'))).values()
     assert not of_accuracy.separates
@@ -136,11 +136,11 @@ def test_a_load_is_printed_with_two_digits(climb: pd.DataFrame, load: float, tex
 
 
 def test_a_run_without_a_score_has_no_load(climbed: Callable[..., pd.DataFrame]) -> None:
-    of = grid(climbed({"softmax": [None, None], "linear": [1.0, 2.0]}))
-    (task,) = of.tasks
-    table = load_table(of, of.tasks, "load")
+    cells = grid(climbed({"softmax": [None, None], "linear": [1.0, 2.0]}))
+    (task,) = cells.tasks
+    table = load_table(cells, cells.tasks, "load")
     assert table is not None
-    assert math.isnan(load_of(of.cell(task, of.mechanisms[0])))
+    assert math.isnan(load_of(cells.cell(task, cells.mechanisms[0])))
     assert table.lines[0].cells[1] == Cell()
 
 
@@ -181,11 +181,11 @@ def test_rows_with_and_without_a_ladder_are_shown_as_fractions_alike(
     climb: pd.DataFrame, make_frame: MakeFrame
 ) -> None:
     other = make_frame({"softmax": [0.5, 0.6], "linear": [0.1, 0.2]}, suite="climb", task="sort")
-    of = grid(pd.concat([climb, other], ignore_index=True))
+    cells = grid(pd.concat([climb, other], ignore_index=True))
 
-    assert not of.has_ladder
-    assert column(of, "parity_running", "my-idea").value == "100.0"
-    assert load_table(of, of.tasks, "load") is None
+    assert not cells.has_ladder
+    assert column(cells, "parity_running", "my-idea").value == "100.0"
+    assert load_table(cells, cells.tasks, "load") is None
 
 
 @pytest.mark.parametrize(
@@ -281,15 +281,15 @@ def uneven(climbed: Callable[..., pd.DataFrame]) -> pd.DataFrame:
 
 
 def test_added_seeds_are_in_the_cells_and_the_mean_is_over_common_seeds(uneven: pd.DataFrame) -> None:
-    of = grid(uneven)
-    assert [column(of, "mqar", name).remarks for name in ("Standard", "Linear", "SLAY")] == [
+    cells = grid(uneven)
+    assert [column(cells, "mqar", name).remarks for name in ("Standard", "Linear", "SLAY")] == [
         ("n = 3",), ("n = 10",), ("n = 5",),
     ]  # fmt: skip
-    board = leaderboard(of)
+    board = leaderboard(cells)
     assert (board.seeds, board.num_seeds) == ((42, 43, 44), "3 seeds that all ranked mechanisms have")
     assert not board.partial
     first = uneven[uneven["seed"] < 45]
-    assert [one.skill for one in board.entries] == [one.skill for one in leaderboard(grid(first)).entries]
+    assert [entry.skill for entry in board.entries] == [entry.skill for entry in leaderboard(grid(first)).entries]
 
 
 def test_a_mechanism_without_the_first_seeds_is_not_ranked(uneven: pd.DataFrame) -> None:

@@ -114,7 +114,7 @@ def test_the_page_is_well_formed_and_its_anchors_lead_somewhere(
 
     assert len(set(ids)) == len(ids)
     assert {"mech-slay", "task-copy", "leaderboard", "mechanisms", "tasks", "about"} <= set(ids)
-    assert targets <= {f"#{one}" for one in ids}
+    assert targets <= {f"#{anchor}" for anchor in ids}
 
 
 def test_nothing_is_loaded_from_outside(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:

@@ -46,14 +46,14 @@ def test_the_newest_suite_version_is_the_highest_number_not_the_last_run(make_fr
 
 
 def test_rows_of_a_suite_that_was_changed_under_its_version_are_not_mixed(make_frame: MakeFrame) -> None:
-    def of(steps: int, width: int) -> str:
+    def config(steps: int, width: int) -> str:
         return json.dumps({"training": {"steps": steps}, "model": {"model_dim": width, "num_layers": 2}})
 
-    of_more_rates = make_frame({"slay": [0.3]}, config_json=of(200, 64), tuning_trials=3)
+    of_more_rates = make_frame({"slay": [0.3]}, config_json=config(200, 64), tuning_trials=3)
     odd = [make_frame({"gla": [0.3]}, config_json=text) for text in ("[]", '{"model": 3}', "{", "1")]
-    old = make_frame({"slay": [0.1, 0.2], "linear": [0.4]}, config_json=of(100, 64))
-    new = make_frame({"slay": [0.5]}, config_json=of(200, 64), finished_at=LATER)
-    matched = make_frame({"softmax": [0.6]}, config_json=of(200, 48), match="params of slay")
+    old = make_frame({"slay": [0.1, 0.2], "linear": [0.4]}, config_json=config(100, 64))
+    new = make_frame({"slay": [0.5]}, config_json=config(200, 64), finished_at=LATER)
+    matched = make_frame({"softmax": [0.6]}, config_json=config(200, 48), match="params of slay")
     selection = select(pd.concat([new, old, matched, of_more_rates, *odd]), "paper")
 
     assert selection.rows["score"].tolist() == [0.6, 0.5]

@@ -25,17 +25,17 @@ def summary_of(rows: pd.DataFrame) -> str:
 def cell(table: Table, column: str) -> Cell:
     """The cell of the only line."""
     (line,) = table.lines
-    return line.cells[[one.label for one in table.columns].index(column)]
+    return line.cells[[column.label for column in table.columns].index(column)]
 
 
 def test_the_summary_counts_what_the_table_says(paper: pd.DataFrame) -> None:
     words = [line.cells[-1].value for line in table_of(paper).lines]
 
-    separating = sum(one.startswith("separates") for one in words)
+    separating = sum(word.startswith("separates") for word in words)
     separate = "separates" if separating == 1 else "separate"
     assert summary_of(paper).startswith(f"{separating} of {len(words)} tasks {separate} mechanisms")
     for place, phrase in {"at floor": "at the floor", "between": "between", "at ceiling": "at the ceiling"}.items():
-        assert f"{sum(one.endswith(place) for one in words)} {phrase}" in summary_of(paper)
+        assert f"{sum(word.endswith(place) for word in words)} {phrase}" in summary_of(paper)
 
 
 def test_a_line_names_the_mechanism_that_stands_out(make_frame: MakeFrame) -> None:

@@ -45,14 +45,14 @@ def averages(rows: pd.DataFrame) -> Table:
     return category_averages(grid(rows))
 
 
-def column(of: Table, number: int = 0) -> dict[str, Cell]:
+def column(table: Table, number: int = 0) -> dict[str, Cell]:
     """One column of a table by the last label of its lines."""
-    return {line.labels[-1]: line.cells[number] for line in of.lines}
+    return {line.labels[-1]: line.cells[number] for line in table.lines}
 
 
-def marks(of: Table) -> Mapping[str, str]:
+def marks(table: Table) -> Mapping[str, str]:
     """The marks of the first column, where there are any."""
-    return {label: cell.mark for label, cell in column(of).items() if cell.mark}
+    return {label: cell.mark for label, cell in column(table).items() if cell.mark}
 
 
 @given(st.floats(-1e6, 1e6))

@@ -22,9 +22,9 @@ def only(rows: pd.DataFrame) -> Verdict:
     return verdict
 
 
-def by_name(of: Cells) -> dict[str, Verdict]:
+def by_name(cells: Cells) -> dict[str, Verdict]:
     """Verdicts by task."""
-    return {one.task.name: one for one in judge(of).values()}
+    return {verdict.task.name: verdict for verdict in judge(cells).values()}
 
 
 def drawn(
@@ -78,14 +78,14 @@ def test_p_values_of_tasks_are_adjusted_together_and_those_of_pairs_within_a_tas
         "c": drawn({"slay": 0.5, "linear": 0.52, "softmax": 0.53}, seed=3),
     }
     rows = pd.concat([make_frame(scores, task=task, run_id=task) for task, scores in made.items()])
-    of = grid(rows)
-    found = by_name(of)
+    cells = grid(rows)
+    found = by_name(cells)
 
-    raw = [permutation_test(own, is_paired=False).p for own in of.scores]
+    raw = [permutation_test(own, is_paired=False).p for own in cells.scores]
     np.testing.assert_allclose([found[task].p for task in "abc"], stats.false_discovery_control(raw))
     assert [found[task].separates for task in "abc"] == [False, True, False]
-    p = holm(pair_tests(of.scores, is_paired=False).p[1])
-    keys = [frozenset((one.key, other.key)) for one, other in combinations(of.mechanisms, 2)]
+    p = holm(pair_tests(cells.scores, is_paired=False).p[1])
+    keys = [frozenset((one.key, other.key)) for one, other in combinations(cells.mechanisms, 2)]
     assert found["b"].named == {key for key, value in zip(keys, p, strict=True) if value < 0.05}
     assert len(found["b"].named) == 2
     assert found["a"].named == found["c"].named == set()
@@ -124,11 +124,11 @@ def test_what_learns_with_some_seeds_only_stands_out(make_frame: MakeFrame) -> N
 def test_the_outlier_is_not_shown_to_differ_from_any_one_of_the_others(make_frame: MakeFrame) -> None:
     """One that learns with three seeds and one that learns with four may be alike."""
     scores = drawn(dict.fromkeys(["linear", "slay", "yat-spherical", "performer", "slay-laplace"], 0.27))
-    of = grid(make_frame({"softmax": [0.26, 0.86, 0.99, 0.26, 0.96], **scores}))
-    (verdict,) = judge(of).values()
-    best, *others = sorted(of.mechanisms, key=lambda one: one.name != "softmax")
+    cells = grid(make_frame({"softmax": [0.26, 0.86, 0.99, 0.26, 0.96], **scores}))
+    (verdict,) = judge(cells).values()
+    best, *others = sorted(cells.mechanisms, key=lambda one: one.name != "softmax")
 
-    assert best_of(of, verdict) == best
+    assert best_of(cells, verdict) == best
     assert verdict.outlier == best
     assert not any(verdict.is_apart(one, other) for one, other in combinations([best, *others], 2))
 
@@ -146,11 +146,11 @@ def test_correlated_seeds_are_compared_seed_by_seed(make_frame: MakeFrame) -> No
 
 
 def test_a_task_without_a_best_has_none(make_frame: MakeFrame) -> None:
-    of = grid(make_frame(drawn({"slay": 0.5, "linear": 0.501})))
-    (verdict,) = judge(of).values()
+    cells = grid(make_frame(drawn({"slay": 0.5, "linear": 0.501})))
+    (verdict,) = judge(cells).values()
 
     assert not verdict.separates
-    assert best_of(of, verdict) is None
+    assert best_of(cells, verdict) is None
 
 
 def test_one_mechanism_leaves_nothing_to_compare(make_frame: MakeFrame) -> None:
