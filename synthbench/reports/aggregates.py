@@ -67,12 +67,8 @@ def t_interval(value: float, error: float, dof: float, *, low: float = 0.0) -> I
 def over_seeds(skills: Skills, weights: PerTask, *, low: float = 0.0) -> list[Interval]:
     """Weighted mean skill of every mechanism. These tasks, other seeds.
 
-    Tasks are strata: each adds the variance of its own mean. The ends are NaN below two seeds.
-
-    Args:
-        skills: Of every run.
-        weights: Of the tasks, which sum to 1.
-        low: The lowest value that a mean can have.
+    Tasks are strata: each adds the variance of its own mean. The ends are NaN below two seeds. ``weights`` sum to 1,
+    and ``low`` is the lowest possible mean.
     """
     variance, _, dof = (part.T for part in spread(np.moveaxis(skills, 1, 0)))
     errors, of_errors = _error_over_seeds(variance, dof, skills.shape[2], weights)

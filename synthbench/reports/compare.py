@@ -250,12 +250,7 @@ def compare(
 ) -> Comparison:
     """Pair the runs of two sides and compare their skills.
 
-    Args:
-        first: The side to start from.
-        second: The other, of the same kind.
-        suite: The suite whose rows are compared.
-        suite_version: Default: the newest of the first side.
-        mechanisms: Default: all.
+    The default version of the suite is the newest of the first side; by default all ``mechanisms`` are compared.
 
     Raises:
         UnknownName: If a side has no full row of the suite or of its version.

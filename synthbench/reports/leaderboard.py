@@ -1,6 +1,7 @@
 """The ranking of a suite: which mechanism is good at what, and how certain that is."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -225,7 +226,9 @@ def _profile_table(board: Leaderboard) -> Table:
             f"categories first.{_left_out(board)}"
         ),
         headings=("Mechanism",),
-        columns=tuple(Column(f"{name} ({_num_tasks(board, name)})") for name in board.categories),
+        columns=tuple(
+            Column(f"{name} ({count})") for name, count in Counter(task.category for task in board.tasks).items()
+        ),
         lines=_with_partial(
             board,
             [tuple(map(interval_cell, entry.categories.values())) for entry in board.entries],
@@ -274,7 +277,10 @@ def _improvement_table(board: Leaderboard) -> Table:
         lines=tuple(
             Line(
                 (entry.mechanism.label,),
-                tuple(Cell() if chance is None else interval_cell(chance, show=_whole_percent) for chance in chances),
+                tuple(
+                    Cell() if chance is None else interval_cell(chance, show=lambda share: fixed(100 * share, 0))
+                    for chance in chances
+                ),
             )
             for entry, chances in zip(board.entries, board.improvement, strict=True)
         ),
@@ -303,14 +309,6 @@ def _summary_cells(entry: Entry, *, has_solved: bool) -> tuple[Cell, ...]:
         ),
         Cell(str(rank.value), remarks=(f"{rank.low}-{rank.high}" if rank.low < rank.high else f"{rank.low}",)),
     )
-
-
-def _whole_percent(fraction: float) -> str:
-    return fixed(100 * fraction, 0)
-
-
-def _num_tasks(board: Leaderboard, category: str) -> int:
-    return sum(task.category == category for task in board.tasks)
 
 
 def _left_out(board: Leaderboard) -> str:

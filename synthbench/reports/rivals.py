@@ -44,28 +44,20 @@ class Heights:
 
 
 @runtime_checkable
-class SuiteFacts(Protocol):
-    """What is asked of a suite."""
+class _Suite(Protocol):
+    """The part of a suite that is used here: reports import no suites."""
 
     @property
-    def name(self) -> str:
-        """Its name."""
-        ...
+    def name(self) -> str: ...
 
     @property
-    def version(self) -> str:
-        """Its version."""
-        ...
+    def version(self) -> str: ...
 
     @property
-    def tasks(self) -> Mapping[str, object]:
-        """Its tasks, by name."""
-        ...
+    def tasks(self) -> Mapping[str, object]: ...
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        """Its seeds."""
-        ...
+    def seeds(self) -> tuple[int, ...]: ...
 
 
 class Signs(NamedTuple):
@@ -91,14 +83,11 @@ def rows_against(rows: pd.DataFrame, against: str) -> pd.DataFrame:
 class Rivals:
     """A mechanism beside all others, on the tasks for which it has a run with the first seed of the suite."""
 
-    def __init__(self, rows: pd.DataFrame, others: pd.DataFrame, suite: SuiteFacts, committed: Collection[str]) -> None:
+    def __init__(self, rows: pd.DataFrame, others: pd.DataFrame, suite: _Suite, committed: Collection[str]) -> None:
         """Choose the rows as a report does.
 
-        Args:
-            rows: Successful rows of the mechanism.
-            others: Further rows of the suite's version, possibly of the same mechanism too.
-            suite: The suite.
-            committed: Ids of the rows that make a mechanism ranked.
+        The mechanism has the successful ``rows``; ``others`` may be of any mechanism, also of this one. Mechanisms with
+        the ids of ``committed`` rows are ranked.
         """
         others = others[~others["run_id"].isin(rows["run_id"])]
         everything = pd.concat([rows, others], ignore_index=True) if len(others) else rows

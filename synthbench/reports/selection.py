@@ -89,12 +89,7 @@ def select(
     Of several rows of one seed in a cell, the newest counts. A successful row counts before a failed one, because a
     failure that another device does not share says nothing about the mechanism.
 
-    Args:
-        rows: Rows of a store, any suites, in any order.
-        suite: Name of the suite.
-        suite_version: Default: the newest.
-        mechanisms: Default: all.
-        seeds: Root seeds. Default: all.
+    ``rows`` may be of any suites and in any order. The default is the newest version with all mechanisms and seeds.
 
     Raises:
         UnknownName: If the store has no full row of the suite or of its version; the message lists what it has.

@@ -6,7 +6,7 @@ All comparisons use these: the daggers of the tables, the verdicts on tasks, ``c
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import permutations
 from typing import NamedTuple
@@ -35,6 +35,7 @@ NUM_RELABELLINGS = 9999
 Scores = Float[np.ndarray, "tasks cells seeds"]
 PerCell = Float[np.ndarray, "tasks cells"]
 Pairs = Float[np.ndarray, "tasks pairs"]
+PValues = Float[np.ndarray, " tests"]
 
 
 class Spread(NamedTuple):
@@ -182,7 +183,7 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
     is_there = ~np.isnan(scores)
     num_runs = is_there.sum(axis=1)
     if is_paired:
-        order = _shuffles_within(scores.shape[1], len(scores))
+        order = _shuffles(len(scores), scores.shape[1])
         means = np.take_along_axis(scores.T[None], order, axis=2).mean(axis=1)
     else:
         to_mean = np.repeat(np.eye(len(scores)), num_runs, axis=0) / num_runs
@@ -219,15 +220,10 @@ def _share(shuffled: Float[np.ndarray, " shuffles"], observed: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def _shuffles(num_runs: int) -> Int[np.ndarray, "shuffles runs"]:
-    places = np.tile(np.arange(num_runs, dtype=np.int32), (NUM_RELABELLINGS, 1))
-    return np.random.Generator(np.random.Philox(0)).permuted(places, axis=1)
-
-
-@lru_cache(maxsize=64)
-def _shuffles_within(num_seeds: int, num_cells: int) -> Int[np.ndarray, "shuffles seeds cells"]:
-    places = np.tile(np.arange(num_cells, dtype=np.int32), (NUM_RELABELLINGS, num_seeds, 1))
-    return np.random.Generator(np.random.Philox(0)).permuted(places, axis=2)
+def _shuffles(num_places: int, *shape: int) -> Int[np.ndarray, "shuffles *shape places"]:
+    """Shuffled places, the same on every call; with a shape, each of its entries is shuffled by itself."""
+    places = np.tile(np.arange(num_places, dtype=np.int32), (NUM_RELABELLINGS, *shape, 1))
+    return np.random.Generator(np.random.Philox(0)).permuted(places, axis=-1)
 
 
 def shares_seeds(scores: Scores) -> bool:
@@ -258,29 +254,28 @@ def seed_correlation(scores: Scores) -> tuple[float, float]:
     return float(of_pairs / num_pairs / 2), 1 / math.sqrt(num_pairs * (scores.shape[2] - 1))
 
 
-def holm(p: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests"]:
+def holm(p: PValues) -> PValues:
     """Adjusted p values: rejecting those below a level errs anywhere with at most that probability. NaN stays NaN.
 
     Source: Holm (1979). Holds for dependent tests.
     """
-    is_test = ~np.isnan(p)
-    order = np.argsort(p[is_test], kind="stable")
-    ascending = np.maximum.accumulate(np.arange(len(order), 0, -1) * p[is_test][order])
-    adjusted = np.full(p.shape, math.nan)
-    adjusted[np.flatnonzero(is_test)[order]] = np.minimum(1.0, ascending)
-    return adjusted
+    return _adjusted(p, lambda p: np.maximum.accumulate(np.arange(len(p), 0, -1) * p))
 
 
-def benjamini_hochberg(p: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests"]:
+def benjamini_hochberg(p: PValues) -> PValues:
     """Adjusted p values: of those below a level, on average at most that share is false. NaN stays NaN.
 
     Source: Benjamini & Hochberg (1995). ``scipy.stats`` has it too but takes most of a second to import.
     """
+    return _adjusted(p, lambda p: np.minimum.accumulate((p * (len(p) / np.arange(1, len(p) + 1)))[::-1])[::-1])
+
+
+def _adjusted(p: PValues, adjust: Callable[[PValues], PValues]) -> PValues:
+    """Adjust ascending p values, put them back in their places and cut them to 1; NaN is no test."""
     is_test = ~np.isnan(p)
     order = np.argsort(p[is_test], kind="stable")
-    scaled = p[is_test][order] * (len(order) / np.arange(1, len(order) + 1))
     adjusted = np.full(p.shape, math.nan)
-    adjusted[np.flatnonzero(is_test)[order]] = np.minimum(1.0, np.minimum.accumulate(scaled[::-1])[::-1])
+    adjusted[np.flatnonzero(is_test)[order]] = np.minimum(1.0, adjust(p[is_test][order]))
     return adjusted
 
 

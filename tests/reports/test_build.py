@@ -265,25 +265,18 @@ def test_a_folder_of_figures_goes_with_the_last_of_them(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [".generated"]
 
 
-def test_an_index_does_not_follow_a_folder_that_is_a_link(tmp_path: Path) -> None:
-    folder = tmp_path / "report"
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "a.svg").write_text("mine")
-    write({"a.md": "1\n"}, folder)
-    (folder / "figures").symlink_to(tmp_path / "outside")
-    (folder / ".generated").write_text("figures/a.svg\nfigures/../../outside/a.svg\n/outside/a.svg\na.md\n")
-    write({}, folder)
-
-    assert (tmp_path / "outside" / "a.svg").exists()
-
-
 def test_an_index_cannot_remove_what_lies_outside(tmp_path: Path) -> None:
-    folder = tmp_path / "report"
+    folder, outside = tmp_path / "report", tmp_path / "outside"
+    outside.mkdir()
+    for path in (outside / "a.svg", tmp_path / "outside.md", tmp_path / "absolute.md"):
+        path.write_text("mine")
     write({"a.md": "1\n"}, folder)
-    (tmp_path / "outside.md").write_text("mine")
-    (tmp_path / "absolute.md").write_text("mine")
-    (folder / ".generated").write_text(f"../outside.md\n..\n.\n{tmp_path / 'absolute.md'}\na.md\n")
+    (folder / "figures").symlink_to(outside)
+    (folder / ".generated").write_text(
+        f"figures/a.svg\nfigures/../../outside/a.svg\n../outside.md\n..\n.\n{tmp_path / 'absolute.md'}\na.md\n"
+    )
     write({}, folder)
 
-    assert {path.name for path in tmp_path.iterdir()} == {"report", "outside.md", "absolute.md"}
-    assert {path.name for path in folder.iterdir()} == {".generated"}
+    assert (outside / "a.svg").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"report", "outside", "outside.md", "absolute.md"}
+    assert {path.name for path in folder.iterdir()} == {".generated", "figures"}

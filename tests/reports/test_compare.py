@@ -259,30 +259,21 @@ def test_of_runs_that_do_not_scatter_p_is_what_their_number_allows(make_frame: M
     assert against(same, "softmax", "gla").p == pytest.approx(0.25)
 
 
-def test_more_than_two_stores_are_refused(make_frame: MakeFrame, tmp_path: Path) -> None:
-    names = [str(tmp_path / name) for name in "abc"]
-    for name in names:
-        Path(name).mkdir()
-        (Path(name) / "store.json").write_text("{}")
-
-    with pytest.raises(UsageError, match="3 stores are named; allowed: two, or any number of mechanisms"):
-        sides(names, Path("results"), lambda _path: make_frame(SCORES))
-
-
-def test_folders_that_are_stores_are_read_and_results_is_not(make_frame: MakeFrame, tmp_path: Path) -> None:
-    rows = make_frame(SCORES)
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "store.json").write_text("{}")
+def test_two_folders_that_are_stores_are_read_and_results_is_not(make_frame: MakeFrame, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "store.json").write_text("{}")
     read: list[Path] = []
 
     def record(path: Path) -> pd.DataFrame:
         read.append(path)
-        return rows
+        return make_frame(SCORES)
 
-    one, two = sides([str(tmp_path / "one"), str(tmp_path / "two")], Path("results"), record)
-
-    assert (one.kind, two.kind, read) == ("store", "store", [tmp_path / "one", tmp_path / "two"])
+    assert [side.kind for side in sides([*map(str, folders[:2])], Path("results"), record)] == ["store", "store"]
+    assert read == folders[:2]
+    with pytest.raises(UsageError, match="3 stores are named; allowed: two, or any number of mechanisms"):
+        sides([*map(str, folders)], Path("results"), record)
 
 
 def test_on_a_ladder_a_task_is_compared_in_rungs(climbed: Callable[..., pd.DataFrame]) -> None:

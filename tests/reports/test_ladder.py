@@ -64,14 +64,18 @@ def test_the_files_are_the_golden_ones(files: dict[str, str]) -> None:
     assert found == {*files, ".generated"}
 
 
-def test_one_seed_has_no_interval_and_a_failure_is_told(climbed: Callable[..., pd.DataFrame]) -> None:
-    cells = grid(climbed({"softmax": [3.25], "linear": [1.0]}))
-    assert column(cells, "mqar", "Standard") == Cell("3.2")
-
-    assert column(grid(climbed({"softmax": [3, None], "linear": [1, 2]})), "mqar", "Standard").remarks == (
-        "n = 1",
-        "1 failed",
-    )
+@pytest.mark.parametrize(
+    ("heights", "cell"),
+    [
+        ({"softmax": [3.25], "linear": [1.0]}, Cell("3.2")),  # one seed has no interval
+        ({"softmax": [2, 9]}, Cell("5.5", "5.5", ("1 of 2 seeds climbed",))),  # without a test there is no p
+        ({"softmax": [3, None], "linear": [1, 2]}, Cell("3.0", "8.0", ("n = 1", "1 failed"))),
+    ],
+)
+def test_a_cell_says_what_is_known_of_it(
+    climbed: Callable[..., pd.DataFrame], heights: dict[str, list[float | None]], cell: Cell
+) -> None:
+    assert column(grid(climbed(heights)), "mqar", "Standard") == cell
 
 
 @pytest.mark.parametrize(("distance", "is_apart"), [(0.4, False), (0.6, True)])
@@ -100,10 +104,6 @@ def test_half_a_rung_from_none_and_from_all_is_at_the_floor_and_at_the_ceiling(
     for heights, place in (([0.4, 0.5], "at floor"), ([10.6, 10.5], "at ceiling"), ([0.4, 0.7], "between")):
         (verdict,) = judge(grid(climbed({"softmax": heights, "linear": heights}))).values()
         assert verdict.place == place
-
-
-def test_without_a_test_there_is_no_p_of_what_climbed(climbed: Callable[..., pd.DataFrame]) -> None:
-    assert column(grid(climbed({"softmax": [2, 9]})), "mqar", "Standard").remarks == ("1 of 2 seeds climbed",)
 
 
 @given(st.lists(st.floats(0, 24), min_size=1, max_size=10))

@@ -103,13 +103,22 @@ def test_what_is_matched_stays_together_though_every_task_has_its_own_arguments(
     assert selection.left_out == {OLDER: 1}  # other arguments on the same task: found by an older search
 
 
-def test_an_older_task_version_is_left_out_for_every_mechanism(make_frame: MakeFrame) -> None:
+@pytest.mark.parametrize(
+    ("changes", "shown", "left_out"),
+    [
+        ({"task_version": "2+cc"}, [0.5], {OLDER: 2}),  # for every mechanism
+        ({"mech_version": "2+cc", "positions": "espr"}, [0.1, 0.4, 0.5], {}),  # each encoding has its own versions
+    ],
+)
+def test_versions_are_of_a_task_or_of_a_mechanism_with_its_positions(
+    make_frame: MakeFrame, changes: dict[str, str], shown: list[float], left_out: dict[str, int]
+) -> None:
     old = make_frame({"slay": [0.1], "linear": [0.4]})
-    new = make_frame({"slay": [0.5]}, finished_at=LATER, task_version="2+cc")
+    new = make_frame({"slay": [0.5]}, finished_at=LATER, **changes)
     selection = select(pd.concat([old, new]), "paper")
 
-    assert selection.rows["score"].tolist() == [0.5]
-    assert selection.left_out == {OLDER: 2}
+    assert sorted(selection.rows["score"]) == shown
+    assert selection.left_out == left_out
 
 
 def test_rows_of_a_withdrawn_version_of_a_task_never_enter_and_are_counted_with_the_reason(
@@ -160,29 +169,15 @@ def test_a_version_that_runs_now_is_not_withdrawn() -> None:
         assert withdrawal.reason
 
 
-def test_versions_are_told_apart_for_each_position_encoding(make_frame: MakeFrame) -> None:
-    old = make_frame({"slay": [0.1]})
-    new = make_frame({"slay": [0.5]}, finished_at=LATER, mech_version="2+cc", positions="espr")
-    selection = select(pd.concat([old, new]), "paper")
-
-    assert sorted(selection.rows["score"]) == [0.1, 0.5]
-    assert not selection.left_out
-
-
-def test_a_repeated_seed_counts_once_and_the_newest_row_is_taken(make_frame: MakeFrame) -> None:
+def test_a_repeated_seed_counts_once_and_its_newest_successful_row_is_taken(make_frame: MakeFrame) -> None:
     old = make_frame({"slay": [0.1, 0.2]})
     new = make_frame({"slay": [0.9]}, finished_at=LATER, run_id="another device")
     selection = select(pd.concat([new, old]), "paper")
 
     assert dict(zip(selection.rows["seed"], selection.rows["score"], strict=True)) == {42: 0.9, 43: 0.2}
     assert selection.left_out == {"whose seed has a newer or a successful row": 1}
-
-
-def test_a_seed_that_once_ended_well_has_not_failed(make_frame: MakeFrame) -> None:
-    good = make_frame({"slay": [0.1]})
     failed = make_frame({"slay": [None]}, finished_at=LATER, status="oom", run_id="another device")
-
-    assert select(pd.concat([good, failed]), "paper").rows["status"].tolist() == ["ok"]
+    assert select(pd.concat([old, failed]), "paper").rows["status"].tolist() == ["ok", "ok"]
 
 
 def test_an_unknown_suite_is_refused_with_the_nearest_one(make_frame: MakeFrame) -> None:

@@ -6,7 +6,7 @@ to its point if that is far; a point without room for text is still identified b
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,20 +17,25 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from synthbench.reports.aggregates import Interval
+from synthbench.reports.leaderboard import Entry
 from synthbench.reports.render.figures.drawing import (
     COLOURS,
     COMPACT,
+    DOUBLE,
     MARKERS,
     PALE,
     PITCH,
     PLAIN,
+    SINGLE,
     SMALL,
+    Drawing,
     place,
     shown,
     strokes,
     widest,
     width_of,
 )
+from synthbench.reports.render.figures.facts import Facts
 
 FAMILY_COLOURS = (*COLOURS, "#8C564B", "#6A3D9A", "#7A7A00", "#882255", "#4D6B8A")
 """Those of lines, and more: a figure has more families than lines in colour."""
@@ -46,6 +51,13 @@ _MARK = 0.035
 _FURTHEST, _TIED = 0.9, 0.1
 """Inches from a point to what stands at it, at most; and how far off a stroke ties both."""
 _NUM_DIRECTIONS = 16
+
+
+_SIZES: dict[str, tuple[str, Callable[[Entry], float]]] = {
+    "state": ("state of a layer, numbers", lambda entry: entry.mechanism.state),
+    "parameters": ("parameters", lambda entry: entry.mechanism.num_parameters),
+}
+"""What is drawn, each with the label of its axis."""
 
 
 class Point(NamedTuple):
@@ -89,6 +101,38 @@ def looks(points: Sequence[Point]) -> list[Look]:
         )
         for number, point in enumerate(points, start=1)
     ]
+
+
+def skill_state(facts: Facts) -> Drawing | None:
+    """Skill against state and parameters; None if the ranked mechanisms differ in neither."""
+    entries = facts.board.entries if facts.board else ()
+    telling = {
+        name: (axis, size_of)
+        for name, (axis, size_of) in _SIZES.items()
+        if len({size for entry in entries if not math.isnan(size := size_of(entry))}) > 1
+    }
+    points = [
+        Point(entry.mechanism.label, entry.mechanism.family, entry.skill, sizes)
+        for entry in entries
+        if not all(map(math.isnan, sizes := tuple(size_of(entry) for _axis, size_of in telling.values())))
+    ]
+    if not points:
+        return None
+    axes = [axis for axis, _size_of in telling.values()]
+    return Drawing(
+        name="skill-state",
+        title="Skill against state and parameters",
+        caption=(
+            "Mean skill, with equal weight for all categories and its 95 % interval for these tasks and other seeds. "
+            "State: numbers that one layer keeps after a whole sequence, the largest over the tasks. Parameters: in "
+            "the mechanisms of all layers. A size that all share has no panel. Colour: family; shape: mechanism."
+            + " Numbers: by mean skill, best first."
+            * (len(points) > MOST_NAMED)
+        ),
+        header=("mechanism", "family", *telling, "skill", "low", "high"),
+        lines=tuple((point.label, point.family, *point.costs, *point.skill) for point in points),
+        draw=lambda: draw_scatter(points, axes, DOUBLE if len(axes) > 1 else SINGLE),
+    )
 
 
 def draw_scatter(points: Sequence[Point], names: Sequence[str], width: float) -> Figure:
