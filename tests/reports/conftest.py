@@ -247,8 +247,8 @@ def climbed(make_frame: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFra
     """Make the rows of one task from the heights of mechanisms, in rungs; None is a run that diverged."""
 
     def make(heights: Heights, task: str = "mqar", ladder: Ladder | None = None, /, **changes: Any) -> pd.DataFrame:
-        category, own = TASK_FACTS[task]
-        ladder = ladder or own
+        category, default = TASK_FACTS[task]
+        ladder = ladder or default
         rungs = {
             (mech, 42 + place): rungs_at(ladder, wanted)
             for mech, values in heights.items()
@@ -286,7 +286,9 @@ def climb(climbed: Callable[..., pd.DataFrame]) -> pd.DataFrame:
         "parity_running": ([0.9, 1.2, 0.7], [3, 3.2, 2.9], [6, 5.6, 6.2], [12, 12, 12]),
         "s5_words": ([4.3, 4.5, 4.3], [4.2, 4.1, 4.2], [5, 5.1, 4.7], [7.1, 7.3, 7]),
     }
-    of_tasks = [climbed(dict(zip(mechanisms, own, strict=True)), task) for task, own in heights.items()]
+    of_tasks = [
+        climbed(dict(zip(mechanisms, by_mechanism, strict=True)), task) for task, by_mechanism in heights.items()
+    ]
     rows: pd.DataFrame = pd.concat(of_tasks, ignore_index=True)
     return rows
 

@@ -61,8 +61,8 @@ def test_the_files_are_the_golden_ones(whole: dict[str, str | bytes]) -> None:
         write(files, GOLDEN)
 
     assert stale(files, GOLDEN) == []
-    found = {path.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("*") if path.is_file()}
-    assert found == {*files, ".generated"}
+    present = {path.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("*") if path.is_file()}
+    assert present == {*files, ".generated"}
 
 
 @pytest.mark.parametrize(

@@ -80,10 +80,10 @@ def test_the_best_is_bold_and_the_second_underlined(rows: pd.DataFrame) -> None:
 
 
 def test_facts_have_no_spread_and_no_marks(rows: pd.DataFrame) -> None:
-    found = export(rows, "paper", columns=["n_params", "floor", "mech_family"]).markdown()
+    text = export(rows, "paper", columns=["n_params", "floor", "mech_family"]).markdown()
 
-    assert re.search(r"\| sort +\| Standard +\| +40000 \| +0.0 \| a family +\|", found)
-    assert "Bold" not in found
+    assert re.search(r"\| sort +\| Standard +\| +40000 \| +0.0 \| a family +\|", text)
+    assert "Bold" not in text
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,8 @@ def test_the_files_are_the_golden_ones(files: dict[str, str]) -> None:
         write(files, GOLDEN)
 
     assert stale(files, GOLDEN) == []
-    found = {path.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("*") if path.is_file()}
-    assert found == {*files, ".generated"}
+    present = {path.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("*") if path.is_file()}
+    assert present == {*files, ".generated"}
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_half_a_rung_from_none_and_from_all_is_at_the_floor_and_at_the_ceiling(
 
 @given(st.lists(st.floats(0, 24), min_size=1, max_size=10))
 def test_some_seeds_climbed_and_some_did_not_or_all_are_near(heights: list[float]) -> None:
-    found = num_climbed(heights)
+    count = num_climbed(heights)
     if max(heights) - min(heights) > 3:
-        assert found is not None
-        assert 0 < found < len(heights)
-        assert sorted(heights)[-found] > sorted(heights)[-found - 1]
+        assert count is not None
+        assert 0 < count < len(heights)
+        assert sorted(heights)[-count] > sorted(heights)[-count - 1]
     else:
-        assert found is None
+        assert count is None
 
 
 def test_the_load_is_that_of_a_run_in_the_middle() -> None:
@@ -159,12 +159,12 @@ def test_the_area_below_a_line_is_the_height(climb: pd.DataFrame, files: dict[st
 
 def test_a_mean_profile_is_over_the_runs_that_have_all_rungs() -> None:
     low, high = rungs_at(PAIRS, 2.5), rungs_at(PAIRS, 7)
-    found = mean_profile(PAIRS, [low, high, high[:3]])
-    assert found is not None
-    assert found.num_runs == 2
-    assert found.mean == pytest.approx(np.mean([profile(low), profile(high)], axis=0))
-    assert found.low == pytest.approx(profile(low))
-    assert found.high == pytest.approx(profile(high))
+    mean = mean_profile(PAIRS, [low, high, high[:3]])
+    assert mean is not None
+    assert mean.num_runs == 2
+    assert mean.mean == pytest.approx(np.mean([profile(low), profile(high)], axis=0))
+    assert mean.low == pytest.approx(profile(low))
+    assert mean.high == pytest.approx(profile(high))
     assert mean_profile(PAIRS, [high[:3]]) is None
 
 
@@ -250,11 +250,11 @@ def test_heights_less_than_half_a_rung_apart_are_a_tie(climbed: Callable[..., pd
 
 def test_on_the_page_mechanisms_beyond_the_colours_are_pale(climbed: Callable[..., pd.DataFrame]) -> None:
     rows = climbed({f"m{place}": [place / 2, place / 2 + 0.1] for place in range(9)})
-    found = content(Report(select(rows, "climb"), None))
-    ((panel,),) = found.panels.values()
+    shown = content(Report(select(rows, "climb"), None))
+    ((panel,),) = shown.panels.values()
 
-    assert found.has_pale
-    assert found.coloured == tuple(f"m{place}" for place in range(2, 9))
+    assert shown.has_pale
+    assert shown.coloured == tuple(f"m{place}" for place in range(2, 9))
     assert [line.look for line in panel.lines] == ["pale"] * 2 + [f"l{place}" for place in range(7)]
 
 
@@ -294,8 +294,8 @@ def test_added_seeds_are_in_the_cells_and_the_mean_is_over_common_seeds(uneven: 
 
 def test_a_mechanism_without_the_first_seeds_is_not_ranked(uneven: pd.DataFrame) -> None:
     rows = uneven[~((uneven["mech"] == "slay") & (uneven["seed"] == 42))]
-    found = content(Report(select(rows, "climb"), None)).boards[0]
-    assert [(line.mechanism.name, line.reason) for line in found.unranked] == [("slay", "2 of 3 runs")]
+    board = content(Report(select(rows, "climb"), None)).boards[0]
+    assert [(line.mechanism.name, line.reason) for line in board.unranked] == [("slay", "2 of 3 runs")]
 
 
 def test_a_report_says_what_added_seeds_mean_and_misses_no_run_of_decided_pairs(
@@ -324,9 +324,9 @@ def test_verdicts_on_a_ladder_allow_for_the_looks(climbed: Callable[..., pd.Data
 def test_what_is_undecided_has_a_score_and_is_no_control(climbed: Callable[..., pd.DataFrame]) -> None:
     rows = climbed({"softmax": [5, 6, 4], "linear": [5, 4, 6], "slay": [None, None, None], "mean": [0, 1, 0]})
     rows.loc[rows["mech"] == "mean", "mech_family"] = CONTROL
-    found = standing(grid(rows), LOOKS[:1])
+    decided = standing(grid(rows), LOOKS[:1])
 
-    assert found == Standing(0, 0, 1, frozenset({("mqar", "softmax"), ("mqar", "linear")}))
+    assert decided == Standing(0, 0, 1, frozenset({("mqar", "softmax"), ("mqar", "linear")}))
 
 
 def side(name: str, rows: pd.DataFrame) -> Side:
@@ -336,8 +336,8 @@ def side(name: str, rows: pd.DataFrame) -> Side:
 def test_a_comparison_on_a_ladder_allows_for_the_looks(climbed: Callable[..., pd.DataFrame]) -> None:
     for count, share in ((3, 1.0), (5, 0.2), (10, 0.5)):
         rows = climbed({"softmax": normal_heights(4, count), "linear": normal_heights(3.5, count)})
-        found, once = (
-            compare(side("softmax", one), side("linear", one), "climb")
-            for one in (rows, rows.assign(task_args='{"length":32}'))
+        comparison, once = (
+            compare(side("softmax", shown), side("linear", shown), "climb")
+            for shown in (rows, rows.assign(task_args='{"length":32}'))
         )
-        assert found.tasks[0].p == pytest.approx(min(1.0, once.tasks[0].p / share))
+        assert comparison.tasks[0].p == pytest.approx(min(1.0, once.tasks[0].p / share))

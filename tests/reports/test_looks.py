@@ -34,11 +34,11 @@ def climb(heights: Heights) -> Climb:
     num_seeds = np.full(len(heights), LOOKS[0].num_seeds)
     for number, following in enumerate((*LOOKS[1:], None), start=1):
         shown = np.where(np.arange(heights.shape[1]) < num_seeds[:, None], heights, math.nan)[None]
-        found = examine(shown, np.array([LEAST]), LOOKS[:number], ~np.isnan(shown))
+        result = examine(shown, np.array([LEAST]), LOOKS[:number], ~np.isnan(shown))
         if following is not None:
             pairs = np.transpose(np.triu_indices(len(heights), 1))
-            num_seeds[pairs[~(found.apart | found.within)[0]]] = following.num_seeds
-    return Climb(found.apart[0], found.within[0], num_seeds)
+            num_seeds[pairs[~(result.apart | result.within)[0]]] = following.num_seeds
+    return Climb(result.apart[0], result.within[0], num_seeds)
 
 
 def climbs(draw: Draw, count: int) -> list[Climb]:
@@ -120,8 +120,8 @@ def test_a_rung_apart_is_seldom_called_within_half_a_rung(case: str, count: int)
 
 @pytest.mark.slow
 def test_half_a_rung_apart_is_called_within_in_at_most_one_pair_of_twenty() -> None:
-    found = climbs(normal(5.0 + LEAST, 5.0, sd=0.15), 600)
-    assert sum(one.within.any() for one in found) <= SIGNIFICANCE * 600
+    result = climbs(normal(5.0 + LEAST, 5.0, sd=0.15), 600)
+    assert sum(each.within.any() for each in result) <= SIGNIFICANCE * 600
 
 
 def test_clear_differences_are_found_with_few_seeds_and_others_take_all() -> None:
@@ -129,9 +129,9 @@ def test_clear_differences_are_found_with_few_seeds_and_others_take_all() -> Non
     near = climbs(normal(5.5, *[5.0] * 5, sd=0.4), 20)
     same = climbs(normal(*[5.0] * 6, sd=0.05), 20)
 
-    assert np.mean([one.apart[:5].mean() for one in far]) > 0.95
-    assert np.mean([one.num_seeds[0] for one in far]) < 6 < np.mean([one.num_seeds[0] for one in near])
-    assert all(one.within.all() and (one.num_seeds == 3).all() for one in same)
+    assert np.mean([each.apart[:5].mean() for each in far]) > 0.95
+    assert np.mean([each.num_seeds[0] for each in far]) < 6 < np.mean([each.num_seeds[0] for each in near])
+    assert all(each.within.all() and (each.num_seeds == 3).all() for each in same)
 
 
 def heights_of(*means: float, sd: float = 0.4) -> Float[np.ndarray, "1 cells seeds"]:
@@ -174,8 +174,8 @@ def test_a_pair_that_lacks_a_run_of_a_look_is_not_tested_there() -> None:
 def test_a_failed_run_does_not_hold_a_look_up() -> None:
     heights = heights_of(5.0, 5.7, 9.0)
     heights[0, 1, 9] = math.nan
-    found = examine(heights, np.array([LEAST]), LOOKS, np.ones(heights.shape, dtype=bool))
-    assert found.apart[0, 0]
+    result = examine(heights, np.array([LEAST]), LOOKS, np.ones(heights.shape, dtype=bool))
+    assert result.apart[0, 0]
 
 
 def test_runs_that_do_not_scatter_are_not_said_to_be_within_half_a_rung() -> None:

@@ -79,16 +79,16 @@ def test_p_values_of_tasks_are_adjusted_together_and_those_of_pairs_within_a_tas
     }
     rows = pd.concat([make_frame(scores, task=task, run_id=task) for task, scores in made.items()])
     cells = grid(rows)
-    found = by_name(cells)
+    verdicts = by_name(cells)
 
-    raw = [permutation_test(own, is_paired=False).p for own in cells.scores]
-    np.testing.assert_allclose([found[task].p for task in "abc"], stats.false_discovery_control(raw))
-    assert [found[task].separates for task in "abc"] == [False, True, False]
+    raw = [permutation_test(scores, is_paired=False).p for scores in cells.scores]
+    np.testing.assert_allclose([verdicts[task].p for task in "abc"], stats.false_discovery_control(raw))
+    assert [verdicts[task].separates for task in "abc"] == [False, True, False]
     p = holm(pair_tests(cells.scores, is_paired=False).p[1])
-    keys = [frozenset((one.key, other.key)) for one, other in combinations(cells.mechanisms, 2)]
-    assert found["b"].named == {key for key, value in zip(keys, p, strict=True) if value < 0.05}
-    assert len(found["b"].named) == 2
-    assert found["a"].named == found["c"].named == set()
+    keys = [frozenset((first.key, second.key)) for first, second in combinations(cells.mechanisms, 2)]
+    assert verdicts["b"].named == {key for key, value in zip(keys, p, strict=True) if value < 0.05}
+    assert len(verdicts["b"].named) == 2
+    assert verdicts["a"].named == verdicts["c"].named == set()
 
 
 def test_a_difference_that_is_certain_but_counts_for_nothing_separates_nothing(make_frame: MakeFrame) -> None:
@@ -201,11 +201,11 @@ def test_a_mechanism_against_itself_under_other_names_is_not_separated(make_fram
     """Scores of four names from one distribution, in some of which half of the seeds solve the task: bimodal ones."""
     draws = np.random.default_rng(9)
     names = ["softmax", "linear", "slay", "performer"]
-    found = 0
+    num_separated = 0
     for _ in range(100):
         is_solved = draws.random((4, 8)) < solved
         scores = np.where(is_solved, 0.98, 0.3) + 0.08 * draws.standard_normal((4, 8))
-        found += only(make_frame(dict(zip(names, scores, strict=True)))).separates
+        num_separated += only(make_frame(dict(zip(names, scores, strict=True)))).separates
 
     # 5 % and three standard errors over 100 repetitions.
-    assert found / 100 <= 0.115
+    assert num_separated / 100 <= 0.115
