@@ -101,6 +101,16 @@ class Estimate:
     rungs: dict[int, Sequence[RungScore]] = field(default_factory=dict)
     """Scores of all rungs by seed; empty without a ladder."""
 
+    @cached_property
+    def runs(self) -> dict[int, float]:
+        """Score of every run by seed, 0 if it failed."""
+        return dict.fromkeys(self.failed_seeds, 0.0) | self.scores
+
+    @property
+    def skill_of_all(self) -> float:
+        """Mean skill over all runs, 0 for one that failed; NaN without a run."""
+        return (self.skill * self.n if self.n else 0.0) / len(self.runs) if self.runs else math.nan
+
     @property
     def num_failed(self) -> int:
         """Number of seeds that have a row but no score."""
@@ -195,7 +205,7 @@ class Cells:
     @cached_property
     def seeds(self) -> tuple[int, ...]:
         """Every seed that some cell has a row of, in order."""
-        return tuple(sorted({seed for cell in self.estimates.values() for seed in (*cell.scores, *cell.failed_seeds)}))
+        return tuple(sorted({seed for cell in self.estimates.values() for seed in cell.runs}))
 
     def tasks_of(self, category: str) -> tuple[TaskFacts, ...]:
         """The tasks of one category."""

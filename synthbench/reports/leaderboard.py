@@ -323,7 +323,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _has_runs(cell: Estimate, seeds: Sequence[int]) -> bool:
-    return {*cell.scores, *cell.failed_seeds}.issuperset(seeds)
+    return cell.runs.keys() >= set(seeds)
 
 
 def _skills(cell: Estimate, task: TaskFacts, seeds: Sequence[int]) -> list[float]:

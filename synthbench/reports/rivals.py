@@ -214,6 +214,6 @@ class Rivals:
     def _runs(self, mechanism: Key, tasks: list[TaskFacts] | None = None) -> Float[np.ndarray, "tasks seeds"]:
         """Scores, the seeds of the suite first; NaN where there is no run, 0 where one failed."""
         chosen = self.tasks if tasks is None else tasks
-        cells = [self._cells.estimates.get((task.key, mechanism), NO_ROWS) for task in chosen]
+        runs = [self._cells.estimates.get((task.key, mechanism), NO_ROWS).runs for task in chosen]
         seeds = (*self._suite.seeds, *(seed for seed in self._cells.seeds if seed not in self._suite.seeds))
-        return by_seed([dict.fromkeys(cell.failed_seeds, 0.0) | cell.scores for cell in cells], seeds)
+        return by_seed(runs, seeds)

@@ -175,7 +175,7 @@ def _single_runs(cells: Cells) -> set[tuple[Key, Key]]:
 
     One run says nothing about chance, yet its mean would take part in every shuffle and hide what the others show.
     """
-    num_runs = {key: cell.n + cell.num_failed for key, cell in cells.estimates.items()}
+    num_runs = {key: len(cell.runs) for key, cell in cells.estimates.items()}
     most: dict[Key, int] = {}
     for (task, _mechanism), count in num_runs.items():
         most[task] = max(most.get(task, 0), count)
@@ -183,8 +183,7 @@ def _single_runs(cells: Cells) -> set[tuple[Key, Key]]:
 
 
 def _examine(cells: Cells, looks: Sequence[Look]) -> Findings:
-    scores = [dict.fromkeys(cell.failed_seeds, 0.0) | cell.scores for _task, _mechanism, cell in cells]
-    has_run = ~np.isnan(by_seed(scores, cells.seeds))
+    has_run = ~np.isnan(by_seed([cell.runs for _task, _mechanism, cell in cells], cells.seeds))
     margins = np.array([_margin(task) if task.gap > TOLERANCE else math.inf for task in cells.tasks])
     return examine(cells.scores, margins, looks, has_run.reshape(cells.scores.shape))
 

@@ -266,10 +266,6 @@ def test_a_hostile_unit_is_shown_and_does_nothing(climbed: Callable[..., pd.Data
     assert "<script>alert" not in str(built["full.md"])
 
 
-def test_the_tables_of_a_ladder_compile(files: dict[str, str], compile_latex: Callable[..., str]) -> None:
-    compile_latex({name: text for name, text in files.items() if name.endswith(".tex")})
-
-
 def normal_heights(mean: float, count: int) -> list[float]:
     return [mean + 0.4 * (-1) ** place for place in range(count)]
 

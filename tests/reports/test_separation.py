@@ -74,13 +74,6 @@ def test_equal_scores_and_failed_runs_give_a_sentence(make_frame: MakeFrame) -> 
     assert cell(failed, "Verdict").value == "nothing to compare; between"
 
 
-def test_skills_are_cut_to_floor_and_ceiling(make_frame: MakeFrame) -> None:
-    rows = make_frame({"slay": [0.1, 0.1], "linear": [0.95, 0.95]}, floor=0.5, ceiling=0.9)
-    table = table_of(rows.assign(skill=(rows["score"] - 0.5) / 0.4))
-
-    assert cell(table, "Skill").value == "0.00 to 1.00"
-
-
 def test_what_can_be_had_without_mixing_has_a_column_where_it_is_known(make_frame: MakeFrame) -> None:
     scores = {"slay": [0.5, 0.6], "linear": [0.1, 0.2]}
     plain, local = (table_of(make_frame(scores, **known)) for known in ({}, {"local_ceiling": 0.4}))

@@ -50,6 +50,5 @@ class Facts:
     def _mean_skill(self, mechanism: MechanismFacts) -> float:
         if not self.tasks:
             return 0.0
-        estimates = [self.cells.cell(task, mechanism) for task in self.tasks]
-        skills = np.array([cell.skill * cell.n / (cell.n + cell.num_failed) if cell.n else 0.0 for cell in estimates])
-        return float(balanced([task.category for task in self.tasks]) @ skills)
+        skills = [self.cells.cell(task, mechanism).skill_of_all for task in self.tasks]
+        return float(balanced([task.category for task in self.tasks]) @ np.nan_to_num(skills))

@@ -19,8 +19,6 @@ def draw_lines(
     lines: Mapping[str, tuple[Num[np.ndarray, " points"], Float[np.ndarray, " points"]]],
     bands: Mapping[str, tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]],
     looks: Mapping[str, Look],
-    *,
-    has_markers: bool = False,
 ) -> None:
     """Draw the lines of one panel, the pale ones (without a look) at the back; values outside are drawn at the edge.
 
@@ -39,10 +37,7 @@ def draw_lines(
             if not np.isnan(bands[label]).all():
                 ends = (np.clip(end, low, high) for end in bands[label])
                 axis.fill_between(at, *ends, color=look.colour, alpha=0.15, linewidth=0, zorder=2)
-            axis.plot(
-                at, np.clip(heights, low, high), color=look.colour, linestyle=look.dashes, zorder=3,
-                clip_on=not has_markers, marker=look.marker if has_markers else "", markersize=2.5,
-            )  # fmt: skip
+            axis.plot(at, np.clip(heights, low, high), color=look.colour, linestyle=look.dashes, zorder=3)
 
 
 def height_of(looks: Mapping[str, Look], width: float, *, has_pale: bool) -> float:

@@ -150,18 +150,13 @@ def _reason(cells: Cells, ranking: Leaderboard | None, mechanism: MechanismFacts
         return "one seed"
     estimates = [cells.cell(task, mechanism) for task in tasks]
     seeds = set(needed_seeds(cells))
-    num_runs = sum(len(seeds & {*cell.scores, *cell.failed_seeds}) for cell in estimates)
+    num_runs = sum(len(seeds & cell.runs.keys()) for cell in estimates)
     return f"{num_runs} of {len(tasks) * len(seeds)} runs"
 
 
 def _mean_skill(cells: Cells, tasks: Sequence[TaskFacts], mechanism: MechanismFacts) -> float:
-    """Mean skill over tasks, runs without a score counted as 0; NaN where some task has no run."""
-    means = []
-    for task in tasks:
-        cell = cells.cell(task, mechanism)
-        num_runs = cell.n + cell.num_failed
-        means.append((cell.skill * cell.n if cell.n else 0.0) / num_runs if num_runs else math.nan)
-    return float(np.mean(means)) if means else math.nan
+    """Mean skill over tasks, a failed run counted as 0; NaN if some task has no run."""
+    return float(np.mean([cells.cell(task, mechanism).skill_of_all for task in tasks])) if tasks else math.nan
 
 
 def _best_first(line: BoardLine) -> float:
