@@ -96,7 +96,7 @@ def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask
 
 
 def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
-    """Balanced mean of one number a task. Tasks like these, of the same categories.
+    """Balanced mean of one number per task. Tasks like these, of the same categories.
 
     Tasks scatter alike in all categories, so that a category of one task has an error too.
 

@@ -367,7 +367,7 @@ def _mechanism_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
     order = published_order("mechanism")
     rank = order.get(published_name(row["mech"]), len(order))
     *around, setting = key
-    # Published ones in their order, all others by what is printed, whatever its case; P=8 before P=16.
+    # Published mechanisms in their order, then the others by label, ignoring case; P=8 before P=16.
     return rank, str(row["mech_label"]).casefold(), around, len(setting), setting
 
 

@@ -160,9 +160,7 @@ class Difference:
             )
         if num_judged:
             mean, low, high = self.expected_rms_z()
-            sentence += (
-                f" rms z = {self.rms_z:.2f}, where an exact reproduction has {mean:.2f} ({low:.2f} to {high:.2f})."
-            )
+            sentence += f" rms z = {self.rms_z:.2f}; an exact reproduction has {mean:.2f} ({low:.2f} to {high:.2f})."
         if num_missing:
             sentence += f" Not compared, since we do not have exactly one cell with a score: {num_missing}."
         if num_single:

@@ -39,18 +39,8 @@ if TYPE_CHECKING:
     from synthbench.reports.render.figures import Drawing
 
 _RESERVED = (
-    "averages",
-    "cells",
-    "curves",
-    "difference",
-    "full",
-    "leaderboard",
-    "peers",
-    "predictions",
-    "readme",
-    "separation",
-    "sources",
-    "steps_to_threshold",
+    *("averages", "cells", "curves", "difference", "full", "leaderboard", "peers", "predictions", "readme"),
+    *("separation", "sources", "steps_to_threshold"),
 )
 
 _MADE_BY = (

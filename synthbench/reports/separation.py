@@ -1,4 +1,4 @@
-"""The page on separation: which tasks tell mechanisms apart, and where the scores of the others sit."""
+"""The page on separation: which tasks separate mechanisms, and where the scores of the others sit."""
 
 import math
 from collections import Counter
@@ -29,8 +29,8 @@ from synthbench.reports.table import (
 )
 from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, Place, Verdict, Verdicts, with_single_runs
 
-LOCAL = " Local: best rule that sees its own token and position only, measured; the rest needs mixing of positions."
-SHORTCUT = " Shortcut: the best of the rules, n-grams among them, that get by without what the task tests."
+LOCAL = " Local: best rule that sees only its own token and position (measured); more needs mixing of positions."
+SHORTCUT = " Shortcut: best rule, such as an n-gram, that avoids what the task tests."
 
 
 def summary(verdicts: Verdicts) -> str:
@@ -112,16 +112,16 @@ def _columns(cells: Cells) -> dict[Column, Callable[[Verdict], Cell]]:
 
 def _caption(cells: Cells) -> str:
     if cells.has_ladder:
-        means, distance = "mean height in rungs", f"{LEAST:g} rungs or more,"
+        means, distance = "mean height in rungs", f"at least {LEAST:g} rungs"
         looks = ", ".join(str(look.num_seeds) for look in LOOKS)
         terms = (
             f"Every p allows for looks at {looks} seeds. Within {LEAST:g} rungs: pairs that are shown to differ by "
-            "less, by two one-sided t tests, each pair by itself. At floor or at ceiling: all mechanisms are within "
+            "less (two one-sided t tests for each pair). At floor or at ceiling: all mechanisms are within "
             f"{LEAST:g} rungs of none or of all. {HEIGHT}{on_added_seeds(cells)}"
         )
     else:
         means = "mean accuracy in per cent and mean skill"
-        distance = f"{100 * MARGIN:.0f} % of the gap between floor and ceiling or more, at least a point,"
+        distance = f"at least {100 * MARGIN:.0f} % of the gap between floor and ceiling (and at least a point)"
         terms = (
             "Skill: (accuracy − floor) / (ceiling − floor), cut to 0 to 1. At floor or at ceiling: all mechanisms are "
             f"within a skill of {MARGIN:g} of it, or within 3 standard errors of the evaluation. Gap too narrow to "
@@ -129,14 +129,14 @@ def _caption(cells: Cells) -> str:
             f"{LOCAL * _has_local(cells)}{SHORTCUT * _has_shortcut(cells)}"
         )
     single = ", ".join(mechanism.label for mechanism in with_single_runs(cells))
-    left_out = f" So are single runs, where others have more: {single}." if single else ""
+    left_out = f", and single runs if others have more ({single})" if single else ""
     return (
-        f"Lowest and highest {means} over the mechanisms, controls left out.{left_out} A task separates if its "
-        f"farthest means differ by {distance} and p is below 5 %: p is the share of shuffles of its runs among the "
-        "mechanisms that put two means as far apart, adjusted over the tasks (Benjamini and Hochberg). Pairs: those "
-        "that differ as much by a moderated t test, 5 %, Holm within the task; where none is left, the mechanism that "
-        "stands out from all others together, with the share of shuffles. Between: share of the variance that lies "
-        f"between mechanisms, ω², in per cent; about 0 is what chance gives. {terms}"
+        f"Lowest and highest {means} of the mechanisms. Left out: controls{left_out}. A task separates if its farthest "
+        f"means differ by {distance} and p is below 5 %: the share of shuffles of its runs among the mechanisms that "
+        "put two means as far apart, adjusted over the tasks (Benjamini and Hochberg). Pairs: those that differ by as "
+        "much and by a moderated t test (5 %, Holm within the task); if there is none, the mechanism that stands out "
+        "from all others, with its share of shuffles. Between: share of the variance that lies between mechanisms "
+        f"(ω²), in per cent; about 0 by chance. {terms}"
     )
 
 

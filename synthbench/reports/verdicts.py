@@ -165,7 +165,7 @@ def _compared(cells: Cells) -> Cells:
 
 
 def with_single_runs(cells: Cells) -> list[MechanismFacts]:
-    """The mechanisms (no controls) of which a single run is left out on some task."""
+    """The mechanisms (no controls) whose single run on some task is left out."""
     keys = {mechanism for _task, mechanism in _single_runs(cells)}
     return [mechanism for mechanism in cells.mechanisms if mechanism.key in keys and mechanism.family != CONTROL]
 

@@ -1,8 +1,8 @@
 r"""Tables as LaTeX floats, ready for ``\input``; they need only ``\usepackage{booktabs}``.
 
-A table is never wider than a page with margins of one inch, and never higher. It is set in the largest size of print at
-which it fits; where it does not fit at the smallest, it becomes several floats, each with some of the columns or lines.
-Nothing is scaled: a table in 5 points fits anywhere and nobody can read it.
+A table is never larger than a page with margins of one inch. It is set in the largest size at which it fits; if it does
+not fit at the smallest, it becomes several floats, each with some of the columns or rows. Nothing is scaled: a table in
+5 points fits anywhere, but nobody can read it.
 """
 
 import math
@@ -72,7 +72,7 @@ _SMALLEST = _SIZES[-1].scale
 
 
 class _Extent(NamedTuple):
-    """How wide a column may be, in points, without the space beside it."""
+    """The possible widths of a column, in points, without the space beside it."""
 
     least: float
     """With its cells broken into lines as narrow as they may be."""
@@ -88,7 +88,7 @@ class _Extent(NamedTuple):
 
 @dataclass(frozen=True)
 class _Part:
-    """What goes into one float."""
+    """The content of one float."""
 
     table: Table
     size: _Size
@@ -155,10 +155,10 @@ def _best_parts(table: Table) -> list[_Part]:
 
 
 def _faults(parts: Sequence[_Part]) -> tuple[bool, int, bool]:
-    """What is wrong with a way to set a table, the worst first.
+    """The faults of a way to set a table, the worst first.
 
-    These are: a part that is too wide, which takes very long words in several columns; the number of parts; labels,
-    words or numbers in several lines, which read worse than the next smaller print.
+    These are: a part that is too wide (with very long words in several columns); the number of parts; labels, words or
+    numbers in several lines, which read worse than the next smaller print.
     """
     is_too_wide = any(part.width > _PAGE_WIDTH for part in parts)
     return is_too_wide, len(parts), any(part.breaks_words for part in parts)
@@ -367,7 +367,7 @@ def _heading(part: _Part) -> list[tuple[str, ...]]:
 
 
 def _labels(table: Table, index: int) -> list[Cell]:
-    """Labels of a line; a group's name is printed once, where it begins."""
+    """Labels of a row; the name of a group is printed once, in its first row."""
     labels = table.lines[index].labels
     repeats = len(labels) > 1 and index > 0 and labels[0] == table.lines[index - 1].labels[0]
     return [Cell("" if repeats and position == 0 else label) for position, label in enumerate(labels)]

@@ -1,9 +1,9 @@
-"""What all figures share: their style, what makes a label safe to print, and the way to bytes.
+"""The basis of all figures: style, safe labels, and the way to bytes.
 
 A figure is drawn with the object-oriented interface of matplotlib under a style of its own, so neither the user's
-settings nor another thread change it. Positions are given in inches and not found by trial, so the same numbers give
-the same bytes. Colours are those of Okabe and Ito, told apart by readers with any colour vision; lines and points
-differ in dashes and shapes too, for print without colour.
+settings nor another thread changes it. Positions are given in inches, so the same numbers give the same bytes. The
+colours are those of Okabe and Ito, which readers with any colour vision can tell apart; lines and points also differ in
+dashes and shapes, for print without colour.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ Dashes = Literal["-", "--", "-."] | tuple[float, tuple[float, ...]]
 DASHES: tuple[Dashes, ...] = ("-", "--", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (6, 2, 2, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 PALE = "#B8B8B8"
-"""Of what is drawn without a colour of its own."""
+"""For everything without a colour of its own."""
 DARK = "#4D4D4D"
 
 _STYLE: dict[str, object] = {
@@ -66,7 +66,7 @@ _STYLE: dict[str, object] = {
     "lines.linewidth": 0.9,
     "legend.frameon": False,
     "legend.fontsize": SMALL,
-    # A dollar in a stranger's label is a dollar.
+    # A dollar sign in an untrusted label is a dollar sign.
     "text.parse_math": False,
     "svg.fonttype": "path",
     "svg.hashsalt": "synthbench",
@@ -97,7 +97,7 @@ class Drawing:
 
     @property
     def mark(self) -> str:
-        """Stands in every picture, and changes with the numbers and the words: tells what a picture was drawn from."""
+        """A hash of the numbers and words, written into every picture, to tell what it was drawn from."""
         whole = f"{self.title}\n{self.caption}\n{self.numbers}"
         return f"synthbench-{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
 
@@ -111,7 +111,7 @@ class Look(NamedTuple):
 
 
 def render(drawing: Drawing) -> dict[str, bytes]:
-    """The pictures of a drawing by file type: the same bytes on every call, whatever the time and the settings."""
+    """The pictures of a drawing by file type: always the same bytes, independent of time and settings."""
     with _style():
         figure = drawing.draw()
         return {kind: _picture(figure, kind, drawing.mark) for kind in PICTURES}
@@ -124,12 +124,12 @@ def mark_in(picture: bytes) -> bytes | None:
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """The look of each of at most seven mechanisms; all that are not here are drawn pale."""
+    """The looks of at most seven mechanisms; all others are drawn pale."""
     return dict(zip(labels, itertools.starmap(Look, zip(COLOURS, DASHES, MARKERS, strict=False)), strict=False))
 
 
 def shown(text: str) -> str:
-    """A label on one line, cut where it is long; a sign that the font lacks is printed as its code point."""
+    """A label on one line, cut if it is long; a sign that the font lacks becomes its code point."""
     one_line = " ".join(text.split())
     cut = one_line if len(one_line) <= LONGEST else f"{one_line[: LONGEST - 1]}…"
     visible = "".join(sign if sign.isprintable() and ord(sign) in _glyphs() else f"U+{ord(sign):04X}" for sign in cut)

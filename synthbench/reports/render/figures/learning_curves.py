@@ -1,4 +1,4 @@
-"""Learning curves: one figure a category, one panel a task."""
+"""Learning curves: a figure per category, a panel per task."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from synthbench.reports.report import stem_of
 
 
 def learning_curves(facts: Facts) -> list[Drawing]:
-    """One drawing for every category whose tasks have curves of more than one point."""
+    """A drawing for every category with a task whose curves have more than one point."""
     if facts.averages is None or facts.averages.empty:
         return []
     validation = facts.averages[facts.averages["split"] == "validation"]

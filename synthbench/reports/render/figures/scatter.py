@@ -38,7 +38,7 @@ from synthbench.reports.render.figures.drawing import (
 from synthbench.reports.render.figures.facts import Facts
 
 FAMILY_COLOURS = (*COLOURS, "#8C564B", "#6A3D9A", "#7A7A00", "#882255", "#4D6B8A")
-"""Those of lines, and more: a figure has more families than lines in colour."""
+"""The colours of lines and more: there are more families than coloured lines."""
 MOST_NAMED = 12
 """Points; of more, a number stands at each."""
 _HIGHEST, _NARROWEST = 1.04, 0.3
@@ -57,7 +57,7 @@ _SIZES: dict[str, tuple[str, Callable[[Entry], float]]] = {
     "state": ("state of a layer, numbers", lambda entry: entry.mechanism.state),
     "parameters": ("parameters", lambda entry: entry.mechanism.num_parameters),
 }
-"""What is drawn, each with the label of its axis."""
+"""The sizes to draw, each with the label of its axis."""
 
 
 class Point(NamedTuple):
@@ -76,11 +76,11 @@ class Look(NamedTuple):
     colour: str
     marker: str
     text: str
-    """What stands at its point: its number in the key, or its name."""
+    """The text at its point: its number in the key, or its name."""
 
 
 class Box(NamedTuple):
-    """What is covered, in inches from the lower left corner of a panel."""
+    """A covered area, in inches from the lower left corner of a panel."""
 
     left: float
     bottom: float
@@ -268,7 +268,7 @@ def _ticks(low: float, high: float) -> list[float]:
 def _draw_texts(
     axis: Axes, anchors: Sequence[tuple[float, float]], of_points: Sequence[Look], size: tuple[float, float]
 ) -> None:
-    """What stands at the points, where there is room for it."""
+    """Draw the texts of the points for which there is room."""
     if not anchors:
         return
     (left, right), (low, high) = axis.get_xlim(), axis.get_ylim()

@@ -66,7 +66,7 @@ def over_loads(loads: Sequence[float], skills: Sequence[float]) -> str:
 
 
 def along(loads: Sequence[float], load: float) -> float:
-    """Where a load lies on a logarithmic scale: 0 at the first of a ladder, 1 at the last."""
+    """The place of a load on a logarithmic scale: 0 at the first of a ladder, 1 at the last."""
     return math.log2(load / loads[0]) / (math.log2(loads[-1] / loads[0]) or 1.0)
 
 

@@ -1,4 +1,4 @@
-"""What a page can be filtered by: families, categories, blocks and position encodings, each with an id."""
+"""The filters of a page: families, categories, blocks and position encodings, each with an id."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from synthbench.reports.render.page.untrusted import anchors
 
 
 class Facet(NamedTuple):
-    """A value that a page can be filtered by."""
+    """One value of a filter."""
 
     id: str
     label: str

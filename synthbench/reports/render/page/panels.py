@@ -1,4 +1,4 @@
-"""Skill over rungs on a page: a panel a task, a line a mechanism."""
+"""Skill over rungs on a page: a panel per task, a line per mechanism."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,17 +21,17 @@ class RungLine(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """What is drawn of a task."""
+    """The drawing of one task."""
 
     task: TaskFacts
     ticks: tuple[tuple[str, str], ...]
-    """Loads that are marked, each with its distance from the left end in per cent."""
+    """Marked loads, each with its distance from the left end in per cent."""
     lines: tuple[RungLine, ...]
-    """Those in colour last, so that they are on top."""
+    """Coloured lines come last, so that they are on top."""
 
 
 def coloured(cells: Cells, best_first: Sequence[MechanismFacts]) -> list[MechanismFacts]:
-    """The mechanisms that have a colour: as many of the best as there are, in printed order, as in the figures."""
+    """The mechanisms with a colour, in printed order: the best ones, one per colour, as in the figures."""
     return [mechanism for mechanism in cells.mechanisms if mechanism in best_first[:NUM_COLOURS]]
 
 

@@ -1,4 +1,4 @@
-"""The cells of a page: a mechanism on a task, with what is drawn of it."""
+"""The cells of a page: a mechanism on a task, with its drawings."""
 
 import math
 from collections import Counter
@@ -20,7 +20,7 @@ from synthbench.reports.table import Cell, height_cell, is_tied
 from synthbench.reports.verdicts import best_of
 
 _METRICS = (("validation", "accuracy"), ("validation", "loss"), ("train", "loss"))
-"""Splits and metrics of a learning curve; the first that a cell has is drawn."""
+"""Splits and metrics of learning curves; the first that a cell has is drawn."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Source:
 
     key: str
     bibtex: str
-    """Empty where the key has no entry."""
+    """Empty if the key has no entry."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class MechanismSection:
     board: BoardLine
     arguments: dict[str, Any]
     statuses: dict[str, int]
-    """Rows by status, ``ok`` first; ``missing`` are runs that others have."""
+    """Rows by status, ``ok`` first; ``missing``: runs that other mechanisms have."""
     badge: str
-    """Whether rows were confirmed by another run; empty where no row of the report was."""
+    """Whether its rows were confirmed by another run; empty if no row of the report was."""
     source: Source
     command: str | None
     results: tuple[Result, ...]
-    """Of the tasks that it has rows of."""
+    """Of the tasks for which it has rows."""
 
     @property
     def drawn(self) -> tuple[Result, ...]:
@@ -73,7 +73,7 @@ class TaskSection:
     description: Description | None
     verdict: Verdict
     best: MechanismFacts | None
-    """None where nothing can be called the best."""
+    """None if nothing can be called the best."""
     source: Source
     command: str | None
     results: tuple[Result, ...]
@@ -166,7 +166,7 @@ def _best_first(result: Result) -> float:
 
 
 def _arguments(task: TaskFacts, row: Row) -> dict[str, Any]:
-    """The arguments of a task; of a ladder its loads, since those of all rungs fill a page."""
+    """The arguments of a task; on a ladder only its loads, since the arguments of all rungs would fill a page."""
     if task.ladder is None:
         return arguments_in(str(row["task_args"]))
     return {"load": task.ladder.unit, "rungs": ", ".join(f"{load:g}" for load in task.ladder.loads)}
@@ -189,11 +189,11 @@ def _with_missing(counts: Mapping[str, int], num_missing: int) -> dict[str, int]
 
 
 def statuses(rows: Sequence[Row]) -> dict[str, int]:
-    """How many rows have each status, ``ok`` first."""
+    """The number of rows with each status, ``ok`` first."""
     counts = Counter(str(row["status"]) for row in rows)
     return dict(sorted(counts.items(), key=lambda item: (item[0] != "ok", item[0])))
 
 
 def _is_verified(row: Row) -> bool:
-    """Whether another run confirmed a row; older stores have no such column."""
+    """Whether another run confirmed a row; older stores lack this column."""
     return is_known(row.get("verified_by"))
