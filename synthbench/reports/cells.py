@@ -80,6 +80,16 @@ class MechanismFacts(NamedTuple):
     state: float
     """Numbers that one layer keeps, the largest over the tasks; NaN if unknown."""
 
+    @property
+    def block(self) -> str:
+        """The block around it."""
+        return str(self.key[1])
+
+    @property
+    def positions(self) -> str:
+        """Its position encoding."""
+        return str(self.key[2])
+
 
 @dataclass(frozen=True)
 class Estimate:

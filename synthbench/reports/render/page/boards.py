@@ -10,7 +10,7 @@ from synthbench.reports.aggregates import Interval
 from synthbench.reports.cells import Cells, Key, MechanismFacts, TaskFacts
 from synthbench.reports.leaderboard import Entry, Leaderboard, leaderboard
 from synthbench.reports.render.page import charts
-from synthbench.reports.render.page.facets import Facet, categories
+from synthbench.reports.render.page.facets import Facet, facets
 from synthbench.reports.render.page.results import Result
 from synthbench.reports.report import Report
 from synthbench.reports.verdicts import is_ranked, needed_seeds
@@ -68,7 +68,7 @@ class Board:
 def boards(report: Report, results: Mapping[tuple[Key, Key], Result]) -> tuple[Board, ...]:
     """The ranking of the suite, then one of each category."""
     cells = report.cells
-    return (_of_suite(report), *(_of_category(cells, facet, results) for facet in categories(cells).values()))
+    return (_of_suite(report), *(_of_category(cells, facet, results) for facet in facets(cells)["category"].values()))
 
 
 def _of_suite(report: Report) -> Board:

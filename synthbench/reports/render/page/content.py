@@ -4,10 +4,9 @@ import math
 from dataclasses import dataclass
 
 from synthbench.reports.cells import Key, Row, is_known
-from synthbench.reports.render.page import facets
 from synthbench.reports.render.page.boards import Board, boards
 from synthbench.reports.render.page.commands import report_command, run_command, seed_ranges, task_terms
-from synthbench.reports.render.page.facets import Facet
+from synthbench.reports.render.page.facets import Facet, facets
 from synthbench.reports.render.page.panels import Panel, coloured, panels
 from synthbench.reports.render.page.results import results
 from synthbench.reports.render.page.sections import (
@@ -40,10 +39,7 @@ class Content:
     mechanisms: tuple[MechanismSection, ...]
     """In the order of the suite's ranking."""
     tasks: tuple[TaskSection, ...]
-    families: tuple[Facet, ...]
-    categories: tuple[Facet, ...]
-    blocks: tuple[Facet, ...]
-    positions: tuple[Facet, ...]
+    facets: dict[str, dict[str, Facet]]
     panels: dict[Facet, tuple[Panel, ...]]
     """Skill over rungs by category; empty without a ladder."""
     coloured: tuple[str, ...]
@@ -103,10 +99,7 @@ def content(report: Report) -> Content:
         boards=ranked,
         mechanisms=mechanisms,
         tasks=task_sections(report, shown),
-        families=tuple(facets.families(cells).values()),
-        categories=tuple(facets.categories(cells).values()),
-        blocks=tuple(facets.blocks(cells).values()),
-        positions=tuple(facets.positions(cells).values()),
+        facets=facets(cells),
         panels=panels(cells, with_colour),
         coloured=tuple(mechanism.label for mechanism in with_colour),
     )

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts
 from synthbench.reports.ladder import mean_profile
-from synthbench.reports.render.page import charts, facets
-from synthbench.reports.render.page.facets import Facet
+from synthbench.reports.render.page import charts
+from synthbench.reports.render.page.facets import Facet, facets
 
 NUM_COLOURS = 7
 """Of ``rungs.css``."""
@@ -37,7 +37,7 @@ def coloured(cells: Cells, best_first: Sequence[MechanismFacts]) -> list[Mechani
 
 def panels(cells: Cells, with_colour: Sequence[MechanismFacts]) -> dict[Facet, tuple[Panel, ...]]:
     """The panels by category; none without a ladder. Mechanisms without a colour are pale."""
-    categories = facets.categories(cells)
+    categories = facets(cells)["category"]
     by_category: dict[Facet, tuple[Panel, ...]] = {}
     for task in cells.tasks:
         if panel := _panel(cells, task, with_colour):

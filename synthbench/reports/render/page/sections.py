@@ -17,10 +17,9 @@ from synthbench.reports.cells import (
     task_key,
 )
 from synthbench.reports.descriptions import Description
-from synthbench.reports.render.page import facets
 from synthbench.reports.render.page.boards import Board, BoardLine
 from synthbench.reports.render.page.commands import run_command, task_terms, term
-from synthbench.reports.render.page.facets import Facet
+from synthbench.reports.render.page.facets import Facet, facets
 from synthbench.reports.render.page.results import Result
 from synthbench.reports.render.page.untrusted import anchors
 from synthbench.reports.report import Report, cite
@@ -92,7 +91,7 @@ def mechanism_sections(
         by_mechanism.setdefault(mechanism_key(row), []).append(row)
     needed = needed_seeds(cells)
     has_verified = any(_is_verified(row) for row in records)
-    families, blocks, positions = facets.families(cells), facets.blocks(cells), facets.positions(cells)
+    filters = facets(cells)
     around = Counter(name for name, *_ in {mechanism.key[:-1] for mechanism in cells.mechanisms})
     sections = []
     for line in lines:
@@ -107,16 +106,16 @@ def mechanism_sections(
             task=task_terms(suite, {str(row["task"]): str(row["task_args"]) for row in rows}),
             mechanism=named,
             match=facts.match,
-            block=facets.block_of(facts) if is_one_of_several else None,
-            positions=facets.positions_of(facts) if is_one_of_several else None,
+            block=facts.block if is_one_of_several else None,
+            positions=facts.positions if is_one_of_several else None,
         )
         sections.append(
             MechanismSection(
                 facts=facts,
                 anchor=ids[facts.key],
-                family=families[facts.family],
-                block=blocks[facets.block_of(facts)],
-                positions=positions[facets.positions_of(facts)],
+                family=filters["family"][facts.family],
+                block=filters["block"][facts.block],
+                positions=filters["positions"][facts.positions],
                 board=line,
                 arguments=arguments_in(facts.arguments),
                 statuses=_with_missing(
@@ -135,7 +134,7 @@ def task_sections(report: Report, results: Mapping[tuple[Key, Key], Result]) -> 
     """One section for each task, in printed order."""
     suite, cells = report.selection.suite, report.cells
     ids = anchors("task", [(task.key, task.name) for task in cells.tasks])
-    categories = facets.categories(cells)
+    categories = facets(cells)["category"]
     newest = {task_key(row): row for row in report.records}
     sections = []
     for task in cells.tasks:
