@@ -132,7 +132,7 @@ def _caption(cells: Cells) -> str:
     left_out = f", and single runs if others have more ({single})" if single else ""
     return (
         f"Lowest and highest {means} of the mechanisms. Left out: controls{left_out}. A task separates if its farthest "
-        f"means differ by {distance} and p is below 5 %: the share of shuffles of its runs among the mechanisms that "
+        f"means differ by {distance} and p is below 5 %. p: share of shuffles of its runs among the mechanisms that "
         "put two means as far apart, adjusted over the tasks (Benjamini and Hochberg). Pairs: those that differ by as "
         "much and by a moderated t test (5 %, Holm within the task); if there is none, the mechanism that stands out "
         "from all others, with its share of shuffles. Between: share of the variance that lies between mechanisms "
