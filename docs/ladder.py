@@ -312,7 +312,7 @@ def edges() -> list[Edge]:
     for task, mech in edge_cells():
         below, above = (made.get((Setting(task, mech, rate=rate), SUITE.seeds[0])) for rate in EDGES)
         if below is not None and above is not None and (ladder := tasks[task].ladder) is not None:
-            share = shown.cells[tasks[task].key, keys[mech]].mean
+            share = shown.estimates[tasks[task].key, keys[mech]].mean
             found.append(Edge(task, mech, below, share * ladder.num_rungs, above))
     return found
 

@@ -1,9 +1,9 @@
-"""Statistics over many tasks: one number a mechanism, with an interval.
+"""Statistics over many tasks: one number per mechanism, with an interval.
 
 Each interval answers one of two questions. *These tasks, other seeds*: what would the number be with infinitely many
-seeds of the same tasks? *Tasks like these*: what would it be over all tasks that these are a sample of? All take
-skills in [0, 1] as an array [mechanisms, tasks, seeds] without gaps: a run that failed counts as 0, the floor. Each
-category weighs the same, and each task of a category. ``docs/simulation.py`` simulates how often intervals cover.
+seeds of the same tasks? *Tasks like these*: what would it be over all tasks that these are a sample of? All functions
+take skills in [0, 1] as an array [mechanisms, tasks, seeds] without gaps: a failed run counts as 0, the floor. All
+categories weigh the same, and so do the tasks of one. ``docs/simulation.py`` simulates how often intervals cover.
 """
 
 import math
@@ -22,13 +22,13 @@ PerTask = Float[np.ndarray, " tasks"]
 PerCell = Float[np.ndarray, "mechanisms tasks"]
 
 FEW = 5
-"""Trials of the rarer outcome below which the variance of a share says little."""
+"""With fewer trials of the rarer outcome than this, the variance of a share says little."""
 TIE = 0.02
-"""Skills nearer to each other than this are a tie: neither run improves on the other."""
+"""Skills closer than this are a tie: neither run improves on the other."""
 
 
 class Interval(NamedTuple):
-    """An estimate and the ends of its 95 % interval; NaN where nothing can be said of them."""
+    """An estimate and the ends of its 95 % interval, which may be NaN."""
 
     value: float
     low: float
@@ -36,7 +36,7 @@ class Interval(NamedTuple):
 
 
 class Rank(NamedTuple):
-    """The rank of a mechanism, 1 for the best; equal ones share the better rank."""
+    """The rank of a mechanism, 1 for the best; equal mechanisms share the better rank."""
 
     value: int
     low: int
@@ -46,20 +46,13 @@ class Rank(NamedTuple):
 
 
 def balanced(categories: Sequence[str]) -> PerTask:
-    """The weight of each task: all categories weigh the same, and so do the tasks of one; they sum to 1."""
+    """The weights of the tasks: all categories weigh the same, and so do the tasks of one category. The sum is 1."""
     sizes = {category: categories.count(category) for category in categories}
     return np.array([1 / (len(sizes) * sizes[category]) for category in categories])
 
 
-def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high: float = 1.0) -> Interval:
-    """A value with its t interval, cut to the range that it can have.
-
-    Args:
-        value: The estimate.
-        error: Its standard error; where one of both is NaN so are the ends.
-        dof: Degrees of freedom of the error.
-        low: The lowest value that there can be.
-        high: The highest.
+def t_interval(value: float, error: float, dof: float, *, low: float = 0.0) -> Interval:
+    """A value with its t interval, cut to the range from ``low`` to 1. The ends are NaN if value or error is.
 
     Source: Student (1908).
     """
@@ -68,43 +61,28 @@ def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high
     # 0 and 1 come out exact except for rounding, which differs between processors.
     value = round(value, 12)
     half = float(special.stdtrit(dof, (1 + CONFIDENCE) / 2)) * error if error > TOLERANCE else 0.0
-    return Interval(value, max(low, value - half), min(high, value + half))
+    return Interval(value, max(low, value - half), min(1.0, value + half))
 
 
-def over_seeds(skills: Skills, weights: PerTask, *, low: float = 0.0, high: float = 1.0) -> list[Interval]:
+def over_seeds(skills: Skills, weights: PerTask, *, low: float = 0.0) -> list[Interval]:
     """Weighted mean skill of every mechanism. These tasks, other seeds.
 
-    Tasks are strata: each adds the variance of its own mean.
-
-    Args:
-        skills: One number a run.
-        weights: Of the tasks, which sum to 1.
-        low: The lowest value that a mean can have.
-        high: The highest.
-
-    Returns:
-        One interval a mechanism; its ends are NaN below two seeds.
+    Tasks are strata: each adds the variance of its own mean. The ends are NaN below two seeds. ``weights`` sum to 1,
+    and ``low`` is the lowest possible mean.
     """
     variance, _, dof = (part.T for part in spread(np.moveaxis(skills, 1, 0)))
     errors, of_errors = _error_over_seeds(variance, dof, skills.shape[2], weights)
     return [
-        t_interval(value, error, free, low=low, high=high)
+        t_interval(value, error, free, low=low)
         for value, error, free in zip((skills.mean(axis=2) @ weights).tolist(), errors, of_errors, strict=True)
     ]
 
 
 def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask) -> float:
-    """Chance of a weighted mean difference as large as this where there is none. These tasks, other seeds.
+    """Chance of a weighted mean difference as large as this if there is none. These tasks, other seeds.
 
-    The two-sided t test to which the interval of :func:`over_seeds` belongs. Where no run scatters it is certain of
-    any difference; then p is what swapping both sides of every seed allows.
-
-    Args:
-        differences: One number for each task and seed.
-        weights: Of the tasks, which sum to 1.
-
-    Returns:
-        NaN below two seeds.
+    This is the two-sided t test that belongs to the interval of :func:`over_seeds`. If no run scatters, the test would
+    be certain of any difference; then p is what swapping both sides of every seed allows. It is NaN below two seeds.
     """
     num_seeds = differences.shape[1]
     if num_seeds < 2:
@@ -117,37 +95,23 @@ def p_over_seeds(differences: Float[np.ndarray, "tasks seeds"], weights: PerTask
     return 1.0 if mean <= TOLERANCE else 2.0 ** (1 - num_seeds)
 
 
-def over_tasks(values: PerTask, categories: Sequence[str], *, low: float = 0.0, high: float = 1.0) -> Interval:
-    """Balanced mean of one number a task. Tasks like these, of the same categories.
+def over_tasks(values: PerTask, categories: Sequence[str]) -> Interval:
+    """Balanced mean of one number per task. Tasks like these, of the same categories.
 
     Tasks scatter alike in all categories, so that a category of one task has an error too.
 
-    Args:
-        values: One number a task.
-        categories: Of the tasks.
-        low: The lowest value that a mean can have.
-        high: The highest.
-
-    Returns:
-        Its ends are NaN unless two tasks more than there are categories tell how tasks scatter.
+    The ends are NaN unless there are two tasks more than categories, which tell how tasks scatter.
     """
     error, dof = _error_over_tasks(values[None], categories)
-    return t_interval(float(balanced(categories) @ values), float(error[0]), dof, low=low, high=high)
+    return t_interval(float(balanced(categories) @ values), float(error[0]), dof)
 
 
 def interquartile_means(skills: Skills, weights: PerTask) -> list[Interval]:
     """Mean of the middle half of the runs of every mechanism, by weight. These tasks, other seeds.
 
-    Its error is that of the mean of runs that are cut to the quartiles, twice: a run that moves beyond a quartile moves
-    nothing, any other moves the mean of half of the runs. A bootstrap of few seeds is too narrow for that mean, by more
-    than √((n - 1) / n).
-
-    Args:
-        skills: One number a run.
-        weights: Of the tasks, which sum to 1.
-
-    Returns:
-        One interval a mechanism; its ends are NaN below two seeds.
+    Its error is twice that of the mean of runs that are cut to the quartiles: a run beyond a quartile moves nothing,
+    any other moves the mean of half of the runs. A bootstrap of few seeds would be too narrow by more than √((n - 1) /
+    n). The ends are NaN below two seeds.
 
     Source: Agarwal et al. (2021), section 4.3; Tukey & McLaughlin (1963) for the error of a trimmed mean.
     """
@@ -155,9 +119,9 @@ def interquartile_means(skills: Skills, weights: PerTask) -> list[Interval]:
     runs = skills.reshape(num_mechanisms, -1)
     order = np.argsort(runs, axis=1, kind="stable")
     ascending = np.take_along_axis(runs, order, axis=1)
-    own = np.repeat(weights / num_seeds, num_seeds)[order]
-    up_to = own.cumsum(axis=1)
-    of_middle = np.clip(up_to, 0.25, 0.75) - np.clip(up_to - own, 0.25, 0.75)
+    run_weights = np.repeat(weights / num_seeds, num_seeds)[order]
+    up_to = run_weights.cumsum(axis=1)
+    of_middle = np.clip(up_to, 0.25, 0.75) - np.clip(up_to - run_weights, 0.25, 0.75)
     quartiles = [
         ascending[np.arange(num_mechanisms), (up_to < share - TOLERANCE).sum(axis=1)] for share in (0.25, 0.75)
     ]
@@ -171,39 +135,43 @@ def interquartile_means(skills: Skills, weights: PerTask) -> list[Interval]:
 def solved_rates(is_solved: Bool[np.ndarray, "mechanisms tasks seeds"], weights: PerTask) -> list[Interval]:
     """Share of runs that solved their task, by weight. These tasks, other seeds.
 
-    As :func:`over_seeds`, and as far as Wilson's interval where variances say little: where fewer than five runs of a
-    mechanism solved their task, or fewer than five did not, and where the runs of each task agree.
+    As :func:`over_seeds`, but at least as wide as Wilson's interval if variances say little: if fewer than five runs of
+    a mechanism solved their task, or fewer than five did not, or if the runs of each task agree.
     """
     intervals = over_seeds(is_solved.astype(float), weights)
     num_worth = is_solved.shape[2] / float((weights**2).sum())
     num_solved = is_solved.sum(axis=(1, 2))
     is_rare = np.minimum(num_solved, is_solved[0].size - num_solved) < FEW
     return [
-        _reaching_wilsons(interval, num_worth) if is_one or interval.low == interval.high else interval
-        for interval, is_one in zip(intervals, is_rare.tolist(), strict=True)
+        _reaching_wilsons(interval, num_worth) if is_few or interval.low == interval.high else interval
+        for interval, is_few in zip(intervals, is_rare.tolist(), strict=True)
     ]
 
 
-def _reaching_wilsons(of: Interval, num_worth: float) -> Interval:
-    """The interval of a share of a number of trials, widened as far as Wilson's: too wide rather than too narrow.
+def _reaching_wilsons(interval: Interval, num_worth: float) -> Interval:
+    """The interval of a share of some trials, widened to Wilson's interval: too wide rather than too narrow.
 
     Source: Wilson (1927). Weighted trials are worth (Σ w)² / Σ w² of one weight: Kish (1965).
     """
     z = float(special.ndtri((1 + CONFIDENCE) / 2))
-    centre = (of.value + z**2 / (2 * num_worth)) / (1 + z**2 / num_worth)
-    half = z * math.sqrt(of.value * (1 - of.value) / num_worth + (z / (2 * num_worth)) ** 2) / (1 + z**2 / num_worth)
+    centre = (interval.value + z**2 / (2 * num_worth)) / (1 + z**2 / num_worth)
+    half = (
+        z
+        * math.sqrt(interval.value * (1 - interval.value) / num_worth + (z / (2 * num_worth)) ** 2)
+        / (1 + z**2 / num_worth)
+    )
     return Interval(
-        of.value,
-        float(np.clip(np.fmin(of.low, centre - half), 0, 1)),
-        float(np.clip(np.fmax(of.high, centre + half), 0, 1)),
+        interval.value,
+        float(np.clip(np.fmin(interval.low, centre - half), 0, 1)),
+        float(np.clip(np.fmax(interval.high, centre + half), 0, 1)),
     )
 
 
 def ranks(skills: Skills, categories: Sequence[str]) -> list[Rank]:
     """The rank of every mechanism by balanced mean skill, with intervals that hold all at once. Tasks like these.
 
-    A mechanism ranks below each that is better for certain and above each that is worse for certain. Certain is a
-    difference whose interval, one of all pairs at once, leaves out 0. Where tasks are too few for one, nothing is.
+    A mechanism ranks below those that are certainly better and above those that are certainly worse. A difference is
+    certain if its interval, simultaneous over all pairs, excludes 0. With too few tasks for an interval, none is.
 
     Source: Mogstad et al. (2024) for ranks from simultaneous intervals; these are in the manner of Tukey, with an error
     for each pair of mechanisms from their differences on the tasks.
@@ -234,14 +202,9 @@ def probability_of_improvement(
 ) -> Interval:
     """Chance that a run of the first beats a run of the second on a task drawn at random. Tasks like these.
 
-    All categories weigh the same. Where one of both seldom wins, the interval reaches as far as Wilson's: a few tasks
-    on which it always loses do not show that it always does.
-
-    Args:
-        first: One number a run.
-        second: One number a run.
-        categories: Of the tasks.
-        ties: Of every task, or of all: runs less than this apart are a tie, which counts half.
+    All categories weigh the same. If one of the two seldom wins, the interval is as wide as Wilson's: a few tasks on
+    which it always loses do not show that it always does. Runs that are less than ``ties`` apart (one number for all
+    tasks, or one for each) are a tie, which counts half.
 
     Source: Agarwal et al. (2021), section 4.3; there only equal scores are a tie.
     """
@@ -249,7 +212,7 @@ def probability_of_improvement(
     least = np.reshape(ties, (-1, 1, 1)) - TOLERANCE
     chances = ((lead >= least) + 0.5 * (np.abs(lead) < least)).mean(axis=(1, 2))
     interval = over_tasks(chances, categories)
-    # Weights may add up to a little less than 1, by the processor's rounding: then who always wins would seldom lose.
+    # Weights may sum to a little less than 1 by rounding, which would turn "always wins" into "seldom loses".
     interval = interval._replace(value=round(interval.value, 12))
     num_worth = 1 / float((balanced(categories) ** 2).sum())
     is_rare = min(interval.value, 1 - interval.value) * num_worth < FEW
@@ -271,7 +234,7 @@ def profile(
 def _error_over_seeds(
     variance: PerCell, dof: PerCell, num_seeds: int, weights: PerTask
 ) -> tuple[list[float], list[float]]:
-    """Standard errors of weighted means, one a mechanism, and their degrees of freedom.
+    """Standard errors of the weighted means of mechanisms, and their degrees of freedom.
 
     Source: Satterthwaite (1946).
     """
@@ -284,15 +247,15 @@ def _error_over_seeds(
 
 @lru_cache
 def _farthest_quantile(num_means: int, dof: float) -> float:
-    """What the t value of the farthest of some equal means seldom exceeds: the studentised range over √2."""
+    """The t value that the farthest of some equal means seldom exceeds: the studentised range over √2."""
     from scipy import stats  # noqa: PLC0415 - three quarters of a second, and only a ranking needs it
 
     return float(stats.studentized_range.ppf(CONFIDENCE, num_means, dof)) / math.sqrt(2)
 
 
 def _error_over_tasks(
-    values: Float[np.ndarray, "lines tasks"], categories: Sequence[str]
-) -> tuple[Float[np.ndarray, " lines"], float]:
+    values: Float[np.ndarray, "rows tasks"], categories: Sequence[str]
+) -> tuple[Float[np.ndarray, " rows"], float]:
     """Standard errors of balanced means over tasks, and their degrees of freedom; NaN below two."""
     names = list(dict.fromkeys(categories))
     of_category = np.array([[category == name for category in categories] for name in names], dtype=float)

@@ -36,19 +36,19 @@ def build(
 ) -> dict[str, str | bytes]:
     """All files of the report on one suite version.
 
-    The text depends on the rows only: not on their order, the time, the time zone, the locale or the machine. So do
-    the pictures under one version of matplotlib.
+    The text depends only on the rows, not on their order, the time, the time zone, the locale or the machine. The same
+    holds for the pictures under one version of matplotlib.
 
     Args:
         rows: Rows of a store, any suites.
-        curves: Learning curves of any runs; None leaves out what shows them.
+        curves: Learning curves of any runs; None: no curves are shown.
         suite: Name of the suite.
-        suite_version: Its version; the newest if None.
-        mechanisms: Those to show; all that have rows if None.
-        seeds: Root seeds to show; all that have rows if None.
-        formats: Which kinds of files, of ``FORMATS``.
-        origins: Which store a row is from, by ``run_id``; None if all are from one.
-        describe: What the code of a task says, for the page; None leaves out what shows it.
+        suite_version: Default: the newest.
+        mechanisms: Default: all that have rows.
+        seeds: Root seeds. Default: all that have rows.
+        formats: Names from ``FORMATS``.
+        origins: The store of each row, by ``run_id``; None if all are from one.
+        describe: Describes a task from its code, for the page; None: no descriptions.
 
     Returns:
         Text, or the bytes of a picture, by file name.
@@ -71,7 +71,7 @@ def files_of(report: Report, formats: Collection[str] = DEFAULT_FORMATS) -> dict
         if name not in FORMATS:
             raise UnknownName("format of a report", name, FORMATS)
     files: dict[str, str | bytes] = {}
-    with _unsearched(report):
+    with _uncollected(report):
         for name, files_of in FORMATS.items():
             if name in formats:
                 files |= files_of(report)
@@ -83,12 +83,12 @@ def files_of(report: Report, formats: Collection[str] = DEFAULT_FORMATS) -> dict
 
 
 @contextmanager
-def _unsearched(report: Report) -> Iterator[None]:
-    """Keep the collector of unreachable objects from the records of a report, all of which live as long as it does.
+def _uncollected(report: Report) -> Iterator[None]:
+    """Hide the records of a report from the garbage collector: they live as long as the report.
 
-    Of 100,000 records, looking at them time and again was a seventh of the time of a report.
+    With 100,000 records, collecting took a seventh of the time of a report.
     """
-    _made = report.of, report.records
+    _made = report.cells, report.records
     gc.freeze()
     try:
         yield
@@ -108,17 +108,17 @@ def _latex_files(report: Report) -> Files:
 
 
 def _csv_files(report: Report) -> Files:
-    of_ladder = ("rungs", "load_at_half", "load_in") if report.of.has_ladder else ()
+    ladder_columns = ("rungs", "load_at_half", "load_in") if report.cells.has_ladder else ()
     files = {
         "cells.csv": csv_text(
             [
                 *("category", "task", "mechanism", "n", "failed", "mean", "std", "low", "high", "floor", "ceiling"),
-                *("skill", *of_ladder),
+                *("skill", *ladder_columns),
             ],
             (
                 [
                     *(task.category, task.label, mechanism.label, cell.n, cell.num_failed, cell.mean, cell.std),
-                    *(*report.of.interval(task, mechanism), task.floor, task.ceiling, cell.skill),
+                    *(*report.cells.interval(task, mechanism), task.floor, task.ceiling, cell.skill),
                     *((task.ladder.num_rungs, load_of(cell), task.ladder.unit) if task.ladder else ()),
                 ]
                 for task, mechanism, cell in report.cells
@@ -140,7 +140,7 @@ def _csv_files(report: Report) -> Files:
 
 
 _RUN = ("seed", "run_id", "status", "score")
-"""What a report says of a single run."""
+"""Columns that a report shows of a single run."""
 
 
 def _json_files(report: Report) -> Files:
@@ -148,8 +148,8 @@ def _json_files(report: Report) -> Files:
         "suite": report.selection.suite,
         "suite_version": report.selection.suite_version,
         "verdict": report.verdict,
-        "tasks": [_facts(task) for task in report.of.tasks],
-        "mechanisms": [mechanism._asdict() for mechanism in report.of.mechanisms],
+        "tasks": [_facts(task) for task in report.cells.tasks],
+        "mechanisms": [mechanism._asdict() for mechanism in report.cells.mechanisms],
         "cells": [
             {
                 "category": task.category,
@@ -157,7 +157,7 @@ def _json_files(report: Report) -> Files:
                 "mechanism": mechanism.label,
                 "mean": cell.mean,
                 "std": cell.std,
-                "interval": report.of.interval(task, mechanism),
+                "interval": report.cells.interval(task, mechanism),
                 "skill": cell.skill,
                 "runs": [{name: run[name] for name in _RUN} for run in report.runs_of(task, mechanism)],
             }
@@ -179,7 +179,7 @@ def _json_files(report: Report) -> Files:
 
 
 def _facts(task: TaskFacts) -> dict[str, object]:
-    """What a report says of a task, with its ladder if it has one."""
+    """The facts of a task for JSON, with its ladder if it has one."""
     facts = task._asdict()
     ladder = facts.pop("ladder")
     return facts | ({"ladder": ladder._asdict()} if ladder else {})

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -48,16 +48,16 @@ class TaskFacts(NamedTuple):
     ceiling: float
     ceiling_is_exact: bool
     local_ceiling: float
-    """Best score from a token and its position alone; NaN where the rows do not say."""
+    """Best score from a token and its position alone; NaN if unknown."""
     shortcut: tuple[str, float] | None
-    """The best of the rules that get by without what the task tests, and its score; None where the rows name none."""
+    """The best rule that avoids what the task tests, and its score; None if the rows name none."""
     source: str
     ladder: Ladder | None = None
-    """The rungs that its scores are counted in; None where they are accuracies."""
+    """The rungs that scores count; None if scores are accuracies."""
 
     @property
     def gap(self) -> float:
-        """Ceiling less floor."""
+        """Ceiling − floor."""
         return self.ceiling - self.floor
 
 
@@ -69,37 +69,57 @@ class MechanismFacts(NamedTuple):
     name: str
     version: str
     arguments: str
-    """Of the newest row; what is matched to a size may have others on each task."""
+    """Of the newest row; a matched mechanism may have others on each task."""
     match: str | None
-    """The size that it is matched to, and what was asked for: ``state=4096 of slay:P=8``; None if it is not."""
+    """The size that it is matched to, and what was asked for: ``state=4096 of slay:P=8``; None if not matched."""
     family: str
     origin: str
     source: str
     num_parameters: float
-    """Of the mechanisms of all layers, the largest over the tasks; NaN where no row says."""
+    """In the mechanisms of all layers, the largest over the tasks; NaN if unknown."""
     state: float
-    """Numbers that one layer keeps, the largest over the tasks; NaN where no row says."""
+    """Numbers that one layer keeps, the largest over the tasks; NaN if unknown."""
+
+    @property
+    def block(self) -> str:
+        """The block around it."""
+        return str(self.key[1])
+
+    @property
+    def positions(self) -> str:
+        """Its position encoding."""
+        return str(self.key[2])
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the seeds of one cell say. Scores are fractions in [0, 1]."""
+    """The results of one cell over its seeds. Scores are fractions in [0, 1]."""
 
     scores: dict[int, float]
-    """Score by seed, of the runs that ended well."""
+    """Score by seed, of the successful runs."""
     failed_seeds: tuple[int, ...]
     """Seeds that have a row but no score."""
     skill: float
     """Mean over seeds of the skills, each cut to [0, 1]; NaN where floor and ceiling are equal."""
     evaluation_std: float
-    """Standard deviation of the score of one test sequence, averaged over seeds; NaN where no row says it."""
+    """Standard deviation of the score of one test sequence, averaged over seeds; NaN if unknown."""
     num_sequences: int
     """Test sequences of all seeds together."""
     steps_to_threshold: tuple[float, ...]
-    """Steps until the threshold was reached, one value for each seed that ended well; infinite where it never was."""
+    """Steps until the threshold was reached, for each successful seed; infinite if it never was."""
     steps_planned: int
     rungs: dict[int, Sequence[RungScore]] = field(default_factory=dict)
-    """What is on every rung, by seed; empty without a ladder."""
+    """Scores of all rungs by seed; empty without a ladder."""
+
+    @cached_property
+    def runs(self) -> dict[int, float]:
+        """Score of every run by seed, 0 if it failed."""
+        return dict.fromkeys(self.failed_seeds, 0.0) | self.scores
+
+    @property
+    def skill_of_all(self) -> float:
+        """Mean skill over all runs, 0 for one that failed; NaN without a run."""
+        return (self.skill * self.n if self.n else 0.0) / len(self.runs) if self.runs else math.nan
 
     @property
     def num_failed(self) -> int:
@@ -128,7 +148,7 @@ class Estimate:
 
     @property
     def evaluation_error(self) -> float:
-        """Standard error of the mean that comes from the finite test set alone; NaN where no row says it."""
+        """Standard error of the mean that comes from the finite test set alone; NaN if unknown."""
         return self.evaluation_std / math.sqrt(self.num_sequences) if self.num_sequences else math.nan
 
 
@@ -141,11 +161,16 @@ class Cells:
 
     tasks: tuple[TaskFacts, ...]
     mechanisms: tuple[MechanismFacts, ...]
-    cells: dict[tuple[Key, Key], Estimate]
+    estimates: dict[tuple[Key, Key], Estimate]
+    """By the keys of task and mechanism, where there are rows."""
+
+    def __iter__(self) -> Iterator[tuple[TaskFacts, MechanismFacts, Estimate]]:
+        """Every task with every mechanism, in printed order."""
+        return ((task, mechanism, self.cell(task, mechanism)) for task in self.tasks for mechanism in self.mechanisms)
 
     def cell(self, task: TaskFacts, mechanism: MechanismFacts) -> Estimate:
         """The estimate of one cell; one without seeds where there are no rows."""
-        return self.cells.get((task.key, mechanism.key), NO_ROWS)
+        return self.estimates.get((task.key, mechanism.key), NO_ROWS)
 
     def cells_of(self, task: TaskFacts) -> list[Estimate]:
         """The estimates of one task, in the order of the mechanisms."""
@@ -158,32 +183,28 @@ class Cells:
 
     @property
     def has_ladder(self) -> bool:
-        """Whether scores are heights, as parts of the rungs of each task, and not accuracies."""
+        """Whether scores are heights (fractions of the rungs of each task) and not accuracies."""
         return any(task.ladder for task in self.tasks)
 
     @cached_property
     def scores(self) -> Scores:
         """Every score, [tasks, mechanisms, seeds]; NaN where a run is missing or failed."""
-        lines = [by_seed([cell.scores for cell in self.cells_of(task)], self.seeds) for task in self.tasks]
-        return np.array(lines).reshape(len(self.tasks), len(self.mechanisms), len(self.seeds))
+        scores = [by_seed([cell.scores for cell in self.cells_of(task)], self.seeds) for task in self.tasks]
+        return np.array(scores).reshape(len(self.tasks), len(self.mechanisms), len(self.seeds))
 
     def interval(self, task: TaskFacts, mechanism: MechanismFacts) -> tuple[float, float]:
-        """Ends of the 95 % interval of a cell's mean, for this task and other seeds; NaN where there can be none.
+        """The 95 % interval of a cell's mean, for this task and other seeds; NaN where there can be none.
 
-        How much runs scatter is estimated from all cells of a task: :func:`synthbench.reports.statistics.spread`.
+        The spread of runs is estimated from all cells of a task: :func:`synthbench.reports.statistics.spread`.
         """
         return self._intervals[task.key, mechanism.key][1:]
 
     @cached_property
     def _intervals(self) -> dict[tuple[Key, Key], Interval]:
-        return self._with_intervals(self.scores)
-
-    def _with_intervals(self, numbers: Scores) -> dict[tuple[Key, Key], Interval]:
-        """The mean of every cell with its interval, of one number a run."""
-        num_runs = (~np.isnan(numbers)).sum(axis=2)
-        variance, _, dof = spread(numbers)
+        num_runs = (~np.isnan(self.scores)).sum(axis=2)
+        variance, _, dof = spread(self.scores)
         with np.errstate(invalid="ignore", divide="ignore"):
-            means, errors = np.nansum(numbers, axis=2) / num_runs, np.sqrt(variance / num_runs)
+            means, errors = np.nansum(self.scores, axis=2) / num_runs, np.sqrt(variance / num_runs)
         return {
             (task.key, mechanism.key): t_interval(float(means[at]), float(errors[at]), float(dof[at]))
             for row, task in enumerate(self.tasks)
@@ -194,7 +215,7 @@ class Cells:
     @cached_property
     def seeds(self) -> tuple[int, ...]:
         """Every seed that some cell has a row of, in order."""
-        return tuple(sorted({seed for cell in self.cells.values() for seed in (*cell.scores, *cell.failed_seeds)}))
+        return tuple(sorted({seed for cell in self.estimates.values() for seed in cell.runs}))
 
     def tasks_of(self, category: str) -> tuple[TaskFacts, ...]:
         """The tasks of one category."""
@@ -204,18 +225,18 @@ class Cells:
         """The tasks of one category, with the mechanisms that have rows of it."""
         tasks = self.tasks_of(category)
         keys = {task.key for task in tasks}
-        cells = {(task, mechanism): cell for (task, mechanism), cell in self.cells.items() if task in keys}
-        present = {mechanism for _task, mechanism in cells}
-        return Cells(tasks, tuple(one for one in self.mechanisms if one.key in present), cells)
+        estimates = {(task, mechanism): cell for (task, mechanism), cell in self.estimates.items() if task in keys}
+        present = {mechanism for _task, mechanism in estimates}
+        return Cells(tasks, tuple(mechanism for mechanism in self.mechanisms if mechanism.key in present), estimates)
 
 
 def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells:
-    """The cells of some rows, ordered like the published table; what is not in it follows alphabetically.
+    """The cells of some rows, in the order of the published table; what it lacks follows alphabetically.
 
     Args:
-        rows: Rows of one suite version with one version of every unit, as
-            :func:`synthbench.reports.selection.select` leaves them; in any order.
-        oldest_first: Their :func:`records` with at least ``COLUMNS``, where the caller has them.
+        rows: Rows of one suite version with one version of every component, in any order, as
+            :func:`synthbench.reports.selection.select` returns them.
+        oldest_first: Their :func:`records` with at least ``COLUMNS``, if the caller has them.
 
     Raises:
         ValueError: If the rows mix versions, or repeat a seed in a cell.
@@ -223,17 +244,14 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells
     _refuse_mixtures(rows)
     if oldest_first is None:
         oldest_first = records(rows, COLUMNS)
-    # The newest row describes a unit, hence the later overwrites the earlier.
+    # The newest row describes a component: later rows overwrite earlier ones.
     tasks = {task_key(row): row for row in oldest_first}
     rows_of: dict[Key, list[Row]] = {}
     for row in oldest_first:
         rows_of.setdefault(mechanism_key(row), []).append(row)
-    mechanisms = {key: own[-1] for key, own in rows_of.items()}
+    mechanisms = {key: mechanism_rows[-1] for key, mechanism_rows in rows_of.items()}
     task_labels = _labels(tasks, "task", ["seq_len", "task_args", "task_category"])
     mechanism_labels = _labels(_with_settings(mechanisms), "mech_label", ["mech", "positions", "block", "setting"])
-    members: dict[tuple[Key, Key], list[Row]] = {}
-    for row in sorted(oldest_first, key=lambda row: int(row["seed"])):
-        members.setdefault((task_key(row), mechanism_key(row)), []).append(row)
     return Cells(
         tasks=_of_one_measure(
             [_task(key, task_labels[key], row) for key, row in sorted(tasks.items(), key=_task_rank)]
@@ -242,46 +260,54 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells
             _mechanism(key, mechanism_labels[key], row, rows_of[key])
             for key, row in sorted(mechanisms.items(), key=_mechanism_rank)
         ),
-        cells={keys: _estimate(cell) for keys, cell in members.items()},
+        estimates={keys: _estimate(runs) for keys, runs in runs_by_cell(oldest_first).items()},
     )
 
 
+def runs_by_cell(rows: Iterable[Row]) -> dict[tuple[Key, Key], list[Row]]:
+    """The rows of each cell in the order of their seeds, by the keys of its task and mechanism."""
+    runs: dict[tuple[Key, Key], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: int(row["seed"])):
+        runs.setdefault((task_key(row), mechanism_key(row)), []).append(row)
+    return runs
+
+
 def records(rows: pd.DataFrame, columns: Collection[str] | None = None) -> list[Row]:
-    """The rows one by one, oldest first, with some of their columns; all if None."""
+    """The rows as dictionaries, oldest first, with the given columns (default: all)."""
     names = list(rows.columns if columns is None else columns)
     ordered = rows.sort_values(["finished_at", "run_id"])[names]
-    # A column as Python objects at once: pandas' own records take ten times as long.
+    # Column by column: pandas' own to_dict("records") takes ten times as long.
     lists = [ordered[name].to_numpy(dtype=object).tolist() for name in names]
     return [dict(zip(names, values, strict=True)) for values in zip(*lists, strict=True)]
 
 
 def task_key(row: Row) -> Key:
-    """What makes the row's task at its size."""
+    """The key of the row's task at its size."""
     key: Key = _TASK_KEY(row)
     return key
 
 
 def mechanism_key(row: Row) -> Key:
-    """What makes the row's column in a table."""
+    """The key of the row's mechanism: its column in a table."""
     setting = next(row[column] for column in SETTING if is_known(row[column]))
     return (*_AROUND(row), setting)
 
 
 def arguments_in(text: str) -> dict[str, Any]:
-    """Arguments by name; what is no object, as a stranger may write, has one name."""
+    """Arguments by name; anything but a JSON object, which only a foreign row has, gets one name."""
     given = json.loads(text)
     return given if isinstance(given, dict) else {"arguments": given}
 
 
 def by_seed(numbers: Sequence[Mapping[int, float]], seeds: Sequence[int]) -> Float[np.ndarray, "cells seeds"]:
-    """One number a run, a column a seed, from what every cell has by seed; NaN where one is missing."""
-    found = [[own.get(seed, math.nan) for seed in seeds] for own in numbers]
-    return np.array(found, dtype=float).reshape(len(numbers), len(seeds))
+    """One row per cell and one column per seed, from the numbers of each cell by seed; NaN where one is missing."""
+    rows = [[cell.get(seed, math.nan) for seed in seeds] for cell in numbers]
+    return np.array(rows, dtype=float).reshape(len(numbers), len(seeds))
 
 
 def is_known(value: Any) -> bool:
-    """Whether a row says something: it is neither null nor NaN."""
-    # As pandas' notna, which takes up to three times as long for one value.
+    """Whether a value is neither null nor NaN."""
+    # pandas' notna does the same but takes up to three times as long for one value.
     return not (value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)))
 
 
@@ -296,16 +322,16 @@ def _refuse_mixtures(rows: pd.DataFrame) -> None:
 
 
 def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
-    """The rows with their settings in words: the arguments that others of the mechanism have otherwise, or the match.
+    """The rows with a column ``setting``: the arguments in which settings of a mechanism differ, or the match.
 
-    What is matched says so in its label, as it is another comparison.
+    The label of a matched mechanism says so, because matching makes another comparison.
     """
     arguments = {key: arguments_in(row["mech_args"]) for key, row in mechanisms.items()}
-    told = {}
+    described = {}
     for key, row in mechanisms.items():
         if is_known(row["match"]):
             asked, term = split_match(row["match"])
-            told[key] = {**row, "mech_label": f"{row['mech_label']} (match {asked})", "setting": term}
+            described[key] = {**row, "mech_label": f"{row['mech_label']} (match {asked})", "setting": term}
         else:
             others = [arguments[other] for other in mechanisms if other[:-1] == key[:-1]]
             differing = [
@@ -313,8 +339,8 @@ def _with_settings(mechanisms: Mapping[Key, Row]) -> dict[Key, Row]:
                 for name, value in arguments[key].items()
                 if any(other.get(name) != value for other in others)
             ]
-            told[key] = {**row, "setting": ", ".join(differing)}
-    return told
+            described[key] = {**row, "setting": ", ".join(differing)}
+    return described
 
 
 def _labels(units: Mapping[Key, Row], label: str, parts: Sequence[str]) -> dict[Key, str]:
@@ -351,7 +377,7 @@ def _mechanism_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
     order = published_order("mechanism")
     rank = order.get(published_name(row["mech"]), len(order))
     *around, setting = key
-    # Published ones in their order, all others by what is printed, whatever its case; P=8 before P=16.
+    # Published mechanisms in their order, then the others by label, ignoring case; P=8 before P=16.
     return rank, str(row["mech_label"]).casefold(), around, len(setting), setting
 
 
@@ -378,17 +404,17 @@ def _task(key: Key, label: str, row: Row) -> TaskFacts:
 
 
 def _of_one_measure(tasks: Sequence[TaskFacts]) -> tuple[TaskFacts, ...]:
-    """The tasks with their ladders if all have one, else with none: no table has heights beside accuracies."""
+    """The tasks, with ladders only if all have one: no table shows heights beside accuracies."""
     return tuple(tasks if all(task.ladder for task in tasks) else (task._replace(ladder=None) for task in tasks))
 
 
 def _best_shortcut(metrics: Mapping[str, float | None]) -> tuple[str, float] | None:
-    found = [
+    shortcuts = [
         (name.removeprefix("shortcut."), score)
         for name, score in metrics.items()
         if name.startswith("shortcut.") and score is not None
     ]
-    return max(found, key=lambda shortcut: shortcut[1], default=None)
+    return max(shortcuts, key=lambda shortcut: shortcut[1], default=None)
 
 
 def _mechanism(key: Key, label: str, row: Row, rows: Sequence[Row]) -> MechanismFacts:
@@ -411,21 +437,20 @@ def _largest(rows: Sequence[Row], column: str) -> float:
     return max((float(row[column]) for row in rows if is_known(row[column])), default=math.nan)
 
 
-def _estimate(cell: Sequence[Row]) -> Estimate:
-    finished = [row for row in cell if _has_score(row)]
-    metrics = [json.loads(row["metrics"]) for row in finished]
-    deviations = [one.get("score_std_over_sequences") for one in metrics]
+def _estimate(runs: Sequence[Row]) -> Estimate:
+    finished = [row for row in runs if _has_score(row)]
+    metrics = {int(row["seed"]): json.loads(row["metrics"]) for row in finished}
     return Estimate(
         scores={int(row["seed"]): float(row["score"]) for row in finished},
-        failed_seeds=tuple(int(row["seed"]) for row in cell if not _has_score(row)),
+        failed_seeds=tuple(int(row["seed"]) for row in runs if not _has_score(row)),
         skill=_mean([row["skill"] for row in finished], clipped),
-        evaluation_std=_mean(deviations),
+        evaluation_std=_mean([named.get("score_std_over_sequences") for named in metrics.values()]),
         num_sequences=sum(int(row["n_eval"]) for row in finished),
         steps_to_threshold=tuple(
             float(row["steps_to_threshold"]) if is_known(row["steps_to_threshold"]) else math.inf for row in finished
         ),
         steps_planned=max((int(row["steps_planned"]) for row in finished), default=0),
-        rungs={int(row["seed"]): own for row, one in zip(finished, metrics, strict=True) if (own := scored_rungs(one))},
+        rungs={seed: rungs for seed, named in metrics.items() if (rungs := scored_rungs(named))},
     )
 
 
@@ -439,7 +464,7 @@ def clipped(skill: float) -> float:
 
 
 def _mean(items: Sequence[Any], value: Callable[[Any], float] = float) -> float:
-    known = [value(one) for one in items if is_known(one)]
+    known = [value(item) for item in items if is_known(item)]
     return float(np.mean(known)) if known else math.nan
 
 

@@ -1,9 +1,9 @@
 """Two mechanisms, two stores or two commits against each other, run by run.
 
 A run of one side is paired with the run of the other that saw the same sequences: same task at the same size and
-version, same seed, and the same mechanism in the same setting, block and positions as far as these are not what is
-compared. A difference is the second side's skill − the first's, each cut to 0 to 1; a run without a score counts as
-one at the floor. Of more than two mechanisms every pair is compared in the same way.
+version, same seed, and (unless mechanisms are compared) the same mechanism in the same setting, block and positions. A
+difference is the second side's skill − the first's, each cut to 0 to 1; a run without a score counts as one at the
+floor. With more than two mechanisms, every pair is compared in the same way.
 """
 
 import math
@@ -31,7 +31,7 @@ from synthbench.reports.aggregates import (
     t_interval,
 )
 from synthbench.reports.cells import arguments_in, by_seed, clipped
-from synthbench.reports.ladder import LEAST, ladder_in
+from synthbench.reports.ladder import LEAST, Ladder, ladder_in
 from synthbench.reports.looks import share_at
 from synthbench.reports.selection import TASK_KEY, Terms, having, select, settings
 from synthbench.reports.statistics import (
@@ -49,18 +49,20 @@ from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
+UNKNOWN = Interval(math.nan, math.nan, math.nan)
+
 Kind = Literal["mechanism", "store", "commit"]
-"""What is compared; stores and commits are compared mechanism by mechanism."""
+"""The kind of a side; stores and commits are compared mechanism by mechanism."""
 
 
 @dataclass(frozen=True)
 class PairedTask:
-    """One task, of one mechanism where both sides have several."""
+    """One task (of one mechanism if both sides have several)."""
 
     task: str
     length: int
     mechanism: str
-    """Empty where two mechanisms are compared."""
+    """Empty if two mechanisms are compared."""
     block: str
     positions: str
     first: float
@@ -77,16 +79,16 @@ class PairedTask:
     num_failed: int
     """Runs without a score, on both sides."""
     rungs: int | None
-    """How many the task has; None without a ladder. The skills are parts of all of them."""
+    """The number of rungs of the task; None without a ladder. Skills are fractions of them."""
 
     @property
     def is_apart(self) -> bool:
-        """Whether the sides are shown to differ, and by as much as counts: half a rung, or ``MARGIN``."""
+        """Whether the sides are shown to differ by enough to count: half a rung, or ``MARGIN``."""
         least = LEAST / self.rungs if self.rungs else MARGIN
         return self.p < SIGNIFICANCE and abs(self.difference) >= least - TOLERANCE
 
     def printed(self) -> dict[str, Any]:
-        """Everything by name, as a table prints it: on a ladder heights as ``5.2 of 11``, differences in rungs."""
+        """All fields as a table prints them: on a ladder, heights as ``5.2 of 11`` and differences in rungs."""
         facts = asdict(self)
         rungs = facts.pop("rungs")
         if rungs is None:
@@ -106,24 +108,24 @@ class Comparison:
     suite_version: str
     tasks: tuple[PairedTask, ...]
     mean_difference: Interval | None
-    """Over all categories, with the 95 % interval for these tasks and other seeds; None below two common seeds."""
+    """Over all categories, for these tasks and other seeds; None below two common seeds."""
     p: float
     """Of the mean difference, by the t test that its interval belongs to; NaN below two common seeds."""
     improvement: Interval
     """Chance that a run of the second side beats one of the first on a task drawn at random, for tasks like these."""
     is_paired: bool
-    """Whether the tests of the tasks compare run with run of one seed, as the mean difference always does."""
+    """Whether the tests of the tasks compare runs seed by seed, as the mean difference always does."""
     num_seeds: int
-    """Seeds that every task has on both sides: what the mean is taken over."""
+    """Seeds that every task has on both sides, over which the mean is taken."""
     num_unpaired: int
     """Rows of either side without a partner."""
     num_left_out: int
-    """Tasks whose floor and ceiling are too near to each other for a skill."""
+    """Tasks whose floor and ceiling are too close for a skill."""
 
     def is_below(self, limit: float) -> bool:
         """Whether the whole interval of the mean difference lies below a limit.
 
-        So -0.02 asks: is it certain that more than 0.02 was lost? A bad draw of seeds does not suffice.
+        So -0.02 asks whether certainly more than 0.02 was lost, not just by a bad draw of seeds.
 
         Raises:
             UsageError: If there is no interval.
@@ -133,17 +135,17 @@ class Comparison:
         return self.mean_difference.high < limit
 
     def as_facts(self) -> dict[str, Any]:
-        """Everything by name, for JSON."""
+        """All fields, for JSON."""
         interval = None if self.mean_difference is None else self.mean_difference._asdict()
         return {**asdict(self), "mean_difference": interval, "improvement": self.improvement._asdict()}
 
     def summary(self) -> str:
-        """The whole in a few sentences; where something cannot be said, that it cannot."""
-        of = f"{self.second} − {self.first}, suite {self.suite} {self.suite_version}"
+        """The comparison in a few sentences."""
+        subject = f"{self.second} − {self.first}, suite {self.suite} {self.suite_version}"
         if self.mean_difference is None:
             return (
-                f"{of}: {self.num_seeds} seeds are common to all tasks, and two are needed to say how sure a "
-                f"difference is. {self._left_out}"
+                f"{subject}: {self.num_seeds} seeds are common to all tasks, and an interval of the difference needs "
+                f"two. {self._left_out}"
             )
         value, low, high = self.mean_difference
         num_apart = sum(task.is_apart for task in self.tasks)
@@ -151,8 +153,8 @@ class Comparison:
         chance, *ends = self.improvement
         of_tasks = "" if math.isnan(ends[0]) else f" ({ends[0]:.3f} to {ends[1]:.3f} for tasks like these)"
         return (
-            f"{of}: mean difference of {self.skill} {value:+.4f} ({low:+.4f} to {high:+.4f} for these tasks and other "
-            f"seeds) over {len(self.tasks)} tasks and {self.num_seeds} seeds; they differ by {margin} or more on "
+            f"{subject}: mean difference of {self.skill} {value:+.4f} ({low:+.4f} to {high:+.4f} for these tasks and "
+            f"other seeds) over {len(self.tasks)} tasks and {self.num_seeds} seeds; they differ by {margin} or more on "
             f"{num_apart} of the tasks; probability of improvement {chance:.3f}{of_tasks}. {self._left_out}"
         )
 
@@ -163,14 +165,14 @@ class Comparison:
 
     @property
     def skill(self) -> str:
-        """What the mean difference is of."""
+        """What the mean difference measures."""
         return f"skill ({skill_words(has_ladder=True)})" if self.has_ladder else "skill"
 
     @property
     def _left_out(self) -> str:
         return (
-            f"{self.num_unpaired} rows have no partner; {self.num_left_out} tasks have a gap between floor and ceiling "
-            "too small for a skill."
+            f"{self.num_unpaired} rows have no partner; {self.num_left_out} tasks have too small a gap between floor "
+            "and ceiling for a skill."
         )
 
 
@@ -195,7 +197,7 @@ class Pair(NamedTuple):
 
 
 class Side(NamedTuple):
-    """What one of the names means."""
+    """One side of a comparison."""
 
     name: str
     kind: Kind
@@ -203,13 +205,13 @@ class Side(NamedTuple):
 
 
 def sides(names: Sequence[str], results: Path, read: Callable[[Path], pd.DataFrame]) -> list[Side]:
-    """What some names mean, each looked up as a store, then as a mechanism, then as a commit prefix.
+    """Look up names, each as a store, then as a mechanism, then as a commit prefix.
 
     Args:
-        names: Folders of stores, or mechanisms or commits with rows in ``results``, all of one kind. A mechanism of
+        names: Folders of stores, or mechanisms or commits with rows in ``results``, all of one kind. A mechanism with
             several settings is named with arguments: ``slay:P=8``.
         results: The store of mechanisms and commits.
-        read: Gives the rows of a store.
+        read: Reads the rows of a store.
 
     Raises:
         UnknownName: If a name is none of these.
@@ -222,21 +224,20 @@ def sides(names: Sequence[str], results: Path, read: Callable[[Path], pd.DataFra
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise UsageError(f"{twice[0]!r} is named twice; name two that differ")
     are_stores = [(Path(name) / "store.json").is_file() for name in names]
-    own = pd.DataFrame() if all(are_stores) else read(results)
-    found = [
-        Side(name, "store", read(Path(name))) if is_store else _in_store(name, own)
+    rows = pd.DataFrame() if all(are_stores) else read(results)
+    first, *others = named = [
+        Side(name, "store", read(Path(name))) if is_store else _in_store(name, rows)
         for name, is_store in zip(names, are_stores, strict=True)
     ]
-    one = found[0]
-    for other in found[1:]:
-        if one.kind != other.kind:
+    for other in others:
+        if first.kind != other.kind:
             raise UsageError(
-                f"{one.name!r} is a {one.kind} and {other.name!r} a {other.kind}; compare mechanisms, two stores or "
-                "two commits"
+                f"{first.name!r} is a {first.kind} and {other.name!r} a {other.kind}; compare mechanisms, two stores "
+                "or two commits"
             )
-    if len(found) > 2 and one.kind != "mechanism":
-        raise UsageError(f"{len(found)} {one.kind}s are named; allowed: two, or any number of mechanisms")
-    return found
+    if len(named) > 2 and first.kind != "mechanism":
+        raise UsageError(f"{len(named)} {first.kind}s are named; allowed: two, or any number of mechanisms")
+    return named
 
 
 def compare(
@@ -249,12 +250,7 @@ def compare(
 ) -> Comparison:
     """Pair the runs of two sides and compare their skills.
 
-    Args:
-        first: The side to start from.
-        second: The other, of the same kind.
-        suite: The suite whose rows are compared.
-        suite_version: Its version; the newest of the first side if None.
-        mechanisms: Only these; all if None.
+    The default version of the suite is the newest of the first side; by default all ``mechanisms`` are compared.
 
     Raises:
         UnknownName: If a side has no full row of the suite or of its version.
@@ -266,61 +262,58 @@ def compare(
     chosen = select(first.rows, suite, suite_version)
     ours = _in_settings(first, chosen.rows)
     theirs = _in_settings(second, select(second.rows, suite, chosen.suite_version).rows)
-    of_mechanism = [] if first.kind == "mechanism" else ["mech", "setting"]
-    unit = [*of_mechanism, "block", "positions", *TASK_KEY, "task_version"]
-    by = [*unit, "seed"]
+    component = [] if first.kind == "mechanism" else ["mech", "setting"]
+    task_columns = [*component, "block", "positions", *TASK_KEY, "task_version"]
+    by = [*task_columns, "seed"]
     columns = [*by, "status", "skill", "floor", "ceiling"]
     paired = ours[columns].merge(theirs[columns], on=by, suffixes=("", "_other"))
     if paired.empty:
         raise UsageError(_nothing_pairs(ours, theirs, first.name, second.name, by))
-    num_unpaired = len(ours) + len(theirs) - 2 * len(paired)
     has_skill = (paired["ceiling"] - paired["floor"]) >= SMALLEST_GAP - TOLERANCE
-    measured = [dict(zip(unit, key, strict=True)) | {"runs": runs} for key, runs in _groups(paired[has_skill], unit)]
+    measured: list[dict[str, Any]] = [
+        dict(zip(task_columns, key, strict=True)) | {"runs": runs}
+        for key, runs in paired[has_skill].groupby(task_columns, observed=True)
+    ]
     if not measured:
         raise UsageError("floor and ceiling are too near to each other in every task that both sides have")
-    skills = [(_skills(one["runs"], ""), _skills(one["runs"], "_other")) for one in measured]
-    everything = sorted({seed for both in skills for seed in both[0]})
-    scores = np.array([by_seed(both, everything) for both in skills])
+    skills = [(_skills(task["runs"], ""), _skills(task["runs"], "_other")) for task in measured]
+    seeds = sorted({seed for by_side in skills for seed in by_side[0]})
+    scores = np.array([by_seed(by_side, seeds) for by_side in skills])
     is_paired = shares_seeds(scores)
     tests = pair_tests(scores, is_paired=is_paired)
-    has_ladder = [ladder_in(arguments_in(one["task_args"])) is not None for one in measured]
-    adjusted = holm(_p_values(tests, scores, is_paired=is_paired, has_ladder=has_ladder))
+    ladders = [ladder_in(arguments_in(task["task_args"])) for task in measured]
+    adjusted = holm(_p_values(tests, scores, is_paired=is_paired, ladders=ladders))
     common = scores[:, :, ~np.isnan(scores).any(axis=(0, 1))]
-    categories = [one["task_category"] for one in measured]
-    tasks = tuple(
-        _paired_task(one, own, tests, index, float(adjusted[index]))
-        for index, (one, own) in enumerate(zip(measured, scores, strict=True))
-    )
-    ties = np.array([LEAST / task.rungs if task.rungs else TIE for task in tasks])
+    differences = common[:, 1] - common[:, 0]
+    categories = [task["task_category"] for task in measured]
+    ties = np.array([ladder.margin if ladder else TIE for ladder in ladders])
     return Comparison(
         first=first.name,
         second=second.name,
         suite=suite,
         suite_version=chosen.suite_version,
-        tasks=tasks,
-        p=p_over_seeds(common[:, 1] - common[:, 0], balanced(categories)),
-        mean_difference=over_seeds((common[:, 1] - common[:, 0])[None], balanced(categories), low=-1.0)[0]
+        tasks=tuple(
+            _paired_task(task, ladder, scores[index], tests, index, float(adjusted[index]))
+            for index, (task, ladder) in enumerate(zip(measured, ladders, strict=True))
+        ),
+        p=p_over_seeds(differences, balanced(categories)),
+        mean_difference=over_seeds(differences[None], balanced(categories), low=-1.0)[0]
         if common.shape[2] > 1
         else None,
         improvement=probability_of_improvement(common[:, 1], common[:, 0], categories, ties)
         if common.shape[2]
-        else Interval(math.nan, math.nan, math.nan),
+        else UNKNOWN,
         is_paired=is_paired,
         num_seeds=common.shape[2],
-        num_unpaired=num_unpaired,
-        num_left_out=len(_groups(paired[~has_skill], unit)),
+        num_unpaired=len(ours) + len(theirs) - 2 * len(paired),
+        num_left_out=paired[~has_skill].groupby(task_columns, observed=True).ngroups,
     )
 
 
 def pairwise(
     mechanisms: Sequence[Side], suite: str, suite_version: str | None = None
 ) -> tuple[list[Comparison], list[Pair]]:
-    """Compare every two of some mechanisms, in the order in which they are named.
-
-    Args:
-        mechanisms: Two or more.
-        suite: The suite whose rows are compared.
-        suite_version: Its version; the newest of each pair's first if None.
+    """Compare every two of some mechanisms, in the order in which they are named; :func:`compare`.
 
     Returns:
         The comparisons, and a row for each with its p adjusted over all of them.
@@ -330,56 +323,55 @@ def pairwise(
         UsageError: If one has several settings, or two have no run in common.
     """
     comparisons = [compare(first, second, suite, suite_version) for first, second in combinations(mechanisms, 2)]
-    adjusted = holm(np.array([one.p for one in comparisons]))
-    return comparisons, [_pair(one, p) for one, p in zip(comparisons, adjusted.tolist(), strict=True)]
-
-
-def _pair(comparison: Comparison, p: float) -> Pair:
-    return Pair(
-        comparison.first,
-        comparison.second,
-        *(comparison.mean_difference or Interval(math.nan, math.nan, math.nan)),
-        p,
-        comparison.improvement.value,
-        len(comparison.tasks),
-        comparison.num_seeds,
-    )
+    adjusted = holm(np.array([comparison.p for comparison in comparisons]))
+    return comparisons, [
+        Pair(
+            comparison.first,
+            comparison.second,
+            *(comparison.mean_difference or UNKNOWN),
+            p,
+            comparison.improvement.value,
+            len(comparison.tasks),
+            comparison.num_seeds,
+        )
+        for comparison, p in zip(comparisons, adjusted.tolist(), strict=True)
+    ]
 
 
 def _p_values(
-    tests: PairTests, scores: Scores, *, is_paired: bool, has_ladder: Sequence[bool]
+    tests: PairTests, scores: Scores, *, is_paired: bool, ladders: Sequence[Ladder | None]
 ) -> Float[np.ndarray, " tasks"]:
-    """Of every task. Where no run scatters a t test is certain of any difference; shuffling few runs never is.
+    """The p value of every task. If no run scatters, a t test is certain of any difference; a few shuffles never are.
 
     On a ladder, seeds may have been added because the first ones did not decide, and p is adjusted for the looks.
     """
-    num_runs = (~np.isnan(scores)).sum(axis=2)
-    shares = [share_at(min(own)) if is_one else 1.0 for own, is_one in zip(num_runs.tolist(), has_ladder, strict=True)]
-    floors = [least_p(own, is_paired=is_paired) if min(own) else math.nan for own in num_runs.tolist()]
+    num_runs = (~np.isnan(scores)).sum(axis=2).tolist()
+    shares = [share_at(min(counts)) if ladder else 1.0 for counts, ladder in zip(num_runs, ladders, strict=True)]
+    floors = [least_p(counts, is_paired=is_paired) if min(counts) else math.nan for counts in num_runs]
     p = tests.p[:, 0]
     p = np.where((tests.error[:, 0] == 0) & (p < 1), np.maximum(p, floors), p)
     return np.minimum(p / shares, 1.0)
 
 
 def _in_settings(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with their settings; a side that is a mechanism has one, and what was matched to a size only alone."""
+    """The rows with their settings. A mechanism has only one; matched rows count only if there are no others."""
     if side.kind == "mechanism" and rows["match"].isna().any():
         rows = rows[rows["match"].isna()]
-    told = rows.assign(setting=settings(rows))
-    found = sorted(set(told["setting"]))
-    if side.kind == "mechanism" and len(found) > 1:
+    rows = rows.assign(setting=settings(rows))
+    names = sorted(set(rows["setting"]))
+    if side.kind == "mechanism" and len(names) > 1:
         raise UsageError(
-            f"{side.name!r} has rows of {len(found)} settings: {', '.join(found)}; name one with its arguments, as in "
+            f"{side.name!r} has rows of {len(names)} settings: {', '.join(names)}; name one with its arguments, as in "
             "slay:P=8"
         )
-    return told
+    return rows
 
 
 def _in_store(name: str, rows: pd.DataFrame) -> Side:
-    unit, arguments = parse_term(name)
-    of_mechanism = rows[rows["mech"] == unit]
-    if len(of_mechanism):
-        return Side(name, "mechanism", having(of_mechanism, "mech", {unit: arguments}))
+    mechanism, arguments = parse_term(name)
+    named = rows[rows["mech"] == mechanism]
+    if len(named):
+        return Side(name, "mechanism", having(named, "mech", {mechanism: arguments}))
     commits = {sha for sha in rows["git_sha"].dropna().unique() if _COMMIT.fullmatch(name) and sha.startswith(name)}
     if len(commits) > 1:
         raise UsageError(f"commit {name!r} begins the hashes {', '.join(sorted(commits))}; write more of it")
@@ -390,10 +382,6 @@ def _in_store(name: str, rows: pd.DataFrame) -> Side:
     )
 
 
-def _groups(rows: pd.DataFrame, by: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    return list(rows.groupby(by, observed=True))
-
-
 def _skills(runs: pd.DataFrame, suffix: str) -> dict[int, float]:
     """Skill by seed; a run without a score is one at the floor."""
     skill = runs[f"skill{suffix}"].where(runs[f"status{suffix}"] == "ok", 0.0).fillna(0.0)
@@ -401,19 +389,23 @@ def _skills(runs: pd.DataFrame, suffix: str) -> dict[int, float]:
 
 
 def _paired_task(
-    one: dict[str, Any], skills: Float[np.ndarray, "2 seeds"], tests: PairTests, index: int, p: float
+    task: dict[str, Any],
+    ladder: Ladder | None,
+    skills: Float[np.ndarray, "2 seeds"],
+    tests: PairTests,
+    index: int,
+    p: float,
 ) -> PairedTask:
-    runs: pd.DataFrame = one["runs"]
-    ladder = ladder_in(arguments_in(one["task_args"]))
+    runs: pd.DataFrame = task["runs"]
     before, after = np.nanmean(skills, axis=1).tolist()
     error, dof = float(tests.error[index, 0]), float(tests.dof[index, 0])
     difference, low, high = t_interval(after - before, error, dof, low=-1.0)
     return PairedTask(
-        task=one["task"],
-        length=one["seq_len"],
-        mechanism=one.get("mech", ""),
-        block=one["block"],
-        positions=one["positions"],
+        task=task["task"],
+        length=task["seq_len"],
+        mechanism=task.get("mech", ""),
+        block=task["block"],
+        positions=task["positions"],
         first=before,
         second=after,
         difference=difference,

@@ -15,7 +15,7 @@ Moments = Shaped[np.ndarray, "curves steps"]
 def mean_curves(cells: Cells, records: Sequence[Row], curves: pd.DataFrame) -> pd.DataFrame:
     """Learning curves averaged over seeds. A run that stopped early keeps its last value to the end of its cell.
 
-    Without that a mean would fall where the seeds that have learned the task leave it.
+    Otherwise a mean would fall when the seeds that have learned the task stop.
 
     Args:
         cells: The cells of a report.
@@ -23,8 +23,8 @@ def mean_curves(cells: Cells, records: Sequence[Row], curves: pd.DataFrame) -> p
         curves: Points of any runs in long form: run_id, step, split, metric, value.
 
     Returns:
-        One line for each task, mechanism, split, metric and step (steps), in printed order: mean and sample standard
-        deviation in the metric's own unit, and n, the number of seeds that have the point or stopped before it.
+        A row for each task, mechanism, split, metric and step, in printed order: mean and sample standard deviation in
+        the metric's own unit, and n, the number of seeds that have the point or stopped before it.
     """
     task_rank = {task.key: rank for rank, task in enumerate(cells.tasks)}
     mechanism_rank = {mechanism.key: rank for rank, mechanism in enumerate(cells.mechanisms)}
@@ -43,7 +43,7 @@ def mean_curves(cells: Cells, records: Sequence[Row], curves: pd.DataFrame) -> p
     for name in ("split", "metric", "step", "value"):
         points[name] = curves[name].array[is_owned]
     points = points.astype({"split": "category", "metric": "category", "value": "float64"})
-    parts = [_of_one_task(own) for _rank, own in points.groupby("task")] or [_of_one_task(points)]
+    parts = [_of_one_task(group) for _rank, group in points.groupby("task")] or [_of_one_task(points)]
     averages = pd.concat(parts, ignore_index=True)
     averages["task"] = [cells.tasks[rank].label for rank in averages["task"]]
     averages["mechanism"] = [cells.mechanisms[rank].label for rank in averages["mechanism"]]
@@ -54,7 +54,7 @@ _CURVE = ["task", "mechanism", "split", "metric"]
 
 
 def _of_one_task(points: pd.DataFrame) -> pd.DataFrame:
-    """The averages of the points of one task, whose runs have much the same steps: a full array holds them."""
+    """The averages of one task. Its runs have much the same steps, so the points fit a dense array."""
     curve = points.groupby(_CURVE, observed=True).ngroup().to_numpy()
     curves = points[_CURVE].iloc[np.unique(curve, return_index=True)[1]]
     (seed, seeds), (step, steps) = (pd.factorize(points[name], sort=True) for name in ("seed", "step"))
@@ -68,13 +68,13 @@ def _of_one_task(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _held(values: Values) -> Values:
-    """Each gap filled with the last value before it."""
+    """The values with each gap filled by the last value before it."""
     places = np.where(np.isnan(values), 0, np.arange(values.shape[-1]))
     return np.take_along_axis(values, np.maximum.accumulate(places, axis=-1), axis=-1)
 
 
 def _moments(values: Values) -> tuple[Moments, Moments, Moments]:
-    """Mean, sample standard deviation and number of seeds, those without a value left out."""
+    """Mean, sample standard deviation and number of the seeds that have a value."""
     is_known = ~np.isnan(values)
     count = is_known.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -1,4 +1,4 @@
-"""What the page of a report shows of a task's own code; the caller of a report provides it."""
+"""Descriptions of tasks from their code, for the page of a report; the caller provides them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 
 class Token(NamedTuple):
-    """A token, and what is to be predicted there."""
+    """An input token and its target."""
 
     input: int
     target: int | None
-    """None where nothing is scored."""
+    """None if nothing is scored here."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Example:
 
 
 class Description(NamedTuple):
-    """What the task's own code says, where it is at hand in the version that the rows were made with."""
+    """A task as its code describes it, if the version of the rows is installed."""
 
     summary: str
     """First sentences of its documentation."""
@@ -37,4 +37,4 @@ class Description(NamedTuple):
 
 
 Describe = Callable[[str, str, str], Description | None]
-"""What the code of a task says: by its name, its version and its arguments as JSON, as a row has them."""
+"""Describes a task by its name, version and arguments (JSON), as in a row."""

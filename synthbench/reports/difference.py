@@ -22,10 +22,10 @@ from synthbench.reports.cells import Cells, Estimate, MechanismFacts, arguments_
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, average_of, fixed, grouped, mean_cell, percent
 
 LIMIT = 3.0
-"""Combined standard errors beyond which a difference is called one."""
+"""Combined standard errors beyond which two cells differ."""
 
 UNINFORMATIVE = 0.05
-"""Skill so near to 0 or 1 that every mechanism may be there."""
+"""A published skill this close to 0 or 1 may be that of every mechanism."""
 
 NUM_DRAWS = 2000
 
@@ -33,8 +33,10 @@ ROUNDING_ERROR = ROUNDING / math.sqrt(12)
 """Standard deviation of a uniform rounding error."""
 
 UNEXPLAINED = "not explained"
-
 PAPER = "slay2026"
+
+_DIFFERENCE = (Column("Difference"), Column("SE"), Column("z"))
+_WITHIN = Column("Within 3 SE", "word")
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,10 @@ class Comparison:
     task: str
     category: str
     mechanism: str
-    """What our tables print."""
+    """Its label in our tables."""
     mechanism_published: str
     ours: Estimate | None
-    """None if our rows lack the cell, or have the task at several sizes."""
+    """None if our rows lack the cell or have the task at several sizes."""
     published_mean: float
     published_std: float
     """Population standard deviation over the published seeds, as printed."""
@@ -57,7 +59,7 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """Our mean less the published; NaN without ours."""
+        """Our mean − the published one; NaN without ours."""
         return self.ours.mean - self.published_mean if self.ours else math.nan
 
     @property
@@ -85,7 +87,7 @@ class Comparison:
 
     @property
     def is_within(self) -> bool:
-        """Whether the difference is at most three combined standard errors; False where it is not judged."""
+        """Whether the difference is at most three combined standard errors; False if not judged."""
         return abs(self.z) <= LIMIT
 
 
@@ -94,71 +96,81 @@ class Difference:
     """All published cells beside ours."""
 
     comparisons: tuple[Comparison, ...]
-    """In the published order; cells that were published without a number are not among them."""
+    """In the published order, without cells that were published without a number."""
     unpublished: tuple[str, ...]
     """Tasks that the published table names without any number."""
 
     @property
     def outside(self) -> tuple[Comparison, ...]:
-        """Those that are judged and differ by more than three combined standard errors."""
-        return tuple(one for one in self.comparisons if one.is_judged and not one.is_within)
+        """The judged cells that differ by more than three combined standard errors."""
+        return tuple(comparison for comparison in self.comparisons if comparison.is_judged and not comparison.is_within)
 
     @property
     def rms_z(self) -> float:
         """Root mean square of z over the judged cells; NaN without any."""
-        judged = [one.z for one in self.comparisons if one.is_judged]
+        judged = [comparison.z for comparison in self.comparisons if comparison.is_judged]
         return float(np.sqrt(np.mean(np.square(judged)))) if judged else math.nan
 
     @property
     def informative(self) -> tuple[Comparison, ...]:
-        """Those that are judged and are published between floor and ceiling."""
-        return tuple(one for one in self.comparisons if one.is_judged and one.is_informative)
+        """The judged cells that are published between floor and ceiling."""
+        return tuple(
+            comparison for comparison in self.comparisons if comparison.is_judged and comparison.is_informative
+        )
 
     @property
     def unnoticed(self) -> float:
         """Skill by which half of the informative cells could differ and stay within the limit; NaN without any."""
-        reach = [LIMIT * one.standard_error / (one.ceiling - one.floor) for one in self.informative]
+        reach = [
+            LIMIT * comparison.standard_error / (comparison.ceiling - comparison.floor)
+            for comparison in self.informative
+        ]
         return float(np.median(reach)) if reach else math.nan
 
     def expected_rms_z(self) -> tuple[float, float, float]:
-        """What the root mean square of z is if all published cells come from our distributions: mean and 95 % range.
+        """The root mean square of z if all published cells come from our distributions: mean and 95 % range.
 
-        Less than 1, as the standard error of a published mean is never taken to be smaller than ours predicts. Both
-        sides are drawn anew, normal about our mean with our spread, ours without and the published with the noise of
-        its test sets and rounded.
+        It is less than 1 because the standard error of a published mean is never taken to be smaller than ours
+        predicts. Both sides are drawn from a normal distribution with our mean and spread; the published side also has
+        the noise of its test sets and is rounded.
         """
         rng = np.random.Generator(np.random.Philox(0))
-        squares = [np.square(_drawn_z(one.ours, rng)) for one in self.comparisons if one.is_judged and one.ours]
+        squares = [
+            np.square(_drawn_z(comparison.ours, rng))
+            for comparison in self.comparisons
+            if comparison.is_judged and comparison.ours
+        ]
         rms = np.sqrt(np.mean(squares, axis=0))
         low, high = np.quantile(rms, [0.025, 0.975])
         return float(rms.mean()), float(low), float(high)
 
     def summary(self) -> str:
         """The outcome in words, every count computed."""
-        num_within = sum(one.is_within for one in self.comparisons)
-        num_judged = sum(one.is_judged for one in self.comparisons)
-        num_missing = sum(one.ours is None for one in self.comparisons)
+        num_within = sum(comparison.is_within for comparison in self.comparisons)
+        num_judged = sum(comparison.is_judged for comparison in self.comparisons)
+        num_missing = sum(comparison.ours is None for comparison in self.comparisons)
         num_single = len(self.comparisons) - num_judged - num_missing
         sentence = f"{num_within} of {len(self.comparisons)} published cells within 3 combined standard errors"
         sentence += f"; {len(self.outside)} outside."
         if self.informative:
             sentence += (
                 f" {len(self.informative)} of them are informative, with a published skill from {UNINFORMATIVE:g} to "
-                f"{1 - UNINFORMATIVE:g}; in half of these a difference of {self.unnoticed:.2f} of skill would go "
+                f"{1 - UNINFORMATIVE:g}; in half of these, a difference in skill of {self.unnoticed:.2f} would go "
                 "unnoticed."
             )
         if num_judged:
             mean, low, high = self.expected_rms_z()
-            sentence += (
-                f" rms z = {self.rms_z:.2f}, where an exact reproduction has {mean:.2f} ({low:.2f} to {high:.2f})."
-            )
+            sentence += f" rms z = {self.rms_z:.2f}; an exact reproduction has {mean:.2f} ({low:.2f} to {high:.2f})."
         if num_missing:
-            sentence += f" Without exactly one cell of ours that has a score: {num_missing}."
+            sentence += f" Not compared, since we do not have exactly one cell with a score: {num_missing}."
         if num_single:
             sentence += f" Not judged, fewer than two seeds: {num_single}."
-        unknown = sum(one.ours is not None and math.isnan(one.ours.evaluation_std) for one in self.comparisons)
+        unknown = sum(
+            comparison.ours is not None and math.isnan(comparison.ours.evaluation_std)
+            for comparison in self.comparisons
+        )
         if unknown:
-            sentence += f" Judged without the published evaluation noise, which our rows do not say: {unknown}."
+            sentence += f" Judged without evaluation noise, which our rows lack: {unknown}."
         if self.unpublished:
             sentence += f" Published without a number, left out: {', '.join(self.unpublished)}."
         return sentence
@@ -167,20 +179,19 @@ class Difference:
 def published_error(ours: Estimate, published_std: float) -> float:
     """Standard error of a published mean.
 
-    The published standard deviation comes from three seeds, so it is itself uncertain to about a half, and is printed
-    as 0.00 by luck where three seeds agree. Taken alone it would call such a cell exact. Hence it is not allowed to be
-    smaller than what our seeds predict for the published protocol: our spread between seeds over three seeds, plus the
-    noise of scoring each of them on 64 sequences only. (Our own spread holds the noise of our larger test set too,
-    which makes the prediction slightly too large.) The larger of the two is taken, and the error of rounding to two
-    decimals is added, of variance 0.01² / 12.
+    The published standard deviation comes from three seeds, so it is itself uncertain by about a half, and it is 0.00
+    by luck if three seeds agree. It is therefore not allowed to be smaller than what our seeds predict for the
+    published protocol: our spread between seeds, over three seeds, plus the noise of scoring each on only 64 sequences.
+    (Our spread includes the noise of our larger test set, so the prediction is slightly too large.) The larger of the
+    two is taken, plus the variance 0.01² / 12 of rounding to two decimals.
 
     Args:
-        ours: Our cell, with two seeds or more. Where no row says the evaluation noise, that term is left out.
-        published_std: Population standard deviation over three seeds as printed, a fraction; times 3/2 its square is
-            the sample variance.
+        ours: Our cell. If its evaluation noise is unknown, that term is left out.
+        published_std: Population standard deviation over three seeds as printed; its square times 3/2 is the sample
+            variance.
 
     Returns:
-        A fraction like the mean; NaN below two seeds of ours.
+        NaN below two seeds of ours.
     """
     if ours.n < 2:
         return math.nan
@@ -192,7 +203,7 @@ def published_error(ours: Estimate, published_std: float) -> float:
 
 def difference(cells: Cells) -> Difference:
     """Put every published cell beside ours."""
-    labels = {cell.mechanism: one.label for cell in table8() for one in _named(cells, cell.mechanism)}
+    labels = {cell.mechanism: ours.label for cell in table8() for ours in _named(cells, cell.mechanism)}
     comparisons = [
         Comparison(
             task=cell.task,
@@ -209,60 +220,55 @@ def difference(cells: Cells) -> Difference:
         if cell.mean is not None and cell.std is not None
         for ours, floor, ceiling in [_ours(cells, cell)]
     ]
-    named = dict.fromkeys(cell.task for cell in table8())
-    return Difference(
-        comparisons=tuple(comparisons),
-        unpublished=tuple(task for task in named if task not in {one.task for one in comparisons}),
-    )
+    published = {comparison.task for comparison in comparisons}
+    unpublished = dict.fromkeys(cell.task for cell in table8() if cell.task not in published)
+    return Difference(tuple(comparisons), tuple(unpublished))
 
 
-def difference_tables(found: Difference, causes: Mapping[tuple[str, str], str]) -> list[Table]:
-    """The cells outside with their causes, one table of all cells for each category, and the categories' averages.
+def difference_tables(result: Difference, causes: Mapping[tuple[str, str], str]) -> list[Table]:
+    """The cells outside, a table of all cells for each category, and the averages of the categories.
 
     Args:
-        found: All published cells beside ours.
-        causes: Why a cell differs, by task and published name of the mechanism; others print ``not explained``.
+        result: All published cells beside ours.
+        causes: Why a cell differs, by task and published name of the mechanism; default: ``not explained``.
     """
-    tables = [_outside_table(found, causes)] if found.outside else []
+    tables = [_outside_table(result, causes)] if result.outside else []
     tables += [
-        _cells_table(category, [one for one in found.comparisons if one.category == category])
-        for category in dict.fromkeys(one.category for one in found.comparisons)
+        _cells_table(category, [comparison for comparison in result.comparisons if comparison.category == category])
+        for category in dict.fromkeys(comparison.category for comparison in result.comparisons)
     ]
-    return [*tables, _averages_table(found)]
+    return [*tables, _averages_table(result)]
 
 
 def _ours(cells: Cells, published: PublishedCell) -> tuple[Estimate | None, float, float]:
     """Our cell of the published task and mechanism, floor and ceiling; None unless exactly one has a score."""
-    found = [
-        (task, cells.cell(task, mechanism))
+    candidates = [
+        (cells.cell(task, mechanism), task.floor, task.ceiling)
         for mechanism in _named(cells, published.mechanism)
         for task in cells.tasks
         if task.name == published.task
     ]
-    if len(found) != 1 or not found[0][1].n:
-        return None, math.nan, math.nan
-    task, cell = found[0]
-    return cell, task.floor, task.ceiling
+    return candidates[0] if len(candidates) == 1 and candidates[0][0].n else (None, math.nan, math.nan)
 
 
 def _drawn_z(ours: Estimate, rng: np.random.Generator) -> Float[np.ndarray, " draws"]:
-    """The z value of a published cell that comes from the distribution of ours, drawn many times."""
+    """Many draws of the z value of a published cell that comes from our distribution."""
     evaluation_std = 0.0 if math.isnan(ours.evaluation_std) else ours.evaluation_std
     mine = ours.mean + ours.std * rng.standard_normal((NUM_DRAWS, ours.n))
     of_tests = evaluation_std / math.sqrt(NUM_SEQUENCES) * rng.standard_normal((NUM_DRAWS, NUM_SEEDS))
     theirs = ours.mean + ours.std * rng.standard_normal((NUM_DRAWS, NUM_SEEDS)) + of_tests
-    mean, std = (ROUNDING * np.round(one / ROUNDING) for one in (theirs.mean(axis=1), theirs.std(axis=1)))
+    mean, std = (ROUNDING * np.round(moment / ROUNDING) for moment in (theirs.mean(axis=1), theirs.std(axis=1)))
     my_variance = mine.var(axis=1, ddof=1)
     predicted = my_variance / NUM_SEEDS + evaluation_std**2 / (NUM_SEEDS * NUM_SEQUENCES)
     squared_error = my_variance / ours.n + np.maximum(std**2 / (NUM_SEEDS - 1), predicted) + ROUNDING_ERROR**2
-    found: Float[np.ndarray, " draws"] = (mine.mean(axis=1) - mean) / np.sqrt(squared_error)
-    return found
+    z: Float[np.ndarray, " draws"] = (mine.mean(axis=1) - mean) / np.sqrt(squared_error)
+    return z
 
 
 def _named(cells: Cells, published: str) -> list[MechanismFacts]:
-    """Ours of a published name; of several settings those that have the arguments of the published protocol."""
-    named = [one for one in cells.mechanisms if published_name(one.name) == published]
-    return [one for one in named if _is_as_published(one)] if len(named) > 1 else named
+    """Our mechanisms of a published name; of several settings, those of the published protocol."""
+    named = [mechanism for mechanism in cells.mechanisms if published_name(mechanism.name) == published]
+    return list(filter(_is_as_published, named)) if len(named) > 1 else named
 
 
 def _is_as_published(mechanism: MechanismFacts) -> bool:
@@ -270,22 +276,25 @@ def _is_as_published(mechanism: MechanismFacts) -> bool:
     return mechanism.match is None and published.items() <= arguments_in(mechanism.arguments).items()
 
 
-def _outside_table(found: Difference, causes: Mapping[tuple[str, str], str]) -> Table:
+def _outside_table(result: Difference, causes: Mapping[tuple[str, str], str]) -> Table:
     return Table(
         name="difference-outside",
         title="Cells outside",
         caption=(
-            "Published cells that differ from ours by more than 3 combined standard errors (SE). Difference (ours less "
-            "published) and SE in per cent points."
+            "Published cells that differ from ours by more than 3 combined standard errors (SE). Difference (ours − "
+            "published) and SE in percentage points."
         ),
         headings=("Task", "Mechanism"),
-        columns=(Column("Difference"), Column("SE"), Column("z"), Column("Cause", "text")),
+        columns=(*_DIFFERENCE, Column("Cause", "text")),
         lines=tuple(
             Line(
-                (one.task, one.mechanism),
-                (*_difference_cells(one), Cell(causes.get((one.task, one.mechanism_published)) or UNEXPLAINED)),
+                (comparison.task, comparison.mechanism),
+                (
+                    *_difference_cells(comparison.difference, comparison.standard_error),
+                    Cell(causes.get((comparison.task, comparison.mechanism_published), UNEXPLAINED)),
+                ),
             )
-            for one in found.outside
+            for comparison in result.outside
         ),
         sources=(PAPER,),
     )
@@ -298,90 +307,70 @@ def _cells_table(category: str, comparisons: Sequence[Comparison]) -> Table:
         caption=(
             "Accuracy in per cent: ours as mean ± sample standard deviation over n seeds, published as printed (mean ± "
             f"population standard deviation over {NUM_SEEDS} seeds, {NUM_SEQUENCES} test sequences each). Difference "
-            "(ours less published) and combined standard error (SE) in points."
+            "(ours − published) and combined standard error (SE) in percentage points."
         ),
         headings=("Task", "Mechanism"),
-        columns=(
-            Column("Ours"),
-            Column("n"),
-            Column("Published"),
-            Column("Difference"),
-            Column("SE"),
-            Column("z"),
-            Column("Within 3 SE", "word"),
-        ),
+        columns=(Column("Ours"), Column("n"), Column("Published"), *_DIFFERENCE, _WITHIN),
         lines=grouped(
             Line(
-                (one.task, one.mechanism),
+                (comparison.task, comparison.mechanism),
                 (
-                    mean_cell(one.ours, one.ours.n) if one.ours else Cell(),
-                    Cell(str(one.ours.n) if one.ours else NOTHING),
-                    Cell(f"{100 * one.published_mean:.0f}", f"{100 * one.published_std:.0f}"),
-                    *_difference_cells(one),
-                    _verdict_cell(one.z),
+                    mean_cell(comparison.ours, comparison.ours.n) if comparison.ours else Cell(),
+                    Cell(str(comparison.ours.n) if comparison.ours else NOTHING),
+                    Cell(f"{100 * comparison.published_mean:.0f}", f"{100 * comparison.published_std:.0f}"),
+                    *_difference_cells(comparison.difference, comparison.standard_error),
+                    _verdict_cell(comparison.z),
                 ),
             )
-            for one in comparisons
+            for comparison in comparisons
         ),
         sources=(PAPER,),
     )
 
 
-def _averages_table(found: Difference) -> Table:
+def _averages_table(result: Difference) -> Table:
     """Our averages over the tasks that were published, beside the published averages."""
     lines = []
     for published in table3():
-        members = [
-            one
-            for one in found.comparisons
-            if (one.category, one.mechanism_published) == (published.category, published.mechanism)
+        comparisons = [
+            comparison
+            for comparison in result.comparisons
+            if (comparison.category, comparison.mechanism_published) == (published.category, published.mechanism)
         ]
-        lines.append(Line((published.category, members[0].mechanism), _average_cells(published, members)))
+        lines.append(Line((published.category, comparisons[0].mechanism), _average_cells(published, comparisons)))
     return Table(
         name="difference-averages",
         title="Averages of the categories",
         caption=(
             "Mean over the category's published tasks in per cent, ours and as printed; difference and combined "
-            "standard error (SE) in points. A category of which our rows lack a published task has no average here."
+            "standard error (SE) in percentage points. There is no average of ours if our rows lack a published task."
         ),
         headings=("Category", "Mechanism"),
-        columns=(
-            Column("Ours"),
-            Column("Published"),
-            Column("Difference"),
-            Column("SE"),
-            Column("z"),
-            Column("Within 3 SE", "word"),
-        ),
+        columns=(Column("Ours"), Column("Published"), *_DIFFERENCE, _WITHIN),
         lines=grouped(lines),
         sources=(PAPER,),
     )
 
 
-def _average_cells(published: PublishedAverage, members: Sequence[Comparison]) -> tuple[Cell, ...]:
+def _average_cells(published: PublishedAverage, comparisons: Sequence[Comparison]) -> tuple[Cell, ...]:
     printed = Cell(f"{100 * published.mean:.0f}")
-    cells = [one.ours for one in members if one.ours]
-    if len(cells) < len(members):
+    estimates = [comparison.ours for comparison in comparisons if comparison.ours]
+    if len(estimates) < len(comparisons):
         return (Cell(), printed, Cell(), Cell(), Cell(), Cell())
-    ours = average_of(cells).mean
-    points = ours - published.mean
+    ours = average_of(estimates).mean
+    errors = [comparison.standard_error for comparison in comparisons]
     # The means of Table 3 were rounded once more.
-    error = math.hypot(math.hypot(*(one.standard_error for one in members)) / len(members), ROUNDING_ERROR)
+    error = math.hypot(math.hypot(*errors) / len(errors), ROUNDING_ERROR)
+    z = (ours - published.mean) / error
+    return (Cell(percent(ours)), printed, *_difference_cells(ours - published.mean, error), _verdict_cell(z))
+
+
+def _difference_cells(difference: float, error: float) -> tuple[Cell, Cell, Cell]:
+    """A difference and its standard error, in points, and their ratio."""
     return (
-        Cell(percent(ours)),
-        printed,
-        Cell(fixed(100 * points, 1, is_signed=True)),
+        Cell(fixed(100 * difference, 1, is_signed=True)),
         Cell(percent(error)),
-        Cell(fixed(points / error, 1, is_signed=True)),
-        _verdict_cell(points / error),
-    )
-
-
-def _difference_cells(one: Comparison) -> tuple[Cell, Cell, Cell]:
-    return (
-        Cell(fixed(100 * one.difference, 1, is_signed=True)),
-        Cell(percent(one.standard_error)),
-        Cell(fixed(one.z, 1, is_signed=True)),
+        Cell(fixed(difference / error, 1, is_signed=True)),
     )
 
 

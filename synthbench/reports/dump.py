@@ -1,4 +1,4 @@
-"""Rows as they are, for other programs: one line a run, every column of the store."""
+"""Rows as they are, for other programs: one line per run, with every column of the store."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -20,7 +20,7 @@ def _json(rows: pa.Table) -> str:
 
 
 def _parquet(rows: pa.Table) -> bytes:
-    # Who verified a row is said beside it, and under no row's checksum.
+    # The verifier is stored beside the rows and is not part of their checksums.
     place = RUNS.get_field_index("verified_by")
     return encode("runs", rows.set_column(place, RUNS.field(place), pa.nulls(rows.num_rows, pa.string())))
 

@@ -37,10 +37,10 @@ Across = Literal["columns", "tasks", "mechanisms"]
 ACROSS: tuple[Across, ...] = ("columns", "tasks", "mechanisms")
 
 _NUMBERS = ("int32", "int64", "float32", "float64")
-_SPREAD = "in per cent, skills cut to 0 to 1: mean ± sample standard deviation over the runs that ended well,"
+_SPREAD = "in per cent, skills cut to 0 to 1: mean ± sample standard deviation over the successful runs,"
 _BETTER_HIGHER = ("score", "score_ood", "skill")
 _MARKED = ("score", "skill")
-"""What the tests of a report are about."""
+"""The columns that a report marks."""
 
 
 class Measure(NamedTuple):
@@ -59,19 +59,19 @@ class Measure(NamedTuple):
 
     @property
     def is_result(self) -> bool:
-        """Whether it says how good a mechanism is, so that its spread is printed even if it is 0."""
+        """Whether it measures how good a mechanism is, so that its spread is printed even if it is 0."""
         return self.name in _BETTER_HIGHER or (self.is_metric and self.name.endswith((".skill", ".score")))
 
 
 class Summary(NamedTuple):
-    """What the runs of one cell say in one column."""
+    """The runs of one cell in one column."""
 
     mean: float
-    """NaN in a column of words, or without a run that ended well."""
+    """NaN in a column of words, or without a successful run."""
     std: float
     """Sample standard deviation; NaN below two runs."""
     words: str
-    """All that occur, each once; empty in a column of numbers."""
+    """All distinct values; empty in a column of numbers."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,12 @@ class Export:
 
     @property
     def mechanisms(self) -> tuple[MechanismFacts, ...]:
-        """Those with a run of one of the tasks, in printed order."""
-        shown = self.report.of.mechanisms
-        return tuple(one for one in shown if any(self.report.runs_of(task, one) for task in self.tasks))
+        """The mechanisms with a run of one of the tasks, in printed order."""
+        return tuple(
+            mechanism
+            for mechanism in self.report.cells.mechanisms
+            if any(self.report.runs_of(task, mechanism) for task in self.tasks)
+        )
 
     def markdown(self) -> str:
         """The table as GitHub-flavoured Markdown, under its caption."""
@@ -98,13 +101,13 @@ class Export:
         return latex.document([self.table], self.report.selection.suite)
 
     def csv(self) -> str:
-        """One line a cell: means and standard deviations as they are, and the ids of the runs."""
-        header = ["category", "task", "mechanism", "n", "failed", *["rungs"] * self.report.of.has_ladder]
+        """One line per cell: unrounded means and standard deviations, and the ids of the runs."""
+        header = ["category", "task", "mechanism", "n", "failed", *["rungs"] * self.report.cells.has_ladder]
         for measure in self.measures:
             header += [measure.name, f"{measure.name}_std"] if measure.is_number else [measure.name]
         lines: list[list[Value]] = []
         for task, mechanism in self._cells:
-            cell = self.report.of.cell(task, mechanism)
+            cell = self.report.cells.cell(task, mechanism)
             line: list[Value] = [task.category, task.label, mechanism.label, cell.n, cell.num_failed]
             line += [task.ladder.num_rungs] if task.ladder else []
             for measure in self.measures:
@@ -114,7 +117,7 @@ class Export:
         return csv_text([*header, "run_ids"], lines)
 
     def json(self) -> str:
-        """One object a cell: summaries by column, and every run with its own values."""
+        """One object per cell: summaries by column, and every run with its own values."""
         cells = [
             {
                 "category": task.category,
@@ -143,14 +146,14 @@ class Export:
         """The table without markup."""
         headings, columns, lines = self._layout()
         names = ", ".join(measure.name for measure in self.measures)
-        meanings = [f"{one.name}: {one.meaning.partition(';')[0].replace('`', '')}." for one in self.measures]
-        notes = [MARKS] if any(one.name in _MARKED for one in self.measures) else []
-        fractions = "Heights in rungs, other fractions" if self.report.of.has_ladder else "Fractions"
+        meanings = [f"{each.name}: {each.meaning.partition(';')[0].replace('`', '')}." for each in self.measures]
+        notes = [MARKS] if any(each.name in _MARKED for each in self.measures) else []
+        fractions = "Heights in rungs, other fractions" if self.report.cells.has_ladder else "Fractions"
         selection = self.report.selection
         return Table(
             name="export",
             title=f"{names} of suite {selection.suite}, version {selection.suite_version}",
-            caption=" ".join([fractions, _SPREAD, f"{_counts(self)}.", *meanings, *notes]),
+            caption=" ".join([fractions, _SPREAD, f"{self._counts}.", *meanings, *notes]),
             headings=headings,
             columns=columns,
             lines=lines,
@@ -158,27 +161,31 @@ class Export:
         )
 
     def _layout(self) -> tuple[tuple[str, ...], tuple[Column, ...], tuple[Line, ...]]:
-        """Headings of the labels, columns and lines."""
+        """Headings of the labels, columns and rows."""
+        tasks, mechanisms = self.tasks, self.mechanisms
         printed = {measure: self._printed(measure) for measure in self.measures}
         if self.across == "columns":
-            lines = (
-                Line((task.label, mechanism.label), tuple(printed[one][task, mechanism] for one in self.measures))
+            lines = [
+                Line((task.label, mechanism.label), tuple(printed[each][task, mechanism] for each in self.measures))
                 for task, mechanism in self._cells
-            )
+            ]
             return ("Task", "Mechanism"), tuple(map(_column, self.measures)), grouped(lines)
         measure = self.measures[0]
         cells = printed[measure]
         if self.across == "tasks":
-            of_mechanism = {one: tuple(cells[task, one] for task in self.tasks) for one in self.mechanisms}
-            of_one = tuple(Line((one.label,), shown) for one, shown in of_mechanism.items())
-            return ("Mechanism",), _labelled(measure, self.tasks), of_one
-        of_task = {task: tuple(cells[task, one] for one in self.mechanisms) for task in self.tasks}
-        of_tasks = grouped(Line((task.category, task.label), shown) for task, shown in of_task.items())
-        return ("Category", "Task"), _labelled(measure, self.mechanisms), of_tasks
+            lines = [
+                Line((mechanism.label,), tuple(cells[task, mechanism] for task in tasks)) for mechanism in mechanisms
+            ]
+            return ("Mechanism",), _labelled(measure, tasks), tuple(lines)
+        lines = [
+            Line((task.category, task.label), tuple(cells[task, mechanism] for mechanism in mechanisms))
+            for task in tasks
+        ]
+        return ("Category", "Task"), _labelled(measure, mechanisms), grouped(lines)
 
     @property
     def _cells(self) -> list[tuple[TaskFacts, MechanismFacts]]:
-        """Those that have runs."""
+        """The cells that have runs."""
         return [
             (task, mechanism)
             for task in self.tasks
@@ -187,14 +194,14 @@ class Export:
         ]
 
     def _printed(self, measure: Measure) -> dict[tuple[TaskFacts, MechanismFacts], Cell]:
-        """All cells of one column; in one of scores or skills, what a report marks in a task is marked."""
+        """All cells of one column; scores and skills are marked as in a report."""
         printed: dict[tuple[TaskFacts, MechanismFacts], Cell] = {}
         for task in self.tasks:
             summaries = [self._summary(measure, task, mechanism) for mechanism in self.mechanisms]
-            cells = [_cell(measure, one, task) for one in summaries]
+            cells = [_cell(measure, summary, task) for summary in summaries]
             if measure.name in _MARKED:
-                means = [one.mean for one in summaries]
-                cells = marked(self.report.of, self.report.verdicts[task.key], self.mechanisms, cells, means)
+                means = [summary.mean for summary in summaries]
+                cells = marked(self.report.cells, self.report.verdicts[task.key], self.mechanisms, cells, means)
             printed |= {(task, mechanism): cell for mechanism, cell in zip(self.mechanisms, cells, strict=True)}
         return printed
 
@@ -210,6 +217,11 @@ class Export:
         mean = float(np.mean(known)) if known else math.nan
         return Summary(mean, float(np.std(known, ddof=1)) if len(known) > 1 else math.nan, "")
 
+    @property
+    def _counts(self) -> str:
+        counts = {n for task, mechanism in self._cells if (n := self.report.cells.cell(task, mechanism).n)} or {0}
+        return "n = " + " to ".join(map(str, sorted({min(counts), max(counts)})))
+
     def _json_value(self, measure: Measure, task: TaskFacts, mechanism: MechanismFacts) -> object:
         mean, std, words = self._summary(measure, task, mechanism)
         return {"mean": mean, "std": std} if measure.is_number else words
@@ -221,7 +233,7 @@ EXPORTS: dict[str, Callable[[Export], str]] = {
     "csv": Export.csv,
     "json": Export.json,
 }
-"""What prints an export in each format."""
+"""The function that prints an export in each format."""
 
 
 def export(
@@ -240,23 +252,23 @@ def export(
     Args:
         rows: Rows of a store, any suites.
         suite: Name of the suite.
-        suite_version: Its version; the newest if None.
-        tasks: Those to show; all if None.
-        mechanisms: Those to show; all if None.
-        seeds: Root seeds to take; all if None.
+        suite_version: Default: the newest.
+        tasks: Default: all.
+        mechanisms: Default: all.
+        seeds: Root seeds. Default: all.
         columns: Columns of the store, or metrics as in ``x2.skill``.
-        across: What stands side by side: the columns; or the tasks or the mechanisms, of a single column.
+        across: What stands side by side: the columns, or the tasks or mechanisms of a single column.
 
     Raises:
-        UnknownName: If the suite, its version, a column or what stands across does not exist.
-        UsageError: If nothing is left, no column is named, or several columns shall stand in single cells.
+        UnknownName: If the suite, its version, a column or ``across`` does not exist.
+        UsageError: If nothing is left, no column is named, or several columns would share a cell.
     """
     if across not in ACROSS:
         raise UnknownName("thing to stand across", across, ACROSS)
     wanted = rows if mechanisms is None else having(rows, "mech", mechanisms)
     selection = select(wanted, suite, suite_version, mechanisms=mechanisms, seeds=seeds)
     if tasks is not None:
-        # A glob or a category may name tasks that only other suites have rows of.
+        # A glob or a category may select tasks of which only other suites have rows.
         present = {name: arguments for name, arguments in tasks.items() if name in set(selection.rows["task"])}
         chosen = having(selection.rows, "task", present or tasks)
         selection = replace(selection, rows=chosen.reset_index(drop=True))
@@ -267,7 +279,7 @@ def export(
         names = ",".join(measure.name for measure in measures)
         raise UsageError(f"{across} stand across and the columns are {names!r}; allowed: a single column")
     report = Report(selection, None, tuple(measure.name for measure in measures))
-    return Export(report, report.of.tasks, measures, ACROSS[ACROSS.index(across)])
+    return Export(report, report.cells.tasks, measures, ACROSS[ACROSS.index(across)])
 
 
 def _labelled(measure: Measure, units: Sequence[TaskFacts] | Sequence[MechanismFacts]) -> tuple[Column, ...]:
@@ -331,11 +343,11 @@ def _cell(measure: Measure, summary: Summary, task: TaskFacts) -> Cell:
         printed = _skill
     else:
         printed = percent if measure.unit == "fraction" else _significant
-    # What is the same for all runs is a fact and has no spread: parameters, floors.
+    # A value that is the same for all runs, like a floor, is a fact and has no spread.
     has_std = not math.isnan(summary.std) and (measure.is_result or summary.std > 0)
     value, std = printed(summary.mean), printed(summary.std) if has_std else ""
-    of = f" of {ladder.num_rungs}" if ladder and value != NOTHING else ""
-    return Cell(value if std else value + of, std + of if std else "")
+    rungs = f" of {ladder.num_rungs}" if ladder and value != NOTHING else ""
+    return Cell(value, std + rungs) if std else Cell(value + rungs)
 
 
 def _skill(value: float) -> str:
@@ -348,8 +360,3 @@ def _significant(value: float) -> str:
         return NOTHING
     text = f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return text.replace("-", MINUS)
-
-
-def _counts(of: Export) -> str:
-    counts = {n for task in of.tasks for one in of.mechanisms if (n := of.report.of.cell(task, one).n)}
-    return "n = " + " to ".join(str(count) for count in sorted({min(counts), max(counts)})) if counts else "n = 0"

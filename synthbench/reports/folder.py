@@ -1,4 +1,4 @@
-"""Keeping a folder in step with the files of a report."""
+"""Keep a folder in step with the files of a report."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
@@ -7,20 +7,16 @@ from synthbench.errors import StoreError
 from synthbench.reports.render.figures.drawing import PICTURES, mark_in
 
 INDEX = ".generated"
-"""Lists the files that a report wrote, so that the next one can remove those that it no longer has."""
+"""Lists the files that a report wrote, so that the next report can remove those that it no longer has."""
 
 Files = Mapping[str, str | bytes]
-"""Text or bytes by file name; a name may have one folder before it, as in ``figures/ranks.svg``."""
+"""Text or bytes by file name, which may include one folder, as in ``figures/ranks.svg``."""
 
 
 def write(files: Files, folder: Path) -> list[str]:
     """Bring a folder up to date: write what changed, remove what an earlier report wrote and this one does not.
 
-    Files that no report wrote are left alone.
-
-    Args:
-        files: Text or bytes by file name, as :func:`build` returns it.
-        folder: Created where it does not exist.
+    Files that no report wrote are left alone. The folder is created if it does not exist.
 
     Returns:
         Names of the files that were written or removed, in alphabetical order.
@@ -52,10 +48,10 @@ def _bring_up_to_date(folder: Path, name: str, content: bytes | None) -> None:
 
 
 def stale(files: Files, folder: Path) -> list[str]:
-    """Names of the files that are missing, not what they should be, or left by an earlier report.
+    """Names of the files that are missing, differ, or were left by an earlier report.
 
-    A picture is what it should be if it was drawn from the same numbers and words: another version of matplotlib draws
-    the same figure in other bytes. The numbers lie beside it and are compared like all text.
+    Pictures are the same if they were drawn from the same numbers and words: other versions of matplotlib draw the same
+    figure in other bytes. The numbers lie beside it and are compared like all text.
     """
     return _differing(_with_index(files), folder, _is_as_good)
 
@@ -68,14 +64,14 @@ def _differing(
     return sorted(different | left)
 
 
-def _is_same(_name: str, wanted: bytes, found: bytes | None) -> bool:
-    return wanted == found
+def _is_same(_name: str, wanted: bytes, present: bytes | None) -> bool:
+    return wanted == present
 
 
-def _is_as_good(name: str, wanted: bytes, found: bytes | None) -> bool:
-    if found is None or Path(name).suffix.removeprefix(".") not in PICTURES:
-        return wanted == found
-    return mark_in(wanted) == mark_in(found) is not None
+def _is_as_good(name: str, wanted: bytes, present: bytes | None) -> bool:
+    if present is None or Path(name).suffix.removeprefix(".") not in PICTURES:
+        return wanted == present
+    return mark_in(wanted) == mark_in(present) is not None
 
 
 def _with_index(files: Files) -> dict[str, bytes]:
@@ -84,7 +80,7 @@ def _with_index(files: Files) -> dict[str, bytes]:
 
 
 def _indexed(folder: Path) -> list[str]:
-    """Names in the folder's index; a line is not followed out of the folder, nor deeper than one folder into it."""
+    """Names in the folder's index, except those outside the folder or more than one folder deep."""
     content = _content(folder / INDEX)
     names = content.decode(errors="replace").splitlines() if content else []
     return [name for name in names if _is_inside(folder, name)]

@@ -1,4 +1,4 @@
-"""The load at which mechanisms fall to half of the skill: what a height means in the unit of its task."""
+"""The load at which a mechanism falls to half of the skill: a height in the unit of its task."""
 
 import math
 from collections.abc import Sequence
@@ -6,49 +6,32 @@ from collections.abc import Sequence
 from synthbench.heights import load_at_half
 from synthbench.reports.cells import Cells, Estimate, TaskFacts
 from synthbench.reports.ladder import median_load
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, grouped, readable, sources_of
+from synthbench.reports.table import NOTHING, Cell, Column, Table, fixed, task_table
 
 
 def load_table(cells: Cells, tasks: Sequence[TaskFacts], name: str) -> Table | None:
-    """Tasks as lines, mechanisms as columns; None without a ladder.
-
-    Args:
-        cells: The cells of a report.
-        tasks: Those to show.
-        name: Of the table, unique within the report.
-    """
+    """The loads at half of the skill, a row per task and a column per mechanism; None without a ladder."""
     if not cells.has_ladder:
         return None
-    return readable(
-        Table(
-            name=name,
-            title="Load at half of the skill",
-            caption=(
-                "Load at which the skill falls to one half, interpolated over the logarithm of the load: median over "
-                "seeds (of an even number of seeds, the lower of the two in the middle), in brackets the lowest and "
-                "the highest seed. ≥: the skill does not fall to one half; <: it is below one half on the first rung."
-            ),
-            headings=("Category", "Task"),
-            columns=(Column("Load in", "word"), *(Column(mechanism.label) for mechanism in cells.mechanisms)),
-            lines=grouped(
-                Line(
-                    (task.category, task.label),
-                    (Cell(task.ladder.unit if task.ladder else NOTHING), *_load_cells(cells, task)),
-                )
-                for task in tasks
-            ),
-            sources=sources_of(tasks, cells.mechanisms),
-        )
+
+    def row(task: TaskFacts) -> list[Cell]:
+        return [Cell(task.ladder.unit if task.ladder else NOTHING), *_load_cells(cells, task)]
+
+    caption = (
+        "Load at which the skill falls to one half, interpolated over the logarithm of the load: median over seeds "
+        "(the lower middle one if their number is even); in brackets, the lowest and the highest seed. ≥: the skill "
+        "does not fall to one half; <: it is below one half on the first rung."
     )
+    return task_table(name, "Load at half of the skill", caption, cells, tasks, row, [Column("Load in", "word")])
 
 
 def load_of(cell: Estimate) -> float:
-    """Median over seeds of the load at half of the skill, as :func:`~synthbench.reports.ladder.median_load` has it."""
+    """Median over seeds of the load at half of the skill; :func:`~synthbench.reports.ladder.median_load`."""
     return median_load(list(cell.rungs.values()))
 
 
 def load_text(task: TaskFacts, load: float) -> str:
-    """A load as it is printed: ``23``, at the top of the ladder ``≥ 64``, below its first rung ``< 2``."""
+    """A load as printed: ``23``; ``≥ 64`` at the top of the ladder, ``< 2`` below its first rung."""
     if task.ladder is None or math.isnan(load):
         return NOTHING
     if math.isinf(load):

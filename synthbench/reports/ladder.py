@@ -1,4 +1,4 @@
-"""The ladder of a task as its rows name it, and what the heights on it say."""
+"""The ladder of a task as described by its rows, and the meaning of heights on it."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -8,24 +8,24 @@ from typing import Any, NamedTuple
 from synthbench.heights import RungScore, load_at_half, profile, rungs_in
 
 LEAST = 0.5
-"""Rungs by which two mean heights differ at least if they differ by anything that counts."""
+"""Smallest difference of two mean heights that counts, in rungs."""
 MOST_TICKS = 6
 """Loads that are marked on an axis."""
 SPLIT = 3.0
-"""Rungs between the lowest and the highest run of a cell beyond which a mean says little of either."""
+"""If the lowest and the highest run of a cell are more rungs apart than this, the mean describes neither."""
 
 
 class Ladder(NamedTuple):
     """The rungs of a task."""
 
     unit: str
-    """What the load counts, in the plural: ``pairs``."""
+    """The unit of the load, in the plural: ``pairs``."""
     loads: tuple[float, ...]
     """Of every rung, the easiest first."""
 
     @property
     def num_rungs(self) -> int:
-        """The height of what masters all of them."""
+        """The number of rungs: the largest height."""
         return len(self.loads)
 
     @property
@@ -60,21 +60,15 @@ def ladder_in(arguments: Mapping[str, Any]) -> Ladder | None:
 
 
 def scored_rungs(metrics: Mapping[str, float | None]) -> list[RungScore]:
-    """The rungs of a row; none where one lacks a score, or has no room between base and ceiling."""
+    """The rungs of a row; none if one lacks a score or has no room between base and ceiling."""
     rungs = rungs_in(metrics)
     return rungs if all(rung.base < rung.ceiling and not math.isnan(rung.score) for rung in rungs) else []
 
 
 def median_load(runs: Collection[Sequence[RungScore]]) -> float:
-    """Median over runs of the load at half of the skill, of an even number the lower of the two in the middle.
+    """Median over runs of the load at half of the skill: ``inf`` at the top, 0 below the first rung, NaN without a run.
 
-    So it is the load of some run: half of the way to infinity, which stands for the top, would be none.
-
-    Args:
-        runs: The rungs of every run.
-
-    Returns:
-        ``inf`` at the top of the ladder, 0 below its first rung; NaN without a run.
+    If the number of runs is even, it is the lower middle one: no mean with ``inf`` would be a load.
     """
     return median_low([load_at_half(rungs) for rungs in runs]) if runs else math.nan
 
@@ -99,13 +93,7 @@ def mean_profile(ladder: Ladder, runs: Iterable[Sequence[RungScore]]) -> Profile
 
 
 def num_climbed(heights: Collection[float]) -> int | None:
-    """How many runs are above the middle between the lowest and the highest, where these are far apart.
-
-    Args:
-        heights: Of the runs of a cell, in rungs.
-
-    Returns:
-        None if no two are more than ``SPLIT`` rungs apart.
+    """The number of runs above the midpoint of the lowest and the highest; None if these are less than ``SPLIT`` apart.
 
     >>> num_climbed([2.4, 10.8, 11.0]), num_climbed([4.3, 4.5, 4.3])
     (2, None)

@@ -1,6 +1,7 @@
-"""Who is good at what, and how sure that is: the ranking of a suite."""
+"""The ranking of a suite: which mechanism is good at what, and how certain that is."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,9 +40,9 @@ from synthbench.reports.table import (
 from synthbench.reports.verdicts import SMALLEST_GAP, is_ranked, needed_seeds
 
 SOLVED = 0.9
-"""Skill from which a run counts as one that solved its task."""
+"""Skill at which a run counts as having solved its task."""
 THESE_TASKS = "the 95 % interval for these tasks and other seeds"
-"""What most intervals of a ranking answer."""
+"""The question that most intervals of a ranking answer."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,13 @@ class Entry:
     mechanism: MechanismFacts
     rank: Rank
     skills: Float[np.ndarray, "tasks seeds"]
-    """Of every run, in [0, 1]; 0 where it has no score."""
+    """Of every run, in [0, 1]; 0 without a score."""
     skill: Interval
-    """Mean over categories, of each the mean over its tasks and seeds; for these tasks and other seeds."""
+    """Mean over categories of the means over tasks and seeds; for these tasks and other seeds."""
     middle: Interval
     """Interquartile mean of all runs; for these tasks and other seeds."""
     categories: dict[str, Interval]
-    """Mean skill by category, of those with a ranked task; for these tasks and other seeds."""
+    """Mean skill by category (those with a ranked task); for these tasks and other seeds."""
     solved: Interval
     """Share of runs that solved their task; for these tasks and other seeds."""
 
@@ -67,46 +68,48 @@ class Leaderboard:
     """The ranking of one suite."""
 
     tasks: tuple[TaskFacts, ...]
-    """Those that count: floor and ceiling are so far apart that a difference in skill is more than noise."""
+    """The tasks that count: their floor and ceiling are so far apart that a difference in skill is more than noise."""
     seeds: tuple[int, ...]
-    """Those that it is over; on a ladder those that all ranked cells have."""
+    """The seeds that means are over; on a ladder those that all ranked cells have."""
     entries: tuple[Entry, ...]
     """Best first."""
     partial: dict[MechanismFacts, int]
-    """Mechanisms that lack some run, with the number of ranked tasks that they have all runs of; never ranked."""
+    """Mechanisms that lack some run (never ranked), with the number of ranked tasks for which they have all runs."""
     left_out: tuple[TaskFacts, ...]
     """Tasks that do not count."""
 
     @property
     def has_ladder(self) -> bool:
-        """Whether skills are heights, as parts of the rungs of each task."""
+        """Whether skills are heights over the rungs of each task."""
         return any(task.ladder for task in self.tasks)
 
     @property
     def num_seeds(self) -> str:
-        """The number of seeds in words."""
+        """The number of seeds, in words."""
         return f"{len(self.seeds)} seeds" + " that all ranked mechanisms have" * self.has_ladder
 
     @cached_property
     def improvement(self) -> list[list[Interval | None]]:
         """Probability of improvement of each entry over each other one; None over itself."""
         chances: list[list[Interval | None]] = [[None] * len(self.entries) for _ in self.entries]
-        of_tasks = [task.category for task in self.tasks]
+        categories = [task.category for task in self.tasks]
         ties = np.array([task.ladder.margin if task.ladder else TIE for task in self.tasks])
-        for one, other in combinations(range(len(self.entries)), 2):
-            chance = probability_of_improvement(self.entries[one].skills, self.entries[other].skills, of_tasks, ties)
-            chances[one][other] = chance
-            chances[other][one] = Interval(1 - chance.value, 1 - chance.high, 1 - chance.low)
+        for first, second in combinations(range(len(self.entries)), 2):
+            chance = probability_of_improvement(
+                self.entries[first].skills, self.entries[second].skills, categories, ties
+            )
+            chances[first][second] = chance
+            chances[second][first] = Interval(1 - chance.value, 1 - chance.high, 1 - chance.low)
         return chances
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Those with a task that counts."""
+        """The categories with a task that counts."""
         return tuple(dict.fromkeys(task.category for task in self.tasks))
 
     @property
     def weights(self) -> Float[np.ndarray, " tasks"]:
-        """Of the tasks: all categories weigh the same."""
+        """The weight of each task: all categories weigh the same."""
         return balanced([task.category for task in self.tasks])
 
     @property
@@ -116,21 +119,21 @@ class Leaderboard:
 
     @property
     def candidates(self) -> tuple[Entry, ...]:
-        """Those that may be the best on tasks like these, controls left out: none is better for certain."""
+        """The mechanisms (no controls) that may be the best on tasks like these: none is certainly better."""
         first = min((entry.rank.low for entry in self.mechanisms), default=1)
         return tuple(entry for entry in self.mechanisms if entry.rank.low == first)
 
     @property
     def best(self) -> MechanismFacts | None:
-        """The one mechanism that can be the best on tasks like these; None if there are several, or nothing else."""
+        """The one mechanism that can be the best on tasks like these; None if there are several, or only one in all."""
         return self.candidates[0].mechanism if len(self.candidates) == 1 < len(self.mechanisms) else None
 
     def verdict(self) -> str:
-        """Who can be the best, in one sentence or two; what cannot be said where there is too little."""
+        """Which mechanisms can be the best, in a sentence or two, or why nothing can be said."""
         return self._silence() or self._claim()
 
     def _silence(self) -> str:
-        """Why nothing can be said; empty if something can."""
+        """The reason why nothing can be said; empty if something can."""
         if not self.tasks:
             return f"Nothing is ranked: no task has {100 * SMALLEST_GAP:.0f} points between its floor and its ceiling."
         if not self.entries:
@@ -143,7 +146,9 @@ class Leaderboard:
 
     def _claim(self) -> str:
         best, lowest, num = self.mechanisms[0], self.mechanisms[-1], len(self.mechanisms)
-        over = f"over {_count(len(self.tasks), 'task')} in {_count(len(self.categories), 'category', 'categories')}"
+        tasks, categories = len(self.tasks), len(self.categories)
+        over = f"over {tasks} {'task' if tasks == 1 else 'tasks'}"
+        over += f" in {categories} {'category' if categories == 1 else 'categories'}"
         if best.skill.value - lowest.skill.value <= TOLERANCE:
             return f"All {num} mechanisms have the same mean skill {over}: {fixed(best.skill.value, 2)}."
         highest = (
@@ -161,42 +166,43 @@ class Leaderboard:
 
 
 MOST_NAMES = 5
-"""Mechanisms that a sentence names besides the best."""
+"""Mechanisms that the verdict names besides the best."""
 
 
-def leaderboard(of: Cells) -> Leaderboard:
+def leaderboard(cells: Cells) -> Leaderboard:
     """Rank the mechanisms that have all runs. A run without a score counts as one at the floor.
 
     Raises:
         ValueError: If there are fewer than two seeds: no interval can be given.
     """
-    if len(of.seeds) < 2:
-        raise ValueError(f"an interval over seeds needs at least two; there is {len(of.seeds)}")
-    tasks = tuple(task for task in of.tasks if is_ranked(task))
-    left_out = tuple(task for task in of.tasks if not is_ranked(task))
-    needed = needed_seeds(of)
+    if len(cells.seeds) < 2:
+        raise ValueError(f"an interval over seeds needs at least two; there is {len(cells.seeds)}")
+    tasks = tuple(task for task in cells.tasks if is_ranked(task))
+    left_out = tuple(task for task in cells.tasks if not is_ranked(task))
+    needed = needed_seeds(cells)
     num_complete = {
-        mechanism: sum(_has_runs(of.cell(task, mechanism), needed) for task in tasks) for mechanism in of.mechanisms
+        mechanism: sum(_has_runs(cells.cell(task, mechanism), needed) for task in tasks)
+        for mechanism in cells.mechanisms
     }
     ranked = [mechanism for mechanism, count in num_complete.items() if count == len(tasks) > 0]
     partial = {mechanism: count for mechanism, count in num_complete.items() if mechanism not in ranked}
     if not ranked:
         return Leaderboard(tasks, needed, (), partial, left_out)
-    # Seeds that only undecided pairs have are left out: means are biased where runs are added until a difference shows.
-    cells = [of.cell(task, mechanism) for task in tasks for mechanism in ranked]
-    seeds = tuple(seed for seed in of.seeds if all(_has_runs(cell, [seed]) for cell in cells))
-    skills = np.array([[_skills(of.cell(task, one), task, seeds) for task in tasks] for one in ranked])
+    # Seeds that only undecided pairs have are left out: means are biased if runs are added until a difference shows.
+    estimates = [cells.cell(task, mechanism) for task in tasks for mechanism in ranked]
+    seeds = tuple(seed for seed in cells.seeds if all(_has_runs(estimate, [seed]) for estimate in estimates))
+    skills = np.array([[_skills(cells.cell(task, mechanism), task, seeds) for task in tasks] for mechanism in ranked])
     categories = [task.category for task in tasks]
     weights = balanced(categories)
     is_in = {name: np.array([category == name for category in categories]) for name in dict.fromkeys(categories)}
-    by_category = {name: over_seeds(skills[:, own], weights[own] * len(is_in)) for name, own in is_in.items()}
+    by_category = {name: over_seeds(skills[:, part], weights[part] * len(is_in)) for name, part in is_in.items()}
     columns = zip(
         ranked,
         ranks(skills, categories),
         skills,
         over_seeds(skills, weights),
         interquartile_means(skills, weights),
-        [dict(zip(by_category, found, strict=True)) for found in zip(*by_category.values(), strict=True)],
+        [dict(zip(by_category, intervals, strict=True)) for intervals in zip(*by_category.values(), strict=True)],
         solved_rates(skills >= SOLVED, weights),
         strict=True,
     )
@@ -205,7 +211,7 @@ def leaderboard(of: Cells) -> Leaderboard:
 
 
 def leaderboard_tables(board: Leaderboard) -> list[Table]:
-    """The profile by category, the means over all of them with the rank last, and who improves on whom."""
+    """The profile by category, the means over all categories with the rank, and the probabilities of improvement."""
     tables = [_profile_table(board), _summary_table(board)]
     return [*tables, _improvement_table(board)] if len(board.entries) > 1 else tables
 
@@ -220,7 +226,9 @@ def _profile_table(board: Leaderboard) -> Table:
             f"categories first.{_left_out(board)}"
         ),
         headings=("Mechanism",),
-        columns=tuple(Column(f"{name} ({_num_tasks(board, name)})") for name in board.categories),
+        columns=tuple(
+            Column(f"{name} ({count})") for name, count in Counter(task.category for task in board.tasks).items()
+        ),
         lines=_with_partial(
             board,
             [tuple(map(interval_cell, entry.categories.values())) for entry in board.entries],
@@ -231,7 +239,7 @@ def _profile_table(board: Leaderboard) -> Table:
 
 
 def _summary_table(board: Leaderboard) -> Table:
-    # What solves a ladder is at its top, and a ladder ends only where the lengths do.
+    # On a ladder nothing is "solved": it ends only because its lengths do.
     solved = () if board.has_ladder else ("Solved",)
     names = ("Skill", "IQM", *solved, "Parameters", "State", "Rank")
     return Table(
@@ -259,16 +267,20 @@ def _improvement_table(board: Leaderboard) -> Table:
         name="improvement",
         title="Probability of improvement",
         caption=(
-            "Chance in per cent that a run of the row's mechanism has a higher skill than one of the column's, on a "
-            f"task drawn at random, all categories alike; {tie_words(has_ladder=board.has_ladder)}. "
-            "With the 95 % interval for tasks like these, each by itself. Best mechanism first."
+            "Chance in per cent that a run of the row's mechanism has a higher skill than a run of the column's, on a "
+            "task drawn at random, with equal weight for all categories; "
+            f"{tie_words(has_ladder=board.has_ladder)}. With a separate 95 % interval for tasks like these. "
+            "Best mechanism first."
         ),
         headings=("Mechanism",),
         columns=tuple(Column(entry.mechanism.label) for entry in board.entries),
         lines=tuple(
             Line(
                 (entry.mechanism.label,),
-                tuple(Cell() if chance is None else interval_cell(chance, show=_whole_percent) for chance in chances),
+                tuple(
+                    Cell() if chance is None else interval_cell(chance, show=lambda share: fixed(100 * share, 0))
+                    for chance in chances
+                ),
             )
             for entry, chances in zip(board.entries, board.improvement, strict=True)
         ),
@@ -277,8 +289,8 @@ def _improvement_table(board: Leaderboard) -> Table:
 
 
 def _with_partial(board: Leaderboard, cells: Sequence[tuple[Cell, ...]], num_columns: int) -> tuple[Line, ...]:
-    """A line for each ranked mechanism, then one for each that lacks a run."""
-    lines = [Line((entry.mechanism.label,), own) for entry, own in zip(board.entries, cells, strict=True)]
+    """A row for each ranked mechanism, then one for each that lacks a run."""
+    lines = [Line((entry.mechanism.label,), row) for entry, row in zip(board.entries, cells, strict=True)]
     for mechanism, count in board.partial.items():
         label = f"{mechanism.label} ({count} of {len(board.tasks)} tasks, not ranked)"
         lines.append(Line((label,), (Cell(),) * num_columns, is_first_of_group=len(lines) == len(board.entries)))
@@ -299,14 +311,6 @@ def _summary_cells(entry: Entry, *, has_solved: bool) -> tuple[Cell, ...]:
     )
 
 
-def _whole_percent(fraction: float) -> str:
-    return fixed(100 * fraction, 0)
-
-
-def _num_tasks(board: Leaderboard, category: str) -> int:
-    return sum(task.category == category for task in board.tasks)
-
-
 def _left_out(board: Leaderboard) -> str:
     if not board.left_out:
         return ""
@@ -314,16 +318,12 @@ def _left_out(board: Leaderboard) -> str:
     return f" Not ranked, with less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling: {names}."
 
 
-def _count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
-
-
-def _listed(names: Sequence[str], word: str = "or") -> str:
-    return f" {word} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+def _listed(names: Sequence[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _has_runs(cell: Estimate, seeds: Sequence[int]) -> bool:
-    return {*cell.scores, *cell.failed_seeds}.issuperset(seeds)
+    return cell.runs.keys() >= set(seeds)
 
 
 def _skills(cell: Estimate, task: TaskFacts, seeds: Sequence[int]) -> list[float]:

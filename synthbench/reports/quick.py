@@ -1,6 +1,6 @@
-"""The arithmetic of a first verdict: one run a task of a new mechanism, beside the runs of others on the same tasks.
+"""The arithmetic of a first verdict: one run per task of a new mechanism, beside the runs of others on the same tasks.
 
-All scores are heights over rungs, in [0, 1]. Each category weighs the same, and each task of a category.
+All scores are heights over rungs, in [0, 1]. All categories weigh the same, and so do the tasks of one.
 """
 
 import math
@@ -16,16 +16,15 @@ from synthbench.reports.statistics import SIGNIFICANCE, TOLERANCE
 
 RANK_CONFIDENCE = 0.9
 NUM_STEPS = 1000
-"""Steps into which the sum of all differences is divided to count the changes of sign exactly."""
+"""Steps into which the sum of all differences is divided to count the changes of sign."""
 
 Decision = Literal["keep", "discard", "undecided"]
 
 
 def level_of(query: int) -> float:
-    """The part of ``SIGNIFICANCE`` that a query may spend; those of all queries, however many, add up to it.
+    """The part of ``SIGNIFICANCE`` that a query may spend; the parts of all queries, however many, add up to it.
 
-    Args:
-        query: Its number among those against one incumbent, from 1.
+    Queries against one incumbent are numbered from 1.
 
     >>> round(level_of(1), 4), round(level_of(50), 7)
     (0.0304, 1.22e-05)
@@ -39,15 +38,14 @@ def least_p(num_tasks: int) -> float:
 
 
 def sign_flip_p(differences: PerTask, categories: Sequence[str]) -> tuple[float, float]:
-    """Chance of a balanced mean difference as high as this, if each task's could as well have the opposite sign.
+    """Chance of a balanced mean difference as high as this, if the difference on each task could have either sign.
 
-    All ``2 ** tasks`` changes of sign are counted, so that p can be as small as the tasks allow, where draws would
-    have to be very many. For that the weighted differences are rounded to 1 / ``NUM_STEPS`` of the sum of their sizes;
-    of the rounded ones p is exact.
+    All ``2 ** tasks`` changes of sign are counted, so p can be as small as the tasks allow; sampling would need very
+    many draws. For the count, the weighted differences are rounded to 1 / ``NUM_STEPS`` of the sum of their sizes.
 
-    Two runs of one mechanism are as likely to differ by d as by -d, however they scatter, so that p keeps its level
-    for one run against one run. Against the mean of several it does not: where one run in ten climbs ten rungs
-    higher on a sixth of the tasks, p is below .03 for 5 % of mechanisms that are no worse.
+    Two runs of one mechanism are as likely to differ by d as by -d, however they scatter, so p keeps its level for one
+    run against one run. Against the mean of several runs it does not: if one run in ten climbs ten rungs higher on a
+    sixth of the tasks, p is below .03 for 5 % of mechanisms that are no worse.
 
     Args:
         differences: Of each task, one run less one run; positive where the mechanism is better.
@@ -80,15 +78,10 @@ def sign_flip_p(differences: PerTask, categories: Sequence[str]) -> tuple[float,
 
 
 def decide(p_better: float, p_worse: float, query: int) -> Decision:
-    """``keep`` what is better at the level of its query, ``discard`` what is worse.
+    """``keep`` what is better at the level of its query, ``discard`` what is worse; both p values are one-sided.
 
-    Both errors have the same level, each of its own: of all queries against one incumbent the chance to keep one that
-    is no better is at most ``SIGNIFICANCE``, and so is the chance to discard one that is no worse.
-
-    Args:
-        p_better: One-sided p value of being better.
-        p_worse: One-sided p value of being worse.
-        query: Its number among those against one incumbent, from 1.
+    Over all queries against one incumbent, the chance to ever keep a mechanism that is no better is at most
+    ``SIGNIFICANCE``, and so is the chance to ever discard one that is no worse.
     """
     if p_better <= level_of(query):
         return "keep"
@@ -100,9 +93,9 @@ def rank_interval(
 ) -> Rank:
     """The rank that a mechanism will have among others once all tasks and seeds of the suite are run.
 
-    What the others reach in the full suite is known, so that only one number is uncertain: by how much the mechanism's
-    mean over the full suite will differ from the mean of its quick runs. Of the others these differences are known,
-    one for each seed; the mechanism is taken for one more of their kind. Its full mean is predicted from theirs, with
+    The full results of the others are known, so only one number is uncertain: how much the mechanism's mean over the
+    full suite will differ from the mean of its quick runs. These differences are known for the others, one for each
+    seed, and the mechanism is assumed to be one more of their kind. Its full mean is predicted from theirs, with
     ``RANK_CONFIDENCE``, and its rank follows.
 
     Args:

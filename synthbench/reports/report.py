@@ -1,7 +1,7 @@
 """The contents of a report, before they are written to files."""
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,15 +17,13 @@ from synthbench.reports.against.ratios import ratio_table
 from synthbench.reports.cells import (
     COLUMNS,
     Cells,
-    Estimate,
     Key,
     MechanismFacts,
     Row,
     TaskFacts,
     grid,
-    mechanism_key,
     records,
-    task_key,
+    runs_by_cell,
 )
 from synthbench.reports.curves import mean_curves
 from synthbench.reports.descriptions import Describe
@@ -33,7 +31,6 @@ from synthbench.reports.difference import difference, difference_tables
 from synthbench.reports.heights import load_table
 from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard_tables
 from synthbench.reports.selection import Selection
-from synthbench.reports.separation import PAGE as SEPARATION
 from synthbench.reports.separation import separation_table, summary
 from synthbench.reports.table import Table, category_averages, category_table, full_table, steps_table
 from synthbench.reports.verdicts import Verdicts, judge
@@ -42,25 +39,15 @@ if TYPE_CHECKING:
     from synthbench.reports.render.figures import Drawing
 
 _RESERVED = (
-    "averages",
-    "cells",
-    "curves",
-    "difference",
-    "full",
-    "leaderboard",
-    "peers",
-    "predictions",
-    "readme",
-    "separation",
-    "sources",
-    "steps_to_threshold",
+    *("averages", "cells", "curves", "difference", "full", "leaderboard", "peers", "predictions", "readme"),
+    *("separation", "sources", "steps_to_threshold"),
 )
 
 _MADE_BY = (
     *("error_type", "device_type", "device_name"),
     *("synthbench_version", "git_sha", "git_dirty", "verified_by"),
 )
-"""How rows were made; older stores have no column ``verified_by``."""
+"""Where rows come from; older stores have no column ``verified_by``."""
 
 
 class Page(NamedTuple):
@@ -73,75 +60,65 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """The contents of one report; what several files need is computed once."""
+    """The contents of one report, computed once for all its files."""
 
     selection: Selection
     curves: pd.DataFrame | None
-    """Of any runs; None leaves out what shows them."""
+    """Learning curves of any runs; None: no curves are shown."""
     measured: tuple[str, ...] = ()
-    """Columns of rows that are read besides those that every report reads."""
+    """Further columns to read from the rows."""
     origins: "pd.Series[str] | None" = None
-    """Which store a row is from, by ``run_id``; None if all are from one."""
+    """The store of each row, by ``run_id``; None if all are from one."""
     describe: Describe | None = None
-    """What the code of a task says, for the page; None leaves out what shows it."""
+    """Describes a task from its code, for the page; None: no descriptions."""
 
     @cached_property
-    def of(self) -> Cells:
+    def cells(self) -> Cells:
         """The cells of the rows."""
         return grid(self.selection.rows, self.records)
 
     @cached_property
     def records(self) -> list[Row]:
-        """The rows that are shown, oldest first, with the columns that are read."""
+        """The selected rows, oldest first, with the columns that a report reads."""
         rows = self.selection.rows
         return records(rows, [name for name in dict.fromkeys((*COLUMNS, *_MADE_BY, *self.measured)) if name in rows])
 
     @cached_property
     def stores(self) -> dict[str, int]:
-        """How many of the rows are from each store; empty if all are from one."""
+        """Number of rows from each store; empty if all are from one."""
         if self.origins is None:
             return {}
         shown = self.origins.loc[self.selection.rows["run_id"]].value_counts()
         return {str(name): int(shown.get(name, 0)) for name in self.origins.unique()}
 
-    @property
-    def cells(self) -> Iterator[tuple[TaskFacts, MechanismFacts, Estimate]]:
-        """Every task with every mechanism, in printed order."""
-        for task in self.of.tasks:
-            for mechanism in self.of.mechanisms:
-                yield task, mechanism, self.of.cell(task, mechanism)
-
     def runs_of(self, task: TaskFacts, mechanism: MechanismFacts) -> list[Row]:
-        """The rows of one cell by seed; none where it has no rows."""
+        """The rows of one cell, by seed."""
         return self._runs.get((task.key, mechanism.key), [])
 
     @cached_property
     def _runs(self) -> dict[tuple[Key, Key], list[Row]]:
-        runs: dict[tuple[Key, Key], list[Row]] = {}
-        for row in sorted(self.records, key=lambda row: int(row["seed"])):
-            runs.setdefault((task_key(row), mechanism_key(row)), []).append(row)
-        return runs
+        return runs_by_cell(self.records)
 
     @cached_property
     def averages(self) -> pd.DataFrame | None:
         """Learning curves averaged over seeds."""
-        return None if self.curves is None else mean_curves(self.of, self.records, self.curves)
+        return None if self.curves is None else mean_curves(self.cells, self.records, self.curves)
 
     @cached_property
     def board(self) -> Leaderboard | None:
         """The ranking; None below two seeds."""
-        return leaderboard(self.of) if len(self.of.seeds) > 1 else None
+        return leaderboard(self.cells) if len(self.cells.seeds) > 1 else None
 
     @cached_property
     def verdicts(self) -> Verdicts:
-        """What every task says about the mechanisms."""
-        return judge(self.of)
+        """The verdict on each task."""
+        return judge(self.cells)
 
     @cached_property
     def verdict(self) -> str:
-        """The outcome of the whole report in a sentence or two: who can be the best, and how many tasks tell."""
+        """The outcome of the report in a few sentences: who can be the best, and how many tasks separate mechanisms."""
         ranking = (
-            "One seed says nothing of how sure a difference is, so nothing is ranked."
+            "One seed does not show how certain a difference is, so nothing is ranked."
             if self.board is None
             else self.board.verdict()
         )
@@ -149,54 +126,60 @@ class Report:
 
     @cached_property
     def pages(self) -> dict[str, Page]:
-        """The pages by the stem of their files."""
+        """The pages by the stem of their file names."""
         return _pages(self)
 
     @cached_property
     def drawings(self) -> "list[Drawing]":
-        """The figures that the rows have something for."""
+        """The figures for which the rows have data."""
         from synthbench.reports.render.figures import Facts, drawings  # noqa: PLC0415 - only here matplotlib is needed
 
-        return drawings(Facts(self.records, self.of, self.averages, self.board))
+        return drawings(Facts(self.records, self.cells, self.averages, self.board))
 
     @cached_property
     def cited(self) -> tuple[str, list[str]]:
-        """BibTeX of what the tables show, and the keys that have none."""
-        return cite(key for page in self.pages.values() for one in page.tables for key in one.sources)
+        """BibTeX of everything in the tables, and the keys without an entry."""
+        return cite(key for page in self.pages.values() for table in page.tables for key in table.sources)
 
 
 def _pages(report: Report) -> dict[str, Page]:
-    of = report.of
+    cells, verdicts = report.cells, report.verdicts
     pages: dict[str, Page] = {}
-    for category in of.categories:
-        one = category_table(of, report.verdicts, category)
-        loads = load_table(of, of.tasks_of(category), f"{category}-load")
-        own = {task.key: report.verdicts[task.key] for task in of.tasks_of(category)}
-        pages[stem_of(category, pages, _RESERVED)] = Page(one.title, (one, *([loads] if loads else [])), summary(own))
-    full, loads = full_table(of, report.verdicts), load_table(of, of.tasks, "full-load")
-    pages[full.name] = Page(full.title, (full, *([loads] if loads else [])), report.verdict)
-    if not of.has_ladder:  # there the leaderboard has the means of the categories
-        averages = category_averages(of)
+    for category in cells.categories:
+        tasks = cells.tasks_of(category)
+        tables = _with_loads(category_table(cells, verdicts, category), cells, tasks, f"{category}-load")
+        outcome = summary({task.key: verdicts[task.key] for task in tasks})
+        pages[stem_of(category, pages, _RESERVED)] = Page(tables[0].title, tables, outcome)
+    tables = _with_loads(full_table(cells, verdicts), cells, cells.tasks, "full-load")
+    pages["full"] = Page(tables[0].title, tables, report.verdict)
+    if not cells.has_ladder:  # there the leaderboard has the means of the categories
+        averages = category_averages(cells)
         pages[averages.name] = Page(averages.title, (averages,), averages.outcome)
-    separation = separation_table(of, report.verdicts)
-    pages[SEPARATION] = Page(separation.title, (separation,), summary(report.verdicts))
+    separation = separation_table(cells, verdicts)
+    pages[separation.name] = Page(separation.title, (separation,), summary(verdicts))
     if report.selection.suite.startswith("paper"):
-        found = difference(of)
-        if any(one.ours for one in found.comparisons):
-            tables = tuple(difference_tables(found, causes()))
-            pages["difference"] = Page("Difference from the published table", tables, found.summary())
+        compared = difference(cells)
+        if any(comparison.ours for comparison in compared.comparisons):
+            tables = tuple(difference_tables(compared, causes()))
+            pages["difference"] = Page("Difference from the published table", tables, compared.summary())
     if report.board is not None:
         pages["leaderboard"] = Page("Leaderboard", tuple(leaderboard_tables(report.board)), report.board.verdict())
-    against_peers = peers_table(of, report.records) if report.selection.suite == PEERS else None
-    predicted = ratio_table(of) if of.has_ladder else None
-    for extra in (predicted, against_peers, steps_table(of)):
+    against_peers = peers_table(cells, report.records) if report.selection.suite == PEERS else None
+    predicted = ratio_table(cells) if cells.has_ladder else None
+    for extra in (predicted, against_peers, steps_table(cells)):
         if extra is not None:
             pages[extra.name] = Page(extra.title, (extra,), extra.outcome)
     return pages
 
 
+def _with_loads(table: Table, cells: Cells, tasks: Sequence[TaskFacts], name: str) -> tuple[Table, ...]:
+    """A table of scores and, on a ladder, the table of the loads of its tasks."""
+    loads = load_table(cells, tasks, name)
+    return (table, loads) if loads else (table,)
+
+
 def stem_of(category: str, taken: Container[str], reserved: Container[str] = ()) -> str:
-    """A file name for a category, whatever a row calls it: no path, and neither a reserved nor a taken name."""
+    """A safe file name for a category: never a path, a reserved name or one that is taken."""
     plain = re.sub(r"[^a-z0-9_-]+", "-", category.lower()).strip("-")[:64] or "category"
     stem = f"category-{plain}" if plain in reserved else plain
     number = 2
@@ -207,7 +190,7 @@ def stem_of(category: str, taken: Container[str], reserved: Container[str] = ())
 
 
 def cite(keys: Iterable[str]) -> tuple[str, list[str]]:
-    """BibTeX of some sources, and the keys that have no entry (those of plugins), in alphabetical order."""
+    """BibTeX of some sources, and the keys without an entry (from plugins), in alphabetical order."""
     all_keys = set(keys)
     known = set(filter(_has_entry, all_keys))
     return sources.bibtex(known), sorted(all_keys - known)

@@ -1,8 +1,9 @@
-"""One run a task of a mechanism, beside the runs of others: from rows to the numbers of a first verdict."""
+"""One run per task of a mechanism, beside the runs of others: from rows to the numbers of a first verdict."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -30,7 +31,7 @@ from synthbench.reports.selection import having, select
 
 @dataclass(frozen=True)
 class Heights:
-    """Mean heights over rungs, in [0, 1]; None where there are no runs for them."""
+    """Mean heights over rungs, in [0, 1]; None without runs."""
 
     category: str
     num_tasks: int
@@ -38,33 +39,25 @@ class Heights:
     incumbent: float | None = None
     """Mean over its seeds."""
     best: float | None = None
-    """Of the committed mechanism that is highest here, mean over its seeds."""
+    """Of the best committed mechanism here, mean over its seeds."""
     best_mechanism: str | None = None
 
 
 @runtime_checkable
-class SuiteFacts(Protocol):
-    """What is asked of a suite."""
+class _Suite(Protocol):
+    """The part of a suite that is used here: reports import no suites."""
 
     @property
-    def name(self) -> str:
-        """Its name."""
-        ...
+    def name(self) -> str: ...
 
     @property
-    def version(self) -> str:
-        """Its version."""
-        ...
+    def version(self) -> str: ...
 
     @property
-    def tasks(self) -> Mapping[str, object]:
-        """Its tasks, by name."""
-        ...
+    def tasks(self) -> Mapping[str, object]: ...
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        """Its seeds."""
-        ...
+    def seeds(self) -> tuple[int, ...]: ...
 
 
 class Signs(NamedTuple):
@@ -88,40 +81,37 @@ def rows_against(rows: pd.DataFrame, against: str) -> pd.DataFrame:
 
 
 class Rivals:
-    """A mechanism beside all others, on the tasks on which it has a run with the first seed of the suite."""
+    """A mechanism beside all others, on the tasks for which it has a run with the first seed of the suite."""
 
-    def __init__(self, own: pd.DataFrame, others: pd.DataFrame, suite: SuiteFacts, committed: Collection[str]) -> None:
+    def __init__(self, rows: pd.DataFrame, others: pd.DataFrame, suite: _Suite, committed: Collection[str]) -> None:
         """Choose the rows as a report does.
 
-        Args:
-            own: Rows of the mechanism, which ended well.
-            others: Further rows of the suite's version, of the same mechanism too.
-            suite: The suite.
-            committed: Ids of the rows that mechanisms must have to be ranked.
+        The mechanism has the successful ``rows``; ``others`` may be of any mechanism, also of this one. Mechanisms with
+        the ids of ``committed`` rows are ranked.
         """
-        others = others[~others["run_id"].isin(own["run_id"])]
-        every = pd.concat([own, others], ignore_index=True) if len(others) else own
-        rows = select(every, suite.name, suite.version).rows
-        self._grid, self._suite, self._rows = grid(rows), suite, records(rows, COLUMNS)
-        self._own = mechanism_key(records(own, COLUMNS)[0])
-        self._committed = {mechanism_key(row) for row in self._rows if row["run_id"] in committed} - {self._own}
+        others = others[~others["run_id"].isin(rows["run_id"])]
+        everything = pd.concat([rows, others], ignore_index=True) if len(others) else rows
+        selected = select(everything, suite.name, suite.version).rows
+        self._cells, self._suite, self._rows = grid(selected), suite, records(selected, COLUMNS)
+        self._key = mechanism_key(records(rows, COLUMNS)[0])
+        self._committed = {mechanism_key(row) for row in self._rows if row["run_id"] in committed} - {self._key}
 
     @cached_property
     def tasks(self) -> list[TaskFacts]:
-        """The tasks; those are missing on which others have rows of a newer version."""
-        cells = self._grid.cells
+        """The tasks, except those for which others have rows of a newer version."""
+        cells = self._cells.estimates
         return [
             task
-            for task in self._grid.tasks
-            if self._suite.seeds[0] in cells.get((task.key, self._own), NO_ROWS).scores
+            for task in self._cells.tasks
+            if self._suite.seeds[0] in cells.get((task.key, self._key), NO_ROWS).scores
         ]
 
     @cached_property
     def ranked(self) -> list[MechanismFacts]:
-        """The committed mechanisms that have a run of every task and seed of the suite; controls are not ranked."""
+        """The committed mechanisms (no controls) that have a run of every task and seed of the suite."""
         return [
             mechanism
-            for mechanism in self._grid.mechanisms
+            for mechanism in self._cells.mechanisms
             if mechanism.key in self._committed
             and mechanism.family != CONTROL
             and len(self._full_tasks) == len(self._suite.tasks)
@@ -130,12 +120,14 @@ class Rivals:
 
     @property
     def best(self) -> MechanismFacts | None:
-        """The one that is ranked first; None if none is."""
+        """The ranked mechanism with the highest mean; None if none is ranked."""
         weights = balanced(self._categories)
-        return max(self.ranked, key=lambda one: float(np.nanmean(self._runs(one.key), axis=1) @ weights), default=None)
+        return max(
+            self.ranked, key=lambda rival: float(np.nanmean(self._runs(rival.key), axis=1) @ weights), default=None
+        )
 
     def named(self, against: str) -> MechanismFacts:
-        """The mechanism that a user names to compare with.
+        """The mechanism that a user asks to compare with.
 
         Raises:
             UnknownName: If there are no rows of it.
@@ -143,23 +135,23 @@ class Rivals:
         """
         frame = pd.DataFrame(self._rows)
         keys = {mechanism_key(row) for row in rows_against(frame, against).to_dict("records")}
-        found = [one for one in self._grid.mechanisms if one.key in keys]
-        if len(found) > 1:
-            settings = "; ".join(" ".join(map(str, one.key)) for one in found)
-            raise UsageError(f"against is {against!r}, of which there are several settings: {settings}; name one")
-        if found[0].key == self._own:
+        named = [mechanism for mechanism in self._cells.mechanisms if mechanism.key in keys]
+        if len(named) > 1:
+            settings = "; ".join(" ".join(map(str, mechanism.key)) for mechanism in named)
+            raise UsageError(f"against is {against!r}, which has several settings: {settings}; name one")
+        if named[0].key == self._key:
             raise UsageError(f"against is {against!r}, the mechanism itself; allowed: another one")
-        of_first_seed = self._runs(found[0].key)[:, 0]
-        for task, score in zip(self.tasks, of_first_seed.tolist(), strict=True):
+        first_scores = self._runs(named[0].key)[:, 0]
+        for task, score in zip(self.tasks, first_scores.tolist(), strict=True):
             if np.isnan(score):
                 raise UsageError(
                     f"against is {against!r}, which has no run of {task.name} with seed {self._suite.seeds[0]}; "
                     f"synthbench quick --mech {against} makes it"
                 )
-        return found[0]
+        return named[0]
 
     def run_ids(self, mechanism: MechanismFacts) -> list[str]:
-        """The rows of a mechanism."""
+        """The ids of the rows of a mechanism."""
         return [row["run_id"] for row in self._rows if mechanism_key(row) == mechanism.key]
 
     def signs(self, incumbent: MechanismFacts) -> Signs:
@@ -179,8 +171,8 @@ class Rivals:
     def profile(self, incumbent: MechanismFacts | None) -> tuple[Heights, ...]:
         """Mean heights by category."""
         return tuple(
-            self._heights(category, np.array([one == category for one in self._categories]), incumbent)
-            for category in dict.fromkeys(self._categories)
+            self._heights(name, np.array([category == name for category in self._categories]), incumbent)
+            for name in dict.fromkeys(self._categories)
         )
 
     def overall(self, incumbent: MechanismFacts | None) -> Heights:
@@ -188,12 +180,12 @@ class Rivals:
         return self._heights("mean", np.ones(len(self.tasks), dtype=bool), incumbent)
 
     def _heights(self, name: str, is_in: Bool[np.ndarray, " tasks"], incumbent: MechanismFacts | None) -> Heights:
-        weights = balanced([one for one, is_one in zip(self._categories, is_in, strict=True) if is_one])
+        weights = balanced(list(compress(self._categories, is_in)))
 
-        def mean(of: MechanismFacts | None) -> float | None:
-            return None if of is None else float(np.nanmean(self._runs(of.key)[is_in], axis=1) @ weights)
+        def mean(mechanism: MechanismFacts | None) -> float | None:
+            return mechanism and float(np.nanmean(self._runs(mechanism.key)[is_in], axis=1) @ weights)
 
-        best = max(self.ranked, key=lambda one: mean(one) or 0.0, default=None)
+        best = max(self.ranked, key=lambda rival: mean(rival) or 0.0, default=None)
         return Heights(
             category=name,
             num_tasks=int(is_in.sum()),
@@ -209,12 +201,12 @@ class Rivals:
 
     @property
     def _scores(self) -> PerTask:
-        first: PerTask = self._runs(self._own)[:, 0]
+        first: PerTask = self._runs(self._key)[:, 0]
         return first
 
     @property
     def _full_tasks(self) -> list[TaskFacts]:
-        return [task for task in self._grid.tasks if task.name in self._suite.tasks]
+        return [task for task in self._cells.tasks if task.name in self._suite.tasks]
 
     def _suite_runs(self, mechanism: Key, tasks: list[TaskFacts]) -> Float[np.ndarray, "tasks seeds"]:
         return self._runs(mechanism, tasks)[:, : len(self._suite.seeds)]
@@ -222,6 +214,6 @@ class Rivals:
     def _runs(self, mechanism: Key, tasks: list[TaskFacts] | None = None) -> Float[np.ndarray, "tasks seeds"]:
         """Scores, the seeds of the suite first; NaN where there is no run, 0 where one failed."""
         chosen = self.tasks if tasks is None else tasks
-        cells = [self._grid.cells.get((task.key, mechanism), NO_ROWS) for task in chosen]
-        seeds = (*self._suite.seeds, *(seed for seed in self._grid.seeds if seed not in self._suite.seeds))
-        return by_seed([dict.fromkeys(cell.failed_seeds, 0.0) | cell.scores for cell in cells], seeds)
+        runs = [self._cells.estimates.get((task.key, mechanism), NO_ROWS).runs for task in chosen]
+        seeds = (*self._suite.seeds, *(seed for seed in self._cells.seeds if seed not in self._suite.seeds))
+        return by_seed(runs, seeds)

@@ -1,13 +1,13 @@
 """Which rows of a store enter a report.
 
 A report shows one version of one suite. In it, a column is a mechanism in one setting, under one block and one position
-encoding, and every cell holds rows of one version. A setting is what was asked for: arguments, or the size that they
-were matched to. Where the store has several versions of a task or of a mechanism, or several widths, the one with the
-newest row is shown and the rows of the others are counted, never mixed in. So are rows of another protocol, where
-a suite's file was changed and its version was not.
-Where a suite tries several learning rates, each seed of a cell shows the one that did best on its validation stream.
-A score without a passed check of causality is no score: such a row is left out. So is a row of a task's version that
-was withdrawn, because it does not test what it says: ``reference/withdrawn.csv`` lists those versions.
+encoding, and every cell holds rows of one version. A setting is what the user asked for: arguments, or the size that
+they were matched to. If the store has several versions of a task or mechanism, or several widths, the one with the
+newest row is shown; rows of the others are counted, never mixed in. So are rows of another protocol, if a suite's file
+changed but its version did not.
+If a suite tries several learning rates, each seed of a cell shows the one that did best on its validation stream.
+Rows with a score but without a passed check of causality are left out. So are rows of withdrawn versions of a task,
+which do not test what they claim: ``reference/withdrawn.csv`` lists them.
 """
 
 import json
@@ -24,28 +24,28 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.reports.against.published import lines_of
 
 EXTRA = ".extra"
-"""Ends the name under which a suite's rows of tasks that it does not list are stored."""
+"""Suffix of the suite name under which rows of tasks outside the suite are stored."""
 TASK_KEY = ["task_category", "task", "task_args", "seq_len"]
-"""Columns that make a task at one size."""
+"""The columns that identify a task at one size."""
 AROUND = ["mech", "block", "positions"]
-"""Columns that make a mechanism and what is around it; it may have several settings."""
+"""The columns that identify a mechanism and its surroundings, apart from its setting."""
 SETTING = ["match", "mech_args"]
-"""The first of these that is known is the setting; with ``AROUND`` it makes a column of a table."""
+"""The first of these that is known is the setting; with ``AROUND`` it identifies a column of a table."""
 
 
 def settings(rows: pd.DataFrame) -> "pd.Series[str]":
-    """The setting of each row: the size that its mechanism was matched to, and of what, or else its arguments."""
+    """The setting of each row: what its mechanism was matched to, or else its arguments."""
     return rows["match"].fillna(rows["mech_args"])
 
 
 _COLUMN = [*AROUND, "setting"]
 
 Terms = Mapping[str, Mapping[str, str]]
-"""Names of units, each with the arguments that its rows must have, as text."""
+"""Names of components, each with the arguments that its rows must have, as text."""
 
 
 class Withdrawal(NamedTuple):
-    """A version of a task whose rows no report shows."""
+    """A withdrawn version of a task: no report shows its rows."""
 
     task: str
     version: str
@@ -54,7 +54,7 @@ class Withdrawal(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """Which version it is, and why it was withdrawn."""
+        """The version and the reason."""
         return f"{self.task} version {self.version}, withdrawn: {self.reason}"
 
 
@@ -72,31 +72,8 @@ class Selection:
     suite_version: str
     rows: pd.DataFrame
     """Oldest first; one row for each task, size, mechanism and seed."""
-    num_withdrawn: dict[Withdrawal, int]
-    """Rows of each withdrawn version of a task that has some."""
-    num_other_protocols: int
-    """Rows whose protocol is not that of the newest row, though suite and version have the same name."""
-    num_outdated: int
-    """Rows of other versions of a task, or of other versions or widths of a mechanism."""
-    num_repeated: int
-    """Rows whose seed has a newer row, or one that ended well, in the same cell."""
-    num_unchecked: int
-    """Rows with a score whose mechanism did not pass the check of causality."""
-    num_other_rates: int
-    """Rows of learning rates that did worse on the validation stream of their seed."""
-
-    @property
-    def left_out(self) -> dict[str, int]:
-        """How many rows no cell shows, by the reason in words; reasons without a row are not named."""
-        counts = {
-            **{f"of {withdrawal.in_words}": count for withdrawal, count in self.num_withdrawn.items()},
-            "of another protocol under the same suite and version": self.num_other_protocols,
-            "of older versions": self.num_outdated,
-            "of mechanisms that did not pass the check of causality": self.num_unchecked,
-            "whose seed has a newer or a successful row": self.num_repeated,
-            "of learning rates that did worse in validation": self.num_other_rates,
-        }
-        return {reason: count for reason, count in counts.items() if count}
+    left_out: dict[str, int]
+    """Number of rows that no cell shows, by the reason in words; reasons without a row are not listed."""
 
 
 def select(
@@ -107,24 +84,17 @@ def select(
     mechanisms: Collection[str] | None = None,
     seeds: Collection[int] | None = None,
 ) -> Selection:
-    """The rows of a report: full runs of one suite version, one version of every unit, one row a seed.
+    """The rows of a report: full runs of one suite version, one version of every component, one row per seed.
 
-    Rows that only helped to choose a learning rate are no part of it.
+    Of several rows of one seed in a cell, the newest counts. A successful row counts before a failed one, because a
+    failure that another device does not share says nothing about the mechanism.
 
-    Of several rows of one seed in one cell the newest counts; a row that ended well counts before one that did not,
-    because a failure that another device does not share says nothing of the mechanism.
-
-    Args:
-        rows: Rows of a store, any suites, in any order.
-        suite: Name of the suite.
-        suite_version: Its version; the newest if None.
-        mechanisms: Those to show; all if None.
-        seeds: Root seeds to show; all if None.
+    ``rows`` may be of any suites and in any order. The default is the newest version with all mechanisms and seeds.
 
     Raises:
-        UnknownName: If the store has no full row of the suite or of its version; the message names what it has.
-        UsageError: If no row of the suite is full or of the mechanisms and seeds, or all that are lack a check of
-            causality or are of withdrawn versions of tasks.
+        UnknownName: If the store has no full row of the suite or of its version; the message lists what it has.
+        UsageError: If no full row has these mechanisms and seeds, or those that do lack a check of causality or are of
+            withdrawn versions of tasks.
     """
     suite_version = version_shown(rows, suite, suite_version)
     full = full_runs(rows)
@@ -156,7 +126,7 @@ def select(
     is_matched = current["match"].notna()
     widths = [
         _newest_only(current[~is_matched], _COLUMN, ["d_model"]),
-        # What was matched has the arguments and the width that its task asked for.
+        # A matched mechanism has other arguments and another width on each task.
         _newest_only(current[is_matched], [*_COLUMN, *TASK_KEY], ["mech_args", "d_model"]),
     ]
     current = pd.concat(widths).sort_values(["finished_at", "run_id"])
@@ -164,29 +134,32 @@ def select(
     is_ok = (best["status"] == "ok").rename("is_ok")
     ranked = best.assign(is_ok=is_ok).sort_values(["is_ok", "finished_at", "run_id"])
     chosen = ranked.drop_duplicates([*TASK_KEY, *_COLUMN, "seed"], keep="last")
+    left_out = {
+        **{f"of {withdrawal.in_words}": count for withdrawal, count in num_withdrawn.items()},
+        "of another protocol under the same suite and version": len(standing) - len(of_protocol),
+        "of older versions": len(checked) - len(current),
+        "of mechanisms that did not pass the check of causality": len(of_protocol) - len(checked),
+        "whose seed has a newer or a successful row": len(best) - len(chosen),
+        "of learning rates that did worse in validation": len(current) - len(best),
+    }
     return Selection(
         suite=suite,
         suite_version=suite_version,
         rows=chosen.drop(columns=["is_ok", "setting"]).sort_values(["finished_at", "run_id"]).reset_index(drop=True),
-        num_withdrawn=num_withdrawn,
-        num_other_protocols=len(standing) - len(of_protocol),
-        num_outdated=len(checked) - len(current),
-        num_unchecked=len(of_protocol) - len(checked),
-        num_repeated=len(best) - len(chosen),
-        num_other_rates=len(current) - len(best),
+        left_out={reason: count for reason, count in left_out.items() if count},
     )
 
 
 def full_runs(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of runs that nothing shortened and that did not only help to choose a learning rate."""
+    """The rows of runs that were not shortened and did not just help to choose a learning rate."""
     return rows[rows["is_full"].astype(bool) & rows["role"].isna()]
 
 
 def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = None) -> str:
-    """The version of a suite that a report of some rows shows: the one that is asked for, or else the newest.
+    """The version of a suite that a report shows. Default: the newest.
 
     Raises:
-        UnknownName: If there is no full run of the suite or of its version; the message names what there is.
+        UnknownName: If there is no full run of the suite or of its version; the message lists what there is.
         UsageError: If the suite has rows, but none of a full run.
     """
     full = full_runs(rows)
@@ -209,9 +182,9 @@ def version_shown(rows: pd.DataFrame, suite: str, suite_version: str | None = No
 
 
 def only_suite(rows: pd.DataFrame) -> str | None:
-    """The one suite that some rows are of, where any is full that of the full ones; None if there are several or none.
+    """The only suite of some rows (of the full ones, if there are any); None if there are several suites or none.
 
-    Rows of tasks that a suite does not list count only where there are no others.
+    Rows of tasks that a suite does not list count only if there are no others.
     """
     suites = set(rows.loc[rows["is_full"].astype(bool), "suite"]) or set(rows["suite"])
     suites = {suite for suite in suites if not suite.endswith(EXTRA)} or suites
@@ -219,27 +192,28 @@ def only_suite(rows: pd.DataFrame) -> str | None:
 
 
 def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> pd.DataFrame:
-    """The rows of some tasks or mechanisms, of those with arguments only the rows that have them.
+    """The rows of some tasks or mechanisms that have the given arguments.
 
     Raises:
-        UsageError: If no row is left of one of them; the message names the arguments that its rows have.
+        UsageError: If one of them has no such row; the message lists the arguments that its rows have.
     """
     kept = []
     for name, arguments in terms.items():
-        own = rows[rows[unit] == name]
-        found = {text: json.loads(text) for text in own[f"{unit}_args"].unique()}
-        matching = own[own[f"{unit}_args"].isin([text for text, given in found.items() if _agrees(given, arguments)])]
+        named = rows[rows[unit] == name]
+        given = {text: json.loads(text) for text in named[f"{unit}_args"].unique()}
+        agreeing = [text for text, values in given.items() if _agrees(values, arguments)]
+        matching = named[named[f"{unit}_args"].isin(agreeing)]
         if matching.empty:
             kind = "task" if unit == "task" else "mechanism"
             stated = ",".join(f"{key}={value}" for key, value in arguments.items())
-            have = "; ".join(sorted(found)) or "none"
+            have = "; ".join(sorted(given)) or "none"
             raise UsageError(f"no row of {kind} {name!r} with {stated or 'any arguments'}; rows have: {have}")
         kept.append(matching)
     return rows.loc[pd.concat(kept).index.sort_values()] if kept else rows
 
 
 def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Withdrawal, int]]:
-    """The rows of versions that stand, and how many are of each of the others."""
+    """The rows without those of withdrawn versions, and the number of rows of each withdrawn version."""
     is_withdrawn = np.zeros(len(rows), dtype=bool)
     counts = {}
     for withdrawal in withdrawals():
@@ -251,7 +225,7 @@ def _without_withdrawn(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[Withdrawa
 
 
 def _protocol(config: str) -> str:
-    """The part of a run's configuration that its suite decides; the width may be that of a matched size."""
+    """The part of a run's configuration that its suite decides (not the width: matching may change it)."""
     try:
         given = json.loads(config)
         return json.dumps(
@@ -266,16 +240,16 @@ def _protocol(config: str) -> str:
 
 
 def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]) -> pd.DataFrame:
-    """Of every unit keep the rows whose version is that of the unit's last row."""
+    """The rows of every component that have the version of its last row."""
     last = rows.groupby(list(unit), sort=False, observed=True)[list(version)].transform("last")
     return rows[(rows[list(version)] == last).all(axis=1)]
 
 
 def _best_rate_only(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of every seed of a cell keep the learning rate with the highest validation accuracy; a failure counts as 0.
+    """The rows with the learning rate that has the highest validation accuracy (a failure: 0), for each seed of a cell.
 
-    Each seed chooses by itself, so that the noise of the choice is part of how seeds scatter. Of equal ones the
-    smallest is kept, and what failed before it had a rate stays.
+    Each seed chooses by itself, so the noise of the choice is part of the spread over seeds. Of equal rates, the
+    smallest is kept. Runs that failed before they had a rate stay.
     """
     run = [*TASK_KEY, *_COLUMN, "seed"]
     rates = rows.groupby(run, observed=True)["lr"]
@@ -300,7 +274,7 @@ def _agrees(given: Mapping[str, Any], arguments: Mapping[str, str]) -> bool:
 
 
 def _reads_as(value: object, text: str) -> bool:
-    """Tell whether a value of JSON is what a user wrote: ``1e-3`` is 0.001, ``true`` is True."""
+    """Whether a JSON value is what a user wrote: ``1e-3`` is 0.001, ``true`` is True."""
     if isinstance(value, bool | str) or value is None:
         return str(value).lower() == text.lower()
     try:

@@ -1,12 +1,12 @@
-"""What runs say of a difference: tests within a task, pairs of mechanisms, and many tests at once.
+"""Tests of differences: within a task, between pairs of mechanisms, and many tests at once.
 
-Everything that compares uses these: the daggers of the tables, what a task separates, ``compare``. All take scores as
-an array [tasks, cells, seeds], NaN where a run is missing; how often they err is simulated in ``docs/simulation.py``.
+All comparisons use these: the daggers of the tables, the verdicts on tasks, ``compare``. They take scores as an array
+[tasks, cells, seeds], NaN where a run is missing. ``docs/simulation.py`` simulates how often they err.
 """
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import permutations
 from typing import NamedTuple
@@ -18,83 +18,86 @@ from scipy import optimize, special
 SIGNIFICANCE = 0.05
 CONFIDENCE = 0.95
 TOLERANCE = 1e-9
-"""Differences below this part of a score are rounding, not data."""
+"""Smaller differences of scores are rounding, not data."""
 PAIRING = 0.2
-"""Correlation of runs that share a seed above which they are compared seed by seed."""
+"""If runs that share a seed correlate by more than this, they are compared seed by seed."""
 QUIET = 0.01
-"""Part of a task's variance below which a cell has too little of its own: its runs may all have had the same luck."""
+"""Fraction of a task's variance below which that of a cell is not trusted: its runs may all have had the same luck."""
 LOUD = 3.0
-"""Times a task's variance above which a cell is like no other of its task: an interval of it cannot rely on them."""
+"""Multiple of a task's variance above which a cell is unlike the others: its interval cannot rely on them."""
 LEAST_PRIOR = 3.0
-"""Degrees of freedom that a task's variance always has in that of a cell. Without them the interval of a cell that
-learns on 8 of 10 seeds covers 77 % at five seeds."""
+"""Degrees of freedom that the variance of a task always has in that of a cell. Without them, the interval of a cell
+that learns on 8 of 10 seeds covers 77 % at five seeds."""
 MOST_PRIOR = 1000.0
-"""Stands for a prior that is certain: variances that differ by no more than chance."""
+"""Degrees of freedom of a certain prior: variances differ by no more than chance."""
 NUM_RELABELLINGS = 9999
 
 Scores = Float[np.ndarray, "tasks cells seeds"]
 PerCell = Float[np.ndarray, "tasks cells"]
 Pairs = Float[np.ndarray, "tasks pairs"]
+PValues = Float[np.ndarray, " tests"]
 
 
 class Spread(NamedTuple):
-    """How far the runs of a cell lie apart."""
+    """How much the runs of a cell scatter."""
 
     variance: PerCell
-    """Of one run; NaN in a task of which no cell has two runs."""
+    """Of one run; NaN if no cell of the task has two runs."""
     dof: PerCell
     """Degrees of freedom of that variance."""
     dof_alone: PerCell
-    """The same for a statement about this cell alone: its own only, where it scatters far more than its task."""
+    """The same for a statement about this cell alone: only its own if it scatters far more than its task."""
 
 
 class Permutation(NamedTuple):
-    """What shuffling the runs of a task among its mechanisms says."""
+    """The result of shuffling the runs of a task among its mechanisms."""
 
     p: float
-    """Share of shuffles in which two means are at least as far apart as the farthest are."""
+    """Share of shuffles in which two means are at least as far apart as the observed farthest."""
     least_p: float
-    """What p would be at the clearest difference: few runs can be shuffled in few ways."""
+    """The p of the clearest possible difference: few runs can be shuffled in few ways."""
     outlier: int
     """The cell whose mean is farthest from the average of all means."""
     p_outlier: float
-    """Share of shuffles in which some mean is at least as far from it."""
+    """Share of shuffles in which some mean is at least as far from the average."""
 
 
 def spread(scores: Scores, most_dof: Float[np.ndarray, " tasks"] | None = None) -> Spread:
     """Moderated variances: each cell's own, drawn towards that of its task.
 
-    The variance of three runs is hardly known, while the cells of a task tend to scatter alike. So a cell's variance is
-    the mean of its own and of the task's, weighted by degrees of freedom; those of the task's are estimated from how
-    much variances differ within tasks, over all tasks. Three departures from the source, since runs of neural networks
-    often all learn or all fail: the task's variance always weighs something, a cell is never taken to scatter less than
-    it does, and one that hardly scatters takes the task's.
+    Three runs hardly tell their variance, but the cells of a task tend to scatter alike. So the variance of a cell is
+    the mean of its own and the task's, weighted by degrees of freedom; those of the task's variance are estimated from
+    how much variances differ within tasks, over all tasks. There are three departures from the source, since the runs
+    of a neural network often all learn or all fail: the task's variance always has some weight, a cell is never taken
+    to scatter less than it does, and a cell that hardly scatters takes the task's variance.
 
     Args:
-        scores: One number a run.
-        most_dof: Degrees of freedom that no variance has more than; those of all cells of the task if None.
+        scores: Of every run.
+        most_dof: The largest degrees of freedom that a variance may have. Default: those of all cells of the task.
 
     Source: Smyth (2004), the moderated t statistic, with the cap on the degrees of freedom of limma.
     """
     num_runs = (~np.isnan(scores)).sum(axis=2)
     dof = np.maximum(num_runs - 1.0, 0)
     means = np.nansum(scores, axis=2, keepdims=True) / np.maximum(num_runs, 1)[..., None]
-    own = np.nansum((scores - means) ** 2, axis=2) / np.maximum(dof, 1)
-    own[own < TOLERANCE**2] = 0.0
+    cell_variance = np.nansum((scores - means) ** 2, axis=2) / np.maximum(dof, 1)
+    cell_variance[cell_variance < TOLERANCE**2] = 0.0
     all_dof = dof.sum(axis=1)
     with np.errstate(invalid="ignore"):
-        pooled = ((dof * own).sum(axis=1) / all_dof)[:, None]
-    prior = max(_prior_dof(own, dof, pooled), LEAST_PRIOR)
-    moderated = np.maximum(own, (prior * pooled + dof * own) / (prior + dof))
+        pooled = ((dof * cell_variance).sum(axis=1) / all_dof)[:, None]
+    prior = max(_prior_dof(cell_variance, dof, pooled), LEAST_PRIOR)
+    moderated = np.maximum(cell_variance, (prior * pooled + dof * cell_variance) / (prior + dof))
     cap = (all_dof if most_dof is None else most_dof)[:, None]
     of_both = np.minimum(prior + dof, cap)
     return Spread(
-        np.where(own < QUIET * pooled, pooled, moderated), of_both, np.where(own > LOUD * pooled, dof, of_both)
+        variance=np.where(cell_variance < QUIET * pooled, pooled, moderated),
+        dof=of_both,
+        dof_alone=np.where(cell_variance > LOUD * pooled, dof, of_both),
     )
 
 
-def _prior_dof(own: PerCell, dof: PerCell, pooled: Float[np.ndarray, "tasks 1"]) -> float:
-    """Degrees of freedom of the tasks' variances, from how much log variances differ within tasks.
+def _prior_dof(cell_variance: PerCell, dof: PerCell, pooled: Float[np.ndarray, "tasks 1"]) -> float:
+    """Degrees of freedom of the tasks' variances, from the spread of log variances within tasks.
 
     Source: Smyth (2004), estimation of the hyperparameters; here around each task's own mean.
     """
@@ -104,8 +107,9 @@ def _prior_dof(own: PerCell, dof: PerCell, pooled: Float[np.ndarray, "tasks 1"])
     if not is_used.any():
         return 0.0
     half = np.where(is_used, dof, 1) / 2
-    # A variance of 0 has no logarithm; one that is that of a quiet cell says as much.
-    logs = np.log(np.where(is_used, np.maximum(own, QUIET * pooled), 1)) - special.digamma(half) + np.log(half)
+    # A variance of 0 has no logarithm; it is taken for that of a quiet cell.
+    variance = np.where(is_used, np.maximum(cell_variance, QUIET * pooled), 1)
+    logs = np.log(variance) - special.digamma(half) + np.log(half)
     average = (logs * is_used).sum(axis=1) / np.maximum(num_known, 1)
     centred = np.where(is_used, logs - average[:, None], 0)
     by_chance = special.polygamma(1, half)[is_used].mean()
@@ -116,23 +120,19 @@ def _prior_dof(own: PerCell, dof: PerCell, pooled: Float[np.ndarray, "tasks 1"])
 
 
 class PairTests(NamedTuple):
-    """All pairs of cells of each task, a column a pair, in the order of ``numpy.triu_indices(cells, 1)``."""
+    """All pairs of cells of each task, a column per pair, in the order of ``numpy.triu_indices(cells, 1)``."""
 
     difference: Pairs
-    """Mean of the first less that of the second; NaN where one has no run."""
+    """Mean of the first − mean of the second; NaN if one has no run."""
     error: Pairs
-    """Standard error of the difference; NaN where no cell of the task has two runs."""
+    """Standard error of the difference; NaN if no cell of the task has two runs."""
     dof: Pairs
     p: Pairs
-    """Two-sided; 1 where nothing differs, 0 where cells differ of which no run differs from another."""
+    """Two-sided; 1 if nothing differs, 0 if the cells differ and their runs do not scatter."""
 
 
 def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
-    """Moderated t tests between all pairs of cells of each task.
-
-    Args:
-        scores: One number a run.
-        is_paired: Whether runs of one seed are compared with each other, over the seeds that both cells have.
+    """Moderated t tests between all pairs of cells of each task, if paired over the seeds that both cells have.
 
     Source: Smyth (2004); Welch (1947) for the degrees of freedom of two variances.
     """
@@ -150,11 +150,13 @@ def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
             num_runs = (~np.isnan(scores)).sum(axis=2)
             means = np.nansum(scores, axis=2) / num_runs
             variance, of_cell, _ = spread(scores)
-            one, other = (variance / num_runs)[:, first], (variance / num_runs)[:, second]
-            dof = (one + other) ** 2 / (one**2 / of_cell[:, first] + other**2 / of_cell[:, second])
+            error_of_first, error_of_second = (variance / num_runs)[:, first], (variance / num_runs)[:, second]
+            dof = (error_of_first + error_of_second) ** 2 / (
+                error_of_first**2 / of_cell[:, first] + error_of_second**2 / of_cell[:, second]
+            )
             dof = np.minimum(dof, np.maximum(num_runs - 1.0, 0).sum(axis=1, keepdims=True))
             difference = means[:, first] - means[:, second]
-            squared_error = one + other
+            squared_error = error_of_first + error_of_second
         p = 2 * special.stdtr(np.where(squared_error == 0, 1, dof), -np.abs(difference) / np.sqrt(squared_error))
     p = np.where(squared_error == 0, np.where(np.abs(difference) <= TOLERANCE, 1.0, 0.0), p)
     is_known = ~(np.isnan(difference) | np.isnan(squared_error))
@@ -164,13 +166,13 @@ def pair_tests(scores: Scores, *, is_paired: bool) -> PairTests:
 def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool) -> Permutation:
     """Shuffle the runs of a task among its cells: how often do means lie as far apart as they do?
 
-    The level is exact where the runs of all cells have one distribution. It is not where they have one mean and other
-    spreads: docs/statistics.md has the number.
+    The level is exact if the runs of all cells have the same distribution. It is not if they have the same mean but
+    different spreads; docs/statistics.md has the numbers.
 
     Args:
-        scores: One number a run, NaN where one is missing; two cells with a run or more.
-        is_paired: Whether runs are shuffled within their seed only, over the seeds that all cells have. Where these
-            are fewer than two, runs are shuffled freely.
+        scores: Two cells or more with a run; NaN where one is missing.
+        is_paired: Whether runs are shuffled only within their seed, over the seeds that all cells have. With fewer than
+            two such seeds, runs are shuffled freely.
 
     Source: Fisher (1935), Pitman (1937); Phipson & Smyth (2010) for counting the runs as they are among the shuffles.
     """
@@ -181,7 +183,7 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
     is_there = ~np.isnan(scores)
     num_runs = is_there.sum(axis=1)
     if is_paired:
-        order = _shuffles_within(scores.shape[1], len(scores))
+        order = _shuffles(len(scores), scores.shape[1])
         means = np.take_along_axis(scores.T[None], order, axis=2).mean(axis=1)
     else:
         to_mean = np.repeat(np.eye(len(scores)), num_runs, axis=0) / num_runs
@@ -199,13 +201,9 @@ def permutation_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: boo
 
 
 def least_p(num_runs: Sequence[int], *, is_paired: bool) -> float:
-    """The p value of the clearest difference that there can be between some cells.
+    """The p value of the clearest possible difference between cells with some numbers of runs.
 
-    All runs of one cell are below, and all of another above those of the others, which may be shuffled at will.
-
-    Args:
-        num_runs: Of every cell.
-        is_paired: Whether runs are shuffled within their seed only.
+    All runs of one cell are below and all of another are above those of the others, which may be shuffled at will.
     """
     num_cells, total = len(num_runs), sum(num_runs)
     if is_paired:
@@ -222,22 +220,17 @@ def _share(shuffled: Float[np.ndarray, " shuffles"], observed: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def _shuffles(num_runs: int) -> Int[np.ndarray, "shuffles runs"]:
-    places = np.tile(np.arange(num_runs, dtype=np.int32), (NUM_RELABELLINGS, 1))
-    return np.random.Generator(np.random.Philox(0)).permuted(places, axis=1)
-
-
-@lru_cache(maxsize=64)
-def _shuffles_within(num_seeds: int, num_cells: int) -> Int[np.ndarray, "shuffles seeds cells"]:
-    places = np.tile(np.arange(num_cells, dtype=np.int32), (NUM_RELABELLINGS, num_seeds, 1))
-    return np.random.Generator(np.random.Philox(0)).permuted(places, axis=2)
+def _shuffles(num_places: int, *shape: int) -> Int[np.ndarray, "shuffles *shape places"]:
+    """Shuffled places, the same on every call; with a shape, each of its entries is shuffled by itself."""
+    places = np.tile(np.arange(num_places, dtype=np.int32), (NUM_RELABELLINGS, *shape, 1))
+    return np.random.Generator(np.random.Philox(0)).permuted(places, axis=-1)
 
 
 def shares_seeds(scores: Scores) -> bool:
-    """Whether runs that share a seed go together so far that they are to be compared seed by seed.
+    """Whether runs that share a seed are so correlated that they should be compared seed by seed.
 
-    That is so if their correlation exceeds ``PAIRING`` by two standard errors: pairing where it is not so throws away
-    half of the degrees of freedom, and few tasks do not tell.
+    Their correlation must exceed ``PAIRING`` by two standard errors: pairing uncorrelated runs throws away half of the
+    degrees of freedom, and a few tasks do not tell.
     """
     correlation, error = seed_correlation(scores)
     return correlation - 2 * error > PAIRING
@@ -246,7 +239,7 @@ def shares_seeds(scores: Scores) -> bool:
 def seed_correlation(scores: Scores) -> tuple[float, float]:
     """Mean correlation of the runs that share a seed, over tasks and pairs of cells, with its standard error.
 
-    PerCell that lack a seed of the others, or do not scatter, do not count. Where none are left it is 0 and any.
+    Cells that lack a seed of the others, or do not scatter, do not count. If none are left, the result is 0 ± infinity.
     """
     centred = scores - scores.mean(axis=2, keepdims=True)
     size = np.sqrt((centred**2).sum(axis=2, keepdims=True))
@@ -261,54 +254,36 @@ def seed_correlation(scores: Scores) -> tuple[float, float]:
     return float(of_pairs / num_pairs / 2), 1 / math.sqrt(num_pairs * (scores.shape[2] - 1))
 
 
-def holm(p: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests"]:
-    """Adjust p values so that rejecting those below a level errs anywhere with at most that probability.
-
-    Args:
-        p: One p value for each test of the family; NaN is no test and stays.
-
-    Returns:
-        Adjusted p values in the same order, at most 1.
+def holm(p: PValues) -> PValues:
+    """Adjusted p values: rejecting those below a level errs anywhere with at most that probability. NaN stays NaN.
 
     Source: Holm (1979). Holds for dependent tests.
     """
-    is_test = ~np.isnan(p)
-    order = np.argsort(p[is_test], kind="stable")
-    ascending = np.maximum.accumulate(np.arange(len(order), 0, -1) * p[is_test][order])
-    adjusted = np.full(p.shape, math.nan)
-    adjusted[np.flatnonzero(is_test)[order]] = np.minimum(1.0, ascending)
-    return adjusted
+    return _adjusted(p, lambda p: np.maximum.accumulate(np.arange(len(p), 0, -1) * p))
 
 
-def benjamini_hochberg(p: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests"]:
-    """Adjust p values so that, of what is rejected below a level, at most that share is rejected in error on average.
+def benjamini_hochberg(p: PValues) -> PValues:
+    """Adjusted p values: of those below a level, on average at most that share is false. NaN stays NaN.
 
-    Args:
-        p: One p value for each test of the family; NaN is no test and stays.
-
-    Returns:
-        Adjusted p values in the same order, at most 1.
-
-    Source: Benjamini & Hochberg (1995). ``scipy.stats`` has it too, and takes most of a second to import.
+    Source: Benjamini & Hochberg (1995). ``scipy.stats`` has it too but takes most of a second to import.
     """
+    return _adjusted(p, lambda p: np.minimum.accumulate((p * (len(p) / np.arange(1, len(p) + 1)))[::-1])[::-1])
+
+
+def _adjusted(p: PValues, adjust: Callable[[PValues], PValues]) -> PValues:
+    """Adjust ascending p values, put them back in their places and cut them to 1; NaN is no test."""
     is_test = ~np.isnan(p)
     order = np.argsort(p[is_test], kind="stable")
-    scaled = p[is_test][order] * (len(order) / np.arange(1, len(order) + 1))
     adjusted = np.full(p.shape, math.nan)
-    adjusted[np.flatnonzero(is_test)[order]] = np.minimum(1.0, np.minimum.accumulate(scaled[::-1])[::-1])
+    adjusted[np.flatnonzero(is_test)[order]] = np.minimum(1.0, adjust(p[is_test][order]))
     return adjusted
 
 
 def omega_squared(scores: Float[np.ndarray, "cells seeds"]) -> float:
-    """Share of the variance that lies between cells, with what chance puts there taken off; 0 if nothing varies.
+    """Share of the variance that lies between cells, minus the part that is due to chance; 0 if nothing varies.
 
-    About 0 where nothing differs, whatever the number of cells and runs: η² is then (cells - 1) / (runs - 1).
-
-    Args:
-        scores: One number a run, NaN where one is missing.
-
-    Returns:
-        A number in [0, 1]; NaN below two cells or where no cell has two runs.
+    It is about 0 if nothing differs, whatever the number of cells and runs, while η² is then (cells - 1) / (runs - 1).
+    It is NaN below two cells, or if no cell has two runs.
 
     Source: Hays (1963).
     """

@@ -1,7 +1,7 @@
-"""Tables as cells, without markup: what is printed and what is marked, not how.
+"""Tables as cells, without markup: what is printed and marked, not how.
 
 Accuracies are printed in per cent, heights in rungs, both with one decimal. Marks follow the means before rounding;
-means that print alike share their mark. Only a task that separates mechanisms has marks, and controls never have.
+means that print alike share their mark. Only tasks that separate mechanisms have marks, and controls never have one.
 """
 
 import itertools
@@ -26,40 +26,40 @@ NOTHING = "--"
 MINUS = "−"
 
 MOST_COLUMNS = 12
-"""Mechanisms beyond which tables that have them as columns have them as lines."""
+"""With more columns than this, mechanisms become the rows of a table."""
 
 MARKS = (
     "Bold: best; underlined: second; †: not shown to differ from the best (moderated t test, Holm within the task, "
-    "5 %). Marked are only the tasks that separate mechanisms, and no controls."
+    "5 %). Only tasks that separate mechanisms are marked, and never controls."
 )
-HEIGHT = "Height: the number of rungs mastered, counting parts of a rung; Rungs: how many the task has."
+HEIGHT = "Height: the number of rungs mastered, counting parts of a rung; Rungs: the number that the task has."
 CLIMBED = (
-    f"Where the seeds of a cell differ by more than {SPLIT:g} rungs, those above the middle of the lowest and the "
+    f"If the seeds of a cell differ by more than {SPLIT:g} rungs, those above the midpoint of the lowest and the "
     "highest count as climbed; p: permutation test of the task."
 )
 ADDED = (
     " Seeds beyond the third may have been added because a pair of mechanisms was undecided. Verdicts allow for that; "
-    "intervals do not: each is by itself, for the number of seeds that the cell has."
+    "intervals do not: each is for the seeds of its cell alone."
 )
 BOUNDS = "Floor: best predictor that sees no input; ceiling: best causal predictor."
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell in parts; a renderer puts them together."""
+    """One cell in parts, which a renderer puts together."""
 
     value: str = NOTHING
     std: str = ""
-    """Sample standard deviation, or half of an interval; empty where there is none."""
+    """Sample standard deviation, or half of an interval; may be empty."""
     remarks: tuple[str, ...] = ()
-    """What is printed in brackets: ``n = 2``, ``1 failed``."""
+    """Printed in brackets: ``n = 2``, ``1 failed``."""
     mark: Mark = ""
     is_tied: bool = False
-    """Not separable from the best."""
+    """Whether it is not shown to differ from the best."""
 
 
 class Column(NamedTuple):
-    """Heading of a column, and whether it holds numbers, words, or text that may need several lines."""
+    """The heading of a column, and whether it holds numbers, words, or text that may need several lines."""
 
     label: str
     kind: Literal["number", "word", "text"] = "number"
@@ -67,7 +67,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table."""
+    """One row of a table (``Row`` is a row of the store)."""
 
     labels: tuple[str, ...]
     cells: tuple[Cell, ...]
@@ -87,16 +87,16 @@ class Table:
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     sources: tuple[str, ...] = ()
-    """Keys of the papers that its units come from, in alphabetical order."""
+    """Keys of the papers that its components come from, in alphabetical order."""
     outcome: str = ""
-    """What it says, in a sentence; a page begins with it."""
+    """The result in one sentence, which begins a page."""
 
 
 def grouped(lines: Iterable[Line]) -> tuple[Line, ...]:
-    """The same lines with a group beginning wherever their first label changes."""
-    of_groups = itertools.groupby(lines, key=lambda line: line.labels[0])
+    """The same lines, with a new group wherever the first label changes."""
+    groups = itertools.groupby(lines, key=lambda line: line.labels[0])
     return tuple(
-        replace(line, is_first_of_group=position == 0) for _, group in of_groups for position, line in enumerate(group)
+        replace(line, is_first_of_group=position == 0) for _, group in groups for position, line in enumerate(group)
     )
 
 
@@ -116,12 +116,7 @@ def fixed(number: float, decimals: int, *, is_signed: bool = False) -> str:
 
 
 def category_table(cells: Cells, verdicts: Verdicts, category: str) -> Table:
-    """Mechanisms as lines, the tasks of one category as columns, then one line each for floor and ceiling.
-
-    Args:
-        cells: The cells of a report.
-        verdicts: What every task says about the mechanisms.
-        category: The category; the message of the error lists those that the rows have.
+    """A row per mechanism and a column per task of one category, then a row for each bound.
 
     Raises:
         UnknownName: If no row has the category.
@@ -131,14 +126,13 @@ def category_table(cells: Cells, verdicts: Verdicts, category: str) -> Table:
     tasks = cells.tasks_of(category)
     common_n = _common_n(cells, tasks)
     columns = [_task_cells(cells, verdicts[task.key], common_n) for task in tasks]
-    bounds = bounds_of(cells)
     lines = [
-        Line((mechanism.label,), tuple(column[position] for column in columns))
-        for position, mechanism in enumerate(cells.mechanisms)
+        Line((mechanism.label,), row)
+        for mechanism, row in zip(cells.mechanisms, zip(*columns, strict=True), strict=True)
     ]
     lines += [
         Line((label,), tuple(bound(task) for task in tasks), is_first_of_group=position == 0)
-        for position, (label, bound) in enumerate(bounds)
+        for position, (label, bound) in enumerate(bounds_of(cells))
     ]
     return Table(
         name=category,
@@ -152,41 +146,28 @@ def category_table(cells: Cells, verdicts: Verdicts, category: str) -> Table:
 
 
 def full_table(cells: Cells, verdicts: Verdicts) -> Table:
-    """All tasks as lines by category; floor, ceiling and mechanisms as columns, as in the published Table 8."""
+    """All tasks by category, with bounds and mechanisms as columns, as in the published Table 8."""
     common_n, bounds = _common_n(cells, cells.tasks), bounds_of(cells)
-    return readable(
-        Table(
-            name="full",
-            title="All tasks",
-            caption=_caption(cells, common_n),
-            headings=("Category", "Task"),
-            columns=(
-                *(Column(label) for label, _bound in bounds),
-                *(Column(mechanism.label) for mechanism in cells.mechanisms),
-            ),
-            lines=grouped(
-                Line(
-                    (task.category, task.label),
-                    (*(bound(task) for _label, bound in bounds), *_task_cells(cells, verdicts[task.key], common_n)),
-                )
-                for task in cells.tasks
-            ),
-            sources=sources_of(cells.tasks, cells.mechanisms),
-        )
-    )
+
+    def row(task: TaskFacts) -> list[Cell]:
+        return [*(bound(task) for _label, bound in bounds), *_task_cells(cells, verdicts[task.key], common_n)]
+
+    columns = [Column(label) for label, _bound in bounds]
+    return task_table("full", "All tasks", _caption(cells, common_n), cells, cells.tasks, row, columns)
 
 
 def category_averages(cells: Cells) -> Table:
-    """Means of task means, categories as lines and mechanisms as columns, as in the published Table 3.
+    """Means of task means, a row per category and a column per mechanism, as in the published Table 3.
 
-    Nothing is marked: means of accuracies over tasks with other floors do not compare. A mechanism without a score on
-    some task of a category has the mean of the others and says so.
+    Nothing is marked: mean accuracies over tasks with different floors cannot be compared. A mechanism without a score
+    on some task of a category has the mean of the others and says so.
     """
     lines = []
     for category in cells.categories:
         tasks = cells.tasks_of(category)
         averages = [average_of([cells.cell(task, mechanism) for task in tasks]) for mechanism in cells.mechanisms]
-        floor, ceiling = (float(np.mean([bound(task) for task in tasks])) for bound in (_floor, _ceiling))
+        floor = float(np.mean([task.floor for task in tasks]))
+        ceiling = float(np.mean([task.ceiling for task in tasks]))
         bounds = (
             _bound_cell(floor, "≥", is_exact=all(task.floor_is_exact for task in tasks)),
             _bound_cell(ceiling, "≤", is_exact=all(task.ceiling_is_exact for task in tasks)),
@@ -198,14 +179,14 @@ def category_averages(cells: Cells) -> Table:
             name="averages",
             title="Averages of the categories",
             caption=(
-                "Mean over the category's tasks of the mean accuracy, in per cent. The leaderboard has the same of the "
-                f"skill, with intervals. {BOUNDS}"
+                "Mean accuracy over the tasks of a category, in per cent. The leaderboard has the mean skill, with "
+                f"intervals. {BOUNDS}"
             ),
             headings=("Category",),
             columns=(Column("Floor"), Column("Ceiling"), *(Column(mechanism.label) for mechanism in cells.mechanisms)),
             lines=tuple(lines),
             sources=sources_of(cells.tasks, cells.mechanisms),
-            outcome="Accuracies of categories are not compared: their tasks have other floors.",
+            outcome="Accuracies are not compared between categories: their tasks have different floors.",
         )
     )
 
@@ -213,34 +194,52 @@ def category_averages(cells: Cells) -> Table:
 def steps_table(cells: Cells) -> Table | None:
     """Steps until the threshold is reached: median over seeds and the share of seeds that reached it.
 
-    A seed that never reached the threshold counts as later than all others. Where half of the seeds or more did not,
-    the median is only known to lie above the number of steps. None if no seed of any cell reached it; tasks in which
-    none did are left out.
+    A seed that never reached the threshold counts as later than all others. If half of the seeds or more did not, the
+    median is only known to lie above the number of steps. None if no seed of any cell reached it; tasks in which none
+    did are left out.
     """
     tasks = [task for task in cells.tasks if any(map(_num_reached, cells.cells_of(task)))]
     if not tasks:
         return None
+    table = task_table(
+        "steps_to_threshold",
+        "Steps to threshold",
+        "Training steps until an evaluation first reached the suite's threshold: median over seeds; in brackets, the "
+        "number of seeds that reached it. Tasks on which no seed reached it are left out.",
+        cells,
+        tasks,
+        lambda task: [*map(_steps_cell, cells.cells_of(task))],
+    )
+    return replace(
+        table, outcome=f"Some run reached the suite's threshold on {len(tasks)} of {len(cells.tasks)} tasks."
+    )
+
+
+def task_table(
+    name: str,
+    title: str,
+    caption: str,
+    cells: Cells,
+    tasks: Sequence[TaskFacts],
+    row: Callable[[TaskFacts], Sequence[Cell]],
+    columns: Sequence[Column] = (),
+) -> Table:
+    """A table with a row per task and a column per mechanism, behind some other columns; :func:`readable`."""
     return readable(
         Table(
-            name="steps_to_threshold",
-            title="Steps to threshold",
-            caption=(
-                "Training steps until an evaluation first reached the suite's threshold: median over seeds, in "
-                "brackets the seeds that reached it. Tasks on which no seed did are left out."
-            ),
+            name=name,
+            title=title,
+            caption=caption,
             headings=("Category", "Task"),
-            columns=tuple(Column(mechanism.label) for mechanism in cells.mechanisms),
-            lines=grouped(
-                Line((task.category, task.label), tuple(map(_steps_cell, cells.cells_of(task)))) for task in tasks
-            ),
+            columns=(*columns, *(Column(mechanism.label) for mechanism in cells.mechanisms)),
+            lines=grouped(Line((task.category, task.label), tuple(row(task))) for task in tasks),
             sources=sources_of(tasks, cells.mechanisms),
-            outcome=f"On {len(tasks)} of {len(cells.tasks)} tasks some run reached the suite's threshold.",
         )
     )
 
 
 def readable(table: Table) -> Table:
-    """The same table with mechanisms as lines where there are many of them; other columns stay first."""
+    """The same table, turned so that mechanisms are rows if there are many of them."""
     if len(table.columns) <= MOST_COLUMNS:
         return table
     return replace(
@@ -255,30 +254,30 @@ def readable(table: Table) -> Table:
 
 
 class Average(NamedTuple):
-    """Mean of task means of one mechanism, and how many tasks had none."""
+    """Mean of the task means of one mechanism, and the number of tasks without one."""
 
     mean: float
     num_missing: int
 
 
 def average_of(cells: Sequence[Estimate]) -> Average:
-    """Average the means of some tasks, each task counting once; NaN if none has a score."""
+    """The mean of the means of some tasks; NaN if none has a score."""
     means = [cell.mean for cell in cells if cell.n]
     return Average(float(np.mean(means)) if means else math.nan, len(cells) - len(means))
 
 
 def bounds_of(cells: Cells) -> tuple[tuple[str, Callable[[TaskFacts], Cell]], ...]:
-    """The bounds of the scores of a report, each with its heading: floor and ceiling, or the number of rungs."""
+    """The bounds that a report prints, each with its heading: floor and ceiling, or the number of rungs."""
     return (("Rungs", rungs_cell),) if cells.has_ladder else (("Floor", floor_cell), ("Ceiling", ceiling_cell))
 
 
 def skill_words(*, has_ladder: bool) -> str:
-    """How a skill follows from a score."""
+    """The formula of skill in words."""
     return "height / rungs" if has_ladder else "(accuracy − floor) / (ceiling − floor) cut to 0 to 1"
 
 
 def tie_words(*, has_ladder: bool) -> str:
-    """When two runs count as equally good in a probability of improvement."""
+    """The definition of a tie in a probability of improvement."""
     less = f"heights less than {LEAST:g} rungs" if has_ladder else f"skills less than {TIE:g}"
     return f"{less} apart are a tie, which counts half"
 
@@ -289,17 +288,17 @@ def score_text(task: TaskFacts, score: float) -> str:
 
 
 def floor_cell(task: TaskFacts) -> Cell:
-    """The floor of a task in per cent; a floor that is only a lower bound says so."""
+    """The floor of a task in per cent, with a sign if it is only a lower bound."""
     return _bound_cell(task.floor, "≥", is_exact=task.floor_is_exact)
 
 
 def ceiling_cell(task: TaskFacts) -> Cell:
-    """The ceiling of a task in per cent; a ceiling that is only an upper bound says so."""
+    """The ceiling of a task in per cent, with a sign if it is only an upper bound."""
     return _bound_cell(task.ceiling, "≤", is_exact=task.ceiling_is_exact)
 
 
 def rungs_cell(task: TaskFacts) -> Cell:
-    """How many rungs the ladder of a task has."""
+    """The number of rungs of a task; empty without a ladder."""
     return Cell(str(task.ladder.num_rungs)) if task.ladder else Cell()
 
 
@@ -319,12 +318,7 @@ def p_text(p: float) -> str:
 
 
 def interval_cell(interval: Interval, show: Callable[[float], str] | None = None) -> Cell:
-    """A number with the ends of its interval, if it has one.
-
-    Args:
-        interval: The number.
-        show: How it is printed; with two decimals if None.
-    """
+    """A number with the ends of its interval, if it has one; ``show`` prints each, default: with two decimals."""
     show = show or (lambda number: fixed(number, 2))
     ends = () if math.isnan(interval.low) else (f"{show(interval.low)} to {show(interval.high)}",)
     return Cell(show(interval.value), remarks=ends)
@@ -333,7 +327,7 @@ def interval_cell(interval: Interval, show: Callable[[float], str] | None = None
 def sources_of(
     tasks: Iterable[TaskFacts], mechanisms: Iterable[MechanismFacts], others: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """The keys of the papers that some units come from, and of others, each once, in alphabetical order."""
+    """The keys of the papers behind some components, and other keys, each once, in alphabetical order."""
     keys = {task.source for task in tasks} | {mechanism.source for mechanism in mechanisms} | set(others)
     return tuple(sorted(key for key in keys if key))
 
@@ -356,7 +350,7 @@ def marked(
     printed: Sequence[Cell],
     means: Sequence[float],
 ) -> list[Cell]:
-    """Cells of one task with their marks; as they are where none of the mechanisms can be called the best."""
+    """Cells of one task with their marks; without marks if none of the mechanisms can be called the best."""
     best = best_of(cells, verdict)
     if best not in mechanisms:
         return list(printed)
@@ -371,7 +365,7 @@ def marked(
 
 
 def height_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, common_n: int | None = None) -> Cell:
-    """A mean height with half of its 95 % interval, in rungs; and how many seeds climbed where they are far apart."""
+    """A mean height in rungs with half of its 95 % interval, and how many seeds climbed if they are far apart."""
     task = verdict.task
     cell = mean_cell(cells.cell(task, mechanism), common_n)
     mean, low, high = cells.cell(task, mechanism).mean, *cells.interval(task, mechanism)
@@ -382,7 +376,7 @@ def height_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, commo
 
 
 def _climbed(cells: Cells, verdict: Verdict, mechanism: MechanismFacts) -> str:
-    """How many seeds of a cell climbed, with the p value of its task; empty where they do not lie far apart."""
+    """How many seeds of a cell climbed, with the p value of its task; empty if they are not far apart."""
     task, estimate = verdict.task, cells.cell(verdict.task, mechanism)
     if not task.ladder:
         return ""
@@ -395,20 +389,16 @@ def _climbed(cells: Cells, verdict: Verdict, mechanism: MechanismFacts) -> str:
 
 
 def is_tied(verdict: Verdict, best: MechanismFacts | None, mechanism: MechanismFacts) -> bool:
-    """Whether a mechanism is not shown to differ from the best one; False for it, for a control, and without a best."""
+    """Whether a mechanism is not shown to differ from the best one; False for the best itself and for a control."""
     if best is None or mechanism == best or mechanism.family == CONTROL:
         return False
     return not verdict.is_apart(best, mechanism)
 
 
 def marks_of(means: Sequence[float], show: Callable[[float], str] = percent) -> list[Mark]:
-    """Mark the highest mean and the next lower one that prints differently, with all that print alike.
+    """Mark the highest mean and the next one that prints differently, with all that print alike; NaN has no mark.
 
-    No marks where all print alike.
-
-    Args:
-        means: NaN has no mark.
-        show: How a mean is printed.
+    There are no marks if all print alike.
     """
     known = sorted((mean for mean in means if not math.isnan(mean)), reverse=True)
     ranks = list(dict.fromkeys(show(mean) for mean in known))
@@ -438,16 +428,8 @@ def _caption(cells: Cells, common_n: int | None) -> str:
 
 
 def on_added_seeds(cells: Cells) -> str:
-    """A sentence, after a space, on what seeds mean that may have been added until pairs were decided."""
+    """A space and a sentence about seeds that may have been added until pairs were decided; empty without."""
     return ADDED if cells.seeds != needed_seeds(cells) else ""
-
-
-def _floor(task: TaskFacts) -> float:
-    return task.floor
-
-
-def _ceiling(task: TaskFacts) -> float:
-    return task.ceiling
 
 
 def _bound_cell(bound: float, relation: str, *, is_exact: bool) -> Cell:

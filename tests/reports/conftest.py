@@ -129,12 +129,8 @@ def rows_of(task: MadeTask, scores: Scores, /, **changes: Any) -> list[dict[str,
     ]
 
 
-def frame_of(task: MadeTask, scores: Scores, /, **changes: Any) -> pd.DataFrame:
-    """The rows of one task as a frame."""
-    return to_frame(rows_of(task, scores, **changes))
-
-
-def paper_rows() -> pd.DataFrame:
+@pytest.fixture(scope="session")
+def paper() -> pd.DataFrame:
     """A small paper suite: every kind of place that scores can sit at, a failure, an unknown mechanism and category."""
     rng = np.random.default_rng(0)
 
@@ -173,12 +169,6 @@ def paper_rows() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="session")
-def paper() -> pd.DataFrame:
-    """The rows of a small paper suite."""
-    return paper_rows()
-
-
-@pytest.fixture(scope="session")
 def paper_curves(paper: pd.DataFrame) -> pd.DataFrame:
     """Two points for each row, and a run that no row knows."""
     points = [
@@ -190,17 +180,11 @@ def paper_curves(paper: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="session")
-def one_task() -> MadeTask:
-    """A task between a floor of 0 and a ceiling of 1."""
-    return MadeTask("sort", "basic")
-
-
-@pytest.fixture(scope="session")
-def make_frame(one_task: MadeTask) -> Callable[..., pd.DataFrame]:
-    """Make the rows of one task from scores by mechanism; None is a run that diverged."""
+def make_frame() -> Callable[..., pd.DataFrame]:
+    """Make the rows of a task with floor 0 and ceiling 1 from scores by mechanism; None is a run that diverged."""
 
     def make(scores: Scores, /, **changes: Any) -> pd.DataFrame:
-        return frame_of(one_task, scores, **changes)
+        return to_frame(rows_of(MadeTask("sort", "basic"), scores, **changes))
 
     return make
 
@@ -247,8 +231,8 @@ def climbed(make_frame: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFra
     """Make the rows of one task from the heights of mechanisms, in rungs; None is a run that diverged."""
 
     def make(heights: Heights, task: str = "mqar", ladder: Ladder | None = None, /, **changes: Any) -> pd.DataFrame:
-        category, own = TASK_FACTS[task]
-        ladder = ladder or own
+        category, default = TASK_FACTS[task]
+        ladder = ladder or default
         rungs = {
             (mech, 42 + place): rungs_at(ladder, wanted)
             for mech, values in heights.items()
@@ -286,7 +270,9 @@ def climb(climbed: Callable[..., pd.DataFrame]) -> pd.DataFrame:
         "parity_running": ([0.9, 1.2, 0.7], [3, 3.2, 2.9], [6, 5.6, 6.2], [12, 12, 12]),
         "s5_words": ([4.3, 4.5, 4.3], [4.2, 4.1, 4.2], [5, 5.1, 4.7], [7.1, 7.3, 7]),
     }
-    of_tasks = [climbed(dict(zip(mechanisms, own, strict=True)), task) for task, own in heights.items()]
+    of_tasks = [
+        climbed(dict(zip(mechanisms, by_mechanism, strict=True)), task) for task, by_mechanism in heights.items()
+    ]
     rows: pd.DataFrame = pd.concat(of_tasks, ignore_index=True)
     return rows
 

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,31 +18,32 @@ def test_everything_that_is_read_is_a_column_of_the_store() -> None:
 
 
 def test_cells_agree_with_pandas(paper: pd.DataFrame) -> None:
-    of = grid(paper)
+    cells = grid(paper)
     expected = paper[paper["status"] == "ok"].groupby(["task", "mech"])["score"].agg(["mean", "std", "sem", "count"])
 
     for row in expected.reset_index().to_dict("records"):
-        task, mech = row["task"], row["mech"]
-        (task_facts,) = (one for one in of.tasks if one.name == task)
-        (mechanism,) = (one for one in of.mechanisms if one.name == mech)
-        cell = of.cell(task_facts, mechanism)
+        (cell,) = (
+            cell for facts, mechanism, cell in cells if (facts.name, mechanism.name) == (row["task"], row["mech"])
+        )
         assert (cell.mean, cell.std, cell.standard_error) == pytest.approx((row["mean"], row["std"], row["sem"]))
         assert cell.n == row["count"]
-    assert sum(cell.n for cell in of.cells.values()) == expected["count"].sum()
-    assert sum(cell.num_failed for cell in of.cells.values()) == (paper["status"] != "ok").sum()
+    assert sum(cell.n for cell in cells.estimates.values()) == expected["count"].sum()
+    assert sum(cell.num_failed for cell in cells.estimates.values()) == (paper["status"] != "ok").sum()
 
 
 def test_the_interval_of_the_only_mechanism_is_that_of_scipy(make_frame: MakeFrame) -> None:
     scores = [0.4, 0.5, 0.45, 0.6]
-    of = grid(make_frame({"slay": scores}, floor=0.25, ceiling=0.75))
+    cells = grid(make_frame({"slay": scores}, floor=0.25, ceiling=0.75))
     expected = stats.t.interval(0.95, len(scores) - 1, np.mean(scores), stats.sem(scores))
 
-    assert of.interval(of.tasks[0], of.mechanisms[0]) == pytest.approx(expected)
+    assert cells.interval(cells.tasks[0], cells.mechanisms[0]) == pytest.approx(expected)
 
 
 def test_a_cell_that_learned_with_all_seeds_beside_others_that_did_not_is_not_certain(make_frame: MakeFrame) -> None:
-    of = grid(make_frame({"slay": [0.98] * 3, "linear": [0.98, 0.3, 0.98], "softmax": [0.3, 0.98, 0.98]}))
-    low, high = of.interval(of.tasks[0], next(one for one in of.mechanisms if one.name == "slay"))
+    cells = grid(make_frame({"slay": [0.98] * 3, "linear": [0.98, 0.3, 0.98], "softmax": [0.3, 0.98, 0.98]}))
+    low, high = cells.interval(
+        cells.tasks[0], next(mechanism for mechanism in cells.mechanisms if mechanism.name == "slay")
+    )
 
     assert (low < 0.7, high) == (True, 1.0)
 
@@ -49,30 +51,24 @@ def test_a_cell_that_learned_with_all_seeds_beside_others_that_did_not_is_not_ce
 def test_a_skill_is_cut_to_floor_and_ceiling_before_it_enters_a_mean(make_frame: MakeFrame) -> None:
     rows = make_frame({"slay": [0.1, 0.5]}, floor=0.25, ceiling=0.75)
     rows["skill"] = (rows["score"] - 0.25) / 0.5
-    of = grid(rows)
-    cell = of.cell(of.tasks[0], of.mechanisms[0])
+    cells = grid(rows)
+    cell = cells.cell(cells.tasks[0], cells.mechanisms[0])
 
     assert cell.skill == pytest.approx(0.25)
 
 
-def test_one_seed_has_neither_spread_nor_interval(make_frame: MakeFrame) -> None:
-    of = grid(make_frame({"slay": [0.3]}))
-    (cell,) = of.cells.values()
+@pytest.mark.parametrize("scores", [{"slay": [0.3]}, {"slay": [None, None], "softmax": [0.3, 0.4]}])
+def test_below_two_scores_there_is_neither_spread_nor_interval(make_frame: MakeFrame, scores: Any) -> None:
+    cells = grid(make_frame(scores))
+    (task,), mechanism = cells.tasks, cells.mechanisms[-1]
+    cell = cells.cell(task, mechanism)
 
-    assert cell.mean == 0.3
-    ends = of.interval(of.tasks[0], of.mechanisms[0])
-    assert all(map(math.isnan, (cell.std, cell.standard_error, *ends)))
-
-
-def test_a_cell_without_a_score_has_no_interval(make_frame: MakeFrame) -> None:
-    of = grid(make_frame({"slay": [0.3, 0.4], "linear": [None, None]}))
-    (failed,) = (one for one in of.mechanisms if one.name == "linear")
-
-    assert all(map(math.isnan, of.interval(of.tasks[0], failed)))
+    assert mechanism.name == "slay"
+    assert all(map(math.isnan, (cell.std, cell.standard_error, *cells.interval(task, mechanism))))
 
 
 def test_a_run_that_ended_well_without_a_score_has_failed(make_frame: MakeFrame) -> None:
-    (cell,) = grid(make_frame({"slay": [0.3, None]}, status="ok")).cells.values()
+    (cell,) = grid(make_frame({"slay": [0.3, None]}, status="ok")).estimates.values()
 
     assert (cell.n, cell.num_failed) == (1, 1)
 
@@ -81,10 +77,10 @@ def test_evaluation_noise_is_read_from_the_metrics(make_frame: MakeFrame) -> Non
     known = make_frame({"slay": [0.3, 0.4]}, metrics='{"score_std_over_sequences": 0.2}')
     unknown = make_frame({"slay": [0.3, 0.4]}, metrics='{"score_std_over_sequences": null}')
 
-    (cell,) = grid(known).cells.values()
+    (cell,) = grid(known).estimates.values()
     assert cell.evaluation_std == pytest.approx(0.2)
     assert cell.evaluation_error == pytest.approx(0.2 / math.sqrt(2 * 1000))
-    (cell,) = grid(unknown).cells.values()
+    (cell,) = grid(unknown).estimates.values()
     assert math.isnan(cell.evaluation_error)
 
 
@@ -112,15 +108,15 @@ def test_settings_of_one_mechanism_are_named_by_what_differs_in_the_order_of_the
         "SLAY",
         "SLAY (match state=4096)",
     ]
-    assert [one.label for one in grid(matched).mechanisms] == ["SLAY (match state=4096)"]
+    assert [mechanism.label for mechanism in grid(matched).mechanisms] == ["SLAY (match state=4096)"]
 
 
 def test_a_task_at_several_sizes_is_several_tasks_in_the_order_of_their_length(make_frame: MakeFrame) -> None:
     sizes = [make_frame({"slay": [size / 200]}, seq_len=size, task_args=f'{{"length":{size}}}') for size in (128, 64)]
-    of = grid(pd.concat(sizes))
+    cells = grid(pd.concat(sizes))
 
-    assert [task.label for task in of.tasks] == ["sort (64)", "sort (128)"]
-    assert [cell.mean for task in of.tasks for cell in of.cells_of(task)] == [0.32, 0.64]
+    assert [task.label for task in cells.tasks] == ["sort (64)", "sort (128)"]
+    assert [cell.mean for task in cells.tasks for cell in cells.cells_of(task)] == [0.32, 0.64]
 
 
 @pytest.mark.parametrize(

@@ -29,12 +29,12 @@ def as_stores(first: pd.DataFrame, second: pd.DataFrame, **more: Any) -> Compari
 
 
 def test_a_difference_is_the_second_less_the_first_with_the_interval_of_its_test(make_frame: MakeFrame) -> None:
-    found = against(make_frame(SCORES))
-    (task,) = found.tasks
+    comparison = against(make_frame(SCORES))
+    (task,) = comparison.tasks
     scores = np.array([[SCORES["softmax"], SCORES["slay"]]])
     test = pair_tests(scores, is_paired=False)
 
-    assert not found.is_paired  # one task does not tell
+    assert not comparison.is_paired  # one task does not tell
     assert [task.first, task.second] == pytest.approx([0.6, 2.15 / 3])
     assert task.difference == pytest.approx(0.35 / 3)
     half = stats.t.ppf(0.975, test.dof[0, 0]) * test.error[0, 0]
@@ -71,9 +71,9 @@ def test_stores_are_paired_setting_by_setting(make_frame: MakeFrame) -> None:
         narrow = make_frame({"slay": [0.2 + shift, 0.3 + shift]}, mech_args='{"P":4}')
         return pd.concat([narrow, make_frame({"slay": [0.6, 0.7]}, mech_args='{"P":8}')])
 
-    found = as_stores(store(0.0), store(0.1))
-    assert sorted(task.difference for task in found.tasks) == pytest.approx([0.0, 0.1])
-    assert found.num_unpaired == 0
+    comparison = as_stores(store(0.0), store(0.1))
+    assert sorted(task.difference for task in comparison.tasks) == pytest.approx([0.0, 0.1])
+    assert comparison.num_unpaired == 0
 
 
 def test_p_values_are_adjusted_over_all_tasks(make_frame: MakeFrame) -> None:
@@ -84,12 +84,12 @@ def test_p_values_are_adjusted_over_all_tasks(make_frame: MakeFrame) -> None:
 
 
 def test_the_mean_difference_lies_in_its_interval_and_is_that_of_the_pairs(make_frame: MakeFrame) -> None:
-    found = against(make_frame(SCORES)).mean_difference
+    comparison = against(make_frame(SCORES)).mean_difference
 
-    assert found is not None
+    assert comparison is not None
     # One task: Student's interval of the differences of the pairs.
     expected = stats.ttest_rel(SCORES["slay"], SCORES["softmax"]).confidence_interval(0.95)
-    assert found == pytest.approx((0.35 / 3, expected.low, expected.high))
+    assert comparison == pytest.approx((0.35 / 3, expected.low, expected.high))
 
 
 def test_seeds_that_go_together_are_compared_seed_by_seed(make_frame: MakeFrame) -> None:
@@ -106,14 +106,14 @@ def test_seeds_that_go_together_are_compared_seed_by_seed(make_frame: MakeFrame)
         )
         for loss in (0.0, 0.01)
     )
-    found = as_stores(first, second)
+    comparison = as_stores(first, second)
 
-    assert found.is_paired
-    assert all(task.p < 0.05 for task in found.tasks)
-    assert found.mean_difference is not None
-    assert found.mean_difference.value == pytest.approx(-0.01, abs=0.001)
-    assert found.is_below(-0.005)
-    assert "they differ by 0.05 or more on 0 of the tasks" in found.summary()
+    assert comparison.is_paired
+    assert all(task.p < 0.05 for task in comparison.tasks)
+    assert comparison.mean_difference is not None
+    assert comparison.mean_difference.value == pytest.approx(-0.01, abs=0.001)
+    assert comparison.is_below(-0.005)
+    assert "they differ by 0.05 or more on 0 of the tasks" in comparison.summary()
 
 
 def test_runs_that_do_not_scatter_are_not_certain(make_frame: MakeFrame) -> None:
@@ -126,29 +126,29 @@ def test_runs_that_do_not_scatter_are_not_certain(make_frame: MakeFrame) -> None
 def test_two_stores_are_paired_mechanism_by_mechanism(make_frame: MakeFrame) -> None:
     first = make_frame(SCORES)
     second = make_frame({"softmax": [0.6, 0.7, 0.8], "slay": SCORES["slay"], "linear": [0.1] * 3})
-    found = as_stores(first, second)
+    comparison = as_stores(first, second)
 
-    assert {task.mechanism: round(task.difference, 9) for task in found.tasks} == {"slay": 0.0, "softmax": 0.1}
-    assert found.num_unpaired == 3
+    assert {task.mechanism: round(task.difference, 9) for task in comparison.tasks} == {"slay": 0.0, "softmax": 0.1}
+    assert comparison.num_unpaired == 3
     assert [task.mechanism for task in as_stores(first, second, mechanisms={"slay": {}}).tasks] == ["slay"]
 
 
 def test_equal_stores_differ_by_nothing(make_frame: MakeFrame) -> None:
-    found = as_stores(make_frame(SCORES), make_frame(SCORES))
+    comparison = as_stores(make_frame(SCORES), make_frame(SCORES))
 
-    assert found.mean_difference == (0.0, 0.0, 0.0)
-    assert {task.p for task in found.tasks} == {1.0}
-    assert not found.is_below(0.0)
+    assert comparison.mean_difference == (0.0, 0.0, 0.0)
+    assert {task.p for task in comparison.tasks} == {1.0}
+    assert not comparison.is_below(0.0)
 
 
 def test_two_commits_of_one_store_are_compared(make_frame: MakeFrame) -> None:
     before = make_frame({"slay": [0.5, 0.6]}, git_sha="a" * 40, mech_version="1")
     after = make_frame({"slay": [0.4, 0.5]}, git_sha="b" * 40, mech_version="2")
-    found = against(pd.concat([before, after]), "a" * 7, "b" * 8)
+    comparison = against(pd.concat([before, after]), "a" * 7, "b" * 8)
 
-    assert [task.difference for task in found.tasks] == pytest.approx([-0.1])
-    assert found.is_below(-0.02)
-    assert not found.is_below(-0.11)
+    assert [task.difference for task in comparison.tasks] == pytest.approx([-0.1])
+    assert comparison.is_below(-0.02)
+    assert not comparison.is_below(-0.11)
 
 
 def test_a_run_without_a_score_counts_as_one_at_the_floor(make_frame: MakeFrame) -> None:
@@ -160,36 +160,36 @@ def test_a_run_without_a_score_counts_as_one_at_the_floor(make_frame: MakeFrame)
 def test_only_seeds_that_all_tasks_have_enter_the_mean(make_frame: MakeFrame) -> None:
     rows = make_frame(SCORES)
     other = rows.assign(task="reverse", run_id=rows["run_id"] + "-reverse")
-    found = against(pd.concat([rows, other[other["seed"] < 44]]))
+    comparison = against(pd.concat([rows, other[other["seed"] < 44]]))
 
-    assert (found.num_seeds, [task.num_seeds for task in found.tasks]) == (2, [2, 3])
-    assert found.mean_difference is not None
-    assert found.mean_difference.value == pytest.approx(0.075)
+    assert (comparison.num_seeds, [task.num_seeds for task in comparison.tasks]) == (2, [2, 3])
+    assert comparison.mean_difference is not None
+    assert comparison.mean_difference.value == pytest.approx(0.075)
 
 
 def test_one_seed_gives_no_interval_and_nothing_to_fail_on(make_frame: MakeFrame) -> None:
-    found = against(make_frame({"softmax": [0.5], "slay": [0.1]}))
+    comparison = against(make_frame({"softmax": [0.5], "slay": [0.1]}))
 
-    assert found.mean_difference is None
-    assert math.isnan(found.tasks[0].low)
+    assert comparison.mean_difference is None
+    assert math.isnan(comparison.tasks[0].low)
     with pytest.raises(UsageError, match="1 seeds are common"):
-        found.is_below(-0.02)
+        comparison.is_below(-0.02)
 
 
 def test_a_loss_that_is_not_certain_does_not_fail(make_frame: MakeFrame) -> None:
-    found = against(make_frame({"softmax": [0.5, 0.5, 0.5], "slay": [0.1, 0.6, 0.55]}))
+    comparison = against(make_frame({"softmax": [0.5, 0.5, 0.5], "slay": [0.1, 0.6, 0.55]}))
 
-    assert found.mean_difference is not None
-    assert found.mean_difference.value < -0.02
-    assert not found.is_below(-0.02)
+    assert comparison.mean_difference is not None
+    assert comparison.mean_difference.value < -0.02
+    assert not comparison.is_below(-0.02)
 
 
 def test_a_task_without_room_between_floor_and_ceiling_is_left_out(make_frame: MakeFrame) -> None:
     rows = make_frame(SCORES)
     flat = rows.assign(task="stack", run_id=rows["run_id"] + "-flat", floor=0.5, ceiling=0.5, skill=np.nan)
-    found = against(pd.concat([rows, flat]))
+    comparison = against(pd.concat([rows, flat]))
 
-    assert ([task.task for task in found.tasks], found.num_left_out) == (["sort"], 1)
+    assert ([task.task for task in comparison.tasks], comparison.num_left_out) == (["sort"], 1)
     with pytest.raises(UsageError, match="too near to each other"):
         against(flat)
 
@@ -238,17 +238,18 @@ def test_of_several_mechanisms_every_pair_is_compared_and_p_adjusted_over_the_pa
     for pair, alone in zip(pairs, comparisons, strict=True):
         assert alone == against(rows, pair.first, pair.second)
         assert alone.mean_difference == pair[2:5]
-    raw = sorted(one.p for one in comparisons)
+    raw = sorted(comparison.p for comparison in comparisons)
     assert min(pair.p for pair in pairs) == pytest.approx(3 * raw[0])
     assert (pairs[0].num_tasks, pairs[0].num_seeds) == (1, 3)
 
 
 def test_the_p_of_a_mean_difference_is_below_a_level_where_its_interval_leaves_zero_out(make_frame: MakeFrame) -> None:
     for scores, is_apart in (([0.6, 0.65, 0.9], False), ([0.2, 0.1, 0.15], True)):
-        found = against(make_frame({"softmax": [0.5, 0.6, 0.7], "slay": scores}))
+        comparison = against(make_frame({"softmax": [0.5, 0.6, 0.7], "slay": scores}))
 
-        assert found.mean_difference is not None
-        assert (found.p < 0.05) == (found.mean_difference.low * found.mean_difference.high > 0) == is_apart
+        assert comparison.mean_difference is not None
+        _value, low, high = comparison.mean_difference
+        assert (comparison.p < 0.05) == (low * high > 0) == is_apart
 
 
 def test_of_runs_that_do_not_scatter_p_is_what_their_number_allows(make_frame: MakeFrame) -> None:
@@ -258,45 +259,36 @@ def test_of_runs_that_do_not_scatter_p_is_what_their_number_allows(make_frame: M
     assert against(same, "softmax", "gla").p == pytest.approx(0.25)
 
 
-def test_more_than_two_stores_are_refused(make_frame: MakeFrame, tmp_path: Path) -> None:
-    names = [str(tmp_path / name) for name in "abc"]
-    for name in names:
-        Path(name).mkdir()
-        (Path(name) / "store.json").write_text("{}")
-
-    with pytest.raises(UsageError, match="3 stores are named; allowed: two, or any number of mechanisms"):
-        sides(names, Path("results"), lambda _path: make_frame(SCORES))
-
-
-def test_folders_that_are_stores_are_read_and_results_is_not(make_frame: MakeFrame, tmp_path: Path) -> None:
-    rows = make_frame(SCORES)
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "store.json").write_text("{}")
+def test_two_folders_that_are_stores_are_read_and_results_is_not(make_frame: MakeFrame, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "store.json").write_text("{}")
     read: list[Path] = []
 
     def record(path: Path) -> pd.DataFrame:
         read.append(path)
-        return rows
+        return make_frame(SCORES)
 
-    one, two = sides([str(tmp_path / "one"), str(tmp_path / "two")], Path("results"), record)
-
-    assert (one.kind, two.kind, read) == ("store", "store", [tmp_path / "one", tmp_path / "two"])
+    assert [side.kind for side in sides([*map(str, folders[:2])], Path("results"), record)] == ["store", "store"]
+    assert read == folders[:2]
+    with pytest.raises(UsageError, match="3 stores are named; allowed: two, or any number of mechanisms"):
+        sides([*map(str, folders)], Path("results"), record)
 
 
 def test_on_a_ladder_a_task_is_compared_in_rungs(climbed: Callable[..., pd.DataFrame]) -> None:
     rows = climbed({"softmax": [5.1, 5.2, 5.3], "slay": [3.8, 3.9, 4]})
     one, other = sides(["softmax", "slay"], Path("results"), lambda _path: rows)
-    found = compare(one, other, "climb")
-    (task,) = found.tasks
+    comparison = compare(one, other, "climb")
+    (task,) = comparison.tasks
     printed = task.printed()
 
     assert task.rungs == 11
     assert task.difference == pytest.approx(-1.3 / 11)
     assert (printed["first"], printed["second"], printed["difference"]) == ("5.2 of 11", "3.9 of 11", "−1.3")
     assert (printed["low"], printed["high"]) == tuple(f"−{-11 * end:.1f}" for end in (task.low, task.high))
-    assert "mean difference of skill (height / rungs) -0.1182" in found.summary()
-    assert "they differ by 0.5 rungs or more on 1 of the tasks" in found.summary()
+    assert "mean difference of skill (height / rungs) -0.1182" in comparison.summary()
+    assert "they differ by 0.5 rungs or more on 1 of the tasks" in comparison.summary()
 
 
 @pytest.mark.parametrize(("lead", "num_apart"), [(0.45, 0), (0.5, 1)])
@@ -304,8 +296,8 @@ def test_on_a_ladder_half_a_rung_counts(climbed: Callable[..., pd.DataFrame], le
     """Half a rung of 6 is 0.083 of skill: 0.45 rungs are more than would count between accuracies."""
     rows = climbed({"softmax": [3.0, 3.01, 2.99], "slay": [3 + lead, 3.01 + lead, 2.99 + lead]}, "string_copy")
     one, other = sides(["softmax", "slay"], Path("results"), lambda _path: rows)
-    found = compare(one, other, "climb")
+    comparison = compare(one, other, "climb")
 
-    assert found.tasks[0].p < 0.05
-    assert sum(task.is_apart for task in found.tasks) == num_apart
-    assert (found.improvement.value > 0.5) == (num_apart == 1)
+    assert comparison.tasks[0].p < 0.05
+    assert sum(task.is_apart for task in comparison.tasks) == num_apart
+    assert (comparison.improvement.value > 0.5) == (num_apart == 1)

@@ -15,9 +15,9 @@ def test_mean_curves_agree_with_pandas_and_forget_unknown_runs(paper: pd.DataFra
     merged = paper_curves.merge(paper[paper["status"] == "ok"], on="run_id")
     expected = merged.groupby(["task", "mech_label", "step"])["value"].agg(["mean", "std", "count"])
 
-    found = averages.set_index(["task", "mechanism", "step"])[["mean", "std", "n"]].sort_index()
-    np.testing.assert_allclose(found.to_numpy(float), expected.sort_index().to_numpy(float), rtol=1e-5)
-    assert len(averages) == 2 * len(grid(paper).cells) - 2
+    means = averages.set_index(["task", "mechanism", "step"])[["mean", "std", "n"]].sort_index()
+    np.testing.assert_allclose(means.to_numpy(float), expected.sort_index().to_numpy(float), rtol=1e-5)
+    assert len(averages) == 2 * len(grid(paper).estimates) - 2
 
 
 def test_a_run_that_stopped_early_keeps_its_last_value_in_the_mean(make_frame: MakeFrame) -> None:

@@ -44,28 +44,28 @@ def near() -> pd.DataFrame:
 
 def test_of_several_settings_that_of_the_published_protocol_is_compared(near: pd.DataFrame) -> None:
     of_slay = near["mech"] == "slay"
-    own = '{"D":16,"P":32,"R":2,"epsilon":1e-06,"guard":"clamp"}'
-    rows = near.assign(mech_args=near["mech_args"].mask(of_slay, own))
-    narrow = rows[of_slay].assign(mech_args=own.replace("32", "8"), score=0.0)
+    arguments = '{"D":16,"P":32,"R":2,"epsilon":1e-06,"guard":"clamp"}'
+    rows = near.assign(mech_args=near["mech_args"].mask(of_slay, arguments))
+    narrow = rows[of_slay].assign(mech_args=arguments.replace("32", "8"), score=0.0)
     matched = rows[of_slay].assign(match="state of slay:P=32", score=0.0)
     several = pd.concat(
         [rows, narrow.assign(run_id="n" + narrow["run_id"]), matched.assign(run_id="m" + rows["run_id"])]
     )
 
     alone, among = (difference(grid(some)).comparisons for some in (rows, several))
-    assert [one.ours and one.ours.mean for one in among] == [one.ours and one.ours.mean for one in alone]
-    assert all(one.ours is not None for one in among)
+    assert all(comparison.ours is not None for comparison in among)
+    assert [comparison.ours for comparison in among] == [comparison.ours for comparison in alone]
 
 
 def test_all_147_cells_are_compared_and_bigram_is_named(near: pd.DataFrame) -> None:
-    found = difference(grid(near))
+    result = difference(grid(near))
 
-    assert len(found.comparisons) == 147
-    assert found.unpublished == ("bigram",)
-    assert found.outside == ()
-    assert found.rms_z == pytest.approx(0, abs=1e-6)
-    assert found.summary().startswith("147 of 147 published cells within 3 combined standard errors")
-    assert "left out: bigram." in found.summary()
+    assert len(result.comparisons) == 147
+    assert result.unpublished == ("bigram",)
+    assert result.outside == ()
+    assert result.rms_z == pytest.approx(0, abs=1e-6)
+    assert result.summary().startswith("147 of 147 published cells within 3 combined standard errors")
+    assert "left out: bigram." in result.summary()
 
 
 def test_the_combined_error_is_the_documented_one(near: pd.DataFrame) -> None:
@@ -74,12 +74,12 @@ def test_the_combined_error_is_the_documented_one(near: pd.DataFrame) -> None:
     printed = {(cell.task, cell.mechanism): cell.std for cell in table8()}
     branches = set()
 
-    for one in difference(grid(near)).comparisons:
-        std = printed[one.task, one.mechanism_published]
+    for comparison in difference(grid(near)).comparisons:
+        std = printed[comparison.task, comparison.mechanism_published]
         assert std is not None
         sample: float = 1.5 * std**2 / 3
         branches.add(sample > predicted)
-        assert one.standard_error == pytest.approx(
+        assert comparison.standard_error == pytest.approx(
             math.sqrt(ours_std**2 / SEEDS + max(sample, predicted) + 0.01**2 / 12)
         )
     assert branches == {True, False}
@@ -89,17 +89,17 @@ def test_a_cell_beyond_three_errors_is_outside_and_its_cause_is_looked_up(near: 
     far = near.copy()
     moved = (far["task"] == "reverse") & far["mech"].isin(["softmax", "slay"])
     far.loc[moved, "score"] += 0.3
-    found = difference(grid(far))
+    result = difference(grid(far))
 
-    assert {(one.task, one.mechanism_published) for one in found.outside} == {
+    assert {(comparison.task, comparison.mechanism_published) for comparison in result.outside} == {
         ("reverse", "standard"),
         ("reverse", "slay"),
     }
-    assert found.summary().startswith("145 of 147")
-    z = [one.z for one in found.comparisons]
-    assert found.rms_z == pytest.approx(math.sqrt(sum(value**2 for value in z) / 147))
+    assert result.summary().startswith("145 of 147")
+    z = [comparison.z for comparison in result.comparisons]
+    assert result.rms_z == pytest.approx(math.sqrt(sum(value**2 for value in z) / 147))
 
-    outside = difference_tables(found, {("reverse", "standard"): "a longer warm-up"})[0]
+    outside = difference_tables(result, {("reverse", "standard"): "a longer warm-up"})[0]
     assert [(line.labels, line.cells[-1].value) for line in outside.lines] == [
         (("reverse", "SOFTMAX"), "a longer warm-up"),
         (("reverse", "SLAY"), "not explained"),
@@ -109,28 +109,28 @@ def test_a_cell_beyond_three_errors_is_outside_and_its_cause_is_looked_up(near: 
 
 def test_missing_cells_are_counted_apart(near: pd.DataFrame) -> None:
     few = near[(near["task"] == "copy") & (near["mech"] != "linear")]
-    found = difference(grid(few))
+    result = difference(grid(few))
 
-    assert found.summary().startswith("6 of 147")
-    assert "has a score: 141." in found.summary()
-    averages = difference_tables(found, {})[-1]
+    assert result.summary().startswith("6 of 147")
+    assert "cell with a score: 141." in result.summary()
+    averages = difference_tables(result, {})[-1]
     assert {cell.value for line in averages.lines for cell in (line.cells[0], *line.cells[2:])} == {"--"}
 
 
 def test_one_seed_is_not_judged(near: pd.DataFrame) -> None:
-    found = difference(grid(near[near["seed"] == 0]))
+    result = difference(grid(near[near["seed"] == 0]))
 
-    assert not any(one.is_judged or one.is_within for one in found.comparisons)
-    assert math.isnan(found.rms_z)
-    assert "fewer than two seeds: 147." in found.summary()
-    assert "rms" not in found.summary()
+    assert not any(comparison.is_judged or comparison.is_within for comparison in result.comparisons)
+    assert math.isnan(result.rms_z)
+    assert "fewer than two seeds: 147." in result.summary()
+    assert "rms" not in result.summary()
 
 
 def test_an_unknown_evaluation_noise_is_said(near: pd.DataFrame) -> None:
-    found = difference(grid(near.assign(metrics="{}")))
+    result = difference(grid(near.assign(metrics="{}")))
 
-    assert "do not say: 147." in found.summary()
-    smallest = min(one.standard_error for one in found.comparisons)
+    assert "which our rows lack: 147." in result.summary()
+    smallest = min(comparison.standard_error for comparison in result.comparisons)
     variance = np.var([-0.02, 0.02, -0.02, 0.02], ddof=1)
     assert smallest == pytest.approx(math.sqrt(variance / SEEDS + variance / 3 + 0.01**2 / 12))
 
@@ -139,4 +139,4 @@ def test_a_task_at_two_sizes_is_not_compared(near: pd.DataFrame) -> None:
     copy = near[near["task"] == "copy"]
     longer = copy.assign(seq_len=64, run_id=copy["run_id"] + "-64")
 
-    assert all(one.ours is None for one in difference(grid(pd.concat([copy, longer]))).comparisons)
+    assert all(comparison.ours is None for comparison in difference(grid(pd.concat([copy, longer]))).comparisons)

@@ -119,30 +119,30 @@ def test_what_the_rows_say_nothing_about_is_left_out(rows: pd.DataFrame) -> None
     }
     everything = CURVES | RANKED | {"heat-map"}
 
-    for case, (found, missing) in without.items():
-        assert set(found) == everything - missing, case
+    for case, (names, missing) in without.items():
+        assert set(names) == everything - missing, case
 
 
 def test_of_many_mechanisms_each_has_a_number_and_a_marker_of_its_own_in_the_colour_of_its_family() -> None:
     families = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]
     points = [Point(f"m{one}", families[one % 10], Interval(0.5, 0.4, 0.6), (1.0,)) for one in range(41)]
-    found = looks(points)
+    of_points = looks(points)
 
-    assert [look.text for look in found] == [str(number) for number in range(1, 42)]
-    assert len({(look.colour, look.marker) for look in found}) == 41
-    assert len({look.colour for look in found}) == 10
+    assert [look.text for look in of_points] == [str(number) for number in range(1, 42)]
+    assert len({(look.colour, look.marker) for look in of_points}) == 41
+    assert len({look.colour for look in of_points}) == 10
     assert all((one.colour == other.colour) == (a.family == b.family)
-               for (one, a), (other, b) in combinations(zip(found, points, strict=True), 2))  # fmt: skip
+               for (one, a), (other, b) in combinations(zip(of_points, points, strict=True), 2))  # fmt: skip
     assert [look.text for look in looks(points[:3])] == ["m0", "m1", "m2"]
 
 
 def test_every_mechanism_is_in_the_key_and_its_number_at_its_point(make_frame: MakeFrame) -> None:
     rows = sweep(make_frame, [f"mechanism-{number}" for number in range(41)])
-    found = [text for text, _ in texts(drawn(rows)["skill-state"])]
+    labels = [text for text, _ in texts(drawn(rows)["skill-state"])]
 
-    assert {f"mechanism-{number}" for number in range(41)} <= {text.partition("  ")[2] for text in found}
+    assert {f"mechanism-{number}" for number in range(41)} <= {text.partition("  ")[2] for text in labels}
     num_panels = len(drawn(rows)["skill-state"].header) - 5
-    assert all(found.count(str(number)) >= num_panels for number in range(1, 42))
+    assert all(labels.count(str(number)) >= num_panels for number in range(1, 42))
 
 
 def test_the_numbers_of_a_figure_are_marked_in_its_pictures(rows: pd.DataFrame, all_drawn: dict[str, Drawing]) -> None:
@@ -193,9 +193,9 @@ def texts(drawing: Drawing) -> list[tuple[str, Bbox]]:
         canvas = FigureCanvasAgg(figure)
         renderer = canvas.get_renderer()  # type: ignore[no-untyped-call]
         figure.draw(renderer)
-        found = [one for one in figure.findobj(Text) if isinstance(one, Text) and one.get_text()]
-        found = [one for one in found if one.get_visible() and one not in _undrawn(figure)]
-        boxes = [(one.get_text(), one.get_window_extent(renderer)) for one in found]
+        labels = [label for label in figure.findobj(Text) if isinstance(label, Text) and label.get_text()]
+        labels = [label for label in labels if label.get_visible() and label not in _undrawn(figure)]
+        boxes = [(label.get_text(), label.get_window_extent(renderer)) for label in labels]
         outside = [text for text, box in boxes if not figure.bbox.padded(1).contains(box.x0, box.y0)]
         outside += [text for text, box in boxes if not figure.bbox.padded(1).contains(box.x1, box.y1)]
         assert not outside, f"{drawing.name}: outside of the figure: {outside}"
@@ -219,9 +219,9 @@ def test_hostile_names_are_drawn_as_they_are(make_frame: MakeFrame) -> None:
     hostile = rows["mech"].map(labels)
     rows = rows.assign(mech_label=hostile, mech_family=hostile, task=rows["task"] + hostile.iloc[0], device_name="$$")
 
-    found = drawn(rows, curves_of(rows))
-    assert set(found) >= {"skill-state", "learning-curves-basic", "profiles"}
-    for drawing in found.values():
+    drawings_by_name = drawn(rows, curves_of(rows))
+    assert set(drawings_by_name) >= {"skill-state", "learning-curves-basic", "profiles"}
+    for drawing in drawings_by_name.values():
         ET.fromstring(render(drawing)["svg"])  # noqa: S314
 
 
@@ -244,15 +244,15 @@ def test_a_label_is_one_line_of_signs_that_the_font_has(label: str, printed: str
 @settings(deadline=None)
 def test_what_stands_at_a_point_covers_no_point_and_no_other_text(at: list[tuple[float, float]], width: float) -> None:
     boxes = places(np.array(at), [width] * len(at), (3.0, 2.0))
-    placed = [box for box in boxes if box is not None]
+    placed = [each for each in boxes if each is not None]
 
     assert len(boxes) == len(at)
     assert placed
-    assert all(box.left >= 0 and box.bottom >= 0 and box.right <= 3 and box.top <= 2 for box in placed)
-    assert not [(x, y) for box in placed for x, y in at if box.left < x < box.right and box.bottom < y < box.top]
-    for one, other in combinations(placed, 2):
-        is_beside = one.right <= other.left or other.right <= one.left
-        assert is_beside or one.top <= other.bottom or other.top <= one.bottom
+    assert all(each.left >= 0 and each.bottom >= 0 and each.right <= 3 and each.top <= 2 for each in placed)
+    assert not [(x, y) for each in placed for x, y in at if each.left < x < each.right and each.bottom < y < each.top]
+    for box, other in combinations(placed, 2):
+        is_beside = box.right <= other.left or other.right <= box.left
+        assert is_beside or box.top <= other.bottom or other.top <= box.bottom
 
 
 def test_a_text_that_is_wider_than_the_panel_is_left_out() -> None:

@@ -44,10 +44,10 @@ def files(climb: pd.DataFrame) -> dict[str, str]:
     return {name: content for name, content in built.items() if isinstance(content, str)}
 
 
-def column(of: Cells, task: str, label: str) -> Cell:
+def column(cells: Cells, task: str, label: str) -> Cell:
     """What the table of all tasks says of a mechanism on a task."""
-    table = full_table(of, judge(of))
-    place = [one.label for one in table.columns].index(label)
+    table = full_table(cells, judge(cells))
+    place = [column.label for column in table.columns].index(label)
     return next(line.cells[place] for line in table.lines if line.labels[1] == task)
 
 
@@ -60,18 +60,22 @@ def test_the_files_are_the_golden_ones(files: dict[str, str]) -> None:
         write(files, GOLDEN)
 
     assert stale(files, GOLDEN) == []
-    found = {path.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("*") if path.is_file()}
-    assert found == {*files, ".generated"}
+    present = {path.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("*") if path.is_file()}
+    assert present == {*files, ".generated"}
 
 
-def test_one_seed_has_no_interval_and_a_failure_is_told(climbed: Callable[..., pd.DataFrame]) -> None:
-    of = grid(climbed({"softmax": [3.25], "linear": [1.0]}))
-    assert column(of, "mqar", "Standard") == Cell("3.2")
-
-    assert column(grid(climbed({"softmax": [3, None], "linear": [1, 2]})), "mqar", "Standard").remarks == (
-        "n = 1",
-        "1 failed",
-    )
+@pytest.mark.parametrize(
+    ("heights", "cell"),
+    [
+        ({"softmax": [3.25], "linear": [1.0]}, Cell("3.2")),  # one seed has no interval
+        ({"softmax": [2, 9]}, Cell("5.5", "5.5", ("1 of 2 seeds climbed",))),  # without a test there is no p
+        ({"softmax": [3, None], "linear": [1, 2]}, Cell("3.0", "8.0", ("n = 1", "1 failed"))),
+    ],
+)
+def test_a_cell_says_what_is_known_of_it(
+    climbed: Callable[..., pd.DataFrame], heights: dict[str, list[float | None]], cell: Cell
+) -> None:
+    assert column(grid(climbed(heights)), "mqar", "Standard") == cell
 
 
 @pytest.mark.parametrize(("distance", "is_apart"), [(0.4, False), (0.6, True)])
@@ -84,11 +88,11 @@ def test_heights_that_differ_by_less_than_half_a_rung_are_not_apart(
     near = [5 + 0.01 * place for place in range(5)]
     rows = climbed({"softmax": [one + distance for one in near], "linear": near}, "mqar", long)
 
-    of = grid(rows)
-    (verdict,) = judge(of).values()
+    cells = grid(rows)
+    (verdict,) = judge(cells).values()
     assert verdict.p < 0.05
     assert verdict.separates == is_apart
-    assert verdict.is_apart(*of.mechanisms) == is_apart
+    assert verdict.is_apart(*cells.mechanisms) == is_apart
     # Between accuracies 0.6 of 24 rungs count for nothing.
     (of_accuracy,) = judge(grid(rows.assign(task_args='{"length":32}'))).values()
     assert not of_accuracy.separates
@@ -102,19 +106,15 @@ def test_half_a_rung_from_none_and_from_all_is_at_the_floor_and_at_the_ceiling(
         assert verdict.place == place
 
 
-def test_without_a_test_there_is_no_p_of_what_climbed(climbed: Callable[..., pd.DataFrame]) -> None:
-    assert column(grid(climbed({"softmax": [2, 9]})), "mqar", "Standard").remarks == ("1 of 2 seeds climbed",)
-
-
 @given(st.lists(st.floats(0, 24), min_size=1, max_size=10))
 def test_some_seeds_climbed_and_some_did_not_or_all_are_near(heights: list[float]) -> None:
-    found = num_climbed(heights)
+    count = num_climbed(heights)
     if max(heights) - min(heights) > 3:
-        assert found is not None
-        assert 0 < found < len(heights)
-        assert sorted(heights)[-found] > sorted(heights)[-found - 1]
+        assert count is not None
+        assert 0 < count < len(heights)
+        assert sorted(heights)[-count] > sorted(heights)[-count - 1]
     else:
-        assert found is None
+        assert count is None
 
 
 def test_the_load_is_that_of_a_run_in_the_middle() -> None:
@@ -136,11 +136,11 @@ def test_a_load_is_printed_with_two_digits(climb: pd.DataFrame, load: float, tex
 
 
 def test_a_run_without_a_score_has_no_load(climbed: Callable[..., pd.DataFrame]) -> None:
-    of = grid(climbed({"softmax": [None, None], "linear": [1.0, 2.0]}))
-    (task,) = of.tasks
-    table = load_table(of, of.tasks, "load")
+    cells = grid(climbed({"softmax": [None, None], "linear": [1.0, 2.0]}))
+    (task,) = cells.tasks
+    table = load_table(cells, cells.tasks, "load")
     assert table is not None
-    assert math.isnan(load_of(of.cell(task, of.mechanisms[0])))
+    assert math.isnan(load_of(cells.cell(task, cells.mechanisms[0])))
     assert table.lines[0].cells[1] == Cell()
 
 
@@ -159,12 +159,12 @@ def test_the_area_below_a_line_is_the_height(climb: pd.DataFrame, files: dict[st
 
 def test_a_mean_profile_is_over_the_runs_that_have_all_rungs() -> None:
     low, high = rungs_at(PAIRS, 2.5), rungs_at(PAIRS, 7)
-    found = mean_profile(PAIRS, [low, high, high[:3]])
-    assert found is not None
-    assert found.num_runs == 2
-    assert found.mean == pytest.approx(np.mean([profile(low), profile(high)], axis=0))
-    assert found.low == pytest.approx(profile(low))
-    assert found.high == pytest.approx(profile(high))
+    mean = mean_profile(PAIRS, [low, high, high[:3]])
+    assert mean is not None
+    assert mean.num_runs == 2
+    assert mean.mean == pytest.approx(np.mean([profile(low), profile(high)], axis=0))
+    assert mean.low == pytest.approx(profile(low))
+    assert mean.high == pytest.approx(profile(high))
     assert mean_profile(PAIRS, [high[:3]]) is None
 
 
@@ -181,11 +181,11 @@ def test_rows_with_and_without_a_ladder_are_shown_as_fractions_alike(
     climb: pd.DataFrame, make_frame: MakeFrame
 ) -> None:
     other = make_frame({"softmax": [0.5, 0.6], "linear": [0.1, 0.2]}, suite="climb", task="sort")
-    of = grid(pd.concat([climb, other], ignore_index=True))
+    cells = grid(pd.concat([climb, other], ignore_index=True))
 
-    assert not of.has_ladder
-    assert column(of, "parity_running", "my-idea").value == "100.0"
-    assert load_table(of, of.tasks, "load") is None
+    assert not cells.has_ladder
+    assert column(cells, "parity_running", "my-idea").value == "100.0"
+    assert load_table(cells, cells.tasks, "load") is None
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,8 @@ def test_rows_of_another_ladder_are_another_protocol(climb: pd.DataFrame) -> Non
     rows.loc[is_old, "config_json"] = json.dumps({"model": {}, "ladder": {"batch_tokens": 1024}})
     rows.loc[is_old, "finished_at"] -= pd.Timedelta("1D")
 
-    assert select(rows, "climb").num_other_protocols == is_old.sum()
+    left_out = select(rows, "climb").left_out
+    assert left_out == {"of another protocol under the same suite and version": is_old.sum()}
 
 
 @pytest.mark.parametrize(
@@ -249,11 +250,11 @@ def test_heights_less_than_half_a_rung_apart_are_a_tie(climbed: Callable[..., pd
 
 def test_on_the_page_mechanisms_beyond_the_colours_are_pale(climbed: Callable[..., pd.DataFrame]) -> None:
     rows = climbed({f"m{place}": [place / 2, place / 2 + 0.1] for place in range(9)})
-    found = content(Report(select(rows, "climb"), None))
-    ((panel,),) = found.panels.values()
+    shown = content(Report(select(rows, "climb"), None))
+    ((panel,),) = shown.panels.values()
 
-    assert found.has_pale
-    assert found.coloured == tuple(f"m{place}" for place in range(2, 9))
+    assert shown.has_pale
+    assert shown.coloured == tuple(f"m{place}" for place in range(2, 9))
     assert [line.look for line in panel.lines] == ["pale"] * 2 + [f"l{place}" for place in range(7)]
 
 
@@ -263,10 +264,6 @@ def test_a_hostile_unit_is_shown_and_does_nothing(climbed: Callable[..., pd.Data
 
     assert "<script>alert" not in str(built["index.html"])
     assert "<script>alert" not in str(built["full.md"])
-
-
-def test_the_tables_of_a_ladder_compile(files: dict[str, str], compile_latex: Callable[..., str]) -> None:
-    compile_latex({name: text for name, text in files.items() if name.endswith(".tex")})
 
 
 def normal_heights(mean: float, count: int) -> list[float]:
@@ -280,21 +277,21 @@ def uneven(climbed: Callable[..., pd.DataFrame]) -> pd.DataFrame:
 
 
 def test_added_seeds_are_in_the_cells_and_the_mean_is_over_common_seeds(uneven: pd.DataFrame) -> None:
-    of = grid(uneven)
-    assert [column(of, "mqar", name).remarks for name in ("Standard", "Linear", "SLAY")] == [
+    cells = grid(uneven)
+    assert [column(cells, "mqar", name).remarks for name in ("Standard", "Linear", "SLAY")] == [
         ("n = 3",), ("n = 10",), ("n = 5",),
     ]  # fmt: skip
-    board = leaderboard(of)
+    board = leaderboard(cells)
     assert (board.seeds, board.num_seeds) == ((42, 43, 44), "3 seeds that all ranked mechanisms have")
     assert not board.partial
     first = uneven[uneven["seed"] < 45]
-    assert [one.skill for one in board.entries] == [one.skill for one in leaderboard(grid(first)).entries]
+    assert [entry.skill for entry in board.entries] == [entry.skill for entry in leaderboard(grid(first)).entries]
 
 
 def test_a_mechanism_without_the_first_seeds_is_not_ranked(uneven: pd.DataFrame) -> None:
     rows = uneven[~((uneven["mech"] == "slay") & (uneven["seed"] == 42))]
-    found = content(Report(select(rows, "climb"), None)).boards[0]
-    assert [(line.mechanism.name, line.reason) for line in found.unranked] == [("slay", "2 of 3 runs")]
+    board = content(Report(select(rows, "climb"), None)).boards[0]
+    assert [(line.mechanism.name, line.reason) for line in board.unranked] == [("slay", "2 of 3 runs")]
 
 
 def test_a_report_says_what_added_seeds_mean_and_misses_no_run_of_decided_pairs(
@@ -323,9 +320,9 @@ def test_verdicts_on_a_ladder_allow_for_the_looks(climbed: Callable[..., pd.Data
 def test_what_is_undecided_has_a_score_and_is_no_control(climbed: Callable[..., pd.DataFrame]) -> None:
     rows = climbed({"softmax": [5, 6, 4], "linear": [5, 4, 6], "slay": [None, None, None], "mean": [0, 1, 0]})
     rows.loc[rows["mech"] == "mean", "mech_family"] = CONTROL
-    found = standing(grid(rows), LOOKS[:1])
+    decided = standing(grid(rows), LOOKS[:1])
 
-    assert found == Standing(0, 0, 1, frozenset({("mqar", "softmax"), ("mqar", "linear")}))
+    assert decided == Standing(0, 0, 1, frozenset({("mqar", "softmax"), ("mqar", "linear")}))
 
 
 def side(name: str, rows: pd.DataFrame) -> Side:
@@ -335,8 +332,8 @@ def side(name: str, rows: pd.DataFrame) -> Side:
 def test_a_comparison_on_a_ladder_allows_for_the_looks(climbed: Callable[..., pd.DataFrame]) -> None:
     for count, share in ((3, 1.0), (5, 0.2), (10, 0.5)):
         rows = climbed({"softmax": normal_heights(4, count), "linear": normal_heights(3.5, count)})
-        found, once = (
-            compare(side("softmax", one), side("linear", one), "climb")
-            for one in (rows, rows.assign(task_args='{"length":32}'))
+        comparison, once = (
+            compare(side("softmax", shown), side("linear", shown), "climb")
+            for shown in (rows, rows.assign(task_args='{"length":32}'))
         )
-        assert found.tasks[0].p == pytest.approx(min(1.0, once.tasks[0].p / share))
+        assert comparison.tasks[0].p == pytest.approx(min(1.0, once.tasks[0].p / share))

@@ -66,7 +66,7 @@ def test_every_category_weighs_the_same(make_frame: Any) -> None:
         make_frame({"slay": [score] * 2, "linear": [0.5] * 2}, task=task, task_category=category, run_id=task)
         for task, (score, category) in tasks.items()
     )
-    (slay,) = (one for one in leaderboard(grid(rows)).entries if one.mechanism.name == "slay")
+    (slay,) = (entry for entry in leaderboard(grid(rows)).entries if entry.mechanism.name == "slay")
 
     assert slay.skill.value == pytest.approx((0.8 + 0.2) / 2)
     assert {name: skill.value for name, skill in slay.categories.items()} == pytest.approx(

@@ -42,16 +42,16 @@ class Element:
         return " ".join(" ".join(self.pieces).split())
 
     def all(self, tag: str, **attributes: str) -> "list[Element]":
-        found = []
+        elements = []
         for child in self.children:
             wanted = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
             has = all(value in str(child.attributes.get(key)).split(" ") for key, value in wanted.items())
-            found += [child] * (child.tag == tag and has) + child.all(tag, **attributes)
-        return found
+            elements += [child] * (child.tag == tag and has) + child.all(tag, **attributes)
+        return elements
 
     def one(self, tag: str, **attributes: str) -> "Element":
-        (found,) = self.all(tag, **attributes)
-        return found
+        (element,) = self.all(tag, **attributes)
+        return element
 
 
 class Parser(HTMLParser):
@@ -114,7 +114,7 @@ def test_the_page_is_well_formed_and_its_anchors_lead_somewhere(
 
     assert len(set(ids)) == len(ids)
     assert {"mech-slay", "task-copy", "leaderboard", "mechanisms", "tasks", "about"} <= set(ids)
-    assert targets <= {f"#{one}" for one in ids}
+    assert targets <= {f"#{anchor}" for anchor in ids}
 
 
 def test_nothing_is_loaded_from_outside(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
@@ -170,7 +170,7 @@ def test_one_seed_makes_no_ranking(make_frame: MakeFrame) -> None:
 
     assert "unranked" in str(board(root).one("tbody").attributes["class"])
     assert [line.one("a").text for line in board(root).one("tbody").all("tr")] == ["good", "bad"]
-    assert root.one("p", class_="verdict").text.startswith("One seed says nothing of how sure a difference is")
+    assert root.one("p", class_="verdict").text.startswith("One seed does not show how certain a difference is")
     assert "best" not in root.one("section", id="leaderboard").text
 
 
@@ -214,8 +214,8 @@ def test_a_control_is_never_the_best(make_frame: MakeFrame) -> None:
 def test_a_mechanism_that_stands_out_is_named_with_its_p(make_frame: MakeFrame) -> None:
     report = Report(select(make_frame({"one": [0.9, 0.8], "other": [0.2, 0.3]}), "paper"), None)
     ((key, verdict),) = report.verdicts.items()
-    found = replace(verdict, separates=True, named=frozenset(), outlier=report.of.mechanisms[0], p_outlier=0.0123)
-    report.__dict__["verdicts"] = {key: found}
+    outlying = replace(verdict, separates=True, named=frozenset(), outlier=report.cells.mechanisms[0], p_outlier=0.0123)
+    report.__dict__["verdicts"] = {key: outlying}
     section = parse(page(report)).one("details", id="task-sort")
 
     assert "Stands out from all others one , p = 0.012" in section.text
@@ -224,7 +224,7 @@ def test_a_mechanism_that_stands_out_is_named_with_its_p(make_frame: MakeFrame) 
 
 NONE_BETTER = "No mechanism is shown to be better than another"
 BAD_INPUT: dict[str, tuple[dict[str, list[float | None]], dict[str, Any], str]] = {
-    "one seed": ({"a": [0.9], "b": [0.1]}, {}, "One seed says nothing"),
+    "one seed": ({"a": [0.9], "b": [0.1]}, {}, "One seed does not show"),
     "one mechanism": ({"a": [0.9, 0.8]}, {}, "Nothing is compared: a is the only mechanism with all runs."),
     "one task": ({"a": [0.9, 0.8], "b": [0.1, 0.2]}, {}, NONE_BETTER),
     "one score": ({"a": [0.5, 0.5], "b": [0.5, 0.5], "c": [0.5, 0.5]}, {}, "All 3 mechanisms have the same mean skill"),
@@ -280,8 +280,8 @@ def test_verified_rows_are_told_from_the_others(make_frame: MakeFrame) -> None:
     is_checked = (rows["mech"] == "checked") | ((rows["mech"] == "partly") & (rows["seed"] == 42))
     rows["verified_by"] = rows["run_id"].where(is_checked, None)
     badges = {
-        one.one("a").text: one.one("span", class_="badge").text
-        for one in board(parse(page_of(rows))).one("tbody").all("tr")
+        line.one("a").text: line.one("span", class_="badge").text
+        for line in board(parse(page_of(rows))).one("tbody").all("tr")
     }
 
     assert badges == {"checked": "verified", "partly": "1 of 2 rows verified", "not": "self-reported"}
@@ -296,18 +296,18 @@ def test_hostile_strings_are_shown_and_do_nothing(hostile_strings: tuple[str, ..
     assert len(root.all("script")) == len(root.all("style")) == 1
     assert not root.all("img")
     assert all(re.fullmatch(r"#[a-z0-9._-]+", str(link.attributes["href"])) for link in root.all("a"))
-    for one in hostile_strings[:5]:
-        assert one in shown
+    for hostile_string in hostile_strings[:5]:
+        assert hostile_string in shown
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", text)
     assert "n" * 200 not in text
 
 
 @given(st.lists(st.text(max_size=12), max_size=8))
 def test_anchors_are_unlike_each_other_and_plain(names: list[str]) -> None:
-    found = list(anchors("mech", enumerate(names)).values())
+    ids = list(anchors("mech", enumerate(names)).values())
 
-    assert len(set(found)) == len(names)
-    assert all(re.fullmatch(r"mech-[a-z0-9._-]+", one) for one in found)
+    assert len(set(ids)) == len(names)
+    assert all(re.fullmatch(r"mech-[a-z0-9._-]+", anchor) for anchor in ids)
 
 
 @given(st.text())
@@ -373,9 +373,9 @@ def test_a_mechanism_is_named_as_the_command_line_reads_it_or_not_at_all(
 
 
 def test_no_one_command_trains_several_settings_again(make_frame: Callable[..., pd.DataFrame]) -> None:
-    one, other = (make_frame({"slay": [0.5, 0.6]}, mech_args=f'{{"P":{number}}}') for number in (8, 16))
+    narrow, wide = (make_frame({"slay": [0.5, 0.6]}, mech_args=f'{{"P":{number}}}') for number in (8, 16))
 
-    single, both = (page(Report(select(rows, "paper"), None)) for rows in (one, pd.concat([one, other])))
+    single, both = (page(Report(select(rows, "paper"), None)) for rows in (narrow, pd.concat([narrow, wide])))
     assert "Train everything again" in single
     assert "Train everything again" not in both
     assert all(f"--mech slay:P={number} " in both for number in (8, 16))

@@ -90,8 +90,8 @@ def simulated(num_run: int, rng: np.random.Generator) -> tuple[Rank, int]:
     is_run = np.arange(len(FULL)) % 6 < num_run
     full = runs.mean(axis=2) @ balanced(FULL)
     quick = balanced(np.array(FULL)[is_run].tolist()) @ runs[:, is_run]
-    found = rank_interval(float(quick[0, 0]), quick[1:], full[1:])
-    return found, 1 + int((full[1:] > full[0]).sum())
+    interval = rank_interval(float(quick[0, 0]), quick[1:], full[1:])
+    return interval, 1 + int((full[1:] > full[0]).sum())
 
 
 @pytest.mark.parametrize("num_run", [1, 3, 6])
@@ -99,7 +99,7 @@ def test_the_rank_of_the_full_suite_is_in_nine_of_ten_intervals(num_run: int) ->
     rng = np.random.default_rng(3)
     made = [simulated(num_run, rng) for _ in range(150)]
 
-    assert np.mean([found.low <= rank <= found.high for found, rank in made]) >= 0.9
-    assert all(found.low <= found.value <= found.high for found, _ in made)
-    widths = [found.high - found.low for found, _ in made]
+    assert np.mean([interval.low <= rank <= interval.high for interval, rank in made]) >= 0.9
+    assert all(interval.low <= interval.value <= interval.high for interval, _ in made)
+    widths = [interval.high - interval.low for interval, _ in made]
     assert np.mean(widths) < {1: 9, 3: 5.5, 6: 2}[num_run]

@@ -10,6 +10,7 @@ from synthbench.tasks import TASKS
 
 MakeFrame = Callable[..., pd.DataFrame]
 
+OLDER, UNCHECKED = "of older versions", "of mechanisms that did not pass the check of causality"
 LATER = pd.Timestamp("2027-01-01T00:00:00Z")
 EARLIER = pd.Timestamp("2025-01-01T00:00:00Z")
 
@@ -26,7 +27,7 @@ def test_a_score_without_a_passed_check_of_causality_never_enters(make_frame: Ma
     chosen = select(pd.concat([make_frame({"softmax": [0.5]}), unchecked, refused]), "paper")
 
     assert set(chosen.rows["mech"]) == {"softmax", "linear"}
-    assert (chosen.num_unchecked, chosen.num_outdated) == (2, 0)
+    assert chosen.left_out == {UNCHECKED: 2}
     with pytest.raises(UsageError, match="no row of suite 'paper' is of a mechanism that passed"):
         select(unchecked, "paper")
 
@@ -45,18 +46,17 @@ def test_the_newest_suite_version_is_the_highest_number_not_the_last_run(make_fr
 
 
 def test_rows_of_a_suite_that_was_changed_under_its_version_are_not_mixed(make_frame: MakeFrame) -> None:
-    def of(steps: int, width: int) -> str:
+    def config(steps: int, width: int) -> str:
         return json.dumps({"training": {"steps": steps}, "model": {"model_dim": width, "num_layers": 2}})
 
-    of_more_rates = make_frame({"slay": [0.3]}, config_json=of(200, 64), tuning_trials=3)
+    of_more_rates = make_frame({"slay": [0.3]}, config_json=config(200, 64), tuning_trials=3)
     odd = [make_frame({"gla": [0.3]}, config_json=text) for text in ("[]", '{"model": 3}', "{", "1")]
-    old = make_frame({"slay": [0.1, 0.2], "linear": [0.4]}, config_json=of(100, 64))
-    new = make_frame({"slay": [0.5]}, config_json=of(200, 64), finished_at=LATER)
-    matched = make_frame({"softmax": [0.6]}, config_json=of(200, 48), match="params of slay")
+    old = make_frame({"slay": [0.1, 0.2], "linear": [0.4]}, config_json=config(100, 64))
+    new = make_frame({"slay": [0.5]}, config_json=config(200, 64), finished_at=LATER)
+    matched = make_frame({"softmax": [0.6]}, config_json=config(200, 48), match="params of slay")
     selection = select(pd.concat([new, old, matched, of_more_rates, *odd]), "paper")
 
     assert selection.rows["score"].tolist() == [0.6, 0.5]
-    assert selection.num_other_protocols == 8
     assert selection.left_out == {"of another protocol under the same suite and version": 8}
 
 
@@ -72,7 +72,7 @@ def test_of_two_versions_of_a_mechanism_the_one_with_the_newest_row_is_shown_and
     shown = selection.rows[selection.rows["mech"] == "slay"]
     assert shown["score"].tolist() == [0.5]
     assert shown[column].tolist() == [other]
-    assert (selection.num_outdated, selection.num_repeated) == (3, 0)
+    assert selection.left_out == {OLDER: 3}
     assert len(selection.rows) == 2
 
 
@@ -86,7 +86,7 @@ def test_settings_of_a_mechanism_stand_beside_each_other_and_share_a_version(mak
         '{"P":4}': [0.1, 0.2],
         '{"P":8}': [0.5],
     }
-    assert (selection.num_outdated, selection.num_repeated) == (1, 0)
+    assert selection.left_out == {OLDER: 1}
 
 
 def test_what_is_matched_stays_together_though_every_task_has_its_own_arguments(make_frame: MakeFrame) -> None:
@@ -100,16 +100,25 @@ def test_what_is_matched_stays_together_though_every_task_has_its_own_arguments(
     matched = selection.rows[selection.rows["match"].notna()]
     assert sorted(matched["score"]) == [0.1, 0.2, 0.6]
     assert len(selection.rows) == 4
-    assert selection.num_outdated == 1  # other arguments on the same task: found by an older search
+    assert selection.left_out == {OLDER: 1}  # other arguments on the same task: found by an older search
 
 
-def test_an_older_task_version_is_left_out_for_every_mechanism(make_frame: MakeFrame) -> None:
+@pytest.mark.parametrize(
+    ("changes", "shown", "left_out"),
+    [
+        ({"task_version": "2+cc"}, [0.5], {OLDER: 2}),  # for every mechanism
+        ({"mech_version": "2+cc", "positions": "espr"}, [0.1, 0.4, 0.5], {}),  # each encoding has its own versions
+    ],
+)
+def test_versions_are_of_a_task_or_of_a_mechanism_with_its_positions(
+    make_frame: MakeFrame, changes: dict[str, str], shown: list[float], left_out: dict[str, int]
+) -> None:
     old = make_frame({"slay": [0.1], "linear": [0.4]})
-    new = make_frame({"slay": [0.5]}, finished_at=LATER, task_version="2+cc")
+    new = make_frame({"slay": [0.5]}, finished_at=LATER, **changes)
     selection = select(pd.concat([old, new]), "paper")
 
-    assert selection.rows["score"].tolist() == [0.5]
-    assert selection.num_outdated == 2
+    assert sorted(selection.rows["score"]) == shown
+    assert selection.left_out == left_out
 
 
 def test_rows_of_a_withdrawn_version_of_a_task_never_enter_and_are_counted_with_the_reason(
@@ -126,8 +135,6 @@ def test_rows_of_a_withdrawn_version_of_a_task_never_enter_and_are_counted_with_
     selection = select(pd.concat([withdrawn, kept, failed]), "paper")
 
     assert selection.rows["score"].tolist() == [0.1, 0.2]
-    assert (selection.num_outdated, selection.num_repeated, selection.num_unchecked) == (0, 0, 0)
-    assert list(selection.num_withdrawn.values()) == [4]
     assert selection.left_out == {
         "of composite_recall version 1, withdrawn: at its tiny size one token of a key alone tells the value of 78 % "
         "of the keys": 4
@@ -162,29 +169,15 @@ def test_a_version_that_runs_now_is_not_withdrawn() -> None:
         assert withdrawal.reason
 
 
-def test_versions_are_told_apart_for_each_position_encoding(make_frame: MakeFrame) -> None:
-    old = make_frame({"slay": [0.1]})
-    new = make_frame({"slay": [0.5]}, finished_at=LATER, mech_version="2+cc", positions="espr")
-    selection = select(pd.concat([old, new]), "paper")
-
-    assert sorted(selection.rows["score"]) == [0.1, 0.5]
-    assert selection.num_outdated == 0
-
-
-def test_a_repeated_seed_counts_once_and_the_newest_row_is_taken(make_frame: MakeFrame) -> None:
+def test_a_repeated_seed_counts_once_and_its_newest_successful_row_is_taken(make_frame: MakeFrame) -> None:
     old = make_frame({"slay": [0.1, 0.2]})
     new = make_frame({"slay": [0.9]}, finished_at=LATER, run_id="another device")
     selection = select(pd.concat([new, old]), "paper")
 
     assert dict(zip(selection.rows["seed"], selection.rows["score"], strict=True)) == {42: 0.9, 43: 0.2}
-    assert selection.num_repeated == 1
-
-
-def test_a_seed_that_once_ended_well_has_not_failed(make_frame: MakeFrame) -> None:
-    good = make_frame({"slay": [0.1]})
+    assert selection.left_out == {"whose seed has a newer or a successful row": 1}
     failed = make_frame({"slay": [None]}, finished_at=LATER, status="oom", run_id="another device")
-
-    assert select(pd.concat([good, failed]), "paper").rows["status"].tolist() == ["ok"]
+    assert select(pd.concat([old, failed]), "paper").rows["status"].tolist() == ["ok", "ok"]
 
 
 def test_an_unknown_suite_is_refused_with_the_nearest_one(make_frame: MakeFrame) -> None:
@@ -231,7 +224,7 @@ def test_each_seed_shows_the_learning_rate_that_is_best_in_its_validation(make_f
     selection = select(rows, "paper")
 
     assert selection.rows.groupby("mech")["lr"].unique().map(list).to_dict() == {"slay": [1e-4], "linear": [1e-3]}
-    assert selection.num_other_rates == 4
+    assert selection.left_out == {"of learning rates that did worse in validation": 4}
 
 
 def test_a_learning_rate_that_diverges_is_chosen_for_the_other_seed_only(make_frame: MakeFrame) -> None:

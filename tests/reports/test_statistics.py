@@ -145,10 +145,10 @@ def test_shuffles_are_counted_as_all_of_them_are(scores: list[int]) -> None:
     ]
     exact = np.mean([distance >= observed - 1e-9 for distance in all_ways])
 
-    found = permutation_test(values.reshape(2, 3), is_paired=False)
-    assert found.least_p == pytest.approx(0.1)
-    assert exact >= found.least_p
-    assert found.p == pytest.approx(exact, abs=0.02)
+    result = permutation_test(values.reshape(2, 3), is_paired=False)
+    assert result.least_p == pytest.approx(0.1)
+    assert exact >= result.least_p
+    assert result.p == pytest.approx(exact, abs=0.02)
 
 
 def test_shuffles_within_seeds_are_counted_as_all_of_them_are() -> None:
@@ -157,9 +157,9 @@ def test_shuffles_within_seeds_are_counted_as_all_of_them_are() -> None:
     signs = np.array(list(product([-1, 1], repeat=5)))
     exact = np.mean(np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9)
 
-    found = permutation_test(np.stack([base + differences, base]), is_paired=True)
-    assert found.p == pytest.approx(exact, abs=0.02)
-    assert found.least_p == 1 / 16
+    result = permutation_test(np.stack([base + differences, base]), is_paired=True)
+    assert result.p == pytest.approx(exact, abs=0.02)
+    assert result.least_p == 1 / 16
     # The seeds differ far more than the mechanisms: unpaired, nothing is to be seen.
     assert permutation_test(np.stack([base + differences, base]), is_paired=False).p > 2 * exact
 
@@ -168,11 +168,11 @@ def test_the_outlier_is_the_cell_farthest_from_all_others() -> None:
     # One mechanism learns with three of five seeds, no other with any.
     scores = 0.27 + 0.01 * rng(2).standard_normal((6, 5))
     scores[4, [1, 2, 4]] = [0.86, 0.99, 0.96]
-    found = permutation_test(scores, is_paired=False)
+    result = permutation_test(scores, is_paired=False)
 
-    assert found.outlier == 4
-    assert found.p < 0.05
-    assert found.p_outlier < 0.05
+    assert result.outlier == 4
+    assert result.p < 0.05
+    assert result.p_outlier < 0.05
 
 
 def test_the_least_p_is_that_of_the_clearest_difference() -> None:
@@ -180,9 +180,9 @@ def test_the_least_p_is_that_of_the_clearest_difference() -> None:
 
     # Of four cells the runs of two in the middle may be anywhere: 12 · 2! · 2! · 4! of 8!, or 1 of 12 within seeds.
     for is_paired, expected in ((False, 12 * 2 * 2 * 24 / 40320), (True, 1 / 12)):
-        found = permutation_test(clear, is_paired=is_paired)
-        assert found.least_p == pytest.approx(expected)
-        assert found.p == pytest.approx(expected, abs=0.01)
+        result = permutation_test(clear, is_paired=is_paired)
+        assert result.least_p == pytest.approx(expected)
+        assert result.p == pytest.approx(expected, abs=0.01)
     assert least_p([2, 2, 2], is_paired=False) == pytest.approx(1 / 15)
     assert least_p([3, 2], is_paired=False) == pytest.approx(0.1)
 
@@ -218,8 +218,8 @@ def test_seeds_correlate_as_far_as_they_share_something() -> None:
 
     error = 1 / math.sqrt(400 * 3 * 7)
     for scores, expected in ((own, 0), (half * shared + half * own, 0.5), (np.repeat(shared, 3, axis=1), 1)):
-        found, estimated = seed_correlation(scores)
-        assert found == pytest.approx(expected, abs=0.05)
+        result, estimated = seed_correlation(scores)
+        assert result == pytest.approx(expected, abs=0.05)
         assert estimated == pytest.approx(error)
         assert shares_seeds(scores) == (expected > 0)
 

@@ -45,14 +45,14 @@ def averages(rows: pd.DataFrame) -> Table:
     return category_averages(grid(rows))
 
 
-def column(of: Table, number: int = 0) -> dict[str, Cell]:
+def column(table: Table, number: int = 0) -> dict[str, Cell]:
     """One column of a table by the last label of its lines."""
-    return {line.labels[-1]: line.cells[number] for line in of.lines}
+    return {line.labels[-1]: line.cells[number] for line in table.lines}
 
 
-def marks(of: Table) -> Mapping[str, str]:
+def marks(table: Table) -> Mapping[str, str]:
     """The marks of the first column, where there are any."""
-    return {label: cell.mark for label, cell in column(of).items() if cell.mark}
+    return {label: cell.mark for label, cell in column(table).items() if cell.mark}
 
 
 @given(st.floats(-1e6, 1e6))
@@ -104,19 +104,19 @@ def test_a_dagger_stands_where_a_mechanism_is_not_shown_to_differ_from_the_best(
     rows = make_frame(
         {"slay": [0.9, 0.8, 0.7, 0.95], "softmax": [0.8, 0.9, 0.75, 0.85], "linear": [0.3, 0.2, 0.1, 0.35]}
     )
-    found = column(basic(rows))
+    cells = column(basic(rows))
 
-    assert {label for label, cell in found.items() if cell.mark == "best"} == {"SLAY"}
-    assert {label for label, cell in found.items() if cell.is_tied} == {"Standard"}
+    assert {label for label, cell in cells.items() if cell.mark == "best"} == {"SLAY"}
+    assert {label for label, cell in cells.items() if cell.is_tied} == {"Standard"}
 
 
 def test_a_control_has_no_mark_however_good_it_is(make_frame: MakeFrame) -> None:
     rows = make_frame({"slay": [0.9, 0.91] * 3, "linear": [0.5, 0.51] * 3, "mean": [0.95, 0.96] * 3})
     rows["mech_family"] = rows["mech_family"].mask(rows["mech"] == "mean", "control")
-    found = column(basic(rows))
+    cells = column(basic(rows))
 
-    assert found["SLAY"].mark == "best"
-    assert (found["mean"].mark, found["mean"].is_tied) == ("", False)
+    assert cells["SLAY"].mark == "best"
+    assert (cells["mean"].mark, cells["mean"].is_tied) == ("", False)
 
 
 def test_n_stands_in_the_caption_if_it_is_common_and_in_the_cells_if_not(make_frame: MakeFrame) -> None:
@@ -132,10 +132,10 @@ def test_n_stands_in_the_caption_if_it_is_common_and_in_the_cells_if_not(make_fr
 
 def test_failures_are_counted_and_what_is_missing_is_a_dash(make_frame: MakeFrame) -> None:
     rows = make_frame({"slay": [0.1, 0.2, None], "linear": [None, None], "performer": [0.1, 0.3]})
-    found = column(basic(rows))
+    cells = column(basic(rows))
 
-    assert found["SLAY"].remarks == ("1 failed",)
-    assert (found["Linear"].value, found["Linear"].std, found["Linear"].remarks) == ("--", "", ("2 failed",))
+    assert cells["SLAY"].remarks == ("1 failed",)
+    assert (cells["Linear"].value, cells["Linear"].std, cells["Linear"].remarks) == ("--", "", ("2 failed",))
     other = make_frame({"yat": [0.5]}, task_category="memory", task="kv_recall")
     assert column(table_of(pd.concat([rows, other]), "memory"))["SLAY"] == Cell("--")
 

@@ -150,7 +150,7 @@ def test_an_incumbent_is_one_setting_of_another_mechanism(scene: Scene) -> None:
         scene.add(scene.published, {"slay": 0.4}, mech_args=options)
     scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
 
-    with pytest.raises(UsageError, match="against is 'slay', of which there are several settings"):
+    with pytest.raises(UsageError, match="against is 'slay', which has several settings"):
         scene.verdict("slay")
     with pytest.raises(UsageError, match="against is 'my-idea', the mechanism itself"):
         scene.verdict("my-idea")

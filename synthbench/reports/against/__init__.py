@@ -1,1 +1,1 @@
-"""What reports compare with: published tables, peers and predictions of the literature."""
+"""Comparisons of reports with published tables, other suites and predictions of the literature."""

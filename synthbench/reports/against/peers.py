@@ -1,10 +1,11 @@
-"""Suite ``peers`` beside what other suites published of the same tasks at the same lengths of training."""
+"""Suite ``peers`` beside numbers that other suites published on the same tasks at the same training lengths."""
 
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -19,15 +20,14 @@ from synthbench.reports.cells import (
     Row,
     TaskFacts,
     is_known,
-    mechanism_key,
-    task_key,
+    runs_by_cell,
 )
 from synthbench.reports.statistics import spread
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, grouped, interval_cell, sources_of
 
 SUITE = "peers"
 NEAR = 0.03
-"""Distance from a published number that is called near."""
+"""Largest distance from a published number that counts as near."""
 Measure = Literal["score", "skill"]
 
 
@@ -37,18 +37,18 @@ class PublishedNumber(NamedTuple):
     task: str
     mechanism: str
     arguments: dict[str, object]
-    """Arguments that the mechanism has; others may be anything."""
+    """Arguments that the mechanism must have."""
     factors: tuple[int, ...]
-    """Multiples of the length of the training, over which our mean is taken; theirs is over lengths in their range."""
+    """Multiples of the training length that our mean is over; theirs is over lengths in their range."""
     measure: Measure
     """Accuracy, or accuracy scaled so that chance is 0 and perfect is 1."""
     value: float
     """A fraction, as printed."""
     source: str
     setting: str
-    """What the published protocol does otherwise than the suite."""
+    """How the published protocol differs from the suite."""
     cause: str
-    """The likely cause of a difference; empty where there is hardly one."""
+    """The likely cause of a difference; empty if the difference is small."""
 
 
 class Comparison(NamedTuple):
@@ -58,9 +58,14 @@ class Comparison(NamedTuple):
     task: TaskFacts
     mechanism: MechanismFacts
     ours: Estimate
-    """Scores by seed of the same measure, means over the multiples; nothing else of it is filled."""
+    """Only its scores by seed are filled: means of the same measure over the multiples."""
     trained: Estimate
-    """The same at the length of the training: what is low there was not learned, rather than not extended."""
+    """The same at the training length: what is low there was not learned, rather than not extended."""
+
+    @property
+    def difference(self) -> float:
+        """Our mean − the published number."""
+        return self.ours.mean - self.published.value
 
 
 @cache
@@ -82,48 +87,35 @@ def published_numbers() -> tuple[PublishedNumber, ...]:
     )
 
 
-def compare(of: Cells, records: Sequence[Row]) -> list[Comparison]:
-    """Every published number whose task and mechanism are in the rows, tested at all its lengths.
-
-    Args:
-        of: The cells of a report on suite ``peers``.
-        records: Their rows.
-    """
-    scored = [row for row in records if row["status"] == "ok"]
-    found = []
-    for number in published_numbers():
-        for task in of.tasks:
-            for mechanism in of.mechanisms:
-                if not _is_of(number, task, mechanism):
-                    continue
-                own = [row for row in scored if (task_key(row), mechanism_key(row)) == (task.key, mechanism.key)]
-                ours = _estimate(number, own)
-                if ours.n:
-                    trained = _estimate(number._replace(factors=(1,)), own)
-                    found.append(Comparison(number, task, mechanism, ours, trained))
-    return found
+def compare(cells: Cells, records: Sequence[Row]) -> list[Comparison]:
+    """Every published number whose task and mechanism are in the rows (as ``records``), tested at all its lengths."""
+    runs = runs_by_cell(row for row in records if row["status"] == "ok")
+    comparisons = []
+    for number, task, mechanism in product(published_numbers(), cells.tasks, cells.mechanisms):
+        if _is_of(number, task, mechanism):
+            rows = runs.get((task.key, mechanism.key), [])
+            ours = _estimate(number, rows)
+            if ours.n:
+                trained = _estimate(number._replace(factors=(1,)), rows)
+                comparisons.append(Comparison(number, task, mechanism, ours, trained))
+    return comparisons
 
 
-def peers_table(of: Cells, records: Sequence[Row]) -> Table | None:
-    """Published numbers beside ours, one line each; None if there is nothing to compare.
-
-    Args:
-        of: As for :func:`compare`.
-        records: As there.
-    """
-    compared = compare(of, records)
-    if not compared:
+def peers_table(cells: Cells, records: Sequence[Row]) -> Table | None:
+    """Published numbers beside ours, one row each; None if there is nothing to compare."""
+    comparisons = compare(cells, records)
+    if not comparisons:
         return None
-    num_near = sum(abs(one.ours.mean - one.published.value) <= NEAR for one in compared)
+    num_near = sum(abs(comparison.difference) <= NEAR for comparison in comparisons)
     return Table(
         name="peers",
         title="Against other suites",
         caption=(
-            "Numbers that other suites published beside ours at the same lengths of training: accuracy, or skill where "
-            "theirs is scaled so that chance is 0. Ours: mean over seeds at the lengths named, a multiple of the "
-            "training's each, with its 95 % t interval for other seeds, too narrow where some seeds learn and some "
-            "fail; theirs often the best of many runs. At 1×: ours at the length of the training. What is high there "
-            "and low beyond was learned and not extended; what is low there was not learned in our steps."
+            "Numbers that other suites published, beside ours at the same training lengths: accuracy, or skill if "
+            "theirs is scaled so that chance is 0. Ours: mean over seeds at the given multiples of the training "
+            "length, with its 95 % t interval for other seeds (too narrow if only some seeds learn); theirs is often "
+            "the best of many runs. At 1×: ours at the training length. A score that is high there and low beyond was "
+            "learned but did not extend; one that is low there was not learned in our number of steps."
         ),
         headings=("Task", "Mechanism"),
         columns=(
@@ -139,27 +131,27 @@ def peers_table(of: Cells, records: Sequence[Row]) -> Table | None:
         ),
         lines=grouped(
             Line(
-                (one.task.label, one.mechanism.label),
+                (comparison.task.label, comparison.mechanism.label),
                 (
-                    Cell(", ".join(f"{factor}×" for factor in one.published.factors)),
-                    Cell({"score": "accuracy", "skill": "skill"}[one.published.measure]),
-                    Cell(fixed(one.published.value, 3)),
-                    _ours(one.ours),
-                    Cell(fixed(one.ours.mean - one.published.value, 3, is_signed=True)),
-                    Cell(fixed(one.trained.mean, 3)),
-                    Cell(one.published.cause or NOTHING),
-                    Cell(one.published.setting),
-                    Cell(one.published.source),
+                    Cell(", ".join(f"{factor}×" for factor in comparison.published.factors)),
+                    Cell({"score": "accuracy", "skill": "skill"}[comparison.published.measure]),
+                    Cell(fixed(comparison.published.value, 3)),
+                    _ours(comparison.ours),
+                    Cell(fixed(comparison.difference, 3, is_signed=True)),
+                    Cell(fixed(comparison.trained.mean, 3)),
+                    Cell(comparison.published.cause or NOTHING),
+                    Cell(comparison.published.setting),
+                    Cell(comparison.published.source),
                 ),
             )
-            for one in compared
+            for comparison in comparisons
         ),
         sources=sources_of(
-            (one.task for one in compared),
-            (one.mechanism for one in compared),
-            (one.published.source for one in compared),
+            (comparison.task for comparison in comparisons),
+            (comparison.mechanism for comparison in comparisons),
+            (comparison.published.source for comparison in comparisons),
         ),
-        outcome=f"{num_near} of {len(compared)} published numbers lie within {NEAR:g} of ours.",
+        outcome=f"{num_near} of {len(comparisons)} published numbers lie within {NEAR:g} of ours.",
     )
 
 
@@ -170,18 +162,18 @@ def _is_of(number: PublishedNumber, task: TaskFacts, mechanism: MechanismFacts) 
 
 
 def _estimate(number: PublishedNumber, rows: Sequence[Row]) -> Estimate:
-    """The mean over the multiples of a number, by seed; of a run that was not tested at all of them there is none."""
+    """The mean over the multiples of a number, by seed; runs that were not tested at all of them are left out."""
     values = {int(row["seed"]): _values(number, json.loads(row["metrics"]), row) for row in rows}
-    means = {seed: float(np.mean(found)) for seed, found in values.items() if len(found) == len(number.factors)}
+    means = {seed: float(np.mean(tested)) for seed, tested in values.items() if len(tested) == len(number.factors)}
     return replace(NO_ROWS, scores=means)
 
 
 def _values(number: PublishedNumber, metrics: dict[str, float], row: Row) -> list[float]:
-    """What one run has at the multiples of the number, those that it was not tested at left out."""
-    found: list[Any] = [
+    """The results of one run at the multiples of the number at which it was tested."""
+    values: list[Any] = [
         row[number.measure] if factor == 1 else metrics.get(f"x{factor}.{number.measure}") for factor in number.factors
     ]
-    return [float(value) for value in found if is_known(value)]
+    return [float(value) for value in values if is_known(value)]
 
 
 def _ours(cell: Estimate) -> Cell:

@@ -70,7 +70,7 @@ def causes() -> dict[tuple[str, str], str]:
 
 
 def published_name(mech: str) -> str:
-    """What the published tables call a mechanism of ours."""
+    """The name of one of our mechanisms in the published tables."""
     return "standard" if mech == "softmax" else mech
 
 

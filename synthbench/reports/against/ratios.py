@@ -1,5 +1,6 @@
-"""What the literature predicts on a ladder: a mechanism copes with a multiple of the load of another."""
+"""Predictions of the literature on a ladder: a mechanism copes with a multiple of the load of another."""
 
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -8,7 +9,6 @@ from statistics import median_low
 from typing import Literal, NamedTuple, get_args
 
 from synthbench.heights import load_at_half
-from synthbench.reports.against.predictions import Class, class_of
 from synthbench.reports.against.published import lines_of
 from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts
 from synthbench.reports.heights import load_text
@@ -16,14 +16,31 @@ from synthbench.reports.ladder import Ladder
 from synthbench.reports.statistics import TOLERANCE
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, grouped, sources_of
 
+Class = Literal["softmax", "additive", "gated", "delta", "signed", "nonlinear"]
 Outcome = Literal["agrees", "disagrees", "undecided"]
 
+CLASSES: dict[str, Class] = {
+    "softmax": "softmax",
+    "linear": "additive",
+    "performer": "additive",
+    "performer-exp": "additive",
+    "slay": "additive",
+    "retention": "gated",
+    "gla": "gated",
+    "mamba2": "gated",
+    "deltanet": "delta",
+    "lstm": "nonlinear",
+}
+"""The class of mechanisms in the literature: softmax attention, a state that is only added to, one that decays by gates
+from 0 to 1, one that a delta rule overwrites, and a nonlinear recurrence. A delta rule whose eigenvalues reach -1 is a
+class of its own (``signed``). For other mechanisms nothing is predicted."""
+
 CLEAR = 0.9
-"""Share of the pairs of runs that must say the same: all nine of three runs against three."""
+"""Share of the pairs of runs that must agree: all nine of three runs against three."""
 
 
 class Prediction(NamedTuple):
-    """A class copes with at least a multiple of the load of another."""
+    """One class copes with at least a multiple of the load of another."""
 
     task: str
     more: Class
@@ -31,7 +48,7 @@ class Prediction(NamedTuple):
     ratio: float
     source: str
     place: str
-    """Where the source says so."""
+    """Where in the source it says so."""
 
 
 class Comparison(NamedTuple):
@@ -43,9 +60,9 @@ class Comparison(NamedTuple):
     more: MechanismFacts
     less: MechanismFacts
     loads: tuple[float, ...]
-    """Of every run of the mechanism that should cope with more."""
+    """Of each run of the mechanism that should cope with more."""
     other_loads: tuple[float, ...]
-    """Of every run of the other."""
+    """Of each run of the other."""
 
     @property
     def outcome(self) -> Outcome:
@@ -54,7 +71,7 @@ class Comparison(NamedTuple):
 
     @property
     def if_reversed(self) -> Outcome:
-        """Whether they would agree if the mechanisms changed places."""
+        """The outcome with the mechanisms exchanged."""
         return judge(self.ladder, self.prediction.ratio, self.other_loads, self.loads)
 
     @property
@@ -64,7 +81,7 @@ class Comparison(NamedTuple):
 
     @property
     def is_on_ladder(self) -> bool:
-        """Whether neither load is at an end of the ladder, so that their ratio is known."""
+        """Whether both loads are on the ladder, so that their ratio is known."""
         return all(0 < load < math.inf for load in self.medians)
 
 
@@ -80,28 +97,28 @@ def predictions() -> tuple[Prediction, ...]:
     )
 
 
+def class_of(mechanism: MechanismFacts) -> Class | None:
+    """The class of a mechanism in the literature; None if it is in none of them."""
+    name = CLASSES.get(mechanism.name)
+    is_signed = json.loads(mechanism.arguments).get("eigenvalues") == "signed"
+    return "signed" if name == "delta" and is_signed else name
+
+
 def ratio_between(ladder: Ladder, load: float, other: float) -> tuple[float, float]:
-    """The least and the greatest that the ratio of two loads can be; where both are at one end, 0 and ``inf``.
+    """The smallest and the largest possible ratio of two loads; 0 and ``inf`` if both are at one end of the ladder.
 
     >>> pairs = Ladder("pairs", (2.0, 4.0, 8.0))
     >>> ratio_between(pairs, 6.0, 3.0), ratio_between(pairs, math.inf, 4.0), ratio_between(pairs, 4.0, math.inf)
     ((2.0, 2.0), (2.0, inf), (0.0, 0.5))
     """
-    (low, high), (other_low, other_high) = (_range(ladder, one) for one in (load, other))
+    (low, high), (other_low, other_high) = (_range(ladder, each) for each in (load, other))
     return low / other_high, high / other_low if other_low else math.inf
 
 
 def judge(ladder: Ladder, ratio: float, loads: Sequence[float], other_loads: Sequence[float]) -> Outcome:
-    """Whether some runs cope with at least a multiple of the load of others.
+    """Whether some runs cope with at least a multiple (``ratio``) of the load of others.
 
-    Args:
-        ladder: Of the task.
-        ratio: The multiple.
-        loads: At half of the skill, of every run that should cope with more.
-        other_loads: Of every other run.
-
-    Returns:
-        ``undecided`` unless ``CLEAR`` of the pairs of runs say the same, and where one side has a single run.
+    The outcome is ``undecided`` unless ``CLEAR`` of the pairs of runs agree, and if one side has a single run.
     """
     pairs = [ratio_between(ladder, load, other) for load in loads for other in other_loads]
     least, clear = ratio * (1 - TOLERANCE), CLEAR * len(pairs) - TOLERANCE
@@ -114,9 +131,9 @@ def judge(ladder: Ladder, ratio: float, loads: Sequence[float], other_loads: Seq
 
 def compare(cells: Cells) -> list[Comparison]:
     """Every prediction on a task with a ladder and two mechanisms that the rows have."""
-    loads = {keys: tuple(map(load_at_half, cell.rungs.values())) for keys, cell in cells.cells.items()}
+    loads = {keys: tuple(map(load_at_half, cell.rungs.values())) for keys, cell in cells.estimates.items()}
     return [
-        Comparison(prediction, task, task.ladder, more, less, *own)
+        Comparison(prediction, task, task.ladder, more, less, *both)
         for prediction in predictions()
         for task in cells.tasks
         if task.ladder and task.name == prediction.task
@@ -124,34 +141,34 @@ def compare(cells: Cells) -> list[Comparison]:
         if class_of(more) == prediction.more
         for less in cells.mechanisms
         if class_of(less) == prediction.less
-        for own in [(loads.get((task.key, more.key), ()), loads.get((task.key, less.key), ()))]
-        if all(own)
+        for both in [(loads.get((task.key, more.key), ()), loads.get((task.key, less.key), ()))]
+        if all(both)
     ]
 
 
 def summary(compared: Sequence[Comparison]) -> str:
-    """The outcome in a sentence or two, apart for what is on the ladder and what is at an end of it."""
+    """The outcome in a sentence or two: first with both loads on the ladder, then with a load at an end of it."""
     places = {
-        "With both loads on the ladder": [one for one in compared if one.is_on_ladder],
-        "With a load at an end of it": [one for one in compared if not one.is_on_ladder],
+        "With both loads on the ladder": [comparison for comparison in compared if comparison.is_on_ladder],
+        "With a load at an end of it": [comparison for comparison in compared if not comparison.is_on_ladder],
     }
-    return " ".join(f"{words}, {_count(own)}." for words, own in places.items() if own)
+    return " ".join(f"{words}, {_count(comparisons)}." for words, comparisons in places.items() if comparisons)
 
 
 def ratio_table(cells: Cells) -> Table | None:
-    """What was predicted and what was measured, one line a pair of mechanisms; None if nothing was predicted."""
-    compared = sorted(compare(cells), key=lambda one: not one.is_on_ladder)
+    """Predicted and measured ratios, a row per pair of mechanisms; None if nothing was predicted."""
+    compared = sorted(compare(cells), key=lambda comparison: not comparison.is_on_ladder)
     if not compared:
         return None
     return Table(
         name="predictions",
         title="Predictions of the literature",
         caption=(
-            "Predicted: the first mechanism copes with at least this multiple of the load of the second; where a paper "
-            "says only which copes with more, 1.4, about a rung. Loads at half of the skill, median over seeds, and "
-            f"their ratio. It agrees or disagrees if {100 * CLEAR:.0f} % of the pairs of runs, one of each mechanism, "
-            "do; it is undecided if neither, as where the ends of the ladder leave it open, and with a single run. "
-            "The literature speaks of models that were trained longer, at larger sizes."
+            "Predicted: the first mechanism copes with at least this multiple of the load of the second (1.4, about a "
+            "rung, if a paper says only which copes with more). Loads at half of the skill, median over seeds, and "
+            f"their ratio. A prediction agrees or disagrees if {100 * CLEAR:.0f} % of the pairs of runs, one of each "
+            "mechanism, do; otherwise, and with a single run, it is undecided, for example if the ends of the ladder "
+            "leave it open. The literature is about larger models that were trained longer."
         ),
         headings=("Task", "Mechanisms"),
         columns=(
@@ -163,42 +180,44 @@ def ratio_table(cells: Cells) -> Table | None:
         ),
         lines=grouped(
             Line(
-                (one.task.label, f"{one.more.label}, {one.less.label}"),
+                (comparison.task.label, f"{comparison.more.label}, {comparison.less.label}"),
                 (
-                    Cell(f"≥ {one.prediction.ratio:g}×"),
-                    Cell(", ".join(load_text(one.task, load) for load in one.medians)),
-                    Cell(_ratio_text(one)),
-                    Cell(one.outcome),
-                    Cell(f"{one.prediction.source}, {one.prediction.place}"),
+                    Cell(f"≥ {comparison.prediction.ratio:g}×"),
+                    Cell(", ".join(load_text(comparison.task, load) for load in comparison.medians)),
+                    Cell(_ratio_text(comparison)),
+                    Cell(comparison.outcome),
+                    Cell(f"{comparison.prediction.source}, {comparison.prediction.place}"),
                 ),
             )
-            for one in compared
+            for comparison in compared
         ),
         sources=sources_of(
-            dict.fromkeys(one.task for one in compared), (), (one.prediction.source for one in compared)
+            dict.fromkeys(comparison.task for comparison in compared),
+            (),
+            (comparison.prediction.source for comparison in compared),
         ),
         outcome=summary(compared),
     )
 
 
 def _range(ladder: Ladder, load: float) -> tuple[float, float]:
-    """The ends of what a load can be: at the top of the ladder and below its first rung it is not known."""
+    """The range of a load: at the top of the ladder and below its first rung it is not known exactly."""
     if math.isinf(load):
         return ladder.loads[-1], math.inf
     return (load, load) if load else (0.0, ladder.loads[0])
 
 
-def _ratio_text(one: Comparison) -> str:
-    low, high = ratio_between(one.ladder, *one.medians)
+def _ratio_text(comparison: Comparison) -> str:
+    low, high = ratio_between(comparison.ladder, *comparison.medians)
     if math.isinf(high):
         return f"≥ {fixed(low, 1)}" if low else NOTHING
     return fixed(low, 1) if low else f"≤ {fixed(high, 1)}"
 
 
 def _count(compared: Sequence[Comparison]) -> str:
-    found = Counter(one.outcome for one in compared)
-    by_chance = (found["agrees"] + sum(one.if_reversed == "agrees" for one in compared)) / 2
+    counts = Counter(comparison.outcome for comparison in compared)
+    by_chance = (counts["agrees"] + sum(comparison.if_reversed == "agrees" for comparison in compared)) / 2
     return (
-        f"{found['agrees']} of {len(compared)} agree, {found['disagrees']} disagree, {found['undecided']} undecided; "
-        f"naming at random which of two copes with more would agree with {by_chance:g}"
+        f"{counts['agrees']} of {len(compared)} agree, {counts['disagrees']} disagree, {counts['undecided']} "
+        f"undecided; random guesses at which of the two copes with more would agree with {by_chance:g}"
     )

@@ -2,9 +2,9 @@
 
 
 def visible(text: str, keep: str = "") -> str:
-    """A text in which characters that show nothing are code points, except some to keep.
+    """A text in which invisible characters, except some to keep, become code points.
 
-    Controls reach the terminal of anyone who reads a file there, and overrides of the direction change how others read.
+    Control characters would act on the terminal of a reader, and direction overrides change how text is read.
     """
     if text.isprintable():
         return text

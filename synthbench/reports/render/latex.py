@@ -1,8 +1,8 @@
 r"""Tables as LaTeX floats, ready for ``\input``; they need only ``\usepackage{booktabs}``.
 
-A table is never wider than a page with margins of one inch, and never higher. It is set in the largest size of print at
-which it fits; where it does not fit at the smallest, it becomes several floats, each with some of the columns or lines.
-Nothing is scaled: a table in 5 points fits anywhere and nobody can read it.
+A table is never larger than a page with margins of one inch. It is set in the largest size at which it fits; if it does
+not fit at the smallest, it becomes several floats, each with some of the columns or rows. Nothing is scaled: a table in
+5 points fits anywhere, but nobody can read it.
 """
 
 import math
@@ -72,7 +72,7 @@ _SMALLEST = _SIZES[-1].scale
 
 
 class _Extent(NamedTuple):
-    """How wide a column may be, in points, without the space beside it."""
+    """The possible widths of a column, in points, without the space beside it."""
 
     least: float
     """With its cells broken into lines as narrow as they may be."""
@@ -88,7 +88,7 @@ class _Extent(NamedTuple):
 
 @dataclass(frozen=True)
 class _Part:
-    """What goes into one float."""
+    """The content of one float."""
 
     table: Table
     size: _Size
@@ -113,24 +113,11 @@ class _Part:
         return any(wrapped and kind != "text" for wrapped, kind in zip(self.is_wrapped, self.kinds, strict=True))
 
 
-def table(table: Table, prefix: str) -> str:
-    r"""One float with caption and label, or several where the table does not fit on a page.
-
-    The caption stands at the first; its label is the one to refer to, and the others end in ``-2``, ``-3`` and so on.
-
-    Args:
-        table: The table.
-        prefix: Begins its label, as in ``tab:paper-full``.
-    """
-    return "\n".join(_floats(table, prefix))
-
-
 def document(tables: Iterable[Table], prefix: str) -> str:
-    """Several tables one after the other, for one file.
+    """Tables one after the other, for one file: each one float, or several if it does not fit on a page.
 
-    Args:
-        tables: The tables.
-        prefix: Begins their labels.
+    Their labels begin with the prefix, as in ``tab:paper-full``. The first float of a table has its caption and its
+    label; the labels of the others end in ``-2``, ``-3`` and so on.
     """
     floats = [text for table in tables for text in _floats(table, prefix)]
     # LaTeX stops at the 53rd float that has no page yet.
@@ -157,21 +144,21 @@ def _floats(table: Table, prefix: str) -> list[str]:
 
 
 def _best_parts(table: Table) -> list[_Part]:
-    found = []
+    candidates = []
     for size in _SIZES:
         for parts in _candidates(table, size):
             if _faults(parts) == (False, 1, False):
                 return parts
-            found.append(parts)
+            candidates.append(parts)
     # Among equals the first is taken: it has the largest print.
-    return min(found, key=_faults)
+    return min(candidates, key=_faults)
 
 
 def _faults(parts: Sequence[_Part]) -> tuple[bool, int, bool]:
-    """What is wrong with a way to set a table, the worst first.
+    """The faults of a way to set a table, the worst first.
 
-    These are: a part that is too wide, which takes very long words in several columns; the number of parts; labels,
-    words or numbers in several lines, which read worse than the next smaller print.
+    These are: a part that is too wide (with very long words in several columns); the number of parts; labels, words or
+    numbers in several lines, which read worse than the next smaller print.
     """
     is_too_wide = any(part.width > _PAGE_WIDTH for part in parts)
     return is_too_wide, len(parts), any(part.breaks_words for part in parts)
@@ -194,14 +181,9 @@ def _candidates(table: Table, size: _Size) -> Iterator[list[_Part]]:
 def _parts(
     table: Table, size: _Size, limit: float, labels: Sequence[_Extent], columns: Sequence[_Extent]
 ) -> Iterator[_Part]:
-    """The parts of a table: columns are shared out first, then the lines of those columns.
+    """The parts of a table: first the columns are divided, then their rows.
 
-    Args:
-        table: The table.
-        size: Size of its print.
-        limit: Width beyond which cells are broken into lines before a column goes to the next part.
-        labels: Of the columns of labels.
-        columns: Of the others.
+    Cells wider than ``limit`` are broken into lines before a column goes to the next part.
     """
     gap = 2 * size.separation
     room = _PAGE_WIDTH - sum(gap + label.narrowed(limit, _MOST_ROWS) for label in labels)
@@ -385,7 +367,7 @@ def _heading(part: _Part) -> list[tuple[str, ...]]:
 
 
 def _labels(table: Table, index: int) -> list[Cell]:
-    """Labels of a line; a group's name is printed once, where it begins."""
+    """Labels of a row; the name of a group is printed once, in its first row."""
     labels = table.lines[index].labels
     repeats = len(labels) > 1 and index > 0 and labels[0] == table.lines[index - 1].labels[0]
     return [Cell("" if repeats and position == 0 else label) for position, label in enumerate(labels)]

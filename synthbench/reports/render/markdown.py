@@ -12,7 +12,7 @@ _ALIGNMENT = {"number": "right", "word": "left", "text": "left"}
 
 
 def escape(text: str) -> str:
-    """Text that Markdown prints as it is, on one line: markup, HTML and column separators lose their meaning."""
+    """Text on one line in which markup, HTML and column separators lose their meaning."""
     return visible(" ".join(text.split())).translate(_ESCAPES)
 
 
@@ -23,7 +23,7 @@ def table(table: Table) -> str:
     for line in table.lines:
         labels = [escape(label) for label in line.labels]
         if len(labels) > 1:
-            # A group's name is printed once, where it begins.
+            # A group's name is printed once, in its first row.
             labels[0], group = ("" if labels[0] == group else labels[0]), labels[0]
         lines.append([*labels, *(_cell(cell) for cell in line.cells)])
     return tabulate(
@@ -37,23 +37,17 @@ def table(table: Table) -> str:
 
 
 def document(title: str, tables: Iterable[Table], introduction: str = "") -> str:
-    """A page: its title, a paragraph, and tables with titles, captions and sources.
-
-    Args:
-        title: Title of the page.
-        tables: A single table goes without a title of its own.
-        introduction: Plain text, may be empty.
-    """
+    """A page: its title, a paragraph, and tables with captions, sources and (if there are several) titles."""
     shown = list(tables)
     blocks = [f"# {escape(title)}"]
     if introduction:
         blocks.append(escape(introduction))
-    for one in shown:
+    for each in shown:
         if len(shown) > 1:
-            blocks.append(f"## {escape(one.title)}")
-        blocks += [escape(one.caption), table(one)]
-        if one.sources:
-            blocks.append(f"Sources, in sources.bib: {', '.join(map(escape, one.sources))}.")
+            blocks.append(f"## {escape(each.title)}")
+        blocks += [escape(each.caption), table(each)]
+        if each.sources:
+            blocks.append(f"Sources, in sources.bib: {', '.join(map(escape, each.sources))}.")
     return "\n\n".join(blocks) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Numbers for other programs: CSV that no spreadsheet takes for more than numbers and words, and strict JSON."""
+"""Numbers for other programs: CSV in which no spreadsheet finds a formula, and strict JSON."""
 
 import csv
 import io
@@ -12,11 +12,11 @@ from synthbench.reports.render import visible
 Value = str | int | float | None
 
 _STARTS = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")
-"""What a formula may begin with; the wide forms do so in some languages."""
+"""Characters that may begin a formula; the full-width forms do in some languages."""
 
 
 def csv_text(header: Sequence[str], lines: Iterable[Sequence[Value]]) -> str:
-    """Lines under a header; numbers with six digits, nothing where there is no number.
+    """Lines under a header; numbers have six digits, missing numbers are empty.
 
     Source: OWASP, CSV Injection: text that begins like a formula goes behind an apostrophe.
     """
@@ -28,9 +28,9 @@ def csv_text(header: Sequence[str], lines: Iterable[Sequence[Value]]) -> str:
 
 
 def json_text(value: object) -> str:
-    """JSON in ASCII; a number that is missing or not finite is null, and keys stay in their order.
+    """JSON in ASCII; numbers that are missing or not finite are null, and keys keep their order.
 
-    Numbers have twelve digits: the last ones of a float64 are those of the processor.
+    Numbers have twelve digits: the last ones of a float64 depend on the processor.
     """
     return json.dumps(_strict(value), indent=1, allow_nan=False) + "\n"
 
@@ -40,7 +40,7 @@ def _strict(value: object) -> object:
         return {str(key): _strict(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_strict(part) for part in value]
-    # pandas' own sign for what is missing is no float.
+    # pandas' NA is no float.
     if isinstance(value, float) and math.isfinite(value):
         return float(f"{value:.12g}")
     return value if value is None or isinstance(value, str | int) else None

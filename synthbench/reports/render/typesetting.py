@@ -1,4 +1,4 @@
-"""Text in LaTeX: how wide it is, where a line may break, and how it is written so that it prints as it is."""
+"""Text in LaTeX: its width, line breaks and escapes."""
 
 import re
 import unicodedata

@@ -43,11 +43,11 @@ def test_numbers_are_of_tasks_tests_and_mechanisms_that_the_suite_can_run() -> N
 def test_ours_is_the_mean_over_the_lengths_and_then_over_seeds(make_frame: MakeFrame) -> None:
     rows = make_frame({"lstm": [1.0, 0.9]}, task="parity_final")
     rows["metrics"] = [metrics(x2=1.0, x4=0.8, x8=0.6), metrics(x2=0.9, x4=0.5, x8=0.4)]
-    (one,) = compare(grid(rows), records(rows))
+    (comparison,) = compare(grid(rows), records(rows))
 
-    assert one.published.value == 1.0
-    assert one.ours.scores == pytest.approx({42: 0.8, 43: 0.6})
-    assert one.trained.scores == {42: 1.0, 43: 0.9}
+    assert comparison.published.value == 1.0
+    assert comparison.ours.scores == pytest.approx({42: 0.8, 43: 0.6})
+    assert comparison.trained.scores == {42: 1.0, 43: 0.9}
     table = peers_table(grid(rows), records(rows))
     assert table is not None
     ((_, measure, published, ours, difference, trained, *_),) = [line.cells for line in table.lines]
@@ -61,7 +61,8 @@ def test_eigenvalues_tell_numbers_of_one_mechanism_apart(make_frame: MakeFrame) 
     rows = make_frame({"deltanet": [1.0, 1.0]}, task="parity_final", mech_args='{"eigenvalues":"signed"}')
     rows["metrics"] = json.dumps({f"x{factor}.skill": 0.5 for factor in (2, 4, 8)})
 
-    assert [(one.published.value, one.ours.mean) for one in compare(grid(rows), records(rows))] == [(1.0, 0.5)]
+    (comparison,) = compare(grid(rows), records(rows))
+    assert (comparison.published.value, comparison.ours.mean) == (1.0, 0.5)
 
 
 def test_a_run_that_was_not_tested_at_a_length_is_not_compared(make_frame: MakeFrame) -> None:

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synthbench.reports.against.predictions import Class
 from synthbench.reports.against.published import lines_of
-from synthbench.reports.against.ratios import compare, judge, predictions, ratio_table, summary
+from synthbench.reports.against.ratios import Class, compare, judge, predictions, ratio_table, summary
 from synthbench.reports.cells import grid
 from synthbench.sources import bibtex
 from synthbench.suites import load_suite
@@ -24,14 +23,14 @@ loads_of_runs = st.lists(st.just(0.0) | st.floats(2, 64) | st.just(TOP), min_siz
 
 
 def test_predictions_name_tasks_of_the_suite_classes_and_papers_that_exist() -> None:
-    assert {one.task for one in predictions()} <= set(load_suite("climb-large").tasks)
+    assert {comparison.task for comparison in predictions()} <= set(load_suite("climb-large").tasks)
     named = " ".join(f"{line['more']} {line['less']}" for line in lines_of("load_ratios.csv"))
     assert set(named.split()) <= set(get_args(Class))
-    for one in predictions():
-        assert bibtex({one.source})
-        assert one.place
-        assert one.ratio > 1
-        assert one.more != one.less
+    for comparison in predictions():
+        assert bibtex({comparison.source})
+        assert comparison.place
+        assert comparison.ratio > 1
+        assert comparison.more != comparison.less
 
 
 @pytest.mark.parametrize(
@@ -75,21 +74,21 @@ def test_the_table_counts_apart_what_is_on_the_ladder(climbed: Climbed) -> None:
             "yat": [1, 1, 1],  # nothing is predicted
         }
     )
-    found = compare(grid(rows))
-    assert {one.less.name: (one.outcome, one.is_on_ladder) for one in found} == {
+    comparisons = compare(grid(rows))
+    assert {comparison.less.name: (comparison.outcome, comparison.is_on_ladder) for comparison in comparisons} == {
         "linear": ("agrees", True),
         "slay": ("disagrees", True),
         "lstm": ("agrees", False),
     }
     # A coin names softmax or slay alike, and one of both is right.
-    assert summary(found) == (
-        "With both loads on the ladder, 1 of 2 agree, 1 disagree, 0 undecided; naming at random which of two copes "
-        "with more would agree with 1. With a load at an end of it, 1 of 1 agree, 0 disagree, 0 undecided; naming at "
-        "random which of two copes with more would agree with 0.5."
+    assert summary(comparisons) == (
+        "With both loads on the ladder, 1 of 2 agree, 1 disagree, 0 undecided; random guesses at which of the two "
+        "copes with more would agree with 1. With a load at an end of it, 1 of 1 agree, 0 disagree, 0 undecided; "
+        "random guesses at which of the two copes with more would agree with 0.5."
     )
     table = ratio_table(grid(rows))
     assert table is not None
-    assert table.outcome == summary(found)
+    assert table.outcome == summary(comparisons)
     assert "arora2024based" in table.sources
     assert [line.cells[2].value[:2] for line in table.lines][-1] == "≥ "
 

@@ -88,7 +88,7 @@ def body_of(cells: tuple[Cell, ...], labels: tuple[str, ...] = ("mine",)) -> str
         columns=tuple(Column("column") for _ in cells),
         lines=(Line(labels, cells),),
     )
-    text = latex.table(table, "paper")
+    text = latex.document([table], "paper")
     check_structure(text)
     return text.splitlines()[-4]
 
@@ -134,7 +134,7 @@ def test_the_tables_of_a_report_compile(request: pytest.FixtureRequest, rows: st
 )
 def test_hostile_names_are_escaped_in_cells_labels_headings_and_captions(name: str, escaped: str) -> None:
     table = Table(name, name, name, (name,), (Column(name),), (Line((name,), (Cell(name, remarks=(name,)),)),))
-    text = latex.table(table, name)
+    text = latex.document([table], name)
 
     assert escape(name) == escaped
     assert f"{escaped} & {escaped}\\,{{\\scriptsize({escaped})}} \\\\" in text
@@ -220,7 +220,7 @@ def test_every_cell_stands_once_beside_its_labels_and_below_its_heading(
         ),
     )
 
-    entries = entries_of(latex.table(table, "paper"), len(table.headings))
+    entries = entries_of(latex.document([table], "paper"), len(table.headings))
     assert len(entries) == len(set(entries))
     assert set(entries) == {
         (line.labels, column.label, cell.value)
@@ -231,10 +231,10 @@ def test_every_cell_stands_once_beside_its_labels_and_below_its_heading(
 
 @pytest.mark.parametrize(("num_columns", "environment"), [(6, "table"), (7, "table*")])
 def test_a_table_wider_than_a_column_spans_both_columns_of_a_page(num_columns: int, environment: str) -> None:
-    text = latex.table(grid(num_columns, 3), "paper")
+    text = latex.document([grid(num_columns, 3)], "paper")
 
     check_structure(text)
-    assert text.startswith(rf"\begin{{{environment}}}")
+    assert text.splitlines()[1] == rf"\begin{{{environment}}}"
 
 
 def test_so_many_floats_that_latex_would_stop_are_let_out_on_the_way() -> None:

@@ -26,9 +26,9 @@ def table_of(*cells: Cell, labels: tuple[str, ...] = ("mine",)) -> Table:
     )
 
 
-def last_line(of: Table) -> list[str]:
+def last_line(table: Table) -> list[str]:
     """The cells of the last line, as text."""
-    return [cell.strip() for cell in re.split(r"(?<!\\)\|", markdown.table(of).splitlines()[-1])[1:-1]]
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", markdown.table(table).splitlines()[-1])[1:-1]]
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def last_line(of: Table) -> list[str]:
     ],
 )
 def test_hostile_names_are_printed_as_they_are(make_frame: MakeFrame, name: str, escaped: str) -> None:
-    of = grid(make_frame({"slay": [0.5], "mine": [0.25]}, mech_label=name))
-    table = category_table(of, judge(of), "basic")
-    (own,) = (line for line in table.lines if line.labels[0].endswith("(mine)"))
+    cells = grid(make_frame({"slay": [0.5], "mine": [0.25]}, mech_label=name))
+    table = category_table(cells, judge(cells), "basic")
+    (line,) = (line for line in table.lines if line.labels[0].endswith("(mine)"))
 
-    assert last_line(table_of(labels=own.labels)) == [f"{escaped} (mine)"]
+    assert last_line(table_of(labels=line.labels)) == [f"{escaped} (mine)"]
     assert markdown.escape(name) == escaped
 
 

@@ -1,15 +1,5 @@
-"""Figures: what the rows say as SVG and PDF, each with its numbers as CSV. Pure, like the tables.
+"""Figures: what the rows say as SVG and PDF, each with its numbers as CSV. Pure, like the tables."""
 
-================================================================  ==================================================
-:mod:`~synthbench.reports.render.figures.drawing`                        a figure, its style, and its way to bytes
-:mod:`~synthbench.reports.render.figures.facts`                          what all are drawn from
-:mod:`~synthbench.reports.render.figures.matrix`, ``lines``, ``scatter``  what several share
-``learning_curves``, ``costs``, ``heat_map``,                       the figures
-``improvement``, ``profiles``, ``ranks``, ``rungs``
-================================================================  ==================================================
-"""
-
-from synthbench.reports.render.figures.costs import skill_state
 from synthbench.reports.render.figures.drawing import PICTURES, Drawing, render
 from synthbench.reports.render.figures.facts import Facts
 from synthbench.reports.render.figures.heat_map import heat_map
@@ -18,6 +8,7 @@ from synthbench.reports.render.figures.learning_curves import learning_curves
 from synthbench.reports.render.figures.profiles import profiles
 from synthbench.reports.render.figures.ranks import ranks
 from synthbench.reports.render.figures.rungs import rungs
+from synthbench.reports.render.figures.scatter import skill_state
 
 __all__ = ["PICTURES", "Drawing", "Facts", "drawings", "render"]
 

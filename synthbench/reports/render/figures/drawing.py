@@ -1,9 +1,9 @@
-"""What all figures share: their style, what makes a label safe to print, and the way to bytes.
+"""The basis of all figures: style, safe labels, and the way to bytes.
 
 A figure is drawn with the object-oriented interface of matplotlib under a style of its own, so neither the user's
-settings nor another thread change it. Positions are given in inches and not found by trial, so the same numbers give
-the same bytes. Colours are those of Okabe and Ito, told apart by readers with any colour vision; lines and points
-differ in dashes and shapes too, for print without colour.
+settings nor another thread changes it. Positions are given in inches, so the same numbers give the same bytes. The
+colours are those of Okabe and Ito, which readers with any colour vision can tell apart; lines and points also differ in
+dashes and shapes, for print without colour.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ Dashes = Literal["-", "--", "-."] | tuple[float, tuple[float, ...]]
 DASHES: tuple[Dashes, ...] = ("-", "--", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (6, 2, 2, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 PALE = "#B8B8B8"
-"""Of what is drawn without a colour of its own."""
+"""For everything without a colour of its own."""
 DARK = "#4D4D4D"
 
 _STYLE: dict[str, object] = {
@@ -66,7 +66,7 @@ _STYLE: dict[str, object] = {
     "lines.linewidth": 0.9,
     "legend.frameon": False,
     "legend.fontsize": SMALL,
-    # A dollar in a stranger's label is a dollar.
+    # A dollar sign in an untrusted label is a dollar sign.
     "text.parse_math": False,
     "svg.fonttype": "path",
     "svg.hashsalt": "synthbench",
@@ -97,7 +97,7 @@ class Drawing:
 
     @property
     def mark(self) -> str:
-        """Stands in every picture, and changes with the numbers and the words: tells what a picture was drawn from."""
+        """A hash of the numbers and words, written into every picture, to tell what it was drawn from."""
         whole = f"{self.title}\n{self.caption}\n{self.numbers}"
         return f"synthbench-{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
 
@@ -111,7 +111,7 @@ class Look(NamedTuple):
 
 
 def render(drawing: Drawing) -> dict[str, bytes]:
-    """The pictures of a drawing by file type: the same bytes on every call, whatever the time and the settings."""
+    """The pictures of a drawing by file type: always the same bytes, independent of time and settings."""
     with _style():
         figure = drawing.draw()
         return {kind: _picture(figure, kind, drawing.mark) for kind in PICTURES}
@@ -119,17 +119,17 @@ def render(drawing: Drawing) -> dict[str, bytes]:
 
 def mark_in(picture: bytes) -> bytes | None:
     """The mark of the drawing that a picture was made of; None if it has none."""
-    found = re.search(rb"synthbench-[0-9a-f]{16}", picture)
-    return found[0] if found else None
+    mark = re.search(rb"synthbench-[0-9a-f]{16}", picture)
+    return mark[0] if mark else None
 
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
-    """The look of each of at most seven mechanisms; all that are not here are drawn pale."""
+    """The looks of at most seven mechanisms; all others are drawn pale."""
     return dict(zip(labels, itertools.starmap(Look, zip(COLOURS, DASHES, MARKERS, strict=False)), strict=False))
 
 
 def shown(text: str) -> str:
-    """A label on one line, cut where it is long; a sign that the font lacks is printed as its code point."""
+    """A label on one line, cut if it is long; a sign that the font lacks becomes its code point."""
     one_line = " ".join(text.split())
     cut = one_line if len(one_line) <= LONGEST else f"{one_line[: LONGEST - 1]}…"
     visible = "".join(sign if sign.isprintable() and ord(sign) in _glyphs() else f"U+{ord(sign):04X}" for sign in cut)
@@ -151,8 +151,8 @@ def widest(labels: Sequence[str], size: float = SMALL) -> float:
 
 def place(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
     """Axes at a place given in inches from the lower left corner of the figure."""
-    of_width, of_height = figure.get_size_inches()
-    return figure.add_axes((left / of_width, bottom / of_height, width / of_width, height / of_height))
+    whole_width, whole_height = figure.get_size_inches()
+    return figure.add_axes((left / whole_width, bottom / whole_height, width / whole_width, height / whole_height))
 
 
 def width_of_panels(num_panels: int) -> float:
@@ -163,15 +163,10 @@ def width_of_panels(num_panels: int) -> float:
 def panels(
     titles: Sequence[str], y_label: str, *, below: float, x_label: str = "", height: float = 1.15, above: float = 0.0
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of small panels of one kind, line by line, with the same two axes.
+    """A figure of small panels of one kind, a panel per title, with the same two axes.
 
-    Args:
-        titles: One a panel.
-        y_label: What the vertical axis shows.
-        below: Room below all panels, in inches, for a legend.
-        x_label: What the horizontal axis shows.
-        height: Of one panel, in inches.
-        above: Room above each line of panels, in inches, for a second line of the titles.
+    In inches: ``height`` of a panel, room ``below`` all of them for a legend, and room ``above`` each row of panels for
+    a second line of the titles.
     """
     width = width_of_panels(len(titles))
     left, right, top, gap_x, gap_y = 0.42, 0.08, 0.2 + above, 0.15, 0.36 + above
@@ -207,14 +202,7 @@ def panels(
 def strokes(
     axis: Axes, starts: Iterable[tuple[float, float]], ends: Iterable[tuple[float, float]], **style: Any
 ) -> None:
-    """Draw straight strokes of one style as a single path with gaps: one style in the file, not one a stroke.
-
-    Args:
-        axis: Where to draw.
-        starts: One end of every stroke.
-        ends: Its other end.
-        style: As for :meth:`matplotlib.axes.Axes.plot`.
-    """
+    """Draw straight strokes of one style as a single path with gaps, so that the file has the style only once."""
     points = [point for start, end in zip(starts, ends, strict=True) for point in (start, end, (math.nan, math.nan))]
     axis.plot([x for x, _y in points], [y for _x, y in points], **style)
 
@@ -255,9 +243,9 @@ _DECIMALS = re.compile(rb'(?<=[ "])-?[0-9]+\.[0-9]{3,}(?=[ "\n])')
 """A coordinate in an SVG file; the factors of its transformations stand between brackets."""
 
 
-def _rounded(found: re.Match[bytes]) -> bytes:
+def _rounded(coordinate: re.Match[bytes]) -> bytes:
     """Two decimals, a hundredth of a point: files are smaller, and the last bits of a processor do not show."""
-    return f"{float(found[0]):.2f}".rstrip("0").rstrip(".").encode()
+    return f"{float(coordinate[0]):.2f}".rstrip("0").rstrip(".").encode()
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What figures are drawn from, worked out once for all of them."""
+"""The data that all figures share, computed once."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -16,36 +16,33 @@ from synthbench.reports.verdicts import is_ranked
 
 @dataclass(frozen=True)
 class Facts:
-    """The rows of one report with what was made of them."""
+    """The rows of one report and what was computed from them."""
 
     records: Sequence[Row]
-    of: Cells
+    cells: Cells
     averages: pd.DataFrame | None
-    """Learning curves, as :func:`synthbench.reports.curves.mean_curves` averages them; None without curves."""
+    """Learning curves averaged by :func:`synthbench.reports.curves.mean_curves`; None without curves."""
     board: Leaderboard | None
     """None below two seeds."""
 
     @cached_property
     def tasks(self) -> tuple[TaskFacts, ...]:
-        """Those in which something can be won: the ones that the leaderboard counts."""
-        return tuple(task for task in self.of.tasks if is_ranked(task))
+        """The tasks that the leaderboard counts."""
+        return tuple(task for task in self.cells.tasks if is_ranked(task))
 
     @cached_property
     def best_first(self) -> tuple[MechanismFacts, ...]:
-        """All mechanisms by their mean skill, every category alike; a run without a score counts as 0."""
-        return tuple(sorted(self.of.mechanisms, key=self._mean_skill, reverse=True))
+        """All mechanisms by mean skill, with equal weight for all categories; a run without a score counts as 0."""
+        return tuple(sorted(self.cells.mechanisms, key=self._mean_skill, reverse=True))
 
     @cached_property
     def looks(self) -> dict[str, Look]:
-        """The looks of as many mechanisms as there are colours, the best ones, by label and in printed order.
-
-        They are the same in all figures of a report.
-        """
+        """The looks of the best mechanisms, one per colour, by label: the same in all figures of a report."""
         best = self.best_first[: len(COLOURS)]
-        return looks([mechanism.label for mechanism in self.of.mechanisms if mechanism in best])
+        return looks([mechanism.label for mechanism in self.cells.mechanisms if mechanism in best])
 
     def pale_words(self, drawn: Collection[str]) -> str:
-        """Says in a caption which of the mechanisms that are drawn are pale; nothing if none is."""
+        """The part of a caption that explains pale mechanisms; empty if none is pale."""
         num_pale = len(set(drawn) - set(self.looks))
         num_coloured = len(set(drawn)) - num_pale
         return f" In colour: the {num_coloured} with the best mean skill; pale: the other {num_pale}." * bool(num_pale)
@@ -53,6 +50,5 @@ class Facts:
     def _mean_skill(self, mechanism: MechanismFacts) -> float:
         if not self.tasks:
             return 0.0
-        cells = [self.of.cell(task, mechanism) for task in self.tasks]
-        skills = np.array([cell.skill * cell.n / (cell.n + cell.num_failed) if cell.n else 0.0 for cell in cells])
-        return float(balanced([task.category for task in self.tasks]) @ skills)
+        skills = [self.cells.cell(task, mechanism).skill_of_all for task in self.tasks]
+        return float(balanced([task.category for task in self.tasks]) @ np.nan_to_num(skills))

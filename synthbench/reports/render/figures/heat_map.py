@@ -12,16 +12,16 @@ from synthbench.reports.verdicts import SMALLEST_GAP
 def heat_map(facts: Facts) -> Drawing | None:
     """The drawing; None if no cell has a skill."""
     mechanisms = facts.best_first
-    values = np.array([[facts.of.cell(task, mechanism).skill for mechanism in mechanisms] for task in facts.tasks])
+    values = np.array([[facts.cells.cell(task, mechanism).skill for mechanism in mechanisms] for task in facts.tasks])
     if np.isnan(values).all():
         return None
-    left_out = ", ".join(task.label for task in facts.of.tasks if task not in facts.tasks)
+    left_out = ", ".join(task.label for task in facts.cells.tasks if task not in facts.tasks)
     return Drawing(
         name="heat-map",
         title="Skill by task and mechanism",
         caption=(
-            f"Mean skill over seeds, {skill_words(has_ladder=facts.of.has_ladder)}. Mechanisms by mean skill, "
-            "every category alike, best first. White: no score."
+            f"Mean skill over seeds, {skill_words(has_ladder=facts.cells.has_ladder)}. Mechanisms by mean skill "
+            "(all categories weigh the same), best first. White: no score."
             + f" Left out, with less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling: {left_out}."
             * bool(left_out)
         ),

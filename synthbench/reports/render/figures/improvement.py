@@ -22,9 +22,9 @@ def improvement(facts: Facts) -> Drawing | None:
         name="improvement",
         title="Probability of improvement",
         caption=(
-            "Chance that a run of the row's mechanism has a higher skill than one of the column's, on a task drawn at "
-            f"random, all categories alike; {tie_words(has_ladder=facts.board.has_ladder)}. Best "
-            "mechanism first. The CSV file has the 95 % interval of each, by itself, for tasks like these."
+            "Chance that a run of the row's mechanism has a higher skill than a run of the column's, on a task drawn "
+            f"at random, with equal weight for all categories; {tie_words(has_ladder=facts.board.has_ladder)}. Best "
+            "mechanism first. The CSV file has a separate 95 % interval of each for tasks like these."
         ),
         header=("mechanism", "other", "probability", "low", "high"),
         lines=tuple(

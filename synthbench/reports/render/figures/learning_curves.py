@@ -1,4 +1,4 @@
-"""Learning curves: one figure a category, one panel a task."""
+"""Learning curves: a figure per category, a panel per task."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from synthbench.reports.report import stem_of
 
 
 def learning_curves(facts: Facts) -> list[Drawing]:
-    """One drawing for every category whose tasks have curves of more than one point."""
+    """A drawing for every category with a task whose curves have more than one point."""
     if facts.averages is None or facts.averages.empty:
         return []
     validation = facts.averages[facts.averages["split"] == "validation"]
@@ -24,14 +24,14 @@ def learning_curves(facts: Facts) -> list[Drawing]:
     curves = _with_errors(validation[validation["metric"] == metric])
     drawings: list[Drawing] = []
     taken: set[str] = set()
-    for category in facts.of.categories:
-        tasks = facts.of.tasks_of(category)
-        own = curves[curves["task"].isin([task.label for task in tasks])]
-        drawn = [task for task in tasks if len(set(own.loc[own["task"] == task.label, "step"])) > 1]
+    for category in facts.cells.categories:
+        tasks = facts.cells.tasks_of(category)
+        in_category = curves[curves["task"].isin([task.label for task in tasks])]
+        drawn = [task for task in tasks if len(set(in_category.loc[in_category["task"] == task.label, "step"])) > 1]
         if drawn:
             stem = stem_of(category, taken)
             taken.add(stem)
-            drawings.append(_drawing(facts, stem, category, drawn, own, metric))
+            drawings.append(_drawing(facts, stem, category, drawn, in_category, metric))
     return drawings
 
 
@@ -62,7 +62,7 @@ def _drawing(
 
 
 def _draw(facts: Facts, tasks: Sequence[TaskFacts], curves: pd.DataFrame, metric: str) -> Figure:
-    has_pale = len(facts.of.mechanisms) > len(facts.looks)
+    has_pale = len(facts.cells.mechanisms) > len(facts.looks)
     is_accuracy = metric == "accuracy"
     figure, axes = panels(
         [task.label for task in tasks],
@@ -78,11 +78,15 @@ def _draw(facts: Facts, tasks: Sequence[TaskFacts], curves: pd.DataFrame, metric
         if is_accuracy:
             for bound in (task.floor, task.ceiling):
                 axis.axhline(bound, color=DARK, linewidth=0.5, linestyle=(0, (4, 3)), zorder=1)
-        own = {m.label: by_cell[task.label, m.label] for m in facts.of.mechanisms if (task.label, m.label) in by_cell}
+        shown = {
+            mechanism.label: by_cell[task.label, mechanism.label]
+            for mechanism in facts.cells.mechanisms
+            if (task.label, mechanism.label) in by_cell
+        }
         draw_lines(
             axis,
-            {label: (curve["step"].to_numpy(), curve["mean"].to_numpy()) for label, curve in own.items()},
-            {label: _band(curve) for label, curve in own.items()},
+            {label: (curve["step"].to_numpy(), curve["mean"].to_numpy()) for label, curve in shown.items()},
+            {label: _band(curve) for label, curve in shown.items()},
             facts.looks,
         )
         axis.set_xlim(0, last_step)

@@ -19,17 +19,10 @@ def draw_lines(
     lines: Mapping[str, tuple[Num[np.ndarray, " points"], Float[np.ndarray, " points"]]],
     bands: Mapping[str, tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]],
     looks: Mapping[str, Look],
-    *,
-    has_markers: bool = False,
 ) -> None:
-    """Draw the lines of one panel, the pale ones at the back; what lies outside is drawn at the edge.
+    """Draw the lines of one panel, the pale ones (without a look) at the back; values outside are drawn at the edge.
 
-    Args:
-        axis: Where to draw.
-        lines: Places and heights of the points of every line, by label.
-        bands: Lower and upper end of the band at every point, of those in colour; NaN for none.
-        looks: The look of those in colour.
-        has_markers: Whether every point of a line in colour is marked.
+    ``lines`` has the points of each line by label, ``bands`` the ends of the band at each point, NaN for none.
     """
     low, high = axis.get_ylim()
     pale = [points for label, points in lines.items() if label not in looks]
@@ -44,10 +37,7 @@ def draw_lines(
             if not np.isnan(bands[label]).all():
                 ends = (np.clip(end, low, high) for end in bands[label])
                 axis.fill_between(at, *ends, color=look.colour, alpha=0.15, linewidth=0, zorder=2)
-            axis.plot(
-                at, np.clip(heights, low, high), color=look.colour, linestyle=look.dashes, zorder=3,
-                clip_on=not has_markers, marker=look.marker if has_markers else "", markersize=2.5,
-            )  # fmt: skip
+            axis.plot(at, np.clip(heights, low, high), color=look.colour, linestyle=look.dashes, zorder=3)
 
 
 def height_of(looks: Mapping[str, Look], width: float, *, has_pale: bool) -> float:
@@ -56,14 +46,7 @@ def height_of(looks: Mapping[str, Look], width: float, *, has_pale: bool) -> flo
 
 
 def draw_legend(figure: Figure, looks: Mapping[str, Look], *, has_pale: bool, has_markers: bool) -> None:
-    """Draw the legend at the foot of a figure.
-
-    Args:
-        figure: The figure.
-        looks: The look of every label.
-        has_pale: Whether there are pale lines, which share one entry.
-        has_markers: Whether the lines have markers.
-    """
+    """Draw the legend at the foot of a figure; pale lines share one entry."""
     handles = [
         Line2D(
             [], [], color=look.colour, linestyle=look.dashes, marker=look.marker if has_markers else "", markersize=3

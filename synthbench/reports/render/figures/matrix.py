@@ -32,13 +32,13 @@ def draw_matrix(
     """Draw fields coloured from 0 to 1; a value outside has the colour of the nearer end, NaN is left white.
 
     Args:
-        values: One number a field.
-        lines: Labels of the lines.
+        values: Of the fields.
+        lines: Labels of the rows.
         columns: Labels of the columns.
-        groups: Group of every line, named once at its first line; None for no groups.
+        groups: Group of each row, named once at its first row.
         colours: Name of the colour map.
-        scale: What the colours say.
-        number: Prints the number of a field, where there are few columns.
+        scale: Label of the colour scale.
+        number: Formats the number that a field shows if there are few columns.
     """
     has_numbers = len(columns) <= _FEW
     left_labels, top_labels = [*map(shown, lines)], [*map(shown, columns)]

@@ -20,7 +20,7 @@ def ranks(facts: Facts) -> Drawing | None:
         title="Ranks",
         caption=(
             "Rank by mean skill over the tasks, with 95 % intervals that hold for all mechanisms at once, for tasks "
-            "like these. Two mechanisms whose intervals overlap may well change places."
+            "like these. Two mechanisms with overlapping intervals may well change places."
         ),
         header=("mechanism", "rank", "low", "high"),
         lines=tuple((entry.mechanism.label, *entry.rank) for entry in entries),

@@ -26,9 +26,9 @@ def rungs(facts: Facts) -> Drawing | None:
     """The drawing; None without a ladder, or without a run that has a score."""
     lines = [
         Line(task, mechanism.label, points)
-        for task in facts.of.tasks
-        for mechanism in facts.of.mechanisms
-        if task.ladder and (points := mean_profile(task.ladder, facts.of.cell(task, mechanism).rungs.values()))
+        for task in facts.cells.tasks
+        for mechanism in facts.cells.mechanisms
+        if task.ladder and (points := mean_profile(task.ladder, facts.cells.cell(task, mechanism).rungs.values()))
     ]
     if not lines:
         return None
@@ -36,9 +36,9 @@ def rungs(facts: Facts) -> Drawing | None:
         name="rungs",
         title="Skill over rungs",
         caption=(
-            "Skill on each rung of a task over its load, (accuracy − base) / (ceiling − base) on what is new on the "
-            "rung, made to fall and cut to 0 to 1: mean over seeds; band: from the lowest to the highest. The area "
-            f"below a line, in rungs, is the height.{facts.pale_words({line.mechanism for line in lines})}"
+            "Skill on each rung of a task over its load: (accuracy − base) / (ceiling − base) on what is new on the "
+            "rung, made non-increasing and cut to 0 to 1. Line: mean over seeds; band: lowest to highest. "
+            f"The area below a line, in rungs, is the height.{facts.pale_words({line.mechanism for line in lines})}"
         ),
         header=("category", "task", "mechanism", "rung", "load", "load_in", "mean", "low", "high", "n"),
         lines=tuple(
@@ -69,15 +69,15 @@ def _draw(facts: Facts, lines: Sequence[Line]) -> Figure:
         above=0.2,
     )
     for position, (task, axis) in enumerate(zip(tasks, axes, strict=True)):
-        own = {line.mechanism: line.points for line in lines if line.task == task}
+        profiles = {line.mechanism: line.points for line in lines if line.task == task}
         _draw_axes(axis, task, is_first=position == 0 or task.category != tasks[position - 1].category)
         at = np.log2(task.ladder.loads if task.ladder else ())
         draw_lines(
             axis,
-            {label: (at, np.array(points.mean)) for label, points in own.items()},
+            {label: (at, np.array(points.mean)) for label, points in profiles.items()},
             {
                 label: (np.array(points.low), np.array(points.high)) if points.num_runs > 1 else (at * np.nan,) * 2
-                for label, points in own.items()
+                for label, points in profiles.items()
             },
             looks,
         )

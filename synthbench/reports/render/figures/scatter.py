@@ -1,12 +1,12 @@
-"""Skill against costs: a panel a cost, a number or a name at each point, and a key of all mechanisms.
+"""Skill against costs: a panel per cost, a number or a name at each point, and a key of all mechanisms.
 
-A colour is a family, a marker one of its mechanisms. What stands at a point is put where it covers nothing, tied to
-its point where that is further off; a point without room for it is still told by its colour and marker in the key.
+A colour is a family, a marker one of its mechanisms. The text of a point is placed where it covers nothing, with a line
+to its point if that is far; a point without room for text is still identified by its colour and marker in the key.
 """
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,23 +17,28 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from synthbench.reports.aggregates import Interval
+from synthbench.reports.leaderboard import Entry
 from synthbench.reports.render.figures.drawing import (
     COLOURS,
     COMPACT,
+    DOUBLE,
     MARKERS,
     PALE,
     PITCH,
     PLAIN,
+    SINGLE,
     SMALL,
+    Drawing,
     place,
     shown,
     strokes,
     widest,
     width_of,
 )
+from synthbench.reports.render.figures.facts import Facts
 
 FAMILY_COLOURS = (*COLOURS, "#8C564B", "#6A3D9A", "#7A7A00", "#882255", "#4D6B8A")
-"""Those of lines, and more: a figure has more families than lines in colour."""
+"""The colours of lines and more: there are more families than coloured lines."""
 MOST_NAMED = 12
 """Points; of more, a number stands at each."""
 _HIGHEST, _NARROWEST = 1.04, 0.3
@@ -46,6 +51,13 @@ _MARK = 0.035
 _FURTHEST, _TIED = 0.9, 0.1
 """Inches from a point to what stands at it, at most; and how far off a stroke ties both."""
 _NUM_DIRECTIONS = 16
+
+
+_SIZES: dict[str, tuple[str, Callable[[Entry], float]]] = {
+    "state": ("state of a layer, numbers", lambda entry: entry.mechanism.state),
+    "parameters": ("parameters", lambda entry: entry.mechanism.num_parameters),
+}
+"""The sizes to draw, each with the label of its axis."""
 
 
 class Point(NamedTuple):
@@ -64,11 +76,11 @@ class Look(NamedTuple):
     colour: str
     marker: str
     text: str
-    """What stands at its point: its number in the key, or its name."""
+    """The text at its point: its number in the key, or its name."""
 
 
 class Box(NamedTuple):
-    """What is covered, in inches from the lower left corner of a panel."""
+    """A covered area, in inches from the lower left corner of a panel."""
 
     left: float
     bottom: float
@@ -91,14 +103,40 @@ def looks(points: Sequence[Point]) -> list[Look]:
     ]
 
 
-def draw_scatter(points: Sequence[Point], names: Sequence[str], width: float) -> Figure:
-    """Draw skill against every cost, side by side.
+def skill_state(facts: Facts) -> Drawing | None:
+    """Skill against state and parameters; None if the ranked mechanisms differ in neither."""
+    entries = facts.board.entries if facts.board else ()
+    telling = {
+        name: (axis, size_of)
+        for name, (axis, size_of) in _SIZES.items()
+        if len({size for entry in entries if not math.isnan(size := size_of(entry))}) > 1
+    }
+    points = [
+        Point(entry.mechanism.label, entry.mechanism.family, entry.skill, sizes)
+        for entry in entries
+        if not all(map(math.isnan, sizes := tuple(size_of(entry) for _axis, size_of in telling.values())))
+    ]
+    if not points:
+        return None
+    axes = [axis for axis, _size_of in telling.values()]
+    return Drawing(
+        name="skill-state",
+        title="Skill against state and parameters",
+        caption=(
+            "Mean skill, with equal weight for all categories and its 95 % interval for these tasks and other seeds. "
+            "State: numbers that one layer keeps after a whole sequence, the largest over the tasks. Parameters: in "
+            "the mechanisms of all layers. A size that all share has no panel. Colour: family; shape: mechanism."
+            + " Numbers: by mean skill, best first."
+            * (len(points) > MOST_NAMED)
+        ),
+        header=("mechanism", "family", *telling, "skill", "low", "high"),
+        lines=tuple((point.label, point.family, *point.costs, *point.skill) for point in points),
+        draw=lambda: draw_scatter(points, axes, DOUBLE if len(axes) > 1 else SINGLE),
+    )
 
-    Args:
-        points: The mechanisms, highest skill first.
-        names: What each cost is, with its unit.
-        width: Of the figure, in inches.
-    """
+
+def draw_scatter(points: Sequence[Point], names: Sequence[str], width: float) -> Figure:
+    """Draw skill against each cost (``names`` with units), side by side; points with the highest skill come first."""
     of_points = looks(points)
     panel_width = (width - _LEFT - _RIGHT - _GAP * (len(names) - 1)) / len(names)
     height = _HEIGHT if len(points) > MOST_NAMED else 0.75 * _HEIGHT
@@ -120,23 +158,20 @@ def draw_scatter(points: Sequence[Point], names: Sequence[str], width: float) ->
 def places(
     anchors: Float[np.ndarray, "points xy"], widths: Sequence[float], size: tuple[float, float]
 ) -> list[Box | None]:
-    """Where texts stand that lie on no point, on no other text and not outside; None where there is no room nearby.
+    """Places for texts near their points that cover no point and no other text; None if there is no room nearby.
 
-    Args:
-        anchors: The points, in inches; the first are served first.
-        widths: Of the texts, in inches.
-        size: Width and height of the panel, in inches.
+    All sizes are in inches; the first points choose first.
     """
     taken = np.array([(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in anchors])
-    found: list[Box | None] = []
+    boxes: list[Box | None] = []
     for (x, y), width in zip(anchors, widths, strict=True):
         tried = np.array([_box(x, y, width, way) for way in _ways()])
         is_free = _is_inside(tried, size) & ~_overlaps(tried, taken).any(axis=1)
         box = Box(*tried[is_free.argmax()].tolist()) if is_free.any() else None
-        found.append(box)
+        boxes.append(box)
         if box is not None:
             taken = np.vstack([taken, box])
-    return found
+    return boxes
 
 
 def _ways() -> Iterator[tuple[float, float]]:
@@ -164,8 +199,8 @@ def _is_inside(boxes: Float[np.ndarray, "boxes 4"], size: tuple[float, float]) -
 def _overlaps(
     boxes: Float[np.ndarray, "boxes 4"], taken: Float[np.ndarray, "taken 4"]
 ) -> Bool[np.ndarray, "boxes taken"]:
-    one, other = boxes[:, None], taken[None]
-    return np.asarray((one[..., :2] < other[..., 2:]).all(axis=-1) & (other[..., :2] < one[..., 2:]).all(axis=-1))
+    box, other = boxes[:, None], taken[None]
+    return np.asarray((box[..., :2] < other[..., 2:]).all(axis=-1) & (other[..., :2] < box[..., 2:]).all(axis=-1))
 
 
 def _limits(points: Sequence[Point]) -> tuple[float, float]:
@@ -180,8 +215,10 @@ def _draw_panel(
     axis: Axes, points: Sequence[Point], index: int, of_points: Sequence[Look], size: tuple[float, float]
 ) -> None:
     edge = _scale(axis, [point.costs[index] for point in points])
-    own = [(point, look) for point, look in zip(points, of_points, strict=True) if not math.isnan(point.costs[index])]
-    for point, look in own:
+    shown_here = [
+        (point, look) for point, look in zip(points, of_points, strict=True) if not math.isnan(point.costs[index])
+    ]
+    for point, look in shown_here:
         x = point.costs[index] or edge
         if not math.isnan(point.skill.low):
             strokes(
@@ -193,7 +230,10 @@ def _draw_panel(
             markeredgecolor="white", markeredgewidth=0.3, zorder=4, clip_on=False,
         )  # fmt: skip
     _draw_texts(
-        axis, [(point.costs[index] or edge, point.skill.value) for point, _ in own], [two for _, two in own], size
+        axis,
+        [(point.costs[index] or edge, point.skill.value) for point, _look in shown_here],
+        [look for _point, look in shown_here],
+        size,
     )
 
 
@@ -228,7 +268,7 @@ def _ticks(low: float, high: float) -> list[float]:
 def _draw_texts(
     axis: Axes, anchors: Sequence[tuple[float, float]], of_points: Sequence[Look], size: tuple[float, float]
 ) -> None:
-    """What stands at the points, where there is room for it."""
+    """Draw the texts of the points for which there is room."""
     if not anchors:
         return
     (left, right), (low, high) = axis.get_xlim(), axis.get_ylim()
@@ -270,10 +310,10 @@ def _entries(points: Sequence[Point], of_points: Sequence[Look]) -> Iterator[tup
     """Marker and text of every line of a key; where points have numbers, each family begins with its name."""
     is_numbered = len(points) > MOST_NAMED
     order = sorted(range(len(points)), key=lambda index: (points[index].family, index))
-    for family, own in itertools.groupby(order, key=lambda index: points[index].family):
+    for family, members in itertools.groupby(order, key=lambda index: points[index].family):
         if is_numbered:
             yield Line2D([], [], linestyle=""), f"{shown(family)}:"
-        for index in own:
+        for index in members:
             look, label = of_points[index], shown(points[index].label)
             handle = Line2D([], [], color=look.colour, marker=look.marker, linestyle="", markersize=3.5)
             yield handle, f"{look.text}  {label}" if is_numbered else f"{label} ({shown(family)})"

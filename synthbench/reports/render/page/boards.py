@@ -10,7 +10,7 @@ from synthbench.reports.aggregates import Interval
 from synthbench.reports.cells import Cells, Key, MechanismFacts, TaskFacts
 from synthbench.reports.leaderboard import Entry, Leaderboard, leaderboard
 from synthbench.reports.render.page import charts
-from synthbench.reports.render.page.facets import Facet, categories
+from synthbench.reports.render.page.facets import Facet, facets
 from synthbench.reports.render.page.results import Result
 from synthbench.reports.report import Report
 from synthbench.reports.verdicts import is_ranked, needed_seeds
@@ -31,9 +31,9 @@ class BoardLine:
     rank_bar: charts.Bar | None
     skill_bar: charts.Bar | None
     skill: float
-    """Mean over the parts; NaN where some task has no run."""
+    """Mean over the parts; NaN if some task has no run."""
     parts: tuple[Interval, ...]
-    """Mean skill of each part, runs without a score counted as 0; NaN where some task of it has no run."""
+    """Mean skill of each part, a run without a score counted as 0; NaN if some task of it has no run."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Board:
     facet: Facet | None
     """The category; None for the whole suite."""
     parts: dict[str, tuple[TaskFacts, ...]]
-    """What the heat columns stand for: labels with the tasks that count."""
+    """The heat columns: their labels and the tasks that count."""
     left_out: tuple[TaskFacts, ...]
     """Tasks whose gap between floor and ceiling is below the noise."""
     best: MechanismFacts | None
-    """The one mechanism that nothing is better than on tasks like these; None where several may be."""
+    """The one mechanism that can be the best on tasks like these; None if there are several."""
     verdict: str
-    """Who can be the best, in a sentence; empty below two seeds."""
+    """Which mechanisms can be the best, in a sentence; empty below two seeds."""
     ranked: tuple[BoardLine, ...]
     unranked: tuple[BoardLine, ...]
 
@@ -60,76 +60,77 @@ class Board:
 
     @property
     def rungs(self) -> tuple[int | None, ...]:
-        """In how many rungs the skill of each part is printed; None where it is a mean, or no height."""
+        """The number of rungs in which the skill of each part is printed; None if it is a mean or no height."""
         ladders = [tasks[0].ladder if self.facet else None for tasks in self.parts.values()]
         return tuple(ladder and ladder.num_rungs for ladder in ladders)
 
 
 def boards(report: Report, results: Mapping[tuple[Key, Key], Result]) -> tuple[Board, ...]:
     """The ranking of the suite, then one of each category."""
-    return (_of_suite(report), *(_of_category(report.of, facet, results) for facet in categories(report.of).values()))
+    cells = report.cells
+    return (_of_suite(report), *(_of_category(cells, facet, results) for facet in facets(cells)["category"].values()))
 
 
 def _of_suite(report: Report) -> Board:
-    of = report.of
-    parts = {category: _counting(of.tasks_of(category)) for category in of.categories}
+    cells = report.cells
+    parts = {category: _counting(cells.tasks_of(category)) for category in cells.categories}
 
     def part(category: str, mechanism: MechanismFacts, entry: Entry | None) -> Interval:
-        return entry.categories[category] if entry else _alone(_mean_skill(of, parts[category], mechanism))
+        return entry.categories[category] if entry else _alone(_mean_skill(cells, parts[category], mechanism))
 
-    return _board(of, report.board, None, parts, part)
+    return _board(cells, report.board, None, parts, part)
 
 
 def _of_category(whole: Cells, facet: Facet, results: Mapping[tuple[Key, Key], Result]) -> Board:
-    of = whole.only(facet.label)
-    tasks = {task.label: task for task in of.tasks}
+    cells = whole.only(facet.label)
+    tasks = {task.label: task for task in cells.tasks}
 
     def part(label: str, mechanism: MechanismFacts, _entry: Entry | None) -> Interval:
         task = tasks[label]
-        skill = _mean_skill(of, [task], mechanism)
+        skill = _mean_skill(cells, [task], mechanism)
         # Intervals are of the runs with a score: where one failed they are of another mean.
-        if of.cell(task, mechanism).num_failed or math.isnan(skill):
+        if cells.cell(task, mechanism).num_failed or math.isnan(skill):
             return _alone(skill)
         return Interval(skill, *results[task.key, mechanism.key].interval)
 
-    found = leaderboard(of) if len(of.seeds) > 1 else None
-    return _board(of, found, facet, {label: _counting([task]) for label, task in tasks.items()}, part)
+    ranking = leaderboard(cells) if len(cells.seeds) > 1 else None
+    return _board(cells, ranking, facet, {label: _counting([task]) for label, task in tasks.items()}, part)
 
 
 def _board(
-    of: Cells,
-    found: Leaderboard | None,
+    cells: Cells,
+    ranking: Leaderboard | None,
     facet: Facet | None,
     parts: Mapping[str, tuple[TaskFacts, ...]],
     part_of: _PartOf,
 ) -> Board:
     shown = {label: tasks for label, tasks in parts.items() if tasks}
-    tasks = [task for own in shown.values() for task in own]
-    entries = {entry.mechanism.key: entry for entry in found.entries} if found else {}
+    tasks = [task for counting in shown.values() for task in counting]
+    entries = {entry.mechanism.key: entry for entry in ranking.entries} if ranking else {}
 
-    def line(mechanism: MechanismFacts) -> BoardLine:
+    def line_of(mechanism: MechanismFacts) -> BoardLine:
         entry = entries.get(mechanism.key)
         of_parts = tuple(part_of(label, mechanism, entry) for label in shown)
-        mean = float(np.mean([one.value for one in of_parts])) if of_parts else math.nan
+        mean = float(np.mean([interval.value for interval in of_parts])) if of_parts else math.nan
         return BoardLine(
             mechanism=mechanism,
             entry=entry,
-            reason="" if entry else _reason(of, found, mechanism, tasks),
+            reason="" if entry else _reason(cells, ranking, mechanism, tasks),
             rank_bar=charts.rank_bar(*entry.rank, len(entries)) if entry else None,
             skill_bar=charts.bar(*entry.skill) if entry else None,
             skill=entry.skill.value if entry else mean,
             parts=of_parts,
         )
 
-    lines = sorted(map(line, of.mechanisms), key=_best_first)
+    lines = sorted(map(line_of, cells.mechanisms), key=_best_first)
     return Board(
         facet=facet,
         parts=shown,
-        left_out=tuple(task for task in of.tasks if task not in tasks),
-        best=found.best if found else None,
-        verdict=found.verdict() if found else "",
-        ranked=tuple(one for one in lines if one.entry),
-        unranked=tuple(one for one in lines if not one.entry),
+        left_out=tuple(task for task in cells.tasks if task not in tasks),
+        best=ranking.best if ranking else None,
+        verdict=ranking.verdict() if ranking else "",
+        ranked=tuple(line for line in lines if line.entry),
+        unranked=tuple(line for line in lines if not line.entry),
     )
 
 
@@ -138,29 +139,24 @@ def _counting(tasks: Sequence[TaskFacts]) -> tuple[TaskFacts, ...]:
 
 
 def _alone(skill: float) -> Interval:
-    """A mean of which nothing is said but its value."""
+    """A mean without an interval."""
     return Interval(skill, math.nan, math.nan)
 
 
-def _reason(of: Cells, found: Leaderboard | None, mechanism: MechanismFacts, tasks: Sequence[TaskFacts]) -> str:
+def _reason(cells: Cells, ranking: Leaderboard | None, mechanism: MechanismFacts, tasks: Sequence[TaskFacts]) -> str:
     if not tasks:
         return "no task counts"
-    if found is None:
+    if ranking is None:
         return "one seed"
-    cells = [of.cell(task, mechanism) for task in tasks]
-    seeds = set(needed_seeds(of))
-    num_runs = sum(len(seeds & {*cell.scores, *cell.failed_seeds}) for cell in cells)
+    estimates = [cells.cell(task, mechanism) for task in tasks]
+    seeds = set(needed_seeds(cells))
+    num_runs = sum(len(seeds & cell.runs.keys()) for cell in estimates)
     return f"{num_runs} of {len(tasks) * len(seeds)} runs"
 
 
-def _mean_skill(of: Cells, tasks: Sequence[TaskFacts], mechanism: MechanismFacts) -> float:
-    """Mean skill over tasks, runs without a score counted as 0; NaN where some task has no run."""
-    means = []
-    for task in tasks:
-        cell = of.cell(task, mechanism)
-        num_runs = cell.n + cell.num_failed
-        means.append((cell.skill * cell.n if cell.n else 0.0) / num_runs if num_runs else math.nan)
-    return float(np.mean(means)) if means else math.nan
+def _mean_skill(cells: Cells, tasks: Sequence[TaskFacts], mechanism: MechanismFacts) -> float:
+    """Mean skill over tasks, a failed run counted as 0; NaN if some task has no run."""
+    return float(np.mean([cells.cell(task, mechanism).skill_of_all for task in tasks])) if tasks else math.nan
 
 
 def _best_first(line: BoardLine) -> float:

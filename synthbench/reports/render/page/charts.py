@@ -1,17 +1,17 @@
-"""From numbers to coordinates: what the templates draw. Everything is in units of a chart's own view box."""
+"""Numbers to the coordinates that templates draw, in units of a chart's view box."""
 
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 BAR_WIDTH, BAR_MARGIN = 96, 6
-"""A skill of 0 is drawn at the margin, one of 1 as far from the other end; what lies beyond is drawn at the end."""
+"""Skills 0 and 1 are drawn a margin away from the ends; values beyond are drawn at an end."""
 RANKS_WIDTH = 48
 HEAT_LEVELS = 10
 
 PLOT_WIDTH, PLOT_HEIGHT = 120, 60
 MOST_POINTS = 40
-"""Points of a curve that are drawn; of more, evenly spaced ones, the last among them."""
+"""Points of a curve that are drawn: if there are more, evenly spaced ones including the last."""
 
 
 class Bar(NamedTuple):
@@ -49,7 +49,7 @@ def bar(skill: float, low: float, high: float) -> Bar | None:
 
 
 def rank_bar(rank: int, low: int, high: int, num_ranked: int) -> Bar:
-    """Draw a rank and its interval, each rank with a place of its own, from the first to the last."""
+    """Draw a rank and its interval on a line with a place for each rank."""
     place = RANKS_WIDTH / num_ranked
     return Bar(_short(place * (rank - 0.5)), _short(place * (low - 1)), _short(place * high))
 
@@ -66,7 +66,7 @@ def over_loads(loads: Sequence[float], skills: Sequence[float]) -> str:
 
 
 def along(loads: Sequence[float], load: float) -> float:
-    """Where a load lies on a logarithmic scale: 0 at the first of a ladder, 1 at the last."""
+    """The place of a load on a logarithmic scale: 0 at the first of a ladder, 1 at the last."""
     return math.log2(load / loads[0]) / (math.log2(loads[-1] / loads[0]) or 1.0)
 
 
@@ -78,18 +78,9 @@ def curve(
     metric: str,
     bounds: tuple[float, float] | None,
 ) -> Curve | None:
-    """Draw a learning curve: its mean, and one standard deviation around it.
+    """Draw a learning curve over seeds: its mean and one standard deviation around it; None without a finite point.
 
-    Args:
-        steps: Steps of the points, growing.
-        means: Means over seeds.
-        deviations: Standard deviations over seeds; NaN where there is one seed.
-        metric: What the means are of.
-        bounds: Floor and ceiling of an accuracy, which is drawn from 0 to 1; None for what has none, drawn from 0 to
-            its largest.
-
-    Returns:
-        None if there is no finite point.
+    With ``bounds``, the floor and ceiling of an accuracy, it is drawn from 0 to 1, otherwise from 0 to its maximum.
     """
     points = [
         (step, mean, 0.0 if math.isnan(deviation) else deviation)

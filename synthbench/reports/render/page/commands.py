@@ -1,4 +1,4 @@
-"""Commands that make rows again. Names and arguments come from rows, so each is quoted for a shell, or refused."""
+"""Commands that make rows again. Names and arguments come from rows, so they are quoted for a shell or refused."""
 
 import json
 import re
@@ -26,16 +26,10 @@ def run_command(
     positions: str | None = None,
     match: str | None = None,
 ) -> str | None:
-    """The command that trains again, into a folder of its own; None if the rows name what no command line takes.
+    """The command that trains again, into a new folder; None if the rows contain a name that no command line accepts.
 
-    Args:
-        suite: Name of the suite.
-        seeds: Root seeds.
-        task: Name of a task, or what :func:`task_terms` gave; all of the suite if None.
-        mechanism: What :func:`term` gave; those of the suite if None.
-        block: Name of the block; the suite's if None.
-        positions: Name of the position encoding; the suite's if None.
-        match: The size that the mechanism is matched to, and what was asked for; takes the place of ``mechanism``.
+    ``task`` is a name or comes from :func:`task_terms`, ``mechanism`` from :func:`term`; the default is what the suite
+    has. ``match``, the column of a row, replaces ``mechanism``.
     """
     if match is not None:
         match, mechanism = split_match(match)
@@ -62,35 +56,25 @@ def run_command(
 def report_command(
     suite: str, version: str, seeds: Collection[int], mechanisms: Collection[str], stores: Sequence[str] = ()
 ) -> str | None:
-    """The command that makes a report of these rows; None if the rows name what no command line takes.
+    """The command that makes a report of these rows; None if they contain a name that no command line accepts.
 
-    Args:
-        suite: Name of the suite.
-        version: Its version.
-        seeds: Root seeds.
-        mechanisms: Their names.
-        stores: One's own store and the one beside it; none if it is the usual one alone.
+    ``stores`` are the user's own store and the one beside it; empty for the default store alone.
     """
-    if not all(NAME.fullmatch(one) for one in (suite, *mechanisms)):
+    if not all(map(NAME.fullmatch, (suite, *mechanisms))):
         return None
     options = {"suite": suite, "suite-version": version, "mech": ",".join(mechanisms), "seeds": seed_ranges(seeds)}
     return _command("report", options | dict(zip(("results", "beside"), stores, strict=False)))
 
 
 def task_terms(suite: str, tasks: Mapping[str, str]) -> str | None:
-    """What ``--task`` must say for some tasks: nothing where the suite lists them, else each with its arguments.
-
-    Args:
-        suite: Name of the suite.
-        tasks: The arguments of a row by name of the task.
-    """
+    """The value of ``--task`` for some tasks (their arguments by name); None if the suite lists them itself."""
     if not suite.endswith(EXTRA):
         return None
     return ",".join(term(name, arguments) or "?" for name, arguments in tasks.items())  # "?" is refused
 
 
 def term(name: str, arguments: str) -> str | None:
-    """How a command line names a unit with the arguments of a row: ``slay:R=2,P=32``; None if it cannot."""
+    """A component with the arguments of a row, as in ``slay:R=2,P=32``; None if a command line cannot name it."""
     given: Any = json.loads(arguments)
     if not NAME.fullmatch(name) or not isinstance(given, dict):
         return None
@@ -102,7 +86,7 @@ def term(name: str, arguments: str) -> str | None:
 
 
 def seed_ranges(seeds: Iterable[int]) -> str:
-    """Seeds as the command line reads them: ``42-44,50``."""
+    """Seeds in the form of the command line: ``42-44,50``."""
     ranges: list[list[int]] = []
     for seed in sorted(set(seeds)):
         if ranges and seed == ranges[-1][1] + 1:

@@ -4,10 +4,9 @@ import math
 from dataclasses import dataclass
 
 from synthbench.reports.cells import Key, Row, is_known
-from synthbench.reports.render.page import facets
 from synthbench.reports.render.page.boards import Board, boards
 from synthbench.reports.render.page.commands import report_command, run_command, seed_ranges, task_terms
-from synthbench.reports.render.page.facets import Facet
+from synthbench.reports.render.page.facets import Facet, facets
 from synthbench.reports.render.page.panels import Panel, coloured, panels
 from synthbench.reports.render.page.results import results
 from synthbench.reports.render.page.sections import (
@@ -23,23 +22,13 @@ from synthbench.reports.table import on_added_seeds
 
 @dataclass(frozen=True)
 class Content:
-    """Everything on a page."""
+    """Everything on a page that the report does not have itself."""
 
-    suite: str
-    suite_version: str
-    verdict: str
-    """The outcome in a sentence or two."""
-    num_rows: int
-    num_mechanisms: int
-    num_tasks: int
+    report: Report
     statuses: dict[str, int]
-    left_out: dict[str, int]
-    """Rows that no cell shows, by reason."""
-    stores: dict[str, int]
-    """Rows by the store that they are from; empty if all are from one."""
     seeds: str
     on_added_seeds: str
-    """What added seeds mean for the intervals, after a space; empty without."""
+    """:func:`synthbench.reports.table.on_added_seeds`."""
     devices: tuple[str, ...]
     versions: tuple[str, ...]
     """Of the code that made the rows."""
@@ -50,19 +39,11 @@ class Content:
     mechanisms: tuple[MechanismSection, ...]
     """In the order of the suite's ranking."""
     tasks: tuple[TaskSection, ...]
-    families: tuple[Facet, ...]
-    categories: tuple[Facet, ...]
-    blocks: tuple[Facet, ...]
-    positions: tuple[Facet, ...]
+    facets: dict[str, dict[str, Facet]]
     panels: dict[Facet, tuple[Panel, ...]]
     """Skill over rungs by category; empty without a ladder."""
     coloured: tuple[str, ...]
     """Labels of the mechanisms that have a colour there."""
-
-    @property
-    def has_ladder(self) -> bool:
-        """Whether scores are heights."""
-        return any(section.facts.ladder for section in self.tasks)
 
     @property
     def has_pale(self) -> bool:
@@ -71,7 +52,7 @@ class Content:
 
     @property
     def has_local(self) -> bool:
-        """Whether some row says what is reached without mixing positions."""
+        """Whether some row has a local ceiling."""
         return not all(math.isnan(section.facts.local_ceiling) for section in self.tasks)
 
     @property
@@ -92,28 +73,21 @@ class Content:
 
 def content(report: Report) -> Content:
     """Everything that the page of a report shows."""
-    selection, of, records = report.selection, report.of, report.records
-    cells = results(report)
-    ranked = boards(report, cells)
-    seeds = of.seeds
-    mechanisms = mechanism_sections(report, ranked[0], cells)
-    with_colour = coloured(of, [section.facts for section in mechanisms])
-    names = list(dict.fromkeys(mechanism.name for mechanism in of.mechanisms))
+    selection, cells, records = report.selection, report.cells, report.records
+    shown = results(report)
+    ranked = boards(report, shown)
+    seeds = cells.seeds
+    mechanisms = mechanism_sections(report, ranked[0], shown)
+    with_colour = coloured(cells, [section.facts for section in mechanisms])
+    names = list(dict.fromkeys(mechanism.name for mechanism in cells.mechanisms))
     extra = task_terms(selection.suite, {str(row["task"]): str(row["task_args"]) for row in records})
     # One command has one setting of a mechanism: where there are more, the sections have theirs.
-    is_one_command = len({mechanism.key[:-1] for mechanism in of.mechanisms}) == len(of.mechanisms)
+    is_one_command = len({mechanism.key[:-1] for mechanism in cells.mechanisms}) == len(cells.mechanisms)
     return Content(
-        suite=selection.suite,
-        suite_version=selection.suite_version,
-        verdict=report.verdict,
-        num_rows=len(records),
-        num_mechanisms=len(of.mechanisms),
-        num_tasks=len(of.tasks),
+        report=report,
         statuses=statuses(records),
-        left_out=selection.left_out,
-        stores=report.stores,
         seeds=seed_ranges(seeds),
-        on_added_seeds=on_added_seeds(of),
+        on_added_seeds=on_added_seeds(cells),
         devices=tuple(sorted(set(map(_device_of, records)))),
         versions=tuple(sorted({_code_version(row) for row in records})),
         run_command=(
@@ -124,12 +98,9 @@ def content(report: Report) -> Content:
         ),
         boards=ranked,
         mechanisms=mechanisms,
-        tasks=task_sections(report, cells),
-        families=tuple(facets.families(of).values()),
-        categories=tuple(facets.categories(of).values()),
-        blocks=tuple(facets.blocks(of).values()),
-        positions=tuple(facets.positions(of).values()),
-        panels=panels(of, with_colour),
+        tasks=task_sections(report, shown),
+        facets=facets(cells),
+        panels=panels(cells, with_colour),
         coloured=tuple(mechanism.label for mechanism in with_colour),
     )
 

@@ -1,12 +1,12 @@
-"""Skill over rungs on a page: a panel a task, a line a mechanism."""
+"""Skill over rungs on a page: a panel per task, a line per mechanism."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts
 from synthbench.reports.ladder import mean_profile
-from synthbench.reports.render.page import charts, facets
-from synthbench.reports.render.page.facets import Facet
+from synthbench.reports.render.page import charts
+from synthbench.reports.render.page.facets import Facet, facets
 
 NUM_COLOURS = 7
 """Of ``rungs.css``."""
@@ -21,42 +21,37 @@ class RungLine(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """What is drawn of a task."""
+    """The drawing of one task."""
 
     task: TaskFacts
     ticks: tuple[tuple[str, str], ...]
-    """Loads that are marked, each with its distance from the left end in per cent."""
+    """Marked loads, each with its distance from the left end in per cent."""
     lines: tuple[RungLine, ...]
-    """Those in colour last, so that they are on top."""
+    """Coloured lines come last, so that they are on top."""
 
 
-def coloured(of: Cells, best_first: Sequence[MechanismFacts]) -> list[MechanismFacts]:
-    """The mechanisms that have a colour: as many of the best as there are, in printed order, as in the figures."""
-    return [mechanism for mechanism in of.mechanisms if mechanism in best_first[:NUM_COLOURS]]
+def coloured(cells: Cells, best_first: Sequence[MechanismFacts]) -> list[MechanismFacts]:
+    """The mechanisms with a colour, in printed order: the best ones, one per colour, as in the figures."""
+    return [mechanism for mechanism in cells.mechanisms if mechanism in best_first[:NUM_COLOURS]]
 
 
-def panels(of: Cells, with_colour: Sequence[MechanismFacts]) -> dict[Facet, tuple[Panel, ...]]:
-    """The panels by category; none without a ladder.
-
-    Args:
-        of: The cells of a report.
-        with_colour: Its mechanisms that have a colour; the others are pale.
-    """
-    categories = facets.categories(of)
-    found: dict[Facet, tuple[Panel, ...]] = {}
-    for task in of.tasks:
-        if panel := _panel(of, task, with_colour):
+def panels(cells: Cells, with_colour: Sequence[MechanismFacts]) -> dict[Facet, tuple[Panel, ...]]:
+    """The panels by category; none without a ladder. Mechanisms without a colour are pale."""
+    categories = facets(cells)["category"]
+    by_category: dict[Facet, tuple[Panel, ...]] = {}
+    for task in cells.tasks:
+        if panel := _panel(cells, task, with_colour):
             facet = categories[task.category]
-            found[facet] = (*found.get(facet, ()), panel)
-    return found
+            by_category[facet] = (*by_category.get(facet, ()), panel)
+    return by_category
 
 
-def _panel(of: Cells, task: TaskFacts, with_colour: Sequence[MechanismFacts]) -> Panel | None:
+def _panel(cells: Cells, task: TaskFacts, with_colour: Sequence[MechanismFacts]) -> Panel | None:
     if task.ladder is None:
         return None
     lines, loads = [], task.ladder.loads
-    for mechanism in sorted(of.mechanisms, key=lambda one: one in with_colour):
-        if drawn := mean_profile(task.ladder, of.cell(task, mechanism).rungs.values()):
+    for mechanism in sorted(cells.mechanisms, key=with_colour.__contains__):
+        if drawn := mean_profile(task.ladder, cells.cell(task, mechanism).rungs.values()):
             look = f"l{with_colour.index(mechanism)}" if mechanism in with_colour else "pale"
             lines.append(RungLine(charts.over_loads(loads, drawn.mean), look))
     ticks = tuple((f"{load:g}", f"{100 * charts.along(loads, load):.1f}") for load in task.ladder.ticks)

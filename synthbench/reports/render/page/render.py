@@ -24,20 +24,20 @@ _NOTHING = "–"
 
 
 def page(report: Report) -> str:
-    """The leaderboard page of a report: a whole HTML file that loads nothing else.
+    """The leaderboard page of a report: one HTML file that loads nothing else.
 
-    The text depends on the rows, and on what is said of the code of their tasks: not on the order of the rows, the
-    time, the time zone, the locale or the machine. Strings of the rows are shown, whatever they hold, and do nothing.
+    It depends only on the rows and the descriptions of their tasks, not on the order of the rows, the time, the time
+    zone, the locale or the machine. Strings of the rows are shown, whatever they contain, and do nothing.
     """
-    found = content(report)
+    shown = content(report)
     style, script = (_resource(name) for name in ("page.css", "page.js"))
-    if found.has_ladder:
+    if report.cells.has_ladder:
         style += _resource("rungs.css")
     return (
         _environment()
         .get_template("page.html")
         .render(
-            page=found,
+            page=shown,
             style=Markup(style),  # noqa: S704 -- a file of ours
             script=Markup(script),  # noqa: S704 -- the same
             policy=_policy(style, script),
@@ -52,7 +52,7 @@ def page(report: Report) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """A content security policy under which nothing runs, applies or loads but our one script and style."""
+    """A content security policy that allows only our script and our style."""
     return (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
@@ -97,7 +97,7 @@ def _environment() -> Environment:
 
 
 def _finalize(value: Any) -> Any:
-    """What every expression of a template passes through: no string of a row gets past it."""
+    """Make every string that a template prints harmless."""
     return untrusted.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -126,7 +126,7 @@ def _load(result: Result) -> str:
 
 
 def _loads(task: TaskFacts) -> str:
-    """From which load to which the ladder of a task goes; empty without one."""
+    """The range of loads of a task; empty without a ladder."""
     if task.ladder is None:
         return ""
     loads = task.ladder.loads

@@ -1,4 +1,4 @@
-"""The cells of a page: a mechanism on a task, with what is drawn of it."""
+"""The cells of a page: a mechanism on a task, with its drawings."""
 
 import math
 from collections import Counter
@@ -12,8 +12,6 @@ from synthbench.reports.cells import (
     TaskFacts,
     clipped,
     is_known,
-    mechanism_key,
-    task_key,
 )
 from synthbench.reports.heights import load_of
 from synthbench.reports.render.page import charts
@@ -22,7 +20,7 @@ from synthbench.reports.table import Cell, height_cell, is_tied
 from synthbench.reports.verdicts import best_of
 
 _METRICS = (("validation", "accuracy"), ("validation", "loss"), ("train", "loss"))
-"""Splits and metrics of a learning curve; the first that a cell has is drawn."""
+"""Splits and metrics of learning curves; the first that a cell has is drawn."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +34,9 @@ class Result:
     """Ends of the interval of the mean skill; NaN below two seeds."""
     bar: charts.Bar | None
     failures: str
-    """Statuses of the runs without a score, with their numbers; empty if there are none."""
+    """The statuses of runs without a score and their numbers; empty if there are none."""
     is_tied: bool
-    """Not shown to differ from the best mechanism of a task that separates."""
+    """Whether it is not shown to differ from the best mechanism of a task that separates."""
     curve: charts.Curve | None
     height: Cell | None
     """In rungs; None where the score is an accuracy."""
@@ -51,38 +49,32 @@ class Result:
 
 def results(report: Report) -> dict[tuple[Key, Key], Result]:
     """Every cell that has rows, by the keys of its task and mechanism."""
-    of = report.of
-    drawn = _drawn_curves(report)
-    failures: dict[tuple[Key, Key], Counter[str]] = {}
-    for row in report.records:
-        if row["status"] != "ok":
-            failures.setdefault((task_key(row), mechanism_key(row)), Counter())[_failure(row)] += 1
-    found = {}
-    for task in of.tasks:
+    cells = report.cells
+    curves = _drawn_curves(report)
+    best = {key: best_of(cells, verdict) for key, verdict in report.verdicts.items()}
+    shown = {}
+    for task, mechanism, estimate in cells:
+        keys = (task.key, mechanism.key)
+        if keys not in cells.estimates:
+            continue
         verdict = report.verdicts[task.key]
-        best = best_of(of, verdict)
-        for mechanism in of.mechanisms:
-            keys = (task.key, mechanism.key)
-            if keys not in of.cells:
-                continue
-            estimate = of.cells[keys]
-            low, high = (
-                clipped((end - task.floor) / task.gap) if task.gap and not math.isnan(end) else math.nan
-                for end in of.interval(task, mechanism)
-            )
-            counts = failures.get(keys, Counter())
-            found[keys] = Result(
-                task=task,
-                mechanism=mechanism,
-                estimate=estimate,
-                interval=(low, high),
-                bar=charts.bar(estimate.skill, low, high),
-                failures=", ".join(f"{count} {status}" for status, count in sorted(counts.items())),
-                is_tied=bool(estimate.n) and is_tied(verdict, best, mechanism),
-                curve=drawn.get(keys),
-                height=height_cell(of, verdict, mechanism, estimate.n) if task.ladder else None,
-            )
-    return found
+        low, high = (
+            clipped((end - task.floor) / task.gap) if task.gap and not math.isnan(end) else math.nan
+            for end in cells.interval(task, mechanism)
+        )
+        failures = Counter(_failure(run) for run in report.runs_of(task, mechanism) if run["status"] != "ok")
+        shown[keys] = Result(
+            task=task,
+            mechanism=mechanism,
+            estimate=estimate,
+            interval=(low, high),
+            bar=charts.bar(estimate.skill, low, high),
+            failures=", ".join(f"{count} {status}" for status, count in sorted(failures.items())),
+            is_tied=bool(estimate.n) and is_tied(verdict, best[task.key], mechanism),
+            curve=curves.get(keys),
+            height=height_cell(cells, verdict, mechanism, estimate.n) if task.ladder else None,
+        )
+    return shown
 
 
 def _failure(row: Row) -> str:
@@ -94,15 +86,15 @@ def _drawn_curves(report: Report) -> dict[tuple[Key, Key], charts.Curve]:
     averages = report.averages
     if averages is None:
         return {}
-    tasks = {task.label: task for task in report.of.tasks}
-    mechanisms = {mechanism.label: mechanism for mechanism in report.of.mechanisms}
-    found: dict[tuple[Key, Key], charts.Curve] = {}
+    tasks = {task.label: task for task in report.cells.tasks}
+    mechanisms = {mechanism.label: mechanism for mechanism in report.cells.mechanisms}
+    curves: dict[tuple[Key, Key], charts.Curve] = {}
     for split, metric in _METRICS:
         of_metric = averages[(averages["split"] == split) & (averages["metric"] == metric)]
         for (task_label, mechanism_label), points in of_metric.groupby(["task", "mechanism"], sort=False):
             task = tasks[str(task_label)]
             keys = (task.key, mechanisms[str(mechanism_label)].key)
-            if keys in found:
+            if keys in curves:
                 continue
             drawn = charts.curve(
                 points["step"].tolist(),
@@ -112,5 +104,5 @@ def _drawn_curves(report: Report) -> dict[tuple[Key, Key], charts.Curve]:
                 bounds=(task.floor, task.ceiling) if metric == "accuracy" else None,
             )
             if drawn is not None:
-                found[keys] = drawn
-    return found
+                curves[keys] = drawn
+    return curves

@@ -17,10 +17,9 @@ from synthbench.reports.cells import (
     task_key,
 )
 from synthbench.reports.descriptions import Description
-from synthbench.reports.render.page import facets
 from synthbench.reports.render.page.boards import Board, BoardLine
 from synthbench.reports.render.page.commands import run_command, task_terms, term
-from synthbench.reports.render.page.facets import Facet
+from synthbench.reports.render.page.facets import Facet, facets
 from synthbench.reports.render.page.results import Result
 from synthbench.reports.render.page.untrusted import anchors
 from synthbench.reports.report import Report, cite
@@ -33,7 +32,7 @@ class Source:
 
     key: str
     bibtex: str
-    """Empty where the key has no entry."""
+    """Empty if the key has no entry."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +47,13 @@ class MechanismSection:
     board: BoardLine
     arguments: dict[str, Any]
     statuses: dict[str, int]
-    """Rows by status, ``ok`` first; ``missing`` are runs that others have."""
+    """Rows by status, ``ok`` first; ``missing``: runs that other mechanisms have."""
     badge: str
-    """Whether rows were confirmed by another run; empty where no row of the report was."""
+    """Whether its rows were confirmed by another run; empty if no row of the report was."""
     source: Source
     command: str | None
     results: tuple[Result, ...]
-    """Of the tasks that it has rows of."""
+    """Of the tasks for which it has rows."""
 
     @property
     def drawn(self) -> tuple[Result, ...]:
@@ -73,7 +72,7 @@ class TaskSection:
     description: Description | None
     verdict: Verdict
     best: MechanismFacts | None
-    """None where nothing can be called the best."""
+    """None if nothing can be called the best."""
     source: Source
     command: str | None
     results: tuple[Result, ...]
@@ -84,45 +83,45 @@ def mechanism_sections(
     report: Report, board: Board, results: Mapping[tuple[Key, Key], Result]
 ) -> tuple[MechanismSection, ...]:
     """One section for each mechanism, in the order of the suite's ranking."""
-    suite, of, records = report.selection.suite, report.of, report.records
+    suite, cells, records = report.selection.suite, report.cells, report.records
     lines = [*board.ranked, *board.unranked]
     ids = anchors("mech", [(line.mechanism.key, line.mechanism.name) for line in lines])
     by_mechanism: dict[Key, list[Row]] = {}
     for row in records:
         by_mechanism.setdefault(mechanism_key(row), []).append(row)
-    needed = needed_seeds(of)
+    needed = needed_seeds(cells)
     has_verified = any(_is_verified(row) for row in records)
-    families, blocks, positions = facets.families(of), facets.blocks(of), facets.positions(of)
-    around = Counter(name for name, *_ in {mechanism.key[:-1] for mechanism in of.mechanisms})
+    filters = facets(cells)
+    around = Counter(name for name, *_ in {mechanism.key[:-1] for mechanism in cells.mechanisms})
     sections = []
     for line in lines:
         facts = line.mechanism
-        own = by_mechanism[facts.key]
-        shown = tuple(results[task.key, facts.key] for task in of.tasks if (task.key, facts.key) in results)
+        rows = by_mechanism[facts.key]
+        shown = tuple(results[task.key, facts.key] for task in cells.tasks if (task.key, facts.key) in results)
         named = term(facts.name, facts.arguments)
         is_one_of_several = around[facts.name] > 1
         command = named and run_command(
             suite,
-            {int(row["seed"]) for row in own},
-            task=task_terms(suite, {str(row["task"]): str(row["task_args"]) for row in own}),
+            {int(row["seed"]) for row in rows},
+            task=task_terms(suite, {str(row["task"]): str(row["task_args"]) for row in rows}),
             mechanism=named,
             match=facts.match,
-            block=facets.block_of(facts) if is_one_of_several else None,
-            positions=facets.positions_of(facts) if is_one_of_several else None,
+            block=facts.block if is_one_of_several else None,
+            positions=facts.positions if is_one_of_several else None,
         )
         sections.append(
             MechanismSection(
                 facts=facts,
                 anchor=ids[facts.key],
-                family=families[facts.family],
-                block=blocks[facets.block_of(facts)],
-                positions=positions[facets.positions_of(facts)],
+                family=filters["family"][facts.family],
+                block=filters["block"][facts.block],
+                positions=filters["positions"][facts.positions],
                 board=line,
                 arguments=arguments_in(facts.arguments),
                 statuses=_with_missing(
-                    statuses(own), len(of.tasks) * len(needed) - sum(int(row["seed"]) in needed for row in own)
+                    statuses(rows), len(cells.tasks) * len(needed) - sum(int(row["seed"]) in needed for row in rows)
                 ),
-                badge=_badge(own) if has_verified else "",
+                badge=_badge(rows) if has_verified else "",
                 source=_source(facts.source),
                 command=command,
                 results=shown,
@@ -133,14 +132,14 @@ def mechanism_sections(
 
 def task_sections(report: Report, results: Mapping[tuple[Key, Key], Result]) -> tuple[TaskSection, ...]:
     """One section for each task, in printed order."""
-    suite, of = report.selection.suite, report.of
-    ids = anchors("task", [(task.key, task.name) for task in of.tasks])
-    categories = facets.categories(of)
+    suite, cells = report.selection.suite, report.cells
+    ids = anchors("task", [(task.key, task.name) for task in cells.tasks])
+    categories = facets(cells)["category"]
     newest = {task_key(row): row for row in report.records}
     sections = []
-    for task in of.tasks:
+    for task in cells.tasks:
         row = newest[task.key]
-        found = [results[task.key, one.key] for one in of.mechanisms if (task.key, one.key) in results]
+        shown = [result for result in results.values() if result.task.key == task.key]
         sections.append(
             TaskSection(
                 facts=task,
@@ -150,19 +149,23 @@ def task_sections(report: Report, results: Mapping[tuple[Key, Key], Result]) -> 
                 description=report.describe
                 and report.describe(task.name, str(row["task_version"]), str(row["task_args"])),
                 verdict=report.verdicts[task.key],
-                best=best_of(of, report.verdicts[task.key]),
+                best=best_of(cells, report.verdicts[task.key]),
                 source=_source(task.source),
                 command=run_command(
-                    suite, of.seeds, task=task_terms(suite, {task.name: str(row["task_args"])}) or task.name
+                    suite, cells.seeds, task=task_terms(suite, {task.name: str(row["task_args"])}) or task.name
                 ),
-                results=tuple(sorted(found, key=lambda one: -one.estimate.mean if one.estimate.n else math.inf)),
+                results=tuple(sorted(shown, key=_best_first)),
             )
         )
     return tuple(sections)
 
 
+def _best_first(result: Result) -> float:
+    return -result.estimate.mean if result.estimate.n else math.inf
+
+
 def _arguments(task: TaskFacts, row: Row) -> dict[str, Any]:
-    """The arguments of a task; of a ladder its loads, since those of all rungs fill a page."""
+    """The arguments of a task; on a ladder only its loads, since the arguments of all rungs would fill a page."""
     if task.ladder is None:
         return arguments_in(str(row["task_args"]))
     return {"load": task.ladder.unit, "rungs": ", ".join(f"{load:g}" for load in task.ladder.loads)}
@@ -185,11 +188,11 @@ def _with_missing(counts: Mapping[str, int], num_missing: int) -> dict[str, int]
 
 
 def statuses(rows: Sequence[Row]) -> dict[str, int]:
-    """How many rows have each status, ``ok`` first."""
+    """The number of rows with each status, ``ok`` first."""
     counts = Counter(str(row["status"]) for row in rows)
     return dict(sorted(counts.items(), key=lambda item: (item[0] != "ok", item[0])))
 
 
 def _is_verified(row: Row) -> bool:
-    """Whether another run confirmed a row; older stores have no such column."""
+    """Whether another run confirmed a row; older stores lack this column."""
     return is_known(row.get("verified_by"))

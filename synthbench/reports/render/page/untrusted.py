@@ -1,6 +1,6 @@
-"""Untrusted strings of rows made harmless, and the anchors and links that a page makes from them.
+"""Make untrusted strings of rows harmless, and make anchors and links from them.
 
-The templates escape markup; here are invisible characters, lengths, schemes of addresses and shared anchors.
+The templates escape markup; this module handles invisible characters, lengths, URL schemes and shared anchors.
 """
 
 import re
