@@ -225,7 +225,7 @@ def test_what_is_wrong_is_not_taken_in(complete: Request, tmp_path: Path) -> Non
 def test_a_batch_of_which_runs_are_missing_is_a_fault_of_a_complete_bundle(complete: Request, tmp_path: Path) -> None:
     store = Store.open(complete.results, create=True)
     row = next(row for row in store.table().to_pylist() if row["role"] is None)
-    curve = store.curves([row["run_id"]]).drop(columns="run_id").to_dict("records")
+    curve: list[Any] = store.curves([row["run_id"]]).drop(columns="run_id").to_dict("records")
     store.write(row | {"ensemble_size": row["ensemble_size"] + 1}, curve)
     packed_by_hand(complete, tmp_path / "linear.tar.gz")
     found = receive(tmp_path / "linear.tar.gz", SAMPLING)
