@@ -127,7 +127,7 @@ class Report:
     @cached_property
     def pages(self) -> dict[str, Page]:
         """The pages by the stem of their file names."""
-        return _pages(self)
+        return _tables_by_page(self)
 
     @cached_property
     def drawings(self) -> "list[Drawing]":
@@ -142,7 +142,7 @@ class Report:
         return cite(key for page in self.pages.values() for table in page.tables for key in table.sources)
 
 
-def _pages(report: Report) -> dict[str, Page]:
+def _tables_by_page(report: Report) -> dict[str, Page]:
     cells, verdicts = report.cells, report.verdicts
     pages: dict[str, Page] = {}
     for category in cells.categories:

@@ -1,6 +1,11 @@
 """The columns of the store: name, type, unit, meaning; and what makes a row acceptable.
 
 Only nullable columns are ever added, so every version of this schema reads the rows of all earlier ones.
+
+To add one: an entry in ``RUN_COLUMNS``; a higher ``SCHEMA_VERSION``; its value in ``runner/rows.py``, of a result also
+among those that ``failure_row`` does not know; a result's name in ``trust/compare.py``, that of anything which neither
+configuration, code nor training decides in ``trust/lookup.py``; :func:`rewrite_readme`; and a store of the new version
+by ``tests/golden/stores/write.py``.
 """
 
 import json
@@ -445,7 +450,7 @@ def with_columns(readme: str) -> str:
         before, _, rest = readme.partition(begin)
         _, _, after = rest.partition(end)
         readme = before + begin + columns_markdown(columns) + end + after
-    return readme
+    return re.sub(r"Schema version \d+", f"Schema version {SCHEMA_VERSION}", readme)
 
 
 def rewrite_readme(path: Path) -> None:

@@ -23,7 +23,7 @@ from synthbench.errors import UsageError
 COMMIT = "SYNTHBENCH_COMMIT"
 """Environment variable with the commit that the package is a copy of, for machines that have no repository."""
 
-RELEVANT_PACKAGES = ("pandas", "pyarrow", "pebble", "ray", "scipy", "triton")
+RELEVANT_PACKAGES = ("pandas", "pyarrow", "pebble", "ray", "scipy", "submitit", "triton")
 
 
 def resolve_device(name: str, *, must_exist: bool = True) -> torch.device:

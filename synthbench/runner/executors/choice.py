@@ -15,11 +15,8 @@ from synthbench.runner.plan import Plan
 from synthbench.runner.request import Request
 from synthbench.runner.slots import VISIBLE, Slot, gpu_slots
 
-BEYOND = ("ray", "slurm")
-"""Executors that run jobs on other machines."""
 LONG_S = 30.0
 """Seconds of two jobs from which a process for each is worth its start, which takes a few."""
-EXECUTORS = ("auto", "inline", "pool", *BEYOND)
 
 
 def make_executor(
@@ -113,16 +110,28 @@ def _beyond_this_machine(request: Request) -> Executor:
         UsageError: If the package is not installed, or the address is not allowed.
     """
     try:
-        if request.executor == "ray":
-            from synthbench.runner.executors.ray import Ray  # noqa: PLC0415 - may be missing
-
-            here = usable_cores() if request.address is None else None
-            return Ray(request.workers or here, request.timeout_s, request.address, 1 / (request.per_gpu or 1))
-        from synthbench.runner.executors.slurm import Slurm  # noqa: PLC0415 - may be missing
-
-        return Slurm(request.workers, request.timeout_s, request.address or "slurm")
+        return BEYOND[request.executor](request)
     except ModuleNotFoundError as problem:
         raise UsageError(
             f"executor {request.executor!r} needs the package {problem.name}, which is not installed; in a checkout: "
             f"pip install -e '.[{request.executor}]'"
         ) from None
+
+
+def _ray(request: Request) -> Executor:
+    from synthbench.runner.executors.ray import Ray  # noqa: PLC0415 - may be missing
+
+    here = usable_cores() if request.address is None else None
+    return Ray(request.workers or here, request.timeout_s, request.address, 1 / (request.per_gpu or 1))
+
+
+def _slurm(request: Request) -> Executor:
+    from synthbench.runner.executors.slurm import Slurm  # noqa: PLC0415 - may be missing
+
+    return Slurm(request.workers, request.timeout_s, request.address or "slurm")
+
+
+BEYOND = {"ray": _ray, "slurm": _slurm}
+"""Executors that run jobs on other machines."""
+
+EXECUTORS = ("auto", "inline", "pool", *BEYOND)
