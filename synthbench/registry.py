@@ -12,6 +12,7 @@ import pkgutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -24,7 +25,7 @@ from synthbench.places import written
 
 T = TypeVar("T")
 
-__all__ = ["BUILT_IN", "CONTROL", "NAME", "Registry", "code_hash", "origin_of", "version_of"]
+__all__ = ["BUILT_IN", "CONTROL", "NAME", "Registry", "code_hash", "is_built_in", "origin_of", "version_of"]
 
 CONTROL = "control"
 """Family of the mechanisms that show what a task gives away for nothing: a reference, never a rival."""
@@ -211,7 +212,7 @@ def _bare(source: str) -> str:
 
 
 def _sources(unit: type[Any]) -> list[str]:
-    if _is_built_in(unit):
+    if is_built_in(unit):
         return [inspect.getsource(unit)]
     by_module: dict[str, list[type]] = {}
     for one in dict.fromkeys((*unit.__mro__, *written(unit).__mro__)):
@@ -293,7 +294,7 @@ def version_of(unit: type[Any]) -> str:
     does not count, since it says nothing of what the heir changes.
     """
     declared = str(getattr(unit, "version", 1))
-    return declared if _is_built_in(unit) or "version" in vars(unit) else f"{declared}+{code_hash(unit)}"
+    return declared if is_built_in(unit) or "version" in vars(unit) else f"{declared}+{code_hash(unit)}"
 
 
 def _is_reloaded(known: type[Any], unit: type[Any]) -> bool:
@@ -311,15 +312,19 @@ def _full_name(unit: type[Any]) -> str:
     return f"{written(unit).__module__}.{written(unit).__qualname__}"
 
 
-def _is_built_in(unit: type[Any]) -> bool:
+def is_built_in(unit: type[Any]) -> bool:
+    """Whether a unit comes with synthbench."""
     return unit.__module__.partition(".")[0] == "synthbench"
+
+
+_distributions_of_modules = cache(packages_distributions)
 
 
 def origin_of(unit: type[Any]) -> str:
     """Where a unit comes from: ``builtin``, ``distribution==version``, the name of a file, or ``notebook``."""
-    if _is_built_in(unit):
+    if is_built_in(unit):
         return BUILT_IN
-    for distribution in packages_distributions().get(unit.__module__.partition(".")[0], []):
+    for distribution in _distributions_of_modules().get(unit.__module__.partition(".")[0], []):
         return f"{distribution}=={version(distribution)}"
     try:
         return Path(inspect.getfile(unit)).name

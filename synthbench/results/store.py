@@ -209,6 +209,22 @@ class Store:
             self.folder.commit_rows(rows, curves_of(other.folder, rows).table)
         return int(rows.num_rows)
 
+    def admit(self, other: "Store", checksums: Collection[str]) -> int:
+        """Add those rows of another store that have one of some checksums, with their curves; how many were added.
+
+        A run that this store has keeps its row, whatever the other's says.
+
+        Raises:
+            StoreError: If this store cannot be written, or another process is compacting it.
+        """
+        with self.folder.alone():
+            known, found = rows_of(self.folder), rows_of(other.folder)
+            is_wanted = pc.is_in(found["row_sha256"], pa.array(checksums, pa.string()))
+            is_known = pc.is_in(found["run_id"], known["run_id"].combine_chunks())
+            rows = found.filter(pc.and_(is_wanted, pc.invert(is_known)))
+            self.folder.commit_rows(rows, curves_of(other.folder, rows).table)
+        return int(rows.num_rows)
+
     def compact(self, *, without: Collection[str] = ()) -> int:
         """Merge all files into one of runs and one of curves; return how many small files were merged.
 

@@ -99,8 +99,8 @@ class Plan:
     """How long the jobs may take."""
     num_failed: int = 0
     """Of the rows already done, those without a score."""
-    replaced_at: datetime | None = None
-    """When the last of the rows finished that are made again: of two rows of a run the later one counts."""
+    replaced: Mapping[str, datetime] = field(default_factory=dict)
+    """When the rows finished that are made again, by run id: of two rows of a run the later one counts."""
     notices: tuple[str, ...] = ()
     """What the user should know before the first job, a sentence each."""
 
@@ -171,9 +171,9 @@ def plan_request(request: Request, device: torch.device, selected: Selected | No
         notices.append(warning)
     if num_failed:
         notices.append(f"{num_failed} of the rows already done failed; --rerun failed makes them again")
-    finished_at = dict(zip(known["run_id"].to_pylist(), known["finished_at"].to_pylist(), strict=True))
-    replaced = [finished_at[run_id] for run_id in plan.members if run_id in finished_at and run_id not in done]
-    return replace(plan, num_failed=num_failed, replaced_at=max(replaced, default=None), notices=tuple(notices))
+    finished_at = zip(known["run_id"].to_pylist(), known["finished_at"].to_pylist(), strict=True)
+    replaced = {name: at for name, at in finished_at if name in plan.members and name not in done}
+    return replace(plan, num_failed=num_failed, replaced=replaced, notices=tuple(notices))
 
 
 def progress_of(request: Request, device: torch.device) -> list[dict[str, Any]]:

@@ -3,8 +3,8 @@
 import hashlib
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -38,13 +38,13 @@ class Provenance:
     began: float
     """``time.monotonic()`` at the start."""
     is_deterministic: bool = False
-    replaced_at: datetime | None = None
-    """When a row finished that this one may replace: it finishes later, whatever the clock says."""
+    replaced: Mapping[str, datetime] = field(default_factory=dict)
+    """When the rows finished that these may replace, by run id: they finish later, whatever the clock says."""
 
-    def finished_at(self) -> datetime:
-        """Now, or a moment after what is replaced if a clock was ahead then."""
+    def finished_at(self, run_id: str) -> datetime:
+        """Now, or a moment after the row that is replaced if a clock was ahead then."""
         now = datetime.now(UTC)
-        return now if self.replaced_at is None else max(now, self.replaced_at + timedelta(milliseconds=1))
+        return max(now, self.replaced[run_id] + timedelta(milliseconds=1)) if run_id in self.replaced else now
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ def _common(members: Sequence[Member], index: int, provenance: Provenance) -> di
         "peak_mem_bytes": peak_memory_bytes(provenance.device),
         "flops_estimate": None,
         "started_at": provenance.started_at,
-        "finished_at": provenance.finished_at(),
+        "finished_at": provenance.finished_at(member.run_id),
         "executor": provenance.executor,
         "attempt": provenance.number,
         "verified_by": None,

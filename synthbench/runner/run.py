@@ -133,7 +133,7 @@ def run(
         device=str(prepared.device),
         executor=executor.name,
         planned_at=time.time(),
-        replaced_at=plan.replaced_at,
+        replaced=plan.replaced,
         plugins=request.plugins,
         violations={
             subject.name: broken
@@ -182,7 +182,9 @@ def prepare(request: Request) -> Prepared:
     selected, findings = vetted(request)
     plan = plan_request(request, device, selected)
     is_in_session = any(subject.is_in_session for subject in findings)
-    executor = make_executor(request, plan, device, is_foreign=bool(findings), is_in_session=is_in_session)
+    executor = make_executor(
+        request, plan, device, is_foreign=bool(findings or plugins.loaded()), is_in_session=is_in_session
+    )
     return Prepared(request, device, findings, plan, executor)
 
 

@@ -49,8 +49,10 @@ class RunContext:
     """Whether no other worker uses the memory of the device at the same time."""
     predictions: Path | None = None
     """Folder for what models predict in the test; None: nothing is kept."""
-    replaced_at: datetime | None = None
-    """When the last of the rows finished that this command makes again; the clock may have been ahead then."""
+    replaced: Mapping[str, datetime] = field(default_factory=dict)
+    """When the rows finished that this command makes again, by run id; a clock may have been ahead then."""
+    foreign: tuple[str, ...] = ()
+    """The modules of the jobs' components that do not come with synthbench."""
     driver: str = field(default_factory=lambda: uuid4().hex[:8])
     """Names the logs of this command, as another one may run on the same store at the same time.
 
@@ -141,7 +143,7 @@ class _Run:
             started_at=datetime.now(UTC),
             began=time.monotonic(),
             is_deterministic=context.is_deterministic,
-            replaced_at=context.replaced_at,
+            replaced=context.replaced,
         )
         return cls(job, context, Store.open(context.results, create=True), provenance)
 
@@ -213,7 +215,8 @@ class _Run:
             return [outcome for part in parts for outcome in self.train(part)]
         if failure.status == "oom" and not self.context.is_alone:
             raise OutOfMemoryBesideOthers(failure.message)
-        return self.fail(members, failure)
+        is_causal = failure.status != "contract"
+        return replace(self, provenance=replace(self.provenance, causal_checked=is_causal)).fail(members, failure)
 
     def record(self, result: GroupResult) -> list[Outcome]:
         """Write the rows, curves and predictions of the members that lack them."""

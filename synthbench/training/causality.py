@@ -1,9 +1,13 @@
-"""Whether a model sees the future, or other sequences, at the very settings at which it is trained.
+"""Whether a model sees the future, or other sequences, in the very program that is trained.
 
 Fast kernels leak at some lengths, batches or dtypes only: where a length is a multiple of a block, or a batch large
-enough for another path. So the program that is trained is asked itself, before the first step and after the last.
+enough for another path. So the program is asked on the batches that it trains on: at each of their shapes, before the
+first step of that shape and after the last step of all.
 """
 
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -16,12 +20,15 @@ from synthbench.training.ensemble import SequenceModel
 TOLERANCE = 1e-4
 """Largest change, relative to the largest output, that counts as rounding in float32."""
 
+BLOCKS = (16, 64, 128)
+"""Cuts are also made at the ends of blocks of these many tokens, and one token on: a fast kernel works in blocks."""
+
 
 class Leak(NamedTuple):
     """What changed although nothing that it may depend on did."""
 
     change: float
-    """Largest change over the largest output."""
+    """Largest change over the largest output of the same member."""
     position: int
     is_of_future: bool
     """Whether its sequence was changed later on; else only other sequences were."""
@@ -36,15 +43,17 @@ def find_leak(
     """The largest change among outputs that had to stay as they were; None if all did, up to rounding.
 
     Args:
-        before: Outputs for some inputs.
+        before: Outputs for some inputs; with four axes, of members, each of which has a size of its own.
         after: Outputs for inputs that differ in places.
         is_known: Where an input and all those before it in its sequence are the same in both.
         tolerance: Largest change, relative to the largest output, that counts as rounding.
     """
-    size = before.nan_to_num(0, 0, 0).abs().max().clamp(min=torch.finfo(before.dtype).tiny)
+    finite = before.nan_to_num(0, 0, 0).abs()
+    size = finite.amax((1, 2, 3), keepdim=True)[..., 0] if before.ndim == 4 else finite.max()
     # What is no number before is a fault of another kind; what becomes none is a change.
     is_held = is_known & before.isfinite().all(-1)
-    changes = ((before - after).abs().amax(-1) / size).where(is_held, 0)
+    changes = (before - after).abs().amax(-1) / size.clamp(min=torch.finfo(before.dtype).tiny)
+    changes = changes.where(is_held, 0)
     if bool((changes <= tolerance).all()):
         return None
     place = changes.nan_to_num(torch.inf).flatten().argmax()
@@ -52,50 +61,77 @@ def find_leak(
     return Leak(float(changes.flatten()[place]), int(position), not bool(is_known[tuple(sequence)].all()))
 
 
-def altered(
-    tokens: Int[Tensor, "members batch length"], cut: int, vocab_size: int
-) -> Int[Tensor, "members batch length"]:
-    """The same tokens, but for those from ``cut`` on in every other sequence of every other member."""
-    other = tokens.clone()
-    other[::2, ::2, cut:] = (tokens[::2, ::2, cut:] + 1) % vocab_size
-    return other
+def cuts_of(length: int) -> list[int]:
+    """Positions from which a sequence is altered: inside blocks, at their ends and one on, and the last.
+
+    >>> cuts_of(40)
+    [13, 1, 39, 16, 17, 32, 33]
+    """
+    at_blocks = (cut for block in BLOCKS for end in range(block, length, block) for cut in (end, end + 1))
+    cuts = dict.fromkeys((max(1, length // 3), 1, length - 1, *at_blocks))
+    return [cut for cut in cuts if cut < length] or [0]
 
 
-def check_as_trained(
-    model: SequenceModel, batches: dict[int, int], *, num_members: int, vocab_size: int, when: str
-) -> None:
+def alterations(leading: Sequence[int], length: int) -> Iterator[Int[Tensor, "*leading"]]:
+    """For each sequence the position from which it is altered, ``length`` for one that is not.
+
+    Like the fields of a chessboard, every other sequence is altered, then the others: so each is beside others that
+    change, in its batch and in other members. Together they try a cut for each sequence, and at least three.
+
+    Args:
+        leading: How many sequences there are on each axis.
+        length: Tokens of each.
+    """
+    cuts = torch.tensor(cuts_of(length))
+    colours = torch.stack(torch.meshgrid(*map(torch.arange, leading), indexing="ij")).sum(0) % 2
+    num_rounds = math.ceil(3 / max(1, math.prod(leading)))
+    for number, colour in product(range(num_rounds), (0, 1)):
+        is_altered = colours == colour
+        if is_altered.any():
+            numbers = is_altered.flatten().cumsum(0).view(is_altered.shape) - 1
+            place = (2 * number + colour) * int(is_altered.sum()) + numbers
+            yield torch.where(is_altered, cuts[place % len(cuts)], length)
+
+
+def check_as_trained(model: SequenceModel, tokens: Int[Tensor, "members batch length"], vocab_size: int) -> None:
     """Check that no output depends on later tokens, on other sequences of its batch or on other members.
 
-    In training mode with gradients, and in evaluation mode without, each at two cuts that lie inside a block.
+    In training mode with gradients, then in evaluation mode without.
 
     Args:
         model: Of all members.
-        batches: Sequences of a batch by their length in tokens.
-        num_members: How many members the model runs.
-        vocab_size: Tokens that every member knows, 2 or more.
-        when: For the message: ``before the first step``.
+        tokens: A batch, or the piece of one that passes through the model at once.
+        vocab_size: Tokens that every member knows.
 
     Raises:
         ContractError: If one does; the message says at which length, batch and mode, where and by how much.
     """
-    was_training, device = model.training, next(model.parameters()).device
-    generator = torch.Generator().manual_seed(0)
+    was_training = model.training
     try:
-        for length, batch_size in batches.items():
-            tokens = torch.randint(vocab_size, (num_members, batch_size, length), generator=generator).to(device)
-            for is_training in (True, False):
-                with torch.set_grad_enabled(is_training):
-                    model.train(is_training)
-                    before = _hidden(model, tokens)
-                    for cut in sorted({max(1, length // 3), length - 1} - {0, length}):
-                        other = altered(tokens, cut, vocab_size)
-                        is_known = (tokens == other).cumprod(-1).bool()
-                        leak = find_leak(before, _hidden(model, other), is_known, TOLERANCE)
-                        if leak is not None:
-                            where = told(leak, before, cut, is_training=is_training)
-                            raise ContractError(f"the model as trained {where}, {when}; {num_members} runs together")
+        for is_training in (True, False):
+            model.train(is_training)
+            with torch.enable_grad() if is_training else torch.inference_mode():
+                before = _hidden(model, tokens)
+                for cuts in alterations(tokens.shape[:-1], tokens.shape[-1]):
+                    is_later = (torch.arange(tokens.shape[-1]) >= cuts[..., None]).to(tokens.device)
+                    other = torch.where(is_later, (tokens + 1) % vocab_size, tokens)
+                    is_known = (tokens == other).cumprod(-1).bool()
+                    leak = find_leak(before, _hidden(model, other), is_known, TOLERANCE)
+                    if leak is not None:
+                        _refuse(model, tokens, before, leak, is_training=is_training)
     finally:
         model.train(was_training)
+
+
+def _refuse(model: SequenceModel, tokens: Tensor, before: Tensor, leak: Leak, *, is_training: bool) -> None:
+    everywhere = torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device)
+    if find_leak(before, _hidden(model, tokens), everywhere, TOLERANCE) is not None:
+        raise ContractError(
+            f"the model as trained gives two outputs for one input in {'training' if is_training else 'evaluation'} "
+            "mode; what is random is drawn once, when it is built"
+        )
+    beside = f", {len(tokens)} runs together" if len(tokens) > 1 else ""
+    raise ContractError(f"the model as trained {told(leak, before, is_training=is_training)}{beside}")
 
 
 def _hidden(
@@ -108,10 +144,10 @@ def _hidden(
     return x.detach()
 
 
-def told(leak: Leak, before: Float[Tensor, "*leading batch length width"], cut: int, *, is_training: bool) -> str:
+def told(leak: Leak, before: Float[Tensor, "*leading batch length width"], *, is_training: bool) -> str:
     """What a leak is, where it was seen and how large it is."""
     what = (
-        f"is not causal: other inputs from position {cut} on change the output at position {leak.position}"
+        f"is not causal: other inputs after position {leak.position} change the output there"
         if leak.is_of_future
         else f"lets sequences see each other: other inputs in some change others' output at position {leak.position}"
     )

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
+from synthbench.errors import ContractError
 from synthbench.heights import RungScore, height
 from synthbench.layers import Mixer
 from synthbench.mechanisms import Mechanism, num_parameters
@@ -24,6 +25,9 @@ from synthbench.training.optimiser import MemberAdamW, make_optimiser
 from synthbench.training.schedule import make_schedule
 from synthbench.training.seeding import KeptBlocks, Split, init_seed
 from synthbench.training.stream import DeviceBlock, device_blocks, in_pieces
+
+MOST_SHAPES = 32
+"""Shapes of batches on which a program is checked for leaks; a ladder has a shape a rung."""
 
 
 @dataclass(frozen=True)
@@ -224,19 +228,14 @@ class Trainer:
         num_points = -(-training.steps // evaluation.curve_every)
         yield from self.batches("validation", num_points, evaluation.curve_sequences)
 
-    def check_causality(self, when: str) -> None:
-        """Check the program as it is trained: on a ladder at its lowest, middle and top rung.
+    def check_causality(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        """Check the program on what of a batch passes through it at once.
 
         Raises:
             ContractError: If an output depends on what it must not see.
         """
-        cell = self.members[0].cell
-        batches = {cell.length: self.suite.training.batch_size}
-        if cell.course is not None:
-            rungs = list(zip((rung.length for rung in cell.rungs), cell.course.batch_sizes, strict=True))
-            batches = dict(sorted({rungs[0], rungs[len(rungs) // 2], rungs[-1]}))
-        vocab_size = min(member.cell.task.vocab_size for member in self.members)
-        check_as_trained(self.model, batches, num_members=len(self.members), vocab_size=vocab_size, when=when)
+        tokens, _ = next(in_pieces(inputs, targets))
+        check_as_trained(self.model, tokens, min(member.cell.task.vocab_size for member in self.members))
 
     def stretched(self, members: Sequence[Member], factor: int) -> SequenceModel:
         """The trained models of a cell's members, for a test on longer or more loaded sequences."""
@@ -279,10 +278,7 @@ def train_group(
         members=[MemberResult(member, size) for member, size in zip(members, trainer.sizes, strict=True)],
         strategy=trainer.strategy,
     )
-    trainer.check_causality("before the first step")
     _train(trainer, result)
-    if any(member.diverged_at is None for member in result.members):
-        trainer.check_causality("after the last step")
     result.is_captured = trainer.captured is not None and trainer.captured.is_replaying
     if trainer.suite.evaluation.validation_sequences is not None:
         _validate_on_rungs(trainer, result)
@@ -301,7 +297,11 @@ def _train(trainer: Trainer, result: GroupResult) -> None:
     losses: list[torch.Tensor] = []
     step_seconds: list[float] = []
     interval_began = began
+    shapes: dict[torch.Size, DeviceBlock] = {}
     for batch in _timed(trainer.training_batches(), result):
+        if batch.inputs.shape not in shapes and len(shapes) < MOST_SHAPES:
+            interval_began += _check_causality(trainer, result, batch, f"before step {result.steps + 1}")
+            shapes[batch.inputs.shape] = batch
         share = trainer.schedule.apply(result.steps, trainer.optimiser, trainer.model)
         for member, rate in zip(result.members, trainer.rates, strict=True):
             if not member.is_done:
@@ -323,8 +323,23 @@ def _train(trainer: Trainer, result: GroupResult) -> None:
         if all(member.is_done for member in result.members):
             break
         losses = []
+    if any(member.diverged_at is None for member in result.members):
+        for batch in shapes.values():
+            _check_causality(trainer, result, batch, "after the last step")
     result.step_ms_median = float(np.median(step_seconds)) * 1e3
     result.train_s = time.perf_counter() - began - result.eval_s - result.data_s
+
+
+def _check_causality(trainer: Trainer, result: GroupResult, batch: DeviceBlock, when: str) -> float:
+    """Check the program on a batch; the seconds that this takes, which are no part of the training."""
+    began = time.perf_counter()
+    try:
+        trainer.check_causality(batch.inputs[0], batch.targets[0])
+    except ContractError as problem:
+        raise ContractError(f"{problem}, {when}") from problem
+    seconds = time.perf_counter() - began
+    result.eval_s += seconds
+    return seconds
 
 
 def _timed(batches: Iterator[DeviceBlock], result: GroupResult) -> Iterator[DeviceBlock]:

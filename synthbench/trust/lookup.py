@@ -107,6 +107,25 @@ class Groups:
         together = self._batches.get(row["run_id"], [row])
         return together if self._is_one_program(together) else [row]
 
+    def is_whole(self, row: Row) -> bool:
+        """Whether the runs that were batched with this one are here, or are those that its suite has beside it.
+
+        Where seeds are added, those before are trained again beside them, and only missing rows are written. On a GPU
+        runs of several tasks share a program, in batches that depend on what was asked for.
+        """
+        size = row["ensemble_size"]
+        if len(self.group(row)) == size or row["device_type"] != "cpu":
+            return True
+        try:
+            member = self.member(row)
+        except CannotVerify:
+            return True  # which is said of it elsewhere
+        cell = member.cell
+        beside = cell.tuning_members() if member.is_tuning else cell.members(cell.suite.seeds)
+        planned = [other.run_id for other in beside]
+        start = planned.index(row["run_id"]) - row["ensemble_index"] if row["run_id"] in planned else -1
+        return start >= 0 and start % size == 0 and start + size <= len(planned)
+
     def _is_one_program(self, rows: Sequence[Row]) -> bool:
         """Whether members of these rows' cells can train together, whatever the rows say."""
         try:

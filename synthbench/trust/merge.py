@@ -13,7 +13,7 @@ from synthbench.results.store import Store
 from synthbench.trust.audit import faults
 from synthbench.trust.bundle import opened
 
-OUTCOME = ("status", "score", "n_correct", "n_eval_examples", "metrics")
+_OUTCOME = ("status", "score", "n_correct", "n_eval_examples", "metrics")
 """Columns in which the same run, made twice, should agree; times, hosts and versions may differ."""
 
 
@@ -29,7 +29,7 @@ class Conflict:
     @property
     def is_outcome(self) -> bool:
         """Whether they disagree in how the run ended, not only in when and where it was made."""
-        return any(self.ours[name] != self.theirs[name] for name in OUTCOME)
+        return any(self.ours[name] != self.theirs[name] for name in _OUTCOME)
 
     def as_facts(self) -> dict[str, Any]:
         """Both sides of what tells them apart, for printing."""

@@ -29,8 +29,8 @@ from synthbench.trust.bundle import (
     pack,
     sha256_of,
 )
+from synthbench.trust.compare import tolerance_of
 from synthbench.trust.lookup import Groups
-from synthbench.trust.merge import OUTCOME
 from synthbench.trust.verify import Sampling, Verification, verify
 
 Row = Mapping[str, Any]
@@ -135,23 +135,29 @@ def receive(
             verification.faults += _contradictions(Store.open(into, create=False), store)
         if verification.ok and into is not None and by is not None:
             target = Store.open(into, create=True)
-            known = set(target.statuses())
-            target.adopt(store, [run_id for run_id in store.statuses() if run_id not in known])
+            target.admit(store, verification.checksums)
             target.verify(verification.confirmed(by))
     return verification
 
 
 def _contradictions(ours: Store, theirs: Store) -> list[tuple[str, str]]:
-    """Rows of theirs that ended otherwise than ours of the same name, by run id: none of ours is ever displaced."""
-    columns = ("run_id", *OUTCOME)
+    """Rows of theirs that ended otherwise than ours of the same name, by run id.
+
+    Other machines round otherwise, and a limit of time or memory says nothing of another machine.
+    """
+    columns = ("run_id", "status", "score", "n_eval_examples")
     known = {row["run_id"]: row for row in ours.table().select(columns).to_pylist()}
-    return [
-        (row["run_id"], f"{name} is {row[name]!r}; the store has this run with {known[row['run_id']][name]!r}")
-        for row in theirs.table().select(columns).to_pylist()
-        if row["run_id"] in known
-        for name in OUTCOME
-        if row[name] != known[row["run_id"]][name]
-    ]
+    contradictions = []
+    for row in theirs.table().select(columns).to_pylist():
+        our = known.get(row["run_id"], row)
+        if {our["status"], row["status"]} & {"timeout", "oom"}:
+            continue
+        is_far = None not in (our["score"], row["score"]) and abs(our["score"] - row["score"]) > tolerance_of(our, 0.0)
+        if is_far or our["status"] != row["status"]:
+            theirs_and_ours = [f"{side['status']!r} with the score {side['score']}" for side in (row, our)]
+            words = "it ended {}; the store has this run with {}".format(*theirs_and_ours)
+            contradictions.append((row["run_id"], words))
+    return contradictions
 
 
 def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> list[str]:
@@ -182,7 +188,7 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
     parted = [
         f"incomplete: {wanted.get(name, name)} was batched with {row['ensemble_size'] - 1} runs that are not all here"
         for name, row in groups.rows.items()
-        if len(groups.group(row)) != row["ensemble_size"]
+        if not groups.is_whole(row)
     ]
     of_bundle = faults_of_bundle(store, list(rows.values()), manifest)
     return [*broken, *of_bundle, *_incomplete(wanted, rows), *extra, *parted]

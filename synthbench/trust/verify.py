@@ -66,6 +66,8 @@ class Verification:
 
     num_rows: int
     digest: str
+    checksums: list[str] = field(default_factory=list)
+    """Of the rows that were checked."""
     faults: list[tuple[str, str]] = field(default_factory=list)
     """What is wrong with a row or a file, by run id or name."""
     unverifiable: dict[str, str] = field(default_factory=dict)
@@ -172,7 +174,7 @@ def verify(
     """
     plugins.load(sampling.plugins)
     rows = store.table(is_checked=True).to_pylist()
-    verification = Verification(len(rows), digest(rows))
+    verification = Verification(len(rows), digest(rows), [row["row_sha256"] for row in rows])
     verification.faults = [(file.file, file.reason) for file in store.quarantined]
     now = datetime.now(UTC)
     sound = []
@@ -248,7 +250,9 @@ def _made_again(jobs: Sequence[tuple[Job, list[Row]]], store: Store, sampling: S
             if is_deterministic:
                 reserve_workspace(torch.device(device))
             request = Request(timeout_s=sampling.timeout_s, workers=sampling.workers)
-            executor = make_executor(request, Plan(tuple(some), len(some), 0), torch.device(device))
+            executor = make_executor(
+                request, Plan(tuple(some), len(some), 0), torch.device(device), is_foreign=bool(sampling.plugins)
+            )
             context = RunContext(
                 results=scratch,
                 device=device,

@@ -99,6 +99,31 @@ def first_mask(self: Any, x: Tensor) -> Tensor:
     return future(self, x) if x.shape[-2] > length else torch.zeros_like(x)
 
 
+class PassesAcross(PassesBack):
+    """The same over the sequences of a batch."""
+
+    @staticmethod
+    def backward(_context: Any, gradient: Tensor) -> Tensor:
+        return gradient + gradient.mean(-3, keepdim=True)
+
+
+def spread_across(_kernel: Kernel, x: Tensor) -> Tensor:
+    spread: Tensor = PassesAcross.apply(x)  # type: ignore[no-untyped-call]
+    return spread
+
+
+def next_block(_kernel: Kernel, x: Tensor) -> Tensor:
+    """The last position of each block of 64 sees the first of the next one."""
+    seen = torch.zeros_like(x)
+    ends = torch.arange(63, max(63, x.shape[-2] - 1), 64)
+    seen[..., ends, :] = x[..., ends + 1, :]
+    return seen
+
+
+def last_sequence(_kernel: Kernel, x: Tensor) -> Tensor:
+    return so_far(x)[-1:].expand_as(x)
+
+
 def in_place(_kernel: Kernel, x: Tensor) -> Tensor:
     with torch.no_grad():
         x += 0.1 * x.mean(-2, keepdim=True)
@@ -126,13 +151,17 @@ CAUGHT = {
     kernel("stale-workspace", stale, anywhere): r"sequences of a batch see each other",
     kernel("first-mask", first_mask, anywhere): r"not causal|changes its own 'traced'",
     kernel("in-place", in_place, anywhere): r"changes its input in place",
-    kernel("backward", spread_back, anywhere): r"a backward pass that sees the future: .* 11 of 33 give later inputs",
+    kernel("backward", spread_back, anywhere): r"backward pass that sees .* 21 of 64 give later inputs",
+    kernel("backward-across", spread_across, lambda _, x: x.dtype == torch.float32): r"backward .* other sequences",
+    kernel("block-end", next_block, anywhere): r"not causal",
+    kernel("last-sequence", last_sequence, lambda _, x: x.ndim == 3 and len(x) == 9): r"sequences see each other",
     kernel("eval-only", future, lambda self, x: not self.training and x.shape[-2] >= 64): r"not causal",
 }  # fmt: skip
 
 IN_TRAINING = {
-    kernel("length-48", future, lambda _, x: x.shape[-2] == 48): "at length 48 and batch 8, in float32",
+    kernel("length-48", future, lambda _, x: x.shape[-2] == 48): "at length 48 and batch 8, in float32.* before step 1",
     kernel("width-32", future, lambda self, _: self.model_dim == 32): "at length 48 and batch 8, in float32",
+    kernel("other-member", lambda _, x: so_far(x).flip(0), lambda _, x: x.ndim > 3): "sequences see each other",
     kernel("members", other_sequences, lambda _, x: x.ndim > 3 and x.shape[-3] == 8): "sequences see each other",
     kernel("later", future, lambda self, _: self.calls > 30): "after the last step",
 }  # fmt: skip

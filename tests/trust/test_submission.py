@@ -239,7 +239,7 @@ def test_a_row_that_the_store_has_with_another_result_is_refused_and_ours_stays(
     handed_in(complete, tmp_path / "linear.tar.gz")
     board = Store.open(tmp_path / "board", create=True)
     row = Store.open(complete.results, create=False).table().to_pylist()[0]
-    ours = {**row, "eval_loss": 0.25, "metrics": '{"other":1}', "finished_at": row["finished_at"] - timedelta(days=1)}
+    ours = {**row, "score": 1 - row["score"], "finished_at": row["finished_at"] - timedelta(days=1)}
     board.write(ours, [])
     before = board.table()
     found = receive(tmp_path / "linear.tar.gz", SAMPLING, into=board.root, by="somebody")

@@ -66,7 +66,7 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         verify_module,
         "make_executor",
-        lambda request, plan, device: make_executor(dataclasses.replace(request, executor="inline"), plan, device),
+        lambda request, plan, device, **_: make_executor(dataclasses.replace(request, executor="inline"), plan, device),
     )
 
 

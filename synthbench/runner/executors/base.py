@@ -29,7 +29,7 @@ from typing import ClassVar, Generic, TypeVar
 from synthbench import plugins
 from synthbench.errors import ClusterLost, ContractError, StoreError, SynthbenchError
 from synthbench.process import contained, log_of
-from synthbench.registry import BUILT_IN, origin_of
+from synthbench.registry import is_built_in
 from synthbench.results import Store
 from synthbench.runner.plan import Job
 from synthbench.runner.rows import Failure
@@ -147,7 +147,10 @@ class WorkerExecutor(Executor, Generic[Handle]):
             return  # no workers needed either
         is_alone = self.num_workers == 1
         for modules, part in by_foreign_code(jobs).items():
-            narrowed = replace(context, is_alone=is_alone, plugins=plugins.needed_for(modules, context.plugins))
+            if stop.is_set():
+                return
+            needed = plugins.needed_for(modules, context.plugins)
+            narrowed = replace(context, is_alone=is_alone, plugins=needed, foreign=tuple(sorted(modules)))
             attempts = deque(Attempt(job, self.first_number) for job in part)
             crowded: deque[Attempt] = deque()
             yield from self._run(attempts, crowded, narrowed, stop)
@@ -181,7 +184,7 @@ def by_foreign_code(jobs: Sequence[Job]) -> dict[frozenset[str], list[Job]]:
     parts: dict[frozenset[str], list[Job]] = {}
     for job in jobs:
         units = [unit for cell in job.cells for unit in cell.components]
-        foreign = frozenset(unit.__module__ for unit in units if origin_of(unit) != BUILT_IN)
+        foreign = frozenset(unit.__module__ for unit in units if not is_built_in(unit))
         parts.setdefault(foreign, []).append(job)
     return parts
 
@@ -224,7 +227,7 @@ def _give_up(attempt: Attempt, failure: Failure, context: RunContext) -> list[Ou
     finished = {
         name: outcome_of(row)
         for name, row in store.uncompacted(names).items()
-        if row["finished_at"].timestamp() >= context.planned_at
+        if row["finished_at"].timestamp() >= context.planned_at and row["finished_at"] != context.replaced.get(name)
     }
     left = tuple(member for name, member in names.items() if name not in finished)
     return [*finished.values(), *record_failure(replace(job, missing=left), failure, context, attempt.number)]

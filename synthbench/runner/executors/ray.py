@@ -40,7 +40,7 @@ OBJECT_STORE_BYTES = 80 * 2**20
 CONNECT_S = 10.0
 """Longest wait for a cluster that is named."""
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 """Longest wait for a cluster without machines to get one."""
 
 
@@ -162,7 +162,8 @@ class _Tasks(Workers[Task]):
             **needs,
             num_returns="streaming",
             max_retries=0,
-            runtime_env={"env_vars": {**ours, **WORKER_ENVIRONMENT}},
+            # Ray keeps processes of other environments apart, also on a connection that outlives this command.
+            runtime_env={"env_vars": {**ours, **WORKER_ENVIRONMENT, "SYNTHBENCH_FOREIGN": ",".join(context.foreign)}},
         )
 
     def capacity(self) -> int:
