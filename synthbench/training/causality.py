@@ -20,7 +20,7 @@ from synthbench.training.ensemble import SequenceModel
 TOLERANCE = 1e-4
 """Largest change, relative to the largest output, that counts as rounding in float32."""
 
-BLOCKS = (16, 64, 128)
+BLOCKS = (64, 128, 16)
 """Cuts are also made at the ends of blocks of these many tokens, and one token on: a fast kernel works in blocks."""
 
 
@@ -66,8 +66,10 @@ def cuts_of(length: int) -> list[int]:
 
     >>> cuts_of(40)
     [13, 1, 39, 16, 17, 32, 33]
+    >>> cuts_of(200)[:9]
+    [66, 1, 199, 64, 65, 128, 129, 16, 17]
     """
-    at_blocks = (cut for block in BLOCKS for end in range(block, length, block) for cut in (end, end + 1))
+    at_blocks = (cut for block in BLOCKS for end in range(block, length, block)[:2] for cut in (end, end + 1))
     cuts = dict.fromkeys((max(1, length // 3), 1, length - 1, *at_blocks))
     return [cut for cut in cuts if cut < length] or [0]
 

@@ -161,7 +161,6 @@ CAUGHT = {
 IN_TRAINING = {
     kernel("length-48", future, lambda _, x: x.shape[-2] == 48): "at length 48 and batch 8, in float32.* before step 1",
     kernel("width-32", future, lambda self, _: self.model_dim == 32): "at length 48 and batch 8, in float32",
-    kernel("other-member", lambda _, x: so_far(x).flip(0), lambda _, x: x.ndim > 3): "sequences see each other",
     kernel("members", other_sequences, lambda _, x: x.ndim > 3 and x.shape[-3] == 8): "sequences see each other",
     kernel("later", future, lambda self, _: self.calls > 30): "after the last step",
 }  # fmt: skip
