@@ -7,7 +7,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # before triton is imported: ker
 os.environ["SYNTHBENCH_PLUGINS"] = "off"  # what else is installed is no matter of ours; tests of plugins switch them on
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from synthbench import plugins
 from synthbench.canonical import canonical_json
 from synthbench.cli import main
 from synthbench.results.schema import (
@@ -139,6 +140,15 @@ def pytest_configure() -> None:
         raise pytest.UsageError(f"SYNTHBENCH_REQUIRE names {sorted(unknown)}; allowed: {', '.join(sorted(TOOLS))}")
     if missing := [name for name in MODULES if name in required() and find_spec(name) is None]:
         raise pytest.UsageError(f"SYNTHBENCH_REQUIRE names {missing}, which cannot be imported")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _units_of_tests_are_no_plugins() -> Iterator[None]:
+    """Test modules register units of their own in this process, which verification would hold against any row."""
+    loaded = plugins.loaded
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugins, "loaded", lambda: [origin for origin in loaded() if not origin.startswith("test_")])
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -90,7 +90,7 @@ def test_ones_own_rows_stand_beside_others_and_win_over_the_same_run(
     }  # fmt: skip
     report = own / "reports" / "smoke"
     assert f"- Stores: 3 from results, 3 from {named}. Times and memory" in (report / "README.md").read_text()
-    assert "cannot be compared between them" in (report / "index.html").read_text()
+    assert "cannot be compared between stores" in (report / "index.html").read_text()
     assert f"--results results --beside {named}" in (report / "index.html").read_text()
     assert {name: content for name, content in contents(own).items() if "/reports/" not in name} == before
 
