@@ -31,7 +31,7 @@ class MyModule(nn.Module):
     def forward(self, x):
         return self.out(self.lstm(x)[0])
 """
-FAILING = "        if len(x) > 4:\n            raise ArithmeticError('too many')\n        return"
+FAILING = "        if len(x) > 9:\n            raise ArithmeticError('too many')\n        return"
 
 
 def test_two_runs_of_a_plain_module_agree_bit_for_bit(synthbench: Command, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ collect_ignore = ["gated.py"]  # a plugin: it registers what it defines when it 
 
 OF_THE_MOMENT = [
     "executor", "queue_s", "wall_s", "train_s", "eval_s", "data_s", "step_ms_median", "tokens_per_s", "peak_mem_bytes",
-    "started_at", "finished_at", "git_sha", "git_dirty", "row_sha256", "curve_sha256",
+    "started_at", "finished_at", "git_sha", "git_dirty", "row_sha256", "curve_sha256", "plugins_loaded",
 ]  # fmt: skip
 """Columns that say when and how a row was made; the checkout may change while tests run."""
 
