@@ -16,7 +16,7 @@ from synthbench.errors import ContractError, SynthbenchError, UsageError
 from synthbench.knobs import coerce, term_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
-from synthbench.registry import BUILT_IN, origin_of, version_of
+from synthbench.registry import is_built_in, version_of
 from synthbench.results.schema import RUN_COLUMNS
 from synthbench.runner.match import misses
 from synthbench.runner.plan import Job, shortened, surrounded
@@ -287,7 +287,7 @@ def against_the_code(row: Row, groups: Groups) -> list[str]:
         if row["n_params"] is not None:
             said |= sizes_of(member.cell)
         # Beside built-in components a process loads nothing that could change them.
-        is_foreign = any(origin_of(unit) != BUILT_IN for unit in member.cell.components)
+        is_foreign = not all(map(is_built_in, member.cell.components))
         said["plugins_loaded"] = row["plugins_loaded"] if is_foreign else None
     # Another source of the same version may call the same things by other names.
     others = (names for kind, names in WORDS.items() if is_of_other_source(row, member.cell, kind))
