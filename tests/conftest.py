@@ -20,6 +20,7 @@ from torch import Tensor
 from synthbench import plugins
 from synthbench.canonical import canonical_json
 from synthbench.cli import main
+from synthbench.registry import Registry, is_built_in
 from synthbench.results.schema import (
     RUN_COLUMNS,
     SCHEMA_VERSION,
@@ -149,6 +150,20 @@ def _units_of_tests_are_no_plugins() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plugins, "loaded", lambda: [origin for origin in loaded() if not origin.startswith("test_")])
         yield
+
+
+@pytest.fixture(autouse=True)
+def _forget_units() -> Iterator[None]:
+    """What a test registers or loads is not there in the next one; built-in units stay."""
+    registries = [registry for registry in Registry.all if registry._room.startswith("synthbench.")]
+    before = [set(registry.registered()) for registry in registries]
+    yield
+    Registry.all[:] = registries
+    for registry, known in zip(registries, before, strict=True):
+        kept = {name: unit for name, unit in registry._units.items() if unit in known or is_built_in(unit)}
+        registry._units.clear()
+        registry._units.update(kept)
+    plugins._loaded.clear()
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
@@ -13,13 +12,8 @@ from nbclient import NotebookClient
 from typer.testing import CliRunner
 
 import synthbench
-from synthbench import entry_points, plugins
-from synthbench.blocks import BLOCKS
+from synthbench import entry_points
 from synthbench.cli import app
-from synthbench.mechanisms import MECHANISMS
-from synthbench.positions import POSITIONS
-from synthbench.registry import Registry
-from synthbench.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -66,12 +60,7 @@ def _inside(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("SYNTHBENCH_PLUGINS", "on")
     monkeypatch.setattr(entry_points, "_entry_points", lambda _group: ())  # what else is installed is on no page
     entry_points._offers.cache_clear()
-    registries: list[Registry[Any]] = [BLOCKS, MECHANISMS, POSITIONS, TASKS]
-    before = [(registry, dict(registry._units)) for registry in registries if list(registry)]
     yield
-    for registry, units in before:  # what a page registers is no part of other tests
-        registry._units = units
-    plugins._loaded.clear()
     entry_points._offers.cache_clear()
 
 

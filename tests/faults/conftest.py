@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 
 import synthbench
-from synthbench import plugins
-from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
 from synthbench.runner.executors import pool
 from synthbench.runner.request import Request
@@ -180,14 +178,10 @@ def content() -> Callable[[Path], tuple[list[str], list[str]]]:
 
 
 @pytest.fixture
-def toys(tmp_path: Path) -> Iterator[Path]:
+def toys(tmp_path: Path) -> Path:
     """A copy of the plugin whose units misbehave, for one test: units leave notes beside it."""
-    before = dict(MECHANISMS._units) if MECHANISMS else {}
     (tmp_path / "toys").mkdir()
-    yield Path(shutil.copy(TOYS, tmp_path / "toys" / "toys.py"))
-    MECHANISMS._units.clear()
-    MECHANISMS._units.update(before)
-    plugins._loaded.clear()
+    return Path(shutil.copy(TOYS, tmp_path / "toys" / "toys.py"))
 
 
 @pytest.fixture

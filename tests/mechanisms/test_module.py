@@ -3,7 +3,6 @@
 import linecache
 import math
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Literal
@@ -41,14 +40,6 @@ class Gate(nn.Module):
     def forward(self, x):
         return self.scale(x)
 """
-
-
-@pytest.fixture(autouse=True)
-def _forget_units() -> Iterator[None]:
-    before = dict(MECHANISMS._units) if MECHANISMS else {}
-    yield
-    MECHANISMS._units.clear()
-    MECHANISMS._units.update(before)
 
 
 class Passing(nn.Module):

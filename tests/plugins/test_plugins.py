@@ -2,7 +2,6 @@
 
 import os
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,15 +25,6 @@ class Mine(Task):
     name: ClassVar = "mine"
     source: ClassVar = "unpublished"
 '''
-
-
-@pytest.fixture(autouse=True)
-def _forget_units() -> Iterator[None]:
-    before = dict(TASKS._units) if TASKS else {}  # looking at them loads the built-in ones
-    yield
-    TASKS._units.clear()
-    TASKS._units.update(before)
-    plugins._loaded.clear()
 
 
 def test_a_file_is_loaded_under_its_bare_name_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -255,11 +255,7 @@ def test_who_and_where_need_each_other(complete: Request, tmp_path: Path) -> Non
 
 
 @pytest.mark.end_to_end
-def test_a_plugin_travels_and_runs_only_if_asked(
-    tmp_path: Path, request_of: Request, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    list(MECHANISMS)  # loads the room
-    monkeypatch.setattr(MECHANISMS, "_units", dict(MECHANISMS._units))  # other tests find the registry as it was
+def test_a_plugin_travels_and_runs_only_if_asked(tmp_path: Path, request_of: Request) -> None:
     path = tmp_path / "my_idea_submitted.py"
     path.write_text(PLUGIN)
     request = dataclasses.replace(request_of, mechanisms=("my-idea",), plugins=[str(path)], executor="pool")
@@ -276,11 +272,7 @@ def test_a_plugin_travels_and_runs_only_if_asked(
     assert (verification.ok, verification.num_rows) == (True, 8), verification
 
 
-def test_a_plugin_that_leaks_is_named_before_anything_is_run_again(
-    tmp_path: Path, complete: Request, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    list(MECHANISMS)
-    monkeypatch.setattr(MECHANISMS, "_units", dict(MECHANISMS._units))
+def test_a_plugin_that_leaks_is_named_before_anything_is_run_again(tmp_path: Path, complete: Request) -> None:
     path = tmp_path / "leaking.py"
     path.write_text(PLUGIN.replace("self.out(x)", "self.out(x) + x.mean(-2, keepdim=True)"))
     bundle = packed_by_hand(complete, tmp_path / "idea.tar.gz", file=path, mechanisms=("my-idea",))

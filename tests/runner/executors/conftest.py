@@ -10,8 +10,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from synthbench import plugins
-from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import plan_request
@@ -88,16 +86,11 @@ class Gate:
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Gate]:
+def gate(tmp_path: Path) -> Gate:
     folder = tmp_path / "gate"
     (folder / "begun").mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("gated.py"), folder)
-    list(MECHANISMS)  # so that the built-in units are registered before
-    before = dict(MECHANISMS._units)
-    yield Gate(folder)
-    MECHANISMS._units.clear()
-    MECHANISMS._units.update(before)
-    plugins._loaded.clear()
+    return Gate(folder)
 
 
 @pytest.fixture(scope="session")
