@@ -107,8 +107,8 @@ class Trial:
         self._pool.stop()
         self._pool.join()
 
-    def load_plugins(self) -> None:
-        """Load the plugins: each there first, then all of them in this process too.
+    def try_plugins(self) -> None:
+        """Load the plugins there, one by one.
 
         Raises:
             UsageError: If there is no such plugin.
@@ -116,7 +116,6 @@ class Trial:
         """
         for plugin in self._plugins:
             self.attempt(f"plugin {plugin!r}", plugins.load, [plugin])
-        plugins.load(self._plugins)
 
     def attempt(self, what: str, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function there and return what it returns.

@@ -210,14 +210,29 @@ def vetted(request: Request) -> tuple[Selected, Findings]:
             row can be written without what a task, a block or a position encoding says.
     """
     with Trial(request.plugins, request.timeout_s) as trial:
-        trial.load_plugins()
+        trial.try_plugins()
+        plugins.load(request.plugins)
         selected = select_components(request)
-        findings = vet(foreign_subjects(selected), trial, request.results / CONTRACT)
+        return selected, findings_on(selected, trial, request.results / CONTRACT)
+
+
+def findings_on(selected: Selected, trial: Trial, cache: Path | None = None) -> Findings:
+    """The contract's findings on the selected components that do not come with synthbench.
+
+    Args:
+        selected: What a request names.
+        trial: Where they are tried.
+        cache: Folder of earlier findings; None asks anew.
+
+    Raises:
+        ContractError: As of :func:`vetted`.
+    """
+    findings = vet(foreign_subjects(selected), trial, cache)
     for subject, verdicts in findings.items():
         broken = violation(verdicts)
         if broken is not None and subject.kind != MECHANISMS.kind:
             raise ContractError(broken)
-    return selected, findings
+    return findings
 
 
 def foreign_subjects(selected: Selected) -> list[Subject]:

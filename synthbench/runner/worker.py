@@ -49,6 +49,8 @@ class RunContext:
     """Whether no other worker uses the memory of the device at the same time."""
     predictions: Path | None = None
     """Folder for what models predict in the test; None: nothing is kept."""
+    papers: Path | None = None
+    """Folder with the inputs of a second test, whose answers no worker knows; None: there is none."""
     replaced: Mapping[str, datetime] = field(default_factory=dict)
     """When the rows finished that this command makes again, by run id; a clock may have been ahead then."""
     foreign: tuple[str, ...] = ()
@@ -202,6 +204,7 @@ class _Run:
                 device,
                 keeps_predictions=self.context.predictions is not None,
                 kept=blocks_of(self.context.driver, device.type),
+                papers=self.context.papers,
             )
         except (Exception, SystemExit) as problem:  # noqa: BLE001 - a mechanism may raise anything; its row says what
             trace = "".join(traceback.format_exception(problem, limit=-INNERMOST))

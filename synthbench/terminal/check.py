@@ -39,7 +39,8 @@ def check(target: str, named: Sequence[str], timeout_s: float | None = None) -> 
     if target.endswith(".py"):
         names.append(plugins.resolved(target))
     with Trial(names, timeout_s) as trial:
-        trial.load_plugins()
+        trial.try_plugins()
+        plugins.load(names)
         subjects = _subjects(target)
         findings = vet(subjects, trial)
         return [_report(subject, verdicts, trial) for subject, verdicts in findings.items()]

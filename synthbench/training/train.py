@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from synthbench.heights import RungScore, height
 from synthbench.layers import Mixer
 from synthbench.mechanisms import Mechanism, num_parameters
 from synthbench.tasks import IGNORE, Rung, floor_and_ceiling, rung_bounds
+from synthbench.training import exam
 from synthbench.training.capture import CapturedStep
 from synthbench.training.causality import check_as_trained
 from synthbench.training.cell import Cell, Member
@@ -260,6 +262,7 @@ def train_group(
     *,
     keeps_predictions: bool = False,
     kept: KeptBlocks | None = None,
+    papers: Path | None = None,
 ) -> GroupResult:
     """Train members together and evaluate each; the test stream is opened once, at the end.
 
@@ -269,6 +272,7 @@ def train_group(
         device: Where.
         keeps_predictions: Whether the results have what reported members predicted in the test.
         kept: Blocks of data that were drawn before; what is drawn now is added.
+        papers: Folder with inputs of a second test, :mod:`synthbench.training.exam`, and for the answers.
 
     Raises:
         ContractError: If an output depends on later tokens, on other sequences or on other members.
@@ -286,6 +290,8 @@ def train_group(
         _validate(result)
     else:
         _test(trainer, result, keeps_predictions=keeps_predictions)
+        if papers is not None:
+            exam.answer(trainer.model, trainer.members, papers, device)
     return result
 
 

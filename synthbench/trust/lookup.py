@@ -1,17 +1,17 @@
 """Rows looked up in the plans of the installed suites: the cell that has a row, and the job that makes it again."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from synthbench.blocks import BLOCKS
 from synthbench.canonical import canonical_json
+from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError, SynthbenchError, UsageError
 from synthbench.knobs import coerce, term_of
 from synthbench.mechanisms import MECHANISMS
@@ -29,6 +29,8 @@ from synthbench.training.ladder import sized_in
 from synthbench.training.train import init_generator, size_of
 from synthbench.trust.audit import LARGEST
 from synthbench.trust.compare import RESULTS, Row, equal
+
+T = TypeVar("T")
 
 CIRCUMSTANCES = (
     *("run_id", "schema_version", "error_message", "causal_checked", "ensemble_size", "ensemble_index", "metrics"),
@@ -62,7 +64,10 @@ class CannotVerify(Exception):  # noqa: N818 -- not an error: the row may be rig
 class Groups:
     """Rows by the cell that they belong to, and by the program that they were trained in."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[Row], trial: Trial | None = None) -> None:
+        """Take rows that are sound by themselves, and the process that has the code of others, if any need some."""
+        self._trial = trial
+        self._sizes: dict[Cell, dict[str, int]] = {}
         self.rows: dict[str, Row] = {row["run_id"]: row for row in rows}
         self._configs = {name: json.loads(row["config_json"]) for name, row in self.rows.items()}
         self._of_cell: dict[str, list[Row]] = {}
@@ -93,7 +98,7 @@ class Groups:
         if key not in self._cells:
             try:
                 with _what_is_not_here():
-                    self._cells[key] = _cell(config, row)
+                    self._cells[key] = self._matched(_cell(config, row), row)
             except CannotVerify as reason:
                 self._cells[key] = reason
         cell = self._cells[key]
@@ -101,6 +106,32 @@ class Groups:
             raise CannotVerify(*cell.args)
         with _what_is_not_here():
             return _member(cell, config, row)
+
+    def sizes_of(self, cell: Cell) -> dict[str, int]:
+        """What a row says of the size of its model, which every seed shares."""
+        if cell not in self._sizes:
+            self._sizes[cell] = self._asked(_sizes_of, cell) if is_foreign(cell) else _sizes_of(cell)
+        return self._sizes[cell]
+
+    def _matched(self, cell: Cell, row: Row) -> Cell:
+        """The cell with the width that a row says its match took, if it does."""
+        if row["match"] is None:
+            return cell
+        model = cell.suite.model.model_copy(update={"model_dim": row["d_model"]})
+        widened = replace(cell, suite=cell.suite.model_copy(update={"model": model}), match=row["match"])
+        try:
+            missed = self._asked(misses, widened, cell.suite)
+        except SynthbenchError as problem:
+            missed = str(problem)
+        if missed:
+            raise CannotVerify(f"match is {row['match']!r}: {missed}")
+        return widened
+
+    def _asked(self, function: Callable[..., T], *arguments: Any) -> T:
+        """What a function that builds models gives, where there is the code of all of them."""
+        if self._trial is None:
+            return function(*arguments)
+        return self._trial.attempt("a model", function, *arguments)
 
     def group(self, row: Row) -> list[Row]:
         """The rows that were trained with this one, itself among them; only itself if they are not all here."""
@@ -208,7 +239,7 @@ def _cell(config: Mapping[str, Any], row: Row) -> Cell:
     )
     if cell.longest > LARGEST["seq_len"]:
         raise CannotVerify(f"it is tested on {cell.longest} tokens; allowed: up to {LARGEST['seq_len']}")
-    return cell if row["match"] is None else _matched(cell, row)
+    return cell
 
 
 def _suite(config: Mapping[str, Any], row: Row) -> Suite:
@@ -247,19 +278,6 @@ def _other_version(what: str, in_row: object, here: object) -> CannotVerify:
     )
 
 
-def _matched(cell: Cell, row: Row) -> Cell:
-    """The cell with the width that a row says its match took."""
-    model = cell.suite.model.model_copy(update={"model_dim": row["d_model"]})
-    widened = replace(cell, suite=cell.suite.model_copy(update={"model": model}), match=row["match"])
-    try:
-        missed = misses(widened, cell.suite)
-    except SynthbenchError as problem:
-        missed = str(problem)
-    if missed:
-        raise CannotVerify(f"match is {row['match']!r}: {missed}")
-    return widened
-
-
 def _member(cell: Cell, config: Mapping[str, Any], row: Row) -> Member:
     """The run of a cell whose id a row has."""
     for member in cell.members([config["seed"]]) if row["role"] is None else cell.tuning_members():
@@ -285,10 +303,9 @@ def against_the_code(row: Row, groups: Groups) -> list[str]:
         said = failure_row([member], 0, Failure("", "", ""), _NOWHERE) | {"device_type": member.cell.device_type}
     with _what_is_not_here():
         if row["n_params"] is not None:
-            said |= sizes_of(member.cell)
+            said |= groups.sizes_of(member.cell)
         # Beside built-in components a process loads nothing that could change them.
-        is_foreign = not all(map(is_built_in, member.cell.components))
-        said["plugins_loaded"] = row["plugins_loaded"] if is_foreign else None
+        said["plugins_loaded"] = row["plugins_loaded"] if is_foreign(member.cell) else None
     # Another source of the same version may call the same things by other names.
     others = (names for kind, names in WORDS.items() if is_of_other_source(row, member.cell, kind))
     skipped = {*CIRCUMSTANCES, *RESULTS, *(name for names in others for name in names)} - SIZES_OF_MODEL.keys()
@@ -302,9 +319,12 @@ def against_the_code(row: Row, groups: Groups) -> list[str]:
     ]
 
 
-@lru_cache(maxsize=1024)
-def sizes_of(cell: Cell) -> dict[str, int]:
-    """What a row says of the size of its model, which every seed shares."""
+def is_foreign(cell: Cell) -> bool:
+    """Whether a component of a cell does not come with synthbench."""
+    return not all(map(is_built_in, cell.components))
+
+
+def _sizes_of(cell: Cell) -> dict[str, int]:
     size = size_of(cell.model(init_generator(0)), cell.length)
     return {column: getattr(size, name) for column, name in SIZES_OF_MODEL.items()}
 

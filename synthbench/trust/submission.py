@@ -1,7 +1,7 @@
 """A submission: all rows that a suite asks of some mechanisms, and what is needed to run them again."""
 
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,15 +10,19 @@ from typing import Any
 import torch
 
 from synthbench import plugins
+from synthbench.blocks import BLOCKS
+from synthbench.contract.trial import REGISTRIES, Trial
 from synthbench.contract.verdicts import violation
 from synthbench.errors import UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
+from synthbench.positions import POSITIONS
 from synthbench.registry import origin_of
 from synthbench.results import Store
-from synthbench.runner.plan import Plan, plan_request
+from synthbench.runner.plan import Plan, plan_request, select_components
 from synthbench.runner.request import Request
-from synthbench.runner.run import vetted
+from synthbench.runner.run import findings_on
 from synthbench.suites import load_suite, suite_names
+from synthbench.tasks import TASKS
 from synthbench.trust.audit import digest, faults
 from synthbench.trust.bundle import (
     Manifest,
@@ -31,6 +35,7 @@ from synthbench.trust.bundle import (
 )
 from synthbench.trust.compare import tolerance_of
 from synthbench.trust.lookup import Groups
+from synthbench.trust.standins import standing_in
 from synthbench.trust.verify import Sampling, Verification, verify
 
 Row = Mapping[str, Any]
@@ -117,20 +122,23 @@ def receive(
     if (into is None) != (by is None):
         raise UsageError("a store that takes the rows and who verifies them need each other")
     with opened(path) as (store, manifest):
+        named = list(sampling.plugins)
         if runs_plugin and manifest is not None and manifest.plugin is not None:
             brought = plugins.resolved(str(store.root / "plugin" / manifest.plugin))
-            sampling = replace(sampling, plugins=[*sampling.plugins, brought])
-        try:
-            wrong = [] if manifest is None else _faults_of_bundle(store, manifest, sampling)
-        except UnknownName as problem:
-            if runs_plugin or manifest is None or manifest.plugin is None:
-                raise
-            raise UsageError(
-                f"no {problem.kind} called {problem.name!r} here; the bundle brings {manifest.plugin!r}, which is "
-                "somebody else's code: read it, then run it with --run-plugin"
-            ) from None
-        verification = verify(store, sampling, on_plan=on_plan)
+            sampling = replace(sampling, plugins=[*named, brought])
+        with Trial(sampling.plugins, sampling.timeout_s) as trial, _apart(store, manifest, trial, named) as notes:
+            try:
+                wrong = [] if manifest is None else _faults_of_bundle(store, manifest, trial)
+            except UnknownName as problem:
+                if runs_plugin or manifest is None or manifest.plugin is None:
+                    raise
+                raise UsageError(
+                    f"no {problem.kind} called {problem.name!r} here; the bundle brings {manifest.plugin!r}, which is "
+                    "somebody else's code: read it, then run it with --run-plugin"
+                ) from None
+            verification = verify(store, sampling, trial=trial, on_plan=on_plan)
         verification.faults = [*(("bundle", fault) for fault in wrong), *verification.faults]
+        verification.notes += notes
         if into is not None and (into / "store.json").exists():
             verification.faults += _contradictions(Store.open(into, create=False), store)
         if verification.ok and into is not None and by is not None:
@@ -138,6 +146,40 @@ def receive(
             target.admit(store, verification.checksums)
             target.verify(verification.confirmed(by))
     return verification
+
+
+@contextmanager
+def _apart(store: Store, manifest: Manifest | None, trial: Trial, named: Sequence[str]) -> Iterator[list[str]]:
+    """Keep the code of plugins out of this process, with stand-ins for what the rows were made with.
+
+    A task has none, since its sequences are drawn here. One that the verifier names is loaded, which a note says.
+
+    Raises:
+        ContractError: If a plugin cannot be loaded.
+    """
+    trial.try_plugins()
+    names = {(kind, name) for kind, name in _components(store, manifest) if not REGISTRIES[kind].is_built_in(name)}
+    tasks = sorted(name for kind, name in names if kind == TASKS.kind)
+    notes = []
+    if tasks and named:
+        plugins.load(named)
+        notes.append(f"judged in a process that had loaded {', '.join(named)}, for the tasks {', '.join(tasks)}")
+    with standing_in([(kind, name) for kind, name in names if kind != TASKS.kind], trial):
+        yield notes
+
+
+def _components(store: Store, manifest: Manifest | None) -> set[tuple[str, str]]:
+    """Kind and name of all that some rows and their manifest name."""
+    terms = {
+        (registry.kind, term)
+        for registry, column in ((TASKS, "task"), (MECHANISMS, "mech"), (BLOCKS, "block"), (POSITIONS, "positions"))
+        for term in store.table().column(column).unique().to_pylist()
+    }
+    if manifest is not None:
+        around = ((BLOCKS.kind, manifest.block), (POSITIONS.kind, manifest.positions))
+        terms |= {(kind, term) for kind, term in around if term is not None}
+        terms |= {(MECHANISMS.kind, term) for term in manifest.mechanisms}
+    return {(kind, term.partition(":")[0]) for kind, term in terms}
 
 
 def _contradictions(ours: Store, theirs: Store) -> list[tuple[str, str]]:
@@ -160,7 +202,7 @@ def _contradictions(ours: Store, theirs: Store) -> list[tuple[str, str]]:
     return contradictions
 
 
-def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> list[str]:
+def _faults_of_bundle(store: Store, manifest: Manifest, trial: Trial) -> list[str]:
     """What keeps a bundle from being what its manifest says: complete, nothing but that, and true to the contract."""
     suite = load_suite(_installed(manifest.suite))
     if suite.version != manifest.suite_version:
@@ -170,11 +212,8 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
         mechanisms=manifest.mechanisms,
         block=manifest.block,
         positions=manifest.positions,
-        timeout_s=sampling.timeout_s,
-        plugins=sampling.plugins,
     )
-    with tempfile.TemporaryDirectory() as empty:  # what the bundle says of the contract is not asked
-        _, findings = vetted(replace(request, results=Path(empty)))
+    findings = findings_on(select_components(request), trial)
     broken = [f"contract: {promise}" for verdicts in findings.values() if (promise := violation(verdicts))]
     wanted = _wanted(_whole(request, manifest.device_type))
     rows = {row["run_id"]: row for row in store.table(is_checked=True).to_pylist()}
@@ -184,7 +223,7 @@ def _faults_of_bundle(store: Store, manifest: Manifest, sampling: Sampling) -> l
         if name not in wanted
     ]
     now = datetime.now(UTC)
-    groups = Groups([row for row in rows.values() if not faults(row, now)])
+    groups = Groups([row for row in rows.values() if not faults(row, now)], trial)
     parted = [
         f"incomplete: {wanted.get(name, name)} was batched with {row['ensemble_size'] - 1} runs that are not all here"
         for name, row in groups.rows.items()

@@ -2,6 +2,9 @@
 
 A row is looked up in the plan of its suite by its id, the hash of ``config_json``, so a suite that has changed since
 runs none of its rows. It is run as a job like any other, into a store that is thrown away, and the rows are compared.
+
+Code that does not come with synthbench runs in other processes only (:mod:`synthbench.trust.standins`). What they say
+is not believed either: their models sit a second test, whose answers they never see (:mod:`synthbench.training.exam`).
 """
 
 import math
@@ -19,8 +22,10 @@ import numpy as np
 import torch
 
 from synthbench import __version__, plugins
+from synthbench.contract.trial import Trial
 from synthbench.errors import UsageError
 from synthbench.process import reserve_workspace
+from synthbench.registry import is_built_in
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.executors.choice import make_executor
@@ -29,7 +34,8 @@ from synthbench.runner.request import Request
 from synthbench.runner.worker import RunContext
 from synthbench.trust.audit import digest, faults, sample
 from synthbench.trust.compare import Points, Row, Verdict, curves_of, judged, tolerance_of
-from synthbench.trust.lookup import CannotVerify, Groups, against_the_code, of_other_source
+from synthbench.trust.exam import Exam
+from synthbench.trust.lookup import CannotVerify, Groups, against_the_code, is_foreign, of_other_source
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,8 @@ class Rerun:
     verdict: Verdict
     detail: str
     device_name: str
+    exam: float | None = None
+    """Accuracy on new sequences, over all rungs; None for a component that comes with synthbench."""
 
     @property
     def difference(self) -> float | None:
@@ -158,21 +166,24 @@ class Sampling:
 
 
 def verify(
-    store: Store, sampling: Sampling, *, on_plan: Callable[[int], None] = lambda _num_rows: None
+    store: Store,
+    sampling: Sampling,
+    *,
+    trial: Trial | None = None,
+    on_plan: Callable[[int], None] = lambda _num_rows: None,
 ) -> Verification:
     """Check every row of a store, then run a sample again and compare.
 
     Args:
         store: The rows.
         sampling: Which of them are run again.
+        trial: The process that has the code of components for which there are stand-ins here; None if there are none.
         on_plan: Called with the number of rows that will be.
 
     Raises:
         UsageError: If there is no such device.
         StoreError: If the store cannot be read.
-        ContractError: If a plugin cannot be loaded.
     """
-    plugins.load(sampling.plugins)
     rows = store.table(is_checked=True).to_pylist()
     verification = Verification(len(rows), digest(rows), [row["row_sha256"] for row in rows])
     verification.faults = [(file.file, file.reason) for file in store.quarantined]
@@ -183,7 +194,7 @@ def verify(
         verification.faults += [(row["run_id"], fault) for fault in wrong]
         if not wrong:
             sound.append(row)
-    groups = Groups(sound)
+    groups = Groups(sound, trial)
     other_source: Counter[str] = Counter()
     for row in sound:
         try:
@@ -210,48 +221,74 @@ def _notes(rows: Sequence[Row], other_source: Mapping[str, int]) -> list[str]:
     ]
 
 
-Made = dict[str, tuple[Row, Row | None, tuple[Points | None, Points | None]]]
-"""Rows by run id: as recorded, as made again, and the curves of both."""
+@dataclass(frozen=True)
+class Made:
+    """A row that was made again."""
+
+    row: Row
+    """As recorded."""
+    again: Row | None
+    curves: tuple[Points | None, Points | None]
+    exam: Exam | None
+    """The second test of its model; None if nothing of it is from elsewhere."""
+
+    def judged(self, deviation: float) -> tuple[Verdict, str]:
+        """The verdict, and the reason, where the seeds of the cell scatter by some standard deviation."""
+        if self.again is not None and self.exam is not None and (caught := self.exam.contradicts(self.again)):
+            return "differs", caught
+        return judged(self.row, self.again, self.curves, tolerance_of(self.row, deviation))
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether it depends on the scatter of its cell if the row is confirmed."""
+        return self.judged(0.0)[0] == "differs" != self.judged(math.inf)[0]
 
 
 def _run_again(jobs: Sequence[tuple[Job, list[Row]]], groups: Groups, store: Store, sampling: Sampling) -> list[Rerun]:
     """Run jobs and judge their rows; where one is too far off, the other seeds of its cell say how much is usual."""
     made = _made_again(jobs, store, sampling)
     sampled = list(made)
-    doubtful = [name for name in sampled if _is_doubtful(*made[name])]
-    siblings = (sibling for name in doubtful for sibling in groups.siblings(made[name][0]) if sibling not in made)
+    doubtful = [name for name in sampled if made[name].is_doubtful]
+    siblings = (sibling for name in doubtful for sibling in groups.siblings(made[name].row) if sibling not in made)
     made |= _made_again(groups.jobs(dict.fromkeys(siblings)), store, sampling)
     found = []
     for name in sampled:
-        row, again, curves = made[name]
         # What was handed in has no say in how far it may be off.
-        again_scores = [made[sibling][1] for sibling in groups.siblings(row) if sibling in made]
-        known = [other["score"] for other in again_scores if other is not None and other["score"] is not None]
+        again = [made[sibling].again for sibling in groups.siblings(made[name].row) if sibling in made]
+        known = [other["score"] for other in again if other is not None and other["score"] is not None]
         deviation = float(np.std(known, ddof=1)) if name in doubtful and len(known) > 1 else 0.0
-        found.append(_rerun(row, again, curves, tolerance_of(row, deviation)))
+        found.append(_rerun(made[name], deviation))
     return found
 
 
-def _is_doubtful(row: Row, again: Row | None, curves: tuple[Points | None, Points | None]) -> bool:
-    """Whether it depends on the scatter of its cell if a row is confirmed."""
-    return judged(row, again, curves, tolerance_of(row, 0.0))[0] == "differs" != judged(row, again, curves, math.inf)[0]
-
-
-def _made_again(jobs: Sequence[tuple[Job, list[Row]]], store: Store, sampling: Sampling) -> Made:
+def _made_again(jobs: Sequence[tuple[Job, list[Row]]], store: Store, sampling: Sampling) -> dict[str, Made]:
+    """Rows by run id, each recorded and made again."""
     by_settings: dict[tuple[str, bool], list[Job]] = {}
     for job, rows in jobs:
         settings = str(sampling.device_of(rows[0])), bool(rows[0]["deterministic"])
         by_settings.setdefault(settings, []).append(job)
     expected = {row["run_id"]: row for _, rows in jobs for row in rows}
     with tempfile.TemporaryDirectory(prefix="synthbench-verify-") as folder:
-        scratch = Path(folder)
+        scratch, papers = Path(folder) / "rows", Path(folder) / "papers"
+        papers.mkdir()
+        exams = {
+            member.run_id: Exam.of(member, papers)
+            for job, _ in jobs
+            for member in job.members
+            if is_foreign(member.cell)
+        }
         Store.open(scratch, create=True)
         for (device, is_deterministic), some in by_settings.items():
             if is_deterministic:
                 reserve_workspace(torch.device(device))
             request = Request(timeout_s=sampling.timeout_s, workers=sampling.workers)
+            units = [unit for job in some for cell in job.cells for unit in cell.components]
             executor = make_executor(
-                request, Plan(tuple(some), len(some), 0), torch.device(device), is_foreign=bool(sampling.plugins)
+                request,
+                Plan(tuple(some), len(some), 0),
+                torch.device(device),
+                is_foreign=not all(map(is_built_in, units)),
+                is_in_session=any(unit.__module__ == "__main__" for unit in units),
             )
             context = RunContext(
                 results=scratch,
@@ -260,17 +297,24 @@ def _made_again(jobs: Sequence[tuple[Job, list[Row]]], store: Store, sampling: S
                 planned_at=time.time(),
                 plugins=[plugins.resolved(plugin) for plugin in sampling.plugins],
                 is_deterministic=is_deterministic,
+                papers=papers,
             )
             for _ in executor.run(some, context, threading.Event()):
                 pass
         made = Store.open(scratch, create=False)
-        again = {row["run_id"]: row for row in made.table().to_pylist()}
+        again = {row["run_id"]: row for row in made.table(is_checked=True).to_pylist()}
         curves, curves_again = curves_of(store, expected), curves_of(made, expected)
-    return {name: (row, again.get(name), (curves.get(name), curves_again.get(name))) for name, row in expected.items()}
+        for exam in exams.values():
+            exam.mark(papers)
+    return {
+        name: Made(row, again.get(name), (curves.get(name), curves_again.get(name)), exams.get(name))
+        for name, row in expected.items()
+    }
 
 
-def _rerun(row: Row, again: Row | None, curves: tuple[Points | None, Points | None], tolerance: float) -> Rerun:
-    verdict, detail = judged(row, again, curves, tolerance)
+def _rerun(made: Made, deviation: float) -> Rerun:
+    row, again = made.row, made.again
+    verdict, detail = made.judged(deviation)
     return Rerun(
         run_id=row["run_id"],
         row_sha256=row["row_sha256"],
@@ -279,8 +323,9 @@ def _rerun(row: Row, again: Row | None, curves: tuple[Points | None, Points | No
         seed=row["seed"],
         recorded=row["score"],
         again=again["score"] if again else None,
-        tolerance=tolerance,
+        tolerance=tolerance_of(row, deviation),
         verdict=verdict,
         detail=detail,
         device_name=again["device_name"] if again else "",
+        exam=made.exam.accuracy if made.exam else None,
     )
