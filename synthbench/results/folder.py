@@ -308,7 +308,7 @@ class Folder:
 
     def partials(self) -> list[Path]:
         """Files that are being written, or that killed writers left half written."""
-        return sorted((self.root / "_tmp").glob("*.partial"))
+        return sorted((self.root / "_tmp").rglob("*.partial"))
 
     def stale_partials(self) -> list[Path]:
         """What killed writers left half written: it is old, and no process has it open."""

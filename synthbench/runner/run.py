@@ -27,16 +27,22 @@ from synthbench.process import reserve_workspace
 from synthbench.results import Store
 from synthbench.runner import predictions
 from synthbench.runner.environment import resolve_device
+from synthbench.runner.exam import Exam, is_foreign
 from synthbench.runner.executors import Executor
+from synthbench.runner.executors.base import JobEvent
 from synthbench.runner.executors.choice import BEYOND, make_executor
 from synthbench.runner.plan import Plan, Selected, plan_request, select_components
 from synthbench.runner.request import Request
-from synthbench.runner.worker import Outcome, RunContext
+from synthbench.runner.rows import Failure
+from synthbench.runner.worker import Outcome, RunContext, record_failure
 from synthbench.tasks import TASKS
 from synthbench.training.cell import Member
 
 CONTRACT = "contract"
 """Folder beside the rows with the contract's findings on components that do not come with synthbench."""
+
+MOST_SEQUENCES = 128
+"""Sequences of a second test while rows are made: enough to catch a false score, and few beside the test itself."""
 
 Findings = dict[Subject, list[Verdict]]
 
@@ -143,13 +149,32 @@ def run(
         is_deterministic=request.deterministic,
         predictions=request.predictions and request.predictions.absolute(),
     )
-    for event in executor.run(plan.jobs, context, stop):
-        for outcome in event.outcomes:
-            report.outcomes.append(outcome)
-            on_outcome(outcome)
+    exam = Exam(context.papers, MOST_SEQUENCES)
+    try:
+        for event in executor.run(plan.jobs, context, stop, exam.hand_out):
+            for outcome in _examined(event, exam, context):
+                report.outcomes.append(outcome)
+                on_outcome(outcome)
+    finally:
+        exam.close()
     report.is_interrupted = len(report.outcomes) < plan.num_missing
     report.wall_s = time.monotonic() - began
     return report
+
+
+def _examined(event: JobEvent, exam: Exam, context: RunContext) -> list[Outcome]:
+    """The outcomes of a job; a row that a second test of its model contradicts is replaced by a broken contract's."""
+    members = {member.run_id: member for member in event.job.members if is_foreign(member.cell)}
+    outcomes = {outcome.run_id: outcome for outcome in event.outcomes}
+    rows = Store.open(context.results, create=True).uncompacted(members.keys() & outcomes.keys()) if members else {}
+    for name, row in rows.items():
+        contradiction = exam.sitting(members[name]).contradicts(row)
+        if contradiction is not None:
+            failure = Failure("contract", "ContractError", f"its second test: {contradiction}")
+            caught = replace(event.job, missing=(members[name],))
+            later = replace(context, replaced={name: row["finished_at"]})
+            (outcomes[name],) = record_failure(caught, failure, later, row["attempt"])
+    return list(outcomes.values())
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,6 @@ class RunContext:
     """Whether no other worker uses the memory of the device at the same time."""
     predictions: Path | None = None
     """Folder for what models predict in the test; None: nothing is kept."""
-    papers: Path | None = None
-    """Folder with the inputs of a second test, whose answers no worker knows; None: there is none."""
     replaced: Mapping[str, datetime] = field(default_factory=dict)
     """When the rows finished that this command makes again, by run id; a clock may have been ahead then."""
     foreign: tuple[str, ...] = ()
@@ -60,6 +58,11 @@ class RunContext:
 
     It is not host and process id: two containers may share both, and a store does not name hosts.
     """
+
+    @property
+    def papers(self) -> Path:
+        """Folder with the inputs of second tests, whose targets no worker has."""
+        return self.results / "_tmp" / f"exam-{self.driver}"
 
 
 class OutOfMemoryBesideOthers(Exception):  # noqa: N818 - not an error: the job is tried again without the others

@@ -53,16 +53,18 @@ class Mark:
     """Share of the predictions that other tokens behind them change."""
 
 
-def papers_of(member: Member, salt: str) -> dict[int, Paper]:
+def papers_of(member: Member, salt: str, most: int | None = None) -> dict[int, Paper]:
     """New sequences for every rung that a member is tested on, or for its test, by number from 1.
 
     Args:
         member: One that is reported.
         salt: Decides the sequences; unknown to the process that will answer.
+        most: Sequences of a paper; None for as many as the suite tests on.
     """
     cell = member.cell
     tests = cell.tests if cell.rungs else {1: cell.tests[1]}
     count = cell.suite.evaluation.test_sequences
+    count = count if most is None else min(count, most)
     papers = {}
     for number, (task, length) in tests.items():
         digest = hashlib.sha256(f"{salt}:{member.run_id}:{number}".encode()).digest()
@@ -86,16 +88,23 @@ def hand_out(papers: Mapping[int, Paper], folder: Path, run_id: str) -> None:
     """Write the inputs of a member's papers, and nothing else of them, where a worker finds them."""
     arrays = {f"inputs.{number}": paper.inputs for number, paper in papers.items()}
     arrays |= {f"columns.{number}": paper.columns for number, paper in papers.items()}
-    write_archive(folder / f"{run_id}.npz", arrays)
+    write_archive(_questions(folder, run_id), arrays)
+
+
+def take_back(folder: Path, run_id: str) -> None:
+    """Remove what lies in a folder of a member's papers and answers."""
+    for path in folder.glob(f"{run_id}.*"):
+        path.unlink(missing_ok=True)
 
 
 def answer(model: SequenceModel, members: Sequence[Member], folder: Path, device: torch.device) -> None:
     """Write what a model of some members predicts for the papers that lie in a folder, if any do."""
-    if not all((folder / f"{member.run_id}.npz").exists() for member in members):
+    paths = [_questions(folder, member.run_id) for member in members]
+    if not all(path.exists() for path in paths):
         return
     asked = []
-    for member in members:
-        with np.load(folder / f"{member.run_id}.npz", allow_pickle=False) as arrays:
+    for path in paths:
+        with np.load(path, allow_pickle=False) as arrays:
             asked.append(dict(arrays))
     numbers = [int(name.partition(".")[2]) for name in asked[0] if name.startswith("inputs.")]
     readout = members[0].cell.task.readout
@@ -136,5 +145,10 @@ def _mark(paper: Paper, answers: Int[np.ndarray, "count columns"], of_twins: Int
     return Mark(float(accuracy), max(error, 1 / scored.sum()), float(changed.mean()) if changed.size else 0.0)
 
 
+# What a killed driver leaves of them is cleared away with other files that are half written.
+def _questions(folder: Path, run_id: str) -> Path:
+    return folder / f"{run_id}.partial"
+
+
 def _answers(folder: Path, run_id: str, number: int) -> Path:
-    return folder / f"{run_id}.{number}.answers"
+    return folder / f"{run_id}.{number}.partial"

@@ -16,8 +16,9 @@ from synthbench.errors import ContractError, SynthbenchError, UsageError
 from synthbench.knobs import coerce, term_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
-from synthbench.registry import is_built_in, version_of
+from synthbench.registry import version_of
 from synthbench.results.schema import RUN_COLUMNS
+from synthbench.runner.exam import is_foreign
 from synthbench.runner.match import misses
 from synthbench.runner.plan import Job, shortened, surrounded
 from synthbench.runner.rows import Failure, Provenance, failure_row
@@ -317,11 +318,6 @@ def against_the_code(row: Row, groups: Groups) -> list[str]:
         and not (column.is_nullable and row[column.name] is None)
         and not equal(row[column.name], said[column.name], 1e-9)
     ]
-
-
-def is_foreign(cell: Cell) -> bool:
-    """Whether a component of a cell does not come with synthbench."""
-    return not all(map(is_built_in, cell.components))
 
 
 def _sizes_of(cell: Cell) -> dict[str, int]:

@@ -28,14 +28,14 @@ from synthbench.process import reserve_workspace
 from synthbench.registry import is_built_in
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
+from synthbench.runner.exam import Exam, Sitting, is_foreign
 from synthbench.runner.executors.choice import make_executor
 from synthbench.runner.plan import Job, Plan
 from synthbench.runner.request import Request
 from synthbench.runner.worker import RunContext
 from synthbench.trust.audit import digest, faults, sample
 from synthbench.trust.compare import Points, Row, Verdict, curves_of, judged, tolerance_of
-from synthbench.trust.exam import Exam
-from synthbench.trust.lookup import CannotVerify, Groups, against_the_code, is_foreign, of_other_source
+from synthbench.trust.lookup import CannotVerify, Groups, against_the_code, of_other_source
 
 
 @dataclass(frozen=True)
@@ -229,12 +229,12 @@ class Made:
     """As recorded."""
     again: Row | None
     curves: tuple[Points | None, Points | None]
-    exam: Exam | None
-    """The second test of its model; None if nothing of it is from elsewhere."""
+    sitting: Sitting | None
+    """The second test of its model; None where all code is built in, or that chose a learning rate."""
 
     def judged(self, deviation: float) -> tuple[Verdict, str]:
         """The verdict, and the reason, where the seeds of the cell scatter by some standard deviation."""
-        if self.again is not None and self.exam is not None and (caught := self.exam.contradicts(self.again)):
+        if self.again is not None and self.sitting is not None and (caught := self.sitting.contradicts(self.again)):
             return "differs", caught
         return judged(self.row, self.again, self.curves, tolerance_of(self.row, deviation))
 
@@ -268,15 +268,9 @@ def _made_again(jobs: Sequence[tuple[Job, list[Row]]], store: Store, sampling: S
         settings = str(sampling.device_of(rows[0])), bool(rows[0]["deterministic"])
         by_settings.setdefault(settings, []).append(job)
     expected = {row["run_id"]: row for _, rows in jobs for row in rows}
+    sittings: dict[str, Sitting] = {}
     with tempfile.TemporaryDirectory(prefix="synthbench-verify-") as folder:
-        scratch, papers = Path(folder) / "rows", Path(folder) / "papers"
-        papers.mkdir()
-        exams = {
-            member.run_id: Exam.of(member, papers)
-            for job, _ in jobs
-            for member in job.members
-            if is_foreign(member.cell)
-        }
+        scratch = Path(folder)
         Store.open(scratch, create=True)
         for (device, is_deterministic), some in by_settings.items():
             if is_deterministic:
@@ -297,17 +291,16 @@ def _made_again(jobs: Sequence[tuple[Job, list[Row]]], store: Store, sampling: S
                 planned_at=time.time(),
                 plugins=[plugins.resolved(plugin) for plugin in sampling.plugins],
                 is_deterministic=is_deterministic,
-                papers=papers,
             )
-            for _ in executor.run(some, context, threading.Event()):
-                pass
+            exam = Exam(context.papers)
+            for event in executor.run(some, context, threading.Event(), exam.hand_out):
+                sat = [member for member in event.job.members if is_foreign(member.cell)]
+                sittings |= {member.run_id: exam.sitting(member) for member in sat}
         made = Store.open(scratch, create=False)
         again = {row["run_id"]: row for row in made.table(is_checked=True).to_pylist()}
         curves, curves_again = curves_of(store, expected), curves_of(made, expected)
-        for exam in exams.values():
-            exam.mark(papers)
     return {
-        name: Made(row, again.get(name), (curves.get(name), curves_again.get(name)), exams.get(name))
+        name: Made(row, again.get(name), (curves.get(name), curves_again.get(name)), sittings.get(name))
         for name, row in expected.items()
     }
 
@@ -327,5 +320,5 @@ def _rerun(made: Made, deviation: float) -> Rerun:
         verdict=verdict,
         detail=detail,
         device_name=again["device_name"] if again else "",
-        exam=made.exam.accuracy if made.exam else None,
+        exam=made.sitting.accuracy if made.sitting else None,
     )

@@ -181,6 +181,18 @@ def test_a_bundle_that_lacks_rows_or_has_others_is_not_passed(complete: Request,
     assert not more.ok
 
 
+def test_seeds_of_ones_own_choice_are_no_submission(complete: Request, tmp_path: Path) -> None:
+    store = Store.open(complete.results, create=False)
+    unlucky = next(row for row in store.table().to_pylist() if row["role"] is None)
+    run(dataclasses.replace(complete, seeds=(12345,)))
+    run_ids = [name for name in sorted(store.statuses()) if name != unlucky["run_id"]]
+    found = receive(packed_by_hand(complete, tmp_path / "lucky.tar.gz", run_ids), SAMPLING)
+
+    faults = [fault for _, fault in found.faults]
+    assert f"missing: {unlucky['task']} / linear / seed {unlucky['seed']}" in faults
+    assert any("seed 12345" in fault and fault.endswith("is no row of this submission") for fault in faults)
+
+
 def test_a_manifest_of_another_version_of_the_suite_is_refused(
     complete: Request, tmp_path: Path, suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:

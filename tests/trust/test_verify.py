@@ -22,6 +22,7 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
 from synthbench.suites.config import TuningSettings
+from synthbench.training import train
 from synthbench.trust import audit, compare, lookup
 from synthbench.trust import verify as verify_module
 from synthbench.trust.verify import Sampling, Verification, verify
@@ -231,6 +232,28 @@ def test_scores_that_scatter_buy_no_tolerance(altered: Callable[..., Store]) -> 
 
     assert sorted(verdicts(verification)) == ["bitwise", "bitwise", "differs", "differs"]
     assert not verification.ok
+
+
+def test_a_row_with_the_results_of_another_seed_is_found(altered: Callable[..., Store], made: Store) -> None:
+    rows = made.table().to_pylist()
+    other = next(row for row in rows[1:] if row["task"] == rows[0]["task"] and row["seed"] != rows[0]["seed"])
+    verification = verify(altered(lambda _row: {name: other[name] for name in (*compare.RESULTS, "metrics")}), ALL)
+
+    assert [rerun.run_id for rerun in verification.reruns if not rerun.is_confirmed] == [rows[0]["run_id"]]
+    assert not verification.ok
+
+
+def test_rows_of_an_installation_that_trains_otherwise_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as tampered:
+        twice = train.Trainer.step
+        tampered.setattr(train.Trainer, "step", lambda self, *batch: (twice(self, *batch), twice(self, *batch))[0])
+        run(tiny(tmp_path))
+    verification = verify(Store.open(tmp_path, create=False), ALL)
+
+    assert verdicts(verification) == ["differs"] * 4
+    assert verification.faults == []
 
 
 def test_an_edited_curve_is_found(made: Store, tmp_path: Path) -> None:

@@ -92,8 +92,17 @@ class Executor(ABC):
     """Jobs that run at once; None as long as it is not known."""
 
     @abstractmethod
-    def run(self, jobs: Sequence[Job], context: RunContext, stop: threading.Event) -> Iterator[JobEvent]:
-        """Run the jobs, begun in the order given, and yield each as it ends; begin no more once ``stop`` is set."""
+    def run(
+        self,
+        jobs: Sequence[Job],
+        context: RunContext,
+        stop: threading.Event,
+        on_begin: Callable[[Job], None] = lambda _job: None,
+    ) -> Iterator[JobEvent]:
+        """Run the jobs, begun in the order given, and yield each as it ends; begin no more once ``stop`` is set.
+
+        ``on_begin`` is called in this process before a job is given away, again if it is tried again.
+        """
 
 
 class Workers(ABC, Generic[Handle]):
@@ -137,7 +146,13 @@ class WorkerExecutor(Executor, Generic[Handle]):
     def _workers(self, context: RunContext) -> AbstractContextManager[Workers[Handle]]:
         """The workers, from before the first job until after the last."""
 
-    def run(self, jobs: Sequence[Job], context: RunContext, stop: threading.Event) -> Iterator[JobEvent]:
+    def run(
+        self,
+        jobs: Sequence[Job],
+        context: RunContext,
+        stop: threading.Event,
+        on_begin: Callable[[Job], None] = lambda _job: None,
+    ) -> Iterator[JobEvent]:
         """Keep every worker busy and one job waiting for each.
 
         Foreign code can change whatever is computed in its process. So jobs of built-in components have workers that
@@ -153,12 +168,17 @@ class WorkerExecutor(Executor, Generic[Handle]):
             narrowed = replace(context, is_alone=is_alone, plugins=needed, foreign=tuple(sorted(modules)))
             attempts = deque(Attempt(job, self.first_number) for job in part)
             crowded: deque[Attempt] = deque()
-            yield from self._run(attempts, crowded, narrowed, stop)
+            yield from self._run(attempts, crowded, narrowed, stop, on_begin)
             if crowded and not stop.is_set():
-                yield from self._run(crowded, crowded, replace(narrowed, is_alone=True), stop)
+                yield from self._run(crowded, crowded, replace(narrowed, is_alone=True), stop, on_begin)
 
     def _run(
-        self, waiting: deque[Attempt], crowded: deque[Attempt], context: RunContext, stop: threading.Event
+        self,
+        waiting: deque[Attempt],
+        crowded: deque[Attempt],
+        context: RunContext,
+        stop: threading.Event,
+        on_begin: Callable[[Job], None],
     ) -> Iterator[JobEvent]:
         """Run what waits, one at a time if it is to be alone; what was too crowded is put aside."""
         running: dict[Handle, Attempt] = {}
@@ -167,6 +187,7 @@ class WorkerExecutor(Executor, Generic[Handle]):
                 most = min(1, workers.capacity()) if context.is_alone else 2 * workers.capacity()
                 while waiting and len(running) < most and not stop.is_set():
                     attempt = waiting.popleft()
+                    on_begin(attempt.job)
                     running[workers.begin(attempt)] = attempt
                 if stop.is_set():
                     running = {handle: attempt for handle, attempt in running.items() if not workers.withdraw(handle)}

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import ClassVar
 
@@ -20,7 +20,13 @@ class Inline(Executor):
 
     name: ClassVar = "inline"
 
-    def run(self, jobs: Sequence[Job], context: RunContext, stop: threading.Event) -> Iterator[JobEvent]:
+    def run(
+        self,
+        jobs: Sequence[Job],
+        context: RunContext,
+        stop: threading.Event,
+        on_begin: Callable[[Job], None] = lambda _job: None,
+    ) -> Iterator[JobEvent]:
         """Run the jobs one after the other, those with the same data together."""
         threads_before = torch.get_num_threads()
         torch.set_num_threads(1)  # as a worker of the pool has, so that the last bits agree
@@ -28,6 +34,7 @@ class Inline(Executor):
             for job in beside_same_data(jobs):
                 if stop.is_set():
                     return
+                on_begin(job)
                 with contextlib.redirect_stdout(sys.stderr):  # what a plugin prints is no result
                     outcomes = execute(job, context, number=1)
                 yield JobEvent(job, outcomes)

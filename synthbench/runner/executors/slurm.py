@@ -10,7 +10,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -133,10 +133,18 @@ class Slurm(Executor):
         self.timeout_s = timeout_s
         self.cluster = cluster
 
-    def run(self, jobs: Sequence[Job], context: RunContext, stop: threading.Event) -> Iterator[JobEvent]:
+    def run(
+        self,
+        jobs: Sequence[Job],
+        context: RunContext,
+        stop: threading.Event,
+        on_begin: Callable[[Job], None] = lambda _job: None,
+    ) -> Iterator[JobEvent]:
         """Submit an array, and another one of what is left if an element is lost."""
         if not jobs:
             return
+        for job in jobs:  # an element begins whenever the cluster lets it
+            on_begin(job)
         # An element sees only the GPU that it was given, as its first.
         context = replace(context, device=torch.device(context.device).type)
         folder = context.results / FOLDER / uuid4().hex

@@ -1,0 +1,91 @@
+"""The second test of what ran somebody else's code, as the driver holds it (:mod:`synthbench.training.exam`)."""
+
+import json
+import math
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from synthbench.heights import rungs_in
+from synthbench.registry import is_built_in
+from synthbench.runner.plan import Job
+from synthbench.training.cell import Cell, Member
+from synthbench.training.exam import Mark, hand_out, marks_of, papers_of, take_back
+
+STANDARD_ERRORS = 5.0
+"""How far a model may fall behind what its row says, in standard errors of the difference of two tests.
+
+A row may have eight rungs, a submission thousands of rows; by chance this happens once in 3.5 million tests.
+"""
+MOST_CHANGED = 0.02
+"""Largest share of predictions that other tokens behind them may change: a tie of two logits may break either way."""
+
+
+class Sitting(NamedTuple):
+    """What became of one member's second test."""
+
+    marks: list[Mark] | None
+    """Rung by rung; None if its model left no answers."""
+
+    @property
+    def accuracy(self) -> float | None:
+        """Mean over the rungs."""
+        return sum(mark.accuracy for mark in self.marks) / len(self.marks) if self.marks else None
+
+    def contradicts(self, row: Mapping[str, Any]) -> str | None:
+        """In words what the answers say against the row of the model that gave them; None if nothing.
+
+        A model may do better than its row says: nobody claims too little.
+        """
+        if row["status"] != "ok":
+            return None
+        if self.marks is None:
+            return "its model left no answers on new sequences"
+        claims = [rung.score for rung in rungs_in(json.loads(row["metrics"]))] or [row["score"]]
+        if len(claims) != len(self.marks):
+            return f"it has {len(claims)} scores for {len(self.marks)} tests"
+        for number, (claimed, mark) in enumerate(zip(claims, self.marks, strict=True), start=1):
+            where = f" on rung {number}" if len(claims) > 1 else ""
+            if claimed - mark.accuracy > STANDARD_ERRORS * math.sqrt(2) * mark.standard_error:
+                return f"it says it is right in {claimed:.4f} of its test{where}; on new sequences {mark.accuracy:.4f}"
+            if mark.changed > MOST_CHANGED:
+                return f"other tokens behind them change {mark.changed:.0%} of its predictions{where}"
+        return None
+
+
+class Exam:
+    """Second tests for the members of some jobs; what decides the sequences stays in this process.
+
+    Args:
+        folder: Where the inputs and the answers lie; removed by :meth:`close`. Workers see it.
+        most_sequences: Sequences of a test; None for as many as the suite tests on.
+    """
+
+    def __init__(self, folder: Path, most_sequences: int | None = None) -> None:
+        self.folder = folder
+        self._most = most_sequences
+        self._salt = secrets.token_hex(16)
+
+    def hand_out(self, job: Job) -> None:
+        """Write the inputs for the members of a job, if a component of theirs does not come with synthbench."""
+        for member in job.members:
+            if is_foreign(member.cell):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                hand_out(papers_of(member, self._salt, self._most), self.folder, member.run_id)
+
+    def sitting(self, member: Member) -> Sitting:
+        """Mark the answers of a member, and clear its files away."""
+        marks = marks_of(papers_of(member, self._salt, self._most), self.folder, member.run_id)
+        take_back(self.folder, member.run_id)
+        return Sitting(marks)
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def is_foreign(cell: Cell) -> bool:
+    """Whether a component of a cell does not come with synthbench."""
+    return not all(map(is_built_in, cell.components))
