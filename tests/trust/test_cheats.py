@@ -13,6 +13,8 @@ from synthbench.trust import compare
 from synthbench.trust.submission import receive
 from synthbench.trust.verify import Sampling
 
+ROOT = Path(__file__).parents[2]
+
 HONEST = """
 import torch
 from synthbench.layers import Linear
@@ -154,3 +156,16 @@ def test_a_verifier_does_not_believe_what_a_plugin_says(tmp_path: Path, plugin: 
     assert (verification.faults, verification.unverifiable) == ([], {})
     assert (rerun.verdict, verification.ok) == ("bitwise" if is_honest else "differs", is_honest)
     assert re.search(reason, rerun.detail), rerun
+
+
+def test_the_table_of_cheats_names_tests_that_there_are() -> None:
+    text = (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
+    table = text.partition("## Twelve ways to cheat")[2].partition("\n## ")[0]
+    rows = [re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", line) for line in table.splitlines() if line[:2] == "| "][
+        1:
+    ]
+
+    assert len(rows) == 12
+    assert all(rows)
+    missing = [name for tests in rows for path, name in tests if f"def {name}(" not in (ROOT / path).read_text()]
+    assert missing == []
