@@ -41,8 +41,9 @@ from synthbench.training.cell import Member
 CONTRACT = "contract"
 """Folder beside the rows with the contract's findings on components that do not come with synthbench."""
 
-MOST_SEQUENCES = 128
-"""Sequences of a second test while rows are made: enough to catch a false score, and few beside the test itself."""
+MOST_SEQUENCES = 64
+"""Sequences of a second test while rows are made, a rung: enough to catch a false score. With their twins they take 5 %
+of a run of suite `climb`."""
 
 Findings = dict[Subject, list[Verdict]]
 
