@@ -25,6 +25,7 @@ from synthbench import plugins
 from synthbench.blocks import BLOCKS
 from synthbench.contract import mechanisms as of_mechanisms
 from synthbench.contract import tasks as of_tasks
+from synthbench.contract.causes import cause_of_difference, draws_noted, dropouts_of
 from synthbench.contract.verdicts import Promise, Verdict, judge
 from synthbench.errors import ContractError, SynthbenchError
 from synthbench.knobs import coerce, term_of
@@ -274,6 +275,9 @@ def _promises_of_kind(subject: Subject, unit: type[Any]) -> list[Promise]:
             lambda: _check_tokens("softmax", {}, *around),
             is_needed=True,
         ),
+        Promise(
+            "determinism", "the same tokens give the same logits twice, in training", lambda: _check_twice(*around)
+        ),
         Promise("members", "members beside each other give what they give alone", lambda: _check_members(*around)),
     ]
 
@@ -320,6 +324,20 @@ def _check_tokens(mechanism: str, arguments: Mapping[str, Any], block: str, posi
                     f"tokens from position {cut} of {length} on change the logits before it by {change:.2g} of their "
                     "size"
                 )
+
+
+@torch.no_grad()
+def _check_twice(block: str, positions: str) -> None:
+    model = _models("softmax", {}, block, positions, length=LENGTHS[-1])[0].train()
+    tokens = _tokens(3, LENGTHS[-1])
+    with draws_noted() as drawn:
+        first, second = model(tokens), model(tokens)
+    if not torch.equal(first, second):
+        cause = cause_of_difference(drawn, dropouts_of(model))
+        raise ContractError(
+            f"block {block!r} with positions {positions!r} gives two logits for the same tokens in train mode; "
+            f"{f'{cause}; ' if cause else ''}what is random is drawn once, when it is built"
+        )
 
 
 @torch.no_grad()

@@ -2,9 +2,8 @@
 
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -12,9 +11,10 @@ import pytest
 import torch
 
 from synthbench import plugins
-from synthbench.contract.trial import Subject, Trial, record, vet
+from synthbench.blocks import block
+from synthbench.blocks.attention_only import AttentionOnly
+from synthbench.contract.trial import Subject, Trial, examine, record, vet
 from synthbench.errors import ContractError
-from synthbench.mechanisms import MECHANISMS
 from synthbench.process import contained, settings_restored
 from synthbench.results import Store
 from synthbench.runner.plan import select_components
@@ -24,15 +24,6 @@ from synthbench.runner.run import foreign_subjects, run
 pytestmark = pytest.mark.end_to_end
 
 FAULTS = str(Path(__file__).with_name("faults.py"))
-
-
-@pytest.fixture(autouse=True)
-def _forget_units() -> Iterator[None]:
-    before = dict(MECHANISMS._units) if MECHANISMS else {}
-    yield
-    MECHANISMS._units.clear()
-    MECHANISMS._units.update(before)
-    plugins._loaded.clear()
 
 
 def request(results: Path, *mechanisms: str, **changes: Any) -> Request:
@@ -187,3 +178,22 @@ def test_only_foreign_units_are_examined(tmp_path: Path) -> None:
     plugins.load([FAULTS])
     (subject,) = foreign_subjects(select_components(request(tmp_path, "softmax", "sound")))
     assert (subject.kind, subject.name) == ("mechanism", "sound")
+
+
+def test_a_block_that_drops_out_is_named_before_it_is_trained() -> None:
+    @block
+    class Drops(AttentionOnly):
+        name: ClassVar = "drops"
+
+        def initialise(self, generator: torch.Generator | None) -> None:
+            super().initialise(generator)
+            self.drop = torch.nn.Dropout(0.1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.drop(super().forward(x))
+            return out
+
+    (broken,) = [verdict for verdict in examine(Subject("block", "drops")) if verdict.state == "broken"]
+
+    assert broken.promise == "determinism"
+    assert "drop (Dropout, p=0.1) drops values while it trains: set it to 0" in broken.detail
