@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from synthbench.heights import rungs_in
 from synthbench.registry import is_built_in
 from synthbench.runner.plan import Job
+from synthbench.tasks import TASKS
 from synthbench.training.cell import Cell, Member
 from synthbench.training.exam import Mark, hand_out, marks_of, papers_of, take_back
 
@@ -69,9 +70,9 @@ class Exam:
         self._salt = secrets.token_hex(16)
 
     def hand_out(self, job: Job) -> None:
-        """Write the inputs for the members of a job, if a component of theirs does not come with synthbench."""
+        """Write the inputs for the members of a job that sit a second test."""
         for member in job.members:
-            if is_foreign(member.cell):
+            if sits(member):
                 self.folder.mkdir(parents=True, exist_ok=True)
                 hand_out(papers_of(member, self._salt, self._most), self.folder, member.run_id)
 
@@ -84,6 +85,14 @@ class Exam:
     def close(self) -> None:
         """Remove the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def sits(member: Member) -> bool:
+    """Whether a member's model sits a second test: it runs somebody else's code on a task that comes with synthbench.
+
+    The task of a plugin would be drawn in this process, and its author sets the questions anyway.
+    """
+    return is_foreign(member.cell) and TASKS.is_built_in(member.cell.task_name)
 
 
 def is_foreign(cell: Cell) -> bool:

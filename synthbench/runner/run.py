@@ -27,7 +27,7 @@ from synthbench.process import reserve_workspace
 from synthbench.results import Store
 from synthbench.runner import predictions
 from synthbench.runner.environment import resolve_device
-from synthbench.runner.exam import Exam, is_foreign
+from synthbench.runner.exam import Exam, sits
 from synthbench.runner.executors import Executor
 from synthbench.runner.executors.base import JobEvent
 from synthbench.runner.executors.choice import BEYOND, make_executor
@@ -165,7 +165,7 @@ def run(
 
 def _examined(event: JobEvent, exam: Exam, context: RunContext) -> list[Outcome]:
     """The outcomes of a job; a row that a second test of its model contradicts is replaced by a broken contract's."""
-    members = {member.run_id: member for member in event.job.members if is_foreign(member.cell)}
+    members = {member.run_id: member for member in event.job.members if sits(member)}
     outcomes = {outcome.run_id: outcome for outcome in event.outcomes}
     rows = Store.open(context.results, create=True).uncompacted(members.keys() & outcomes.keys()) if members else {}
     for name, row in rows.items():

@@ -152,20 +152,19 @@ def receive(
 def _apart(store: Store, manifest: Manifest | None, trial: Trial, named: Sequence[str]) -> Iterator[list[str]]:
     """Keep the code of plugins out of this process, with stand-ins for what the rows were made with.
 
-    A task has none, since its sequences are drawn here. One that the verifier names is loaded, which a note says.
+    A task has none, since its sequences are drawn here: for tasks of plugins, the plugins that the verifier names are
+    loaded. Yields a note if this process has loaded anything, which could have changed the verdicts.
 
     Raises:
         ContractError: If a plugin cannot be loaded.
     """
     trial.try_plugins()
-    names = {(kind, name) for kind, name in _components(store, manifest) if not REGISTRIES[kind].is_built_in(name)}
-    tasks = sorted(name for kind, name in names if kind == TASKS.kind)
-    notes = []
-    if tasks and named:
+    names = [(kind, name) for kind, name in _components(store, manifest) if not REGISTRIES[kind].is_built_in(name)]
+    if any(kind == TASKS.kind for kind, _ in names):
         plugins.load(named)
-        notes.append(f"judged in a process that had loaded {', '.join(named)}, for the tasks {', '.join(tasks)}")
+    loaded = plugins.loaded()
     with standing_in([(kind, name) for kind, name in names if kind != TASKS.kind], trial):
-        yield notes
+        yield [f"judged in a process that has loaded {', '.join(loaded)}"] if loaded else []
 
 
 def _components(store: Store, manifest: Manifest | None) -> set[tuple[str, str]]:

@@ -28,7 +28,7 @@ from synthbench.process import reserve_workspace
 from synthbench.registry import is_built_in
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
-from synthbench.runner.exam import Exam, Sitting, is_foreign
+from synthbench.runner.exam import Exam, Sitting, sits
 from synthbench.runner.executors.choice import make_executor
 from synthbench.runner.plan import Job, Plan
 from synthbench.runner.request import Request
@@ -294,8 +294,7 @@ def _made_again(jobs: Sequence[tuple[Job, list[Row]]], store: Store, sampling: S
             )
             exam = Exam(context.papers)
             for event in executor.run(some, context, threading.Event(), exam.hand_out):
-                sat = [member for member in event.job.members if is_foreign(member.cell)]
-                sittings |= {member.run_id: exam.sitting(member) for member in sat}
+                sittings |= {member.run_id: exam.sitting(member) for member in event.job.members if sits(member)}
         made = Store.open(scratch, create=False)
         again = {row["run_id"]: row for row in made.table(is_checked=True).to_pylist()}
         curves, curves_again = curves_of(store, expected), curves_of(made, expected)

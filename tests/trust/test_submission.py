@@ -295,6 +295,21 @@ def test_a_plugin_that_leaks_is_named_before_anything_is_run_again(tmp_path: Pat
     assert not verification.ok
 
 
+@pytest.mark.end_to_end
+def test_rows_of_a_plugins_task_are_judged_with_a_note(tmp_path: Path, request_of: Request) -> None:
+    path = tmp_path / "my_copy.py"
+    path.write_text(
+        "from synthbench.tasks import TASKS, task\n\n"
+        "@task\nclass MyCopy(TASKS['copy']):\n    name = 'my-copy'\n    description = 'copy again'\n"
+    )
+    run(dataclasses.replace(request_of, tasks=("my-copy:length=8",), plugins=[str(path)], executor="pool"))
+    found = receive(request_of.results, dataclasses.replace(SAMPLING, workers=1, plugins=[str(path)]))
+
+    assert (found.ok, found.faults, found.unverifiable) == (True, [], {})
+    assert found.notes == ["judged in a process that has loaded my_copy.py"]
+    assert all(rerun.exam is None for rerun in found.reruns)
+
+
 def test_without_its_plugin_a_bundle_is_not_passed(complete: Request, tmp_path: Path) -> None:
     bundle = packed_by_hand(complete, tmp_path / "other.tar.gz", mechanisms=("not-here",))
 
