@@ -149,6 +149,32 @@ class LayerNorm(MemberLayer):
         return torch.addcmul(_beside(self.bias, x), normal, _beside(self.weight, x))
 
 
+class ShortConvolution(MemberLayer):
+    r"""Causal, one filter a channel, no bias: :math:`y_t = \sum_{j < n} w_j \odot x_{t - j}`, zeros before the start.
+
+    ``weight`` is [width, dim], the newest token first, uniform in ±1/√width as PyTorch's convolutions are; stacked it
+    is [members, width, dim] and ``x`` begins with the member axis.
+
+    >>> ShortConvolution(4, 16)(torch.zeros(8, 32, 16)).shape
+    torch.Size([8, 32, 16])
+    """
+
+    def __init__(self, width: int, dim: int, generator: torch.Generator | None = None) -> None:
+        """Draw the filters from ``generator`` (the process-wide one if None)."""
+        super().__init__()
+        self.weight = uniform((width, dim), 1 / math.sqrt(width), generator)
+
+    def forward(self, x: Float[Tensor, "*leading length dim"]) -> Float[Tensor, "*leading length dim"]:
+        """Sum every token and the few before it."""
+        newest, *earlier = self.weight.unbind(-2)
+        y = x * _beside(newest, x)
+        # Shifted sums take any leading axes, cost what a grouped convolution costs, and add in one order on a GPU too.
+        for distance, taps in enumerate(earlier, start=1):
+            if distance < x.shape[-2]:
+                y = y + nn.functional.pad(x[..., :-distance, :] * _beside(taps, x), (0, 0, distance, 0))
+        return y
+
+
 class YatProduct(MemberLayer):
     r"""The Yat product with every unit: :math:`s (w_i \cdot x + b_i)^2 / (\|w_i - x\|^2 + \epsilon)`.
 

@@ -1,5 +1,5 @@
 """The layers around a mechanism, one a file."""
 
-from synthbench.blocks.base import BLOCKS, Block, block
+from synthbench.blocks.base import BLOCKS, Block, block, conv_elements
 
-__all__ = ["BLOCKS", "Block", "block"]
+__all__ = ["BLOCKS", "Block", "block", "conv_elements"]

@@ -44,14 +44,14 @@ class Aether(Block):
         self, x: Float[Tensor, "*leading batch length model_dim"]
     ) -> Float[Tensor, "*leading batch length model_dim"]:
         """Add what was mixed, then what the Yat units make of it."""
-        mixed: Tensor = self.mixer(self.mixer_norm(x) if self.norm == "pre" else x)
+        mixed = self.mix(self.mixer_norm(x) if self.norm == "pre" else x)
         return self._transformed(x + mixed)
 
     def forward_last(
         self, x: Float[Tensor, "*leading batch length model_dim"]
     ) -> Float[Tensor, "*leading batch 1 model_dim"]:
         """The mechanism sees every position, the Yat units the last one."""
-        mixed = self.mixer.forward_last(self.mixer_norm(x) if self.norm == "pre" else x)
+        mixed = self.mix_last(self.mixer_norm(x) if self.norm == "pre" else x)
         return self._transformed(x[..., -1:, :] + mixed)
 
     def _transformed(self, y: Tensor) -> Tensor:

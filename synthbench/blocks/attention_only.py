@@ -22,12 +22,12 @@ class AttentionOnly(Block):
         self, x: Float[Tensor, "*leading batch length model_dim"]
     ) -> Float[Tensor, "*leading batch length model_dim"]:
         """Add what was mixed."""
-        mixed: Tensor = self.mixer(x)
+        mixed = self.mix(x)
         return x + mixed
 
     def forward_last(
         self, x: Float[Tensor, "*leading batch length model_dim"]
     ) -> Float[Tensor, "*leading batch 1 model_dim"]:
         """Add what was mixed into the last position."""
-        mixed: Tensor = self.mixer.forward_last(x)
+        mixed = self.mix_last(x)
         return x[..., -1:, :] + mixed

@@ -2,14 +2,16 @@
 
 from abc import abstractmethod
 from dataclasses import InitVar, dataclass
-from typing import ClassVar, TypeVar, dataclass_transform
+from typing import ClassVar, Literal, TypeVar, dataclass_transform
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from synthbench.knobs import check
-from synthbench.layers import FieldModule, Mixer
+from synthbench.errors import UsageError
+from synthbench.knobs import check, knob
+from synthbench.layers import FieldModule, Mixer, ShortConvolution
+from synthbench.mechanisms import Attention
 from synthbench.registry import Registry
 
 T = TypeVar("T", bound="Block")
@@ -20,7 +22,12 @@ class Block(FieldModule):
     """One layer of the model: a mechanism and what stands around it.
 
     Hyper-parameters are the fields made by :func:`synthbench.knobs.knob`. What else a block holds is made of layers
-    that know of members: :class:`synthbench.layers.MemberLayer`.
+    that know of members: :class:`synthbench.layers.MemberLayer`. It calls its mechanism by :meth:`mix`.
+
+    Every block can have a short causal convolution, a filter of ``conv`` taps for each channel. With
+    ``conv_on=input`` the mechanism reads ``x + conv(x)``, as behind a Canon layer of kind A, without an activation
+    (Allen-Zhu, 2025). With ``conv_on=qkv`` queries, keys and values become ``silu(conv(q))`` and so on before anything
+    else is done with them, as in the layer of DeltaNet (Yang et al., 2024) and those after it.
     """
 
     kind: ClassVar = "block"
@@ -31,15 +38,42 @@ class Block(FieldModule):
     mixer: Mixer
     model_dim: int = 64
     generator: InitVar[torch.Generator | None] = None
+    conv: int = knob(0, "tokens that a short convolution sums, 0 for none", low=0, high=64, is_addition=True)
+    conv_on: Literal["input", "qkv"] = knob(
+        "input", "what it acts on: the mechanism's input, or its queries, keys and values", is_addition=True
+    )
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
-        """Check the hyper-parameters and draw what stands around the mechanism.
+        """Check the hyper-parameters and draw what stands around the mechanism, the convolution last.
 
         Raises:
-            UsageError: If a hyper-parameter lies outside its range.
+            UsageError: If a hyper-parameter lies outside its range, the convolution acts on queries, keys and values
+                and the mechanism has none, or it acts on something and is none.
         """
         check(self)
         self.initialise(generator)
+        self.convolution: ShortConvolution | None = None
+        if self.conv == 0:
+            if self.conv_on != "input":
+                raise UsageError(f"{self.name}:conv_on is {self.conv_on!r} without a convolution; set conv=4 too")
+        elif self.conv_on == "input":
+            self.convolution = ShortConvolution(self.conv, self.model_dim, generator)
+        elif isinstance(self.mixer, Attention):
+            self.mixer.convolution = ShortConvolution(self.conv, 3 * self.model_dim, generator)
+        else:
+            raise UsageError(
+                f"{self.name}:conv_on is 'qkv', and mechanism {getattr(self.mixer, 'name', '')!r} has no queries, keys "
+                "and values; allowed: input"
+            )
+
+    def mix(self, x: Float[Tensor, "*leading length model_dim"]) -> Float[Tensor, "*leading length model_dim"]:
+        """What the mechanism makes of its input, convolved first if the block has a convolution."""
+        mixed: Tensor = self.mixer(x if self.convolution is None else x + self.convolution(x))
+        return mixed
+
+    def mix_last(self, x: Float[Tensor, "*leading length model_dim"]) -> Float[Tensor, "*leading 1 model_dim"]:
+        """What :meth:`mix` gives at the last position."""
+        return self.mixer.forward_last(x if self.convolution is None else x + self.convolution(x))
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Create what stands around the mechanism; a block that adds nothing leaves this alone."""
@@ -55,6 +89,11 @@ class Block(FieldModule):
         self, x: Float[Tensor, "*leading batch length model_dim"]
     ) -> Float[Tensor, "*leading batch 1 model_dim"]:
         """What ``forward`` gives at the last position."""
+
+
+def conv_elements(conv: int, conv_on: str, model_dim: int) -> int:
+    """Numbers that the convolution of a block keeps from one token to the next."""
+    return max(0, conv - 1) * model_dim * (3 if conv_on == "qkv" else 1)
 
 
 BLOCKS: Registry[Block] = Registry("block", room="synthbench.blocks")

@@ -37,14 +37,14 @@ class Transformer(Block):
         self, x: Float[Tensor, "*leading batch length model_dim"]
     ) -> Float[Tensor, "*leading batch length model_dim"]:
         """Add what was mixed, then what the MLP makes of it."""
-        mixed: Tensor = self.mixer(self.mixer_norm(x))
+        mixed = self.mix(self.mixer_norm(x))
         return self._transformed(x + mixed)
 
     def forward_last(
         self, x: Float[Tensor, "*leading batch length model_dim"]
     ) -> Float[Tensor, "*leading batch 1 model_dim"]:
         """The mechanism sees every position, the MLP the last one."""
-        mixed = self.mixer.forward_last(self.mixer_norm(x))
+        mixed = self.mix_last(self.mixer_norm(x))
         return self._transformed(x[..., -1:, :] + mixed)
 
     def _transformed(self, y: Tensor) -> Tensor:

@@ -43,6 +43,14 @@ Workers = Annotated[
 BlockTerm = Annotated[
     str | None, typer.Option("--block", help="The block; aether:norm=pre sets options. Default: the suite's.")
 ]
+Conv = Annotated[
+    int | None,
+    typer.Option(
+        "--conv",
+        help="Tokens that a short causal convolution sums in what each mechanism reads, such as 4. --block also takes "
+        "conv=4,conv_on=qkv: on queries, keys and values.",
+    ),
+]
 PositionsTerm = Annotated[
     str | None,
     typer.Option("--positions", help="The position encoding: none, rope, espr, ... Default: the suite's."),

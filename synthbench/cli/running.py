@@ -18,6 +18,7 @@ import typer
 from synthbench.cli.options import (
     AsJson,
     BlockTerm,
+    Conv,
     Device,
     ExecutorName,
     Match,
@@ -34,7 +35,8 @@ from synthbench.cli.options import (
     takes,
 )
 from synthbench.cli.output import inert, is_quiet, is_verbose, note, print_facts, width_of_stdout
-from synthbench.knobs import parse_seeds
+from synthbench.errors import UsageError
+from synthbench.knobs import parse_seeds, parse_term
 
 if TYPE_CHECKING:
     from synthbench.runner.request import Request
@@ -52,6 +54,7 @@ class RunOptions:
     suite: SuiteName = "paper"
     seeds: Seeds = None
     block: BlockTerm = None
+    conv: Conv = None
     positions: PositionsTerm = None
     match: Match = None
     device: Device = "auto"
@@ -72,7 +75,7 @@ class RunOptions:
             tasks=tuple(self.task or ["all"]),
             mechanisms=tuple(self.mech or ()),
             seeds=parse_seeds(self.seeds) if self.seeds is not None else (),
-            block=self.block,
+            block=self.block if self.conv is None else self._convolved(self.conv),
             positions=self.positions,
             match=self.match,
             device=self.device,
@@ -81,6 +84,19 @@ class RunOptions:
             plugins=named_plugins(self.plugin),
             **how,
         )
+
+    def _convolved(self, conv: int) -> str:
+        """The block with a convolution.
+
+        Raises:
+            UsageError: If the block has one already.
+        """
+        from synthbench.suites import EXTRA, load_suite
+
+        block = self.block or load_suite(self.suite.removesuffix(EXTRA)).model.block
+        if "conv" in parse_term(block)[1]:
+            raise UsageError(f"conv is given twice, by --conv {conv} and in --block {block}; allowed: once")
+        return f"{block}{',' if ':' in block else ':'}conv={conv}"
 
 
 @takes(RunOptions)

@@ -266,6 +266,8 @@ def _promises_of_kind(subject: Subject, unit: type[Any]) -> list[Promise]:
             ),
         ]
     term = term_of(unit, arguments)
+    if arguments.get("conv"):
+        _check_convolution(term)
     around = ("attention_only", term) if subject.kind == POSITIONS.kind else (term, "learned")
     _models("softmax", {}, *around, length=LENGTHS[0])
     return [
@@ -324,6 +326,14 @@ def _check_tokens(mechanism: str, arguments: Mapping[str, Any], block: str, posi
                     f"tokens from position {cut} of {length} on change the logits before it by {change:.2g} of their "
                     "size"
                 )
+
+
+def _check_convolution(block: str) -> None:
+    """Refuse a block that has a convolution and calls its mechanism without it."""
+    model = _models("softmax", {}, block, "learned", length=LENGTHS[0])[0]
+    torch.autograd.backward(model(_tokens(3, LENGTHS[0])).square().sum())
+    if any(name.endswith("convolution.weight") and value.grad is None for name, value in model.named_parameters()):
+        raise ContractError(f"block {block!r} does not use its convolution; let it call its mechanism by self.mix")
 
 
 @torch.no_grad()

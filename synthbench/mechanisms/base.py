@@ -24,6 +24,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform, overload
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import silu
 
 from synthbench.entry_points import STANDS_FOR
 from synthbench.errors import ContractError, UsageError
@@ -32,7 +33,7 @@ from synthbench.forms.linear import Guard
 from synthbench.forms.own import own_form
 from synthbench.forms.scores import Normaliser
 from synthbench.knobs import check, knob
-from synthbench.layers import FieldModule, Linear, Mixer, Rotation
+from synthbench.layers import FieldModule, Linear, Mixer, Rotation, ShortConvolution
 from synthbench.mechanisms import _module
 from synthbench.registry import Registry
 
@@ -126,6 +127,7 @@ class Attention(Mechanism):
         self.qkv = Linear(self.model_dim, 3 * self.model_dim, bias=self.bias, generator=generator)
         self.out = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
         self.rotation: Rotation | None = None
+        self.convolution: ShortConvolution | None = None
         super().__post_init__(generator)
 
     @property
@@ -155,7 +157,10 @@ class Attention(Mechanism):
 
     def heads(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor, Tensor, Tensor]:
         """Project to queries, keys and values, each [..., heads, length, head_dim]; positions turn the first two."""
-        q, k, v = self.split_heads(self.qkv(x))
+        fused = self.qkv(x)
+        if self.convolution is not None:
+            fused = silu(self.convolution(fused))
+        q, k, v = self.split_heads(fused)
         if self.rotation is not None:
             q, k = self.rotation(torch.cat([q, k], dim=-4)).chunk(2, dim=-4)  # the rotation is made once for both
         return q, k, v

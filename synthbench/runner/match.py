@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 
+from synthbench.blocks import conv_elements
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import coerce, knobs_of, term_of
 from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, num_parameters
@@ -106,7 +107,9 @@ def size_of(cell: Cell, quantity: Quantity) -> int:
     if quantity == "params":
         return num_parameters(cell.model(torch.Generator()))
     fields = {**cell.mechanism_fields(), "max_length": cell.length}
-    return _state_elements(cell.mechanism, tuple(sorted(fields.items())), cell.length)
+    _, around = cell.block
+    kept = conv_elements(int(around.get("conv", 0)), str(around.get("conv_on", "")), cell.suite.model.model_dim)
+    return kept + _state_elements(cell.mechanism, tuple(sorted(fields.items())), cell.length)
 
 
 @cache

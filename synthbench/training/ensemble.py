@@ -62,7 +62,8 @@ class SequenceModel(nn.Module):
             generator=generator,
             **encoding_arguments,
         )
-        block, block_arguments = configured(BLOCKS, settings.block)
+        block, options = configured(BLOCKS, settings.block)
+        block_arguments: dict[str, Any] = {**options}
         self.blocks = nn.ModuleList(
             block(
                 mixer=self._turning(make_mixer(generator), generator),

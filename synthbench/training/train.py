@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
+from synthbench.blocks import conv_elements
 from synthbench.errors import ContractError
 from synthbench.heights import RungScore, height
 from synthbench.layers import Mixer
@@ -48,9 +49,9 @@ class ModelSize(NamedTuple):
 
     num_parameters: int
     num_parameters_mixer: int
-    """Of all mechanisms."""
+    """Of all mechanisms, and of the convolutions on what they read."""
     state_elements: int
-    """Of one mechanism."""
+    """Of one layer: its mechanism's and its convolution's."""
 
 
 @dataclass
@@ -115,8 +116,12 @@ def build_models(members: Sequence[Member], factor: int = 1) -> list[SequenceMod
 
 def size_of(model: SequenceModel, length: int) -> ModelSize:
     """How large the model of one member is, for sequences of ``length`` tokens."""
-    mixers = [cast("Mechanism", block.mixer) for block in model.layers]
-    return ModelSize(num_parameters(model), sum(map(num_parameters, mixers)), mixers[0].state_elements(length))
+    blocks = model.layers
+    mixing = [part for block in blocks for part in (block.mixer, block.convolution) if part is not None]
+    first = blocks[0]
+    state = cast("Mechanism", first.mixer).state_elements(length)
+    state += conv_elements(first.conv, first.conv_on, first.model_dim)
+    return ModelSize(num_parameters(model), sum(map(num_parameters, mixing)), state)
 
 
 class Trainer:

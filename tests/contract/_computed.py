@@ -34,6 +34,7 @@ NEEDS: dict[str, dict[str, Value]] = {
     "scale": {"normaliser": "softmax"},
     "power": {"normaliser": "softermax"},
     "guard": {"delta": 0.5},
+    "conv_on": {"conv": 4},
     **{name: {"K": 4} for name in ("L", "bits", "cell")},
 }
 """What an option needs beside it to be allowed at another value than its default, or to change anything there."""
@@ -173,7 +174,10 @@ class Sums(Mixer):
 
 def of_block(unit: type[Any]) -> dict[str, Lists]:
     def computed(arguments: Mapping[str, Value], length: int = LENGTH) -> Lists:
-        block = unit(mixer=Sums(), model_dim=WIDTH, generator=generator(), **arguments)
+        # A convolution on queries, keys and values needs a mechanism that has some.
+        attention = MECHANISMS["linear"](model_dim=WIDTH, num_heads=HEADS, max_length=length, generator=generator())
+        mixer = attention if "conv_on" in arguments else Sums()
+        block = unit(mixer=mixer, model_dim=WIDTH, generator=generator(), **arguments)
         of_term = outputs(block, block.parameters(), length=length, last=block.forward_last)
         return {**of_term, "sizes": [num_parameters(block)]}
 

@@ -14,7 +14,7 @@ from synthbench.training.ensemble import SequenceModel, stack_models, strategy_o
 
 LENGTH, VOCABULARY = 9, 11
 FIELDS: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": LENGTH, "bias": True}
-AROUND = ["transformer", "aether", "aether:norm=pre", "aether:norm=post,expansion=1"]
+AROUND = ["transformer", "transformer:conv=4", "aether", "aether:norm=pre", "aether:norm=post,expansion=1"]
 SOME = ["softmax", "slay", "rewa-mixture", "retention", "mamba2"]
 """By scores, by features, with parameters of its own, by a recurrence, and no attention at all."""
 TURNED = [

@@ -197,3 +197,17 @@ def test_a_block_that_drops_out_is_named_before_it_is_trained() -> None:
 
     assert broken.promise == "determinism"
     assert "drop (Dropout, p=0.1) drops values while it trains: set it to 0" in broken.detail
+
+
+def test_a_block_that_passes_its_convolution_over_is_named() -> None:
+    @block
+    class Bare(AttentionOnly):
+        name: ClassVar = "bare"
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = x + self.mixer(x)
+            return out
+
+    with pytest.raises(ContractError, match=r"does not use its convolution; let it call its mechanism by self\.mix"):
+        examine(Subject("block", "bare", {"conv": 4}))
+    assert not any(verdict.state == "broken" for verdict in examine(Subject("block", "bare")))
