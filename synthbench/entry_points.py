@@ -22,8 +22,9 @@ STANDS_FOR = "_synthbench_unit"
 
 BARE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 """A bare name."""
-NAME = re.compile(rf"{BARE_NAME.pattern}(/{BARE_NAME.pattern})?")
-"""A bare name, or that of a package's unit."""
+_UNIT = rf"{BARE_NAME.pattern}(/{BARE_NAME.pattern})?"
+NAME = re.compile(rf"{_UNIT}(\+{_UNIT})*")
+"""A bare name, that of a package's unit, or a pattern of such names for layers."""
 
 
 @dataclass(frozen=True)

@@ -302,7 +302,7 @@ def _models(
             settings,
             VOCABULARY,
             length,
-            lambda generator: MECHANISMS[mechanism](**fields, generator=generator),
+            lambda _layer, generator: MECHANISMS[mechanism](**fields, generator=generator),
             torch.Generator().manual_seed(seed),
         )
         .double()

@@ -4,18 +4,22 @@ from synthbench.mechanisms.base import (
     MECHANISMS,
     Attention,
     FeatureAttention,
+    Layer,
     Mechanism,
     ScoreAttention,
     mechanism,
     num_parameters,
+    options_of,
 )
 
 __all__ = [
     "MECHANISMS",
     "Attention",
     "FeatureAttention",
+    "Layer",
     "Mechanism",
     "ScoreAttention",
     "mechanism",
     "num_parameters",
+    "options_of",
 ]

@@ -16,7 +16,7 @@ many members as one program, anything else is run one member at a time.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import InitVar, dataclass
 from typing import Any, ClassVar, TypeVar, dataclass_transform, overload
@@ -103,6 +103,14 @@ class Mechanism(FieldModule, Mixer):
     @abstractmethod
     def state_elements(self, length: int) -> int:
         """Numbers that one layer must keep to go on after ``length`` tokens of one sequence."""
+
+    @classmethod
+    def layers_of(cls, values: dict[str, Any], num_layers: int) -> "list[Layer]":
+        """What stands in each layer of a model: a class, and what it is built with but for its generator."""
+        return [(cls, values)] * num_layers
+
+
+Layer = tuple[type[Mechanism], dict[str, Any]]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -353,7 +361,51 @@ class ModuleMechanism(Mechanism):
         return int(own(length)) if callable(own) else length * self.model_dim
 
 
-MECHANISMS: Registry[Mechanism] = Registry("mechanism", room="synthbench.mechanisms")
+class Mechanisms(Registry[Mechanism]):
+    """The registered mechanisms, and the patterns of them that a name such as ``gla+softmax`` stands for."""
+
+    def __getitem__(self, name: str) -> type[Mechanism]:
+        """The class called ``name``, or the hybrid whose layers it names.
+
+        Raises:
+            UnknownName: If there is none; the message names the nearest.
+            UsageError: If it is a pattern that is not allowed.
+        """
+        if "+" not in name:
+            return super().__getitem__(name)
+        from synthbench.mechanisms._hybrid import hybrid  # noqa: PLC0415 - it is made of what is defined here
+
+        return hybrid(name)
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether a mechanism, or each part of a pattern, has this name; imports no package."""
+        return isinstance(name, str) and all(super(Mechanisms, self).__contains__(part) for part in name.split("+"))
+
+    def is_built_in(self, name: str) -> bool:
+        """Tell whether a mechanism, or each part of a pattern, comes with synthbench; imports no package."""
+        return all(super(Mechanisms, self).is_built_in(part) for part in name.split("+"))
+
+
+MECHANISMS = Mechanisms("mechanism", room="synthbench.mechanisms")
+
+
+def options_of(name: str, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The options of a mechanism among those of some; of a hybrid those of its parts, as it calls them.
+
+    Args:
+        name: A mechanism or a pattern.
+        listed: Options by mechanism, as a suite has them.
+    """
+    if "+" not in name:
+        return {**listed.get(name, {})}
+    return {
+        part_option(part, option): value for part in name.split("+") for option, value in listed.get(part, {}).items()
+    }
+
+
+def part_option(part: str, option: str) -> str:
+    """How a hybrid calls an option of a part: ``slay_R``."""
+    return f"{part.replace('-', '_').replace('.', '_').replace('/', '_')}_{option}"
 
 
 @overload

@@ -106,10 +106,13 @@ def size_of(cell: Cell, quantity: Quantity) -> int:
     """
     if quantity == "params":
         return num_parameters(cell.model(torch.Generator()))
-    fields = {**cell.mechanism_fields(), "max_length": cell.length}
+    states = [
+        _state_elements(unit, tuple(sorted({**fields, "max_length": cell.length}.items())), cell.length)
+        for unit, fields in cell.layers
+    ]
     _, around = cell.block
     kept = conv_elements(int(around.get("conv", 0)), str(around.get("conv_on", "")), cell.suite.model.model_dim)
-    return kept + _state_elements(cell.mechanism, tuple(sorted(fields.items())), cell.length)
+    return kept - (-sum(states) // len(states))
 
 
 @cache

@@ -13,7 +13,7 @@ import torch
 from synthbench import plugins
 from synthbench.errors import UsageError
 from synthbench.knobs import coerce, parse_term
-from synthbench.mechanisms import MECHANISMS
+from synthbench.mechanisms import MECHANISMS, options_of
 from synthbench.results import Store, published
 from synthbench.results.schema import RUNS
 from synthbench.runner import predictions
@@ -321,7 +321,8 @@ def select_mechanisms(suite: Suite, expressions: Sequence[str]) -> Selection:
     """
     named = {parse_term(term.removeprefix("!"))[0] for text in expressions for term in split_terms(text)}
     broken = set() if named <= set(MECHANISMS) else MECHANISMS.broken().keys() - named
-    names = [*suite.mechanisms, *(name for name in MECHANISMS if name not in {*suite.mechanisms, *broken})]
+    hybrids = sorted(name for name in named if "+" in name and name in MECHANISMS)
+    names = [*suite.mechanisms, *(name for name in MECHANISMS if name not in {*suite.mechanisms, *broken}), *hybrids]
     return select("mechanism", expressions, names, lambda name: MECHANISMS[name].family)
 
 
@@ -344,7 +345,7 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
             task_arguments=task_arguments,
             mechanism_name=mechanism,
             mechanism_arguments=coerce(
-                "mechanism", MECHANISMS[mechanism], {**suite.mechanisms.get(mechanism, {}), **given}
+                "mechanism", MECHANISMS[mechanism], {**options_of(mechanism, suite.mechanisms), **given}
             ),
             device_type=device_type,
             is_full=is_full,

@@ -21,7 +21,7 @@ from synthbench.contract.verdicts import Verdict, violation
 from synthbench.errors import ContractError, StoreError
 from synthbench.forms import kernels
 from synthbench.knobs import parse_term
-from synthbench.mechanisms import MECHANISMS
+from synthbench.mechanisms import MECHANISMS, options_of
 from synthbench.positions import POSITIONS
 from synthbench.process import reserve_workspace
 from synthbench.results import Store
@@ -270,7 +270,10 @@ def foreign_subjects(selected: Selected) -> list[Subject]:
         around.append((POSITIONS.kind, model.positions_otherwise))
     used: list[tuple[str, str, Mapping[str, Any]]] = [
         *((TASKS.kind, name, {**suite.tasks.get(name, {}), **given}) for name, given in tasks.items()),
-        *((MECHANISMS.kind, name, {**suite.mechanisms.get(name, {}), **given}) for name, given in mechanisms.items()),
+        *(
+            (MECHANISMS.kind, name, {**options_of(name, suite.mechanisms), **given})
+            for name, given in mechanisms.items()
+        ),
         *((kind, *parse_term(term)) for kind, term in around),
     ]
     return [

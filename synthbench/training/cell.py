@@ -10,7 +10,7 @@ import torch
 from synthbench.blocks import BLOCKS, Block
 from synthbench.canonical import canonical_json, json_entries, run_id_of
 from synthbench.knobs import Value, arguments_of, with_defaults
-from synthbench.mechanisms import MECHANISMS, Attention, Mechanism
+from synthbench.mechanisms import MECHANISMS, Attention, Layer, Mechanism
 from synthbench.positions import POSITIONS, PositionEncoding
 from synthbench.registry import code_hash, version_of
 from synthbench.suites import Suite
@@ -138,6 +138,15 @@ class Cell:
             "bias": model.bias,
         }
 
+    @property
+    def layers(self) -> list[Layer]:
+        """What stands in each layer of its models, and what it is built with but for its generator.
+
+        Raises:
+            UsageError: If the mechanism is a pattern of more layers than there are.
+        """
+        return self.mechanism.layers_of(self.mechanism_fields(), self.suite.model.num_layers)
+
     def model(self, generator: torch.Generator, factor: int = 1) -> SequenceModel:
         """The model of one member, all of it drawn from ``generator``, for the sequences of one of the tests.
 
@@ -146,13 +155,13 @@ class Cell:
         Raises:
             UsageError: If the mechanism, the block or the positions cannot be built or do not fit together.
         """
-        fields = self.mechanism_fields()
+        layers = self.layers
         task, length = self.tests[factor] if self.course is None else (self.task, self.length)
         return SequenceModel(
             self.suite.model.model_copy(update={"positions": self._positions_term}),
             task.vocab_size,
             length,
-            lambda generator: self.mechanism(**fields, generator=generator),
+            lambda layer, generator: layers[layer][0](**layers[layer][1], generator=generator),
             generator,
             coordinates=torch.from_numpy(task.coordinates(length)).to(torch.get_default_dtype()),
             readout=task.readout,

@@ -13,7 +13,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -41,7 +41,7 @@ class SequenceModel(nn.Module):
         settings: ModelSettings,
         vocab_size: int,
         length: int,
-        make_mixer: Callable[[torch.Generator], Mechanism],
+        make_mixer: Callable[[int, torch.Generator], Mechanism],
         generator: torch.Generator,
         coordinates: Tensor | None = None,
         readout: Readout = "position",
@@ -66,12 +66,12 @@ class SequenceModel(nn.Module):
         block_arguments: dict[str, Any] = {**options}
         self.blocks = nn.ModuleList(
             block(
-                mixer=self._turning(make_mixer(generator), generator),
+                mixer=self._turning(make_mixer(layer, generator), generator),
                 model_dim=settings.model_dim,
                 generator=generator,
                 **block_arguments,
             )
-            for _ in range(settings.num_layers)
+            for layer in range(settings.num_layers)
         )
         self.head: Linear | BottleneckHead = (
             Linear(settings.model_dim, vocab_size, bias=True, generator=generator)
@@ -353,15 +353,22 @@ def widened(model: SequenceModel, vocab_size: int) -> SequenceModel:
     return wide
 
 
-def stack_models(models: Sequence[SequenceModel], strategy: Strategy) -> SequenceModel:
+def slowest(strategies: Sequence[Strategy]) -> Strategy:
+    """Of several ways to batch members the one that shares least."""
+    return max(strategies, key=get_args(Strategy).index)
+
+
+def stack_models(models: Sequence[SequenceModel], strategies: Strategy | Sequence[Strategy]) -> SequenceModel:
     """One model that runs all members: it reads tokens [members, batch, length].
 
-    Members may know different numbers of tokens; all get as many as the one that knows most.
+    The strategy is one for all layers, or one for each. Members may know different numbers of tokens; all get as many
+    as the one that knows most.
     """
     vocab_size = max(model.embedding.weight.shape[0] for model in models)
     models = [widened(model, vocab_size) for model in models]
     stacked = stack_modules(models, activation_axes=4)
-    for layer, block in enumerate(stacked.layers):
+    of_layers = [strategies] * len(stacked.layers) if isinstance(strategies, str) else strategies
+    for layer, (block, strategy) in enumerate(zip(stacked.layers, of_layers, strict=True)):
         mechanisms = [cast("Mechanism", model.layers[layer].mixer) for model in models]
         block.mixer = stack_mixers(mechanisms, strategy)
     return stacked

@@ -22,7 +22,7 @@ from synthbench.training import exam
 from synthbench.training.capture import CapturedStep
 from synthbench.training.causality import check_as_trained
 from synthbench.training.cell import Cell, Member
-from synthbench.training.ensemble import SequenceModel, Strategy, inherit, stack_models, strategy_of
+from synthbench.training.ensemble import SequenceModel, Strategy, inherit, slowest, stack_models, strategy_of
 from synthbench.training.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
 from synthbench.training.optimiser import MemberAdamW, make_optimiser
 from synthbench.training.schedule import make_schedule
@@ -51,7 +51,7 @@ class ModelSize(NamedTuple):
     num_parameters_mixer: int
     """Of all mechanisms, and of the convolutions on what they read."""
     state_elements: int
-    """Of one layer: its mechanism's and its convolution's."""
+    """Of one layer, its mechanism's and its convolution's; on average and rounded up where layers differ."""
 
 
 @dataclass
@@ -118,9 +118,12 @@ def size_of(model: SequenceModel, length: int) -> ModelSize:
     """How large the model of one member is, for sequences of ``length`` tokens."""
     blocks = model.layers
     mixing = [part for block in blocks for part in (block.mixer, block.convolution) if part is not None]
-    first = blocks[0]
-    state = cast("Mechanism", first.mixer).state_elements(length)
-    state += conv_elements(first.conv, first.conv_on, first.model_dim)
+    states = [
+        cast("Mechanism", block.mixer).state_elements(length)
+        + conv_elements(block.conv, block.conv_on, block.model_dim)
+        for block in blocks
+    ]
+    state = -(-sum(states) // len(states))
     return ModelSize(num_parameters(model), sum(map(num_parameters, mixing)), state)
 
 
@@ -149,11 +152,12 @@ class Trainer:
         self.members, self.device, self.kept = list(members), device, kept
         self.tokens_at_once = tokens_at_once
         cell = members[0].cell
-        self.suite, self.mechanism = cell.suite, cell.mechanism
+        self.suite = cell.suite
+        self.mechanisms = [mechanism for mechanism, _ in cell.layers]
         models = build_models(members)
         self.sizes = [size_of(model, cell.length) for model in models]
-        self.strategy = strategy_of(cell.mechanism, cell.mechanism_fields())
-        self.model = stack_models(models, self.strategy).to(device)
+        self.strategies = [strategy_of(*layer) for layer in cell.layers]
+        self.model = stack_models(models, self.strategies).to(device)
         self.rates = [member.learning_rate for member in members if member.learning_rate is not None]
         self.schedule = make_schedule(self.suite.training)
         is_captured = (
@@ -256,7 +260,7 @@ class Trainer:
         self, members: Sequence[Member], factor: int, trained: SequenceModel, places: Sequence[int] | None = None
     ) -> SequenceModel:
         """The models of some members built anew, with what those at some places of a trained one have learned."""
-        model = stack_models(build_models(members, factor), self.strategy).to(self.device)
+        model = stack_models(build_models(members, factor), self.strategies).to(self.device)
         inherit(model, trained, places)
         return model
 
@@ -285,7 +289,7 @@ def train_group(
     trainer = Trainer(members, device, kept=kept)
     result = GroupResult(
         members=[MemberResult(member, size) for member, size in zip(members, trainer.sizes, strict=True)],
-        strategy=trainer.strategy,
+        strategy=slowest(trainer.strategies),
     )
     _train(trainer, result)
     result.is_captured = trainer.captured is not None and trainer.captured.is_replaying
@@ -435,7 +439,7 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
     else:
         scores = _scores(trainer, result, keeps_predictions=keeps_predictions)
     all_metrics: list[dict[str, float]] = [{} for _ in scores]
-    if trainer.mechanism.metrics is not Mixer.metrics:
+    if any(mechanism.metrics is not Mixer.metrics for mechanism in trainer.mechanisms):
         all_metrics = layer_metrics(trainer.model, next(trainer.batches("validation", 1, METRIC_SEQUENCES)))
     for member, score, metrics in zip(result.members, scores, all_metrics, strict=True):
         if member.diverged_at is None:

@@ -178,7 +178,7 @@ def _components(store: Store, manifest: Manifest | None) -> set[tuple[str, str]]
         around = ((BLOCKS.kind, manifest.block), (POSITIONS.kind, manifest.positions))
         terms |= {(kind, term) for kind, term in around if term is not None}
         terms |= {(MECHANISMS.kind, term) for term in manifest.mechanisms}
-    return {(kind, term.partition(":")[0]) for kind, term in terms}
+    return {(kind, name) for kind, term in terms for name in term.partition(":")[0].split("+")}
 
 
 def _contradictions(ours: Store, theirs: Store) -> list[tuple[str, str]]:

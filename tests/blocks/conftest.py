@@ -24,7 +24,7 @@ def make_model() -> Callable[..., SequenceModel]:
             settings,
             VOCAB_SIZE,
             LENGTH,
-            lambda generator: MECHANISMS[mechanism](
+            lambda _layer, generator: MECHANISMS[mechanism](
                 model_dim=8, num_heads=2, max_length=LENGTH, bias=True, generator=generator
             ),
             generator,

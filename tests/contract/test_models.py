@@ -33,7 +33,7 @@ def model_of(
         settings,
         VOCABULARY,
         LENGTH,
-        lambda generator: MECHANISMS[mechanism](**FIELDS, generator=generator),
+        lambda _layer, generator: MECHANISMS[mechanism](**FIELDS, generator=generator),
         torch.Generator().manual_seed(seed),
     ).double()
 

@@ -186,7 +186,7 @@ def bottlenecked(seed: int, length: int = 6) -> SequenceModel:
         load_suite("paper").model.model_copy(update={"model_dim": 8, "num_heads": 2}),
         5,
         length,
-        lambda generator: MECHANISMS["softmax"](**FIELDS, generator=generator),
+        lambda _layer, generator: MECHANISMS["softmax"](**FIELDS, generator=generator),
         generator,
         readout="bottleneck",
     )

@@ -1,0 +1,126 @@
+"""Hybrids: models whose layers have different mechanisms, named by their pattern, ``gla+softmax``."""
+
+import hashlib
+from dataclasses import dataclass, field, fields, make_dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knobs_of
+from synthbench.mechanisms.base import MECHANISMS, Attention, Layer, Mechanism, part_option
+from synthbench.registry import code_hash, is_built_in, set_code_hash, version_of
+
+SIZES = ("model_dim", "num_heads", "max_length", "bias")
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Hybrid(Mechanism):
+    """A pattern of mechanisms, layer by layer and then from its start again.
+
+    A layer of a model has one of them, :meth:`layers_of`. By itself it is all of them, each on what the one before
+    gives: that is what is checked for causality and the like. Its hyper-parameters are those of its parts, with the
+    part's name in front: ``slay_R``.
+
+    Source: Lieber et al. (2024), section 3, for the pattern; each part has its own.
+    """
+
+    family: ClassVar = "hybrid"
+    source: ClassVar = "lieber2024jamba"
+    parts: ClassVar[tuple[type[Mechanism], ...]]
+
+    def __post_init__(self, generator: torch.Generator | None) -> None:
+        """Build the parts."""
+        Mechanism.__post_init__(self, generator)  # an attention's own projections are those of its parts
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw each part."""
+        values = {name: getattr(self, name) for name in (*SIZES, *knobs_of(type(self)))}
+        self.layers = nn.ModuleList(
+            unit(**options, generator=generator) for unit, options in self.layers_of(values, len(self.parts))
+        )
+
+    @classmethod
+    def layers_of(cls, values: dict[str, Any], num_layers: int) -> list[Layer]:
+        """The parts of every layer of a model, each with its own options.
+
+        Raises:
+            UsageError: If the model has fewer layers than the pattern.
+        """
+        if num_layers < len(cls.parts):
+            raise UsageError(
+                f"mechanism {cls.name!r} is a pattern of {len(cls.parts)} layers; the model has {num_layers}"
+            )
+        sizes = {name: values[name] for name in SIZES if name in values}
+        layers: list[Layer] = []
+        for index in range(num_layers):
+            unit = cls.parts[index % len(cls.parts)]
+            called = {option: part_option(unit.name, option) for option in knobs_of(unit)}
+            options = {option: values[own] for option, own in called.items() if own in values}
+            layers.append((unit, sizes | options))
+        return layers
+
+    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+        """Apply the parts one after the other."""
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+    def state_elements(self, length: int) -> int:
+        """What a layer keeps on average, rounded up."""
+        states = [cast("Mechanism", layer).state_elements(length) for layer in self.layers]
+        return -(-sum(states) // len(states))
+
+
+def hybrid(name: str) -> type[Hybrid]:
+    """The hybrid that a pattern names.
+
+    Raises:
+        UnknownName: If a part does not exist.
+        UsageError: If it is no pattern of at least two different mechanisms, or two plugins have parts of it.
+    """
+    parts = tuple(MECHANISMS[part] for part in name.split("+"))
+    if len(set(parts)) == 1:
+        raise UsageError(f"mechanism {name!r} has one mechanism only; allowed: that one, {parts[0].name!r}")
+    return _hybrid(name, parts)
+
+
+@lru_cache(maxsize=256)
+def _hybrid(name: str, parts: tuple[type[Mechanism], ...]) -> type[Hybrid]:
+    distinct = list(dict.fromkeys(parts))
+    foreign = list(dict.fromkeys(part.__module__ for part in distinct if not is_built_in(part)))
+    if len(foreign) > 1:
+        raise UsageError(f"mechanism {name!r} has parts of {len(foreign)} plugins; allowed: of one")
+    options = [
+        (part_option(part.name, option.name), option.type, field(default=option.default, metadata=option.metadata))
+        for part in distinct
+        for option in fields(part)
+        if option.name in knobs_of(part)
+    ]
+    # A rotation needs queries and keys in every layer.
+    bases = (Hybrid, Attention) if all(issubclass(part, Attention) for part in parts) else (Hybrid,)
+    unit: Any = make_dataclass(
+        "Hybrid",
+        options,
+        bases=bases,
+        namespace={
+            "__doc__": Hybrid.__doc__,
+            "attend": None,  # its layers do
+            # Whoever asks where it comes from is told of the code that does not come with synthbench.
+            "__module__": foreign[0] if foreign else __name__,
+            "name": name,
+            "label": " + ".join(part.label for part in parts),
+            "version": "+".join(version_of(part) for part in parts),
+            "complexity": " + ".join(dict.fromkeys(part.complexity for part in parts)),
+            "parts": parts,
+        },
+        eq=False,
+        repr=False,
+        kw_only=True,
+    )
+    set_code_hash(unit, hashlib.sha256("+".join(map(code_hash, parts)).encode()).hexdigest()[:12])
+    hybrid_class: type[Hybrid] = unit
+    return hybrid_class

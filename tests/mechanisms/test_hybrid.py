@@ -1,0 +1,120 @@
+"""A model whose layers have different mechanisms, named by their pattern."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from synthbench import plugins
+from synthbench.errors import UnknownName, UsageError
+from synthbench.mechanisms import MECHANISMS, Attention, num_parameters
+from synthbench.registry import code_hash, is_built_in, origin_of, version_of
+from synthbench.results import Store
+from synthbench.runner.match import size_of as matched_size
+from synthbench.runner.plan import make_cells, surrounded
+from synthbench.runner.request import Request
+from synthbench.runner.run import run
+from synthbench.suites import load_suite
+from synthbench.training.cell import Cell
+from synthbench.training.ensemble import stack_models, strategy_of
+from synthbench.training.train import build_models, init_generator, size_of
+from synthbench.trust.verify import Sampling, verify
+
+PATTERNS = ["gla+softmax", "lstm+softmax", "slay+deltanet", "rewa-mixture+linear"]
+
+
+def cell_of(mechanism: str, positions: str | None = None, num_layers: int = 2, **options: str) -> Cell:
+    suite = surrounded(load_suite("smoke"), block=None, positions=positions)
+    suite = suite.model_copy(update={"model": suite.model.model_copy(update={"num_layers": num_layers})})
+    (cell,) = make_cells(suite, {"copy": {"length": "8"}}, {mechanism: options}, device_type="cpu", is_full=True)
+    return cell
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_its_layers_are_its_parts_and_their_sizes_add_up(pattern: str) -> None:
+    cell = cell_of(pattern)
+    model = cell.model(init_generator(0))
+    alone = [cell_of(part).model(init_generator(0)) for part in pattern.split("+")]
+    size = size_of(model, cell.length)
+
+    assert [layer.mixer.name for layer in model.layers] == pattern.split("+")
+    mixers: list[Any] = [each.layers[0].mixer for each in alone]
+    assert size.num_parameters_mixer == sum(map(num_parameters, mixers))
+    states = [mixer.state_elements(cell.length) for mixer in mixers]
+    assert size.state_elements == -(-sum(states) // 2) == matched_size(cell, "state")
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_members_beside_each_other_give_what_they_give_alone(pattern: str) -> None:
+    cell = cell_of(pattern)
+    models = [model.double().eval() for model in build_models(cell.members([1, 2]))]
+    tokens = torch.randint(cell.task.vocab_size, (2, 3, cell.length), generator=torch.Generator().manual_seed(0))
+    together = stack_models(models, [strategy_of(*layer) for layer in cell.layers])(tokens)
+
+    torch.testing.assert_close(together, torch.stack([model(rows) for model, rows in zip(models, tokens, strict=True)]))
+
+
+def test_a_pattern_begins_again_and_its_options_have_the_parts_name() -> None:
+    cell = cell_of("slay+softmax", num_layers=5, slay_R="2")
+    model = cell.model(init_generator(0))
+    names = [layer.mixer.name for layer in model.layers]
+
+    assert names == ["slay", "softmax", "slay", "softmax", "slay"]
+    assert {layer.mixer.R for layer in model.layers[::2]} == {2}
+    assert cell.identity["mech_args"]["slay_R"] == 2
+    assert cell.identity["mech"] == "slay+softmax"
+    assert cell.identity["mech_version"] == f"{version_of(MECHANISMS['slay'])}+{version_of(MECHANISMS['softmax'])}"
+
+
+@pytest.mark.parametrize(("pattern", "turns"), [("gla+softmax", True), ("lstm+softmax", False)])
+def test_positions_turn_queries_and_keys_if_every_layer_has_some(pattern: str, *, turns: bool) -> None:
+    assert issubclass(MECHANISMS[pattern], Attention) == turns
+    if turns:
+        model = cell_of(pattern, positions="rope").model(init_generator(0))
+        assert all(layer.mixer.rotation is not None for layer in model.layers)
+    else:
+        with pytest.raises(UsageError, match="positions 'rope' turn queries and keys"):
+            cell_of(pattern, positions="rope").model(init_generator(0))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "error", "message"),
+    [
+        ("gla+softmx", UnknownName, "did you mean 'softmax'"),
+        ("gla+", UnknownName, "no mechanism called ''"),
+        ("gla+gla", UsageError, "one mechanism only; allowed: that one, 'gla'"),
+        ("gla+gla+softmax", UsageError, "a pattern of 3 layers; the model has 2"),
+    ],
+)
+def test_what_is_no_pattern_is_refused(pattern: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        cell_of(pattern).identity  # noqa: B018 - it is made when it is asked for
+
+
+def test_rows_of_a_hybrid_are_made_again_to_the_last_bit(tmp_path: Path) -> None:
+    request: dict[str, Any] = {"tasks": ("copy:length=8",), "mechanisms": ("gla+softmax,gla",), "seeds": (0, 1)}
+    run(Request(suite="smoke", steps=3, limit=8, device="cpu", results=tmp_path, executor="inline", **request))
+    store = Store.open(tmp_path, create=False)
+    verification = verify(store, Sampling(fraction=1.0, device="cpu"))
+
+    assert sorted(set(store.runs()["mech"])) == ["gla", "gla+softmax"]
+    assert (verification.ok, {rerun.verdict for rerun in verification.reruns}) == (True, {"bitwise"})
+
+
+def test_with_a_plugins_part_it_is_that_plugins(tmp_path: Path) -> None:
+    path = tmp_path / "my_part.py"
+    path.write_text(
+        "from synthbench.mechanisms import Mechanism, mechanism\n\n"
+        "@mechanism\nclass MyPart(Mechanism):\n"
+        "    name, label, family, source = 'my-part', 'My part', 'mine', 'unpublished'\n"
+        "    def forward(self, x):\n        return x.cumsum(-2)\n"
+        "    def state_elements(self, length):\n        return self.model_dim\n"
+    )
+    plugins.load([str(path)])
+    unit, part = MECHANISMS["my-part+softmax"], MECHANISMS["my-part"]
+
+    assert (is_built_in(unit), MECHANISMS.is_built_in(unit.name), origin_of(unit)) == (False, False, "my_part.py")
+    assert unit.__module__ == part.__module__
+    assert version_of(unit) == f"{version_of(part)}+{version_of(MECHANISMS['softmax'])}"
+    assert code_hash(unit) != code_hash(MECHANISMS["gla+softmax"])
