@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
+from numpy.lib.format import open_memmap
 
 from synthbench.tasks import IGNORE
 from synthbench.training.cell import Member
 from synthbench.training.ensemble import SequenceModel
 from synthbench.training.evaluate import evaluate
-from synthbench.training.sequences import sequences_of, write_archive
+from synthbench.training.sequences import sequences_of
 from synthbench.training.stream import DeviceBlock
 
 _ANSWERS = np.dtype("<i4")
@@ -86,9 +87,10 @@ def papers_of(member: Member, salt: str, most: int | None = None) -> dict[int, P
 
 def hand_out(papers: Mapping[int, Paper], folder: Path, run_id: str) -> None:
     """Write the inputs of a member's papers, and nothing else of them, where a worker finds them."""
-    arrays = {f"inputs.{number}": paper.inputs for number, paper in papers.items()}
-    arrays |= {f"columns.{number}": paper.columns for number, paper in papers.items()}
-    write_archive(_questions(folder, run_id), arrays)
+    for number, paper in papers.items():
+        for kind, array in (("inputs", paper.inputs), ("columns", paper.columns)):
+            with _file(folder, run_id, number, kind).open("wb") as file:
+                np.save(file, array, allow_pickle=False)
 
 
 def take_back(folder: Path, run_id: str) -> None:
@@ -99,34 +101,37 @@ def take_back(folder: Path, run_id: str) -> None:
 
 def answer(model: SequenceModel, members: Sequence[Member], folder: Path, device: torch.device) -> None:
     """Write what a model of some members predicts for the papers that lie in a folder, if any do."""
-    paths = [_questions(folder, member.run_id) for member in members]
-    if not all(path.exists() for path in paths):
-        return
-    asked = []
-    for path in paths:
-        with np.load(path, allow_pickle=False) as arrays:
-            asked.append(dict(arrays))
-    numbers = [int(name.partition(".")[2]) for name in asked[0] if name.startswith("inputs.")]
+    tests = sorted(members[0].cell.tests)
+    numbers = [
+        number
+        for number in tests
+        if all(_file(folder, member.run_id, number, "columns").exists() for member in members)
+    ]
     readout = members[0].cell.task.readout
     for number in numbers:
-        inputs = np.stack([arrays[f"inputs.{number}"] for arrays in asked])
-        columns = np.unique(np.concatenate([arrays[f"columns.{number}"] for arrays in asked]))
+        # Mapped, so that no object of a file is ever made.
+        asked, read = (
+            [open_memmap(_file(folder, member.run_id, number, kind), mode="r") for member in members]
+            for kind in ("inputs", "columns")
+        )
+        inputs = np.stack(asked)
+        columns = np.unique(np.concatenate(read))
         num_visible = columns[-1] + 1 if readout == "position" else inputs.shape[-1]
         unknown = np.full((*inputs.shape[:2], len(columns)), IGNORE)
         visible = np.ascontiguousarray(inputs[None, ..., :num_visible])
         block = DeviceBlock(*(torch.from_numpy(array).to(device) for array in (visible, unknown[None], columns)))
         predicted: list[torch.Tensor] = []
         evaluate(model, [block], predicted=predicted)
-        for member, arrays, tokens in zip(members, asked, torch.cat(predicted, 1).numpy(), strict=True):
-            own = np.searchsorted(columns, arrays[f"columns.{number}"])
-            np.ascontiguousarray(tokens[:, own], _ANSWERS).tofile(_answers(folder, member.run_id, number))
+        for member, own, tokens in zip(members, read, torch.cat(predicted, 1).numpy(), strict=True):
+            answers = np.ascontiguousarray(tokens[:, np.searchsorted(columns, own)], _ANSWERS)
+            answers.tofile(_file(folder, member.run_id, number, "answers"))
 
 
 def marks_of(papers: Mapping[int, Paper], folder: Path, run_id: str) -> list[Mark] | None:
     """Mark the answers that a worker left, paper by paper; None if it left none that fit the papers."""
     marks = []
     for number, paper in papers.items():
-        path, shape = _answers(folder, run_id, number), (len(paper.inputs), len(paper.columns))
+        path, shape = _file(folder, run_id, number, "answers"), (len(paper.inputs), len(paper.columns))
         if not path.is_file() or path.stat().st_size != math.prod(shape) * _ANSWERS.itemsize:
             return None
         answers = np.fromfile(path, _ANSWERS).reshape(shape)[paper.order]
@@ -145,10 +150,6 @@ def _mark(paper: Paper, answers: Int[np.ndarray, "count columns"], of_twins: Int
     return Mark(float(accuracy), max(error, 1 / scored.sum()), float(changed.mean()) if changed.size else 0.0)
 
 
-# What a killed driver leaves of them is cleared away with other files that are half written.
-def _questions(folder: Path, run_id: str) -> Path:
-    return folder / f"{run_id}.partial"
-
-
-def _answers(folder: Path, run_id: str, number: int) -> Path:
-    return folder / f"{run_id}.{number}.partial"
+def _file(folder: Path, run_id: str, number: int, kind: str) -> Path:
+    # What a killed driver leaves is cleared away with other files that are half written.
+    return folder / f"{run_id}.{number}.{kind}.partial"

@@ -85,10 +85,12 @@ def test_rows_do_not_depend_on_the_order_of_jobs(
     in_order = Inline.run
     orders = []
 
-    def shuffled(self: Inline, jobs: Sequence[Job], context: RunContext, stop: Event) -> Iterator[JobEvent]:
+    def shuffled(
+        self: Inline, jobs: Sequence[Job], context: RunContext, stop: Event, on_begin: Callable[[Job], None]
+    ) -> Iterator[JobEvent]:
         mixed = [jobs[place] for place in np.random.default_rng(seed).permutation(len(jobs))]
         orders.append(([*jobs], mixed))
-        return in_order(self, mixed, context, stop)
+        return in_order(self, mixed, context, stop, on_begin)
 
     monkeypatch.setattr(Inline, "run", shuffled)
     run(request(tmp_path))
