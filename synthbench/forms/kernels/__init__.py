@@ -50,8 +50,8 @@ MAX_HEAD_DIM = 64
 MAX_FEATURES = 128
 """Largest number of given features, and of exponential features."""
 MAX_ANCHORS = 64
-MAX_LENGTH = 65_535 * 32
-"""As many of the smallest tiles as CUDA launches along the second axis of a grid."""
+MAX_LENGTH = 65_535 * 256
+"""As many segments as CUDA launches along the second axis of a grid; then no head has 2^31 numbers."""
 MAX_SHARED_BYTES = 212_992
 """Shared memory of the largest tile within these limits, as compiled for compute capability 9.0."""
 
