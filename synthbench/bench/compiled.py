@@ -24,6 +24,7 @@ CAPABILITY = 90
 LENGTH, HEADS = 131_072, 8
 """Of the launches that are compiled; a kernel is compiled once for all lengths."""
 DTYPES = (torch.float32, torch.bfloat16)
+DIRECTIONS = ("forward", "backward")
 
 SHOWN = {
     "form": "form",
@@ -47,7 +48,7 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 class Case(NamedTuple):
     """A form at one size."""
 
-    name: str
+    form: str
     head_dim: int
     num_anchors: int = 0
     num_features: int = 0
@@ -62,12 +63,12 @@ class Case(NamedTuple):
 
     def attend(self) -> Attend:
         """The form, with constants that have no data."""
-        if self.name == "slay":
+        if self.form == "slay":
             slay = kernels.load("_slay")
             shapes = ((self.head_dim, self.num_anchors), *((n, self.num_features) for n in (self.head_dim, 1, 1)))
             constants = slay.Constants(*(torch.empty(shape, device="meta") for shape in shapes))
             return lambda q, k, v: slay.attend(constants, q, k, v, guard="add", delta=1e-6)
-        if self.name == "linear":
+        if self.form == "linear":
             linear = kernels.load("_linear")
             return lambda q, k, v: linear.forward((q,), (k,), v, guard="add", delta=1e-6)
         yat = kernels.load("_yat_spherical")
@@ -75,9 +76,9 @@ class Case(NamedTuple):
 
     def inputs(self, dtype: torch.dtype) -> list[Tensor]:
         """Queries, keys and values without data; what given features are made from is not seen."""
-        key_dim = self.num_features if self.name == "linear" else self.head_dim
+        key_dim = self.num_features if self.form == "linear" else self.head_dim
         shapes = ((HEADS, LENGTH, width) for width in (key_dim, key_dim, self.head_dim))
-        is_trained = self.name != "linear"  # whose gradients are PyTorch's
+        is_trained = self.form != "linear"  # whose gradients are PyTorch's
         return [torch.empty(shape, dtype=dtype, device="meta", requires_grad=is_trained) for shape in shapes]
 
 
@@ -216,7 +217,9 @@ def innermost_loops(code: dict[int, str]) -> list[tuple[int, int]]:
     ]
 
 
-def measure(cases: tuple[Case, ...] = CASES, dtypes: tuple[torch.dtype, ...] = DTYPES) -> Iterator[dict[str, Any]]:
+def measure(
+    cases: Sequence[Case] = CASES, dtypes: Sequence[torch.dtype] = DTYPES, directions: Sequence[str] = DIRECTIONS
+) -> Iterator[dict[str, Any]]:
     """A row for every different kernel that the cases launch.
 
     Raises:
@@ -231,12 +234,12 @@ def measure(cases: tuple[Case, ...] = CASES, dtypes: tuple[torch.dtype, ...] = D
                 }
                 types = [x.dtype for x in launch.arguments.values() if isinstance(x, Tensor)]
                 identity = (launch.kernel, constants, types)
-                if identity in seen:
+                if direction not in directions or identity in seen:
                     continue
                 seen.append(identity)
                 side = {True: " of keys", False: " of queries", None: ""}[launch.arguments.get("is_key")]
                 yield {
-                    "form": case.name,
+                    "form": case.form,
                     "size": case.size,
                     "dtype": str(dtype).removeprefix("torch."),
                     "direction": direction,

@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from synthbench.forms.kernels._tiles import (
     ROWS,
+    SEGMENTS,
     VARYING,
     by_head,
     guarded,
@@ -44,14 +45,11 @@ from synthbench.forms.kernels._tiles import (
 from synthbench.forms.linear import Guard
 from synthbench.forms.streaming import gradient_of_sums
 
-OUTPUT_TILES = {"rows": 128, "step": 128, "num_warps": 8}
-"""Queries a tile, and keys that it meets at once: the more queries, the fewer times keys' features are made."""
+TILES = {"rows": ROWS, "step": ROWS // 2, "num_warps": 4}
+"""Rows of a tile, and of the other side that it meets at once."""
 
-NARROW_TILES = {"rows": ROWS, "step": ROWS // 2, "num_warps": 4}
-"""The same for operands that take more registers."""
-
-GRADIENT_TILES = {"rows": ROWS // 2, "step": ROWS // 2, "num_warps": 4}
-"""The same in the backward pass, which holds more of them at once."""
+WIDE_TILES = {"rows": SEGMENTS, "step": SEGMENTS, "num_warps": 8}
+"""The same forward, for operands that take few registers: features of keys are made for more queries at once."""
 
 STATE_SIZE = 16_384
 """Numbers of the states that one program sums, those of a few anchors: features are made once for all of them."""
@@ -435,7 +433,7 @@ class _Attend(torch.autograd.Function):
         ones = torch.ones_like(denominators)
         before = [sums.cumsum_(1) for sums in _states(keys, values, ones, made_by, segment, offset=0)]
         widths = _widths(queries, values, made_by)
-        tiles = OUTPUT_TILES if widths["precision"] == "bf16" else NARROW_TILES
+        tiles = WIDE_TILES if widths["precision"] == "bf16" else TILES
         with torch.cuda.device_of(q):
             output_kernel[(len(queries) * num_tiles(q.shape[-2], tiles["rows"]),)](
                 queries, keys, values, out, denominators, *made_by, *before, q.shape[-2], segment, num_states, delta,
@@ -463,7 +461,7 @@ class _Attend(torch.autograd.Function):
         sizes = q.shape[-2], segment, num_tiles(q.shape[-2], segment) - 1
         widths = {
             **_widths(queries, values, made_by),
-            **GRADIENT_TILES,
+            **TILES,
             "anchor_columns": padded(made_by.anchors.shape[-1]),
         }
         grid = (len(queries) * num_tiles(q.shape[-2], widths["rows"]),)

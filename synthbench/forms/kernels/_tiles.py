@@ -48,7 +48,7 @@ def load_tile(
 @no_type_check
 def power_of_two(x):
     """2^x. Triton's own takes four instructions, not one, so that denormal numbers come out right."""
-    if IS_INTERPRETED:
+    if IS_INTERPRETED:  # noqa: SIM108 - Triton compiles both sides of an expression
         power = tl.exp2(x)
     else:
         power = libdevice.exp2(x)
