@@ -143,6 +143,6 @@ def forward(
             states, totals = states.cumsum_(1), totals.cumsum_(1)
         output_kernel[(heads * num_tiles(length),)](
             q, k, values, out, states, totals, length, segment, num_states, delta,
-            is_clamped=guard == "clamp", step=step(widths["precision"]), **widths,
+            is_clamped=guard == "clamp", step=step(precision(v.dtype)), **widths,
         )  # fmt: skip
     return out.view(v.shape)

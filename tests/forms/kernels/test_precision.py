@@ -20,7 +20,8 @@ Draw = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 def leading(x: Tensor, digits: int) -> Tensor:
     """A float32's first binary digits, of 24: TF32 has 11, ten of them stored, and bfloat16 8."""
-    return (x.view(torch.int32) & -(2 ** (24 - digits))).view(torch.float32)
+    first: Tensor = (x.view(torch.int32) & -(2 ** (24 - digits))).view(torch.float32)
+    return first
 
 
 def parts(x: Tensor, digits: int, count: int) -> list[Tensor]:
