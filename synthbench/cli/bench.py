@@ -206,3 +206,25 @@ def bench_anatomy(
     for chosen in bench.select(figure or []):
         for name in bench.save(chosen, out, parse_names(formats)):
             typer.echo(str(out / name))
+
+
+@bench_app.command("compiled")
+def bench_compiled(
+    out: Annotated[Path, typer.Option(help="Folder for the table.")] = Path("reports/bench/sm_90"),
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 if the table is not up to date.")
+    ] = False,
+) -> None:
+    """Compile every Triton kernel for an H100, without one: registers, spills, tensor cores. Print changed files."""
+    from synthbench.bench import compiled as bench
+    from synthbench.reports import folder as reports
+
+    rows = []
+    for row in bench.measure():
+        typer.echo(f"{row['form']} {row['size']} {row['dtype']} {row['kernel']}: {row['spilled_bytes']} B", err=True)
+        rows.append(row)
+    changed = (reports.stale if check else reports.write)(bench.build(rows), out)
+    for name in changed:
+        typer.echo(str(out / name))
+    if check and changed:
+        raise typer.Exit(1)

@@ -15,11 +15,14 @@ takes it by itself where it saves launches, see :func:`saves_launches`: beyond t
 else runs the PyTorch form. In the environment ``SYNTHBENCH_KERNELS=off`` keeps to that, and ``always`` takes every
 kernel that there is.
 
-Inside, numbers are float32. Products of float32 inputs round as PyTorch's own do, to TF32 only where
-``torch.backends.cuda.matmul.allow_tf32`` says so; those of half-precision inputs round to TF32.
+Sums are float32. Operands of products are what the inputs are: bfloat16; TF32 for float16, and for float32 where
+``torch.backends.cuda.matmul.allow_tf32`` says so; otherwise float32 in three parts of bfloat16, whose six products miss
+no more than float32 does. All are taken by tensor cores.
 
-Tested: values and gradients under Triton's interpreter on a CPU against float64, and that everything compiles for
-compute capability 9.0. No kernel has run or been timed on a GPU yet, so nothing here is known to be faster there.
+Tested: values and gradients under Triton's interpreter on a CPU against float64, the rounding of products emulated
+there, and that everything compiles for compute capability 9.0, with how many registers, spilled bytes and tensor-core
+instructions (``reports/bench/sm_90``). No kernel has run or been timed on a GPU yet, so nothing here is known to be
+faster there.
 """
 
 import os
@@ -50,8 +53,8 @@ MAX_HEAD_DIM = 64
 MAX_FEATURES = 128
 """Largest number of given features, and of exponential features."""
 MAX_ANCHORS = 64
-MAX_LENGTH = 65_535 * 32
-"""As many of the smallest tiles as CUDA launches along the second axis of a grid."""
+MAX_LENGTH = 65_535 * 256
+"""As many segments as CUDA launches along the second axis of a grid; then no head has 2^31 numbers."""
 MAX_SHARED_BYTES = 212_992
 """Shared memory of the largest tile within these limits, as compiled for compute capability 9.0."""
 

@@ -18,13 +18,16 @@ from synthbench.forms.kernels._tiles import (
     VARYING,
     by_head,
     guarded,
+    head_and_row,
     is_past,
     load_column,
     load_tile,
     num_tiles,
     padded,
     precision,
+    product,
     segment_length,
+    step,
     store_column,
     store_tile,
 )
@@ -46,7 +49,7 @@ def state_kernel(
     for first in range(index * segment, (index + 1) * segment, rows):
         k = load_tile(k_ptr, first, length, num_features, rows, features, may_end=False)
         v = load_tile(v_ptr, first, length, value_dim, rows, columns, may_end=False)
-        state += tl.dot(tl.trans(k), v, input_precision=precision)
+        state += product(tl.trans(k), v, precision)
         total += tl.sum(k, axis=0)
     place = head * tl.num_programs(1) + index
     store_tile(
@@ -59,16 +62,16 @@ def state_kernel(
 @no_type_check
 def add_keys(
     sums, totals, q, k_ptr, v_ptr, first, start, length, num_features: tl.constexpr, value_dim: tl.constexpr,
-    rows: tl.constexpr, features: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
+    rows: tl.constexpr, step: tl.constexpr, features: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
     is_diagonal: tl.constexpr,
 ):  # fmt: skip
     """Add a tile of keys to the weighted values and the sums of weights of a tile of queries."""
-    k = load_tile(k_ptr, start, length, num_features, rows, features, may_end=is_diagonal)
-    v = load_tile(v_ptr, start, length, value_dim, rows, columns, may_end=is_diagonal)
-    scores = tl.dot(q, tl.trans(k), input_precision=precision)
+    k = load_tile(k_ptr, start, length, num_features, step, features, may_end=is_diagonal)
+    v = load_tile(v_ptr, start, length, value_dim, step, columns, may_end=is_diagonal)
+    scores = product(q, tl.trans(k), precision)
     if is_diagonal:
-        scores = tl.where(is_past(first, start, rows), scores, 0.0)
-    return sums + tl.dot(scores, v, input_precision=precision), totals + tl.sum(scores, axis=1)
+        scores = tl.where(is_past(first, start, rows, step), scores, 0.0)
+    return sums + product(scores, v, precision), totals + tl.sum(scores, axis=1)
 
 
 @triton.jit(do_not_specialize=VARYING)
@@ -76,10 +79,10 @@ def add_keys(
 def output_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, state_ptr, total_ptr, length, segment, num_states, delta,
     num_features: tl.constexpr, value_dim: tl.constexpr, is_clamped: tl.constexpr,
-    rows: tl.constexpr, features: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
+    rows: tl.constexpr, step: tl.constexpr, features: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """Outputs of a tile of queries: the state before their segment, then tiles of scores inside it."""
-    head, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * rows
+    head, first = head_and_row(length, rows, is_key=False)
     index = first // segment
     k_ptr += head * length * num_features
     v_ptr += head * length * value_dim
@@ -92,17 +95,18 @@ def output_kernel(
             state_ptr + place * num_features * value_dim, 0, num_features, value_dim, features, columns
         )  # fmt: skip
         total = load_column(total_ptr + place * num_features, 0, num_features, features)
-        sums += tl.dot(q, state, input_precision=precision)
+        sums += product(q, state, precision)
         totals += tl.sum(q * total[None, :], axis=1)
-    for start in range(index * segment, first, rows):
+    for start in range(index * segment, first, step):
         sums, totals = add_keys(
             sums, totals, q, k_ptr, v_ptr, first, start, length, num_features, value_dim,
-            rows, features, columns, precision, is_diagonal=False,
+            rows, step, features, columns, precision, is_diagonal=False,
         )  # fmt: skip
-    sums, totals = add_keys(
-        sums, totals, q, k_ptr, v_ptr, first, first, length, num_features, value_dim,
-        rows, features, columns, precision, is_diagonal=True,
-    )  # fmt: skip
+    for start in range(first, first + rows, step):
+        sums, totals = add_keys(
+            sums, totals, q, k_ptr, v_ptr, first, start, length, num_features, value_dim,
+            rows, step, features, columns, precision, is_diagonal=True,
+        )  # fmt: skip
     out = sums / guarded(totals, delta, is_clamped)[:, None]
     store_tile(out_ptr + head * length * value_dim, out, first, length, value_dim, rows, columns)
 
@@ -137,8 +141,8 @@ def forward(
         if num_states:
             state_kernel[heads, num_states](k, values, states, totals, length, segment, **widths)
             states, totals = states.cumsum_(1), totals.cumsum_(1)
-        output_kernel[heads, num_tiles(length)](
+        output_kernel[(heads * num_tiles(length),)](
             q, k, values, out, states, totals, length, segment, num_states, delta,
-            is_clamped=guard == "clamp", **widths,
+            is_clamped=guard == "clamp", step=step(precision(v.dtype)), **widths,
         )  # fmt: skip
     return out.view(v.shape)

@@ -23,36 +23,51 @@ from torch.autograd.function import once_differentiable
 
 from synthbench.forms.kernels._tiles import (
     ROWS,
+    SEGMENTS,
     VARYING,
     by_head,
     guarded,
+    head_and_row,
     is_past,
     load_column,
     load_tile,
     norms_of,
     num_tiles,
     padded,
+    power_of_two,
     precision,
+    product,
     segment_length,
     store_column,
     store_tile,
     through_norm,
-    unit_rows,
 )
 from synthbench.forms.linear import Guard
 from synthbench.forms.streaming import gradient_of_sums
 
-GRADIENT_ROWS = ROWS // 2
-"""Queries or keys a tile of the backward pass, which holds more of them at once: with 64 the largest would not fit."""
+TILES = {"rows": ROWS, "step": ROWS // 2, "num_warps": 4}
+"""Rows of a tile, and of the other side that it meets at once."""
+
+WIDE_TILES = {"rows": SEGMENTS, "step": SEGMENTS, "num_warps": 8}
+"""The same forward, for operands that take few registers: features of keys are made for more queries at once."""
 
 STATE_SIZE = 16_384
 """Numbers of the states that one program sums, those of a few anchors: features are made once for all of them."""
 
-STATE_WARPS = 8
-"""Warps of such a program: with four its sums would not fit the registers."""
+STATE_TILES = {"rows": ROWS // 2, "num_warps": 8}
+"""Rows that such a program adds at once; with four warps its sums would not fit the registers."""
+
+NARROW_STATE_TILES = {"rows": ROWS // 4, "num_warps": 8}
+"""The same for operands that take more registers."""
 
 LEAST_COLUMNS = tl.constexpr(16)
 """What a matrix instruction takes."""
+
+
+LOG2_E = tl.constexpr(math.log2(math.e))
+
+LARGEST = tl.constexpr(20 * math.log2(math.e))
+"""Bound of the exponents, to base 2."""
 
 
 class Constants(NamedTuple):
@@ -80,17 +95,20 @@ class MadeBy(NamedTuple):
 
 @triton.jit
 @no_type_check
-def exponential(unit, directions, shift, log_scale, precision: tl.constexpr):
-    """Positive random features; a padded one has a scale of exp(-inf) = 0."""
-    exponents = tl.dot(unit, directions, input_precision=precision) - shift[None, :]
-    return tl.exp(tl.minimum(tl.maximum(exponents, -20.0), 20.0) + log_scale[None, :])
+def exponential(x, roots, directions, shift, log_scale, precision: tl.constexpr):
+    """Positive random features of rows, given 1 / their lengths; a padded one has a scale of 2^(-inf) = 0.
+
+    Numbers are logarithms to base 2, of which the processor has powers.
+    """
+    exponents = product(x, directions, precision) * (roots * LOG2_E)[:, None] - shift[None, :]
+    return power_of_two(tl.minimum(tl.maximum(exponents, -LARGEST), LARGEST) + log_scale[None, :])
 
 
 @triton.jit
 @no_type_check
-def polynomial(unit, anchors, precision: tl.constexpr):
+def polynomial(x, roots, anchors, precision: tl.constexpr):
     """Squared cosines with all anchors; a padded one is 0."""
-    cosines = tl.dot(unit, anchors, input_precision=precision)
+    cosines = product(x, anchors, precision) * roots[:, None]
     return cosines * cosines
 
 
@@ -113,7 +131,7 @@ def load_exponential(
     shift = tl.load(shift_ptr + which * num_features + feature, mask=is_inside, other=0.0)
     log_scale = tl.load(log_scale_ptr + which * num_features + feature, mask=is_inside, other=-float("inf"))
     directions = load_tile(directions_ptr + which * key_dim * num_features, 0, key_dim, num_features, dims, features)
-    return directions, shift, log_scale
+    return directions, shift * LOG2_E, log_scale * LOG2_E
 
 
 @triton.jit
@@ -162,13 +180,13 @@ def state_kernel(
         x = load_tile(x_ptr, first, length, key_dim, rows, dims)
         values = load_tile(values_ptr, first, length, value_dim, rows, columns)
         weight = load_column(weight_ptr + head * length, first, length, rows)
-        unit = unit_rows(x)
-        a = polynomial(unit, anchors, precision)
-        b = tl.trans(exponential(unit, directions, shift, log_scale, precision))
+        roots = 1 / norms_of(x)
+        a = polynomial(x, roots, anchors, precision)
+        b = tl.trans(exponential(x, roots, directions, shift, log_scale, precision))
         scales = first_columns(a, num_halvings, rows, LEAST_COLUMNS)
         wide = tl.reshape(scales[:, :, None] * values[:, None, :], (rows, at_once * columns))
-        state += tl.dot(b, wide, input_precision=precision)
-        total += tl.dot(b, a * weight[:, None], input_precision=precision)
+        state += product(b, wide, precision)
+        total += product(b, a * weight[:, None], precision)
     place = head * tl.num_programs(1) + index
     feature = tl.arange(0, features)
     of_total = feature[:, None] * num_anchors + anchor[None, :]
@@ -205,19 +223,20 @@ def load_state(
 def add_keys(
     sums, totals, q_a, q_b, k_ptr, v_ptr, anchors, directions, shift, log_scale, first, start, length,
     key_dim: tl.constexpr, value_dim: tl.constexpr,
-    rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr, is_diagonal: tl.constexpr,
+    rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
+    is_diagonal: tl.constexpr,
 ):  # fmt: skip
     """Add a tile of keys to the weighted values and the sums of weights of a tile of queries."""
-    k = load_tile(k_ptr, start, length, key_dim, rows, dims, may_end=is_diagonal)
-    v = load_tile(v_ptr, start, length, value_dim, rows, columns, may_end=is_diagonal)
-    unit = unit_rows(k)
-    k_a = polynomial(unit, anchors, precision)
-    k_b = exponential(unit, directions, shift, log_scale, precision)
-    scores = tl.dot(q_a, tl.trans(k_a), input_precision=precision)
-    scores *= tl.dot(q_b, tl.trans(k_b), input_precision=precision)
+    k = load_tile(k_ptr, start, length, key_dim, step, dims, may_end=is_diagonal)
+    v = load_tile(v_ptr, start, length, value_dim, step, columns, may_end=is_diagonal)
+    roots = 1 / norms_of(k)
+    k_a = polynomial(k, roots, anchors, precision)
+    k_b = exponential(k, roots, directions, shift, log_scale, precision)
+    scores = product(q_a, tl.trans(k_a), precision)
+    scores *= product(q_b, tl.trans(k_b), precision)
     if is_diagonal:
-        scores = tl.where(is_past(first, start, rows), scores, 0.0)
-    return sums + tl.dot(scores, v, input_precision=precision), totals + tl.sum(scores, axis=1)
+        scores = tl.where(is_past(first, start, rows, step), scores, 0.0)
+    return sums + product(scores, v, precision), totals + tl.sum(scores, axis=1)
 
 
 @triton.jit(do_not_specialize=VARYING)
@@ -226,11 +245,11 @@ def output_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, denominator_ptr, anchors_ptr, directions_ptr, shift_ptr, log_scale_ptr, which_ptr,
     state_ptr, total_ptr, length, segment, num_states, delta,
     key_dim: tl.constexpr, value_dim: tl.constexpr, num_anchors: tl.constexpr, num_features: tl.constexpr,
-    is_clamped: tl.constexpr, rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, features: tl.constexpr,
-    anchor_columns: tl.constexpr, precision: tl.constexpr,
+    is_clamped: tl.constexpr, rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr,
+    features: tl.constexpr, anchor_columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """Outputs of a tile of queries: the states before their segment, then tiles of scores inside it."""
-    head, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * rows
+    head, first = head_and_row(length, rows, is_key=False)
     index = first // segment
     which = tl.load(which_ptr + head)
     k_ptr += head * length * key_dim
@@ -242,30 +261,31 @@ def output_kernel(
         anchors_ptr + which * key_dim * num_anchors, 0, key_dim, num_anchors, dims, anchor_columns
     )  # fmt: skip
     q = load_tile(q_ptr + head * length * key_dim, first, length, key_dim, rows, dims)
-    unit = unit_rows(q)
-    q_a = polynomial(unit, anchors, precision)
-    q_b = exponential(unit, directions, shift, log_scale, precision)
+    roots = 1 / norms_of(q)
+    q_a = polynomial(q, roots, anchors, precision)
+    q_b = exponential(q, roots, directions, shift, log_scale, precision)
     sums = tl.zeros((rows, columns), dtype=tl.float32)
     totals = tl.zeros((rows,), dtype=tl.float32)
     if index > 0:
         place = (head * num_states + index - 1) * num_features * num_anchors
         total = load_tile(total_ptr + place, 0, num_features, num_anchors, features, anchor_columns)
-        totals += tl.sum(q_a * tl.dot(q_b, total, input_precision=precision), axis=1)
+        totals += tl.sum(q_a * product(q_b, total, precision), axis=1)
         for anchor in range(num_anchors):
             state = load_state(
                 state_ptr + place * value_dim, anchor, num_anchors, num_features, value_dim, features, columns
             )
-            read = tl.dot(q_b, state, input_precision=precision)
+            read = product(q_b, state, precision)
             sums += column_of(q_a, anchor, anchor_columns)[:, None] * read
-    for start in range(index * segment, first, rows):
+    for start in range(index * segment, first, step):
         sums, totals = add_keys(
             sums, totals, q_a, q_b, k_ptr, v_ptr, anchors, directions, shift, log_scale, first, start, length,
-            key_dim, value_dim, rows, dims, columns, precision, is_diagonal=False,
+            key_dim, value_dim, rows, step, dims, columns, precision, is_diagonal=False,
         )  # fmt: skip
-    sums, totals = add_keys(
-        sums, totals, q_a, q_b, k_ptr, v_ptr, anchors, directions, shift, log_scale, first, first, length,
-        key_dim, value_dim, rows, dims, columns, precision, is_diagonal=True,
-    )  # fmt: skip
+    for start in range(first, first + rows, step):
+        sums, totals = add_keys(
+            sums, totals, q_a, q_b, k_ptr, v_ptr, anchors, directions, shift, log_scale, first, start, length,
+            key_dim, value_dim, rows, step, dims, columns, precision, is_diagonal=True,
+        )  # fmt: skip
     out = sums / guarded(totals, delta, is_clamped)[:, None]
     store_tile(out_ptr + head * length * value_dim, out, first, length, value_dim, rows, columns)
     store_column(denominator_ptr + head * length, totals, first, length, rows)
@@ -276,30 +296,30 @@ def output_kernel(
 def add_gradients(
     d_a, d_b, d_values, x_a, x_b, values, weight, other_ptr, other_values_ptr, other_weight_ptr,
     anchors, directions, shift, log_scale, first, start, length, key_dim: tl.constexpr, value_dim: tl.constexpr,
-    is_key: tl.constexpr, rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
-    is_diagonal: tl.constexpr,
+    is_key: tl.constexpr, rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr,
+    precision: tl.constexpr, is_diagonal: tl.constexpr,
 ):  # fmt: skip
     """Add what a tile of the others gives to the gradients of a tile's factors and values."""
-    other = load_tile(other_ptr, start, length, key_dim, rows, dims)
-    other_values = load_tile(other_values_ptr, start, length, value_dim, rows, columns)
-    other_weight = load_column(other_weight_ptr, start, length, rows)
-    unit = unit_rows(other)
-    other_a = polynomial(unit, anchors, precision)
-    other_b = exponential(unit, directions, shift, log_scale, precision)
-    d_scores = tl.dot(values, tl.trans(other_values), input_precision=precision)
+    other = load_tile(other_ptr, start, length, key_dim, step, dims)
+    other_values = load_tile(other_values_ptr, start, length, value_dim, step, columns)
+    other_weight = load_column(other_weight_ptr, start, length, step)
+    roots = 1 / norms_of(other)
+    other_a = polynomial(other, roots, anchors, precision)
+    other_b = exponential(other, roots, directions, shift, log_scale, precision)
+    d_scores = product(values, tl.trans(other_values), precision)
     d_scores += weight[:, None] * other_weight[None, :]
-    gram_a = tl.dot(x_a, tl.trans(other_a), input_precision=precision)
-    gram_b = tl.dot(x_b, tl.trans(other_b), input_precision=precision)
+    gram_a = product(x_a, tl.trans(other_a), precision)
+    gram_b = product(x_b, tl.trans(other_b), precision)
     if is_diagonal:
-        may_attend = tl.trans(is_past(start, first, rows)) if is_key else is_past(first, start, rows)
+        may_attend = tl.trans(is_past(start, first, step, rows)) if is_key else is_past(first, start, rows, step)
         d_scores = tl.where(may_attend, d_scores, 0.0)
-    d_a += tl.dot(d_scores * gram_b, other_a, input_precision=precision)
-    d_b += tl.dot(d_scores * gram_a, other_b, input_precision=precision)
+    d_a += product(d_scores * gram_b, other_a, precision)
+    d_b += product(d_scores * gram_a, other_b, precision)
     if is_key:
         scores = gram_a * gram_b
         if is_diagonal:
             scores = tl.where(may_attend, scores, 0.0)
-        d_values += tl.dot(scores, other_values, input_precision=precision)
+        d_values += product(scores, other_values, precision)
     return d_a, d_b, d_values
 
 
@@ -310,14 +330,14 @@ def gradient_kernel(
     anchors_ptr, directions_ptr, shift_ptr, log_scale_ptr, which_ptr, state_ptr, total_ptr,
     length, segment, num_states,
     key_dim: tl.constexpr, value_dim: tl.constexpr, num_anchors: tl.constexpr, num_features: tl.constexpr,
-    is_key: tl.constexpr, rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, features: tl.constexpr,
-    anchor_columns: tl.constexpr, precision: tl.constexpr,
+    is_key: tl.constexpr, rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr,
+    features: tl.constexpr, anchor_columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a tile of queries, over the keys before them; or of keys and values, over the queries after them.
 
     Values and weights are [v, 1] of keys and g of queries; the states are sums over the others in other segments.
     """
-    head, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * rows
+    head, first = head_and_row(length, rows, is_key)
     index = first // segment
     which = tl.load(which_ptr + head)
     other_ptr += head * length * key_dim
@@ -333,9 +353,9 @@ def gradient_kernel(
     values = load_tile(values_ptr + head * length * value_dim, first, length, value_dim, rows, columns)
     weight = load_column(weight_ptr + head * length, first, length, rows)
     norms = norms_of(x)
-    unit = x * (1 / norms)[:, None]
-    x_a = polynomial(unit, anchors, precision)
-    x_b = exponential(unit, directions, shift, log_scale, precision)
+    roots = 1 / norms
+    x_a = polynomial(x, roots, anchors, precision)
+    x_b = exponential(x, roots, directions, shift, log_scale, precision)
     d_a = tl.zeros((rows, anchor_columns), dtype=tl.float32)
     d_b = tl.zeros((rows, features), dtype=tl.float32)
     d_values = tl.zeros((rows, columns), dtype=tl.float32)
@@ -343,39 +363,40 @@ def gradient_kernel(
     if (slot >= 0) & (slot < num_states):
         place = (head * num_states + slot) * num_features * num_anchors
         total = load_tile(total_ptr + place, 0, num_features, num_anchors, features, anchor_columns)
-        d_a += weight[:, None] * tl.dot(x_b, total, input_precision=precision)
-        d_b += tl.dot(x_a * weight[:, None], tl.trans(total), input_precision=precision)
+        d_a += weight[:, None] * product(x_b, total, precision)
+        d_b += product(x_a * weight[:, None], tl.trans(total), precision)
         for anchor in range(num_anchors):
             state = load_state(
                 state_ptr + place * value_dim, anchor, num_anchors, num_features, value_dim, features, columns
             )
             a = column_of(x_a, anchor, anchor_columns)
-            read = tl.dot(x_b, state, input_precision=precision)
+            read = product(x_b, state, precision)
             d_one = tl.sum(read * values, axis=1)
             d_a += tl.where(tl.arange(0, anchor_columns)[None, :] == anchor, d_one[:, None], 0.0)
-            d_b += a[:, None] * tl.dot(values, tl.trans(state), input_precision=precision)
+            d_b += a[:, None] * product(values, tl.trans(state), precision)
             d_values += a[:, None] * read
-    d_a, d_b, d_values = add_gradients(
-        d_a, d_b, d_values, x_a, x_b, values, weight, other_ptr, other_values_ptr, other_weight_ptr,
-        anchors, directions, shift, log_scale, first, first, length, key_dim, value_dim,
-        is_key, rows, dims, columns, precision, is_diagonal=True,
-    )  # fmt: skip
+    for start in range(first, first + rows, step):
+        d_a, d_b, d_values = add_gradients(
+            d_a, d_b, d_values, x_a, x_b, values, weight, other_ptr, other_values_ptr, other_weight_ptr,
+            anchors, directions, shift, log_scale, first, start, length, key_dim, value_dim,
+            is_key, rows, step, dims, columns, precision, is_diagonal=True,
+        )  # fmt: skip
     if is_key:
         begin, end = first + rows, tl.minimum((index + 1) * segment, length)
     else:
         begin, end = index * segment, first
-    for start in range(begin, end, rows):
+    for start in range(begin, end, step):
         d_a, d_b, d_values = add_gradients(
             d_a, d_b, d_values, x_a, x_b, values, weight, other_ptr, other_values_ptr, other_weight_ptr,
             anchors, directions, shift, log_scale, first, start, length, key_dim, value_dim,
-            is_key, rows, dims, columns, precision, is_diagonal=False,
+            is_key, rows, step, dims, columns, precision, is_diagonal=False,
         )  # fmt: skip
-    d_cosines = 2 * d_a * tl.dot(unit, anchors, input_precision=precision)
-    exponents = tl.dot(unit, directions, input_precision=precision) - shift[None, :]
-    d_exponents = tl.where(tl.abs(exponents) < 20.0, d_b * x_b, 0.0)
-    d_unit = tl.dot(d_cosines, tl.trans(anchors), input_precision=precision)
-    d_unit += tl.dot(d_exponents, tl.trans(directions), input_precision=precision)
-    d_x = through_norm(d_unit, unit, norms)
+    d_cosines = 2 * d_a * product(x, anchors, precision) * roots[:, None]
+    exponents = product(x, directions, precision) * (roots * LOG2_E)[:, None] - shift[None, :]
+    d_exponents = tl.where(tl.abs(exponents) < LARGEST, d_b * x_b, 0.0)
+    d_unit = product(d_cosines, tl.trans(anchors), precision)
+    d_unit += product(d_exponents, tl.trans(directions), precision)
+    d_x = through_norm(d_unit, x * roots[:, None], norms)
     store_tile(d_x_ptr + head * length * key_dim, d_x, first, length, key_dim, rows, dims)
     if is_key:
         store_tile(d_values_ptr + head * length * value_dim, d_values, first, length, value_dim, rows, columns)
@@ -411,11 +432,12 @@ class _Attend(torch.autograd.Function):
         num_states = num_tiles(q.shape[-2], segment) - 1
         ones = torch.ones_like(denominators)
         before = [sums.cumsum_(1) for sums in _states(keys, values, ones, made_by, segment, offset=0)]
+        widths = _widths(queries, values, made_by)
+        tiles = WIDE_TILES if widths["precision"] == "bf16" else TILES
         with torch.cuda.device_of(q):
-            output_kernel[len(queries), num_tiles(q.shape[-2])](
+            output_kernel[(len(queries) * num_tiles(q.shape[-2], tiles["rows"]),)](
                 queries, keys, values, out, denominators, *made_by, *before, q.shape[-2], segment, num_states, delta,
-                is_clamped=guard == "clamp", anchor_columns=padded(made_by.anchors.shape[-1]),
-                **_widths(queries, values, made_by),
+                is_clamped=guard == "clamp", anchor_columns=padded(made_by.anchors.shape[-1]), **widths, **tiles,
             )  # fmt: skip
         ctx.made_by, ctx.segment, ctx.guard, ctx.delta = made_by, segment, guard, delta
         ctx.save_for_backward(q, k, v, out, denominators)
@@ -439,10 +461,10 @@ class _Attend(torch.autograd.Function):
         sizes = q.shape[-2], segment, num_tiles(q.shape[-2], segment) - 1
         widths = {
             **_widths(queries, values, made_by),
-            "rows": GRADIENT_ROWS,
+            **TILES,
             "anchor_columns": padded(made_by.anchors.shape[-1]),
         }
-        grid = len(queries), num_tiles(q.shape[-2], GRADIENT_ROWS)
+        grid = (len(queries) * num_tiles(q.shape[-2], widths["rows"]),)
         with torch.cuda.device_of(q):
             gradient_kernel[grid](*query, *key, d_q, d_v, *made_by, *before, *sizes, is_key=False, **widths)
             gradient_kernel[grid](*key, *query, d_k, d_v, *made_by, *after, *sizes, is_key=True, **widths)
@@ -458,20 +480,21 @@ def _states(
     totals = x.new_empty(len(x), num_states, num_features, num_anchors, dtype=torch.float32)
     states = totals.new_empty(*totals.shape, values.shape[-1])
     widths = _widths(x, values, made_by)
-    halvings = num_halvings(widths["features"], widths["columns"])
+    halvings = num_halvings(widths["features"], widths["columns"], widths["precision"])
     num_groups = num_tiles(num_anchors, LEAST_COLUMNS.value >> halvings)
+    tiles = STATE_TILES if widths["precision"] == "bf16" else NARROW_STATE_TILES
     if num_states:
         with torch.cuda.device_of(x):
             state_kernel[len(x), num_states, num_groups](
                 x, values, weights, *made_by, states, totals, x.shape[-2], segment, offset,
-                num_halvings=halvings, num_warps=STATE_WARPS, **widths,
+                num_halvings=halvings, **widths, **tiles,
             )  # fmt: skip
     return states, totals
 
 
-def num_halvings(features: int, columns: int) -> int:
-    """How often the least columns are halved until so many anchors' states fit one program."""
-    at_once = max(1, min(LEAST_COLUMNS.value // 2, STATE_SIZE // (features * columns)))
+def num_halvings(features: int, columns: int, precision: str) -> int:
+    """How often the least columns are halved until so many anchors' states fit; half as many fit in three parts."""
+    at_once = max(1, min(LEAST_COLUMNS.value // 2, STATE_SIZE // (features * columns)) >> (precision == "bf16x6"))
     return int(math.log2(LEAST_COLUMNS.value // at_once))
 
 
@@ -482,7 +505,6 @@ def _widths(x: Tensor, values: Tensor, made_by: MadeBy) -> dict[str, Any]:
         "value_dim": values.shape[-1],
         "num_anchors": num_anchors,
         "num_features": num_features,
-        "rows": ROWS,
         "dims": padded(x.shape[-1]),
         "columns": padded(values.shape[-1]),
         "features": padded(num_features),

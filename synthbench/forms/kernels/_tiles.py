@@ -12,12 +12,17 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import libdevice
 
 from synthbench.forms.linear import flattened
 
 ROWS = 64
 """Queries or keys a tile: the smallest that fills a warp group's matrix instruction."""
 
+SEGMENTS = 128
+"""Segments are a multiple of it: the rows of the largest tile."""
+
+IS_INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 VARYING = ("length", "num_states", "offset")
 """Numbers that Triton compiles a kernel for once: else again where one is 1, and again where 16 divides it."""
@@ -36,7 +41,54 @@ def load_tile(
         tile = tl.load(places, mask=(rows[:, None] < length) & (columns[None, :] < width), other=0.0)
     else:
         tile = tl.load(places)
-    return tile.to(tl.float32)
+    return tile
+
+
+@triton.jit
+@no_type_check
+def power_of_two(x):
+    """2^x. Triton's own takes four instructions, not one, so that denormal numbers come out right."""
+    if IS_INTERPRETED:  # noqa: SIM108 - Triton compiles both sides of an expression
+        power = tl.exp2(x)
+    else:
+        power = libdevice.exp2(x)
+    return power
+
+
+@triton.jit
+@no_type_check
+def leading(x):
+    """A number's first eight binary digits, those of bfloat16."""
+    return (x.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+@no_type_check
+def multiply_bfloat16(x, y, sums):
+    """Add x @ y to sums, with operands rounded to bfloat16."""
+    return tl.dot(x.to(tl.bfloat16), y.to(tl.bfloat16), sums)
+
+
+@triton.jit
+@no_type_check
+def product(x, y, precision: tl.constexpr):
+    """Multiply x @ y, with sums in float32; see :func:`precision`."""
+    if precision == "bf16":
+        out = tl.dot(x.to(tl.bfloat16), y.to(tl.bfloat16))
+    elif precision == "bf16x6":
+        # Three times eight digits are all of a number's; products beyond the 24th digit are left out.
+        x_top, y_top = leading(x), leading(y)
+        x_rest, y_rest = x - x_top, y - y_top
+        x_middle, y_middle = leading(x_rest), leading(y_rest)
+        out = multiply_bfloat16(x_rest - x_middle, y_top, None)
+        out = multiply_bfloat16(x_top, y_rest - y_middle, out)
+        out = multiply_bfloat16(x_middle, y_middle, out)
+        out = multiply_bfloat16(x_middle, y_top, out)
+        out = multiply_bfloat16(x_top, y_middle, out)
+        out = multiply_bfloat16(x_top, y_top, out)
+    else:
+        out = tl.dot(x.to(tl.float32), y.to(tl.float32), input_precision=precision)
+    return out
 
 
 @triton.jit
@@ -68,21 +120,29 @@ def store_column(start_ptr, column, first, length, num_rows: tl.constexpr):
 @no_type_check
 def norms_of(tile):
     """Lengths of the rows, at least 1e-12."""
+    tile = tile.to(tl.float32)
     return tl.maximum(tl.sqrt(tl.sum(tile * tile, axis=1)), 1e-12)
 
 
 @triton.jit
 @no_type_check
-def unit_rows(tile):
-    """Rows over their lengths: one division a row."""
-    return tile * (1 / norms_of(tile))[:, None]
+def is_past(first, start, rows: tl.constexpr, step: tl.constexpr):
+    """Which of ``step`` keys from ``start`` on ``rows`` queries from ``first`` on may attend."""
+    return (first + tl.arange(0, rows))[:, None] >= (start + tl.arange(0, step))[None, :]
 
 
 @triton.jit
 @no_type_check
-def is_past(first, start, rows: tl.constexpr):
-    """Which keys of the tile at ``start`` the queries of the tile at ``first`` may attend."""
-    return (first + tl.arange(0, rows))[:, None] >= (start + tl.arange(0, rows))[None, :]
+def head_and_row(length, rows: tl.constexpr, is_key: tl.constexpr):
+    """Which head and first row are this program's; those come first that most rows of the other side are for.
+
+    Programs are in one row, since only the first axis of a grid is longer than 65,535.
+    """
+    tiles = tl.cdiv(length, rows)
+    tile = tl.program_id(0) % tiles
+    if not is_key:
+        tile = tiles - 1 - tile
+    return (tl.program_id(0) // tiles).to(tl.int64), tile * rows
 
 
 @triton.jit
@@ -113,8 +173,23 @@ def num_tiles(length: int, rows: int = ROWS) -> int:
 
 
 def precision(dtype: torch.dtype) -> str:
-    """How products round their float32 operands: as PyTorch's own are told to, or to TF32 for inputs with no more."""
-    return "tf32" if dtype != torch.float32 or torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    """How products round their operands; their sums are float32.
+
+    ``bf16`` to bfloat16, which such inputs are. ``tf32`` where PyTorch's own products of float32 may be rounded so, and
+    for float16, whose digits TF32 has, but not its bounds. ``bf16x6``, for float32, multiplies three parts in bfloat16
+    that are all of a number's digits, so that tensor cores do it: Triton's ``ieee`` does not use them, and ``tf32x3``
+    misses more and takes more registers. The interpreter cannot multiply bfloat16.
+    """
+    if dtype == torch.bfloat16:
+        return "bf16"
+    if dtype == torch.float16 or torch.backends.cuda.matmul.allow_tf32:
+        return "tf32"
+    return "ieee" if IS_INTERPRETED.value else "bf16x6"
+
+
+def step(precision: str) -> int:
+    """Rows of the other side that a tile of ``ROWS`` meets at once: fewer where operands take more registers."""
+    return ROWS if precision == "bf16" else ROWS // 2
 
 
 def by_head(x: Tensor) -> Tensor:
@@ -123,10 +198,10 @@ def by_head(x: Tensor) -> Tensor:
 
 
 def segment_length(features: int, value_dim: int, gram_width: int) -> int:
-    """Tokens up to which scores are cheaper than a state, in whole tiles and at least four of them.
+    """Tokens up to which scores are cheaper than a state, in whole tiles and at least two of them.
 
     By arithmetic, not measured: half of L rows of scores, L (gram_width + value_dim + 1) flops a token, cost as much
     as reading and updating a state of features x (value_dim + 1) from here on.
     """
     crossing = 4 * (value_dim + 1) * features / (gram_width + value_dim + 1)
-    return ROWS * max(4, math.ceil(crossing / ROWS))
+    return SEGMENTS * max(2, math.ceil(crossing / SEGMENTS - 0.5))

@@ -21,17 +21,27 @@ from synthbench.forms.kernels._tiles import (
     ROWS,
     VARYING,
     by_head,
+    head_and_row,
     is_past,
     load_column,
     load_tile,
     num_tiles,
     padded,
     precision,
+    product,
+    step,
     store_column,
     store_tile,
 )
 from synthbench.forms.linear import widened
 from synthbench.forms.scores import SUM_DELTA
+
+
+@triton.jit
+@no_type_check
+def cosines_of(q, k, precision: tl.constexpr):
+    """Products of unit vectors; never in bfloat16, whose error is as large as the smallest gap C - 2x."""
+    return product(q, tl.trans(k), "tf32" if precision == "bf16" else precision)
 
 
 @triton.jit
@@ -60,41 +70,43 @@ def slopes_of(cosines, ratios, constant):
 @no_type_check
 def add_keys(
     sums, totals, q, k_ptr, v_ptr, first, start, length, constant, key_dim: tl.constexpr, value_dim: tl.constexpr,
-    rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr, is_diagonal: tl.constexpr,
+    rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
+    is_diagonal: tl.constexpr,
 ):  # fmt: skip
     """Add a tile of keys to the weighted values and the sums of weights of a tile of queries."""
-    k = load_tile(k_ptr, start, length, key_dim, rows, dims, may_end=is_diagonal)
-    v = load_tile(v_ptr, start, length, value_dim, rows, columns, may_end=is_diagonal)
-    cosines = tl.dot(q, tl.trans(k), input_precision=precision)
+    k = load_tile(k_ptr, start, length, key_dim, step, dims, may_end=is_diagonal)
+    v = load_tile(v_ptr, start, length, value_dim, step, columns, may_end=is_diagonal)
+    cosines = cosines_of(q, k, precision)
     scaled = cosines * roots_of(cosines, constant)
     weights = scaled * scaled
     if is_diagonal:
-        weights = tl.where(is_past(first, start, rows), weights, 0.0)
-    return sums + tl.dot(weights, v, input_precision=precision), totals + tl.sum(weights, axis=1)
+        weights = tl.where(is_past(first, start, rows, step), weights, 0.0)
+    return sums + product(weights, v, precision), totals + tl.sum(weights, axis=1)
 
 
 @triton.jit(do_not_specialize=VARYING)
 @no_type_check
 def output_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, total_ptr, length, constant, delta, key_dim: tl.constexpr, value_dim: tl.constexpr,
-    rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
+    rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """Outputs and sums of weights of a tile of queries."""
-    head, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * rows
+    head, first = head_and_row(length, rows, is_key=False)
     k_ptr += head * length * key_dim
     v_ptr += head * length * value_dim
     q = load_tile(q_ptr + head * length * key_dim, first, length, key_dim, rows, dims)
     sums = tl.zeros((rows, columns), dtype=tl.float32)
     totals = tl.zeros((rows,), dtype=tl.float32)
-    for start in range(0, first, rows):
+    for start in range(0, first, step):
         sums, totals = add_keys(
             sums, totals, q, k_ptr, v_ptr, first, start, length, constant, key_dim, value_dim,
-            rows, dims, columns, precision, is_diagonal=False,
+            rows, step, dims, columns, precision, is_diagonal=False,
         )  # fmt: skip
-    sums, totals = add_keys(
-        sums, totals, q, k_ptr, v_ptr, first, first, length, constant, key_dim, value_dim,
-        rows, dims, columns, precision, is_diagonal=True,
-    )  # fmt: skip
+    for start in range(first, first + rows, step):
+        sums, totals = add_keys(
+            sums, totals, q, k_ptr, v_ptr, first, start, length, constant, key_dim, value_dim,
+            rows, step, dims, columns, precision, is_diagonal=True,
+        )  # fmt: skip
     totals += delta
     store_tile(
         out_ptr + head * length * value_dim, sums / totals[:, None], first, length, value_dim, rows, columns
@@ -106,42 +118,44 @@ def output_kernel(
 @no_type_check
 def add_gradient_of_queries(
     d_q, q, g, g_total, k_ptr, v_ptr, first, start, length, constant, key_dim: tl.constexpr, value_dim: tl.constexpr,
-    rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr, is_diagonal: tl.constexpr,
+    rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
+    is_diagonal: tl.constexpr,
 ):  # fmt: skip
     """Add what a tile of keys gives to the gradient of a tile of queries."""
-    k = load_tile(k_ptr, start, length, key_dim, rows, dims, may_end=is_diagonal)
-    v = load_tile(v_ptr, start, length, value_dim, rows, columns, may_end=is_diagonal)
-    cosines = tl.dot(q, tl.trans(k), input_precision=precision)
-    d_values = tl.dot(g, tl.trans(v), input_precision=precision) + g_total[:, None]
+    k = load_tile(k_ptr, start, length, key_dim, step, dims, may_end=is_diagonal)
+    v = load_tile(v_ptr, start, length, value_dim, step, columns, may_end=is_diagonal)
+    cosines = cosines_of(q, k, precision)
+    d_values = product(g, tl.trans(v), precision) + g_total[:, None]
     d_cosines = d_values * slopes_of(cosines, ratios_of(cosines, constant), constant)
     if is_diagonal:
-        d_cosines = tl.where(is_past(first, start, rows), d_cosines, 0.0)
-    return d_q + tl.dot(d_cosines, k, input_precision=precision)
+        d_cosines = tl.where(is_past(first, start, rows, step), d_cosines, 0.0)
+    return d_q + product(d_cosines, k, precision)
 
 
 @triton.jit(do_not_specialize=VARYING)
 @no_type_check
 def query_gradient_kernel(
     q_ptr, k_ptr, v_ptr, g_ptr, g_total_ptr, d_q_ptr, length, constant, key_dim: tl.constexpr, value_dim: tl.constexpr,
-    rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
+    rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """Gradient of a tile of queries, over the keys before them."""
-    head, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * rows
+    head, first = head_and_row(length, rows, is_key=False)
     k_ptr += head * length * key_dim
     v_ptr += head * length * value_dim
     q = load_tile(q_ptr + head * length * key_dim, first, length, key_dim, rows, dims)
     g = load_tile(g_ptr + head * length * value_dim, first, length, value_dim, rows, columns)
     g_total = load_column(g_total_ptr + head * length, first, length, rows)
     d_q = tl.zeros((rows, dims), dtype=tl.float32)
-    for start in range(0, first, rows):
+    for start in range(0, first, step):
         d_q = add_gradient_of_queries(
             d_q, q, g, g_total, k_ptr, v_ptr, first, start, length, constant, key_dim, value_dim,
-            rows, dims, columns, precision, is_diagonal=False,
+            rows, step, dims, columns, precision, is_diagonal=False,
         )  # fmt: skip
-    d_q = add_gradient_of_queries(
-        d_q, q, g, g_total, k_ptr, v_ptr, first, first, length, constant, key_dim, value_dim,
-        rows, dims, columns, precision, is_diagonal=True,
-    )  # fmt: skip
+    for start in range(first, first + rows, step):
+        d_q = add_gradient_of_queries(
+            d_q, q, g, g_total, k_ptr, v_ptr, first, start, length, constant, key_dim, value_dim,
+            rows, step, dims, columns, precision, is_diagonal=True,
+        )  # fmt: skip
     store_tile(d_q_ptr + head * length * key_dim, d_q, first, length, key_dim, rows, dims)
 
 
@@ -150,22 +164,23 @@ def query_gradient_kernel(
 def add_gradients_of_keys(
     d_k, d_v, k, v, q_ptr, g_ptr, g_total_ptr, first, start, length, constant,
     key_dim: tl.constexpr, value_dim: tl.constexpr,
-    rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr, is_diagonal: tl.constexpr,
+    rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
+    is_diagonal: tl.constexpr,
 ):  # fmt: skip
     """Add what a tile of queries gives to the gradients of a tile of keys and their values."""
-    q = load_tile(q_ptr, start, length, key_dim, rows, dims)
-    g = load_tile(g_ptr, start, length, value_dim, rows, columns)
-    g_total = load_column(g_total_ptr, start, length, rows)
-    cosines = tl.dot(q, tl.trans(k), input_precision=precision)
+    q = load_tile(q_ptr, start, length, key_dim, step, dims)
+    g = load_tile(g_ptr, start, length, value_dim, step, columns)
+    g_total = load_column(g_total_ptr, start, length, step)
+    cosines = cosines_of(q, k, precision)
     ratios = ratios_of(cosines, constant)
     weights = cosines * ratios
-    d_values = tl.dot(g, tl.trans(v), input_precision=precision) + g_total[:, None]
+    d_values = product(g, tl.trans(v), precision) + g_total[:, None]
     d_cosines = d_values * slopes_of(cosines, ratios, constant)
     if is_diagonal:
-        may_attend = is_past(start, first, rows)
+        may_attend = is_past(start, first, step, rows)
         weights, d_cosines = tl.where(may_attend, weights, 0.0), tl.where(may_attend, d_cosines, 0.0)
-    d_v += tl.dot(tl.trans(weights), g, input_precision=precision)
-    d_k += tl.dot(tl.trans(d_cosines), q, input_precision=precision)
+    d_v += product(tl.trans(weights), g, precision)
+    d_k += product(tl.trans(d_cosines), q, precision)
     return d_k, d_v
 
 
@@ -174,10 +189,10 @@ def add_gradients_of_keys(
 def key_gradient_kernel(
     q_ptr, k_ptr, v_ptr, g_ptr, g_total_ptr, d_k_ptr, d_v_ptr, length, constant,
     key_dim: tl.constexpr, value_dim: tl.constexpr,
-    rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
+    rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a tile of keys and their values, over the queries after them."""
-    head, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * rows
+    head, first = head_and_row(length, rows, is_key=True)
     q_ptr += head * length * key_dim
     g_ptr += head * length * value_dim
     g_total_ptr += head * length
@@ -185,14 +200,15 @@ def key_gradient_kernel(
     v = load_tile(v_ptr + head * length * value_dim, first, length, value_dim, rows, columns)
     d_k = tl.zeros((rows, dims), dtype=tl.float32)
     d_v = tl.zeros((rows, columns), dtype=tl.float32)
-    d_k, d_v = add_gradients_of_keys(
-        d_k, d_v, k, v, q_ptr, g_ptr, g_total_ptr, first, first, length, constant, key_dim, value_dim,
-        rows, dims, columns, precision, is_diagonal=True,
-    )  # fmt: skip
-    for start in range(first + rows, length, rows):
+    for start in range(first, first + rows, step):
         d_k, d_v = add_gradients_of_keys(
             d_k, d_v, k, v, q_ptr, g_ptr, g_total_ptr, first, start, length, constant, key_dim, value_dim,
-            rows, dims, columns, precision, is_diagonal=False,
+            rows, step, dims, columns, precision, is_diagonal=True,
+        )  # fmt: skip
+    for start in range(first + rows, length, step):
+        d_k, d_v = add_gradients_of_keys(
+            d_k, d_v, k, v, q_ptr, g_ptr, g_total_ptr, first, start, length, constant, key_dim, value_dim,
+            rows, step, dims, columns, precision, is_diagonal=False,
         )  # fmt: skip
     store_tile(d_k_ptr + head * length * key_dim, d_k, first, length, key_dim, rows, dims)
     store_tile(d_v_ptr + head * length * value_dim, d_v, first, length, value_dim, rows, columns)
@@ -236,8 +252,8 @@ class _Attend(torch.autograd.Function):
         return None, d_q, d_k, d_v
 
 
-def _grid(q: Tensor) -> tuple[int, int]:
-    return len(q), num_tiles(q.shape[1])
+def _grid(q: Tensor) -> tuple[int]:
+    return (len(q) * num_tiles(q.shape[1]),)
 
 
 def _widths(q: Tensor, v: Tensor) -> dict[str, Any]:
@@ -247,5 +263,6 @@ def _widths(q: Tensor, v: Tensor) -> dict[str, Any]:
         "rows": ROWS,
         "dims": padded(q.shape[-1]),
         "columns": padded(v.shape[-1]),
+        "step": step(precision(v.dtype)),
         "precision": precision(v.dtype),
     }

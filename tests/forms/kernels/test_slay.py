@@ -66,7 +66,7 @@ def test_states_are_summed_for_as_many_anchors_as_fit(
 ) -> None:
     """Anchors that are no multiple of those, too."""
     unit, case = make(D=features, P=5), draw(130, 16, value_dim)
-    assert 16 >> _slay.num_halvings(padded(3 * features), value_dim) == at_once
+    assert 16 >> _slay.num_halvings(padded(3 * features), value_dim, "bf16") == at_once
 
     out = _slay.attend(constants_of(unit), *case, guard="add", delta=1e-6, segment=64)
 
