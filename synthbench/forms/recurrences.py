@@ -1,10 +1,12 @@
 """Linear recurrences with a matrix for a state: one token at a time, and chunk by chunk.
 
-Two of them, for queries and keys [..., length, key_dim] and values [..., length, value_dim]; the state S is
+Three of them, for queries and keys [..., length, key_dim] and values [..., length, value_dim]; the state S is
 [key_dim, value_dim] and out_t = S_tᵀ q_t:
 
 * decay: S_t = diag(exp(log_decay_t)) S_{t-1} + k_t v_tᵀ, one decay a key channel or, at width 1, one for all;
-* delta rule: S_t = (I - beta_t k_t k_tᵀ) S_{t-1} + beta_t k_t v_tᵀ.
+* delta rule: S_t = (I - beta_t k_t k_tᵀ) S_{t-1} + beta_t k_t v_tᵀ;
+* both: S_t = D_t S_{t-1} + w_t (v_t - S_{t-1}ᵀ D_t r_t)ᵀ with D_t = diag(exp(log_decay_t)). What the state returns
+  for a read key r is taken out at a write key w, and v takes its place, or is added at a key of its own.
 
 Within a chunk all tokens are computed together; a Python loop carries the state from chunk to chunk. On a CPU a long
 sequence goes segment by segment. Leading axes broadcast.
@@ -94,6 +96,38 @@ def delta_recurrent(
     return torch.stack(outs, dim=-2)
 
 
+def corrected(
+    q: Float[Tensor, "... queries key_dim"],
+    read: Float[Tensor, "... length key_dim"],
+    write: Float[Tensor, "... length key_dim"],
+    v: Float[Tensor, "... length value_dim"],
+    log_decay: Float[Tensor, "... length decays"],
+    key: Float[Tensor, "... length key_dim"] | None = None,
+) -> Float[Tensor, "... queries value_dim"]:
+    """Decay and correct, chunk by chunk: the delta rule with gates, products of its steps, and keys of three kinds.
+
+    Where there are n steps for each query, a query comes after the last of its n: a step of the model then multiplies
+    the state by a product of n matrices I - w rᵀ.
+
+    A chunk that begins with the state S writes W^T N into it, where N = B - R S, and B, R solve the triangular system
+    (I + A) [B, R] = [V, R']. A holds the products of read keys with earlier write keys, R' the read keys, all decayed
+    by the time between. Exponents are never positive, as in :func:`decayed`.
+
+    Args:
+        q: Queries.
+        read: Keys whose value is taken out, after the decay.
+        write: Where it is taken out.
+        v: What is put in.
+        log_decay: Logarithms of the decay, at most 0.
+        key: Where v is put in; default: ``write``.
+
+    Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule, and Yang et al. (2025), Gated
+    delta networks, for the same with a decay.
+    """
+    tensors = (q, read, write, v, log_decay, *(() if key is None else (key,)))
+    return _by_segments(_corrected_segment, *map(widened, tensors)).to(v.dtype)
+
+
 Segment = Callable[..., tuple[Tensor, Tensor | None]]
 """From tensors, the state before them and whether the sequence goes on, to outputs and, if so, the state after them."""
 
@@ -106,7 +140,7 @@ def _by_segments(segment: Segment, *tensors: Tensor) -> Tensor:
     outs: list[Tensor] = []
     state: Tensor | None = None
     # Split, not sliced: the gradient of a slice is as long as the whole.
-    for parts in zip(*(x.split(SEGMENT, dim=-2) for x in tensors), strict=True):
+    for parts in zip(*(x.split(SEGMENT * (x.shape[-2] // length), dim=-2) for x in tensors), strict=True):
         out, state = segment(*parts, state=state, goes_on=(len(outs) + 1) * SEGMENT < length)
         outs.append(out)
     return torch.cat(outs, dim=-2)
@@ -118,7 +152,7 @@ def _decayed_segment(
     length = v.shape[-2]
     num_chunks, size = _chunks(length)
     if log_decay.shape[-1] > 1:
-        size = PAIRS * 2 ** math.ceil(math.log2(max(1, size / PAIRS)))
+        size = _doubled(size)
     q, k, v, log_decay = (_cut(x, num_chunks, size) for x in (q, k, v, log_decay))
     elapsed = log_decay.cumsum(-2)
     out = (_within_by_head if log_decay.shape[-1] == 1 else _within_by_channel)(q, k, v, elapsed)
@@ -152,6 +186,108 @@ def _delta_segment(
         state = state + k_n.mT @ new
     out = scores @ torch.stack(news, dim=-3) + q @ torch.stack(states, dim=-3)
     return out.flatten(-3, -2)[..., :length, :], state
+
+
+def _corrected_segment(
+    q: Tensor,
+    read: Tensor,
+    write: Tensor,
+    v: Tensor,
+    log_decay: Tensor,
+    key: Tensor | None = None,
+    *,
+    state: Tensor | None,
+    goes_on: bool,
+) -> tuple[Tensor, Tensor | None]:
+    queries, (length, value_dim) = q.shape[-2], v.shape[-2:]
+    steps = length // queries
+    num_chunks, size = _chunks(queries)
+    if log_decay.shape[-1] > 1:
+        size = _doubled(size)
+    q = _cut(q, num_chunks, size)
+    read, write, v, log_decay = (_cut(x, num_chunks, steps * size) for x in (read, write, v, log_decay))
+    key = None if key is None else _cut(key, num_chunks, steps * size)
+    elapsed = log_decay.cumsum(-2)
+    at_query, whole = elapsed[..., steps - 1 :: steps, :], elapsed[..., -1:, :]
+    put_in = v if key is None else -_products(read, key, elapsed, elapsed).tril(-1) @ v
+    begin = read * elapsed.exp()
+    axes = torch.broadcast_shapes(put_in.shape[:-1], begin.shape[:-1])
+    solved: Tensor = torch.linalg.solve_triangular(
+        _products(read, write, elapsed, elapsed).tril(-1),
+        torch.cat([put_in.expand(*axes, -1), begin.expand(*axes, -1)], dim=-1),
+        upper=False,
+        unitriangular=True,
+    )
+    news, seen = solved.split([value_dim, solved.shape[-1] - value_dim], dim=-1)
+    scores = _products(q, write, at_query, elapsed)
+    if num_chunks > 1 or state is not None or goes_on:
+        left = (whole - elapsed).exp()
+        updates = None if key is None else (key * left).mT @ v
+        news, states, state = _corrected_states(news, seen, (write * left).mT, whole.exp().mT, updates, state)
+        out = scores @ news + (q * at_query.exp()) @ states
+    else:
+        out = scores @ news
+    if key is not None:
+        out = out + _products(q, key, at_query, elapsed) @ v
+    return out.flatten(-3, -2)[..., :queries, :], state
+
+
+def _corrected_states(
+    news: Tensor, seen: Tensor, write: Tensor, decay: Tensor, updates: Tensor | None, state: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What the steps of each chunk put in, the state before each chunk, and the state after the last."""
+    if state is None:
+        state = torch.zeros_like(write[..., 0, :, :] @ news[..., 0, :, :])
+    states, put_in = [], []
+    for n, (new, seen_n, write_n, decay_n) in enumerate(
+        zip(news.unbind(-3), seen.unbind(-3), write.unbind(-3), decay.unbind(-3), strict=True)
+    ):
+        states.append(state)
+        put_in.append(new - seen_n @ state)
+        state = decay_n * state + write_n @ put_in[-1]
+        if updates is not None:
+            state = state + updates[..., n, :, :]
+    return torch.stack(put_in, dim=-3), torch.stack(states, dim=-3), state
+
+
+def _products(x: Tensor, y: Tensor, x_elapsed: Tensor, y_elapsed: Tensor) -> Tensor:
+    """Products of rows of ``x`` with rows of ``y`` up to them, decayed by the time between; 0 for later rows.
+
+    Where ``y`` has n times as many rows, row i of ``x`` stands beside row n (i + 1) - 1 of ``y``. A decay a channel
+    goes by blocks that double in size, as in :func:`_within_by_channel`.
+    """
+    if y_elapsed.shape[-1] == 1:
+        future = _later(x.shape[-2], y.shape[-2], x.device)
+        return x @ y.mT * (x_elapsed - y_elapsed.mT).masked_fill(future, -torch.inf).exp()
+    steps = y.shape[-2] // x.shape[-2]
+    block = x.shape[-2]
+    while block > PAIRS and block % 2 == 0:
+        block //= 2
+    x, x_elapsed = (z.unflatten(-2, (-1, block)) for z in (x, x_elapsed))
+    y, y_elapsed = (z.unflatten(-2, (-1, steps * block)) for z in (y, y_elapsed))
+    future = _later(block, steps * block, x.device).unsqueeze(-1)
+    weights = (x_elapsed.unsqueeze(-2) - y_elapsed.unsqueeze(-3)).masked_fill(future, -torch.inf).exp()
+    products = (x.unsqueeze(-2) * y.unsqueeze(-3) * weights).sum(-1)
+    while products.shape[-3] > 1:
+        (_, x_late), (_, x_elapsed_late) = (z.unflatten(-3, (-1, 2)).unbind(-3) for z in (x, x_elapsed))
+        (y_early, _), (y_elapsed_early, _) = (z.unflatten(-3, (-1, 2)).unbind(-3) for z in (y, y_elapsed))
+        border = y_elapsed_early[..., -1:, :]
+        across = (x_late * (x_elapsed_late - border).exp()) @ (y_early * (border - y_elapsed_early).exp()).mT
+        early, late = products.unflatten(-3, (-1, 2)).unbind(-3)
+        products = torch.cat([pad(early, (0, early.shape[-1])), torch.cat([across, late], dim=-1)], dim=-2)
+        x, x_elapsed, y, y_elapsed = (z.unflatten(-3, (-1, 2)).flatten(-3, -2) for z in (x, x_elapsed, y, y_elapsed))
+    return products.squeeze(-3)
+
+
+def _later(rows: int, columns: int, device: torch.device) -> Tensor:
+    steps = columns // rows
+    row, column = torch.arange(rows, device=device), torch.arange(columns, device=device)
+    return column >= steps * (row.unsqueeze(-1) + 1)
+
+
+def _doubled(size: int) -> int:
+    """The least number of tokens that blocks of :data:`PAIRS` reach by doubling."""
+    return PAIRS * 2 ** math.ceil(math.log2(max(1, size / PAIRS)))
 
 
 def _last_decayed(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
