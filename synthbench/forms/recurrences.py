@@ -206,29 +206,33 @@ def _corrected_segment(
         size = _doubled(size)
     q = _cut(q, num_chunks, size)
     read, write, v, log_decay = (_cut(x, num_chunks, steps * size) for x in (read, write, v, log_decay))
-    key = None if key is None else _cut(key, num_chunks, steps * size)
+    columns = [write] if key is None else [write, _cut(key, num_chunks, steps * size)]
     elapsed = log_decay.cumsum(-2)
     at_query, whole = elapsed[..., steps - 1 :: steps, :], elapsed[..., -1:, :]
-    put_in = v if key is None else -_products(read, key, elapsed, elapsed).tril(-1) @ v
+    if steps == 1:  # the exponentials serve both
+        of_read, of_query = _products([read, q], columns, elapsed, elapsed)
+    else:
+        (of_read,) = _products([read], columns, elapsed, elapsed)
+        (of_query,) = _products([q], columns, at_query, elapsed)
+    put_in = v if key is None else -of_read[1].tril(-1) @ v
     begin = read * elapsed.exp()
     axes = torch.broadcast_shapes(put_in.shape[:-1], begin.shape[:-1])
     solved: Tensor = torch.linalg.solve_triangular(
-        _products(read, write, elapsed, elapsed).tril(-1),
+        of_read[0].tril(-1),
         torch.cat([put_in.expand(*axes, -1), begin.expand(*axes, -1)], dim=-1),
         upper=False,
         unitriangular=True,
     )
     news, seen = solved.split([value_dim, solved.shape[-1] - value_dim], dim=-1)
-    scores = _products(q, write, at_query, elapsed)
+    out: Tensor | float = 0.0
     if num_chunks > 1 or state is not None or goes_on:
         left = (whole - elapsed).exp()
-        updates = None if key is None else (key * left).mT @ v
+        updates = None if key is None else (columns[1] * left).mT @ v
         news, states, state = _corrected_states(news, seen, (write * left).mT, whole.exp().mT, updates, state)
-        out = scores @ news + (q * at_query.exp()) @ states
-    else:
-        out = scores @ news
+        out = (q * at_query.exp()) @ states
+    out = out + of_query[0] @ news
     if key is not None:
-        out = out + _products(q, key, at_query, elapsed) @ v
+        out = out + of_query[1] @ v
     return out.flatten(-3, -2)[..., :queries, :], state
 
 
@@ -250,33 +254,51 @@ def _corrected_states(
     return torch.stack(put_in, dim=-3), torch.stack(states, dim=-3), state
 
 
-def _products(x: Tensor, y: Tensor, x_elapsed: Tensor, y_elapsed: Tensor) -> Tensor:
-    """Products of rows of ``x`` with rows of ``y`` up to them, decayed by the time between; 0 for later rows.
+def _products(rows: list[Tensor], columns: list[Tensor], elapsed: Tensor, until: Tensor) -> list[list[Tensor]]:
+    """Products of each of ``rows`` with each of ``columns`` up to them, decayed by the time between; 0 for later ones.
 
-    Where ``y`` has n times as many rows, row i of ``x`` stands beside row n (i + 1) - 1 of ``y``. A decay a channel
-    goes by blocks that double in size, as in :func:`_within_by_channel`.
+    Where there are n times as many columns, row i stands beside column n (i + 1) - 1. A decay a channel goes by blocks
+    that double in size, as in :func:`_within_by_channel`.
+
+    Args:
+        rows: What looks back, each [..., rows, key_dim].
+        columns: What is seen, each [..., columns, key_dim].
+        elapsed: Running sums of the logarithms of the decays at the rows.
+        until: The same at the columns.
     """
-    if y_elapsed.shape[-1] == 1:
-        future = _later(x.shape[-2], y.shape[-2], x.device)
-        return x @ y.mT * (x_elapsed - y_elapsed.mT).masked_fill(future, -torch.inf).exp()
-    steps = y.shape[-2] // x.shape[-2]
-    block = x.shape[-2]
+    num_rows, num_columns = rows[0].shape[-2], columns[0].shape[-2]
+    if until.shape[-1] == 1:
+        future = _later(num_rows, num_columns, until.device)
+        weights = (elapsed - until.mT).masked_fill(future, -torch.inf).exp()
+        return [[x @ y.mT * weights for y in columns] for x in rows]
+    block = num_rows
     while block > PAIRS and block % 2 == 0:
         block //= 2
-    x, x_elapsed = (z.unflatten(-2, (-1, block)) for z in (x, x_elapsed))
-    y, y_elapsed = (z.unflatten(-2, (-1, steps * block)) for z in (y, y_elapsed))
-    future = _later(block, steps * block, x.device).unsqueeze(-1)
-    weights = (x_elapsed.unsqueeze(-2) - y_elapsed.unsqueeze(-3)).masked_fill(future, -torch.inf).exp()
-    products = (x.unsqueeze(-2) * y.unsqueeze(-3) * weights).sum(-1)
-    while products.shape[-3] > 1:
-        (_, x_late), (_, x_elapsed_late) = (z.unflatten(-3, (-1, 2)).unbind(-3) for z in (x, x_elapsed))
-        (y_early, _), (y_elapsed_early, _) = (z.unflatten(-3, (-1, 2)).unbind(-3) for z in (y, y_elapsed))
-        border = y_elapsed_early[..., -1:, :]
-        across = (x_late * (x_elapsed_late - border).exp()) @ (y_early * (border - y_elapsed_early).exp()).mT
-        early, late = products.unflatten(-3, (-1, 2)).unbind(-3)
-        products = torch.cat([pad(early, (0, early.shape[-1])), torch.cat([across, late], dim=-1)], dim=-2)
-        x, x_elapsed, y, y_elapsed = (z.unflatten(-3, (-1, 2)).flatten(-3, -2) for z in (x, x_elapsed, y, y_elapsed))
-    return products.squeeze(-3)
+    *rows, elapsed = (z.unflatten(-2, (-1, block)) for z in (*rows, elapsed))
+    *columns, until = (z.unflatten(-2, (-1, block * num_columns // num_rows)) for z in (*columns, until))
+    future = _later(block, until.shape[-2], until.device).unsqueeze(-1)
+    weights = (elapsed.unsqueeze(-2) - until.unsqueeze(-3)).masked_fill(future, -torch.inf).exp()
+    seen = [y.unsqueeze(-3) * weights for y in columns]
+    products = [[(x.unsqueeze(-2) * y).sum(-1) for y in seen] for x in rows]
+    while until.shape[-3] > 1:
+        *late, elapsed_late = (z.unflatten(-3, (-1, 2)).select(-3, 1) for z in (*rows, elapsed))
+        *early, until_early = (z.unflatten(-3, (-1, 2)).select(-3, 0) for z in (*columns, until))
+        border = until_early[..., -1:, :]
+        since, before = (elapsed_late - border).exp(), (border - until_early).exp()
+        late, early = [x * since for x in late], [(y * before).mT for y in early]
+        products = [
+            [_two_by_two(product, x @ y) for y, product in zip(early, of_row, strict=True)]
+            for x, of_row in zip(late, products, strict=True)
+        ]
+        *rows, elapsed = (z.unflatten(-3, (-1, 2)).flatten(-3, -2) for z in (*rows, elapsed))
+        *columns, until = (z.unflatten(-3, (-1, 2)).flatten(-3, -2) for z in (*columns, until))
+    return [[product.squeeze(-3) for product in of_row] for of_row in products]
+
+
+def _two_by_two(diagonal: Tensor, across: Tensor) -> Tensor:
+    """Blocks twice as large: pairs of diagonal ones, what the later sees of the earlier, and zeros."""
+    early, late = diagonal.unflatten(-3, (-1, 2)).unbind(-3)
+    return torch.cat([pad(early, (0, early.shape[-1])), torch.cat([across, late], dim=-1)], dim=-2)
 
 
 def _later(rows: int, columns: int, device: torch.device) -> Tensor:
