@@ -201,7 +201,8 @@ def _corrected_segment(
 ) -> tuple[Tensor, Tensor | None]:
     queries, (length, value_dim) = q.shape[-2], v.shape[-2:]
     steps = length // queries
-    num_chunks, size = _chunks(queries)
+    num_chunks = min(queries, _chunks(length)[0])
+    size = math.ceil(queries / num_chunks)
     if log_decay.shape[-1] > 1:
         size = _doubled(size)
     q = _cut(q, num_chunks, size)
