@@ -1,10 +1,12 @@
 """Linear recurrences with a matrix for a state: one token at a time, and chunk by chunk.
 
-Two of them, for queries and keys [..., length, key_dim] and values [..., length, value_dim]; the state S is
+Three of them, for queries and keys [..., length, key_dim] and values [..., length, value_dim]; the state S is
 [key_dim, value_dim] and out_t = S_tᵀ q_t:
 
 * decay: S_t = diag(exp(log_decay_t)) S_{t-1} + k_t v_tᵀ, one decay a key channel or, at width 1, one for all;
-* delta rule: S_t = (I - beta_t k_t k_tᵀ) S_{t-1} + beta_t k_t v_tᵀ.
+* delta rule: S_t = (I - beta_t k_t k_tᵀ) S_{t-1} + beta_t k_t v_tᵀ;
+* both: S_t = D_t S_{t-1} + w_t (v_t - S_{t-1}ᵀ D_t r_t)ᵀ with D_t = diag(exp(log_decay_t)). What the state returns
+  for a read key r is taken out at a write key w, and v takes its place, or is added at a key of its own.
 
 Within a chunk all tokens are computed together; a Python loop carries the state from chunk to chunk. On a CPU a long
 sequence goes segment by segment. Leading axes broadcast.
@@ -94,6 +96,38 @@ def delta_recurrent(
     return torch.stack(outs, dim=-2)
 
 
+def corrected(
+    q: Float[Tensor, "... queries key_dim"],
+    read: Float[Tensor, "... length key_dim"],
+    write: Float[Tensor, "... length key_dim"],
+    v: Float[Tensor, "... length value_dim"],
+    log_decay: Float[Tensor, "... length decays"],
+    key: Float[Tensor, "... length key_dim"] | None = None,
+) -> Float[Tensor, "... queries value_dim"]:
+    """Decay and correct, chunk by chunk: the delta rule with gates, products of its steps, and keys of three kinds.
+
+    Where there are n steps for each query, a query comes after the last of its n: a step of the model then multiplies
+    the state by a product of n matrices I - w rᵀ.
+
+    A chunk that begins with the state S writes W^T N into it, where N = B - R S, and B, R solve the triangular system
+    (I + A) [B, R] = [V, R']. A holds the products of read keys with earlier write keys, R' the read keys, all decayed
+    by the time between. Exponents are never positive, as in :func:`decayed`.
+
+    Args:
+        q: Queries.
+        read: Keys whose value is taken out, after the decay.
+        write: Where it is taken out.
+        v: What is put in.
+        log_decay: Logarithms of the decay, at most 0.
+        key: Where v is put in; default: ``write``.
+
+    Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule, and Yang et al. (2025), Gated
+    delta networks, for the same with a decay.
+    """
+    tensors = (q, read, write, v, log_decay, *(() if key is None else (key,)))
+    return _by_segments(_corrected_segment, *map(widened, tensors)).to(v.dtype)
+
+
 Segment = Callable[..., tuple[Tensor, Tensor | None]]
 """From tensors, the state before them and whether the sequence goes on, to outputs and, if so, the state after them."""
 
@@ -106,7 +140,7 @@ def _by_segments(segment: Segment, *tensors: Tensor) -> Tensor:
     outs: list[Tensor] = []
     state: Tensor | None = None
     # Split, not sliced: the gradient of a slice is as long as the whole.
-    for parts in zip(*(x.split(SEGMENT, dim=-2) for x in tensors), strict=True):
+    for parts in zip(*(x.split(SEGMENT * (x.shape[-2] // length), dim=-2) for x in tensors), strict=True):
         out, state = segment(*parts, state=state, goes_on=(len(outs) + 1) * SEGMENT < length)
         outs.append(out)
     return torch.cat(outs, dim=-2)
@@ -118,7 +152,7 @@ def _decayed_segment(
     length = v.shape[-2]
     num_chunks, size = _chunks(length)
     if log_decay.shape[-1] > 1:
-        size = PAIRS * 2 ** math.ceil(math.log2(max(1, size / PAIRS)))
+        size = _doubled(size)
     q, k, v, log_decay = (_cut(x, num_chunks, size) for x in (q, k, v, log_decay))
     elapsed = log_decay.cumsum(-2)
     out = (_within_by_head if log_decay.shape[-1] == 1 else _within_by_channel)(q, k, v, elapsed)
@@ -152,6 +186,131 @@ def _delta_segment(
         state = state + k_n.mT @ new
     out = scores @ torch.stack(news, dim=-3) + q @ torch.stack(states, dim=-3)
     return out.flatten(-3, -2)[..., :length, :], state
+
+
+def _corrected_segment(
+    q: Tensor,
+    read: Tensor,
+    write: Tensor,
+    v: Tensor,
+    log_decay: Tensor,
+    key: Tensor | None = None,
+    *,
+    state: Tensor | None,
+    goes_on: bool,
+) -> tuple[Tensor, Tensor | None]:
+    queries, (length, value_dim) = q.shape[-2], v.shape[-2:]
+    steps = length // queries
+    num_chunks = min(queries, _chunks(length)[0])
+    size = math.ceil(queries / num_chunks)
+    if log_decay.shape[-1] > 1:
+        size = _doubled(size)
+    q = _cut(q, num_chunks, size)
+    read, write, v, log_decay = (_cut(x, num_chunks, steps * size) for x in (read, write, v, log_decay))
+    columns = [write] if key is None else [write, _cut(key, num_chunks, steps * size)]
+    elapsed = log_decay.cumsum(-2)
+    at_query, whole = elapsed[..., steps - 1 :: steps, :], elapsed[..., -1:, :]
+    if steps == 1:  # the exponentials serve both
+        of_read, of_query = _products([read, q], columns, elapsed, elapsed)
+    else:
+        (of_read,) = _products([read], columns, elapsed, elapsed)
+        (of_query,) = _products([q], columns, at_query, elapsed)
+    put_in = v if key is None else -of_read[1].tril(-1) @ v
+    begin = read * elapsed.exp()
+    axes = torch.broadcast_shapes(put_in.shape[:-1], begin.shape[:-1])
+    solved: Tensor = torch.linalg.solve_triangular(
+        of_read[0].tril(-1),
+        torch.cat([put_in.expand(*axes, -1), begin.expand(*axes, -1)], dim=-1),
+        upper=False,
+        unitriangular=True,
+    )
+    news, seen = solved.split([value_dim, solved.shape[-1] - value_dim], dim=-1)
+    out: Tensor | float = 0.0
+    if num_chunks > 1 or state is not None or goes_on:
+        left = (whole - elapsed).exp()
+        updates = None if key is None else (columns[1] * left).mT @ v
+        news, states, state = _corrected_states(news, seen, (write * left).mT, whole.exp().mT, updates, state)
+        out = (q * at_query.exp()) @ states
+    out = out + of_query[0] @ news
+    if key is not None:
+        out = out + of_query[1] @ v
+    return out.flatten(-3, -2)[..., :queries, :], state
+
+
+def _corrected_states(
+    news: Tensor, seen: Tensor, write: Tensor, decay: Tensor, updates: Tensor | None, state: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What the steps of each chunk put in, the state before each chunk, and the state after the last."""
+    if state is None:
+        state = torch.zeros_like(write[..., 0, :, :] @ news[..., 0, :, :])
+    states, put_in = [], []
+    for n, (new, seen_n, write_n, decay_n) in enumerate(
+        zip(news.unbind(-3), seen.unbind(-3), write.unbind(-3), decay.unbind(-3), strict=True)
+    ):
+        states.append(state)
+        put_in.append(new - seen_n @ state)
+        state = decay_n * state + write_n @ put_in[-1]
+        if updates is not None:
+            state = state + updates[..., n, :, :]
+    return torch.stack(put_in, dim=-3), torch.stack(states, dim=-3), state
+
+
+def _products(rows: list[Tensor], columns: list[Tensor], elapsed: Tensor, until: Tensor) -> list[list[Tensor]]:
+    """Products of each of ``rows`` with each of ``columns`` up to them, decayed by the time between; 0 for later ones.
+
+    Where there are n times as many columns, row i stands beside column n (i + 1) - 1. A decay a channel goes by blocks
+    that double in size, as in :func:`_within_by_channel`.
+
+    Args:
+        rows: What looks back, each [..., rows, key_dim].
+        columns: What is seen, each [..., columns, key_dim].
+        elapsed: Running sums of the logarithms of the decays at the rows.
+        until: The same at the columns.
+    """
+    num_rows, num_columns = rows[0].shape[-2], columns[0].shape[-2]
+    if until.shape[-1] == 1:
+        future = _later(num_rows, num_columns, until.device)
+        weights = (elapsed - until.mT).masked_fill(future, -torch.inf).exp()
+        return [[x @ y.mT * weights for y in columns] for x in rows]
+    block = num_rows
+    while block > PAIRS and block % 2 == 0:
+        block //= 2
+    *rows, elapsed = (z.unflatten(-2, (-1, block)) for z in (*rows, elapsed))
+    *columns, until = (z.unflatten(-2, (-1, block * num_columns // num_rows)) for z in (*columns, until))
+    future = _later(block, until.shape[-2], until.device).unsqueeze(-1)
+    weights = (elapsed.unsqueeze(-2) - until.unsqueeze(-3)).masked_fill(future, -torch.inf).exp()
+    seen = [y.unsqueeze(-3) * weights for y in columns]
+    products = [[(x.unsqueeze(-2) * y).sum(-1) for y in seen] for x in rows]
+    while until.shape[-3] > 1:
+        *late, elapsed_late = (z.unflatten(-3, (-1, 2)).select(-3, 1) for z in (*rows, elapsed))
+        *early, until_early = (z.unflatten(-3, (-1, 2)).select(-3, 0) for z in (*columns, until))
+        border = until_early[..., -1:, :]
+        since, before = (elapsed_late - border).exp(), (border - until_early).exp()
+        late, early = [x * since for x in late], [(y * before).mT for y in early]
+        products = [
+            [_two_by_two(product, x @ y) for y, product in zip(early, of_row, strict=True)]
+            for x, of_row in zip(late, products, strict=True)
+        ]
+        *rows, elapsed = (z.unflatten(-3, (-1, 2)).flatten(-3, -2) for z in (*rows, elapsed))
+        *columns, until = (z.unflatten(-3, (-1, 2)).flatten(-3, -2) for z in (*columns, until))
+    return [[product.squeeze(-3) for product in of_row] for of_row in products]
+
+
+def _two_by_two(diagonal: Tensor, across: Tensor) -> Tensor:
+    """Blocks twice as large: pairs of diagonal ones, what the later sees of the earlier, and zeros."""
+    early, late = diagonal.unflatten(-3, (-1, 2)).unbind(-3)
+    return torch.cat([pad(early, (0, early.shape[-1])), torch.cat([across, late], dim=-1)], dim=-2)
+
+
+def _later(rows: int, columns: int, device: torch.device) -> Tensor:
+    steps = columns // rows
+    row, column = torch.arange(rows, device=device), torch.arange(columns, device=device)
+    return column >= steps * (row.unsqueeze(-1) + 1)
+
+
+def _doubled(size: int) -> int:
+    """The least number of tokens that blocks of :data:`PAIRS` reach by doubling."""
+    return PAIRS * 2 ** math.ceil(math.log2(max(1, size / PAIRS)))
 
 
 def _last_decayed(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:

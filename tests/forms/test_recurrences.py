@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from synthbench.forms import recurrences
-from synthbench.forms.recurrences import CHUNK, decayed, decayed_recurrent, delta, delta_recurrent
+from synthbench.forms.recurrences import CHUNK, corrected, decayed, decayed_recurrent, delta, delta_recurrent
 
 Form = Callable[..., Tensor]
 LENGTHS = [1, 2, 7, CHUNK, CHUNK + 1, 3 * CHUNK + 5]
@@ -125,3 +125,97 @@ def test_leading_axes_broadcast(normal: Callable[..., Tensor]) -> None:
 
     torch.testing.assert_close(decayed(q, k, v, log_decay), expected)
     torch.testing.assert_close(decayed_recurrent(q, k, v, log_decay), expected)
+
+
+def corrected_step_by_step(
+    q: Tensor, read: Tensor, write: Tensor, v: Tensor, log_decay: Tensor, key: Tensor | None = None
+) -> Tensor:
+    """One step at a time, from the formula; a query comes after the last of its steps."""
+    steps = v.shape[-2] // q.shape[-2]
+    state, outs = torch.zeros_like(write[..., 0, :, None] * v[..., 0, None, :]), []
+    for t in range(v.shape[-2]):
+        state = log_decay[..., t, :, None].exp() * state
+        stored = (read[..., t, :, None] * state).sum(-2)
+        put_in = v[..., t, :] if key is None else torch.zeros_like(v[..., t, :])
+        state = state + write[..., t, :, None] * (put_in - stored).unsqueeze(-2)
+        if key is not None:
+            state = state + key[..., t, :, None] * v[..., t, None, :]
+        if t % steps == steps - 1:
+            outs.append((q[..., t // steps, :, None] * state).sum(-2))
+    return torch.stack(outs, dim=-2)
+
+
+def corrections(
+    normal: Callable[..., Tensor], length: int, *, width: int, steps: int, top: float, keys: str, decay: float
+) -> list[Tensor]:
+    """Inputs of ``corrected``: keys of length 1, read ones times a rate up to ``top``; ``three`` adds keys for v."""
+    q, k, v, key = (
+        normal(2, 3, rows, size, seed=seed)
+        for seed, (rows, size) in enumerate(
+            ((length, 5), (steps * length, 5), (steps * length, 4), (steps * length, 5))
+        )
+    )
+    write = torch.nn.functional.normalize(k, dim=-1)
+    read = top * normal(2, 3, steps * length, 1, seed=4).sigmoid() * write
+    log_decay = -decay * normal(2, 3, steps * length, width, seed=5).square()
+    return [q, read, write, v, log_decay, *([key] if keys == "three" else [])]
+
+
+@pytest.mark.parametrize("keys", ["two", "three"])
+@pytest.mark.parametrize("top", [1.0, 2.0])
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("width", [1, 5])
+@pytest.mark.parametrize("length", [1, 7, CHUNK + 1, 3 * CHUNK + 5])
+def test_chunks_of_corrections_agree_with_single_steps_and_so_do_their_gradients(
+    length: int, width: int, steps: int, top: float, keys: str, normal: Callable[..., Tensor]
+) -> None:
+    inputs = corrections(normal, length, width=width, steps=steps, top=top, keys=keys, decay=0.3)
+
+    torch.testing.assert_close(
+        value_and_gradients(corrected, inputs),
+        value_and_gradients(corrected_step_by_step, inputs),
+        rtol=1e-9,
+        atol=1e-9,
+    )
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-2)])
+@pytest.mark.parametrize("keys", ["two", "three"])
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("width", [1, 5])
+def test_corrections_of_a_state_that_decays_fast_are_finite_and_right(
+    width: int, steps: int, keys: str, dtype: torch.dtype, tolerance: float, normal: Callable[..., Tensor]
+) -> None:
+    inputs = corrections(normal, 75, width=width, steps=steps, top=1.0, keys=keys, decay=20.0)
+    inputs[4] = torch.where(inputs[4] < -10, -20.0, -0.01).double()
+    fast = value_and_gradients(corrected, [x.to(dtype) for x in inputs])
+
+    torch.testing.assert_close(
+        [x.double() for x in fast], value_and_gradients(corrected_step_by_step, inputs), rtol=tolerance, atol=tolerance
+    )
+
+
+@pytest.mark.parametrize(("width", "steps", "keys"), [(1, 1, "two"), (5, 2, "two"), (5, 1, "three")])
+def test_segments_do_not_matter_to_corrections(
+    width: int, steps: int, keys: str, normal: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = corrections(normal, 21, width=width, steps=steps, top=1.0, keys=keys, decay=0.3)
+    before = value_and_gradients(corrected, inputs)
+    monkeypatch.setattr(recurrences, "CHUNK", 4)
+    monkeypatch.setattr(recurrences, "SEGMENT", 8)
+
+    torch.testing.assert_close(value_and_gradients(corrected, inputs), before, rtol=1e-10, atol=1e-10)
+
+
+def test_without_decay_corrections_are_the_delta_rule_and_without_reading_they_are_decay(
+    normal: Callable[..., Tensor],
+) -> None:
+    q, read, write, v, log_decay = corrections(normal, 70, width=5, steps=1, top=1.0, keys="two", decay=0.3)
+    beta = (read * write).sum(-1, keepdim=True)
+
+    torch.testing.assert_close(
+        corrected(q, read, write, beta * v, torch.zeros_like(log_decay[..., :1])), delta(q, write, v, beta)
+    )
+    torch.testing.assert_close(
+        corrected(q, torch.zeros_like(read), write, v, log_decay), decayed(q, write, v, log_decay)
+    )

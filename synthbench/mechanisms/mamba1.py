@@ -1,0 +1,80 @@
+"""Mamba: a selective state space with a decay for every channel and state."""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import silu, softplus
+
+from synthbench.forms.selective_scan import selective_scan
+from synthbench.knobs import knob
+from synthbench.layers import Linear
+from synthbench.mechanisms._recurrent import log_uniform_steps
+from synthbench.mechanisms.base import Mechanism, mechanism
+
+
+@mechanism
+class Mamba1(Mechanism):
+    r"""A state space model whose step, input and output vectors are read off the token, N states a channel.
+
+    One projection of the token gives ``expand * model_dim`` channels of a gate z and of x, which passes SiLU. A second,
+    of x, gives B and C of width N, which all channels share, and through ``rank`` numbers a step a channel; then for
+    channel c and state n
+
+    .. math::
+        h_t = e^{-A_{cn} \Delta_{tc}} h_{t-1} + \Delta_{tc} B_{tn} x_{tc}, \qquad
+        y_{tc} = \sum_n C_{tn} h_{tcn} + D_c x_{tc}, \qquad \Delta_t = softplus(\delta_t W + b)
+
+    and the output is the projection of :math:`y \odot silu(z)`. ``num_heads`` means nothing to it.
+
+    State: ``expand * model_dim * N`` numbers.
+
+    Source: Gu & Dao (2024), algorithm 2 and section 3, and their initial values: A_{cn} = n for n from 1 to N, the
+    softplus of b log-uniform in [0.001, 0.1], W uniform within one over the root of the rank, D = 1; ``rank`` 0 is a
+    sixteenth of the width, rounded up. B is discretised by Euler's rule, as in their code. Left out: the short
+    convolution before SiLU.
+    """
+
+    name: ClassVar = "mamba1"
+    label: ClassVar = "Mamba"
+    family: ClassVar = "state-space"
+    source: ClassVar = "gu2024mamba"
+    complexity: ClassVar = "T N expand d"
+
+    N: int = knob(16, "states a channel", low=1)
+    expand: int = knob(2, "channels of x over the model's width", low=1)
+    rank: int = knob(0, "numbers through which the steps are read off x; 0 for a sixteenth of the width", low=0)
+
+    @property
+    def inner_dim(self) -> int:
+        """Channels of x and of the gate."""
+        return self.expand * self.model_dim
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw projections and steps; lay out the rates."""
+        inner, rank = self.inner_dim, self.rank or math.ceil(self.model_dim / 16)
+        self.project_in = Linear(self.model_dim, 2 * inner, bias=self.bias, generator=generator)
+        self.read = Linear(inner, rank + 2 * self.N, bias=False, generator=generator)
+        self.step = Linear(rank, inner, bias=False, generator=generator)
+        self.out = Linear(inner, self.model_dim, bias=self.bias, generator=generator)
+        self.step_bias = nn.Parameter(log_uniform_steps(1, 1, inner, generator=generator))
+        # Before channels and states stand the axes of a batch and of tokens, so that members can be stacked.
+        self.log_rate = nn.Parameter(torch.arange(1.0, self.N + 1).log().expand(1, 1, inner, self.N).clone())
+        self.skip = nn.Parameter(torch.ones(1, 1, inner))
+
+    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+        """Project, run the state space, gate, project back."""
+        gate, channels = self.project_in(x).chunk(2, dim=-1)
+        channels = silu(channels)
+        fused = self.read(channels)
+        delta, b, c = fused.split([fused.shape[-1] - 2 * self.N, self.N, self.N], dim=-1)
+        step = softplus(self.step(delta) + self.step_bias)
+        y = selective_scan(step, -self.log_rate.exp(), b, c, channels) + self.skip * channels
+        projected: Tensor = self.out(y * silu(gate))
+        return projected
+
+    def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
+        """Every channel's states, whatever the length."""
+        return self.inner_dim * self.N

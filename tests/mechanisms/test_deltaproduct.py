@@ -1,0 +1,66 @@
+from collections.abc import Callable
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import silu, softplus
+
+from synthbench.mechanisms.deltaproduct import Deltaproduct
+
+
+def agree(net: Deltaproduct, x: Tensor, plain: Tensor) -> None:
+    """``net(x)`` is ``plain``, and so are the gradients by the tokens and all parameters."""
+    leaves, out = [x, *net.parameters()], net(x)
+    fast, slow = (torch.autograd.grad(y.sin().sum(), leaves, retain_graph=True) for y in (out, plain))
+
+    torch.testing.assert_close(out, plain, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(fast, slow, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(net.forward_last(x), plain[:, -1:], rtol=1e-9, atol=1e-9)
+
+
+def heads_of(x: Tensor) -> Tensor:
+    return x.unflatten(-1, (2, -1)).transpose(1, 2)
+
+
+def merged(net: Deltaproduct, outs: list[Tensor]) -> Tensor:
+    projected: Tensor = net.out(torch.stack(outs, dim=1).flatten(-2))
+    return projected
+
+
+def divide_by_rms(heads: Tensor) -> Tensor:
+    return heads / (heads.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+
+
+def unit(x: Tensor) -> Tensor:
+    return x / x.norm(dim=-1, keepdim=True)
+
+
+@pytest.mark.parametrize("gate", ["head", "none"])
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("length", [1, 11, 75])
+def test_forward_is_a_product_of_householder_steps_one_by_one(
+    length: int, steps: int, gate: Literal["head", "none"], normal: Callable[..., Tensor], generator: torch.Generator
+) -> None:
+    net = Deltaproduct(model_dim=12, num_heads=2, steps=steps, gate=gate, generator=generator).double()
+    x = normal(3, length, 12).requires_grad_()
+    q, k, v = (heads_of(part) for part in silu(net.qkv(x)).chunk(3, dim=-1))
+    keys, values = [unit(k)], [v]
+    if net.others is not None:
+        others = heads_of(silu(net.others(x))).chunk(2, dim=-1)
+        keys += [unit(key) for key in others[0].chunk(steps - 1, dim=-1)]
+        values += others[1].chunk(steps - 1, dim=-1)
+    beta = 2 * (x @ net.rate.weight).sigmoid().unflatten(-1, (2, steps))
+    alpha = torch.ones(3, length, 2, dtype=x.dtype)
+    if gate == "head":
+        steps_of = softplus(x @ net.forget.weight + net.gate_bias.flatten())
+        alpha = torch.exp(-net.log_rate.exp().flatten() * steps_of)
+    state, outs, eye = torch.zeros(3, 2, 6, 6, dtype=torch.float64), [], torch.eye(6, dtype=torch.float64)
+    for t in range(length):
+        state = alpha[:, t, :, None, None] * state
+        for j in range(steps):
+            b, k_t = beta[:, t, :, j, None, None], keys[j][:, :, t, :, None]
+            state = (eye - b * k_t @ k_t.mT) @ state + b * k_t * values[j][:, :, t, None, :]
+        outs.append(divide_by_rms(torch.einsum("bhk,bhkv->bhv", unit(q)[:, :, t], state)))
+
+    agree(net, x, merged(net, outs))

@@ -1,0 +1,57 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import silu, softplus
+
+from synthbench.forms import selective_scan
+from synthbench.mechanisms.mamba1 import Mamba1
+
+
+def step_by_step(mamba: Mamba1, x: Tensor) -> Tensor:
+    """The model of one sequence batch, token by token, from the formulas of its docstring."""
+    width = mamba.N
+    gate, channels = mamba.project_in(x).chunk(2, dim=-1)
+    channels = silu(channels)
+    fused = channels @ mamba.read.weight
+    delta, b, c = fused[..., : -2 * width], fused[..., -2 * width : -width], fused[..., -width:]
+    step = softplus(delta @ mamba.step.weight + mamba.step_bias.flatten())
+    state, outs = torch.zeros(len(x), mamba.inner_dim, width, dtype=x.dtype), []
+    for t in range(x.shape[1]):
+        decay = torch.exp(-mamba.log_rate[0, 0].exp() * step[:, t, :, None])
+        state = decay * state + (step * channels)[:, t, :, None] * b[:, t, None, :]
+        outs.append((state * c[:, t, None, :]).sum(-1) + mamba.skip.flatten() * channels[:, t])
+    projected: Tensor = mamba.out(torch.stack(outs, dim=1) * silu(gate))
+    return projected
+
+
+@pytest.mark.parametrize("segment", [8, 256])
+@pytest.mark.parametrize("length", [1, 3, 70])
+def test_two_levels_agree_with_single_steps_and_so_do_gradients(
+    length: int,
+    segment: int,
+    normal: Callable[..., Tensor],
+    generator: torch.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(selective_scan, "SEGMENT", segment)
+    mamba = Mamba1(model_dim=8, N=3, rank=2, generator=generator).double()
+    x = normal(2, length, 8).requires_grad_()
+    fast, plain = (
+        [out.detach(), *torch.autograd.grad(out.sin().sum(), [x, *mamba.parameters()])]
+        for out in (mamba(x), step_by_step(mamba, x))
+    )
+
+    torch.testing.assert_close(fast, plain, rtol=1e-9, atol=1e-9)
+
+
+def test_it_begins_as_the_authors_do(generator: torch.Generator) -> None:
+    mamba = Mamba1(model_dim=64, generator=generator)
+    step = softplus(mamba.step_bias)
+
+    assert 1e-3 - 1e-6 <= step.min() < 2e-3
+    assert 0.05 < step.max() <= 0.1 + 1e-6
+    torch.testing.assert_close(mamba.log_rate.exp()[0, 0, 5], torch.arange(1.0, 17.0))
+    assert mamba.step.weight.shape == (4, 128)
+    assert (mamba.skip == 1).all()

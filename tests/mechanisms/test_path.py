@@ -1,0 +1,45 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.mechanisms.path import Path
+
+
+def heads_of(x: Tensor) -> Tensor:
+    return x.unflatten(-1, (2, -1)).transpose(1, 2)
+
+
+def query_by_query(net: Path, x: Tensor) -> Tensor:
+    """Keys pass the matrix of each token, then the query attends."""
+    q, k, v = (heads_of(part) for part in net.qkv(x).chunk(3, dim=-1))
+    w = heads_of(x @ net.direction_in.weight @ net.direction_out.weight)
+    w = w / w.norm(dim=-1, keepdim=True)
+    assert net.rate.bias is not None
+    beta = 2 * (x @ net.rate.weight + net.rate.bias).sigmoid().mT
+    keys, outs = k[:, :, :0], []
+    for t in range(x.shape[1]):
+        w_t = w[:, :, t, :, None]
+        turned = keys - beta[:, :, t, None, None] * (keys @ w_t) @ w_t.mT
+        keys = torch.cat([turned, k[:, :, t : t + 1]], dim=-2)
+        weights = (torch.einsum("bhd,bhsd->bhs", q[:, :, t], keys) / 6**0.5).softmax(-1)
+        outs.append(torch.einsum("bhs,bhsd->bhd", weights, v[:, :, : t + 1]))
+    projected: Tensor = net.out(torch.stack(outs, dim=1).flatten(-2))
+    return projected
+
+
+@pytest.mark.parametrize("length", [1, 11, 75])
+def test_forward_turns_the_keys_token_by_token(
+    length: int, normal: Callable[..., Tensor], generator: torch.Generator
+) -> None:
+    net = Path(model_dim=12, num_heads=2, generator=generator).double()
+    x = normal(3, length, 12).requires_grad_()
+    leaves = [x, *net.parameters()]
+    fast, plain = (
+        [out.detach(), *torch.autograd.grad(out.sin().sum(), leaves, materialize_grads=True)]
+        for out in (net(x), query_by_query(net, x))
+    )
+
+    torch.testing.assert_close(fast, plain, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(net.forward_last(x).detach(), plain[0][:, -1:], rtol=1e-9, atol=1e-9)
