@@ -225,13 +225,13 @@ def _corrected_segment(
         unitriangular=True,
     )
     news, seen = solved.split([value_dim, solved.shape[-1] - value_dim], dim=-1)
-    out: Tensor | float = 0.0
+    before: Tensor | float = 0.0
     if num_chunks > 1 or state is not None or goes_on:
         left = (whole - elapsed).exp()
         updates = None if key is None else (columns[1] * left).mT @ v
         news, states, state = _corrected_states(news, seen, (write * left).mT, whole.exp().mT, updates, state)
-        out = (q * at_query.exp()) @ states
-    out = out + of_query[0] @ news
+        before = (q * at_query.exp()) @ states
+    out = before + of_query[0] @ news
     if key is not None:
         out = out + of_query[1] @ v
     return out.flatten(-3, -2)[..., :queries, :], state
@@ -310,7 +310,7 @@ def _later(rows: int, columns: int, device: torch.device) -> Tensor:
 
 def _doubled(size: int) -> int:
     """The least number of tokens that blocks of :data:`PAIRS` reach by doubling."""
-    return PAIRS * 2 ** math.ceil(math.log2(max(1, size / PAIRS)))
+    return PAIRS * int(2 ** math.ceil(math.log2(max(1, size / PAIRS))))
 
 
 def _last_decayed(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:

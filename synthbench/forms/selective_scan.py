@@ -32,17 +32,19 @@ def selective_scan(
     dtype, rate = x.dtype, widened(rate)
     outs, state = [], widened(x[..., 0, :, None] * b[..., 0, None, :]) * 0
     for parts in zip(*(widened(part).split(SEGMENT, dim=-2) for part in (step, b, c, x)), strict=True):
+        given: tuple[Tensor, ...] = (*parts, rate, state)
         if torch.is_grad_enabled() and x.shape[-2] > SEGMENT:
-            out, state = checkpoint(_segment, *parts, rate, state, use_reentrant=False, preserve_rng_state=False)
+            out, state = checkpoint(_segment, *given, use_reentrant=False, preserve_rng_state=False)
         else:
-            out, state = _segment(*parts, rate, state)
+            out, state = _segment(*given)
         outs.append(out)
     return torch.cat(outs, dim=-2).to(dtype)
 
 
 def _segment(step: Tensor, b: Tensor, c: Tensor, x: Tensor, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """Outputs of a segment that begins with a state, and the state after it."""
-    states, state = _Scan.apply((step.unsqueeze(-1) * rate).exp(), (step * x).unsqueeze(-1) * b.unsqueeze(-2), state)  # type: ignore[no-untyped-call]
+    decay, update = (step.unsqueeze(-1) * rate).exp(), (step * x).unsqueeze(-1) * b.unsqueeze(-2)
+    states, state = _Scan.apply(decay, update, state)  # type: ignore[no-untyped-call]
     return (states @ c.unsqueeze(-1)).squeeze(-1), state
 
 
@@ -57,7 +59,7 @@ class _Scan(torch.autograd.Function):
         return states, states[..., -1, :, :].clone()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx, grad: Tensor, grad_last: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[no-untyped-def]
         """Run backwards: what a state receives is its own gradient and, decayed, that of the next."""
         decay, states, state = ctx.saved_tensors

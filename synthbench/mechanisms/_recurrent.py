@@ -17,7 +17,7 @@ class RecurrentAttention(Attention):
     """Attention whose every head keeps a matrix from keys to values; a unit says what steers it."""
 
     @abstractmethod
-    def controls(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor, ...]:
+    def controls(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor | None, ...]:
         """Read gates and rates off the tokens: what ``attend`` takes after q, k and v."""
 
     def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:

@@ -60,8 +60,9 @@ class Differential(Attention):
         half = self.head_dim // 2
         query, key = (pad(x.unflatten(-1, (2, -1)).movedim(-2, 0), (0, v.shape[-1] - half)) for x in (q, k))
         values = v.expand(2, *v.shape)
-        four = (x.reshape(-1, *x.shape[-3:]) for x in (query, key, values))
-        first, second = scaled_dot_product_attention(*four, is_causal=True, scale=half**-0.5).view(values.shape)
+        query, key, flat = (x.reshape(-1, *x.shape[-3:]) for x in (query, key, values))
+        mixed = scaled_dot_product_attention(query, key, flat, is_causal=True, scale=half**-0.5)
+        first, second = mixed.view(values.shape)
         q1, k1, q2, k2 = self.vectors.unbind(-3)
         scale = (q1 * k1).sum(-1, keepdim=True).exp() - (q2 * k2).sum(-1, keepdim=True).exp() + self.initial
         out = first - scale.unsqueeze(-3) * second

@@ -58,8 +58,8 @@ class Forgetting(RecurrentAttention):
         queries = torch.cat([q / math.sqrt(q.shape[-1]), since, one], dim=-1)
         keys = torch.cat([k, one, -since], dim=-1)
         # Values as wide as keys, since only then a kernel that holds no length x length is chosen.
-        four = (x.reshape(-1, *x.shape[-3:]) for x in (queries, keys, pad(v, (0, 2))))
-        mixed = scaled_dot_product_attention(*four, is_causal=True, scale=1.0)
+        queries, keys, values = (x.reshape(-1, *x.shape[-3:]) for x in (queries, keys, pad(v, (0, 2))))
+        mixed = scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=1.0)
         return mixed[..., :-2].reshape(v.shape).to(dtype)
 
     def state_elements(self, length: int) -> int:

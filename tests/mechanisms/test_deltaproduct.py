@@ -20,7 +20,8 @@ def agree(net: Deltaproduct, x: Tensor, plain: Tensor) -> None:
 
 
 def heads_of(x: Tensor) -> Tensor:
-    return x.unflatten(-1, (2, -1)).transpose(1, 2)
+    cut: Tensor = x.unflatten(-1, (2, -1)).transpose(1, 2)
+    return cut
 
 
 def merged(net: Deltaproduct, outs: list[Tensor]) -> Tensor:
@@ -33,7 +34,8 @@ def divide_by_rms(heads: Tensor) -> Tensor:
 
 
 def unit(x: Tensor) -> Tensor:
-    return x / x.norm(dim=-1, keepdim=True)
+    normal: Tensor = x / x.norm(dim=-1, keepdim=True)
+    return normal
 
 
 @pytest.mark.parametrize("gate", ["head", "none"])

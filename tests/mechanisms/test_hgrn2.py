@@ -19,7 +19,8 @@ def agree(net: Hgrn2, x: Tensor, plain: Tensor) -> None:
 
 
 def heads_of(x: Tensor) -> Tensor:
-    return x.unflatten(-1, (2, -1)).transpose(1, 2)
+    cut: Tensor = x.unflatten(-1, (2, -1)).transpose(1, 2)
+    return cut
 
 
 def merged(net: Hgrn2, outs: list[Tensor]) -> Tensor:

@@ -8,7 +8,8 @@ from synthbench.mechanisms.path import Path
 
 
 def heads_of(x: Tensor) -> Tensor:
-    return x.unflatten(-1, (2, -1)).transpose(1, 2)
+    cut: Tensor = x.unflatten(-1, (2, -1)).transpose(1, 2)
+    return cut
 
 
 def query_by_query(net: Path, x: Tensor) -> Tensor:
