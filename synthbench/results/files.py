@@ -4,6 +4,7 @@ What is refused here a file says by itself: that it is no Parquet, too large, of
 Whether the rows in it hold is asked in :mod:`synthbench.results.reading`.
 """
 
+import errno
 import hashlib
 import itertools
 import os
@@ -169,7 +170,7 @@ def read(path: Path) -> File | Damaged | None:
     Its rows are decoded later, so that a file of many needs little memory.
 
     Raises:
-        StoreError: If a newer synthbench wrote it.
+        StoreError: If a newer synthbench wrote it, or it cannot be opened or read for now.
     """
     try:
         return _opened(path)
@@ -268,7 +269,10 @@ def _content(path: Path, max_bytes: int) -> tuple[bytes, Identity]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise Damaged(f"it cannot be read: {error.strerror}") from error
+        # A disk says EIO of a broken sector. Anything else may be over in a minute, and says nothing against the file.
+        if error.errno == errno.EIO:
+            raise Damaged(f"it cannot be read: {error.strerror}") from error
+        raise StoreError(f"cannot read {path}: {error.strerror}; nothing was moved") from error
 
 
 @contextmanager

@@ -13,6 +13,7 @@ Writers need no lock: the file's name is the run's identity, and a rename is ato
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -112,6 +113,9 @@ class Folder:
                 # Permission bits do not bind root and say nothing about a read-only mount: only writing tells.
                 with tempfile.TemporaryFile(dir=self.root / folder) as probe:
                     probe.write(b"probe")
+            # A disk without locks, or a lock of another user, is better met now than after the first training.
+            with contextlib.suppress(Timeout), FileLock(self.root / "_tmp" / "write.lock", timeout=0):
+                pass
         except OSError as error:
             raise self._refusal(error) from error
         if not (self.root / "store.json").exists():
@@ -362,6 +366,8 @@ class Folder:
 
     def _refusal(self, error: OSError) -> StoreError:
         reason = error.strerror or str(error)
+        if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
+            reason += "; its disk has no file locks, name a folder on one that has"
         try:
             disk = os.statvfs(self.root)
         except OSError:
