@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 store_app = typer.Typer(help="Maintain a results store.", no_args_is_help=True)
 
 
+_SELECTING = (
+    *("suite", "suite_version", "status", "seed"),
+    *("task", "task_category", "task_args", "mech", "mech_family", "mech_args"),
+)
+"""The columns by which rows are selected."""
+
+
 @dataclass(frozen=True)
 class Choice:
     """The options that select rows of a store. Default: all rows."""
@@ -40,8 +48,8 @@ class Choice:
     seeds: Annotated[str | None, typer.Option(help="Only these root seeds: 42-44, or 0,3,7.")] = None
     status: Annotated[str | None, typer.Option(help="Only rows with this status: ok, diverged, oom, ...")] = None
 
-    def rows_of(self, store: "Store") -> "pa.Table":
-        """The selected rows.
+    def rows_of(self, store: "Store", columns: "Sequence[str] | None" = None) -> "pa.Table":
+        """The selected rows: some of their columns (None: all).
 
         Raises:
             UnknownName: If no row has the value of an option.
@@ -50,8 +58,8 @@ class Choice:
         from synthbench.reports.selection import having
         from synthbench.results.schema import to_frame
 
-        rows = store.table()
-        frame = to_frame(rows)
+        rows = store.table() if columns is None else store.table(columns=list({*columns, *_SELECTING}))
+        frame = to_frame(rows.select(_SELECTING))
         for column in ("suite", "suite_version", "status"):
             value = getattr(self, column)
             if value is not None:
@@ -64,7 +72,7 @@ class Choice:
             frame = having(frame, "mech", selected(frame, "mechanism", self.mech))
         if self.seeds is not None:
             frame = frame[frame["seed"].isin(parse_seeds(self.seeds))]
-        return rows.take(frame.index.to_numpy())
+        return rows if len(frame) == len(rows) else rows.take(frame.index.to_numpy())
 
 
 def doctor(results: Results = Path("results"), plugin: Plugins = None, as_json: AsJson = False) -> None:
@@ -86,10 +94,10 @@ def list_store(
 ) -> None:
     """List a store's rows by suite, task, mechanism, device and writer, with versions; its files and bytes."""
     from synthbench.results import Store
-    from synthbench.results.maintenance import contents
+    from synthbench.results.maintenance import COUNTED, contents
 
     store = Store.open(results, create=False)
-    held = contents(store, choice.rows_of(store))
+    held = contents(store, choice.rows_of(store, COUNTED))
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(held), indent=1))
         return

@@ -4,15 +4,20 @@ What is refused here a file says by itself: that it is no Parquet, too large, of
 Whether the rows in it hold is asked in :mod:`synthbench.results.reading`.
 """
 
+import errno
 import hashlib
+import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from jaxtyping import Int64
 
 from synthbench import __version__
 from synthbench.errors import StoreError
@@ -32,6 +37,14 @@ MAX_ROWS = 5_000_000
 MAX_SMALL_BYTES = 2**25
 MAX_COMPACT_BYTES = 2**31
 
+FILE_ROWS = 50_000
+"""Rows that are written into one file: 170 MB in memory."""
+FILE_POINTS = 4_000_000
+"""Points of curves that are written into one file; a curve lies in one file in any case."""
+
+BATCH_ROWS = 4096
+"""Rows that are decoded at once: what is needed in Python for each of them is many times what lies in the file."""
+
 
 Identity = tuple[int, int]
 """Inode and time of change, which tell a file from one that was put in its place: the inode alone may be used again."""
@@ -45,14 +58,68 @@ class Damaged(Exception):  # noqa: N818 -- not an error: the reader goes on with
 
 
 @dataclass(frozen=True)
-class File:
-    """A file that could be decoded; nothing is known yet of the values in it."""
+class Origin:
+    """A file as it was when it was read."""
 
     path: Path
     identity: Identity
-    table: pa.Table
-    is_sealed: bool = False
-    """Whether its name is the hash of its bytes, as that of a file of many rows is when it is written."""
+    sha256: str
+    """Of its bytes."""
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether its name is the hash of its bytes, as that of a file of many rows is when it is written."""
+        return self.path.stem in (f"{kind}-{self.sha256[:16]}" for kind in ("runs", "curves"))
+
+
+@dataclass(frozen=True)
+class File:
+    """A file whose footer and columns are right; nothing is known yet of the values in it."""
+
+    origin: Origin
+    schema: pa.Schema
+    """The present one; columns that the writer did not know yet are read as null."""
+    parquet: pq.ParquetFile
+
+    @property
+    def identity(self) -> Identity:
+        """What tells it from a file that was put in its place."""
+        return self.origin.identity
+
+    def batches(self, names: Sequence[str] | None = None, *, num_rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
+        """The rows, a few thousand at a time; of all columns, or of some.
+
+        Raises:
+            Damaged: If a part of the file cannot be decoded, or unfolds to more than is allowed.
+        """
+        schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
+        left = _max_bytes(self.origin.path)
+        present = set(self.parquet.metadata.schema.names)
+        with _decoding():
+            columns = [name for name in schema.names if name in present]
+            for batch in self.parquet.iter_batches(num_rows, columns=columns, use_threads=False):
+                arrays = []
+                for field in schema:
+                    if field.name not in present:
+                        arrays.append(pa.nulls(batch.num_rows, field.type))
+                        continue
+                    column = batch.column(field.name)
+                    if pa.types.is_dictionary(column.type):
+                        left -= _text_bytes(column)
+                        if left < 0:
+                            raise Damaged(f"it unfolds to more than {_max_bytes(self.origin.path)} bytes")
+                        column = column.cast(field.type)
+                    arrays.append(column)
+                yield pa.Table.from_arrays(arrays, schema=schema)
+
+    def table(self, names: Sequence[str] | None = None) -> pa.Table:
+        """All rows at once.
+
+        Raises:
+            Damaged: As :meth:`batches`.
+        """
+        batches = list(self.batches(names))
+        return pa.concat_tables(batches) if batches else pa.Table.from_batches([], self.schema)
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -100,11 +167,13 @@ def encode(kind: str, table: pa.Table) -> bytes:
 def read(path: Path) -> File | Damaged | None:
     """What a file holds, why it cannot be trusted, or None if it is gone.
 
+    Its rows are decoded later, so that a file of many needs little memory.
+
     Raises:
-        StoreError: If a newer synthbench wrote it.
+        StoreError: If a newer synthbench wrote it, or it cannot be opened or read for now.
     """
     try:
-        return _load(path)
+        return _opened(path)
     except FileNotFoundError:
         return None
     except Damaged as damage:
@@ -125,41 +194,65 @@ def stack(schema: pa.Schema, tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables([pa.Table.from_batches([], schema), *tables]).combine_chunks()
 
 
+def pieces(kind: str, table: pa.Table) -> Iterator[pa.Table]:
+    """Rows, or whole curves, in pieces that a file of many may hold and that fit into memory several times."""
+    starts, most = (curve_starts(table), FILE_POINTS) if kind == "curves" else (np.arange(len(table)), FILE_ROWS)
+    ends = np.append(starts[1:], table.num_rows)
+    cuts = ends[:-1][np.diff((ends - 1) // most) > 0]
+    for start, end in itertools.pairwise([0, *cuts.tolist(), table.num_rows]):
+        yield table.slice(start, end - start)
+
+
+def curve_starts(points: pa.Table) -> Int64[np.ndarray, " curves"]:
+    """Where the points of another run begin, in a table of points."""
+    if not points.num_rows:
+        return np.zeros(0, dtype=np.int64)
+    ends = pc.run_end_encode(points["run_id"].combine_chunks()).run_ends.to_numpy()
+    return np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1].astype(np.int64)])
+
+
 def same(actual: pa.Table, expected: pa.Table) -> bool:
     """Equality that counts NaN as equal to NaN and tells 0 from -0, unlike Arrow's."""
-    return bool(actual.schema == expected.schema and _bits(actual).equals(_bits(expected)))
+    # Column by column: a copy of all of them may be large.
+    return bool(actual.schema == expected.schema) and all(
+        _bits(column).equals(_bits(other)) for column, other in zip(actual.columns, expected.columns, strict=True)
+    )
 
 
-def _bits(table: pa.Table) -> pa.Table:
+def _bits(column: pa.ChunkedArray) -> pa.Array:
     """The same with the bits of numbers in place of the numbers."""
     whole = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
-    columns = [column.combine_chunks() for column in table.columns]
-    return pa.table([column.view(whole.get(column.type, column.type)) for column in columns], table.column_names)
+    return column.combine_chunks().view(whole.get(column.type, column.type))
 
 
-def _load(path: Path) -> File:
-    is_small = path.parent.name != "compact"
-    max_bytes = MAX_SMALL_BYTES if is_small else MAX_COMPACT_BYTES
-    content, identity = _content(path, max_bytes)
+def _opened(path: Path) -> File:
+    content, identity = _content(path, _max_bytes(path))
     try:
-        return _decoded(path, content, identity, max_bytes)
+        with _decoding():
+            metadata = pq.read_metadata(pa.BufferReader(content))
+            _check_size(path, metadata)
+            parquet = _parquet(content, metadata)
+            columns, schema = _kind(path)
+            present = metadata.schema.to_arrow_schema()
+        if schema is RUNS:
+            _refuse_newer(path, parquet)
+        _check_columns(present, columns)
     except Damaged as damage:
         damage.identity = identity
         raise
+    return File(Origin(path, identity, hashlib.sha256(content).hexdigest()), schema, parquet)
 
 
-def _decoded(path: Path, content: bytes, identity: Identity, max_bytes: int) -> File:
-    is_small = path.parent.name != "compact"
-    is_runs = path.parent.name == "runs" or path.name.startswith("runs-")
-    max_rows = 1 if is_small and is_runs else MAX_ROWS
-    table, footer = _decode(content, max_rows, max_bytes)
+def _kind(path: Path) -> tuple[Sequence[Column], pa.Schema]:
+    """What a file holds, by its place."""
     if path.parent.name == "verified":
-        return File(path, identity, _aligned(table, VERIFICATION_COLUMNS, VERIFICATIONS))
-    if not is_runs:
-        return File(path, identity, _aligned(table, CURVE_COLUMNS, CURVES))
-    _refuse_newer(path, table, footer)
-    is_sealed = not is_small and path.stem == f"runs-{hashlib.sha256(content).hexdigest()[:16]}"
-    return File(path, identity, _aligned(table, RUN_COLUMNS, RUNS), is_sealed)
+        return VERIFICATION_COLUMNS, VERIFICATIONS
+    is_runs = path.parent.name == "runs" or path.name.startswith("runs-")
+    return (RUN_COLUMNS, RUNS) if is_runs else (CURVE_COLUMNS, CURVES)
+
+
+def _max_bytes(path: Path) -> int:
+    return MAX_COMPACT_BYTES if path.parent.name == "compact" else MAX_SMALL_BYTES
 
 
 def _identity(status: os.stat_result) -> Identity:
@@ -176,69 +269,65 @@ def _content(path: Path, max_bytes: int) -> tuple[bytes, Identity]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise Damaged(f"it cannot be read: {error.strerror}") from error
+        # A disk says EIO of a broken sector. Anything else may be over in a minute, and says nothing against the file.
+        if error.errno == errno.EIO:
+            raise Damaged(f"it cannot be read: {error.strerror}") from error
+        raise StoreError(f"cannot read {path}: {error.strerror}; nothing was moved") from error
 
 
-def _decode(content: bytes, max_rows: int, max_bytes: int) -> tuple[pa.Table, dict[bytes, bytes]]:
-    """The table and the footer's metadata of a Parquet file; every way in which Arrow can refuse becomes one."""
+@contextmanager
+def _decoding() -> Iterator[None]:
+    """Every way in which Arrow can refuse a Parquet file becomes one."""
     try:
-        claimed = pq.read_metadata(pa.BufferReader(content))
-        groups = [claimed.row_group(index) for index in range(claimed.num_row_groups)]
-        size = max(sum(group.total_byte_size for group in groups), 8 * claimed.num_rows * claimed.num_columns)
-        if claimed.num_rows > max_rows or size > max_bytes:
-            raise Damaged(f"it claims {claimed.num_rows} rows, {size} bytes")
-        columns = map(claimed.schema.column, range(claimed.num_columns))
-        texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
-        file = pq.ParquetFile(
-            pa.BufferReader(content),
-            metadata=claimed,
-            # A text that is in the file once may be in a million rows: it is unfolded only where there is room for it.
-            read_dictionary=texts if claimed.num_rows > 1 else None,
-            page_checksum_verification=True,
-        )
-        return _unfolded(file.read(use_threads=False), max_bytes), dict(claimed.metadata or {})
+        yield
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         raise Damaged(f"not a readable Parquet file: {str(error).strip()[:200]}") from error
 
 
-def _unfolded(table: pa.Table, max_bytes: int) -> pa.Table:
-    """The same with plain texts in place of numbers into a list of texts."""
-    left = max_bytes
-    for index, field in enumerate(table.schema):
-        if not pa.types.is_dictionary(field.type):
-            continue
-        for chunk in table.column(index).chunks:
-            left -= pc.sum(pc.binary_length(chunk.dictionary).take(chunk.indices)).as_py() or 0
-        if left < 0:
-            raise Damaged(f"it unfolds to more than {max_bytes} bytes")
-        plain = table.column(index).cast(field.type.value_type)
-        table = table.set_column(index, field.with_type(field.type.value_type), plain)
-    return table
+def _check_size(path: Path, claimed: pq.FileMetaData) -> None:
+    groups = [claimed.row_group(index) for index in range(claimed.num_row_groups)]
+    size = max(sum(group.total_byte_size for group in groups), 8 * claimed.num_rows * claimed.num_columns)
+    max_rows = 1 if path.parent.name == "runs" else MAX_ROWS
+    if claimed.num_rows > max_rows or size > _max_bytes(path):
+        raise Damaged(f"it claims {claimed.num_rows} rows, {size} bytes")
 
 
-def _aligned(table: pa.Table, columns: Sequence[Column], schema: pa.Schema) -> pa.Table:
-    """The table under the present schema; columns that its writer did not know yet are null."""
-    if table.schema.equals(schema):
-        return table
-    present = set(table.column_names)
-    if unknown := present - set(schema.names):
+def _parquet(content: bytes, metadata: pq.FileMetaData) -> pq.ParquetFile:
+    columns = map(metadata.schema.column, range(metadata.num_columns))
+    texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+    return pq.ParquetFile(
+        pa.BufferReader(content),
+        metadata=metadata,
+        # A text that is in the file once may be in a million rows: it is unfolded only where there is room for it.
+        read_dictionary=texts if metadata.num_rows > 1 else None,
+        page_checksum_verification=True,
+    )
+
+
+def _text_bytes(column: pa.DictionaryArray) -> int:
+    """Bytes of the texts that stand in a column as numbers into a list of texts."""
+    return pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+
+
+def _check_columns(present: pa.Schema, columns: Sequence[Column]) -> None:
+    """Refuse columns that are unknown, doubled, missing or of another type."""
+    types = {field.name: field.type for field in present}
+    if unknown := types.keys() - {column.name for column in columns}:
         raise Damaged("it has unknown columns: " + ", ".join(sorted(unknown))[:200])
-    if len(present) != table.num_columns:
+    if len(types) != len(present):
         raise Damaged("a column occurs twice")
-    arrays = []
     for column in columns:
-        if column.name not in present:
+        if column.name not in types:
             if not column.is_nullable:
                 raise Damaged(f"it lacks the column {column.name}")
-            arrays.append(pa.nulls(table.num_rows, column.arrow_type))
-        elif table[column.name].type != column.arrow_type:
-            raise Damaged(f"column {column.name} is {table[column.name].type}, not {column.arrow_type}")
-        else:
-            arrays.append(table[column.name])
-    return pa.Table.from_arrays(arrays, schema=schema)
+            continue
+        stated = types[column.name]
+        plain = stated.value_type if pa.types.is_dictionary(stated) else stated
+        if plain != column.arrow_type:
+            raise Damaged(f"column {column.name} is {plain}, not {column.arrow_type}")
 
 
-def _refuse_newer(path: Path, table: pa.Table, footer: Mapping[bytes, bytes]) -> None:
+def _refuse_newer(path: Path, parquet: pq.ParquetFile) -> None:
     """Stop at a newer file: to leave its rows out would be a wrong answer, not a careful one.
 
     A file of many rows has the footer of who merged them, so old rows may lie under a newer one; then a column that is
@@ -248,13 +337,15 @@ def _refuse_newer(path: Path, table: pa.Table, footer: Mapping[bytes, bytes]) ->
         StoreError: If footer and rows, or footer and columns, agree that a newer synthbench wrote them.
     """
     try:
-        in_footer = int(footer[b"synthbench.schema_version"])
-        in_rows = max(table["schema_version"].to_pylist(), default=in_footer)
-        are_rows_newer = in_rows > SCHEMA_VERSION
+        in_footer = int((parquet.metadata.metadata or {})[b"synthbench.schema_version"])
+        with _decoding():
+            stated = parquet.read(["schema_version"], use_threads=False)
+            in_rows = pc.max(stated["schema_version"]).as_py()
+        are_rows_newer = (in_footer if in_rows is None else in_rows) > SCHEMA_VERSION
     except (ValueError, KeyError, TypeError):
         raise Damaged("it does not say which schema it has") from None
     is_footer_newer = in_footer > SCHEMA_VERSION
-    if is_footer_newer and (are_rows_newer or not set(table.column_names) <= set(RUNS.names)):
+    if is_footer_newer and (are_rows_newer or not set(parquet.metadata.schema.names) <= set(RUNS.names)):
         raise StoreError(
             f"{path} was written by a newer synthbench: schema {in_footer}, this one reads up to {SCHEMA_VERSION}"
         )

@@ -13,6 +13,7 @@ Writers need no lock: the file's name is the run's identity, and a rename is ato
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -20,11 +21,11 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ from filelock import FileLock, Timeout
 from synthbench import __version__
 from synthbench.errors import StoreError
 from synthbench.results import files
-from synthbench.results.files import Damaged, File, Identity, parquet_files
+from synthbench.results.files import Damaged, File, Identity, Origin, parquet_files
 
 FORMAT = 1
 """Version of the folder's layout, in ``store.json``."""
@@ -50,6 +51,11 @@ REMOVED_AT_ONCE = 64
 
 WRITERS = 8
 """Threads that write files at once."""
+
+SMALL_AT_ONCE = 1000
+"""Files of one run whose tables are in memory together."""
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,9 @@ class Folder:
                 # Permission bits do not bind root and say nothing about a read-only mount: only writing tells.
                 with tempfile.TemporaryFile(dir=self.root / folder) as probe:
                     probe.write(b"probe")
+            # A disk without locks, or a lock of another user, is better met now than after the first training.
+            with contextlib.suppress(Timeout), FileLock(self.root / "_tmp" / "write.lock", timeout=0):
+                pass
         except OSError as error:
             raise self._refusal(error) from error
         if not (self.root / "store.json").exists():
@@ -203,19 +212,27 @@ class Folder:
             return path
         self.commit(content, path)
         outcome = files.read(path)
-        if not isinstance(outcome, File) or not files.same(outcome.table, table):
+        if not isinstance(outcome, File) or not _reads_as(outcome, table):
             path.unlink(missing_ok=True)
             raise StoreError(f"{path} did not read back as it was written; nothing was deleted")
         return path
 
     def commit_rows(self, rows: pa.Table, curves: pa.Table) -> set[Path]:
-        """Write rows and their curves into a compact file each, unless there are none; the files.
+        """Write rows and their curves into compact files; the files.
 
         Raises:
             StoreError: If one cannot be written, or does not read back as it was.
         """
         # Curves first, as in Store.write: a crash in between leaves no row without its curve.
-        written = [self.commit_compact("curves", curves), self.commit_compact("runs", rows)]
+        return self.commit_pieces("curves", curves) | self.commit_pieces("runs", rows)
+
+    def commit_pieces(self, kind: str, table: pa.Table) -> set[Path]:
+        """Write rows or curves into as many compact files as they need; the files.
+
+        Raises:
+            StoreError: If one cannot be written, or does not read back as it was.
+        """
+        written = [self.commit_compact(kind, piece) for piece in files.pieces(kind, table)]
         return {path for path in written if path is not None}
 
     def small(self, kind: str) -> dict[str, Path]:
@@ -228,10 +245,15 @@ class Folder:
                 self.set_aside(path, "its name is not run-<run_id>.parquet")
         return paths
 
-    def small_files(self, kind: str, run_ids: Container[str] | None = None) -> list[File]:
-        """What the one-run files of a kind hold, of all runs or some; those that cannot be decoded are set aside."""
+    def small_files(self, kind: str, run_ids: Container[str] | None = None) -> Iterator[list[tuple[Origin, pa.Table]]]:
+        """What the one-run files of a kind hold, of all runs or some; those that cannot be decoded are set aside.
+
+        A thousand at a time: an Arrow table of one row takes thirty times the memory of the row.
+        """
         # One after the other: Arrow holds the interpreter's lock while it decodes, threads were measured slower.
-        return self._decoded(path for name, path in self.small(kind).items() if run_ids is None or name in run_ids)
+        paths = [path for name, path in self.small(kind).items() if run_ids is None or name in run_ids]
+        for start in range(0, len(paths), SMALL_AT_ONCE):
+            yield self._tables(paths[start : start + SMALL_AT_ONCE])
 
     def compact_paths(self, *kinds: str) -> list[Path]:
         """The files of many runs of some kinds."""
@@ -243,18 +265,29 @@ class Folder:
                 paths.append(path)
         return paths
 
-    def compact_files(self, kind: str) -> list[File]:
-        """What the files of many runs hold; those that cannot be decoded are set aside."""
-        while True:
-            paths = self.compact_paths(kind)
-            outcomes = [files.read(path) for path in paths]
-            # A compaction that ended meanwhile has put the rows of a vanished file into a new one.
-            if None not in outcomes:
-                return self._kept(paths, outcomes)
+    def of_compact_files(self, kind: str, look: Callable[[File], Found]) -> list[Found]:
+        """What a look at each file of many runs finds; those that cannot be decoded are set aside.
 
-    def verified_files(self) -> list[File]:
+        Args:
+            kind: ``runs`` or ``curves``.
+            look: May see a file twice. It raises ``Damaged`` where a part cannot be decoded.
+        """
+        while True:
+            found = []
+            for path in self.compact_paths(kind):
+                outcome = files.read(path)
+                if outcome is None:  # a compaction that ended meanwhile has put its rows into a new file
+                    break
+                try:
+                    found.append(look(_undamaged(outcome)))
+                except Damaged as damage:
+                    self.set_aside(path, str(damage), outcome.identity)
+            else:
+                return found
+
+    def verified_files(self) -> list[tuple[Origin, pa.Table]]:
         """What the side table of verifications holds; files that cannot be decoded are set aside."""
-        return self._decoded(parquet_files(self.root / "verified"))
+        return self._tables(parquet_files(self.root / "verified"))
 
     def set_aside(self, path: Path, reason: str, seen: Identity | None = None) -> None:
         """Move a bad file to ``quarantine/`` if the store is open for writing, and report it.
@@ -277,7 +310,7 @@ class Folder:
                 is_moved = True
         self.report(path, reason, is_moved=is_moved)
 
-    def remove(self, unneeded: Sequence[File]) -> int:
+    def remove(self, unneeded: Sequence[Origin]) -> int:
         """Delete files, unless a writer has replaced them since they were read; how many were deleted.
 
         Raises:
@@ -319,21 +352,22 @@ class Folder:
         logs = sorted((self.root / "logs").glob("*.log"))
         return [path for path in logs if size_of(path) == 0 and is_old(path) and not _is_in_use(path)]
 
-    def _decoded(self, paths: Iterable[Path]) -> list[File]:
-        paths = list(paths)
-        return self._kept(paths, map(files.read, paths))
-
-    def _kept(self, paths: Iterable[Path], outcomes: Iterable[File | Damaged | None]) -> list[File]:
-        kept = []
-        for path, outcome in zip(paths, outcomes, strict=True):
-            if isinstance(outcome, Damaged):
-                self.set_aside(path, str(outcome), outcome.identity)
-            elif outcome is not None:
-                kept.append(outcome)
-        return kept
+    def _tables(self, paths: Iterable[Path]) -> list[tuple[Origin, pa.Table]]:
+        tables = []
+        for path in paths:
+            if (outcome := files.read(path)) is None:
+                continue
+            try:
+                file = _undamaged(outcome)
+                tables.append((file.origin, file.table()))
+            except Damaged as damage:
+                self.set_aside(path, str(damage), outcome.identity)
+        return tables
 
     def _refusal(self, error: OSError) -> StoreError:
         reason = error.strerror or str(error)
+        if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
+            reason += "; its disk has no file locks, name a folder on one that has"
         try:
             disk = os.statvfs(self.root)
         except OSError:
@@ -343,6 +377,19 @@ class Folder:
             if disk.f_files and not disk.f_favail:
                 free += ", but it holds as many files as it can"
         return StoreError(f"cannot write to the results store {self.root}: {reason}{free}")
+
+
+def _undamaged(outcome: File | Damaged) -> File:
+    if isinstance(outcome, Damaged):
+        raise outcome
+    return outcome
+
+
+def _reads_as(file: File, table: pa.Table) -> bool:
+    try:
+        return files.same(file.table(), table)
+    except Damaged:
+        return False
 
 
 def is_old(path: Path) -> bool:

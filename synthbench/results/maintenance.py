@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 
 from synthbench.results.folder import Quarantined, is_old, size_of
-from synthbench.results.reading import curves_of, newest, of_other_sources, row_files, rows_of, verifications_of
+from synthbench.results.reading import (
+    INDEX,
+    are_of_other_sources,
+    curves_of,
+    newest,
+    row_files,
+    rows_of,
+    verifications_of,
+)
 from synthbench.results.schema import STATUSES
 from synthbench.results.store import Store
 
@@ -22,6 +29,8 @@ _GROUPS = (
     ("synthbench_version", "schema_version"),
 )
 """Columns by whose values rows are counted, each with the one that tells its versions apart."""
+COUNTED = tuple(column for group in _GROUPS for column in group)
+"""What :func:`contents` needs of a row, beside its status."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +74,15 @@ def contents(store: Store, rows: pa.Table) -> Contents:
     """
     groups = []
     for name, version in _GROUPS:
-        keys = list(zip(rows[name].to_pylist(), map(str, rows[version].to_pylist()), strict=True))
-        statuses = Counter(zip(keys, rows["status"].to_pylist(), strict=True))
-        for key, count in sorted(Counter(keys).items()):
-            ended: dict[str, int] = {status: statuses[key, status] for status in STATUSES if statuses[key, status]}
-            groups.append(Group(name, *key, count, ended))
+        counted = (
+            rows.select([name, version, "status"]).group_by([name, version, "status"]).aggregate([([], "count_all")])
+        )
+        statuses: dict[tuple[str, str], dict[str, int]] = {}
+        for row in counted.to_pylist():
+            statuses.setdefault((row[name], str(row[version])), {})[row["status"]] = row["count_all"]
+        for key, counts in sorted(statuses.items()):
+            ended: dict[str, int] = {status: counts[status] for status in STATUSES if status in counts}
+            groups.append(Group(name, *key, sum(counts.values()), ended))
     return Contents(rows.num_rows, tuple(groups), tuple(_places(store.root)), tuple(store.quarantined))
 
 
@@ -106,7 +119,7 @@ def examine(store: Store, *, is_repairing: bool) -> list[Broken]:
     """
     # Between the look at a row and the look at its curve a driver may replace both, and a good row would be taken out.
     with store.folder.writing() if is_repairing else contextlib.nullcontext():
-        rows = rows_of(store.folder)
+        rows = rows_of(store.folder, names=INDEX)
         curves = curves_of(store.folder, rows)
         verifications_of(store.folder)
         is_in_compact = any(report.file.startswith("compact/") and not report.is_moved for report in store.quarantined)
@@ -143,16 +156,17 @@ def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
     """
     with contextlib.nullcontext() if is_dry else store.folder.alone():
         partials, logs = store.folder.stale_partials(), store.folder.stale_logs()
-        sources = row_files(store.folder)
+        sources = row_files(store.folder, names=INDEX)
         rows = newest(sources.table)
         # Nobody made the rows of another source again: compaction keeps them apart, and until then they stay.
-        rows = pa.concat_tables([rows, of_other_sources(sources.table, rows)])
+        rows = pa.concat_tables([rows, sources.table.filter(are_of_other_sources(sources.table, rows))])
         curves = curves_of(store.folder, rows)
         counting = set(rows["row_sha256"].to_pylist())
-        pairs = zip(sources.table["row_sha256"].to_pylist(), sources.paths, strict=True)
+        pairs = zip(sources.table["row_sha256"].to_pylist(), sources.owners.tolist(), strict=True)
         # Of two files with one row the later, a compact one, is needed.
-        needed = set({checksum: path for checksum, path in pairs if checksum in counting}.values())
-        replaced = [file for file in sources.files if file.path not in needed and file.path not in sources.faults]
+        needed = set({checksum: owner for checksum, owner in pairs if checksum in counting}.values())
+        unneeded = [file for number, file in enumerate(sources.files) if number not in needed]
+        replaced = [file for file in unneeded if file.path not in sources.faults]
         orphans = [file for file in curves.unused if is_old(file.path)]
         leftovers = [
             *(_leftover(store, path, "half written by a writer that was killed") for path in partials),

@@ -8,23 +8,25 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from synthbench.errors import StoreError, UsageError
-from synthbench.results.files import Identity, encode, identity_of
+from synthbench.results.files import FILE_ROWS, Identity, encode, identity_of
 from synthbench.results.folder import RUN_ID, Folder, Quarantined
 from synthbench.results.migration import former, stated_name
 from synthbench.results.reading import (
+    INDEX,
+    are_of_other_sources,
     curves_of,
-    newest,
-    of_other_sources,
+    gathered,
+    newest_numbers,
     only,
     outline_of,
     row_files,
     rows_of,
     verifications_of,
-    verified,
 )
 from synthbench.results.schema import (
     CURVE_COLUMNS,
@@ -87,7 +89,7 @@ class Store:
 
     def uncompacted(self, run_ids: Collection[str]) -> dict[str, dict[str, Any]]:
         """The readable rows of some runs that have files of their own, by run_id; quick however many there are."""
-        rows = verified(self.folder, self.folder.small_files("runs", run_ids)).table.to_pylist()
+        rows = row_files(self.folder, run_ids=run_ids).table.to_pylist()
         return {row["run_id"]: row for row in rows}
 
     def identities(self, run_ids: Iterable[str]) -> dict[str, Identity]:
@@ -144,7 +146,7 @@ class Store:
             self.folder.commit_all(curves)
             self.folder.commit_all(rows)
 
-    def table(self, *, is_checked: bool = False) -> pa.Table:
+    def table(self, *, is_checked: bool = False, columns: Sequence[str] = RUNS.names) -> pa.Table:
         """Every readable row once, in an order that does not depend on files; null and NaN stay apart.
 
         ``verified_by`` is what the store's own side table says, whatever a row's file says of itself.
@@ -152,11 +154,14 @@ class Store:
         Args:
             is_checked: Compute the checksum of every row. By default a file of many rows whose name is the hash of its
                 bytes stands for those of its rows, which is enough where the store is one's own.
+            columns: Those to return. Unlike in :meth:`outline` the values of all columns are checked.
 
         Raises:
             StoreError: If a newer synthbench wrote one of the rows.
         """
-        return self._with_verifications(rows_of(self.folder, trusts_seals=not is_checked))
+        if "verified_by" not in columns:
+            return rows_of(self.folder, trusts_seals=not is_checked, names=columns)
+        return self._with_verifications(rows_of(self.folder, trusts_seals=not is_checked)).select(list(columns))
 
     def runs(self, *, is_checked: bool = False) -> "pd.DataFrame":
         """:meth:`table` for pandas: see :func:`synthbench.results.schema.to_frame`."""
@@ -240,18 +245,28 @@ class Store:
         with folder.alone():
             for path in folder.stale_partials():
                 path.unlink(missing_ok=True)
-            sources = row_files(folder)
-            rows = newest(sources.table)
-            if (others := of_other_sources(sources.table, rows)).num_rows:
-                folder.exhibit(encode("runs", others), "rows-of-another-source")
-                folder.exhibit(encode("curves", curves_of(folder, others).table), "curves-of-another-source")
+            sources = row_files(folder, names=INDEX)
+            chosen = newest_numbers(sources.table).to_numpy().astype(np.int64)
+            are_others = are_of_other_sources(sources.table, sources.table.take(chosen)).to_numpy(zero_copy_only=False)
+            if (others := np.flatnonzero(are_others)).size:
+                folder.exhibit(encode("runs", gathered(sources, others)), "rows-of-another-source")
+                curves = curves_of(folder, sources.table.take(others))
+                folder.exhibit(encode("curves", curves.table), "curves-of-another-source")
             if without:
-                folder.exhibit(encode("runs", only(rows, without)), "rows-without-curve")
-                rows = only(rows, set(rows["run_id"].to_pylist()).difference(without))
-            curves = curves_of(folder, rows)
+                is_without = pc.is_in(sources.table["run_id"].take(chosen), pa.array(without, pa.string())).to_numpy()
+                folder.exhibit(encode("runs", gathered(sources, chosen[is_without])), "rows-without-curve")
+                chosen = chosen[~is_without]
             old = folder.compact_paths("runs", "curves")
-            kept = folder.commit_rows(rows, curves.table)
-            num_merged = folder.remove([file for file in sources.files + curves.files if file.path not in old])
+            kept, merged = set[Path](), sources.files
+            # Of so many rows at a time as one file holds: a million with their curves take 5 GB.
+            parts = np.split(chosen, range(FILE_ROWS, len(chosen), FILE_ROWS))
+            for part in parts:
+                curves = curves_of(folder, sources.table.take(part), is_part=len(parts) > 1)
+                kept |= folder.commit_pieces("curves", curves.table)
+                merged = merged + curves.files
+            for part in parts:
+                kept |= folder.commit_pieces("runs", gathered(sources, part))
+            num_merged = folder.remove([file for file in merged if file.path not in old])
             for path in old:
                 if path in sources.faults:
                     folder.set_aside(path, sources.faults[path])

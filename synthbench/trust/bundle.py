@@ -34,6 +34,8 @@ MAX_BYTES = 2**28
 MAX_MEMBERS = 8
 """Most files of an archive."""
 MAX_MANIFEST_BYTES = 2**16
+MAX_HEADER_BYTES = 2**16
+"""Most that may stand in an archive between two files: names and notes, of which tarfile reads any number."""
 
 MANIFEST = "manifest.json"
 ENVIRONMENT = ("device_name", "num_threads", "os", "python", "torch", "numpy", "cuda", "synthbench_version", "git_sha")
@@ -195,10 +197,17 @@ def write_archive(folder: Path, files: Iterable[Path], target: Path) -> None:
 
 
 class _Capped(io.RawIOBase):
-    """A stream that ends with an error after ``MAX_BYTES``: a few kilobytes can unpack to any number of them."""
+    """A stream that ends with an error after ``MAX_BYTES``: a few kilobytes can unpack to any number of them.
+
+    So does what it reads before :meth:`admit`, or between the content of one file and the next.
+    """
 
     def __init__(self, stream: gzip.GzipFile) -> None:
-        self._stream, self._left = stream, MAX_BYTES
+        self._stream, self._left, self._left_of_header = stream, MAX_BYTES, MAX_HEADER_BYTES
+
+    def admit(self, num_bytes: int) -> None:
+        """Let the content of a file follow, and after it another header."""
+        self._left_of_header = num_bytes + MAX_HEADER_BYTES
 
     def readable(self) -> bool:
         return True
@@ -208,16 +217,24 @@ class _Capped(io.RawIOBase):
         self._left -= len(content)
         if self._left < 0:
             raise StoreError(f"it unpacks to more than {MAX_BYTES} bytes")
+        self._left_of_header -= len(content)
+        if self._left_of_header < 0:
+            raise StoreError(f"it has more than {MAX_HEADER_BYTES} bytes of headers before a file")
         return content
 
 
 def _unpack(path: Path, folder: Path) -> None:
     seen: set[str] = set()
     try:
-        with gzip.open(path, "rb") as packed, tarfile.open(fileobj=_Capped(packed), mode="r|") as archive:
+        with (
+            gzip.open(path, "rb") as packed,
+            _Capped(packed) as capped,
+            tarfile.open(fileobj=capped, mode="r|") as archive,
+        ):
             for member in archive:
                 _check_member(member, seen)
                 seen.add(member.name)
+                capped.admit(member.size)
                 archive.extract(member, folder, filter="data")
     except StoreError as problem:
         raise StoreError(f"{path} is refused: {problem}") from None

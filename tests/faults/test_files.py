@@ -1,6 +1,10 @@
 """Whatever happens to the bytes of a store, no row or curve is silently another; and nothing in it is ever run."""
 
 import ast
+import errno
+import fcntl
+import io
+import os
 import pickle
 import tempfile
 from collections.abc import Callable, Sequence
@@ -19,7 +23,7 @@ from typer.testing import CliRunner
 import synthbench
 from synthbench.cli import app
 from synthbench.errors import StoreError
-from synthbench.results import RUNS, Store
+from synthbench.results import RUNS, SCHEMA_VERSION, Store
 from synthbench.results.schema import row_sha256
 
 pytestmark = pytest.mark.end_to_end
@@ -268,3 +272,224 @@ def test_no_module_unpickles_or_evaluates_but_the_one_that_runs_plugins() -> Non
     }
 
     assert broken == {"plugins.py"}
+
+
+# Files of other forms
+
+
+def varint(number: int) -> bytes:
+    """A positive number as a Parquet footer writes it."""
+    number *= 2
+    low = bytes(number >> shift & 127 | 128 for shift in range(0, number.bit_length() - 7, 7))
+    return low + bytes([number >> 7 * len(low)])
+
+
+def footer_with(content: bytes, lies: dict[int, int]) -> bytes:
+    """A Parquet file whose footer has other numbers."""
+    size = int.from_bytes(content[-8:-4], "little")
+    footer = content[-8 - size : -8]
+    for number, lie in lies.items():
+        assert varint(number) in footer
+        footer = footer.replace(varint(number), varint(lie))
+    return content[: -8 - size] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def as_parquet(table: pa.Table, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"synthbench.schema_version": str(SCHEMA_VERSION)})
+    return sink.getvalue()
+
+
+def only_file(root: Path, content: bytes) -> Store:
+    """A store with one file of many rows."""
+    store = Store.open(root, create=True)
+    (root / "compact" / f"runs-{'0' * 16}.parquet").write_bytes(content)
+    return store
+
+
+@pytest.fixture
+def table(tmp_path: Path, make_row: MakeRow) -> pa.Table:
+    """A row that holds."""
+    store = Store.open(tmp_path / "sound", create=True)
+    store.write(make_row(), [])
+    return store.table()
+
+
+OTHER_TYPES = {
+    "list": pa.array([["x"]]),
+    "struct": pa.array([{"a": 1}]),
+    "map": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
+    "binary": pa.array([b"\xff"]),
+    "large_string": pa.array(["x"], pa.large_string()),
+    "string_view": pa.array(["x"], pa.string_view()),
+    "extension": pa.ExtensionArray.from_storage(pa.json_(), pa.array(["{}"])),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_TYPES)
+@pytest.mark.parametrize("column", ["run_id", "metrics", "schema_version"])
+def test_a_column_of_another_or_a_nested_type_costs_the_file_and_is_named(
+    table: pa.Table, tmp_path: Path, column: str, kind: str
+) -> None:
+    array = OTHER_TYPES[kind]
+    changed = table.set_column(RUNS.get_field_index(column), pa.field(column, array.type), array)
+    store = only_file(tmp_path / "store", as_parquet(changed))
+
+    assert store.table().num_rows == len(store.statuses()) == 0
+    (left_out,) = store.quarantined
+    assert left_out.is_moved
+    assert column in left_out.reason or "schema" in left_out.reason or "not a readable" in left_out.reason
+
+
+def test_dictionaries_of_another_writer_are_read_as_plain_values(table: pa.Table, tmp_path: Path) -> None:
+    folded = table
+    for name in ("task", "seed"):
+        place = RUNS.get_field_index(name)
+        column = table[name].combine_chunks().dictionary_encode()
+        folded = folded.set_column(place, pa.field(name, column.type), column)
+
+    assert only_file(tmp_path / "store", as_parquet(folded)).table().equals(table)
+
+
+@pytest.mark.parametrize("column", ["metrics", "config_json"])
+def test_json_nested_a_hundred_thousand_deep_costs_its_row(table: pa.Table, tmp_path: Path, column: str) -> None:
+    row = {**table.to_pylist()[0], column: "[" * 100_000 + "]" * 100_000}
+    row["row_sha256"] = row_sha256(row)
+    store = only_file(tmp_path / "store", as_parquet(pa.Table.from_pylist([row], schema=RUNS)))
+
+    assert store.table().num_rows == 0
+    assert store.quarantined[0].reason.startswith(f"column {column!r} is '[[[")
+
+
+def test_a_footer_that_lies_about_rows_or_sizes_costs_the_file(table: pa.Table, tmp_path: Path) -> None:
+    many = as_parquet(pa.concat_tables([table] * 5000).combine_chunks())
+    row = {**table.to_pylist()[0], "error_message": "x" * 2**26}
+    bomb = as_parquet(pa.Table.from_pylist([row], schema=RUNS), compression="zstd", use_dictionary=False)
+    group = pq.read_metadata(io.BytesIO(bomb)).row_group(0)
+    declared = group.column(RUNS.get_field_index("error_message")).total_uncompressed_size
+    cases = {
+        "claims 3000000000 rows": footer_with(many, {5000: 3_000_000_000}),
+        "more than 1048576 bytes": footer_with(bomb, {declared: 1000, group.total_byte_size: 2000}),
+    }
+    for number, (reason, content) in enumerate(cases.items()):
+        store = only_file(tmp_path / str(number), content)
+        assert store.table().num_rows == 0
+        assert reason in store.quarantined[0].reason
+
+
+# Disks that are not of this machine, and stores of other people
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_disk_without_locks_is_refused_before_any_training_and_can_be_read(
+    table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+    with pytest.raises(StoreError, match="has no file locks, name a folder on one that has") as refusal:
+        Store.open(tmp_path / "sound", create=True)
+    assert refusal.value.exit_code == 3
+    assert Store.open(tmp_path / "sound", create=False).table().equals(table)
+
+
+@pytest.mark.filterwarnings("ignore:flock not supported")
+def test_where_the_kernel_has_no_locks_files_take_their_place(
+    tmp_path: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    store = Store.open(tmp_path / "store", create=True)
+    store.write(make_row(), [])
+
+    assert store.compact() == 1
+    assert list(store.statuses().values()) == ["ok"]
+
+
+@pytest.mark.parametrize("code", [errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("is_compact", [False, True])
+def test_a_read_that_fails_for_now_moves_and_deletes_nothing(
+    table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, *, is_compact: bool
+) -> None:
+    root = tmp_path / "sound"
+    if is_compact:
+        Store.open(root, create=True).compact()
+    before = {path.name: path.read_bytes() for path in root.rglob("*.parquet")}
+    genuine = Path.open
+
+    def fail(path: Path, *how: Any, **options: Any) -> Any:
+        if path.suffix == ".parquet":
+            raise OSError(code, os.strerror(code))
+        return genuine(path, *how, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", fail)
+        store = Store.open(root, create=True)
+        if code == errno.EIO:
+            # A broken sector says so too: the row is made again, and the file lies in quarantine as it was.
+            assert store.table().num_rows == 0
+            assert store.quarantined[0].reason.startswith("it cannot be read")
+            (exhibit,) = (root / "quarantine").iterdir()
+            assert exhibit.read_bytes() in before.values()
+            return
+        for act in (store.table, store.statuses, store.compact):
+            with pytest.raises(StoreError, match=r"cannot read .*; nothing was moved"):
+                act()
+
+    assert {path.name: path.read_bytes() for path in root.rglob("*.parquet")} == before
+    assert Store.open(root, create=False).table().equals(table)
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["not renamed", "renamed, then no answer"])
+def test_a_rename_without_an_answer_is_an_error_and_the_row_can_be_written_again(
+    table: pa.Table, tmp_path: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch, *, is_done: bool
+) -> None:
+    store = Store.open(tmp_path / "sound", create=True)
+    genuine = os.replace
+
+    def replace(source: Any, target: Any) -> None:
+        if is_done:
+            genuine(source, target)
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", replace)
+        with pytest.raises(StoreError, match="cannot write"):
+            store.write(make_row(seed=7), [])
+    assert len(store.statuses()) == 1 + is_done
+    store.write(make_row(seed=7), [])
+
+    assert len(store.statuses()) == 2
+    assert store.quarantined == []
+    assert table["run_id"][0].as_py() in store.statuses()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("fault", ["folder", "file", "lock"])
+def test_in_a_store_of_another_user_nothing_is_moved(table: pa.Table, tmp_path: Path, fault: str) -> None:
+    root = tmp_path / "sound"
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    if fault != "folder":
+        for folder in (root, *(path for path in root.iterdir() if path.is_dir())):
+            folder.chmod(0o1777)  # as /tmp: all may write, and only the owner may move
+    if fault == "file":
+        next((root / "runs").iterdir()).chmod(0o600)
+    os.seteuid(65534)
+    try:
+        if fault == "file":
+            with pytest.raises(StoreError, match="Permission denied; nothing was moved"):
+                Store.open(root, create=False).table()
+        else:
+            assert Store.open(root, create=False).table().equals(table)
+        with pytest.raises(StoreError, match=r"cannot write to the results store .*Permission denied"):
+            Store.open(root, create=True)
+    finally:
+        os.seteuid(0)
+    assert len(list((root / "runs").iterdir())) == 1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from synthbench.results import Store, reading
-from synthbench.results.files import File
+from synthbench.results.schema import row_sha256
 
 MakeRow = Callable[..., dict[str, Any]]
 COLUMNS = ("run_id", "status", "wall_s")
@@ -36,17 +36,16 @@ def test_an_outline_is_some_columns_of_the_table(compacted: Store) -> None:
 def test_rows_that_lie_as_they_were_written_are_not_checked_again(
     compacted: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked_at: list[str] = []
-    verified = reading.verified
+    hashed: list[int] = []
 
-    def remember(folder: Any, files: list[File], **how: bool) -> Any:
-        looked_at.extend(file.path.parent.name for file in files)
-        return verified(folder, files, **how)
+    def remember(row: dict[str, Any]) -> str:
+        hashed.append(row["seed"])
+        return row_sha256(row)
 
-    monkeypatch.setattr(reading, "verified", remember)
+    monkeypatch.setattr(reading, "row_sha256", remember)
     compacted.outline(COLUMNS)
 
-    assert looked_at == ["runs", "runs"]
+    assert sorted(hashed) == [3, 4]
 
 
 def test_a_file_that_was_changed_is_checked_row_by_row(compacted: Store) -> None:

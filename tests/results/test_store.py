@@ -21,7 +21,7 @@ import pytest
 from filelock import FileLock
 
 from synthbench.errors import StoreError, UnknownName, UsageError
-from synthbench.results import RUNS, SCHEMA_VERSION, Store, files
+from synthbench.results import RUNS, SCHEMA_VERSION, Store, files, reading, store
 from synthbench.results.schema import RUN_COLUMNS, row_sha256, run_id, table_of
 
 MakeRow = Callable[..., dict[str, Any]]
@@ -635,11 +635,11 @@ def test_a_file_under_another_name_than_its_row_is_set_aside(root: Path, make_ro
     shutil.copy(run_file(root, make_row()), root / "compact" / "mine.parquet")
 
     assert len(made.runs()) == 1
-    assert [report.file for report in made.quarantined] == [
+    assert {report.file for report in made.quarantined} == {
         "runs/mine.parquet",
         "compact/mine.parquet",
         f"runs/run-{'0' * 16}.parquet",
-    ]
+    }
     assert all(report.is_moved for report in made.quarantined)
 
 
@@ -826,6 +826,31 @@ def test_compaction_changes_no_answer_and_happens_once(root: Path, make_row: Mak
     assert exact(survivor.table()) == table
     assert survivor.curves().equals(curves)
     assert survivor.statuses() == statuses
+    before = listing(root)
+    assert made.compact() == 0
+    assert listing(root) == before
+
+
+def test_compaction_in_many_parts_changes_no_answer_and_happens_once(
+    root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = filled(root, [make_row(seed=seed) for seed in range(6)], CURVE)
+    made.compact()
+    filled(root, [make_row(seed=seed, eval_loss=9.0) for seed in (1, 7, 8)], CURVE)
+    rows, curves = exact(made.table()), made.curves()
+    for module, name, size in (
+        *((module, "FILE_ROWS", 3) for module in (files, store)),
+        *((files, "FILE_POINTS", 2 * len(CURVE)), (reading, "BATCH_POINTS", 4)),
+    ):
+        monkeypatch.setattr(module, name, size)
+    monkeypatch.setattr(files.File.batches, "__kwdefaults__", {"num_rows": 2})
+
+    assert made.compact() == 6
+
+    names = sorted(path.name.split("-")[0] for path in (root / "compact").iterdir())
+    assert names == ["curves"] * 5 + ["runs"] * 3
+    assert exact(made.table()) == rows
+    assert made.curves().equals(curves)
     before = listing(root)
     assert made.compact() == 0
     assert listing(root) == before

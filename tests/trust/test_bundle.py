@@ -188,8 +188,57 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, header: str, mo
             file.write(zeros)
     assert path.stat().st_size < 2**15
 
-    with pytest.raises(StoreError, match=r"unpacks to more than|has no manifest"), opened(path):
+    with pytest.raises(StoreError, match=r"unpacks to more than|has no manifest|bytes of headers"), opened(path):
         pytest.fail("it was opened")
+
+
+def block(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0) -> bytes:
+    """The header of a file in an archive, whatever follows it."""
+    return member(name, type=kind, size=size).tobuf(tarfile.USTAR_FORMAT)
+
+
+def pax(key: str, value: str, kind: bytes = tarfile.XHDTYPE) -> bytes:
+    """A PAX header with one record that is shorter than 100 bytes or longer than 1 MB."""
+    length = len(key) + len(value) + 3
+    length += 2 if length < 97 else len(str(length))
+    record = f"{length} {key}={value}\n".encode()
+    return block("pax", kind, len(record)) + record + bytes(-len(record) % 512)
+
+
+FILE = block("manifest.json", size=2) + b"{}" + bytes(510)
+LONG_NAME = block("long", tarfile.GNUTYPE_LONGNAME, 2**22) + b"a" * 2**22
+SPARSE = pax("GNU.sparse.major", "1") + pax("GNU.sparse.minor", "0") + block("manifest.json", size=2**22)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(FILE), "not a readable bundle"),
+        (pax("size", str(10**15)) + FILE, "unexpected end of data"),
+        (pax("size", "-512") + FILE, "not a readable bundle"),
+        (pax("path", "../evil") + FILE, "no part of a bundle"),
+        (pax("GNU.sparse.map", "0," * 2**20 + "0") + FILE, "65536 bytes of headers"),
+        (SPARSE + b"1000000\n" + b"0\n" * 2**20, "65536 bytes of headers|not a readable bundle|no plain file"),
+        (pax("comment", "0" * 2**21) + FILE, "65536 bytes of headers"),
+        (pax("comment", "x", tarfile.XGLTYPE) * 10_000 + FILE, "65536 bytes of headers"),
+        ((block("long", tarfile.GNUTYPE_LONGNAME, 4) + b"aaa" + bytes(509)) * 10_000 + FILE, "65536 bytes of headers"),
+        (LONG_NAME + FILE, "65536 bytes of headers"),
+        (b"".join(block(f"compact/runs-{index:016x}.parquet") for index in range(10_000)), "more than 8 files"),
+        (block("manifest.json", size=2) + b"{" + b" " * 2000 + b"}", "no results store|not a readable bundle"),
+        (block("manifest.json", size=10**9) + b"{}", "unexpected end of data"),
+        (block("manifest.json", tarfile.BLKTYPE), "no plain file"),
+        (block("manifest.json", tarfile.GNUTYPE_SPARSE, 512) + bytes(512), "no plain file"),
+        (block("manifest.json", b"Z", 2) + b"{}" + bytes(510), "no plain file"),
+    ],
+    ids=range(16),
+)
+def test_a_header_that_lies_or_never_ends_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "bundle.tar.gz"
+    path.write_bytes(gzip.compress(content + bytes(1024), mtime=0))
+
+    with pytest.raises(StoreError, match=message), opened(path):
+        pytest.fail("it was opened")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["bundle.tar.gz"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,124 @@
+"""Peak memory and time of the commands that read a whole store, each in a process of its own.
+
+python -m benchmarks.large_store --help
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import typer
+
+from benchmarks.script import make_app, run
+from synthbench.canonical import canonical_json
+from synthbench.cli.options import AsJson
+from synthbench.cli.output import print_facts
+from synthbench.results import CURVES, RUNS, Store, published, run_id
+from synthbench.results.reading import curves_of, rows_of
+from synthbench.results.schema import row_sha256
+
+app = make_app()
+
+COMMANDS = (("status", "--suite", "climb"), ("store", "ls"), ("store", "compact"))
+"""Measured before compaction and, without the last, after it."""
+_FILE_ROWS = 20_000
+_FIRST_SEED = 1_000_000
+
+
+def fill(root: Path, num_rows: int, num_singles: int) -> None:
+    """Fill a store with copies of the committed rows and curves under other seeds, all of which hold.
+
+    Args:
+        root: An empty or missing folder.
+        num_rows: Rows in all.
+        num_singles: Those that have a file of their own, as ``run`` writes them; the others come in large files.
+    """
+    store = Store.open(root, create=True)
+    copies = _copies()
+    for start in range(0, num_singles, _FILE_ROWS):
+        batch = list(islice(copies, min(_FILE_ROWS, num_singles - start)))
+        store.write_all((row, curve.to_pylist()) for row, curve in batch)
+    for start in range(num_singles, num_rows, _FILE_ROWS):
+        rows, curves = zip(*islice(copies, min(_FILE_ROWS, num_rows - start)), strict=True)
+        table = pa.Table.from_pylist(list(rows), schema=RUNS)
+        store.folder.commit_rows(table, pa.concat_tables(curves).combine_chunks())
+
+
+def _copies() -> Iterator[tuple[dict[str, Any], pa.Table]]:
+    """Committed rows and their curves, each under a seed of its own."""
+    originals = Store.open(published(), create=False)
+    table = rows_of(originals.folder)
+    points = curves_of(originals.folder, table).table
+    rows = [row | {"migrated_from": None} for row in table.to_pylist()]
+    configs = [json.loads(row["config_json"]) for row in rows]
+    curves = _by_run(points)
+    for seed, (row, config) in enumerate(cycle(zip(rows, configs, strict=True)), _FIRST_SEED):
+        name = run_id(config | {"seed": seed})
+        text = canonical_json(config | {"seed": seed})
+        made = row | {"seed": seed, "run_id": name, "config_hash": name, "config_json": text}
+        curve = curves.get(row["run_id"], points.slice(0, 0))
+        names = pa.array([name] * curve.num_rows, pa.string())
+        yield made | {"row_sha256": row_sha256(made)}, curve.set_column(0, CURVES.field(0), names)
+
+
+def _by_run(points: pa.Table) -> dict[str, pa.Table]:
+    names = points["run_id"].to_numpy()
+    starts = np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1]]))
+    lengths = np.diff(starts, append=len(names))
+    return {
+        names[start]: points.slice(start, length)
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+    }
+
+
+def measure(root: Path) -> list[dict[str, Any]]:
+    """Peak resident memory in GB and seconds of each command on a store, before and after it is compacted."""
+    before = [_measured(command, root, "as it is") for command in COMMANDS]
+    return before + [_measured(command, root, "compacted") for command in COMMANDS[:-1]]
+
+
+def _measured(command: Sequence[str], root: Path, state: str) -> dict[str, Any]:
+    began = time.perf_counter()
+    process = subprocess.Popen(  # noqa: S603 -- our own command
+        [sys.executable, "-m", "synthbench", *command, "--results", str(root)], stdout=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return {
+        "command": " ".join(command[:2]) if command[0] == "store" else command[0],
+        "store": state,
+        "exit_code": process.returncode,
+        "peak_gb": usage.ru_maxrss * 1024 / 1e9,
+        "seconds": seconds,
+        "cpu_s": usage.ru_utime + usage.ru_stime,
+    }
+
+
+@app.command()
+def main(
+    rows: Annotated[int, typer.Option(help="Rows of the store.", min=1)] = 1_000_000,
+    singles: Annotated[int, typer.Option(help="Rows with a file of their own.", min=0)] = 0,
+    store: Annotated[Path | None, typer.Option(help="Measure this store instead; it will be compacted.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure status, store ls and store compact on a store of many rows: a million take 3 GB of disk."""
+    with tempfile.TemporaryDirectory(prefix="synthbench-large-") as scratch:
+        if store is None:
+            store = Path(scratch)
+            fill(store, rows, min(singles, rows))
+        facts = measure(store)
+    print_facts(facts, list(facts[0]), as_json=as_json)
+
+
+if __name__ == "__main__":
+    run(app)
