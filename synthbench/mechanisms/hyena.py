@@ -1,0 +1,97 @@
+"""Hyena: long convolutions between gates, with filters that a small network writes."""
+
+import math
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from synthbench.forms.linear import widened
+from synthbench.knobs import knob
+from synthbench.layers import Linear
+from synthbench.mechanisms.base import Mechanism, mechanism
+
+SLOWEST, FASTEST = -math.log(1e-2) / 1.5, -math.log(1e-2) / 0.3
+"""Rates at which the filters of the first and of the last channel decay over the longest sequence."""
+
+LOWEST = 1e-4
+"""The one frequency beside the place, in periods over the longest sequence: the code's lowest, not 0."""
+
+
+@mechanism
+class Hyena(Mechanism):
+    r"""The Hyena operator of order 2: gate, convolve with a filter as long as the sequence, gate.
+
+    With u, a and v projections of a token, L = ``max_length`` and r = t / (L - 1),
+
+    .. math::
+        z_t = a_t \odot v_t, \qquad
+        y_t = u_t \odot \Big( \sum_{s \le t} h_{t-s} \odot z_s + D \odot z_t \Big), \qquad
+        h_t = e^{-\delta r} \odot FFN(r, \cos \omega t, -\sin \omega t)
+
+    and the output is the projection of y. FFN has three hidden layers of ``filter_dim`` sines with learned frequencies,
+    which begin at 1; omega is 1e-4 times 2 pi / L. Each channel has its filter; ``num_heads`` means nothing to it.
+
+    State: the gated values z of all tokens; only an approximation of the filters would need less.
+
+    Source: Poli et al. (2023), definition 3.1 with N = 2 and section 3.3. As in the authors' code are FFN, its inputs,
+    the normal D, and delta, with which the decay reaches 0.01 after 1.5 times the longest sequence in the first channel
+    and 0.3 times in the last. Left out: the short convolution on the projections.
+    """
+
+    name: ClassVar = "hyena"
+    label: ClassVar = "Hyena"
+    family: ClassVar = "convolution"
+    source: ClassVar = "poli2023hyena"
+    complexity: ClassVar = "T log T d"
+
+    filter_dim: int = knob(64, "units of a hidden layer of the network that writes the filters", low=1)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw projections and the network; lay out the decays."""
+        width, units = self.model_dim, self.filter_dim
+        self.project_in = Linear(width, 3 * width, bias=self.bias, generator=generator)
+        self.out = Linear(width, width, bias=self.bias, generator=generator)
+        self.first = Linear(3, units, bias=True, generator=generator)
+        self.second, self.third = (Linear(units, units, bias=True, generator=generator) for _ in range(2))
+        self.last = Linear(units, width, bias=False, generator=generator)
+        # The axes of a batch and of tokens stand first, so that members can be stacked.
+        self.frequency = nn.Parameter(torch.ones(1, 1, units))
+        self.skip = nn.Parameter(torch.randn(1, 1, width, generator=generator))
+
+    def filters(self, length: int) -> Float[Tensor, "*leading 1 length model_dim"]:
+        """The first ``length`` values of every channel's filter."""
+        weight = self.first.weight
+        steps = torch.arange(length, dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
+        place, angle = steps / max(1, self.max_length - 1), LOWEST * 2 * math.pi / self.max_length * steps
+        units = torch.stack([place, angle.cos(), -angle.sin()], dim=-1).to(weight.dtype)
+        units = units.expand(*weight.shape[:-2], 1, length, 3)
+        for layer in (self.first, self.second, self.third):
+            units = (self.frequency * layer(units)).sin()
+        rates = torch.linspace(SLOWEST, FASTEST, self.model_dim, dtype=steps.dtype, device=weight.device)
+        filters: Tensor = self.last(units) * (-rates * place.unsqueeze(-1)).exp()
+        return filters
+
+    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+        """Project, gate, convolve, gate, project back."""
+        after, before, values = self.project_in(x).chunk(3, dim=-1)
+        gated = before * values
+        mixed = convolved(gated, self.filters(x.shape[-2])) + self.skip * gated
+        projected: Tensor = self.out(after * mixed)
+        return projected
+
+    def state_elements(self, length: int) -> int:
+        """The gated values so far."""
+        return length * self.model_dim
+
+
+def convolved(
+    x: Float[Tensor, "*batch length channels"], filters: Float[Tensor, "*leading length channels"]
+) -> Float[Tensor, "*batch length channels"]:
+    """Causal convolution of each channel by its filter, padded so that no end meets its beginning."""
+    if not x.numel():  # MKL transforms no empty batch
+        return x
+    length = x.shape[-2]
+    product = torch.fft.rfft(widened(x), n=2 * length, dim=-2) * torch.fft.rfft(widened(filters), n=2 * length, dim=-2)
+    return torch.fft.irfft(product, n=2 * length, dim=-2)[..., :length, :].to(x.dtype)
