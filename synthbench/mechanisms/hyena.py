@@ -94,4 +94,5 @@ def convolved(
         return x
     length = x.shape[-2]
     product = torch.fft.rfft(widened(x), n=2 * length, dim=-2) * torch.fft.rfft(widened(filters), n=2 * length, dim=-2)
-    return torch.fft.irfft(product, n=2 * length, dim=-2)[..., :length, :].to(x.dtype)
+    summed: Tensor = torch.fft.irfft(product, n=2 * length, dim=-2)[..., :length, :]
+    return summed.to(x.dtype)

@@ -249,5 +249,10 @@ def test_the_components_of_that_time_are_not_those_of_today_by_accident() -> Non
         assert BUILT_IN[kind] >= {name for name in registry if registry.is_built_in(name)} - ADDED_SINCE
 
 
-ADDED_SINCE: frozenset[str] = frozenset()
+ADDED_SINCE = frozenset(
+    {
+        *("deltaproduct", "differential", "forgetting", "gated-deltanet", "hgrn2", "hyena"),
+        *("kda", "mamba1", "mlstm", "path", "rwkv7", "slstm"),
+    }
+)
 """Components that came after schema 2."""
