@@ -14,8 +14,8 @@ LONGEST = 128
 """Most tokens of the past."""
 MARGIN = 8
 """Probes beyond what a mechanism says it keeps, so that a state that is too small for it shows."""
-SMALLEST = 1e-8
-"""Singular values below this, relative to the largest, are rounding."""
+SMALLEST = 1e-7
+"""Singular values below this, relative to the largest, are rounding, which may be that of float32."""
 
 
 def numbers_carried(mechanism: Mechanism, past: int, most: int) -> int:

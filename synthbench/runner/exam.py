@@ -18,7 +18,7 @@ from synthbench.training.exam import Mark, hand_out, marks_of, papers_of, take_b
 STANDARD_ERRORS = 5.0
 """How far a model may fall behind what its row says, in standard errors of the difference of two tests.
 
-A row may have eight rungs, a submission thousands of rows; by chance this happens once in 3.5 million tests.
+A row may have eight rungs, and a submission thousands of rows.
 """
 MOST_CHANGED = 0.02
 """Largest share of predictions that other tokens behind them may change: a tie of two logits may break either way."""
@@ -49,7 +49,7 @@ class Sitting(NamedTuple):
             return f"it has {len(claims)} scores for {len(self.marks)} tests"
         for number, (claimed, mark) in enumerate(zip(claims, self.marks, strict=True), start=1):
             where = f" on rung {number}" if len(claims) > 1 else ""
-            if claimed - mark.accuracy > STANDARD_ERRORS * math.sqrt(2) * mark.standard_error:
+            if claimed - mark.accuracy > STANDARD_ERRORS * math.sqrt(2) * mark.standard_error_if(claimed):
                 return f"it says it is right in {claimed:.4f} of its test{where}; on new sequences {mark.accuracy:.4f}"
             if mark.changed > MOST_CHANGED:
                 return f"other tokens behind them change {mark.changed:.0%} of its predictions{where}"

@@ -52,6 +52,12 @@ class Mark:
     """Over sequences; at least that of one target more or less."""
     changed: float
     """Share of the predictions that other tokens behind them change."""
+    num_sequences: int
+
+    def standard_error_if(self, accuracy: float) -> float:
+        """The standard error if the true accuracy is this one: few right answers by chance say too little of it."""
+        binomial = math.sqrt(max(0.0, accuracy * (1 - accuracy)) / self.num_sequences)
+        return max(self.standard_error, binomial)
 
 
 def papers_of(member: Member, salt: str, most: int | None = None) -> dict[int, Paper]:
@@ -147,7 +153,8 @@ def _mark(paper: Paper, answers: Int[np.ndarray, "count columns"], of_twins: Int
     # Positions of a sequence fail together, so sequences are what is counted.
     error = math.sqrt(((correct - accuracy * scored) ** 2).sum()) / scored.sum()
     changed = (answers != of_twins)[paper.is_before]
-    return Mark(float(accuracy), max(error, 1 / scored.sum()), float(changed.mean()) if changed.size else 0.0)
+    share = float(changed.mean()) if changed.size else 0.0
+    return Mark(float(accuracy), max(error, 1 / scored.sum()), share, len(scored))
 
 
 def _file(folder: Path, run_id: str, number: int, kind: str) -> Path:
