@@ -41,8 +41,9 @@ NEEDS: dict[str, dict[str, Value]] = {
 NUM_COORDINATES = {"n": 3}
 """Coordinates of spherical witnesses: one alone is refused."""
 
-ROUGH = {"rewa-functional", "rff", "slay-maclaurin", "slay-nystrom", "slay-tensorsketch"}
-"""Mechanisms whose denominators pass near 0, where float32 loses digits."""
+ROUGH = {"hgrn2", "rewa-functional", "rff", "slay-maclaurin", "slay-nystrom", "slay-tensorsketch"}
+"""Mechanisms whose denominators pass near 0, where float32 loses digits. In the sum of hgrn2's gradients that is held
+nearly all cancels: 2.5e-4 of it is rounding between processors, and 3e-6 of each list of gradients."""
 
 AROUND: dict[str, dict[str, Any]] = {
     "without bias": {"bias": False},
