@@ -6,30 +6,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from synthbench.mechanisms.hgrn2 import Hgrn2
-
-
-def agree(net: Hgrn2, x: Tensor, plain: Tensor) -> None:
-    """``net(x)`` is ``plain``, and so are the gradients by the tokens and all parameters."""
-    leaves, out = [x, *net.parameters()], net(x)
-    fast, slow = (torch.autograd.grad(y.sin().sum(), leaves, retain_graph=True) for y in (out, plain))
-
-    torch.testing.assert_close(out, plain, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(fast, slow, rtol=1e-8, atol=1e-9)
-    torch.testing.assert_close(net.forward_last(x), plain[:, -1:], rtol=1e-9, atol=1e-9)
-
-
-def heads_of(x: Tensor) -> Tensor:
-    cut: Tensor = x.unflatten(-1, (2, -1)).transpose(1, 2)
-    return cut
-
-
-def merged(net: Hgrn2, outs: list[Tensor]) -> Tensor:
-    projected: Tensor = net.out(torch.stack(outs, dim=1).flatten(-2))
-    return projected
-
-
-def divide_by_rms(heads: Tensor) -> Tensor:
-    return heads / (heads.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+from tests.mechanisms.loops import agree, divide_by_rms, heads_of, merged
 
 
 @pytest.mark.parametrize("lower", [0.0, 0.3])

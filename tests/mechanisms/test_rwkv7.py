@@ -6,26 +6,7 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from synthbench.mechanisms.rwkv7 import Rwkv7
-
-
-def agree(net: Rwkv7, x: Tensor, plain: Tensor) -> None:
-    """``net(x)`` is ``plain``, and so are the gradients by the tokens and all parameters."""
-    leaves, out = [x, *net.parameters()], net(x)
-    fast, slow = (torch.autograd.grad(y.sin().sum(), leaves, retain_graph=True) for y in (out, plain))
-
-    torch.testing.assert_close(out, plain, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(fast, slow, rtol=1e-8, atol=1e-9)
-    torch.testing.assert_close(net.forward_last(x), plain[:, -1:], rtol=1e-9, atol=1e-9)
-
-
-def heads_of(x: Tensor) -> Tensor:
-    cut: Tensor = x.unflatten(-1, (2, -1)).transpose(1, 2)
-    return cut
-
-
-def merged(net: Rwkv7, outs: list[Tensor]) -> Tensor:
-    projected: Tensor = net.out(torch.stack(outs, dim=1).flatten(-2))
-    return projected
+from tests.mechanisms.loops import agree, heads_of, merged
 
 
 @pytest.mark.parametrize("length", [1, 11, 75])
