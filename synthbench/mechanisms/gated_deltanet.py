@@ -41,7 +41,7 @@ class GatedDeltanet(SiluAttention):
     complexity: ClassVar = "T d^2"
 
     eigenvalues: Literal["zero-one", "signed"] = knob(
-        "zero-one", "range of a step's eigenvalues but for the gate: beta from 0 to 1, or from 0 to 2"
+        "zero-one", "range of a step's eigenvalues but for the gates: beta from 0 to 1, or from 0 to 2"
     )
 
     def initialise(self, generator: torch.Generator | None) -> None:
@@ -52,10 +52,15 @@ class GatedDeltanet(SiluAttention):
         self.gate_bias = nn.Parameter(log_uniform_steps(self.num_heads, 1, 1, generator=generator))
 
     def controls(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor, Tensor]:
-        """Beta and the logarithm of the gate."""
+        """Beta and the logarithms of the gates."""
         beta = self.by_head(self.rate(x)).sigmoid()
-        gate = log_decay(self.log_rate, self.gate_bias, self.by_head(self.gate(x)))
-        return (beta if self.eigenvalues == "zero-one" else 2 * beta), gate
+        gates = log_decay(self.log_rate, self.gate_bias, self.by_head(self.read_gates(x)))
+        return (beta if self.eigenvalues == "zero-one" else 2 * beta), gates
+
+    def read_gates(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length gates"]:
+        """Read one number a head off every token."""
+        read: Tensor = self.gate(x)
+        return read
 
     def attend(
         self,
@@ -63,11 +68,11 @@ class GatedDeltanet(SiluAttention):
         k: Float[Tensor, "*batch heads length key_dim"],
         v: Float[Tensor, "*batch heads length value_dim"],
         beta: Float[Tensor, "*batch heads length 1"] | None = None,
-        log_gate: Float[Tensor, "*batch heads length 1"] | None = None,
+        log_gates: Float[Tensor, "*batch heads length gates"] | None = None,
     ) -> Float[Tensor, "*batch heads length value_dim"]:
-        """Attend with this beta and gate; without any, beta is 1 and nothing is forgotten."""
+        """Attend with this beta and these gates; without any, beta is 1 and nothing is forgotten."""
         beta = torch.ones_like(k[..., :1]) if beta is None else beta
-        log_gate = torch.zeros_like(beta) if log_gate is None else log_gate
+        log_gates = torch.zeros_like(beta) if log_gates is None else log_gates
         k = unit_vectors(k)
-        out = corrected(unit_vectors(q), beta * k, k, beta * v, log_gate)
+        out = corrected(unit_vectors(q), beta * k, k, beta * v, log_gates)
         return rms_norm(out, out.shape[-1:], eps=1e-5)

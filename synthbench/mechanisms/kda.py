@@ -1,22 +1,19 @@
 """Kimi delta attention: the delta rule with a forget gate a channel."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import rms_norm
 
-from synthbench.forms.feature_maps import unit_vectors
-from synthbench.forms.recurrences import corrected
-from synthbench.knobs import knob
 from synthbench.layers import Linear
-from synthbench.mechanisms._recurrent import SiluAttention, log_decay, log_rates
+from synthbench.mechanisms._recurrent import log_rates
 from synthbench.mechanisms.base import mechanism
+from synthbench.mechanisms.gated_deltanet import GatedDeltanet
 
 
 @mechanism
-class Kda(SiluAttention):
+class Kda(GatedDeltanet):
     r"""Gated DeltaNet whose every key channel forgets by a gate of its own.
 
     With q, k, v and beta as in ``gated-deltanet`` and :math:`\alpha_t = \exp(-A\,softplus(x_t W_1 W_2 + b))`, A one a
@@ -38,10 +35,6 @@ class Kda(SiluAttention):
     source: ClassVar = "kimi2025linear"
     complexity: ClassVar = "T d^2"
 
-    eigenvalues: Literal["zero-one", "signed"] = knob(
-        "zero-one", "range of a step's eigenvalues but for the gates: beta from 0 to 1, or from 0 to 2"
-    )
-
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the projections to beta and to the gates, and the gates' rates."""
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
@@ -50,23 +43,7 @@ class Kda(SiluAttention):
         self.log_rate = log_rates(self.num_heads, 1.0, generator)
         self.gate_bias = nn.Parameter(torch.zeros(self.num_heads, 1, self.head_dim))
 
-    def controls(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor, Tensor]:
-        """Beta and the logarithms of the gates."""
-        beta = self.by_head(self.rate(x)).sigmoid()
-        gates = log_decay(self.log_rate, self.gate_bias, self.by_head(self.gate_out(self.gate_in(x))))
-        return (beta if self.eigenvalues == "zero-one" else 2 * beta), gates
-
-    def attend(
-        self,
-        q: Float[Tensor, "*batch heads length key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
-        beta: Float[Tensor, "*batch heads length 1"] | None = None,
-        log_gates: Float[Tensor, "*batch heads length gates"] | None = None,
-    ) -> Float[Tensor, "*batch heads length value_dim"]:
-        """Attend with this beta and these gates; without any, beta is 1 and nothing is forgotten."""
-        beta = torch.ones_like(k[..., :1]) if beta is None else beta
-        log_gates = torch.zeros_like(beta) if log_gates is None else log_gates
-        k = unit_vectors(k)
-        out = corrected(unit_vectors(q), beta * k, k, beta * v, log_gates)
-        return rms_norm(out, out.shape[-1:], eps=1e-5)
+    def read_gates(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length gates"]:
+        """Read one number a channel off every token, through a few columns."""
+        read: Tensor = self.gate_out(self.gate_in(x))
+        return read

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from synthbench.contract import states
 from synthbench.contract.states import MARGIN, MOST, check_state, numbers_carried
 from synthbench.errors import ContractError
 from synthbench.mechanisms import MECHANISMS, Mechanism
@@ -17,8 +18,9 @@ def built(name: str) -> Mechanism:
     return MECHANISMS[name](**SMALL, generator=torch.Generator().manual_seed(0)).double().eval()
 
 
-@pytest.mark.parametrize("name", ["deltanet", "gla", "identity", "linear", "mean"])
-def test_what_these_carry_is_what_they_say_they_keep(name: str) -> None:
+@pytest.mark.parametrize("name", ["cosformer", "deltanet", "gla", "identity", "linear", "lstm", "mean"])
+def test_what_these_carry_is_what_they_say_they_keep(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "SMALLEST", 1e-10)  # these compute in float64 throughout
     mechanism = built(name)
     said = mechanism.state_elements(16)
 

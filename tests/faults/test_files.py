@@ -470,9 +470,11 @@ def test_a_rename_without_an_answer_is_an_error_and_the_row_can_be_written_again
     assert table["run_id"][0].as_py() in store.statuses()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("fault", ["folder", "file", "lock"])
-def test_in_a_store_of_another_user_nothing_is_moved(table: pa.Table, tmp_path: Path, fault: str) -> None:
+def test_in_a_store_of_another_user_nothing_is_moved(
+    table: pa.Table, tmp_path: Path, fault: str, need: Callable[[str, bool, str], None]
+) -> None:
+    need("root", os.geteuid() == 0, "only root can become another user")
     root = tmp_path / "sound"
     shared = Path(tempfile.gettempdir())
     for folder in (tmp_path, *tmp_path.parents):

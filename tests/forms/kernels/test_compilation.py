@@ -145,10 +145,10 @@ def test_the_interpreter_compiles_nothing() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_committed_table_is_what_the_kernels_compile_to() -> None:
+def test_the_committed_table_is_what_the_kernels_compile_to(need: Callable[[str, bool, str], None]) -> None:
     folder = Path(__file__).parents[3] / "reports" / "bench" / "sm_90"
-    if f"Triton {triton.__version__} " not in (folder / "README.md").read_text(encoding="utf-8"):
-        pytest.skip(f"the table is of another version than Triton {triton.__version__}")
+    is_pinned = f"Triton {triton.__version__} " in (folder / "README.md").read_text(encoding="utf-8")
+    need("pinned-triton", is_pinned, f"the table is of another version than {triton.__version__}")
     command = [sys.executable, "-m", "synthbench", "bench", "compiled", "--check", "--out", str(folder)]
 
     done = subprocess.run(
