@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knobs_of
-from synthbench.mechanisms.base import MECHANISMS, Attention, Layer, Mechanism, part_option
+from synthbench.mechanisms.base import MECHANISMS, Attention, Layer, Mechanism, mean_state, part_option
 from synthbench.registry import code_hash, is_built_in, set_code_hash, version_of
 
 SIZES = ("model_dim", "num_heads", "max_length", "bias")
@@ -71,8 +71,7 @@ class Hybrid(Mechanism):
 
     def state_elements(self, length: int) -> int:
         """What a layer keeps on average, rounded up."""
-        states = [cast("Mechanism", layer).state_elements(length) for layer in self.layers]
-        return -(-sum(states) // len(states))
+        return mean_state([cast("Mechanism", layer).state_elements(length) for layer in self.layers])
 
 
 def hybrid(name: str) -> type[Hybrid]:
@@ -100,6 +99,9 @@ def _hybrid(name: str, parts: tuple[type[Mechanism], ...]) -> type[Hybrid]:
         for option in fields(part)
         if option.name in knobs_of(part)
     ]
+    names = [name for name, _, _ in options]
+    if unclear := [name for name in names if names.count(name) > 1 or not name.isidentifier()]:
+        raise UsageError(f"mechanism {name!r} cannot name the option {unclear[0]!r} of its parts")
     # A rotation needs queries and keys in every layer.
     bases = (Hybrid, Attention) if all(issubclass(part, Attention) for part in parts) else (Hybrid,)
     unit: Any = make_dataclass(

@@ -16,7 +16,7 @@ many members as one program, anything else is run one member at a time.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import InitVar, dataclass
 from typing import Any, ClassVar, TypeVar, dataclass_transform, overload
@@ -401,6 +401,11 @@ def options_of(name: str, listed: Mapping[str, Mapping[str, Any]]) -> dict[str, 
     return {
         part_option(part, option): value for part in name.split("+") for option, value in listed.get(part, {}).items()
     }
+
+
+def mean_state(states: Sequence[int]) -> int:
+    """What layers keep on average, rounded up."""
+    return -(-sum(states) // len(states))
 
 
 def part_option(part: str, option: str) -> str:

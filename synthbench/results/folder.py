@@ -69,6 +69,10 @@ class Quarantined:
     """Now in ``quarantine/``; otherwise it still lies where it was."""
 
 
+HELD = "held"
+"""File in a folder of ``_tmp`` that the process whose files lie there has open."""
+
+
 class Folder:
     """Files of a store by kind; knows nothing of what the rows in them say."""
 
@@ -341,11 +345,14 @@ class Folder:
 
     def partials(self) -> list[Path]:
         """Files that are being written, or that killed writers left half written."""
-        return sorted((self.root / "_tmp").rglob("*.partial"))
+        return sorted((self.root / "_tmp").glob("*.partial"))
 
     def stale_partials(self) -> list[Path]:
         """What killed writers left half written: it is old, and no process has it open."""
-        return [path for path in self.partials() if is_old(path) and not _is_in_use(path)]
+        marks = (self.root / "_tmp").glob(f"*/{HELD}")
+        folders = [mark.parent for mark in marks if is_old(mark) and not _is_in_use(mark)]
+        left = [path for folder in folders for path in sorted(folder.iterdir())]
+        return [*(path for path in self.partials() if is_old(path) and not _is_in_use(path)), *left]
 
     def stale_logs(self) -> list[Path]:
         """Logs of jobs that were killed before they printed anything: empty, old, and no process has them open."""

@@ -6,10 +6,11 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from synthbench.heights import rungs_in
 from synthbench.registry import is_built_in
+from synthbench.results.folder import HELD, mark_in_use
 from synthbench.runner.plan import Job
 from synthbench.tasks import TASKS
 from synthbench.training.cell import Cell, Member
@@ -25,15 +26,17 @@ MOST_CHANGED = 0.02
 
 
 class Sitting(NamedTuple):
-    """What became of one member's second test."""
+    """The result of one member's second test."""
 
-    marks: list[Mark] | None
-    """Rung by rung; None if its model left no answers."""
+    marks: Mapping[int, Mark] | None
+    """By rung, or of the test as 1; None if its model left no answers."""
+    num_rungs: int
+    """Of its task; 0 in a suite without ladders."""
 
     @property
     def accuracy(self) -> float | None:
         """Mean over the rungs."""
-        return sum(mark.accuracy for mark in self.marks) / len(self.marks) if self.marks else None
+        return sum(mark.accuracy for mark in self.marks.values()) / len(self.marks) if self.marks else None
 
     def contradicts(self, row: Mapping[str, Any]) -> str | None:
         """In words what the answers say against the row of the model that gave them; None if nothing.
@@ -44,12 +47,13 @@ class Sitting(NamedTuple):
             return None
         if self.marks is None:
             return "its model left no answers on new sequences"
-        claims = [rung.score for rung in rungs_in(json.loads(row["metrics"]))] or [row["score"]]
-        if len(claims) != len(self.marks):
-            return f"it has {len(claims)} scores for {len(self.marks)} tests"
-        for number, (claimed, mark) in enumerate(zip(claims, self.marks, strict=True), start=1):
-            where = f" on rung {number}" if len(claims) > 1 else ""
-            if claimed - mark.accuracy > STANDARD_ERRORS * math.sqrt(2) * mark.standard_error_if(claimed):
+        claims = [rung.score for rung in rungs_in(json.loads(row["metrics"]))] if self.num_rungs else [row["score"]]
+        if self.num_rungs not in (0, len(claims)):
+            return f"it has {len(claims)} rungs, and its task {self.num_rungs}"
+        for number, mark in self.marks.items():
+            claimed, where = claims[number - 1], f" on rung {number}" if self.num_rungs else ""
+            most = mark.accuracy + STANDARD_ERRORS * math.sqrt(2) * mark.standard_error_if(claimed)
+            if not claimed <= most:  # nor is what is not a number
                 return f"it says it is right in {claimed:.4f} of its test{where}; on new sequences {mark.accuracy:.4f}"
             if mark.changed > MOST_CHANGED:
                 return f"other tokens behind them change {mark.changed:.0%} of its predictions{where}"
@@ -68,23 +72,33 @@ class Exam:
         self.folder = folder
         self._most = most_sequences
         self._salt = secrets.token_hex(16)
+        self._held: BinaryIO | None = None
 
     def hand_out(self, job: Job) -> None:
         """Write the inputs for the members of a job that sit a second test."""
         for member in job.members:
             if sits(member):
-                self.folder.mkdir(parents=True, exist_ok=True)
+                self._hold()
                 hand_out(papers_of(member, self._salt, self._most), self.folder, member.run_id)
 
     def sitting(self, member: Member) -> Sitting:
         """Mark the answers of a member, and clear its files away."""
         marks = marks_of(papers_of(member, self._salt, self._most), self.folder, member.run_id)
         take_back(self.folder, member.run_id)
-        return Sitting(marks)
+        return Sitting(marks, len(member.cell.rungs))
 
     def close(self) -> None:
         """Remove the folder."""
+        if self._held is not None:
+            self._held.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _hold(self) -> None:
+        """Make the folder, and mark it in use: a job may wait for days in the queue of a cluster."""
+        if self._held is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._held = (self.folder / HELD).open("wb")
+            mark_in_use(self._held)
 
 
 def sits(member: Member) -> bool:

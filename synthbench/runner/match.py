@@ -11,7 +11,7 @@ import torch
 from synthbench.blocks import conv_elements
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import coerce, knobs_of, term_of
-from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, num_parameters
+from synthbench.mechanisms import MECHANISMS, Attention, Mechanism, mean_state, num_parameters
 from synthbench.registry import CONTROL
 from synthbench.results.schema import join_match, split_match
 from synthbench.suites import Suite
@@ -112,7 +112,7 @@ def size_of(cell: Cell, quantity: Quantity) -> int:
     ]
     _, around = cell.block
     kept = conv_elements(int(around.get("conv", 0)), str(around.get("conv_on", "")), cell.suite.model.model_dim)
-    return kept - (-sum(states) // len(states))
+    return kept + mean_state(states)
 
 
 @cache

@@ -6,12 +6,15 @@ workers, and a worker writes the rows of its job (:mod:`synthbench.runner.worker
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from synthbench import plugins
@@ -150,14 +153,11 @@ def run(
         is_deterministic=request.deterministic,
         predictions=request.predictions and request.predictions.absolute(),
     )
-    exam = Exam(context.papers, MOST_SEQUENCES)
-    try:
+    with closing(Exam(context.papers, MOST_SEQUENCES)) as exam:
         for event in executor.run(plan.jobs, context, stop, exam.hand_out):
             for outcome in _examined(event, exam, context):
                 report.outcomes.append(outcome)
                 on_outcome(outcome)
-    finally:
-        exam.close()
     report.is_interrupted = len(report.outcomes) < plan.num_missing
     report.wall_s = time.monotonic() - began
     return report
@@ -165,10 +165,9 @@ def run(
 
 def _examined(event: JobEvent, exam: Exam, context: RunContext) -> list[Outcome]:
     """The outcomes of a job; a row that a second test of its model contradicts is replaced by a broken contract's."""
-    members = {member.run_id: member for member in event.job.members if sits(member)}
+    members = {member.run_id: member for member in event.job.missing if sits(member)}
     outcomes = {outcome.run_id: outcome for outcome in event.outcomes}
-    rows = Store.open(context.results, create=True).uncompacted(members.keys() & outcomes.keys()) if members else {}
-    for name, row in rows.items():
+    for name, row in _rows_of(members, context.results).items():
         contradiction = exam.sitting(members[name]).contradicts(row)
         if contradiction is not None:
             failure = Failure("contract", "ContractError", f"its second test: {contradiction}")
@@ -176,6 +175,19 @@ def _examined(event: JobEvent, exam: Exam, context: RunContext) -> list[Outcome]
             later = replace(context, replaced={name: row["finished_at"]})
             (outcomes[name],) = record_failure(caught, failure, later, row["attempt"])
     return list(outcomes.values())
+
+
+def _rows_of(run_ids: Collection[str], results: Path) -> dict[str, dict[str, Any]]:
+    """The rows of some runs, which another process may have compacted already."""
+    if not run_ids:
+        return {}
+    store = Store.open(results, create=False)
+    rows = store.uncompacted(run_ids)
+    if gone := [name for name in run_ids if name not in rows]:
+        table = store.table()
+        compacted = table.filter(pc.is_in(table["run_id"], pa.array(gone, pa.string()))).to_pylist()
+        rows |= {row["run_id"]: row for row in compacted}
+    return rows
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,8 @@ class Mark:
 def papers_of(member: Member, salt: str, most: int | None = None) -> dict[int, Paper]:
     """New sequences for every rung that a member is tested on, or for its test, by number from 1.
 
+    What scores nothing, as a rung of very few sequences may, has none.
+
     Args:
         member: One that is reported.
         salt: Decides the sequences; unknown to the process that will answer.
@@ -78,6 +80,8 @@ def papers_of(member: Member, salt: str, most: int | None = None) -> dict[int, P
         drawn = sequences_of(task, length, "test", int.from_bytes(digest), num_batches=1, batch_size=count, count=count)
         targets = cell.rungs[number - 1].new_targets(drawn.targets) if cell.rungs else drawn.targets
         columns = np.flatnonzero((targets != IGNORE).any(axis=0))
+        if not columns.size:
+            continue
         rng = np.random.default_rng(int.from_bytes(digest))
         # What is read from the last token may depend on all of them: then nothing has to stay.
         last_cut = length if task.readout == "position" else 1
@@ -133,15 +137,15 @@ def answer(model: SequenceModel, members: Sequence[Member], folder: Path, device
             answers.tofile(_file(folder, member.run_id, number, "answers"))
 
 
-def marks_of(papers: Mapping[int, Paper], folder: Path, run_id: str) -> list[Mark] | None:
-    """Mark the answers that a worker left, paper by paper; None if it left none that fit the papers."""
-    marks = []
+def marks_of(papers: Mapping[int, Paper], folder: Path, run_id: str) -> dict[int, Mark] | None:
+    """Mark the answers that a worker left, by number of the paper; None if it left none that fit the papers."""
+    marks = {}
     for number, paper in papers.items():
         path, shape = _file(folder, run_id, number, "answers"), (len(paper.inputs), len(paper.columns))
         if not path.is_file() or path.stat().st_size != math.prod(shape) * _ANSWERS.itemsize:
             return None
         answers = np.fromfile(path, _ANSWERS).reshape(shape)[paper.order]
-        marks.append(_mark(paper, *np.split(answers, 2)))
+        marks[number] = _mark(paper, *np.split(answers, 2))
     return marks
 
 
@@ -158,5 +162,4 @@ def _mark(paper: Paper, answers: Int[np.ndarray, "count columns"], of_twins: Int
 
 
 def _file(folder: Path, run_id: str, number: int, kind: str) -> Path:
-    # What a killed driver leaves is cleared away with other files that are half written.
-    return folder / f"{run_id}.{number}.{kind}.partial"
+    return folder / f"{run_id}.{number}.{kind}"

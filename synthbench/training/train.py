@@ -16,7 +16,7 @@ from synthbench.blocks import conv_elements
 from synthbench.errors import ContractError
 from synthbench.heights import RungScore, height
 from synthbench.layers import Mixer
-from synthbench.mechanisms import Mechanism, num_parameters
+from synthbench.mechanisms import Mechanism, mean_state, num_parameters
 from synthbench.tasks import IGNORE, Rung, floor_and_ceiling, rung_bounds
 from synthbench.training import exam
 from synthbench.training.capture import CapturedStep
@@ -123,8 +123,7 @@ def size_of(model: SequenceModel, length: int) -> ModelSize:
         + conv_elements(block.conv, block.conv_on, block.model_dim)
         for block in blocks
     ]
-    state = -(-sum(states) // len(states))
-    return ModelSize(num_parameters(model), sum(map(num_parameters, mixing)), state)
+    return ModelSize(num_parameters(model), sum(map(num_parameters, mixing)), mean_state(states))
 
 
 class Trainer:

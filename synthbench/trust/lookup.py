@@ -1,6 +1,7 @@
 """Rows looked up in the plans of the installed suites: the cell that has a row, and the job that makes it again."""
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ from synthbench.blocks import BLOCKS
 from synthbench.canonical import canonical_json
 from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError, SynthbenchError, UsageError
+from synthbench.heights import rungs_in
 from synthbench.knobs import coerce, term_of
 from synthbench.mechanisms import MECHANISMS
 from synthbench.positions import POSITIONS
@@ -23,7 +25,7 @@ from synthbench.runner.match import misses
 from synthbench.runner.plan import Job, shortened, surrounded
 from synthbench.runner.rows import Failure, Provenance, failure_row
 from synthbench.suites import EXTRA, Suite, extended, load_suite, suite_names
-from synthbench.tasks import TASKS
+from synthbench.tasks import TASKS, rung_bounds
 from synthbench.training import identity
 from synthbench.training.cell import Cell, Member
 from synthbench.training.ladder import sized_in
@@ -310,13 +312,29 @@ def against_the_code(row: Row, groups: Groups) -> list[str]:
     # Another source of the same version may call the same things by other names.
     others = (names for kind, names in WORDS.items() if is_of_other_source(row, member.cell, kind))
     skipped = {*CIRCUMSTANCES, *RESULTS, *(name for names in others for name in names)} - SIZES_OF_MODEL.keys()
-    return [
+    return _against_the_rungs(row, member.cell) + [
         f"{column.name} is {row[column.name]!r}; the code says {said[column.name]!r}"
         for column in RUN_COLUMNS
         # A column that was added after the row was written is null in it.
         if column.name not in skipped
         and not (column.is_nullable and row[column.name] is None)
         and not equal(row[column.name], said[column.name], 1e-9)
+    ]
+
+
+def _against_the_rungs(row: Row, cell: Cell) -> list[str]:
+    """What the metrics of a row say of its rungs that the code says otherwise: loads, bases and ceilings."""
+    stated = [(rung.load, rung.base, rung.ceiling) for rung in rungs_in(json.loads(row["metrics"]))]
+    with _what_is_not_here():
+        bounds = [(rung, rung_bounds(rung)) for rung in cell.rungs if row["status"] == "ok"]
+    expected = [(float(rung.load), bound.base, bound.ceiling) for rung, bound in bounds]
+    if len(stated) != len(expected):
+        return [f"metrics have {len(stated)} rungs; the code says {len(expected)}"]
+    pairs = enumerate(zip(stated, expected, strict=True), start=1)
+    return [
+        f"rung {number} has load, base and ceiling {here}; the code says {there}"
+        for number, (here, there) in pairs
+        if not all(math.isclose(value, other, abs_tol=1e-9) for value, other in zip(here, there, strict=True))
     ]
 
 

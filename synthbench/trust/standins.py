@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from synthbench.blocks import Block
 from synthbench.contract.trial import REGISTRIES, Trial
+from synthbench.errors import ContractError
 from synthbench.knobs import knob, knobs_of
 from synthbench.mechanisms import Attention, Mechanism
 from synthbench.positions import PositionEncoding
@@ -46,18 +47,22 @@ def standing_in(names: Collection[Name], trial: Trial) -> Iterator[None]:
         if not any(unit.name == name for unit in REGISTRIES[kind].registered())
     ]
     described = trial.attempt("a component", describe, wanted) if wanted else []
-    units = {
-        (kind, name): _stand_in(json.loads(facts))
-        for (kind, name), facts in zip(wanted, described, strict=True)
-        if facts is not None
-    }
-    for (kind, _), unit in units.items():
-        REGISTRIES[kind].register(unit)
+    units: dict[Name, type[Any]] = {}
     try:
+        for (kind, name), facts in zip(wanted, described, strict=True):
+            if facts is not None:
+                unit = _stand_in(kind, name, facts)
+                REGISTRIES[kind].register(unit)
+                units[kind, name] = unit
         yield
     finally:
         for (kind, _), unit in units.items():
             REGISTRIES[kind].withdraw(unit)
+
+
+def existing(kind: str, names: Sequence[str]) -> list[str]:
+    """Those of some names that components have; for the process that has the plugins."""
+    return [name for name in names if name in REGISTRIES[kind]]
 
 
 def describe(names: Sequence[Name]) -> list[str | None]:
@@ -83,7 +88,22 @@ def _facts(unit: type[Any]) -> dict[str, Any]:
     }
 
 
-def _stand_in(facts: dict[str, Any]) -> type[Any]:
+def _stand_in(kind: str, name: str, text: str) -> type[Any]:
+    """The class that takes a component's place.
+
+    Raises:
+        ContractError: If what its process says of it makes none.
+    """
+    try:
+        unit = _made_of(json.loads(text))
+    except (ValueError, TypeError, KeyError) as problem:
+        raise ContractError(f"{kind} {name!r} is described by what is no description: {problem!r}"[:300]) from None
+    if unit.name != name:
+        raise ContractError(f"{kind} {name!r} says that it is called {unit.name!r}"[:300])
+    return unit
+
+
+def _made_of(facts: dict[str, Any]) -> type[Any]:
     base: Any = _BASES[facts["base"]]
     version = {} if facts["version"] is None else {"version": facts["version"]}
     fields = [

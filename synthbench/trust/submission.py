@@ -35,7 +35,7 @@ from synthbench.trust.bundle import (
 )
 from synthbench.trust.compare import tolerance_of
 from synthbench.trust.lookup import Groups
-from synthbench.trust.standins import standing_in
+from synthbench.trust.standins import existing, standing_in
 from synthbench.trust.verify import Sampling, Verification, verify
 
 Row = Mapping[str, Any]
@@ -152,17 +152,20 @@ def receive(
 def _apart(store: Store, manifest: Manifest | None, trial: Trial, named: Sequence[str]) -> Iterator[list[str]]:
     """Keep the code of plugins out of this process, with stand-ins for what the rows were made with.
 
-    A task has none, since its sequences are drawn here: for tasks of plugins, the plugins that the verifier names are
-    loaded. Yields a note if this process has loaded anything, which could have changed the verdicts.
+    A task has none, since its sequences are drawn here: the plugins that the verifier names are loaded if they have
+    tasks of these rows. Yields a note if this process has loaded anything, which could have changed the verdicts.
 
     Raises:
         ContractError: If a plugin cannot be loaded.
     """
     trial.try_plugins()
     names = [(kind, name) for kind, name in _components(store, manifest) if not REGISTRIES[kind].is_built_in(name)]
-    if any(kind == TASKS.kind for kind, _ in names):
-        plugins.load(named)
     loaded = plugins.loaded()
+    tasks = [name for kind, name in names if kind == TASKS.kind]
+    # A row may invent a task; and a plugin that is loaded may change what is said of it, so it is noted before.
+    if named and tasks and trial.attempt("a task", existing, TASKS.kind, tasks):
+        loaded = sorted({*loaded, *(Path(plugin).name for plugin in named)})
+        plugins.load(named)
     with standing_in([(kind, name) for kind, name in names if kind != TASKS.kind], trial):
         yield [f"judged in a process that has loaded {', '.join(loaded)}"] if loaded else []
 

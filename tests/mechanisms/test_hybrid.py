@@ -1,14 +1,15 @@
 """A model whose layers have different mechanisms, named by their pattern."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from synthbench import plugins
 from synthbench.errors import UnknownName, UsageError
-from synthbench.mechanisms import MECHANISMS, Attention, num_parameters
+from synthbench.mechanisms import MECHANISMS, Attention, mechanism, num_parameters
+from synthbench.mechanisms.slay.slay import Slay
 from synthbench.registry import code_hash, is_built_in, origin_of, version_of
 from synthbench.results import Store
 from synthbench.runner.match import size_of as matched_size
@@ -90,6 +91,15 @@ def test_positions_turn_queries_and_keys_if_every_layer_has_some(pattern: str, *
 def test_what_is_no_pattern_is_refused(pattern: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         cell_of(pattern).identity  # noqa: B018 - it is made when it is asked for
+
+
+def test_options_that_cannot_be_named_are_refused() -> None:
+    @mechanism
+    class FourTaps(Slay):
+        name: ClassVar = "4-taps"
+
+    with pytest.raises(UsageError, match="cannot name the option '4_taps_guard' of its parts"):
+        MECHANISMS["4-taps+softmax"]
 
 
 def test_rows_of_a_hybrid_are_made_again_to_the_last_bit(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from synthbench import plugins
+from synthbench.contract.trial import Trial
 from synthbench.errors import ContractError, StoreError, UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
@@ -19,6 +21,7 @@ from synthbench.suites.config import TuningSettings
 from synthbench.trust import lookup
 from synthbench.trust import submission as submission_module
 from synthbench.trust.bundle import opened, pack, sha256_of
+from synthbench.trust.standins import standing_in
 from synthbench.trust.submission import receive, submit
 from synthbench.trust.verify import Sampling
 
@@ -308,6 +311,36 @@ def test_rows_of_a_plugins_task_are_judged_with_a_note(tmp_path: Path, request_o
     assert (found.ok, found.faults, found.unverifiable) == (True, [], {})
     assert found.notes == ["judged in a process that has loaded my_copy.py"]
     assert all(rerun.exam is None for rerun in found.reruns)
+
+
+@pytest.mark.end_to_end
+def test_a_row_that_invents_a_task_does_not_have_a_plugin_loaded(complete: Request, tmp_path: Path) -> None:
+    path = tmp_path / "my_idea_named.py"
+    path.write_text(PLUGIN)
+    store = Store.open(complete.results, create=True)
+    row = store.table().to_pylist()[0]
+    store.write(row | {"task": "zzz", "run_id": "0" * 16}, [])
+    found = receive(complete.results, dataclasses.replace(SAMPLING, workers=1, plugins=[str(path)]))
+
+    assert not found.ok
+    assert (found.notes, plugins.loaded()) == ([], [])
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("text", ["{}", "no JSON", '{"base": "Nope"}', "[1]"])
+def test_what_a_plugins_process_says_of_it_may_be_nonsense(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "my_idea_described.py"
+    path.write_text(PLUGIN)
+    monkeypatch.setattr(Trial, "attempt", lambda _trial, _what, _function, names: [text for _ in names])
+    with (
+        Trial([str(path)]) as trial,
+        pytest.raises(ContractError, match="'my-idea' is described by what is no description"),
+        standing_in([(MECHANISMS.kind, "my-idea")], trial),
+    ):
+        pass
+    assert "my-idea" not in MECHANISMS
 
 
 def test_without_its_plugin_a_bundle_is_not_passed(complete: Request, tmp_path: Path) -> None:
