@@ -62,7 +62,7 @@ class Replay(NamedTuple):
 def read() -> pd.DataFrame:
     """The rows of the suite's tasks that a report shows, without controls."""
     rows = Store.open(RESULTS, create=False).runs()
-    shown = select(rows, SUITE.name, SUITE.version).rows
+    shown = select(rows, SUITE.name, SUITE.version).without_variants().rows
     return shown[shown["task"].isin(SUITE.tasks) & (shown["mech_family"] != CONTROL)]
 
 

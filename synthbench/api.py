@@ -159,7 +159,7 @@ def leaderboard(rows: pd.DataFrame, suite: str | None = None) -> pd.DataFrame:
         UsageError: If the suite must be named.
         ValueError: If there are fewer than two seeds.
     """
-    board = leaderboard_of(grid(select(rows, _suite(rows, suite)).rows))
+    board = leaderboard_of(grid(select(rows, _suite(rows, suite)).without_variants().rows))
     return pd.DataFrame(
         {
             "mechanism": entry.mechanism.label,

@@ -73,7 +73,7 @@ def report(
         read.suite_version,
         mechanisms=shown,
         seeds=parse_seeds(seeds) if seeds is not None else None,
-    )
+    ).without_variants()
     made = Report(selection, read.curves, origins=read.origins, describe=describe)
     files = files_of(made, DEFAULT_FORMATS if formats is None else parse_names(formats))
     folder = out or Path("reports") / suite

@@ -458,6 +458,11 @@ def _has_score(row: Row) -> bool:
     return bool(row["status"] == "ok" and is_known(row["score"]))
 
 
+def skills_of(cell: Estimate, task: TaskFacts, seeds: Sequence[int]) -> list[float]:
+    """The skill of each run as it enters a mean: 0 without a score."""
+    return [clipped((cell.scores[seed] - task.floor) / task.gap) if seed in cell.scores else 0.0 for seed in seeds]
+
+
 def clipped(skill: float) -> float:
     """A skill as it enters a mean: not below the floor, not above the ceiling."""
     return min(1.0, max(0.0, float(skill)))

@@ -22,7 +22,7 @@ from synthbench.reports.aggregates import (
     ranks,
     solved_rates,
 )
-from synthbench.reports.cells import Cells, Estimate, MechanismFacts, TaskFacts, clipped
+from synthbench.reports.cells import Cells, Estimate, MechanismFacts, TaskFacts, skills_of
 from synthbench.reports.statistics import TOLERANCE
 from synthbench.reports.table import (
     NOTHING,
@@ -191,7 +191,7 @@ def leaderboard(cells: Cells) -> Leaderboard:
     # Seeds that only undecided pairs have are left out: means are biased if runs are added until a difference shows.
     estimates = [cells.cell(task, mechanism) for task in tasks for mechanism in ranked]
     seeds = tuple(seed for seed in cells.seeds if all(_has_runs(estimate, [seed]) for estimate in estimates))
-    skills = np.array([[_skills(cells.cell(task, mechanism), task, seeds) for task in tasks] for mechanism in ranked])
+    skills = np.array([[skills_of(cells.cell(task, mechanism), task, seeds) for task in tasks] for mechanism in ranked])
     categories = [task.category for task in tasks]
     weights = balanced(categories)
     is_in = {name: np.array([category == name for category in categories]) for name in dict.fromkeys(categories)}
@@ -324,7 +324,3 @@ def _listed(names: Sequence[str]) -> str:
 
 def _has_runs(cell: Estimate, seeds: Sequence[int]) -> bool:
     return cell.runs.keys() >= set(seeds)
-
-
-def _skills(cell: Estimate, task: TaskFacts, seeds: Sequence[int]) -> list[float]:
-    return [clipped((cell.scores[seed] - task.floor) / task.gap) if seed in cell.scores else 0.0 for seed in seeds]

@@ -33,6 +33,7 @@ from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard
 from synthbench.reports.selection import Selection
 from synthbench.reports.separation import separation_table, summary
 from synthbench.reports.table import Table, category_averages, category_table, full_table, steps_table
+from synthbench.reports.variants import Variant, summary_of, variant_tables, variants_of
 from synthbench.reports.verdicts import Verdicts, judge
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 _RESERVED = (
     *("averages", "cells", "curves", "difference", "full", "leaderboard", "peers", "predictions", "readme"),
-    *("separation", "sources", "steps_to_threshold"),
+    *("separation", "sources", "steps_to_threshold", "variants"),
 )
 
 _MADE_BY = (
@@ -110,6 +111,12 @@ class Report:
         return leaderboard(self.cells) if len(self.cells.seeds) > 1 else None
 
     @cached_property
+    def variants(self) -> list[Variant]:
+        """The settings of mechanisms that were run on some of the tasks only, beside their main settings."""
+        rows = self.selection.variants
+        return variants_of(self.cells, grid(rows)) if len(rows) else []
+
+    @cached_property
     def verdicts(self) -> Verdicts:
         """The verdict on each task."""
         return judge(self.cells)
@@ -169,6 +176,8 @@ def _tables_by_page(report: Report) -> dict[str, Page]:
     for extra in (predicted, against_peers, steps_table(cells)):
         if extra is not None:
             pages[extra.name] = Page(extra.title, (extra,), extra.outcome)
+    if report.variants:
+        pages["variants"] = Page("Variants", tuple(variant_tables(report.variants)), summary_of(report.variants))
     return pages
 
 

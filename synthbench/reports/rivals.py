@@ -91,7 +91,9 @@ class Rivals:
         """
         others = others[~others["run_id"].isin(rows["run_id"])]
         everything = pd.concat([rows, others], ignore_index=True) if len(others) else rows
-        selected = select(everything, suite.name, suite.version).rows
+        chosen = select(everything, suite.name, suite.version).without_variants()
+        of_mine = chosen.variants[chosen.variants["run_id"].isin(rows["run_id"])] if len(chosen.variants) else None
+        selected = pd.concat([chosen.rows, of_mine], ignore_index=True)
         self._cells, self._suite, self._rows = grid(selected), suite, records(selected, COLUMNS)
         self._key = mechanism_key(records(rows, COLUMNS)[0])
         self._committed = {mechanism_key(row) for row in self._rows if row["run_id"] in committed} - {self._key}

@@ -6,6 +6,7 @@ they were matched to. If the store has several versions of a task or mechanism, 
 newest row is shown; rows of the others are counted, never mixed in. So are rows of another protocol, if a suite's file
 changed but its version did not.
 If a suite tries several learning rates, each seed of a cell shows the one that did best on its validation stream.
+A setting of a mechanism that was run on fewer tasks than another one of it is a variant, which boards do not show.
 Rows with a score but without a passed check of causality are left out. So are rows of withdrawn versions of a task,
 which do not test what they claim: ``reference/withdrawn.csv`` lists them.
 """
@@ -13,7 +14,7 @@ which do not test what they claim: ``reference/withdrawn.csv`` lists them.
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -74,6 +75,20 @@ class Selection:
     """Oldest first; one row for each task, size, mechanism and seed."""
     left_out: dict[str, int]
     """Number of rows that no cell shows, by the reason in words; reasons without a row are not listed."""
+    variants: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """The rows that :meth:`without_variants` took out."""
+
+    def without_variants(self) -> "Selection":
+        """The rows of each mechanism in the setting that was run on most tasks (or those, if several were).
+
+        Tables of all tasks show these. The others are compared with them in
+        :mod:`synthbench.reports.variants`, on the tasks that both have.
+        """
+        units = [self.rows[name] for name in AROUND] + [settings(self.rows)]
+        num_tasks = self.rows.groupby(TASK_KEY).ngroup().groupby(units).transform("nunique")
+        is_variant = num_tasks < num_tasks.groupby(self.rows["mech"]).transform("max")
+        main, variants = (self.rows[part].reset_index(drop=True) for part in (~is_variant, is_variant))
+        return replace(self, rows=main, variants=variants)
 
 
 def select(

@@ -27,6 +27,8 @@ def readme(report: Report, files: Iterable[str]) -> str:
         counted = ", ".join(f"{number} from {name}" for name, number in report.stores.items())
         facts.append(f"Stores: {counted}. Times and memory cannot be compared between stores.")
     facts += [f"Left out: {_rows(number)} {reason}." for reason, number in selection.left_out.items()]
+    if report.variants:
+        facts.append(f"Variants: {_rows(len(selection.variants))} of other settings, on a page of their own.")
     if report.cited[1]:
         facts.append(f"Sources without a BibTeX entry: {', '.join(report.cited[1])}.")
     blocks = [

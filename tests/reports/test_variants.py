@@ -1,0 +1,129 @@
+"""Settings of a mechanism that were run on some of the tasks, beside its main setting."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from synthbench.reports.build import build
+from synthbench.reports.cells import grid
+from synthbench.reports.selection import select
+from synthbench.reports.variants import Variant, changes_of, summary_of, variant_tables, variants_of
+from tests.reports._ladders import TASK_FACTS
+
+CONV = "transformer:conv=4"
+Climbed = Callable[..., pd.DataFrame]
+
+
+@pytest.fixture(scope="module")
+def convolved(climb: pd.DataFrame, climbed: Climbed) -> pd.DataFrame:
+    """The rows of ``climb``, and two mechanisms with a convolution on two of its four tasks."""
+    with_conv = [
+        climbed({"linear": [5.2, 5.3, 5.1], "softmax": [11, 11, 11]}, "mqar", block=CONV),
+        climbed({"linear": [4, 4.2, 3.9], "softmax": [2.9, 3.2, 2.7]}, "parity_running", block=CONV),
+    ]
+    added = pd.concat(with_conv, ignore_index=True)
+    return pd.concat([climb, added.assign(run_id=added["run_id"] + "-conv")], ignore_index=True)
+
+
+def _variants(rows: pd.DataFrame) -> list[Variant]:
+    selection = select(rows, "climb").without_variants()
+    return variants_of(grid(selection.rows), grid(selection.variants))
+
+
+def test_a_setting_on_fewer_tasks_changes_nothing_in_the_tables_of_all(
+    climb: pd.DataFrame, convolved: pd.DataFrame
+) -> None:
+    before, after = (
+        build(climb, None, "climb", formats=["md", "csv"]),
+        build(convolved, None, "climb", formats=["md", "csv"]),
+    )
+
+    assert {name for name in after if after[name] != before.get(name)} == {"README.md", "variants.md"}
+    assert "- Variants: 12 rows of other settings" in str(after["README.md"])
+
+
+def test_settings_on_the_same_tasks_share_the_tables(convolved: pd.DataFrame) -> None:
+    both = convolved[convolved["task"].isin(["mqar", "parity_running"])]
+    selection = select(both, "climb").without_variants()
+
+    assert selection.variants.empty
+    assert "Linear (transformer:conv=4)" in {mechanism.label for mechanism in grid(selection.rows).mechanisms}
+
+
+def test_differences_are_of_the_runs_that_both_have(convolved: pd.DataFrame) -> None:
+    softmax, linear = _variants(convolved)
+
+    assert [variant.main.name for variant in (softmax, linear)] == ["softmax", "linear"]
+    assert linear.words == ("attention_only", CONV)
+    assert linear.seeds == (42, 43, 44)
+    assert [task.name for task in linear.tasks] == ["mqar", "parity_running"]
+    mqar, parity = (TASK_FACTS[task][1].num_rungs for task in ("mqar", "parity_running"))
+    assert linear.skills[:, 0] * mqar == pytest.approx(np.array([[0.2, 0.3, 0.1], [5.2, 5.3, 5.1]]))
+    assert linear.skills[:, 1] * parity == pytest.approx(np.array([[3, 3.2, 2.9], [4, 4.2, 3.9]]))
+
+
+def test_only_common_seeds_are_compared(convolved: pd.DataFrame) -> None:
+    is_conv = convolved["block"] == CONV
+    fewer = convolved[~is_conv | (convolved["seed"] == 43)]
+    linear = _variants(fewer)[1]
+
+    assert linear.seeds == (43,)
+    assert linear.skills.shape == (2, 2, 1)
+    (change,) = [change for change in changes_of(_variants(fewer)) if not change.category]
+    assert math.isnan(change.difference.low)
+    assert "on all 2 tasks by +0.18; the" in change.sentence  # one run is too few for an interval
+
+
+def test_a_change_that_several_mechanisms_share_is_averaged_over_them(convolved: pd.DataFrame) -> None:
+    changes = changes_of(_variants(convolved))
+
+    assert [(change.category, change.num_tasks) for change in changes] == [
+        ("recall", 1),
+        ("state_tracking", 1),
+        ("", 2),
+    ]
+    rungs = TASK_FACTS["mqar"][1].num_rungs
+    of_softmax, of_linear = 11 - np.mean([10.9, 11, 11]), 5.2 - 0.2
+    assert changes[0].difference.value == pytest.approx((of_softmax + of_linear) / 2 / rungs)
+    assert changes[0].difference.low < changes[0].difference.value < changes[0].difference.high
+    assert changes[0].means[0] * rungs == pytest.approx([np.mean([10.9, 11, 11]), 0.2])
+    assert changes[2].difference.value == pytest.approx(np.mean([change.difference.value for change in changes[:2]]))
+
+
+def test_the_setting_nearest_to_a_variant_is_its_main_setting(climb: pd.DataFrame, climbed: Climbed) -> None:
+    conv = climb[climb["mech"] == "linear"].assign(block=CONV)
+    conv = conv.assign(run_id=conv["run_id"] + "-conv")
+    wide = climbed({"linear": [6, 6.1, 6.2]}, "mqar", block=CONV, mech_args='{"M":8}')
+    rows = pd.concat([climb, conv, wide.assign(run_id=wide["run_id"] + "-wide")], ignore_index=True)
+    (variant,) = _variants(rows)
+
+    assert variant.main.block == CONV
+    assert variant.words == ("M=--", "M=8")
+
+
+def test_a_variant_without_its_main_setting_on_its_tasks_is_not_compared(climb: pd.DataFrame, climbed: Climbed) -> None:
+    elsewhere = climbed({"linear": [6, 6.1, 6.2]}, "mqar", block=CONV)
+    without = climb[~((climb["mech"] == "linear") & (climb["task"] == "mqar"))]
+    files = build(pd.concat([without, elsewhere], ignore_index=True), None, "climb", formats=["md"])
+
+    assert "variants.md" not in files
+
+
+def test_the_tables_have_each_setting_under_its_mechanism(convolved: pd.DataFrame) -> None:
+    variants = _variants(convolved)
+    changes, means, tasks = variant_tables(variants)
+
+    assert [line.labels for line in means.lines] == [
+        ("Standard", "attention_only"),
+        ("Standard", CONV),
+        ("Linear", "attention_only"),
+        ("Linear", CONV),
+    ]
+    linear_on_mqar = tasks.lines[3].cells[0]
+    assert (linear_on_mqar.value, linear_on_mqar.remarks) == ("5.2", ("+5.0",))
+    assert means.lines[2].cells[0].value == "2"
+    assert [line.labels[1] for line in changes.lines] == ["recall (1)", "state_tracking (1)", "all (2)"]
+    assert summary_of(variants).startswith("2 other settings of 2 mechanisms")
