@@ -141,7 +141,7 @@ class Report:
         """The figures for which the rows have data."""
         from synthbench.reports.render.figures import Facts, drawings  # noqa: PLC0415 - only here matplotlib is needed
 
-        return drawings(Facts(self.records, self.cells, self.averages, self.board))
+        return drawings(Facts(self.records, self.cells, self.averages, self.board, self.variants))
 
     @cached_property
     def cited(self) -> tuple[str, list[str]]:

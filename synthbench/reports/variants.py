@@ -67,6 +67,11 @@ class Variant(NamedTuple):
         """Of each task."""
         return [task.category for task in self.tasks]
 
+    def intervals(self) -> list[Interval]:
+        """Mean skill of main setting and variant, over all tasks; for these tasks and other seeds."""
+        weights = balanced(self.categories)
+        return [_mean(skills[None], weights, low=0.0) for skills in self.skills]
+
 
 class Change(NamedTuple):
     """One change of the settings of several mechanisms, on the tasks of a category or on all."""
@@ -164,10 +169,12 @@ def _by_category(group: Sequence[Variant]) -> Iterator[Change]:
         )
 
 
-def _mean(skills: Float[np.ndarray, "1 tasks seeds"], weights: Float[np.ndarray, " tasks"]) -> Interval:
-    """The weighted mean of differences; its ends are NaN with one seed."""
+def _mean(
+    skills: Float[np.ndarray, "1 tasks seeds"], weights: Float[np.ndarray, " tasks"], *, low: float = -1.0
+) -> Interval:
+    """A weighted mean of skills, or of differences; its ends are NaN with one seed."""
     if skills.shape[2] > 1:
-        return over_seeds(skills, weights, low=-1.0)[0]
+        return over_seeds(skills, weights, low=low)[0]
     return Interval(float(skills[0, :, 0] @ weights), math.nan, math.nan)
 
 

@@ -127,3 +127,29 @@ def test_the_tables_have_each_setting_under_its_mechanism(convolved: pd.DataFram
     assert means.lines[2].cells[0].value == "2"
     assert [line.labels[1] for line in changes.lines] == ["recall (1)", "state_tracking (1)", "all (2)"]
     assert summary_of(variants).startswith("2 other settings of 2 mechanisms")
+
+
+def test_settings_that_differ_in_their_state_are_points_of_a_line(climb: pd.DataFrame, climbed: Climbed) -> None:
+    sizes = {"linear": ([3.1, 3.3, 3.2], [5.2, 5.3, 5.1]), "slay": ([6, 6.2, 6.1], [9, 9.5, 9.2])}
+    settings = [
+        climbed({mech: heights}, "mqar", mech_args=f'{{"M":{size}}}', state_size=state).assign(setting=size)
+        for mech, of_sizes in sizes.items()
+        for size, state, heights in zip((8, 32), (272, 4352), of_sizes, strict=True)
+    ]
+    added = pd.concat(settings, ignore_index=True)
+    added["run_id"] += "-" + added.pop("setting").astype(str)
+    files = build(pd.concat([climb, added], ignore_index=True), None, "climb", formats=["figures"])
+    header, *lines = str(files["figures/frontier.csv"]).splitlines()
+    points = [line.split(",") for line in lines]
+
+    assert header == "mechanism,setting,state,skill,low,high"
+    assert [point[0] for point in points] == ["Linear"] * 3 + ["SLAY"] * 3
+    assert [float(point[2]) for point in points] == [272, 1088, 4352] * 2
+    assert float(points[2][3]) == pytest.approx(5.2 / TASK_FACTS["mqar"][1].num_rungs, abs=1e-6)
+    assert files["figures/frontier.svg"]
+
+
+def test_a_convolution_is_no_point_of_a_frontier(convolved: pd.DataFrame) -> None:
+    rows = convolved.assign(state_size=convolved["state_size"].mask(convolved["block"] == CONV, 2000))
+
+    assert "figures/frontier.csv" not in build(rows, None, "climb", formats=["figures"])

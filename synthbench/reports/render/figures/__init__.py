@@ -2,6 +2,7 @@
 
 from synthbench.reports.render.figures.drawing import PICTURES, Drawing, render
 from synthbench.reports.render.figures.facts import Facts
+from synthbench.reports.render.figures.frontier import frontier
 from synthbench.reports.render.figures.heat_map import heat_map
 from synthbench.reports.render.figures.improvement import improvement
 from synthbench.reports.render.figures.learning_curves import learning_curves
@@ -15,5 +16,5 @@ __all__ = ["PICTURES", "Drawing", "Facts", "drawings", "render"]
 
 def drawings(facts: Facts) -> list[Drawing]:
     """All figures that the rows have something for."""
-    single = (rungs, ranks, profiles, skill_state, heat_map, improvement)
+    single = (rungs, ranks, profiles, skill_state, frontier, heat_map, improvement)
     return [*(drawing for draw in single if (drawing := draw(facts)) is not None), *learning_curves(facts)]

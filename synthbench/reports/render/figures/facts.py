@@ -11,6 +11,7 @@ from synthbench.reports.aggregates import balanced
 from synthbench.reports.cells import Cells, MechanismFacts, Row, TaskFacts
 from synthbench.reports.leaderboard import Leaderboard
 from synthbench.reports.render.figures.drawing import COLOURS, Look, looks
+from synthbench.reports.variants import Variant
 from synthbench.reports.verdicts import is_ranked
 
 
@@ -24,6 +25,7 @@ class Facts:
     """Learning curves averaged by :func:`synthbench.reports.curves.mean_curves`; None without curves."""
     board: Leaderboard | None
     """None below two seeds."""
+    variants: Sequence[Variant] = ()
 
     @cached_property
     def tasks(self) -> tuple[TaskFacts, ...]:
