@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import climb
+import disputes
 import numpy as np
 from tabulate import tabulate
 
@@ -46,7 +47,8 @@ def pages() -> dict[str, str]:
         "mechanisms.md": _join(_mechanisms()),
         "suites.md": _join(_suites()),
         "anatomy.md": _join(_anatomy()),
-        "climb.md": _join(_climb()),
+        "climb.md": _join(_headed(climb.page())),
+        "disputes.md": _join(_headed(disputes.page())),
     }
 
 
@@ -372,8 +374,8 @@ def _components() -> str:
     return json.dumps(index, indent=1, sort_keys=True) + "\n"
 
 
-def _climb() -> Iterator[str]:
-    title, *paragraphs = climb.page()
+def _headed(page: Iterator[str]) -> Iterator[str]:
+    title, *paragraphs = page
     yield from (title, HEADER, *paragraphs)
 
 

@@ -1,0 +1,202 @@
+"""What the rows of ``climb`` say about questions on which papers differ: the text of ``disputes.md``.
+
+``docs/generate.py`` writes it. Every number comes from the rows in ``results``, or from the code of a mechanism.
+"""
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import climb
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from tabulate import tabulate
+
+from synthbench.blocks import conv_elements
+from synthbench.mechanisms import MECHANISMS
+from synthbench.registry import CONTROL
+from synthbench.reports.aggregates import Interval, balanced, over_seeds
+from synthbench.reports.cells import Cells, grid
+from synthbench.reports.ladder import LEAST
+from synthbench.reports.selection import select
+from synthbench.reports.table import fixed
+from synthbench.reports.variants import changes_of, variants_of
+from synthbench.results import Store
+
+STATES = Path(__file__).with_name("states.csv")
+SUITE = climb.SUITE
+
+
+class Rates(NamedTuple):
+    """What one learning rate for all tasks costs a mechanism."""
+
+    mechanism: str
+    best: float
+    """The rate with the higher mean skill."""
+    lost: Interval
+    """Mean skill with a rate chosen on the validation stream of each run − mean skill at the best single rate."""
+    lost_otherwise: Interval
+    """The same with the other rate."""
+    num_low: int
+    """Tasks on which the lower rate is better by half a rung or more, on average over seeds."""
+    num_high: int
+    """Tasks on which the higher one is."""
+
+
+def page() -> Iterator[str]:
+    """The paragraphs of the page, without those for which there are no rows."""
+    rows = Store.open(climb.RESULTS, create=False).runs()
+    yield "# What the rows say about disputes"
+    yield (
+        "Papers differ on these questions. Each answer here is from rows of `climb`, one protocol for all mechanisms, "
+        "with 95 % intervals for these tasks and other seeds, or from the code that was run."
+    )
+    yield from _convolution(rows)
+    yield from _states()
+    yield from _rates(rows)
+
+
+def _convolution(rows: pd.DataFrame) -> Iterator[str]:
+    selection = select(rows, SUITE.name, SUITE.version).without_variants()
+    if selection.variants.empty:
+        return
+    changes = changes_of(variants_of(grid(selection.rows), grid(selection.variants)))
+    with_conv = [change for change in changes if "conv=" in change.words[1] and "conv=" not in change.words[0]]
+    if not with_conv:
+        return
+    first = with_conv[0]
+    yield "## Does a short convolution decide recall?"
+    yield (
+        "Many layers of recurrent mechanisms contain a causal convolution over three or four tokens, and softmax "
+        "attention, with which they are compared, does not. Here the same convolution stands before any mechanism, or "
+        f"before none: `--conv 4`, on {len(first.mechanisms)} mechanisms "
+        f"({', '.join(mechanism.name for mechanism in first.mechanisms)}), with {_seeds(first.num_seeds)}. `mamba2` "
+        "has one of its own in both."
+    )
+    yield "\n".join(f"- {change.sentence}" for change in with_conv)
+    yield (
+        "[The report](../reports/climb/variants.md) has every mechanism and task side by side."
+        + " One seed has no interval." * (first.num_seeds == 1)
+    )
+
+
+def _states() -> Iterator[str]:
+    yield "## Which published state sizes are wrong?"
+    yield (
+        "Recall is often drawn over the size of the state, which such figures take from a formula. Beside each formula "
+        "stands what a layer of that shape keeps between two tokens, counted by the code of the mechanism here; "
+        "`check` measures that its count is not too small."
+    )
+    lines = []
+    for published in _published():
+        shape = {"model_dim": int(published["model_dim"]), "num_heads": int(published["num_heads"])}
+        mechanism = MECHANISMS[published["mechanism"]](
+            **shape, max_length=1024, **({"N": int(published["N"])} if published["N"] else {})
+        )
+        kept = mechanism.state_elements(1024) + conv_elements(int(published["conv"]), "qkv", shape["model_dim"])
+        claimed = int(published["elements"])
+        lines.append(
+            [
+                published["mechanism"], shape["model_dim"], shape["num_heads"], published["formula"], claimed, kept,
+                f"{claimed / kept:.2g} ×", published["why"],
+            ]
+        )  # fmt: skip
+    headings = ["mechanism", "width", "heads", "published formula", "published", "kept", "ratio", "because"]
+    yield tabulate(lines, headings, tablefmt="github", disable_numparse=True)
+    yield (
+        "The formulas are those of the code behind the figures of Zoology (github.com/HazyResearch/zoology, "
+        "`state_size` in the files of `zoology/mixers`, 2025); its issue 34 reports the first, which two later "
+        "commits corrected. Key and value are the widths of a head, here equal."
+    )
+
+
+def _rates(rows: pd.DataFrame) -> Iterator[str]:
+    found = sorted(_all_rates(rows), key=lambda one: one.lost.value, reverse=True)
+    if not found:
+        return
+    low, high = SUITE.training.learning_rates or (0.0, 0.0)
+    yield "## How narrow are the windows of learning rates?"
+    yield (
+        f"Every run of `climb` is made with rates {low:g} and {high:g}; the one with the higher validation accuracy "
+        "counts. A mechanism whose window of good rates moves from task to task loses if one rate is taken for all "
+        "tasks, however well it is chosen. Skill that is lost, and the number of the "
+        f"{len(SUITE.tasks)} tasks on which one of the two rates is better by {LEAST:g} rungs or more:"
+    )
+    lines = [
+        [
+            one.mechanism, f"{one.best:g}", _interval(one.lost), _interval(one.lost_otherwise), one.num_low,
+            one.num_high,
+        ]
+        for one in found
+    ]  # fmt: skip
+    headings = ["mechanism", "best rate", "lost with it", "lost with the other", f"{low:g} better", f"{high:g} better"]
+    yield tabulate(lines, headings, tablefmt="github", disable_numparse=True)
+    by_best = ", ".join(f"{sum(one.best == rate for one in found)} at {rate:g}" for rate in (low, high))
+    worst = max(found, key=lambda one: one.lost_otherwise.value)
+    yield (
+        f"The best single rate is not the same for all: {by_best}. With the other of the two, up to "
+        f"{_interval(worst.lost_otherwise)} of mean skill is lost ({worst.mechanism}); with the best, up to "
+        f"{_interval(found[0].lost)} ({found[0].mechanism}). So one rate for all mechanisms decides comparisons, and a "
+        "choice among at least these two is part of the protocol."
+    )
+
+
+def _all_rates(rows: pd.DataFrame) -> Iterator[Rates]:
+    rates = SUITE.training.learning_rates or ()
+    if len(rates) != 2:
+        return
+    of_suite = rows[(rows["suite"] == SUITE.name) & rows["task"].isin(SUITE.tasks) & (rows["mech_family"] != CONTROL)]
+    # The protocol of a row includes neither its rate nor what the others did, so each rate can be selected alone.
+    parts = [of_suite, *(of_suite[of_suite["lr"] == rate] for rate in rates)]
+    chosen, *single = (_complete(part) for part in parts)
+    for name in sorted(set(chosen).intersection(*single)):
+        skills = [chosen[name].skills, *(part[name].skills for part in single)]
+        tasks = chosen[name].cells.tasks
+        weights = balanced([task.category for task in tasks])
+        lost = [_difference(skills[0] - at_rate, weights) for at_rate in skills[1:]]
+        margins = np.array([task.ladder.margin if task.ladder else np.inf for task in tasks])
+        lead = (skills[1] - skills[2]).mean(axis=1)
+        order = int(lost[1].value < lost[0].value)
+        yield Rates(
+            name,
+            rates[order],
+            lost[order],
+            lost[1 - order],
+            int((lead >= margins).sum()),
+            int((-lead >= margins).sum()),
+        )
+
+
+class _Runs(NamedTuple):
+    cells: Cells
+    skills: Float[np.ndarray, "tasks seeds"]
+
+
+def _complete(rows: pd.DataFrame) -> dict[str, _Runs]:
+    """The skills of the mechanisms that have all tasks and seeds of the suite, by name; 0 where a run failed."""
+    of = grid(select(rows, SUITE.name, SUITE.version, seeds=SUITE.seeds).without_variants().rows)
+    found = {}
+    for place, mechanism in enumerate(of.mechanisms):
+        has_all = all(of.cell(task, mechanism).runs.keys() >= set(SUITE.seeds) for task in of.tasks)
+        if has_all and len(of.tasks) == len(SUITE.tasks):
+            found[mechanism.name] = _Runs(of, np.nan_to_num(of.scores[:, place]))
+    return found
+
+
+def _difference(differences: Float[np.ndarray, "tasks seeds"], weights: Float[np.ndarray, " tasks"]) -> Interval:
+    return over_seeds(differences[None], weights, low=-1.0)[0]
+
+
+def _published() -> list[dict[str, str]]:
+    with STATES.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def _interval(interval: Interval) -> str:
+    return f"{fixed(interval.value, 3)} ({fixed(interval.low, 3)} to {fixed(interval.high, 3)})"
+
+
+def _seeds(number: int) -> str:
+    return f"{number} {'seed' if number == 1 else 'seeds'}"

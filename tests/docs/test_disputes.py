@@ -1,0 +1,104 @@
+"""What the page on disputes says of made-up rows, and of states that it counts."""
+
+import json
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from synthbench.heights import RungScore, metrics_of_rungs
+from synthbench.suites import load_suite
+from synthbench.tasks import TASKS
+
+DOCS = Path(__file__).parents[2] / "docs"
+SUITE = load_suite("climb")
+NUM_RUNGS = 8
+LOW, HIGH = SUITE.training.learning_rates or (0.0, 0.0)
+
+
+@pytest.fixture(scope="module")
+def disputes() -> Iterator[SimpleNamespace]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)
+        yield SimpleNamespace(**runpy.run_path(str(DOCS / "disputes.py")))
+        sys.modules.pop("climb", None)
+
+
+@pytest.fixture
+def rows_at(make_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFrame]:
+    """Rows of one mechanism with every seed, at one rate, from its height on each task."""
+
+    def make(mech: str, rate: float, height: Callable[[int], float], **changes: Any) -> pd.DataFrame:
+        rows = []
+        for number, task in enumerate(SUITE.tasks):
+            reached = height(number)
+            rungs = [RungScore(2.0**rung, min(1.0, max(0.0, reached - rung)), 0.0, 1.0) for rung in range(NUM_RUNGS)]
+            arguments = {"load": "pairs", "rungs": [{"load": rung.load, "length": 2} for rung in rungs]}
+            metrics = metrics_of_rungs(rungs) | {"validation_accuracy": reached / NUM_RUNGS}
+            rows += [
+                make_row(
+                    suite="climb", suite_version=SUITE.version, task=task, task_category=TASKS[task].category(),
+                    mech=mech, mech_family="a family", seed=seed, lr=rate, score=reached / NUM_RUNGS, floor=0.0,
+                    ceiling=1.0, task_args=json.dumps(arguments), metrics=json.dumps(metrics), tuning_trials=2,
+                    run_id=f"{task}-{mech}-{seed}-{rate}-{changes}", **changes,
+                )
+                for seed in SUITE.seeds
+            ]  # fmt: skip
+        return pd.DataFrame(rows)
+
+    return make
+
+
+def test_what_a_single_rate_loses(disputes: SimpleNamespace, rows_at: Callable[..., pd.DataFrame]) -> None:
+    num_tasks = len(SUITE.tasks)
+    rows = pd.concat(
+        [
+            rows_at("linear", LOW, lambda _task: 4.0),
+            rows_at("linear", HIGH, lambda _task: 3.0),
+            rows_at("gla", LOW, lambda task: 4.0 if task == 0 else 2.0),
+            rows_at("gla", HIGH, lambda task: 2.0 if task == 0 else 2.2),
+        ]
+    )
+    gla, linear = disputes._all_rates(rows)
+
+    assert (linear.mechanism, linear.best, linear.num_low, linear.num_high) == ("linear", LOW, num_tasks, 0)
+    assert linear.lost.value == 0
+    assert linear.lost_otherwise.value == pytest.approx(1 / NUM_RUNGS)
+    # 0.2 rungs are less than half a rung.
+    assert (gla.num_low, gla.num_high) == (1, 0)
+    assert 0 < gla.lost.value < gla.lost_otherwise.value
+
+
+def test_a_mechanism_without_all_runs_is_left_out(
+    disputes: SimpleNamespace, rows_at: Callable[..., pd.DataFrame]
+) -> None:
+    rows = pd.concat([rows_at("linear", LOW, lambda _task: 4.0), rows_at("linear", HIGH, lambda _task: 3.0)])
+
+    assert [one.mechanism for one in disputes._all_rates(rows)] == ["linear"]
+    assert not [*disputes._all_rates(rows[rows["seed"] < 3])]
+
+
+def test_a_convolution_is_judged_on_what_was_run_with_it(
+    disputes: SimpleNamespace, rows_at: Callable[..., pd.DataFrame]
+) -> None:
+    without = [rows_at(mech, LOW, lambda _task: 2.0) for mech in ("linear", "gla")]
+    with_conv = [rows_at(mech, LOW, lambda _task: 6.0, block="transformer:conv=4") for mech in ("linear", "gla")]
+    some = [rows[rows["task"].isin(["mqar", "parity_running"])] for rows in with_conv]
+    text = "\n".join(disputes._convolution(pd.concat([*without, *some])))
+
+    assert "changes the mean skill of 2 mechanisms on 1 recall task by +0.50" in text
+    assert not [*disputes._convolution(pd.concat(without))]
+
+
+def test_states_are_counted_by_the_mechanisms(disputes: SimpleNamespace) -> None:
+    _, _, table, _ = disputes._states()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
+
+    assert [(row[0], row[6]) for row in cells[:2]] == [("rwkv7", "4 ×"), ("rwkv7", "16 ×")]
+    # Two heads of 64 × 64, and three inputs of three convolutions of width 128.
+    assert cells[4][5] == str(2 * 64 * 64 + 3 * 3 * 128)
