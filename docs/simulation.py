@@ -86,7 +86,7 @@ def _residual(rng: np.random.Generator, levels: Levels, num_seeds: int) -> Runs:
 
 
 def _read_residuals() -> Runs:
-    """The residuals of suite core-mini 2026.1, which is gone, widened by the spread that a mean of five runs removes."""
+    """The residuals of suite core-mini, which is gone, widened by the spread that a mean of five runs removes."""
     numbers = np.loadtxt(FOLDER / "residuals.csv", delimiter=",", skiprows=1, usecols=(2, 3, 4, 5, 6))
     return numbers.reshape(-1, NUM_MECHANISMS, 5) * math.sqrt(5 / 4)
 
