@@ -150,10 +150,10 @@ def _decayed_segment(
     q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, *, state: Tensor | None, goes_on: bool
 ) -> tuple[Tensor, Tensor | None]:
     length = v.shape[-2]
-    num_chunks, size = _chunks(length)
+    num_chunks, size = chunks_of(length)
     if log_decay.shape[-1] > 1:
         size = _doubled(size)
-    q, k, v, log_decay = (_cut(x, num_chunks, size) for x in (q, k, v, log_decay))
+    q, k, v, log_decay = (cut(x, num_chunks, size) for x in (q, k, v, log_decay))
     elapsed = log_decay.cumsum(-2)
     out = (_within_by_head if log_decay.shape[-1] == 1 else _within_by_channel)(q, k, v, elapsed)
     if num_chunks > 1 or state is not None or goes_on:
@@ -167,7 +167,7 @@ def _delta_segment(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *, state: Tensor | None, goes_on: bool
 ) -> tuple[Tensor, Tensor | None]:
     length, value_dim = v.shape[-2:]
-    q, k, v, beta = (_cut(x, *_chunks(length)) for x in (q, k, v, beta))
+    q, k, v, beta = (cut(x, *chunks_of(length)) for x in (q, k, v, beta))
     scaled = beta * k
     solved: Tensor = torch.linalg.solve_triangular(
         (scaled @ k.mT).tril(-1), torch.cat([beta * v, scaled], dim=-1), upper=False, unitriangular=True
@@ -201,13 +201,13 @@ def _corrected_segment(
 ) -> tuple[Tensor, Tensor | None]:
     queries, (length, value_dim) = q.shape[-2], v.shape[-2:]
     steps = length // queries
-    num_chunks = min(queries, _chunks(length)[0])
+    num_chunks = min(queries, chunks_of(length)[0])
     size = math.ceil(queries / num_chunks)
     if log_decay.shape[-1] > 1:
         size = _doubled(size)
-    q = _cut(q, num_chunks, size)
-    read, write, v, log_decay = (_cut(x, num_chunks, steps * size) for x in (read, write, v, log_decay))
-    columns = [write] if key is None else [write, _cut(key, num_chunks, steps * size)]
+    q = cut(q, num_chunks, size)
+    read, write, v, log_decay = (cut(x, num_chunks, steps * size) for x in (read, write, v, log_decay))
+    columns = [write] if key is None else [write, cut(key, num_chunks, steps * size)]
     elapsed = log_decay.cumsum(-2)
     at_query, whole = elapsed[..., steps - 1 :: steps, :], elapsed[..., -1:, :]
     if steps == 1:  # the exponentials serve both
@@ -318,25 +318,26 @@ def _last_decayed(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
     return q @ (k * (elapsed[..., -1:, :] - elapsed).exp()).mT @ v
 
 
-def _chunks(length: int) -> tuple[int, int]:
+def chunks_of(length: int) -> tuple[int, int]:
     """Number and size of the fewest chunks, as equal as can be."""
     num_chunks = math.ceil(length / CHUNK)
     return num_chunks, math.ceil(length / num_chunks)
 
 
-def _cut(x: Tensor, num_chunks: int, size: int) -> Tensor:
+def cut(x: Tensor, num_chunks: int, size: int) -> Tensor:
     """Cut [..., length, dim] into [..., num_chunks, size, dim]; zeros fill up the last: no key, and no decay."""
     padded = pad(x, (0, 0, 0, num_chunks * size - x.shape[-2]))
     return padded.reshape(*padded.shape[:-2], num_chunks, size, padded.shape[-1])
 
 
-def _future(size: int, device: torch.device) -> Tensor:
+def future_mask(size: int, device: torch.device) -> Tensor:
+    """True where a column comes after its row."""
     return torch.ones(size, size, dtype=torch.bool, device=device).triu(1)
 
 
 def _within_by_head(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
     # Masked before the exponential: differences towards the future are positive and may overflow.
-    weights = (elapsed - elapsed.mT).masked_fill(_future(q.shape[-2], q.device), -torch.inf).exp()
+    weights = (elapsed - elapsed.mT).masked_fill(future_mask(q.shape[-2], q.device), -torch.inf).exp()
     return (q @ k.mT * weights) @ v
 
 
@@ -360,7 +361,7 @@ def _within_by_channel(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tens
 
 
 def _pairs(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
-    future = _future(q.shape[-2], q.device).unsqueeze(-1)
+    future = future_mask(q.shape[-2], q.device).unsqueeze(-1)
     weights = (elapsed.unsqueeze(-2) - elapsed.unsqueeze(-3)).masked_fill(future, -torch.inf).exp()
     scores = (q.unsqueeze(-2) * k.unsqueeze(-3) * weights).sum(-1)
     return scores @ v
