@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from synthbench.forms.linear import widened
+from synthbench.forms.state import State
 
 CHUNK = 32
 """Most tokens a chunk."""
@@ -37,30 +38,21 @@ def decayed(
     k: Float[Tensor, "... length key_dim"],
     v: Float[Tensor, "... length value_dim"],
     log_decay: Float[Tensor, "... length decays"],
+    *,
+    state: State | None = None,
 ) -> Float[Tensor, "... queries value_dim"]:
     """Decay, chunk by chunk, or straight from the keys if there is one query, which is then the last.
+
+    With a state, the one token after it.
 
     No exponent is positive, so nothing overflows however fast the state decays. Exponents are differences of running
     sums: in float32 a slow decay behind one of exp(-1000) in its chunk is off by about 1e-4 of itself.
     """
+    if state is not None:
+        return _next(state, q, k, v, log_decay=log_decay)
     if q.shape[-2] < k.shape[-2]:
         return _last_decayed(q, k, v, log_decay)
     return _by_segments(_decayed_segment, q, k, v, log_decay)
-
-
-def decayed_recurrent(
-    q: Float[Tensor, "... length key_dim"],
-    k: Float[Tensor, "... length key_dim"],
-    v: Float[Tensor, "... length value_dim"],
-    log_decay: Float[Tensor, "... length decays"],
-) -> Float[Tensor, "... length value_dim"]:
-    """Decay, one token at a time: the plain form that the other is compared with."""
-    state = (k[..., 0, :, None] * v[..., 0, None, :]).new_zeros(())
-    outs = []
-    for t in range(v.shape[-2]):
-        state = log_decay[..., t, :, None].exp() * state + k[..., t, :, None] * v[..., t, None, :]
-        outs.append((q[..., t, :, None] * state).sum(-2))
-    return torch.stack(outs, dim=-2)
 
 
 def delta(
@@ -68,32 +60,20 @@ def delta(
     k: Float[Tensor, "... length key_dim"],
     v: Float[Tensor, "... length value_dim"],
     beta: Float[Tensor, "... length 1"],
+    *,
+    state: State | None = None,
 ) -> Float[Tensor, "... length value_dim"]:
-    """Delta rule, chunk by chunk.
+    """Delta rule, chunk by chunk; with a state, the one token after it.
 
     A chunk that begins with the state S writes K^T N into it, where N = U - W S and U, W solve the triangular system
     (I + tril(diag(beta) K K^T, -1)) [U, W] = diag(beta) [V, K]: the WY form of a product of the chunk's steps.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule.
     """
+    if state is not None:
+        return _next(state, q, beta * k, v, taken_out=(k, beta * k))
     # A CPU solves no system in half precision.
     return _by_segments(_delta_segment, *map(widened, (q, k, v, beta))).to(v.dtype)
-
-
-def delta_recurrent(
-    q: Float[Tensor, "... length key_dim"],
-    k: Float[Tensor, "... length key_dim"],
-    v: Float[Tensor, "... length value_dim"],
-    beta: Float[Tensor, "... length 1"],
-) -> Float[Tensor, "... length value_dim"]:
-    """Delta rule, one token at a time: the plain form that the other is compared with."""
-    state = torch.zeros_like(k[..., 0, :, None] * v[..., 0, None, :])
-    outs = []
-    for t in range(v.shape[-2]):
-        stored = (k[..., t, :, None] * state).sum(-2)
-        state = state + k[..., t, :, None] * (beta[..., t, :] * (v[..., t, :] - stored)).unsqueeze(-2)
-        outs.append((q[..., t, :, None] * state).sum(-2))
-    return torch.stack(outs, dim=-2)
 
 
 def corrected(
@@ -103,6 +83,8 @@ def corrected(
     v: Float[Tensor, "... length value_dim"],
     log_decay: Float[Tensor, "... length decays"],
     key: Float[Tensor, "... length key_dim"] | None = None,
+    *,
+    state: State | None = None,
 ) -> Float[Tensor, "... queries value_dim"]:
     """Decay and correct, chunk by chunk: the delta rule with gates, products of its steps, and keys of three kinds.
 
@@ -120,12 +102,51 @@ def corrected(
         v: What is put in.
         log_decay: Logarithms of the decay, at most 0.
         key: Where v is put in; default: ``write``.
+        state: What to go on from with one query and its steps; default: the beginning of a sequence.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule, and Yang et al. (2025), Gated
     delta networks, for the same with a decay.
     """
+    if state is not None:
+        return _next(state, q, write if key is None else key, v, log_decay=log_decay, taken_out=(read, write))
     tensors = (q, read, write, v, log_decay, *(() if key is None else (key,)))
     return _by_segments(_corrected_segment, *map(widened, tensors)).to(v.dtype)
+
+
+def _next(
+    state: State,
+    q: Tensor,
+    key: Tensor,
+    v: Tensor,
+    *,
+    log_decay: Tensor | None = None,
+    taken_out: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """The output of one query after its steps, from the matrix of the state, which is moved over them.
+
+    ``taken_out`` has the keys that are read and where what they return is taken out.
+    """
+    dtype, (q, key, v) = v.dtype, map(widened, (q, key, v))
+    matrix = state.tensors.get("matrix")
+    if matrix is None:
+        matrix = torch.zeros_like(key[..., 0, :, None] * v[..., 0, None, :])
+    for n in range(v.shape[-2]):
+        if log_decay is not None:
+            matrix = widened(log_decay)[..., n, :, None].exp() * matrix
+        put_in = key[..., n, :, None] * v[..., n, None, :]
+        if taken_out is not None:
+            read, write = (x[..., n, :, None] for x in taken_out)
+            put_in = put_in - write * (read * matrix).sum(-2, keepdim=True)
+        matrix = matrix + put_in
+    state.tensors["matrix"] = matrix
+    return (q.mT * matrix).sum(-2, keepdim=True).to(dtype)
+
+
+def token_by_token(form: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """``decayed``, ``delta`` or ``corrected``, one query and its steps at a time: what the chunks are compared with."""
+    queries, state = tensors[0].shape[-2], State()
+    tokens = zip(*(x.split(x.shape[-2] // queries, dim=-2) for x in tensors), strict=True)
+    return torch.cat([form(*token, state=state) for token in tokens], dim=-2)
 
 
 Segment = Callable[..., tuple[Tensor, Tensor | None]]

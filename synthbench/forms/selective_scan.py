@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from synthbench.forms.linear import widened
+from synthbench.forms.state import State
 
 SEGMENT = 256
 """Most tokens a block."""
@@ -34,8 +35,18 @@ def selective_scan(
     b: Float[Tensor, "*batch length states"],
     c: Float[Tensor, "*batch length states"],
     x: Float[Tensor, "*batch length channels"],
+    *,
+    state: State | None = None,
 ) -> Float[Tensor, "*batch length channels"]:
-    """The outputs y; ``rate`` is A, negative, and broadcasts against [..., length, channels, states]."""
+    """The outputs y; ``rate`` is A, negative, and broadcasts against [..., length, channels, states].
+
+    With a state, the one token after it.
+    """
+    if state is not None:
+        update = widened((step * x).unsqueeze(-1) * b.unsqueeze(-2))
+        before = state.tensors.get("states", torch.zeros_like(update))
+        state.tensors["states"] = (step.unsqueeze(-1) * rate).exp() * before + update
+        return (state.tensors["states"] @ c.unsqueeze(-1)).squeeze(-1).to(x.dtype)
     y: Tensor = _Scan.apply(*map(widened, (step, rate, b, c, x)))  # type: ignore[no-untyped-call]
     return y.to(x.dtype)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.linear import widened
 from synthbench.forms.recurrences import chunks_of, cut, future_mask
+from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import mechanism
@@ -55,11 +56,18 @@ class Path(RecurrentAttention):
         v: Float[Tensor, "*batch heads length value_dim"],
         direction: Float[Tensor, "*batch heads length key_dim"] | None = None,
         rate: Float[Tensor, "*batch heads length 1"] | None = None,
+        *,
+        state: State | None = None,
     ) -> Float[Tensor, "*batch heads length value_dim"]:
         """Attend with these matrices; without any, it is softmax attention."""
         direction = torch.zeros_like(k) if direction is None else direction
         rate = torch.zeros_like(k[..., :1]) if rate is None else rate
         dtype, (q, k, v, w, rate) = v.dtype, map(widened, (q, k, v, direction, rate))
+        if state is not None:
+            if (keys := state.tensors.get("keys")) is not None:
+                state.tensors["keys"] = keys - (keys @ w.mT) @ (rate * w)
+            keys, values = state.append("keys", k), state.append("values", v)
+            return ((q @ keys.mT / math.sqrt(q.shape[-1])).softmax(-1) @ values).to(dtype)
         return turned_attention(q / math.sqrt(q.shape[-1]), k, v, w, rate).to(dtype)
 
     def state_elements(self, length: int) -> int:
