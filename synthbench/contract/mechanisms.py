@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from synthbench.contract.causes import cause_of_difference, cause_of_leak, draws_noted, dropouts_of
-from synthbench.contract.states import check_state
+from synthbench.contract.states import check_state, check_stream
 from synthbench.contract.verdicts import Promise, keep_all
 from synthbench.errors import ContractError, SynthbenchError
 from synthbench.mechanisms import Mechanism
@@ -79,6 +79,7 @@ def promises_of(unit: type[Mechanism], arguments: Mapping[str, Any]) -> list[Pro
         promise("prefixes", "the length changes nothing that came before", _check_prefixes),
         promise("last", "the last position alone is the last of all", _check_last),
         promise("state", "what follows depends on no more numbers than state_elements says", check_state),
+        promise("stream", "token by token gives the same, and keeps state_elements numbers", check_stream),
         promise(
             "copies",
             "deepcopy and state_dict give the same outputs",

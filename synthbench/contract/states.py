@@ -1,12 +1,14 @@
-"""How many numbers a mechanism carries from the past into the future, measured from outside."""
+"""How many numbers a mechanism carries from the past into the future, as its outputs show and as it streams."""
 
 from typing import cast
 
 import torch
+from torch import Tensor
 
 from synthbench.errors import ContractError
 from synthbench.mechanisms import Mechanism
 from synthbench.mechanisms._hybrid import Hybrid
+from synthbench.mechanisms.base import EVERY_INPUT
 
 MOST = 300
 """Largest state that is measured: each number takes a backward pass."""
@@ -16,6 +18,11 @@ MARGIN = 8
 """Probes beyond what a mechanism says it keeps, so that a state that is too small for it shows."""
 SMALLEST = 1e-7
 """Singular values below this, relative to the largest, are rounding, which may be that of float32."""
+
+STREAMED = 37
+"""Tokens that a mechanism takes one by one."""
+AGREEMENT = 1e-9
+"""Largest difference between a token by itself and all at once, relative to the largest output."""
 
 
 def numbers_carried(mechanism: Mechanism, past: int, most: int) -> int:
@@ -44,13 +51,68 @@ def numbers_carried(mechanism: Mechanism, past: int, most: int) -> int:
     return int((sizes > SMALLEST * sizes[0]).sum())
 
 
+def streamed(mechanism: Mechanism, x: Tensor) -> tuple[Tensor, list[int] | None]:
+    """The outputs, one token at a time, and the numbers a sequence that are kept after each.
+
+    Args:
+        mechanism: In the precision of ``x``.
+        x: Inputs, [batch, length, width].
+
+    Returns:
+        Outputs like ``x``; the numbers, or None if nothing else than every input is kept: the form of a mechanism that
+        has none of its own.
+    """
+    state, outs, kept = mechanism.init_state(), [], []
+    for token in x.unbind(1):
+        out, state = mechanism.stream_step(token, state)
+        outs.append(out)
+        kept.append(state.numel() // len(x))
+    return torch.stack(outs, dim=1), None if EVERY_INPUT in state.tensors else kept
+
+
+@torch.no_grad()
+def check_stream(mechanism: Mechanism) -> None:
+    """Check that a mechanism with a form for single tokens computes the same by it, and counts what it keeps.
+
+    Raises:
+        ContractError: If an output differs from that of ``forward``, or ``state_elements`` says another number.
+    """
+    length = min(STREAMED, mechanism.max_length)
+    generator = torch.Generator().manual_seed(length)
+    x = torch.randn(2, length, mechanism.model_dim, generator=generator, dtype=torch.float64)
+    outs, kept = streamed(mechanism, x)
+    if kept is None:
+        return
+    expected = mechanism(x)
+    differences = (outs - expected).abs().amax((0, 2)) / expected.abs().max().clamp(min=torch.finfo(x.dtype).tiny)
+    wrong = (~(differences <= AGREEMENT)).nonzero()
+    if len(wrong):
+        first = int(wrong[0])
+        raise ContractError(
+            f"mechanism {mechanism.name!r} gives another output token by token (stream_step) than at once: at position "
+            f"{first} of {length} it differs by {float(differences[first]):.2g} of the largest"
+        )
+    for tokens, numbers in enumerate(kept, start=1):
+        said = sum(part.state_elements(tokens) for part in parts_of(mechanism))
+        if numbers != said:
+            raise ContractError(
+                f"mechanism {mechanism.name!r} keeps {numbers} numbers after {tokens} tokens (stream_step), and says "
+                f"that it keeps {said} (state_elements)"
+            )
+
+
+def parts_of(mechanism: Mechanism) -> list[Mechanism]:
+    """A mechanism, or the parts of a hybrid, whose ``state_elements`` is a mean."""
+    return cast("list[Mechanism]", [*mechanism.layers] if isinstance(mechanism, Hybrid) else [mechanism])
+
+
 def check_state(mechanism: Mechanism) -> None:
     """Check that a mechanism says of its state no less than what it carries, where that is small enough to measure.
 
     Raises:
         ContractError: If it carries more numbers than its ``state_elements`` says.
     """
-    parts = cast("list[Mechanism]", [*mechanism.layers] if isinstance(mechanism, Hybrid) else [mechanism])
+    parts = parts_of(mechanism)
     past = MARGIN
     while True:
         said = sum(part.state_elements(past) for part in parts)

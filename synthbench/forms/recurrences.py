@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from synthbench.forms.linear import widened
+from synthbench.forms.state import State
 
 CHUNK = 32
 """Most tokens a chunk."""
@@ -37,30 +38,21 @@ def decayed(
     k: Float[Tensor, "... length key_dim"],
     v: Float[Tensor, "... length value_dim"],
     log_decay: Float[Tensor, "... length decays"],
+    *,
+    state: State | None = None,
 ) -> Float[Tensor, "... queries value_dim"]:
     """Decay, chunk by chunk, or straight from the keys if there is one query, which is then the last.
+
+    With a state, the one token after it.
 
     No exponent is positive, so nothing overflows however fast the state decays. Exponents are differences of running
     sums: in float32 a slow decay behind one of exp(-1000) in its chunk is off by about 1e-4 of itself.
     """
+    if state is not None:
+        return _next(state, q, k, v, log_decay=log_decay)
     if q.shape[-2] < k.shape[-2]:
         return _last_decayed(q, k, v, log_decay)
     return _by_segments(_decayed_segment, q, k, v, log_decay)
-
-
-def decayed_recurrent(
-    q: Float[Tensor, "... length key_dim"],
-    k: Float[Tensor, "... length key_dim"],
-    v: Float[Tensor, "... length value_dim"],
-    log_decay: Float[Tensor, "... length decays"],
-) -> Float[Tensor, "... length value_dim"]:
-    """Decay, one token at a time: the plain form that the other is compared with."""
-    state = (k[..., 0, :, None] * v[..., 0, None, :]).new_zeros(())
-    outs = []
-    for t in range(v.shape[-2]):
-        state = log_decay[..., t, :, None].exp() * state + k[..., t, :, None] * v[..., t, None, :]
-        outs.append((q[..., t, :, None] * state).sum(-2))
-    return torch.stack(outs, dim=-2)
 
 
 def delta(
@@ -68,32 +60,20 @@ def delta(
     k: Float[Tensor, "... length key_dim"],
     v: Float[Tensor, "... length value_dim"],
     beta: Float[Tensor, "... length 1"],
+    *,
+    state: State | None = None,
 ) -> Float[Tensor, "... length value_dim"]:
-    """Delta rule, chunk by chunk.
+    """Delta rule, chunk by chunk; with a state, the one token after it.
 
     A chunk that begins with the state S writes K^T N into it, where N = U - W S and U, W solve the triangular system
     (I + tril(diag(beta) K K^T, -1)) [U, W] = diag(beta) [V, K]: the WY form of a product of the chunk's steps.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule.
     """
+    if state is not None:
+        return _next(state, q, beta * k, v, taken_out=(k, beta * k))
     # A CPU solves no system in half precision.
     return _by_segments(_delta_segment, *map(widened, (q, k, v, beta))).to(v.dtype)
-
-
-def delta_recurrent(
-    q: Float[Tensor, "... length key_dim"],
-    k: Float[Tensor, "... length key_dim"],
-    v: Float[Tensor, "... length value_dim"],
-    beta: Float[Tensor, "... length 1"],
-) -> Float[Tensor, "... length value_dim"]:
-    """Delta rule, one token at a time: the plain form that the other is compared with."""
-    state = torch.zeros_like(k[..., 0, :, None] * v[..., 0, None, :])
-    outs = []
-    for t in range(v.shape[-2]):
-        stored = (k[..., t, :, None] * state).sum(-2)
-        state = state + k[..., t, :, None] * (beta[..., t, :] * (v[..., t, :] - stored)).unsqueeze(-2)
-        outs.append((q[..., t, :, None] * state).sum(-2))
-    return torch.stack(outs, dim=-2)
 
 
 def corrected(
@@ -103,6 +83,8 @@ def corrected(
     v: Float[Tensor, "... length value_dim"],
     log_decay: Float[Tensor, "... length decays"],
     key: Float[Tensor, "... length key_dim"] | None = None,
+    *,
+    state: State | None = None,
 ) -> Float[Tensor, "... queries value_dim"]:
     """Decay and correct, chunk by chunk: the delta rule with gates, products of its steps, and keys of three kinds.
 
@@ -120,12 +102,51 @@ def corrected(
         v: What is put in.
         log_decay: Logarithms of the decay, at most 0.
         key: Where v is put in; default: ``write``.
+        state: What to go on from with one query and its steps; default: the beginning of a sequence.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule, and Yang et al. (2025), Gated
     delta networks, for the same with a decay.
     """
+    if state is not None:
+        return _next(state, q, write if key is None else key, v, log_decay=log_decay, taken_out=(read, write))
     tensors = (q, read, write, v, log_decay, *(() if key is None else (key,)))
     return _by_segments(_corrected_segment, *map(widened, tensors)).to(v.dtype)
+
+
+def _next(
+    state: State,
+    q: Tensor,
+    key: Tensor,
+    v: Tensor,
+    *,
+    log_decay: Tensor | None = None,
+    taken_out: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """The output of one query after its steps, from the matrix of the state, which is moved over them.
+
+    ``taken_out`` has the keys that are read and where what they return is taken out.
+    """
+    dtype, (q, key, v) = v.dtype, map(widened, (q, key, v))
+    matrix = state.tensors.get("matrix")
+    if matrix is None:
+        matrix = torch.zeros_like(key[..., 0, :, None] * v[..., 0, None, :])
+    for n in range(v.shape[-2]):
+        if log_decay is not None:
+            matrix = widened(log_decay)[..., n, :, None].exp() * matrix
+        put_in = key[..., n, :, None] * v[..., n, None, :]
+        if taken_out is not None:
+            read, write = (x[..., n, :, None] for x in taken_out)
+            put_in = put_in - write * (read * matrix).sum(-2, keepdim=True)
+        matrix = matrix + put_in
+    state.tensors["matrix"] = matrix
+    return (q.mT * matrix).sum(-2, keepdim=True).to(dtype)
+
+
+def token_by_token(form: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """``decayed``, ``delta`` or ``corrected``, one query and its steps at a time: what the chunks are compared with."""
+    queries, state = tensors[0].shape[-2], State()
+    tokens = zip(*(x.split(x.shape[-2] // queries, dim=-2) for x in tensors), strict=True)
+    return torch.cat([form(*token, state=state) for token in tokens], dim=-2)
 
 
 Segment = Callable[..., tuple[Tensor, Tensor | None]]
@@ -150,10 +171,10 @@ def _decayed_segment(
     q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, *, state: Tensor | None, goes_on: bool
 ) -> tuple[Tensor, Tensor | None]:
     length = v.shape[-2]
-    num_chunks, size = _chunks(length)
+    num_chunks, size = chunks_of(length)
     if log_decay.shape[-1] > 1:
         size = _doubled(size)
-    q, k, v, log_decay = (_cut(x, num_chunks, size) for x in (q, k, v, log_decay))
+    q, k, v, log_decay = (cut(x, num_chunks, size) for x in (q, k, v, log_decay))
     elapsed = log_decay.cumsum(-2)
     out = (_within_by_head if log_decay.shape[-1] == 1 else _within_by_channel)(q, k, v, elapsed)
     if num_chunks > 1 or state is not None or goes_on:
@@ -167,7 +188,7 @@ def _delta_segment(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *, state: Tensor | None, goes_on: bool
 ) -> tuple[Tensor, Tensor | None]:
     length, value_dim = v.shape[-2:]
-    q, k, v, beta = (_cut(x, *_chunks(length)) for x in (q, k, v, beta))
+    q, k, v, beta = (cut(x, *chunks_of(length)) for x in (q, k, v, beta))
     scaled = beta * k
     solved: Tensor = torch.linalg.solve_triangular(
         (scaled @ k.mT).tril(-1), torch.cat([beta * v, scaled], dim=-1), upper=False, unitriangular=True
@@ -201,13 +222,13 @@ def _corrected_segment(
 ) -> tuple[Tensor, Tensor | None]:
     queries, (length, value_dim) = q.shape[-2], v.shape[-2:]
     steps = length // queries
-    num_chunks = min(queries, _chunks(length)[0])
+    num_chunks = min(queries, chunks_of(length)[0])
     size = math.ceil(queries / num_chunks)
     if log_decay.shape[-1] > 1:
         size = _doubled(size)
-    q = _cut(q, num_chunks, size)
-    read, write, v, log_decay = (_cut(x, num_chunks, steps * size) for x in (read, write, v, log_decay))
-    columns = [write] if key is None else [write, _cut(key, num_chunks, steps * size)]
+    q = cut(q, num_chunks, size)
+    read, write, v, log_decay = (cut(x, num_chunks, steps * size) for x in (read, write, v, log_decay))
+    columns = [write] if key is None else [write, cut(key, num_chunks, steps * size)]
     elapsed = log_decay.cumsum(-2)
     at_query, whole = elapsed[..., steps - 1 :: steps, :], elapsed[..., -1:, :]
     if steps == 1:  # the exponentials serve both
@@ -318,25 +339,26 @@ def _last_decayed(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
     return q @ (k * (elapsed[..., -1:, :] - elapsed).exp()).mT @ v
 
 
-def _chunks(length: int) -> tuple[int, int]:
+def chunks_of(length: int) -> tuple[int, int]:
     """Number and size of the fewest chunks, as equal as can be."""
     num_chunks = math.ceil(length / CHUNK)
     return num_chunks, math.ceil(length / num_chunks)
 
 
-def _cut(x: Tensor, num_chunks: int, size: int) -> Tensor:
+def cut(x: Tensor, num_chunks: int, size: int) -> Tensor:
     """Cut [..., length, dim] into [..., num_chunks, size, dim]; zeros fill up the last: no key, and no decay."""
     padded = pad(x, (0, 0, 0, num_chunks * size - x.shape[-2]))
     return padded.reshape(*padded.shape[:-2], num_chunks, size, padded.shape[-1])
 
 
-def _future(size: int, device: torch.device) -> Tensor:
+def future_mask(size: int, device: torch.device) -> Tensor:
+    """True where a column comes after its row."""
     return torch.ones(size, size, dtype=torch.bool, device=device).triu(1)
 
 
 def _within_by_head(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
     # Masked before the exponential: differences towards the future are positive and may overflow.
-    weights = (elapsed - elapsed.mT).masked_fill(_future(q.shape[-2], q.device), -torch.inf).exp()
+    weights = (elapsed - elapsed.mT).masked_fill(future_mask(q.shape[-2], q.device), -torch.inf).exp()
     return (q @ k.mT * weights) @ v
 
 
@@ -360,7 +382,7 @@ def _within_by_channel(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tens
 
 
 def _pairs(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
-    future = _future(q.shape[-2], q.device).unsqueeze(-1)
+    future = future_mask(q.shape[-2], q.device).unsqueeze(-1)
     weights = (elapsed.unsqueeze(-2) - elapsed.unsqueeze(-3)).masked_fill(future, -torch.inf).exp()
     scores = (q.unsqueeze(-2) * k.unsqueeze(-3) * weights).sum(-1)
     return scores @ v

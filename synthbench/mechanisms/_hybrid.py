@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from synthbench.errors import UsageError
+from synthbench.forms.state import State
 from synthbench.knobs import knobs_of
 from synthbench.mechanisms.base import MECHANISMS, Attention, Layer, Mechanism, mean_state, part_option
 from synthbench.registry import code_hash, is_built_in, set_code_hash, version_of
@@ -68,6 +69,13 @@ class Hybrid(Mechanism):
         for layer in self.layers:
             x = layer(x)
         return x
+
+    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+        """Go on from the states of all parts."""
+        x = x.squeeze(-2)
+        for n, layer in enumerate(self.layers):
+            x, state.parts[str(n)] = cast("Mechanism", layer).stream_step(x, state.part(str(n)))
+        return x.unsqueeze(-2)
 
     def state_elements(self, length: int) -> int:
         """What a layer keeps on average, rounded up."""

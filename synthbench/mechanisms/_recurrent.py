@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
-from synthbench.mechanisms.base import Attention
+from synthbench.forms.state import State
+from synthbench.mechanisms.base import Attention, Mechanism, takes_state
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -27,6 +28,12 @@ class RecurrentAttention(Attention):
     def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
         """What ``forward`` gives at the last position."""
         return self.merge_heads(self.attend(*self.heads(x), *self.controls(x))[..., -1:, :])
+
+    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+        """Go on from a state, if ``attend`` takes one."""
+        if not takes_state(self.attend):
+            return Mechanism.advance(self, x, state)
+        return self.merge_heads(self.attend(*self.heads(x, state), *self.controls(x), state=state))  # type: ignore[call-arg]
 
     def by_head(self, x: Float[Tensor, "*batch length channels"]) -> Float[Tensor, "*batch heads length width"]:
         """Cut channels into heads."""

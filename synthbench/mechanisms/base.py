@@ -15,6 +15,7 @@ An author writes for one member. Leading axes are free: code that works on the t
 many members as one program, anything else is run one member at a time.
 """
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -24,7 +25,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform, overload
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import silu
+from torch.nn.functional import pad, silu
 
 from synthbench.entry_points import STANDS_FOR
 from synthbench.errors import ContractError, UsageError
@@ -32,6 +33,7 @@ from synthbench.forms import kernels, linear, log_space, scores, streaming, yat_
 from synthbench.forms.linear import Guard
 from synthbench.forms.own import own_form
 from synthbench.forms.scores import Normaliser
+from synthbench.forms.state import State
 from synthbench.knobs import check, knob
 from synthbench.layers import FieldModule, Linear, Mixer, Rotation, ShortConvolution
 from synthbench.mechanisms import _module
@@ -80,11 +82,16 @@ class Mechanism(FieldModule, Mixer):
             self.initialise(generator)
 
     def __init_subclass__(cls) -> None:
-        """Take ``forward_last`` from ``forward`` where that is overridden alone, by a gate around it for example."""
+        """Take ``forward_last`` and ``advance`` from ``forward`` where that alone is overridden, as by a gate."""
         super().__init_subclass__()
-        owners = [next(base for base in cls.__mro__ if name in vars(base)) for name in ("forward", "forward_last")]
-        if cls.__mro__.index(owners[0]) < cls.__mro__.index(owners[1]):
+        depth = {
+            name: next(depth for depth, base in enumerate(cls.__mro__) if name in vars(base))
+            for name in ("forward", "forward_last", "advance")
+        }
+        if depth["forward"] < depth["forward_last"]:
             cls.forward_last = Mechanism.forward_last  # type: ignore[method-assign]
+        if depth["forward"] < depth["advance"]:
+            cls.advance = Mechanism.advance  # type: ignore[method-assign]
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw frozen features or create parameters; a mechanism that has none leaves this alone.
@@ -100,6 +107,40 @@ class Mechanism(FieldModule, Mixer):
         """What ``forward`` gives at the last position: all that is needed where nothing else is scored."""
         return self.forward(x)[..., -1:, :]
 
+    def init_state(self) -> State:
+        """What is kept before the first token: nothing."""
+        return State()
+
+    def stream_step(
+        self, x: Float[Tensor, "*batch model_dim"], state: State
+    ) -> tuple[Float[Tensor, "*batch model_dim"], State]:
+        """Take in one token of every sequence; what ``forward`` gives there, and the state after it.
+
+        The given state is left as it was.
+
+        >>> from synthbench.mechanisms import MECHANISMS
+        >>> mechanism = MECHANISMS["gla"](model_dim=8, num_heads=2)
+        >>> x, state, outs = torch.randn(3, 5, 8), mechanism.init_state(), []
+        >>> for token in x.unbind(1):
+        ...     out, state = mechanism.stream_step(token, state)
+        ...     outs.append(out)
+        >>> torch.allclose(torch.stack(outs, 1), mechanism(x), atol=1e-5)
+        True
+        >>> state.numel() == 3 * mechanism.state_elements(5)
+        True
+        """
+        state = state.copied()
+        out = self.advance(x.unsqueeze(-2), state)
+        state.position += 1
+        return out.squeeze(-2), state
+
+    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+        """The output at one token, whose numbers take their place in ``state``; ``state.position`` tokens came before.
+
+        A mechanism with no form of its own keeps every input and computes the last position.
+        """
+        return self.forward_last(state.append(EVERY_INPUT, x))
+
     @abstractmethod
     def state_elements(self, length: int) -> int:
         """Numbers that one layer must keep to go on after ``length`` tokens of one sequence."""
@@ -109,6 +150,9 @@ class Mechanism(FieldModule, Mixer):
         """What stands in each layer of a model: a class, and what it is built with but for its generator."""
         return [(cls, values)] * num_layers
 
+
+EVERY_INPUT = "every input"
+"""Under this name a mechanism keeps its inputs that has no form of its own for single tokens."""
 
 Layer = tuple[type[Mechanism], dict[str, Any]]
 
@@ -163,15 +207,39 @@ class Attention(Mechanism):
             return self.merge_heads(self.attend(q[..., -1:, :], k, v))
         return self.merge_heads(self.attend(q, k, v)[..., -1:, :])
 
-    def heads(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor, Tensor, Tensor]:
-        """Project to queries, keys and values, each [..., heads, length, head_dim]; positions turn the first two."""
+    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+        """Go on from a state: by an ``attend`` that takes one, or by the last query and all keys and values so far."""
+        if takes_state(self.attend):
+            return self.merge_heads(self.attend(*self.heads(x, state), state=state))  # type: ignore[call-arg]
+        if not self.takes_last_queries:
+            return super().advance(x, state)
+        q, k, v = self.heads(x, state)
+        return self.merge_heads(self.attend(q, state.append("keys", k), state.append("values", v)))
+
+    def heads(
+        self, x: Float[Tensor, "*batch length model_dim"], state: State | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Project to queries, keys and values, each [..., heads, length, head_dim]; positions turn the first two.
+
+        With a state ``x`` is the one token after it.
+        """
         fused = self.qkv(x)
         if self.convolution is not None:
-            fused = silu(self.convolution(fused))
+            width = self.convolution.weight.shape[-2]
+            seen = fused if state is None else state.append("convolution", fused, most=width - 1)
+            fused = silu(self.convolution(seen)[..., seen.shape[-2] - x.shape[-2] :, :])
         q, k, v = self.split_heads(fused)
         if self.rotation is not None:
-            q, k = self.rotation(torch.cat([q, k], dim=-4)).chunk(2, dim=-4)  # the rotation is made once for both
+            q, k = self.rotated(torch.cat([q, k], dim=-4), state).chunk(2, dim=-4)  # the rotation is made once for both
         return q, k, v
+
+    def rotated(self, x: Float[Tensor, "*batch heads length head_dim"], state: State | None) -> Tensor:
+        """Turn queries or keys by their positions, which begin at 0, or where the state ends."""
+        if self.rotation is None:
+            return x
+        first = 0 if state is None else state.position
+        turned: Tensor = self.rotation(pad(x, (0, 0, first, 0)) if first else x)
+        return turned[..., first:, :]
 
     def split_heads(self, fused: Float[Tensor, "*batch length fused"]) -> tuple[Tensor, Tensor, Tensor]:
         """Cut the fused projection into q, k and v, each [..., heads, length, head_dim]."""
@@ -281,8 +349,12 @@ class FeatureAttention(Attention):
         q: Float[Tensor, "*batch heads queries key_dim"],
         k: Float[Tensor, "*batch heads length key_dim"],
         v: Float[Tensor, "*batch heads length value_dim"],
+        *,
+        state: State | None = None,
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Attend in the form that is fastest at this length and device; all forms are the same function."""
+        if state is not None:
+            return self._attend_next(q, k, v, state)
         kernel = self.gpu_kernel(q, k, v) if kernels.saves_launches(self, q, k, v) else None
         return self.attend_by_torch(q, k, v) if kernel is None else kernel(q, k, v)
 
@@ -312,6 +384,18 @@ class FeatureAttention(Attention):
         query_factors = self.factors(q, "query", first_position=k.shape[-2] - q.shape[-2])
         key_factors = self.factors(k, "key")
         return linear.attend(query_factors, key_factors, v, guard=self.guard, delta=self.delta)
+
+    def _attend_next(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
+        if type(self).attend_by_torch is not FeatureAttention.attend_by_torch:  # it may compute something else
+            return self.attend(q, state.append("keys", k), state.append("values", v))
+        queries = self.factors(q, "query", first_position=state.position)
+        keys = self.factors(k, "key", first_position=state.position)
+        query, key = (tuple(factor.squeeze(-2) for factor in factors) for factors in (queries, keys))
+        before = state.tensors.get("sums")
+        if before is None:
+            before = linear.initial_state(key, v)
+        state.tensors["sums"], out = linear.step(before, query, key, v.squeeze(-2), guard=self.guard, delta=self.delta)
+        return out.unsqueeze(-2)
 
     def _has_trained_features(self) -> bool:
         """Whether features read something trained, which must then get its gradient from them."""
@@ -359,6 +443,11 @@ class ModuleMechanism(Mechanism):
         """What the module's own ``state_elements`` says; else an upper bound, every input so far."""
         own = getattr(self.module, "state_elements", None)
         return int(own(length)) if callable(own) else length * self.model_dim
+
+
+def takes_state(attend: Callable[..., Tensor]) -> bool:
+    """Whether an ``attend`` can go on from a state with one token."""
+    return "state" in inspect.signature(attend).parameters
 
 
 class Mechanisms(Registry[Mechanism]):

@@ -9,13 +9,15 @@ from torch.nn.functional import rms_norm
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.recurrences import delta
+from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear
-from synthbench.mechanisms.base import Attention, mechanism
+from synthbench.mechanisms._recurrent import RecurrentAttention
+from synthbench.mechanisms.base import mechanism
 
 
 @mechanism
-class Deltanet(Attention):
+class Deltanet(RecurrentAttention):
     r"""A memory from keys to values that corrects what it returns for a key instead of adding to it.
 
     With q and k scaled to length 1 and :math:`\beta_t = \sigma(x_t W_\beta)`,
@@ -48,13 +50,9 @@ class Deltanet(Attention):
         """Draw the projection to beta."""
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
 
-    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
-        """Project to heads and beta, attend, project back."""
-        return self.merge_heads(self.attend(*self.heads(x), self.beta(x)))
-
-    def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
-        """What ``forward`` gives at the last position."""
-        return self.merge_heads(self.attend(*self.heads(x), self.beta(x))[..., -1:, :])
+    def controls(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor]:
+        """Beta."""
+        return (self.beta(x),)
 
     def beta(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch heads length 1"]:
         """How far a token moves the value of its key towards its own: 1 replaces it."""
@@ -67,13 +65,11 @@ class Deltanet(Attention):
         k: Float[Tensor, "*batch heads length key_dim"],
         v: Float[Tensor, "*batch heads length value_dim"],
         beta: Float[Tensor, "*batch heads length 1"] | None = None,
+        *,
+        state: State | None = None,
     ) -> Float[Tensor, "*batch heads length value_dim"]:
         """Attend with this beta; without any it is 1, and every token replaces the value of its key."""
         if beta is None:
             beta = torch.ones_like(k[..., :1])
-        out = delta(unit_vectors(q), unit_vectors(k), v, beta)
+        out = delta(unit_vectors(q), unit_vectors(k), v, beta, state=state)
         return rms_norm(out, out.shape[-1:], eps=1e-6)
-
-    def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Key x value in every head, whatever the length."""
-        return self.model_dim * self.head_dim

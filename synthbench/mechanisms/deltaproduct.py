@@ -9,6 +9,7 @@ from torch.nn.functional import pad, rms_norm, silu
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.recurrences import corrected
+from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import SiluAttention, log_decay, log_rates, log_uniform_steps
@@ -69,8 +70,6 @@ class Deltaproduct(SiluAttention):
             return beta, gate, None, None
         keys, values = self.by_head(silu(self.others(x))).chunk(2, dim=-1)
         keys = keys.unflatten(-1, (self.steps - 1, self.head_dim))
-        if self.rotation is not None:
-            keys = torch.stack([self.rotation(key) for key in keys.unbind(-2)], dim=-2)
         return beta, gate, keys, values.unflatten(-1, (self.steps - 1, self.head_dim))
 
     def attend(
@@ -82,16 +81,19 @@ class Deltaproduct(SiluAttention):
         log_gate: Float[Tensor, "*batch heads length 1"] | None = None,
         other_keys: Float[Tensor, "*batch heads length others key_dim"] | None = None,
         other_values: Float[Tensor, "*batch heads length others value_dim"] | None = None,
+        *,
+        state: State | None = None,
     ) -> Float[Tensor, "*batch heads length value_dim"]:
         """Attend with these rates, gate and further steps; without any there is one step with beta 1."""
         beta = torch.ones_like(k[..., :1]) if beta is None else beta
         log_gate = torch.zeros_like(beta[..., :1]) if log_gate is None else log_gate
         keys, values = k.unsqueeze(-2), v.unsqueeze(-2)
         if other_keys is not None and other_values is not None:
+            other_keys = torch.stack([self.rotated(key, state) for key in other_keys.unbind(-2)], dim=-2)
             keys, values = torch.cat([keys, other_keys], dim=-2), torch.cat([values, other_values], dim=-2)
         keys, rates = unit_vectors(keys), beta.unsqueeze(-1)
         # The first step of a token is the one that decays.
         decay = pad(log_gate, (0, keys.shape[-2] - 1)).unsqueeze(-1)
         steps = (x.flatten(-3, -2) for x in (rates * keys, keys, rates * values, decay))
-        out = corrected(unit_vectors(q), *steps)
+        out = corrected(unit_vectors(q), *steps, state=state)
         return rms_norm(out, out.shape[-1:], eps=1e-5)

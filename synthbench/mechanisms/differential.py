@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, rms_norm, scaled_dot_product_attention
 
 from synthbench.errors import UsageError
+from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import Attention, mechanism
 
@@ -54,15 +55,20 @@ class Differential(Attention):
         q: Float[Tensor, "*batch heads length key_dim"],
         k: Float[Tensor, "*batch heads length key_dim"],
         v: Float[Tensor, "*batch heads length value_dim"],
+        *,
+        state: State | None = None,
     ) -> Float[Tensor, "*batch heads length value_dim"]:
         """Attend twice in one fused operation, and subtract."""
         # Zeros make keys as wide as values, since only then a kernel that holds no length x length is chosen.
+        is_causal = state is None
+        if state is not None:
+            k, v = state.append("keys", k), state.append("values", v)
         half = self.head_dim // 2
         query, key = (pad(x.unflatten(-1, (2, -1)).movedim(-2, 0), (0, v.shape[-1] - half)) for x in (q, k))
         values = v.expand(2, *v.shape)
         query, key, flat = (x.reshape(-1, *x.shape[-3:]) for x in (query, key, values))
-        mixed = scaled_dot_product_attention(query, key, flat, is_causal=True, scale=half**-0.5)
-        first, second = mixed.view(values.shape)
+        mixed = scaled_dot_product_attention(query, key, flat, is_causal=is_causal, scale=half**-0.5)
+        first, second = mixed.view(2, *q.shape[:-1], v.shape[-1])
         q1, k1, q2, k2 = self.vectors.unbind(-3)
         scale = (q1 * k1).sum(-1, keepdim=True).exp() - (q2 * k2).sum(-1, keepdim=True).exp() + self.initial
         out = first - scale.unsqueeze(-3) * second

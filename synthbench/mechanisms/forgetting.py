@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, pad, scaled_dot_product_attention
 
 from synthbench.forms.linear import widened
+from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import mechanism
@@ -49,18 +50,25 @@ class Forgetting(RecurrentAttention):
         k: Float[Tensor, "*batch heads length key_dim"],
         v: Float[Tensor, "*batch heads length value_dim"],
         log_gate: Float[Tensor, "*batch heads length 1"] | None = None,
+        *,
+        state: State | None = None,
     ) -> Float[Tensor, "*batch heads length value_dim"]:
         """Attend in one fused operation; without a gate nothing is forgotten."""
         dtype, (q, k, v) = v.dtype, map(widened, (q, k, v))
         since = torch.zeros_like(k[..., :1]) if log_gate is None else widened(log_gate).cumsum(-2)
+        is_causal, now = state is None, since
+        if state is not None:
+            if "since" in state.tensors:
+                now = state.tensors["since"][..., -1:, :] + since
+            since, k, v = (state.append(name, x) for name, x in (("since", now), ("keys", k), ("values", v)))
         one = torch.ones_like(since)
         # Two more channels add the difference of the running sums to a score.
-        queries = torch.cat([q / math.sqrt(q.shape[-1]), since, one], dim=-1)
+        queries = torch.cat([q / math.sqrt(q.shape[-1]), now, torch.ones_like(now)], dim=-1)
         keys = torch.cat([k, one, -since], dim=-1)
         # Values as wide as keys, since only then a kernel that holds no length x length is chosen.
         queries, keys, values = (x.reshape(-1, *x.shape[-3:]) for x in (queries, keys, pad(v, (0, 2))))
-        mixed = scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=1.0)
-        return mixed[..., :-2].reshape(v.shape).to(dtype)
+        mixed = scaled_dot_product_attention(queries, keys, values, is_causal=is_causal, scale=1.0)
+        return mixed[..., :-2].reshape(*q.shape[:-1], v.shape[-1]).to(dtype)
 
     def state_elements(self, length: int) -> int:
         """Every key and value, and the running sum at each in every head."""

@@ -9,6 +9,7 @@ from torch.nn.functional import rms_norm
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.recurrences import corrected
+from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import SiluAttention, log_decay, log_rates, log_uniform_steps
@@ -69,10 +70,12 @@ class GatedDeltanet(SiluAttention):
         v: Float[Tensor, "*batch heads length value_dim"],
         beta: Float[Tensor, "*batch heads length 1"] | None = None,
         log_gates: Float[Tensor, "*batch heads length gates"] | None = None,
+        *,
+        state: State | None = None,
     ) -> Float[Tensor, "*batch heads length value_dim"]:
         """Attend with this beta and these gates; without any, beta is 1 and nothing is forgotten."""
         beta = torch.ones_like(k[..., :1]) if beta is None else beta
         log_gates = torch.zeros_like(beta) if log_gates is None else log_gates
         k = unit_vectors(k)
-        out = corrected(unit_vectors(q), beta * k, k, beta * v, log_gates)
+        out = corrected(unit_vectors(q), beta * k, k, beta * v, log_gates, state=state)
         return rms_norm(out, out.shape[-1:], eps=1e-5)

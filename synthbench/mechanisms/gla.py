@@ -9,13 +9,15 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, rms_norm
 
 from synthbench.forms.recurrences import decayed
+from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear
-from synthbench.mechanisms.base import Attention, mechanism
+from synthbench.mechanisms._recurrent import RecurrentAttention
+from synthbench.mechanisms.base import mechanism
 
 
 @mechanism
-class Gla(Attention):
+class Gla(RecurrentAttention):
     r"""Linear attention without a feature map whose every key channel forgets at a rate read off the token.
 
     .. math::
@@ -43,20 +45,14 @@ class Gla(Attention):
         self.gate_in = Linear(self.model_dim, self.gate_rank, bias=False, generator=generator)
         self.gate_out = Linear(self.gate_rank, self.model_dim, bias=True, generator=generator)
 
-    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
-        """Project to heads and gates, attend, project back."""
-        return self.merge_heads(self.attend(*self.heads(x), self.log_gates(x)))
-
     def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
         """What ``forward`` gives at the last position."""
         q, k, v = self.heads(x)
-        return self.merge_heads(self.attend(q[..., -1:, :], k, v, self.log_gates(x)))
+        return self.merge_heads(self.attend(q[..., -1:, :], k, v, *self.controls(x)))
 
-    def log_gates(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch heads length key_dim"]:
+    def controls(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor]:
         """Logarithms of the gates, at most 0."""
-        gates = logsigmoid(self.gate_out(self.gate_in(x))) / self.tau
-        of_heads: Tensor = gates.unflatten(-1, (self.num_heads, self.head_dim)).transpose(-2, -3)
-        return of_heads
+        return (self.by_head(logsigmoid(self.gate_out(self.gate_in(x))) / self.tau),)
 
     def attend(
         self,
@@ -64,13 +60,11 @@ class Gla(Attention):
         k: Float[Tensor, "*batch heads length key_dim"],
         v: Float[Tensor, "*batch heads length value_dim"],
         log_gates: Float[Tensor, "*batch heads length gates"] | None = None,
+        *,
+        state: State | None = None,
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Attend with these gates, one a channel or one for all; without any, nothing is forgotten."""
         if log_gates is None:
             log_gates = torch.zeros_like(k[..., :1])
-        out = decayed(q / math.sqrt(q.shape[-1]), k, v, log_gates)
+        out = decayed(q / math.sqrt(q.shape[-1]), k, v, log_gates, state=state)
         return rms_norm(out, out.shape[-1:], eps=1e-6)
-
-    def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
-        """Key x value in every head, whatever the length."""
-        return self.model_dim * self.head_dim

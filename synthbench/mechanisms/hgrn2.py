@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, rms_norm, silu
 
 from synthbench.forms.recurrences import decayed
+from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import Attention, mechanism
 
@@ -43,12 +44,14 @@ class Hgrn2(Attention):
         q: Float[Tensor, "*batch heads length key_dim"],
         k: Float[Tensor, "*batch heads length key_dim"],
         v: Float[Tensor, "*batch heads length value_dim"],
+        *,
+        state: State | None = None,
     ) -> Float[Tensor, "*batch heads length value_dim"]:
         """Attend with gates made of k."""
         log_gates = logsigmoid(k)
         if self.lower:
             log_gates = torch.logaddexp(log_gates + math.log1p(-self.lower), k.new_tensor(math.log(self.lower)))
-        out = decayed(silu(q), (1 - self.lower) * (-k).sigmoid(), v, log_gates)
+        out = decayed(silu(q), (1 - self.lower) * (-k).sigmoid(), v, log_gates, state=state)
         return rms_norm(out, out.shape[-1:], eps=1e-5)
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from synthbench.forms.linear import widened
+from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear
 from synthbench.mechanisms.base import Mechanism, mechanism
@@ -78,6 +79,14 @@ class Hyena(Mechanism):
         after, before, values = self.project_in(x).chunk(3, dim=-1)
         gated = before * values
         mixed = convolved(gated, self.filters(x.shape[-2])) + self.skip * gated
+        projected: Tensor = self.out(after * mixed)
+        return projected
+
+    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+        """Go on from the gated values so far."""
+        after, before, values = self.project_in(x).chunk(3, dim=-1)
+        gated = state.append("gated", before * values)
+        mixed = (gated * self.filters(gated.shape[-2]).flip(-2)).sum(-2, keepdim=True) + self.skip * gated[..., -1:, :]
         projected: Tensor = self.out(after * mixed)
         return projected
 

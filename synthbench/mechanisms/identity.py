@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms.base import Mechanism, mechanism
 
@@ -41,6 +42,10 @@ class Identity(Mechanism):
     def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
         """Project the last token."""
         return self.forward(x[..., -1:, :])
+
+    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:  # noqa: ARG002
+        """Keep nothing."""
+        return self.forward(x)
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
         """Nothing."""

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
+from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 
@@ -50,8 +51,12 @@ class Local(ScoreAttention):
         q: Float[Tensor, "*batch heads queries key_dim"],
         k: Float[Tensor, "*batch heads length key_dim"],
         v: Float[Tensor, "*batch heads length value_dim"],
+        *,
+        state: State | None = None,
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Attend in blocks of queries that see their own block and the one before, or all at once if that is short."""
+        if state is not None:
+            k, v = (state.append(name, x, most=self.window - 1) for name, x in (("keys", k), ("values", v)))
         queries = q.shape[-2]
         seen = queries + self.window - 1
         k, v = k[..., -seen:, :], v[..., -seen:, :]

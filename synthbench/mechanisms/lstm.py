@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms.base import Mechanism, mechanism
 
@@ -61,6 +62,15 @@ class Lstm(Mechanism):
         # Time first, so that a step is one piece of memory.
         hidden: Tensor = _Recurrence.apply(gates.movedim(-2, 0), weight)  # type: ignore[no-untyped-call]
         return hidden.movedim(0, -2).reshape(x.shape)
+
+    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+        """Go on from output and cell."""
+        hidden, cell = (state.tensors.get(name, torch.zeros_like(x)) for name in ("hidden", "cell"))
+        g, i, f, o = (self.gates(x) + self.recurrent(hidden)).chunk(4, dim=-1)
+        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+        state.tensors["cell"], state.tensors["hidden"] = cell, o.sigmoid() * cell.tanh()
+        projected: Tensor = self.out(state.tensors["hidden"])
+        return projected
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it
         """Output and cell, whatever the length."""

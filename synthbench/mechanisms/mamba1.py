@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
 from synthbench.forms.selective_scan import selective_scan
+from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import log_uniform_steps
@@ -66,12 +67,19 @@ class Mamba1(Mechanism):
 
     def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
         """Project, run the state space, gate, project back."""
+        return self._outputs(x)
+
+    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+        """Go on from the states of all channels."""
+        return self._outputs(x, state)
+
+    def _outputs(self, x: Tensor, state: State | None = None) -> Tensor:
         gate, channels = self.project_in(x).chunk(2, dim=-1)
         channels = silu(channels)
         fused = self.read(channels)
         delta, b, c = fused.split([fused.shape[-1] - 2 * self.N, self.N, self.N], dim=-1)
         step = softplus(self.step(delta) + self.step_bias)
-        y = selective_scan(step, -self.log_rate.exp(), b, c, channels) + self.skip * channels
+        y = selective_scan(step, -self.log_rate.exp(), b, c, channels, state=state) + self.skip * channels
         projected: Tensor = self.out(y * silu(gate))
         return projected
 

@@ -10,6 +10,7 @@ from torch.nn.functional import pad, rms_norm, silu, softplus
 
 from synthbench.errors import UsageError
 from synthbench.forms.recurrences import decayed
+from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear, uniform
 from synthbench.mechanisms.base import Mechanism, mechanism
@@ -79,12 +80,16 @@ class Mamba2(Mechanism):
         """What ``forward`` gives at the last position."""
         return self._outputs(x, first=x.shape[-2] - 1)
 
-    def _outputs(self, x: Tensor, *, first: int) -> Tensor:
+    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+        """Go on from the state of every head and the last inputs of the convolution."""
+        return self._outputs(x, first=0, state=state)
+
+    def _outputs(self, x: Tensor, *, first: int, state: State | None = None) -> Tensor:
         """Outputs from position ``first`` on, which is 0 or the last."""
         gate, channels, step = self.project_in(x).split(
             [self.inner_dim, self.inner_dim + 2 * self.N, self.num_heads], dim=-1
         )
-        values, b, c = silu(self.convolve(channels)).split([self.inner_dim, self.N, self.N], dim=-1)
+        values, b, c = silu(self.convolve(channels, state)).split([self.inner_dim, self.N, self.N], dim=-1)
         values = values.unflatten(-1, (self.num_heads, -1)).transpose(-2, -3)
         step = softplus(step + self.step_bias)
         log_decay = -self.log_rate.exp() * step
@@ -93,15 +98,20 @@ class Mamba2(Mechanism):
             b.unsqueeze(-3),
             step.mT.unsqueeze(-1) * values,
             log_decay.mT.unsqueeze(-1),
+            state=state,
         )
         y = mixed.transpose(-2, -3) + self.skip.unsqueeze(-1) * values[..., first:, :].transpose(-2, -3)
         gated = y.flatten(-2) * silu(gate[..., first:, :])
         projected: Tensor = self.out(rms_norm(gated, gated.shape[-1:], eps=1e-5) * self.scale)
         return projected
 
-    def convolve(self, x: Float[Tensor, "*batch length channels"]) -> Float[Tensor, "*batch length channels"]:
+    def convolve(
+        self, x: Float[Tensor, "*batch length channels"], state: State | None = None
+    ) -> Float[Tensor, "*batch length channels"]:
         """Causal convolution, each channel by its own taps; the last tap is the token's own."""
-        padded, length = pad(x, (0, 0, self.conv_width - 1, 0)), x.shape[-2]
+        length, width = x.shape[-2], self.conv_width
+        seen = x if state is None else state.append("convolution", x, most=width - 1)
+        padded = pad(seen, (0, 0, width - 1 + length - seen.shape[-2], 0))
         shifted = [
             padded[..., tap : tap + length, :] * self.taps[..., tap : tap + 1, :] for tap in range(self.conv_width)
         ]

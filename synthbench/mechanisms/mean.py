@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms.base import Mechanism, mechanism
 
@@ -42,6 +43,11 @@ class Mean(Mechanism):
     def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
         """What ``forward`` gives at the last position."""
         projected: Tensor = self.out(self.value(x.mean(-2, keepdim=True)))
+        return projected
+
+    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+        """Go on from the sum."""
+        projected: Tensor = self.out(state.add("sum", self.value(x)) / (state.position + 1))
         return projected
 
     def state_elements(self, length: int) -> int:  # noqa: ARG002 - that is the point of it

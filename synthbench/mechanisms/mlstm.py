@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, logsigmoid, pad
 
 from synthbench.forms.recurrences import decayed
+from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import mechanism
@@ -65,15 +66,22 @@ class Mlstm(RecurrentAttention):
         log_input: Float[Tensor, "*batch heads length 1"] | None = None,
         log_forget: Float[Tensor, "*batch heads length 1"] | None = None,
         output: Float[Tensor, "*batch heads length value_dim"] | None = None,
+        *,
+        state: State | None = None,
     ) -> Float[Tensor, "*batch heads length value_dim"]:
         """Attend with these gates; without any, all are 1."""
         log_input = torch.zeros_like(k[..., :1]) if log_input is None else log_input
         log_forget = torch.zeros_like(k[..., :1]) if log_forget is None else log_forget
-        highest = running_maximum(log_input.detach(), log_forget.detach())
-        before = pad(highest[..., :-1, :], (0, 0, 1, 0))
+        if state is None:
+            highest = running_maximum(log_input.detach(), log_forget.detach())
+            before = pad(highest[..., :-1, :], (0, 0, 1, 0))
+        else:
+            before = state.tensors.get("highest", torch.zeros_like(log_input))
+            highest = torch.maximum(before + log_forget, log_input).clamp(min=0).detach()
+            state.tensors["highest"] = highest
         keys = k * (log_input - highest).exp() / math.sqrt(k.shape[-1])
         # A column of ones beside the values makes the normaliser one more column.
-        sums = decayed(q, keys, pad(v, (0, 1), value=1.0), log_forget + before - highest)
+        sums = decayed(q, keys, pad(v, (0, 1), value=1.0), log_forget + before - highest, state=state)
         mixed = sums[..., :-1] / torch.maximum(sums[..., -1:].abs(), (-highest).exp())
         normal = layer_norm(mixed, mixed.shape[-1:], eps=1e-5)
         return normal if output is None else output * normal

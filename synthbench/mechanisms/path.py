@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from synthbench.forms import scores
 from synthbench.forms.feature_maps import unit_vectors
-from synthbench.forms.recurrences import corrected
+from synthbench.forms.linear import widened
+from synthbench.forms.recurrences import chunks_of, cut, future_mask
+from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import mechanism
@@ -24,9 +25,6 @@ class Path(RecurrentAttention):
     .. math::
         H_t = I - \beta_t w_t w_t^T, \qquad
         out_t = \sum_{s \le t} softmax_s\Big( \frac{q_t^T H_t H_{t-1} \dots H_{s+1} k_s}{\sqrt d} \Big) v_s
-
-    The scores are what a state returns to which every token adds its key in a column of its own, and which then passes
-    the matrices: one recurrence for all of them.
 
     State: every key, which changes at every token, and every value.
 
@@ -58,14 +56,64 @@ class Path(RecurrentAttention):
         v: Float[Tensor, "*batch heads length value_dim"],
         direction: Float[Tensor, "*batch heads length key_dim"] | None = None,
         rate: Float[Tensor, "*batch heads length 1"] | None = None,
+        *,
+        state: State | None = None,
     ) -> Float[Tensor, "*batch heads length value_dim"]:
         """Attend with these matrices; without any, it is softmax attention."""
         direction = torch.zeros_like(k) if direction is None else direction
         rate = torch.zeros_like(k[..., :1]) if rate is None else rate
-        columns = torch.eye(k.shape[-2], dtype=k.dtype, device=k.device)
-        products = corrected(q, rate * direction, direction, columns, torch.zeros_like(rate), k)
-        return scores.weights(products / math.sqrt(q.shape[-1]), "softmax") @ v
+        dtype, (q, k, v, w, rate) = v.dtype, map(widened, (q, k, v, direction, rate))
+        if state is not None:
+            if (keys := state.tensors.get("keys")) is not None:
+                state.tensors["keys"] = keys - (keys @ w.mT) @ (rate * w)
+            keys, values = state.append("keys", k), state.append("values", v)
+            return ((q @ keys.mT / math.sqrt(q.shape[-1])).softmax(-1) @ values).to(dtype)
+        return turned_attention(q / math.sqrt(q.shape[-1]), k, v, w, rate).to(dtype)
 
     def state_elements(self, length: int) -> int:
         """Every key and every value."""
         return 2 * length * self.model_dim
+
+
+def turned_attention(
+    q: Float[Tensor, "*batch length key_dim"],
+    k: Float[Tensor, "*batch length key_dim"],
+    v: Float[Tensor, "*batch length value_dim"],
+    w: Float[Tensor, "*batch length key_dim"],
+    rate: Float[Tensor, "*batch length 1"],
+) -> Float[Tensor, "*batch length value_dim"]:
+    r"""Softmax attention with the scores :math:`q_t^T H_t \dots H_{s+1} k_s`, :math:`H = I - \beta w w^T`, by chunks.
+
+    With Q, K, W the rows of a chunk and B = diag(rate), a product of its matrices is :math:`I - W^T Y` with
+    :math:`Y = (I + tril(B W W^T, -1))^{-1} B W`. So the scores within a chunk are
+    :math:`tril(Q K^T) - tril(Q W^T) X` with :math:`X = (I + tril(B W W^T, -1))^{-1} tril(B W K^T, -1)`; its queries
+    reach back to its beginning as :math:`Q - tril(Q W^T) Y`, its keys on to its end as :math:`K - X^T W`, and earlier
+    keys pass it by :math:`I - Y^T W`. A loop over chunks carries the keys.
+
+    Source: Yang et al. (2025), PaTH attention, section 3.2 (the UT transform of a chunk's product); the order of the
+    loop is ours: a chunk has all its scores at once, so that no softmax is put together from parts.
+    """
+    length = k.shape[-2]
+    num_chunks, size = chunks_of(length)
+    q, k, w, rated = (cut(x, num_chunks, size) for x in (q, k, w, rate * w))
+    solved: Tensor = torch.linalg.solve_triangular(
+        (rated @ w.mT).tril(-1), torch.cat([(rated @ k.mT).tril(-1), rated], dim=-1), upper=False, unitriangular=True
+    )
+    x, y = solved.split([size, k.shape[-1]], dim=-1)
+    overlaps = (q @ w.mT).tril()
+    within = (q @ k.mT - overlaps @ x).masked_fill(future_mask(size, q.device), -torch.inf)
+    if num_chunks == 1:
+        out: Tensor = within.squeeze(-3).softmax(-1) @ v
+        return out
+    since_begin, until_end, passed = q - overlaps @ y, k - x.mT @ w, y.mT @ w
+    keys = until_end[..., 0, :0, :]
+    outs = []
+    for n, (own, query, key, through) in enumerate(
+        zip(within.unbind(-3), since_begin.unbind(-3), until_end.unbind(-3), passed.unbind(-3), strict=True)
+    ):
+        values = v[..., : (n + 1) * size, :]
+        scores = torch.cat([query @ keys.mT, own], dim=-1)[..., : values.shape[-2]]
+        outs.append(scores.softmax(-1) @ values)
+        if n + 1 < num_chunks:
+            keys = torch.cat([keys - keys @ through, key], dim=-2)
+    return torch.cat(outs, dim=-2)[..., :length, :]

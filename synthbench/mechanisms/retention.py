@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad, rms_norm
 
 from synthbench.forms.recurrences import CHUNK, decayed
+from synthbench.forms.state import State
 from synthbench.mechanisms.base import Attention, mechanism
 
 
@@ -41,17 +42,22 @@ class Retention(Attention):
         q: Float[Tensor, "*batch heads queries key_dim"],
         k: Float[Tensor, "*batch heads length key_dim"],
         v: Float[Tensor, "*batch heads length value_dim"],
+        *,
+        state: State | None = None,
     ) -> Float[Tensor, "*batch heads queries value_dim"]:
         """Attend by the matrix of all pairs, or chunk by chunk where that is faster."""
         queries, length = q.shape[-2], k.shape[-2]
         rate = self.rate(q)
-        positions = torch.arange(length, dtype=q.dtype, device=q.device).unsqueeze(-1)
+        before = 0 if state is None else state.position
+        positions = torch.arange(before, before + length, dtype=q.dtype, device=q.device).unsqueeze(-1)
         # The sum of a row of D, a geometric series: (1 - γ^(t+1)) / (1 - γ).
         row_sums = torch.expm1((positions[length - queries :] + 1) * rate) / torch.expm1(rate)
         q = q / (math.sqrt(q.shape[-1]) * row_sums.sqrt())
         # A column of ones beside the values makes the sum of the scores one more column.
         values = pad(v, (0, 1), value=1.0)
-        if queries < length or length <= 2 * CHUNK:
+        if state is not None:
+            sums = decayed(q, k, values, rate, state=state)
+        elif queries < length or length <= 2 * CHUNK:
             sums = (q @ k.mT * self.decays(rate, queries, positions)) @ values
         else:
             sums = decayed(q, k, values, rate.expand(-1, length, 1))

@@ -10,6 +10,7 @@ from torch.nn.functional import layer_norm
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.recurrences import corrected
+from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention
@@ -89,6 +90,8 @@ class Rwkv7(RecurrentAttention):
         v: Float[Tensor, "*batch heads length value_dim"],
         log_decay: Float[Tensor, "*batch heads length key_dim"] | None = None,
         rate: Float[Tensor, "*batch heads length key_dim"] | None = None,
+        *,
+        state: State | None = None,
     ) -> Float[Tensor, "*batch heads length value_dim"]:
         """Attend with these decays and rates; without any, nothing decays and the rate is 1."""
         log_decay = torch.zeros_like(k) if log_decay is None else log_decay
@@ -96,6 +99,6 @@ class Rwkv7(RecurrentAttention):
         removed = unit_vectors(k * self.removal)
         k = k * (1 + (rate - 1) * self.mixing)
         # It reads the state before the decay, which is at least exp(-SLOWEST): a division undoes it.
-        out = corrected(q, removed * (-log_decay).exp(), rate * removed, v, log_decay, k)
+        out = corrected(q, removed * (-log_decay).exp(), rate * removed, v, log_decay, k, state=state)
         normal = layer_norm(out, out.shape[-1:], eps=1e-5 * self.head_dim)
         return normal + (q * k * self.bonus).sum(-1, keepdim=True) * v

@@ -9,7 +9,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import layer_norm, logsigmoid
 
 from synthbench.errors import UsageError
-from synthbench.layers import Linear
+from synthbench.forms.state import State
+from synthbench.layers import Linear, project
 from synthbench.mechanisms.base import Mechanism, mechanism
 
 
@@ -57,7 +58,25 @@ class Slstm(Mechanism):
 
     def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
         """Run over the tokens, norm, project."""
-        hidden = self.hidden(x).unflatten(-1, (self.num_heads, -1))
+        return self._projected(self.hidden(x))
+
+    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+        """Go on from output, average and logarithm of the normaliser."""
+        gates = (self.gates(x) + self.gates_bias).unflatten(-1, (self.num_heads, -1))
+        hidden = state.tensors.get("hidden")
+        if hidden is not None:
+            gates = gates + project(hidden.unsqueeze(-2), self.recurrent.unsqueeze(-4).unsqueeze(-4)).squeeze(-2)
+        z, i, f, o = gates.chunk(4, dim=-1)
+        average, log_sum = z.tanh(), i
+        if hidden is not None:
+            kept = logsigmoid(f) + state.tensors["log_sum"]
+            average = torch.lerp(state.tensors["average"], average, (i - kept).sigmoid())
+            log_sum = torch.logaddexp(kept, i)
+        state.tensors |= {"hidden": o.sigmoid() * average, "average": average, "log_sum": log_sum}
+        return self._projected(state.tensors["hidden"].flatten(-2))
+
+    def _projected(self, hidden: Tensor) -> Tensor:
+        hidden = hidden.unflatten(-1, (self.num_heads, -1))
         projected: Tensor = self.out(layer_norm(hidden, hidden.shape[-1:]).flatten(-2))
         return projected
 

@@ -6,10 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from synthbench.blocks.base import conv_elements
 from synthbench.contract import states
-from synthbench.contract.states import MARGIN, MOST, check_state, numbers_carried
+from synthbench.contract.states import MARGIN, MOST, check_state, check_stream, numbers_carried, streamed
 from synthbench.errors import ContractError
-from synthbench.mechanisms import MECHANISMS, Mechanism
+from synthbench.forms.state import State
+from synthbench.layers import ShortConvolution
+from synthbench.mechanisms import MECHANISMS, Attention, Mechanism
+from synthbench.mechanisms.gla import Gla
+from synthbench.positions import POSITIONS
 
 SMALL: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": 64}
 
@@ -27,7 +32,10 @@ def test_what_these_carry_is_what_they_say_they_keep(name: str, monkeypatch: pyt
     assert numbers_carried(mechanism, 16, said + MARGIN) == said
 
 
-@pytest.mark.parametrize("name", [name for name in MECHANISMS if MECHANISMS.is_built_in(name)])
+BUILT_IN = [name for name in MECHANISMS if MECHANISMS.is_built_in(name)]
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_none_says_less_than_it_carries(name: str) -> None:
     check_state(built(name))
 
@@ -73,3 +81,96 @@ def test_what_is_too_large_to_measure_is_passed_over() -> None:
     mechanism = Sums(**SMALL).double()
     mechanism.claimed = MOST
     check_state(mechanism)
+
+
+@pytest.mark.parametrize("name", [*BUILT_IN, "gla+softmax"])
+def test_every_mechanism_streams_and_keeps_what_it_says(name: str, normal: Any) -> None:
+    mechanism = built(name)
+
+    assert streamed(mechanism, normal(2, 3, 8))[1] is not None
+    check_stream(mechanism)
+
+
+ATTENTION = [name for name in BUILT_IN if issubclass(MECHANISMS[name], Attention)]
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_positions_and_a_short_convolution_go_on_too(name: str, normal: Any) -> None:
+    mechanism, generator = built(name), torch.Generator().manual_seed(0)
+    assert isinstance(mechanism, Attention)
+    places = torch.arange(64.0).unsqueeze(-1)
+    encoding = POSITIONS["rope"](model_dim=8, num_heads=2, length=64, coordinates=places, generator=generator)
+    mechanism.rotation = encoding.rotation(generator)
+    mechanism.convolution = ShortConvolution(4, 24, generator)
+    mechanism.double()
+    x = normal(2, 21, 8)
+
+    outs, kept = streamed(mechanism, x)
+
+    torch.testing.assert_close(outs, mechanism(x), rtol=1e-9, atol=1e-9)
+    assert kept is not None
+    assert kept[-1] == mechanism.state_elements(21) + conv_elements(4, "qkv", 8)
+
+
+@pytest.mark.parametrize("name", ["gated-deltanet", "mamba1", "softmax", "path"])
+def test_a_state_is_a_place_from_which_two_continuations_go_on(name: str, normal: Any) -> None:
+    mechanism, x = built(name), normal(3, 8)
+    _, state = mechanism.stream_step(x[:1], mechanism.init_state())
+
+    first, _ = mechanism.stream_step(x[1:2], state)
+    mechanism.stream_step(x[2:], state)
+    again, _ = mechanism.stream_step(x[1:2], state)
+
+    assert torch.equal(first, again)
+
+
+class Gated(Gla):
+    """Overrides forward alone, so that the form of its parent for single tokens is not its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sigmoid() * super().forward(x)
+
+
+class Doubled(Gla):
+    """Overrides an attend that takes a state by one that takes none."""
+
+    def attend(self, *heads: Tensor) -> Tensor:  # type: ignore[override]
+        return 2 * super().attend(*heads)
+
+
+@pytest.mark.parametrize("unit", [Gated, Doubled])
+def test_what_computes_something_else_keeps_every_input(unit: type[Mechanism], normal: Any) -> None:
+    mechanism = unit(**SMALL).double()
+    x = normal(2, 5, 8)
+
+    outs, kept = streamed(mechanism, x)
+
+    torch.testing.assert_close(outs, mechanism(x))
+    assert kept is None
+
+
+class Forgetful(Sums):
+    """Goes token by token without the sums of squares."""
+
+    def advance(self, x: Tensor, state: State) -> Tensor:
+        return state.add("sum", x) * x.square()
+
+
+class Wasteful(Sums):
+    """Keeps a number that it does not need."""
+
+    def advance(self, x: Tensor, state: State) -> Tensor:
+        state.append("spare", x[..., :1], most=1)
+        return state.add("sum", x) * state.add("squares", x.square())
+
+
+@pytest.mark.parametrize(
+    ("unit", "message"),
+    [
+        (Forgetful, "another output token by token .* at position 1 of 37"),
+        (Wasteful, "keeps 17 numbers after 1 tokens .* says that it keeps 16"),
+    ],
+)
+def test_a_wrong_form_for_single_tokens_is_named(unit: type[Mechanism], message: str) -> None:
+    with pytest.raises(ContractError, match=message):
+        check_stream(unit(**SMALL).double())

@@ -1,11 +1,12 @@
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
 from synthbench.forms import recurrences
-from synthbench.forms.recurrences import CHUNK, corrected, decayed, decayed_recurrent, delta, delta_recurrent
+from synthbench.forms.recurrences import CHUNK, corrected, decayed, delta, token_by_token
 
 Form = Callable[..., Tensor]
 LENGTHS = [1, 2, 7, CHUNK, CHUNK + 1, 3 * CHUNK + 5]
@@ -26,7 +27,10 @@ def test_chunks_of_decay_agree_with_single_steps_and_so_do_their_gradients(
     inputs = [q, k, v, -normal(2, 3, length, width, seed=3).square()]
 
     torch.testing.assert_close(
-        value_and_gradients(decayed, inputs), value_and_gradients(decayed_recurrent, inputs), rtol=1e-9, atol=1e-9
+        value_and_gradients(decayed, inputs),
+        value_and_gradients(partial(token_by_token, decayed), inputs),
+        rtol=1e-9,
+        atol=1e-9,
     )
 
 
@@ -40,7 +44,10 @@ def test_chunks_of_the_delta_rule_agree_with_single_steps_and_so_do_their_gradie
     inputs = [q, k, v, top * normal(2, 3, length, 1, seed=3).sigmoid()]
 
     torch.testing.assert_close(
-        value_and_gradients(delta, inputs), value_and_gradients(delta_recurrent, inputs), rtol=1e-9, atol=1e-9
+        value_and_gradients(delta, inputs),
+        value_and_gradients(partial(token_by_token, delta), inputs),
+        rtol=1e-9,
+        atol=1e-9,
     )
 
 
@@ -99,7 +106,7 @@ def test_the_last_query_alone_gives_the_last_output(width: int, normal: Callable
     log_decay = -normal(2, 3, 70, width, seed=3).square()
 
     torch.testing.assert_close(
-        decayed(q[..., -1:, :], k, v, log_decay), decayed_recurrent(q, k, v, log_decay)[..., -1:, :]
+        decayed(q[..., -1:, :], k, v, log_decay), token_by_token(decayed, q, k, v, log_decay)[..., -1:, :]
     )
 
 
@@ -111,7 +118,7 @@ def test_decay_so_fast_that_its_inverse_overflows_does_no_harm(
     q, k, v = (normal(2, 3, 70, 5, seed=seed) for seed in range(3))
     log_decay = torch.where(normal(2, 3, 70, width, seed=3) > 0, -200.0, -0.01)
     fast = value_and_gradients(decayed, [x.to(dtype) for x in (q, k, v, log_decay)])
-    plain = value_and_gradients(decayed_recurrent, [q, k, v, log_decay.double()])
+    plain = value_and_gradients(partial(token_by_token, decayed), [q, k, v, log_decay.double()])
 
     torch.testing.assert_close([x.double() for x in fast], plain, rtol=tolerance, atol=tolerance)
 
@@ -124,7 +131,7 @@ def test_leading_axes_broadcast(normal: Callable[..., Tensor]) -> None:
     expected = decayed(q.expand(2, 3, -1, -1), k.expand(2, 3, -1, -1), v, log_decay.expand(2, -1, -1, -1))
 
     torch.testing.assert_close(decayed(q, k, v, log_decay), expected)
-    torch.testing.assert_close(decayed_recurrent(q, k, v, log_decay), expected)
+    torch.testing.assert_close(token_by_token(decayed, q, k, v, log_decay), expected)
 
 
 def corrected_step_by_step(
@@ -177,6 +184,17 @@ def test_chunks_of_corrections_agree_with_single_steps_and_so_do_their_gradients
         rtol=1e-9,
         atol=1e-9,
     )
+
+
+@pytest.mark.parametrize("keys", ["two", "three"])
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("width", [1, 5])
+def test_corrections_token_by_token_are_those_of_the_formula(
+    width: int, steps: int, keys: str, normal: Callable[..., Tensor]
+) -> None:
+    inputs = corrections(normal, 9, width=width, steps=steps, top=2.0, keys=keys, decay=0.3)
+
+    torch.testing.assert_close(token_by_token(corrected, *inputs), corrected_step_by_step(*inputs))
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-2)])

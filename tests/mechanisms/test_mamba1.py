@@ -26,16 +26,20 @@ def step_by_step(mamba: Mamba1, x: Tensor) -> Tensor:
     return projected
 
 
-@pytest.mark.parametrize("segment", [8, 256])
+@pytest.mark.parametrize("is_cached", [True, False])
+@pytest.mark.parametrize("block", [1, 9, 256])
 @pytest.mark.parametrize("length", [1, 3, 70])
-def test_two_levels_agree_with_single_steps_and_so_do_gradients(
+def test_blocks_agree_with_single_steps_and_so_do_gradients(
     length: int,
-    segment: int,
+    block: int,
+    *,
+    is_cached: bool,
     normal: Callable[..., Tensor],
     generator: torch.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(selective_scan, "SEGMENT", segment)
+    monkeypatch.setattr(selective_scan, "SEGMENT", block)
+    monkeypatch.setattr(selective_scan, "_is_cached", lambda _x: is_cached)
     mamba = Mamba1(model_dim=8, N=3, rank=2, generator=generator).double()
     x = normal(2, length, 8).requires_grad_()
     fast, plain = (
@@ -44,6 +48,13 @@ def test_two_levels_agree_with_single_steps_and_so_do_gradients(
     )
 
     torch.testing.assert_close(fast, plain, rtol=1e-9, atol=1e-9)
+
+
+def test_a_block_fits_the_caches_of_a_cpu(normal: Callable[..., Tensor]) -> None:
+    x = normal(2, 300, 64)
+
+    assert [rows.stop - rows.start for rows in selective_scan._blocks(x, 16)] == [128, 128, 44]
+    assert [rows.stop - rows.start for rows in selective_scan._blocks(x, 2**18)] == [1] * 300
 
 
 def test_it_begins_as_the_authors_do(generator: torch.Generator) -> None:

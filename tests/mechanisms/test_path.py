@@ -26,7 +26,7 @@ def query_by_query(net: Path, x: Tensor) -> Tensor:
     return projected
 
 
-@pytest.mark.parametrize("length", [1, 11, 75])
+@pytest.mark.parametrize("length", [1, 11, 33, 70])
 def test_forward_turns_the_keys_token_by_token(
     length: int, normal: Callable[..., Tensor], generator: torch.Generator
 ) -> None:

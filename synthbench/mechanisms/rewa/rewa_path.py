@@ -8,6 +8,7 @@ from torch import Tensor
 
 from synthbench.forms import scores
 from synthbench.forms.feature_maps import unit_vectors
+from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import Attention, mechanism
 from synthbench.mechanisms.rewa import _operators
@@ -60,17 +61,26 @@ class RewaPath(Attention):
         q: Float[Tensor, "*batch heads length key_dim"],
         k: Float[Tensor, "*batch heads length key_dim"],
         v: Float[Tensor, "*batch heads length value_dim"],
+        *,
+        state: State | None = None,
     ) -> Float[Tensor, "*batch heads length value_dim"]:
         """Attend by inner products of the query's entity, carried along the relations, and the key's entity."""
+        paths = self.paths(q, k, state=state).flatten(-2) / self.temperature()
+        if state is not None:
+            k, v = state.append("keys", k), state.append("values", v)
         ends = self._scaled(self._operators(self.entity(k, "key")))
-        paths = self.paths(q, k).flatten(-2) / self.temperature()
         return scores.attend(_overlap, "softmax", paths, ends.flatten(-2), v)
 
     def paths(
-        self, q: Float[Tensor, "*batch heads length key_dim"], k: Float[Tensor, "*batch heads length key_dim"]
+        self,
+        q: Float[Tensor, "*batch heads length key_dim"],
+        k: Float[Tensor, "*batch heads length key_dim"],
+        *,
+        state: State | None = None,
     ) -> Float[Tensor, "*batch heads length m m"]:
         """A_i M_i M_i for every query i."""
-        relations = self._scaled(self._operators(self.relation(k, "key")).cumsum(-3))
+        relations = self._operators(self.relation(k, "key"))
+        relations = self._scaled(relations.cumsum(-3) if state is None else state.add("relations", relations))
         paths = self._scaled(self._operators(self.entity(q, "query")))
         for _ in range(self.hops):
             paths = paths @ relations

@@ -1,0 +1,128 @@
+"""Topological REWA: attention between tokens whose neighbourhoods are spread alike."""
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.functional import pad
+
+from synthbench.forms import scores
+from synthbench.knobs import knob
+from synthbench.mechanisms.base import Attention, mechanism
+from synthbench.mechanisms.rewa import _operators
+from synthbench.mechanisms.rewa._operators import WitnessMap
+
+BLOCK = 256
+"""Tokens whose distances to all earlier ones exist at a time."""
+
+
+@mechanism
+class RewaTopological(Attention):
+    r"""Softmax of :math:`-W_2(PD_i, PD_j) / \tau`, the distance of two persistence diagrams.
+
+    The diagram of a token is that of its witness and the k witnesses of keys nearest to it: of the keys up to the query
+    for a query, of those before it for a key. Its points are (0, d), d the lengths of the edges of the minimum spanning
+    tree of the k + 1 witnesses: at the scale d two clusters become one. Witnesses are linear maps of q and of k, m
+    numbers a head; the temperature is learned, one a head.
+
+    Approximated: the diagram has dimension 0 only, no loops or voids; a token with fewer than k keys to look at has
+    itself in place of the others, points (0, 0) that lie on the diagonal; and W_2 matches the points of two diagrams in
+    order of size, :math:`\sqrt{\sum_n (d_n - d'_n)^2}`, where the exact one may send two points to the diagonal instead
+    if they differ much. Which keys are nearest, and which edges are in the tree, has no gradient; the lengths have.
+
+    State: every key and value so far.
+
+    Source: Phadke (2025), definition 10.5 and eq. 116, which leave the filtration, the embedding and k open.
+    """
+
+    name: ClassVar = "rewa-topological"
+    label: ClassVar = "Topological REWA"
+    family: ClassVar = "rewa"
+    source: ClassVar = "rewa2025"
+    complexity: ClassVar = "T^2 m + T k^2 m"
+    takes_last_queries: ClassVar = True
+
+    m: int = knob(15, "dimensions of a witness", low=1, high=1024)
+    k: int = knob(4, "neighbours of a token: the length of its diagram", low=1, high=64)
+    tau: float = knob(1.0, "temperature to start from", low=1e-3, high=1e3)
+    shared: bool = knob(True, "whether queries and keys share the map to witnesses")  # noqa: FBT003
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the map to witnesses."""
+        self.witness = WitnessMap(self.num_heads, self.head_dim, self.m, shared=self.shared, generator=generator)
+        self.temperature = _operators.one_a_head(self.num_heads, self.tau)
+
+    def attend(
+        self,
+        q: Float[Tensor, "*batch heads queries key_dim"],
+        k: Float[Tensor, "*batch heads length key_dim"],
+        v: Float[Tensor, "*batch heads length value_dim"],
+    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+        """Attend by the distances of diagrams."""
+        if not k.numel():
+            return v[..., v.shape[-2] - q.shape[-2] :, :]
+        keys = self.witness(k, "key")
+        of_query = self.diagrams(self.witness(q, "query"), keys, num_seen=k.shape[-2] - q.shape[-2] + 1)
+        return scores.attend(self._scores, "softmax", of_query, self.diagrams(keys, keys, num_seen=0), v)
+
+    def diagrams(
+        self, points: Float[Tensor, "*batch rows m"], keys: Float[Tensor, "*batch length m"], num_seen: int
+    ) -> Float[Tensor, "*batch rows k"]:
+        """The edges of each point's tree, the shortest first.
+
+        Args:
+            points: Witnesses whose neighbourhoods are asked for.
+            keys: Witnesses of which the nearest are taken.
+            num_seen: How many of these the first point sees; every next one sees one more.
+        """
+        index, is_there = nearest(points, keys, self.k, num_seen)
+        index = index.flatten(-2).unsqueeze(-1).expand(*index.shape[:-2], -1, keys.shape[-1])
+        neighbours = keys.gather(-2, index).unflatten(-2, (-1, self.k))
+        own = points.unsqueeze(-2)
+        cloud = torch.cat([own, torch.where(is_there.unsqueeze(-1), neighbours, own)], dim=-2)
+        squares = (cloud.unsqueeze(-2) - cloud.unsqueeze(-3)).square().sum(-1)
+        distances = squares.clamp(min=torch.finfo(squares.dtype).tiny).sqrt()  # its gradient at 0 is then 0
+        return spanning_edges(distances).sort(-1).values
+
+    def _scores(self, of_query: Tensor, of_key: Tensor) -> Tensor:
+        norms = of_query.square().sum(-1), of_key.square().sum(-1)
+        minus: Tensor = -_operators.distances(of_query @ of_key.mT, *norms, power=1) / self.temperature()
+        return minus
+
+    def metrics(self, x: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 - learned, whatever the inputs
+        """The temperature of every head."""
+        return {"tau": self.temperature()[..., 0, 0]}
+
+
+@torch.no_grad()
+def nearest(
+    points: Float[Tensor, "*batch rows m"], keys: Float[Tensor, "*batch length m"], count: int, num_seen: int
+) -> tuple[Int[Tensor, "*batch rows count"], Bool[Tensor, "*batch rows count"]]:
+    """The nearest keys of every point, and whether there are so many; point n sees ``num_seen + n`` of the keys."""
+    length = keys.shape[-2]
+    column = torch.arange(length, device=keys.device)
+    norms = keys.square().sum(-1).unsqueeze(-2)
+    found = []
+    for start, rows in zip(range(0, points.shape[-2], BLOCK), points.split(BLOCK, dim=-2), strict=True):
+        row = torch.arange(start, start + rows.shape[-2], device=keys.device).unsqueeze(-1)
+        closeness = (2 * rows @ keys.mT - norms).masked_fill(column >= num_seen + row, -torch.inf)
+        found.append(closeness.topk(min(count, length), dim=-1))
+    values, index = (torch.cat(parts, dim=-2) for parts in zip(*found, strict=True))
+    spare = (0, count - index.shape[-1])
+    return pad(index, spare), pad(values > -torch.inf, spare)
+
+
+def spanning_edges(distances: Float[Tensor, "*batch nodes nodes"]) -> Float[Tensor, "*batch edges"]:
+    """Lengths of the edges of a minimum spanning tree, by Prim's algorithm, in all graphs at once."""
+    num_nodes = distances.shape[-1]
+    is_in_tree = torch.arange(num_nodes, device=distances.device).expand(distances.shape[:-1]) == 0
+    to_tree = distances[..., 0, :]
+    edges = []
+    for _ in range(num_nodes - 1):
+        edge, node = to_tree.masked_fill(is_in_tree, torch.inf).min(-1, keepdim=True)
+        edges.append(edge)
+        is_in_tree = is_in_tree.scatter(-1, node, value=True)
+        from_node = distances.gather(-2, node.unsqueeze(-1).expand(*node.shape, num_nodes)).squeeze(-2)
+        to_tree = torch.minimum(to_tree, from_node)
+    return torch.cat(edges, dim=-1)

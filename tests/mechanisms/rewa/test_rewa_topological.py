@@ -1,0 +1,109 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from synthbench.mechanisms.rewa import rewa_topological
+from synthbench.mechanisms.rewa.rewa_topological import RewaTopological, nearest, spanning_edges
+
+
+def num_clusters(points: Tensor, scale: float) -> int:
+    """Connected components of the graph that joins points no further apart than this."""
+    joined = torch.cdist(points, points) <= scale
+    for _ in points:
+        joined = (joined.double() @ joined.double()) > 0
+    return len({tuple(row) for row in joined.tolist()})
+
+
+@pytest.mark.parametrize("num_points", [2, 5, 9])
+def test_edges_of_the_tree_are_the_scales_at_which_clusters_join(
+    num_points: int, normal: Callable[..., Tensor]
+) -> None:
+    """The definition of persistence in dimension 0: one cluster, and one for each edge that is longer."""
+    for seed in range(10):
+        points = normal(num_points, 3, seed=seed)
+        edges = spanning_edges(torch.cdist(points, points))
+
+        assert len(edges) == num_points - 1
+        for scale in [0.0, *(edges + 1e-9).tolist(), *(edges - 1e-9).tolist()]:
+            assert num_clusters(points, scale) == 1 + int((edges > scale).sum())
+
+
+def test_a_token_sees_the_nearest_of_the_keys_before_it(normal: Callable[..., Tensor]) -> None:
+    points, keys = normal(2, 7, 3), normal(2, 7, 3, seed=1)
+
+    for num_seen in (0, 1):
+        index, is_there = nearest(points, keys, 3, num_seen)
+        for head in range(2):
+            for n in range(7):
+                seen = keys[head, : num_seen + n]
+                expected = (points[head, n] - seen).norm(dim=-1).argsort()[:3]
+                assert is_there[head, n].sum() == len(expected)
+                assert index[head, n, : len(expected)].tolist() == expected.tolist()
+
+
+def token_by_token(unit: RewaTopological, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """One head, from the formulas: each neighbourhood by itself, its tree by joining the closest clusters (Kruskal)."""
+
+    def diagram(point: Tensor, others: Tensor) -> Tensor:
+        near = others[(others - point).norm(dim=-1).argsort()[: unit.k]]
+        cloud = torch.cat([point[None], near, point.expand(unit.k - len(near), -1)])
+        cluster, deaths = list(range(len(cloud))), []
+        pairs = [(i, j) for i in range(len(cloud)) for j in range(i)]
+        for i, j in sorted(pairs, key=lambda pair: float((cloud[pair[0]] - cloud[pair[1]]).detach().norm())):
+            if cluster[i] != cluster[j]:
+                is_same = cloud[i].equal(cloud[j])  # whose norm has no gradient
+                deaths.append(cloud.new_zeros(()) if is_same else (cloud[i] - cloud[j]).norm())
+                cluster = [cluster[i] if c == cluster[j] else c for c in cluster]
+        return torch.stack(deaths).sort().values
+
+    key_map = unit.witness.query if unit.witness.key is None else unit.witness.key
+    queries, keys = q @ unit.witness.query[0], k @ key_map[0]
+    of_keys = torch.stack([diagram(keys[j], keys[:j]) for j in range(len(keys))])
+    rows = []
+    for i in range(len(queries)):
+        difference = diagram(queries[i], keys[: i + 1]) - of_keys[: i + 1]
+        distances = difference.square().sum(-1).clamp(min=1e-300).sqrt()
+        rows.append((-distances / unit.temperature()[0, 0, 0]).softmax(0) @ v[: i + 1])
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("length", [1, 2, 9])
+def test_attention_is_that_of_the_formulas_and_so_are_gradients(
+    length: int, *, shared: bool, normal: Callable[..., Tensor], generator: torch.Generator
+) -> None:
+    unit = RewaTopological(model_dim=4, num_heads=1, m=3, k=3, tau=0.5, shared=shared, generator=generator).double()
+    inputs = [normal(1, length, 4, seed=seed).requires_grad_() for seed in range(3)]
+    leaves = [*inputs, *unit.witness.parameters(), *unit.temperature.parameters()]
+    fast, plain = (
+        [out.detach(), *torch.autograd.grad(out.sin().sum(), leaves, materialize_grads=True)]
+        for out in (unit.attend(*inputs)[0], token_by_token(unit, *(x[0] for x in inputs)))
+    )
+
+    # Distances within rounding of 0 are that of the rounding.
+    torch.testing.assert_close(fast, plain, rtol=1e-6, atol=1e-6)
+
+
+def test_blocks_and_the_last_queries_alone_give_the_same(
+    normal: Callable[..., Tensor], generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = RewaTopological(model_dim=8, num_heads=2, generator=generator).double()
+    q, k, v = (normal(3, 2, 21, 4, seed=seed) for seed in range(3))
+    expected = unit.attend(q, k, v)
+
+    torch.testing.assert_close(unit.attend(q[..., -5:, :], k, v), expected[..., -5:, :])
+    monkeypatch.setattr(rewa_topological, "BLOCK", 4)
+    torch.testing.assert_close(unit.attend(q, k, v), expected)
+
+
+def test_a_neighbourhood_is_known_up_to_where_it_lies_and_how_it_is_turned(
+    normal: Callable[..., Tensor], generator: torch.Generator
+) -> None:
+    unit = RewaTopological(m=3, generator=generator).double()
+    points = normal(2, 20, 3)
+    turn = torch.linalg.qr(normal(3, 3, seed=1)).Q
+
+    moved = points @ turn + 5
+    torch.testing.assert_close(unit.diagrams(moved, moved, 0), unit.diagrams(points, points, 0))
