@@ -48,8 +48,11 @@ from synthbench.forms.streaming import gradient_of_sums
 TILES = {"rows": ROWS, "step": ROWS // 2, "num_warps": 4}
 """Rows of a tile, and of the other side that it meets at once."""
 
-WIDE_TILES = {"rows": SEGMENTS, "step": SEGMENTS, "num_warps": 8}
-"""The same forward, for operands that take few registers: features of keys are made for more queries at once."""
+WIDE_TILES = {"rows": SEGMENTS, "step": ROWS // 2, "num_warps": 8}
+"""The same forward, where heads are at least 32 wide: features of keys are made for more queries at once."""
+
+WIDEST_TILES = {"rows": SEGMENTS, "step": SEGMENTS, "num_warps": 8}
+"""The same for operands that take few registers."""
 
 STATE_SIZE = 16_384
 """Numbers of the states that one program sums, those of a few anchors: features are made once for all of them."""
@@ -228,7 +231,6 @@ def add_keys(
 ):  # fmt: skip
     """Add a tile of keys to the weighted values and the sums of weights of a tile of queries."""
     k = load_tile(k_ptr, start, length, key_dim, step, dims, may_end=is_diagonal)
-    v = load_tile(v_ptr, start, length, value_dim, step, columns, may_end=is_diagonal)
     roots = 1 / norms_of(k)
     k_a = polynomial(k, roots, anchors, precision)
     k_b = exponential(k, roots, directions, shift, log_scale, precision)
@@ -236,6 +238,7 @@ def add_keys(
     scores *= product(q_b, tl.trans(k_b), precision)
     if is_diagonal:
         scores = tl.where(is_past(first, start, rows, step), scores, 0.0)
+    v = load_tile(v_ptr, start, length, value_dim, step, columns, may_end=is_diagonal)
     return sums + product(scores, v, precision), totals + tl.sum(scores, axis=1)
 
 
@@ -276,7 +279,7 @@ def output_kernel(
             )
             read = product(q_b, state, precision)
             sums += column_of(q_a, anchor, anchor_columns)[:, None] * read
-    for start in range(index * segment, first, step):
+    for start in tl.range(index * segment, first, step, disable_licm=dims > 32):
         sums, totals = add_keys(
             sums, totals, q_a, q_b, k_ptr, v_ptr, anchors, directions, shift, log_scale, first, start, length,
             key_dim, value_dim, rows, step, dims, columns, precision, is_diagonal=False,
@@ -433,7 +436,7 @@ class _Attend(torch.autograd.Function):
         ones = torch.ones_like(denominators)
         before = [sums.cumsum_(1) for sums in _states(keys, values, ones, made_by, segment, offset=0)]
         widths = _widths(queries, values, made_by)
-        tiles = WIDE_TILES if widths["precision"] == "bf16" else TILES
+        tiles = output_tiles(widths["precision"], widths["dims"])
         with torch.cuda.device_of(q):
             output_kernel[(len(queries) * num_tiles(q.shape[-2], tiles["rows"]),)](
                 queries, keys, values, out, denominators, *made_by, *before, q.shape[-2], segment, num_states, delta,
@@ -490,6 +493,13 @@ def _states(
                 num_halvings=halvings, **widths, **tiles,
             )  # fmt: skip
     return states, totals
+
+
+def output_tiles(precision: str, dims: int) -> dict[str, int]:
+    """Those of the output kernel."""
+    if precision == "bf16":
+        return WIDEST_TILES
+    return WIDE_TILES if dims >= 32 else TILES  # noqa: PLR2004 - as compiled: reports/bench/sm_90
 
 
 def num_halvings(features: int, columns: int, precision: str) -> int:

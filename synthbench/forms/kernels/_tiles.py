@@ -35,10 +35,10 @@ def load_tile(
     may_end: tl.constexpr = True,  # noqa: FBT002 - Triton's, and named where it is given
 ):  # fmt: skip
     """Rows ``first`` and on of a [length, width] matrix, all of which are there unless it may end before."""
-    rows, columns = first + tl.arange(0, num_rows), tl.arange(0, num_columns)
-    places = start_ptr + rows[:, None] * width + columns[None, :]
+    rows, columns = tl.arange(0, num_rows), tl.arange(0, num_columns)
+    places = start_ptr + tl.cast(first, tl.int64) * width + (rows[:, None] * width + columns[None, :])
     if may_end or width < num_columns:
-        tile = tl.load(places, mask=(rows[:, None] < length) & (columns[None, :] < width), other=0.0)
+        tile = tl.load(places, mask=(rows[:, None] < length - first) & (columns[None, :] < width), other=0.0)
     else:
         tile = tl.load(places)
     return tile
@@ -95,25 +95,25 @@ def product(x, y, precision: tl.constexpr):
 @no_type_check
 def store_tile(start_ptr, tile, first, length, width: tl.constexpr, num_rows: tl.constexpr, num_columns: tl.constexpr):
     """Write what :func:`load_tile` would read, rounded to the tensor's type."""
-    rows, columns = first + tl.arange(0, num_rows), tl.arange(0, num_columns)
-    is_inside = (rows[:, None] < length) & (columns[None, :] < width)
-    tl.store(start_ptr + rows[:, None] * width + columns[None, :], tile, mask=is_inside)
+    rows, columns = tl.arange(0, num_rows), tl.arange(0, num_columns)
+    places = start_ptr + tl.cast(first, tl.int64) * width + (rows[:, None] * width + columns[None, :])
+    tl.store(places, tile, mask=(rows[:, None] < length - first) & (columns[None, :] < width))
 
 
 @triton.jit
 @no_type_check
 def load_column(start_ptr, first, length, num_rows: tl.constexpr):
     """One number a row, 0 beyond the length."""
-    rows = first + tl.arange(0, num_rows)
-    return tl.load(start_ptr + rows, mask=rows < length, other=0.0)
+    rows = tl.arange(0, num_rows)
+    return tl.load(start_ptr + first + rows, mask=rows < length - first, other=0.0)
 
 
 @triton.jit
 @no_type_check
 def store_column(start_ptr, column, first, length, num_rows: tl.constexpr):
     """Write what :func:`load_column` would read."""
-    rows = first + tl.arange(0, num_rows)
-    tl.store(start_ptr + rows, column, mask=rows < length)
+    rows = tl.arange(0, num_rows)
+    tl.store(start_ptr + first + rows, column, mask=rows < length - first)
 
 
 @triton.jit
