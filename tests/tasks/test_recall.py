@@ -184,7 +184,7 @@ ODD: list[tuple[Task, int]] = [
     (FuzzyRecall(vocabulary=7, num_keys=2), 17),
     (FuzzyRecall(vocabulary=11, num_keys=9, max_motif=5), 121),
     (Memorization(num_keys=3), 5),
-    (JointRecall(num_contexts=3, num_keys=2, context_ids=3, key_ids=5, num_values=5, values_used=4), 24),
+    (JointRecall(num_contexts=3, num_keys=2, context_ids=4, key_ids=5, num_values=5, tokens_used=4), 24),
     (AliasRecall(num_keys=5, num_names=3, num_values=6, num_pairs=4, tokens_used=4), 19),
 ]
 
@@ -637,7 +637,8 @@ def test_any_value_takes_each_value_of_a_key_or_context_as_often_as_another() ->
     [
         (lambda: JointRecall(num_contexts=9), "num_contexts of task 'joint_recall' is 9; allowed: at most 8"),
         (lambda: JointRecall(num_keys=17), "num_keys of task 'joint_recall' is 17; allowed: at most 16"),
-        (lambda: JointRecall(values_used=3), "num_contexts of task 'joint_recall' is 4; allowed: at most 3"),
+        (lambda: JointRecall(tokens_used=5), "num_keys of task 'joint_recall' is 6; allowed: at most 5"),
+        (lambda: JointRecall(tokens_used=9), "tokens_used of task 'joint_recall' is 9; allowed: at most 8"),
         (lambda: AliasRecall(num_pairs=33), "num_pairs of task 'alias_recall' is 33; allowed: at most 32"),
         (lambda: AliasRecall(tokens_used=33), "tokens_used of task 'alias_recall' is 33; allowed: at most 32"),
     ],

@@ -16,7 +16,7 @@ PHILOX_KEY = 0x67726D72
 MOST_LEVELS = 16
 """Levels up to which the grammar goes."""
 
-NUM_TOKENS = 2**14
+NUM_TOKENS = 2**13
 """Size of the sample over which the ceiling is averaged."""
 
 

@@ -20,7 +20,7 @@ PHILOX_KEY = 0x616C696173
 @task
 @dataclass(frozen=True)
 class AliasRecall(Recall):
-    """Read pairs of a key and a value; asked the key by another of its names, name its value.
+    """Read pairs of a key and a value; asked for the key by a synonym, name its value.
 
     Which names a key has is fixed, and never shown. Names are 0 to 3, of which 0 and 3 mean one key, 1 and 2 the other;
     values are 4 to 6, and the blank is 7. With ``num_keys=2``, ``num_values=3`` and ``num_pairs=2``::

@@ -46,7 +46,7 @@ class JointRecall(Recall):
             "context_ids": 16,
             "key_ids": 16,
             "num_values": 32,
-            "values_used": max(num_contexts, num_keys, 4),
+            "tokens_used": max(num_contexts, num_keys, 4),
         }
         for num_contexts, num_keys, length in (
             (2, 2, 16),
@@ -70,7 +70,9 @@ class JointRecall(Recall):
     context_ids: int = knob(8, "number of contexts to draw from", low=2, high=1024)
     key_ids: int = knob(16, "number of keys to draw from", low=1, high=1024)
     num_values: int = knob(16, "number of values", low=2, high=4096)
-    values_used: int = knob(0, "of which the first ones are used; 0 is all", low=0, high=4096)
+    tokens_used: int = knob(
+        0, "number of contexts, of keys and of values to draw from, the first ones; 0 for all", low=0, high=1024
+    )
 
     def __post_init__(self) -> None:
         """Check the knobs, also against each other.
@@ -79,15 +81,16 @@ class JointRecall(Recall):
             UsageError: If a knob lies outside its range, or there are too few contexts, keys or values to draw from.
         """
         super().__post_init__()
-        self.check_at_most("num_contexts", self.context_ids, "the number of contexts to draw from")
-        self.check_at_most("num_keys", self.key_ids, "the number of keys to draw from")
-        self.check_at_most("values_used", self.num_values, "the number of values")
-        self.check_at_most("num_contexts", self.num_answers, "the number of values that are used, all of one key's")
+        for ids in ("context_ids", "key_ids", "num_values"):
+            self.check_at_most("tokens_used", getattr(self, ids), f"as there are {ids}")
+        self.check_at_most("num_contexts", self.tokens_used or self.context_ids, "the number of contexts to draw from")
+        self.check_at_most("num_keys", self.tokens_used or self.key_ids, "the number of keys to draw from")
+        self.check_at_most("num_contexts", self.num_answers, "the number of values to draw from, all of one key's")
 
     @property
     def num_answers(self) -> int:
         """All values, or the first ones."""
-        return self.values_used or self.num_values
+        return self.tokens_used or self.num_values
 
     @property
     def vocab_size(self) -> int:
@@ -106,8 +109,8 @@ class JointRecall(Recall):
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw contexts, keys and the table of values; list the table, and ask for some of it."""
         shape = (batch_size, self.num_contexts, self.num_keys)
-        contexts = distinct(rng, batch_size, self.num_contexts, self.context_ids)
-        keys = self.context_ids + distinct(rng, batch_size, self.num_keys, self.key_ids)
+        contexts = distinct(rng, batch_size, self.num_contexts, self.tokens_used or self.context_ids)
+        keys = self.context_ids + distinct(rng, batch_size, self.num_keys, self.tokens_used or self.key_ids)
         values = distinct(rng, batch_size * self.num_keys, self.num_contexts, self.num_answers)
         values = self.context_ids + self.key_ids + values.reshape(batch_size, self.num_keys, -1).swapaxes(1, 2)
         order = rng.permuted(np.broadcast_to(np.arange(self.num_keys), shape), axis=2)
