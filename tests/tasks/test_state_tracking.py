@@ -437,7 +437,7 @@ def test_gaps_of_a_broken_grammar_have_every_length_equally_often() -> None:
 @pytest.mark.parametrize(
     ("knobs", "message"),
     [
-        ({"branches": 7}, "branches is 7; allowed: up to 6, for a token of a gap"),
+        ({"branches": 15}, "branches is 15; allowed: up to 14, for a token of a gap"),
         ({"nearest": 9}, "nearest is 9; allowed: up to longest_gap=8"),
     ],
 )

@@ -36,7 +36,7 @@ class PrefixArithmetic(Task):
     name: ClassVar = "prefix_arithmetic"
     source: ClassVar = "allenzhu2025canon"
     length: ClassVar = 22
-    rungs: ClassVar = tuple({"load": length // 2 - 1, "length": length} for length in LENGTHS)
+    rungs: ClassVar = tuple({"load": length // 2 - 1, "length": length} for length in LENGTHS if length <= 384)
     load: ClassVar = "operators"
     modulus: int = knob(23, "modulus, and number of numbers", low=2, high=1024)
 

@@ -50,10 +50,11 @@ class BrokenGrammar(Task):
     name: ClassVar = "broken_grammar"
     source: ClassVar = "bouhadjar2026selectiv"
     length: ClassVar = 64
-    # Each rung scores only what is farther from the walk than any token of the rung below, at two distances or more: at
-    # one, the answer would always stand at the same distance.
+    # Among few symbols, a long gap tells where it stands by what is missing: the symbol it broke off after, and those
+    # that may follow. Each rung scores only what is farther from the walk than any token of the rung below, at two
+    # distances or more: at one, the answer would always stand at the same distance.
     rungs: ClassVar = tuple(
-        {"load": longest, "length": 8 * longest, "longest_gap": longest, "nearest": below + 1}
+        {"load": longest, "length": 8 * longest, "num_symbols": 64, "longest_gap": longest, "nearest": below + 1}
         for below, longest in (
             (2, 4),
             (4, 6),
@@ -64,12 +65,10 @@ class BrokenGrammar(Task):
             (24, 32),
             (32, 48),
             (48, 64),
-            (64, 96),
-            (96, 128),
         )
     )
     load: ClassVar = "tokens of a gap"
-    num_symbols: int = knob(8, "number of symbols", low=4, high=4096)
+    num_symbols: int = knob(16, "number of symbols", low=4, high=4096)
     branches: int = knob(2, "number of symbols that may follow a symbol", low=1, high=4094)
     longest_gap: int = knob(8, "tokens of the longest gap", low=1, high=65536)
     nearest: int = knob(1, "fewest tokens from the walk to a token that is scored", low=1, high=65536)
@@ -141,7 +140,8 @@ class BrokenGrammar(Task):
     def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
         """What two neighbours tell: the latest token that may follow the one before, or is not followed as it may be.
 
-        And the token read last.
+        The token read last; and the earliest, of those as far back as a gap may be long, that nothing read since may
+        follow.
         """
         rule = rule_of(self.num_symbols, self.branches)
         places = np.argsort(rule.symbols)[inputs]
@@ -154,7 +154,25 @@ class BrokenGrammar(Task):
         return {
             **{name: np.take_along_axis(inputs, places, axis=1) for name, places in latest.items()},
             "last token": np.concatenate([inputs[:, :1], inputs[:, :-1]], axis=1),
+            "not followed": self._not_followed(inputs, rule),
         }
+
+    def _not_followed(self, inputs: Int[np.ndarray, "batch length"], rule: Rule) -> Int[np.ndarray, "batch length"]:
+        """The earliest token, at the distances that are scored, that none of those after it may follow."""
+        (batch_size, length), rows = inputs.shape, np.arange(len(inputs))
+        onwards = rule.symbols[(np.argsort(rule.symbols)[:, None] + rule.steps) % self.num_symbols]
+        # Where each symbol stands next, and where something next stands that may follow a token.
+        upcoming = np.full((batch_size, self.num_symbols), length)
+        followed = np.empty_like(inputs)
+        for position in reversed(range(length)):
+            followed[:, position] = upcoming[rows[:, None], onwards[inputs[:, position]]].min(axis=1)
+            upcoming[rows, inputs[:, position]] = position
+        found = inputs[:, :1].repeat(length, axis=1)
+        positions = np.arange(length)
+        for distance in range(self.nearest, min(self.longest_gap, length - 1) + 1):
+            is_open = followed[:, :-distance] > positions[distance:]
+            found[:, distance:] = np.where(is_open, inputs[:, :-distance], found[:, distance:])
+        return found
 
 
 @cache
