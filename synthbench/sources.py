@@ -12,6 +12,11 @@ def _entries() -> dict[str, str]:
     return {entry.partition("{")[2].partition(",")[0]: entry for entry in entries}
 
 
+def describe(key: str) -> str:
+    """What is known of a source: its BibTeX entry, or the key alone if ``sources.bib`` has none."""
+    return _entries().get(key, key)
+
+
 def bibtex(keys: Iterable[str]) -> str:
     """BibTeX entries for some sources, each once, in alphabetical order of their keys.
 

@@ -46,6 +46,28 @@ def test_list_tasks_has_every_task_with_its_bounds(synthbench: Command) -> None:
         assert entry["ceiling"] == task.ceiling(task.length).value
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("depo", ["permutation_hops"]),
+        ("Mano", ["prefix_arithmetic"]),
+        ("lano", ["grammar_next_token"]),
+        ("brevo", ["ancestors"]),
+        ("selectivbench", ["broken_grammar"]),
+        ("kimi palindrome", ["palindrome"]),
+        ("multi-query joint", ["joint_recall"]),
+        ("latent synonym", ["alias_recall"]),
+        ("kimi stacks", ["interleaved_stacks"]),
+    ],
+)
+def test_tasks_are_found_by_the_names_that_their_sources_give_them(
+    synthbench: Command, words: str, expected: list[str]
+) -> None:
+    found = json.loads(synthbench("list", "tasks", "--search", words, "--json").stdout)
+
+    assert [entry["name"] for entry in found] == expected
+
+
 def test_list_mechanisms_has_every_mechanism(synthbench: Command) -> None:
     listed = json.loads(synthbench("list", "mechanisms", "--json").stdout)
 
@@ -305,6 +327,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, synthbench: Command) -> None:
         (["verify", "gone.tar.gz"], 3, "gone.tar.gz"),
         (["show", "kv_recal"], 2, "did you mean 'kv_recall'"),
         (["list", "tasks", "--category", "basik"], 2, "did you mean 'basic'"),
+        (["list", "tasks", "--search", "depot"], 2, "no task has 'depot' in its name, description or source"),
         (["bench", "suite", "--lengths", "many"], 2, "lengths are 'many'"),
     ],
 )

@@ -1,13 +1,16 @@
 """``synthbench list`` and ``synthbench show``: the registered components."""
 
+import inspect
 import json
+import re
 from typing import Annotated, Any
 
 import typer
 
 from synthbench.cli.options import AsJson, Plugins, load_what_loads, named_plugins
 from synthbench.cli.output import print_facts
-from synthbench.errors import SynthbenchError, UnknownName
+from synthbench.errors import SynthbenchError, UnknownName, UsageError
+from synthbench.sources import describe
 
 list_app = typer.Typer(help="List the registered components and suites.", no_args_is_help=True)
 
@@ -16,6 +19,9 @@ list_app = typer.Typer(help="List the registered components and suites.", no_arg
 def list_tasks(
     category: Annotated[str | None, typer.Option(help="Only tasks of this category.")] = None,
     suite: Annotated[str | None, typer.Option(help="Only tasks of this suite, with its options.")] = None,
+    search: Annotated[
+        str | None, typer.Option(help="Only tasks whose name, description or source has all of these words: 'depo'.")
+    ] = None,
     plugin: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
@@ -29,12 +35,22 @@ def list_tasks(
     categories = {TASKS[name].category() for name in tasks}
     if category is not None and category not in categories:
         raise UnknownName("category", category, categories)
+    if search is not None:
+        tasks = {name: tasks[name] for name in tasks if _mentions(TASKS[name], search)}
+        if not tasks:
+            raise UsageError(f"no task has {search!r} in its name, description or source")
     facts_of = task_facts if as_json else task_bounds
     chosen = [
         facts_of(name, arguments) for name, arguments in tasks.items() if category in (None, TASKS[name].category())
     ]
     columns = ["name", "category", "length", "vocab_size", "floor", "ceiling", "version"]
     print_facts(chosen, columns, broken=broken, as_json=as_json)
+
+
+def _mentions(unit: type[Any], words: str) -> bool:
+    """Whether words of the name, the docstring or the source begin with each of these."""
+    text = f"{unit.name} {inspect.getdoc(unit)} {describe(unit.source)}"
+    return all(re.search(rf"(?<![^\W_]){re.escape(word)}", text, re.IGNORECASE) for word in words.split())
 
 
 @list_app.command("mechanisms")

@@ -17,6 +17,7 @@ from synthbench.tasks.copying.duplicate_string import DuplicateString
 from synthbench.tasks.copying.missing_duplicate import MissingDuplicate
 from synthbench.tasks.copying.ngram_lookup import NgramLookup
 from synthbench.tasks.copying.odds_first import OddsFirst
+from synthbench.tasks.copying.palindrome import Palindrome
 from synthbench.tasks.copying.reverse_string import ReverseString
 from synthbench.tasks.copying.selective_copying import SelectiveCopying
 from synthbench.tasks.copying.string_copy import StringCopy
@@ -42,6 +43,15 @@ def rearranged(task: Any, inputs: list[int]) -> list[set[int]]:
     assert max(string) < task.num_symbols
     assert inputs[size + 1 :] == [task.num_symbols + 1] * len(answer) + [task.num_symbols + 2] * num_left
     return [{IGNORE}] * (size + 1) + [{symbol} for symbol in answer] + [{IGNORE}] * num_left
+
+
+def mirrored(task: Any, inputs: list[int]) -> list[set[int]]:
+    size = inputs.index(task.num_symbols)
+    string = inputs[:size]
+    num_left = len(inputs) - 2 * size
+    assert size >= task.shortest
+    assert inputs[size + 1 :] == string[:0:-1] + [task.num_symbols + 1] * num_left
+    return [{IGNORE}] * size + [{symbol} for symbol in string[::-1]] + [{IGNORE}] * num_left
 
 
 def restored(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -86,6 +96,7 @@ def looked_up(task: Any, inputs: list[int]) -> list[set[int]]:
 
 REFERENCES = {
     **dict.fromkeys(ANSWERS, rearranged),
+    "palindrome": mirrored,
     "missing_duplicate": restored,
     "selective_copying": selected,
     "bottleneck_compression": everything,
@@ -100,6 +111,15 @@ def rearranging(task: Any, inputs: Predictions) -> Predictions:
             size = sequence.index(task.num_symbols)
             answer = ANSWERS[task.name](sequence[:size])[: len(sequence) - size - 1]
             predictions[row, size + 1 : size + 1 + len(answer)] = answer
+    return predictions
+
+
+def reading_back(task: Any, inputs: Predictions) -> Predictions:
+    predictions = np.zeros_like(inputs)
+    for row, sequence in enumerate(inputs.tolist()):
+        size = sequence.index(task.num_symbols) if task.num_symbols in sequence else 0
+        answer = sequence[:size][::-1][: len(sequence) - size]
+        predictions[row, size : size + len(answer)] = answer
     return predictions
 
 
@@ -133,6 +153,7 @@ def looking_up(task: Any, inputs: Predictions) -> Predictions:
 
 ORACLES = {
     **dict.fromkeys(ANSWERS, rearranging),
+    "palindrome": reading_back,
     "missing_duplicate": restoring,
     "selective_copying": selecting,
     "bottleneck_compression": keeping_everything,
@@ -145,6 +166,7 @@ CASES = [
     (ReverseString(shortest=2, num_symbols=2), 8),
     (DuplicateString(shortest=3, num_symbols=2), 18),
     (OddsFirst(shortest=4, num_symbols=3), 20),
+    (Palindrome(shortest=6, num_symbols=2), 21),
     (MissingDuplicate(shortest=5, num_symbols=2), 22),
     (MissingDuplicate(shortest=5, num_symbols=6, num_erased=4), 22),
     (SelectiveCopying(num_symbols=3, num_tokens=9), 27),
@@ -355,3 +377,26 @@ def test_worked_example_of_the_docstring_is_true(
     assert_example_holds: Check, name: str, reference: Callable[..., list[set[int]]]
 ) -> None:
     assert_example_holds(name, reference)
+
+
+@settings(deadline=None)
+@given(seed=SEEDS, num_symbols=st.integers(2, 40), shortest=st.integers(1, 10), more=st.integers(0, 40))
+def test_palindrome_asks_for_the_string_backwards_one_symbol_after_it_is_shown(
+    assert_targets_follow: Check, seed: int, num_symbols: int, shortest: int, more: int
+) -> None:
+    task = Palindrome(num_symbols=num_symbols, shortest=shortest)
+    assert_targets_follow(task, mirrored, seed, task.min_length + more)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 2])
+def test_shortcuts_of_palindrome_name_what_stood_before_the_latest_copy_of_the_last_tokens(num_tokens: int) -> None:
+    inputs, _ = Palindrome(num_symbols=2).sample(np.random.default_rng(0), 16, 40)
+    guesses = Palindrome(num_symbols=2).shortcuts(inputs)[f"last {num_tokens}"]
+
+    for sequence, guessed in zip(inputs.tolist(), guesses.tolist(), strict=True):
+        size = sequence.index(2)
+        for position in range(size + num_tokens - 1, 2 * size):
+            read = sequence[position - num_tokens + 1 : position + 1][::-1]
+            copies = [place for place in range(size + 1) if sequence[: size + 1][place : place + num_tokens] == read]
+            expected = size if position == size else copies[-1]
+            assert guessed[position] == sequence[max(expected - 1, 0)]

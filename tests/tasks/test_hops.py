@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
 from synthbench.tasks.base import IGNORE, TASKS, Rung, Task
+from synthbench.tasks.hops.ancestors import Ancestors
 from synthbench.tasks.hops.in_context_language import InContextLanguage, draw_automata, walk
 from synthbench.tasks.hops.induction_first import InductionFirst
 from synthbench.tasks.hops.induction_latest import InductionLatest
 from synthbench.tasks.hops.induction_majority import InductionMajority
 from synthbench.tasks.hops.khop_induction import KhopInduction
+from synthbench.tasks.hops.permutation_hops import PermutationHops
 from synthbench.tasks.hops.pointer_chasing import PointerChasing
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -41,6 +43,77 @@ def chased(task: Any, inputs: list[int]) -> list[set[int]]:
     answers = [{path[(path.index(start) + num_hops) % len(path)]} for start in starts]
     num_before: int = len(edges) + 1 + num_hops
     return [{IGNORE}] * num_before + answers + [{IGNORE}] * len(left)
+
+
+def in_nodes(tokens: list[int], width: int) -> list[tuple[int, ...]]:
+    return [tuple(tokens[begin : begin + width]) for begin in range(0, len(tokens), width)]
+
+
+def permuted(task: Any, inputs: list[int]) -> list[set[int]]:
+    width = task.tokens_per_node
+    num_left = len(inputs) % (2 * width)
+    begin = len(inputs) - 2 * width * task.num_questions
+    assert inputs[:num_left] == [task.vocab_size - 1] * num_left
+    nodes = in_nodes(inputs[num_left:begin], width)
+    following = dict(zip(nodes[0::2], nodes[1::2], strict=True))
+    path = [nodes[0]]
+    while following[path[-1]] != path[0]:
+        path.append(following[path[-1]])
+    assert len(path) == len(following) == len(nodes) // 2 > task.longest_chain
+    assert max(map(max, path)) < (task.symbols_used or task.num_symbols)
+    targets, starts = [{IGNORE}] * begin, set()
+    for question in range(begin, len(inputs), 2 * width):
+        number, *named = inputs[question : question + 2 * width]
+        num_hops, start = number - task.num_symbols + 1, tuple(named[:width])
+        assert task.shortest_chain <= num_hops <= task.longest_chain
+        answer = path[(path.index(start) + num_hops) % len(path)]
+        assert tuple(named[width:]) == answer[:-1]
+        starts.add(start)
+        targets += [{IGNORE}] * width + [{token} for token in answer]
+    assert len(starts) == task.num_questions
+    return targets
+
+
+def ancestry(task: Any, inputs: list[int]) -> tuple[dict[int, set[int]], int]:
+    """The parents of each node, in the order in which nodes first stand in the edges; and where the query stands."""
+    query = inputs.index(task.node_ids)
+    parents: dict[int, set[int]] = {node: set() for node in inputs[:query]}
+    for parent, child in zip(inputs[0:query:2], inputs[1:query:2], strict=True):
+        parents[child].add(parent)
+    return parents, query
+
+
+def above(parents: dict[int, set[int]], node: int) -> set[int]:
+    found: set[int] = set()
+    left = [node]
+    while left:
+        new = parents.get(left.pop(), set()) - found
+        found |= new
+        left += new
+    return found
+
+
+def named_next(parents: dict[int, set[int]], ancestors: set[int], named: list[int], end: int) -> int:
+    """The first node whose parents are all named, of the ancestors that are not; the end if there is none."""
+    ready = [node for node in parents if node in ancestors and node not in named and parents[node] <= set(named)]
+    return ready[0] if ready else end
+
+
+def ancestral(task: Any, inputs: list[int]) -> list[set[int]]:
+    parents, query = ancestry(task, inputs)
+    end, padding = task.node_ids + 1, task.node_ids + 2
+    assert len(parents) == task.num_nodes
+    assert max(parents) < (task.ids_used or task.node_ids)
+    assert sorted(map(len, parents.values()))[:2] == [0, 1]
+    assert max(map(len, parents.values())) <= 2
+    assert all(node not in above(parents, node) for node in parents)
+    ancestors, named = above(parents, inputs[query + 1]), []
+    while (node := named_next(parents, ancestors, named, end)) != end:
+        named.append(node)
+    assert set(named) == ancestors
+    num_left = len(inputs) - query - 2 - len(named)
+    assert inputs[query + 2 :] == named + [padding] * num_left
+    return [{IGNORE}] * (query + 1) + [{node} for node in [*named, end]] + [{IGNORE}] * num_left
 
 
 def hopped(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -115,6 +188,8 @@ def spoken(task: Any, inputs: list[int]) -> list[set[int]]:
 
 REFERENCES = {
     "pointer_chasing": chased,
+    "permutation_hops": permuted,
+    "ancestors": ancestral,
     "khop_induction": hopped,
     "induction_latest": latest,
     "induction_first": first,
@@ -283,6 +358,36 @@ def chase(task: Any, inputs: Any) -> Any:
     return predictions
 
 
+def follow(task: Any, inputs: Any) -> Any:
+    """The tokens of the node that a question leads to, at the last token of its start and after it."""
+    width, (_, length) = task.tokens_per_node, inputs.shape
+    first, begin = length % (2 * width), length - 2 * width * task.num_questions
+    predictions = np.zeros_like(inputs)
+    for row, sequence in enumerate(inputs.tolist()):
+        nodes = in_nodes(sequence[first:begin], width)
+        following = dict(zip(nodes[0::2], nodes[1::2], strict=True))
+        for question in range(begin, length, 2 * width):
+            number, *named = sequence[question : question + width + 1]
+            node = tuple(named)
+            for _ in range(number - task.num_symbols + 1):
+                node = following.get(node, node)
+            predictions[row, question + width : question + 2 * width] = node
+    return predictions
+
+
+def name_ancestors(task: Any, inputs: Any) -> Any:
+    predictions = np.zeros_like(inputs)
+    for row, sequence in enumerate(inputs.tolist()):
+        if sequence.count(task.node_ids) != 1 or sequence.index(task.node_ids) % 2:
+            continue  # two sequences in one
+        parents, query = ancestry(task, sequence)
+        ancestors = above(parents, sequence[query + 1])
+        for position in range(query + 1, len(sequence)):
+            named = sequence[query + 2 : position + 1]
+            predictions[row, position] = named_next(parents, ancestors, named, task.node_ids + 1)
+    return predictions
+
+
 def hop(task: Any, inputs: Any) -> Any:
     """One pass: for each symbol, keep what 0, 1, ... hops found at the token after its latest occurrence."""
     batch_size, length = inputs.shape
@@ -317,6 +422,8 @@ def trigram(task: Any, inputs: Any) -> Any:
 
 ORACLES = {
     PointerChasing: chase,
+    PermutationHops: follow,
+    Ancestors: name_ancestors,
     KhopInduction: hop,
     InductionLatest: answer_last,
     InductionFirst: answer_last,
@@ -343,6 +450,10 @@ def test_floor_and_ceiling_hold_on_the_rungs_of_a_ladder(assert_task_holds: Chec
     [
         (PointerChasing(num_nodes=9, shortest_chain=2, longest_chain=3), 19),
         (PointerChasing(num_nodes=7, shortest_chain=1, longest_chain=3, num_starts=6), 22),
+        (PermutationHops(num_symbols=3, symbols_used=2, tokens_per_node=3, num_questions=5), 66),
+        (PermutationHops(num_symbols=9, tokens_per_node=1, shortest_chain=2, num_questions=3), 19),
+        (Ancestors(num_nodes=5, node_ids=9, ids_used=6, reach=1), 22),
+        (Ancestors(num_nodes=9, node_ids=9, reach=8), 33),
         (KhopInduction(num_symbols=3, num_hops=5), 29),
         (KhopInduction(num_symbols=11, num_hops=1), 17),
         (KhopInduction(num_symbols=5, num_hops=2, is_marked=True), 20),
@@ -374,6 +485,55 @@ def test_pointer_chasing_refuses_chains_that_no_cycle_holds(knobs: dict[str, int
 def test_pointer_chasing_refuses_more_starts_than_nodes() -> None:
     with pytest.raises(UsageError, match="num_starts is 10; allowed: up to num_nodes=9"):
         PointerChasing(num_nodes=9, num_starts=10)
+
+
+@settings(deadline=None)
+@given(
+    seed=SEEDS,
+    width=st.integers(1, 3),
+    shortest=st.integers(1, 4),
+    more_hops=st.integers(0, 3),
+    num_questions=st.integers(1, 5),
+    more=st.integers(0, 30),
+)
+def test_permutation_hops_asks_the_node_after_some_hops_on_a_cycle(
+    assert_targets_follow: Check, seed: int, width: int, shortest: int, more_hops: int, num_questions: int, more: int
+) -> None:
+    task = PermutationHops(
+        num_symbols=40,
+        tokens_per_node=width,
+        shortest_chain=shortest,
+        longest_chain=shortest + more_hops,
+        num_questions=num_questions,
+    )
+    assert_targets_follow(task, permuted, seed, task.min_length + more)
+
+
+@settings(deadline=None)
+@given(
+    seed=SEEDS, num_nodes=st.integers(2, 12), spare=st.integers(0, 5), reach=st.integers(1, 12), more=st.integers(0, 9)
+)
+def test_ancestors_are_named_in_topological_order(
+    assert_targets_follow: Check, seed: int, num_nodes: int, spare: int, reach: int, more: int
+) -> None:
+    task = Ancestors(num_nodes=num_nodes, node_ids=num_nodes + spare, reach=reach)
+    assert_targets_follow(task, ancestral, seed, task.min_length + more)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PermutationHops(shortest_chain=5), "longest_chain is 4; allowed: from shortest_chain=5 on"),
+        (lambda: PermutationHops(symbols_used=13), "symbols_used is 13; allowed: up to num_symbols=12"),
+        (lambda: PermutationHops(symbols_used=2), "tokens_per_node is 2; allowed: enough for 5 nodes, not only 4"),
+        (lambda: PermutationHops(symbols_used=3).check_length(56), "length of task .* is 56; allowed: 36 to 55"),
+        (lambda: Ancestors(num_nodes=33), "node_ids is 32; allowed: from num_nodes=33 to node_ids=32"),
+        (lambda: Ancestors(ids_used=8), "ids_used is 8; allowed: from num_nodes=16 to node_ids=32"),
+    ],
+)
+def test_nodes_that_names_and_ids_cannot_tell_apart_are_refused(make: Callable[[], Task], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make()
 
 
 def test_one_hop_is_no_shortcut_where_no_more_are_asked() -> None:

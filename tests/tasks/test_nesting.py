@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -15,8 +15,11 @@ from synthbench.tasks.base import IGNORE, TASKS, Rung, Task
 from synthbench.tasks.nesting._trees import Law, Nodes, grow
 from synthbench.tasks.nesting.anbncn import LONGEST_GAP, AnBnCn
 from synthbench.tasks.nesting.dyck import Dyck
+from synthbench.tasks.nesting.grammar_next_token import GrammarNextToken, _grammar, _laws
+from synthbench.tasks.nesting.interleaved_stacks import InterleavedStacks
 from synthbench.tasks.nesting.listops import CLOSE, MAX, MED, MIN, SUM, Listops
 from synthbench.tasks.nesting.modular_brackets import ModularBrackets
+from synthbench.tasks.nesting.prefix_arithmetic import PrefixArithmetic
 from synthbench.tasks.nesting.shuffle_dyck import ShuffleDyck
 from synthbench.tasks.nesting.solve_equation import SolveEquation
 from synthbench.tasks.nesting.stack_manipulation import StackManipulation
@@ -245,7 +248,46 @@ def expanded(task: Any, string: list[int]) -> list[int]:
     return spelled(task, with_copies(main))
 
 
+def prefix_value(task: Any, inputs: list[int], targets: list[int]) -> None:
+    *expression, equals = inputs
+    left = expression.copy()
+
+    def value_of_next() -> int:
+        token = left.pop(0)
+        if token < task.modulus:
+            return token
+        first, second = value_of_next(), value_of_next()
+        values = [first + second, first - second, first * second]
+        return values[token - task.modulus] % task.modulus
+
+    assert equals == task.modulus + 3
+    answer = value_of_next()
+    assert not left
+    targets += [IGNORE] * len(expression) + [answer]
+
+
+def tops(task: Any, inputs: list[int], targets: list[int]) -> None:
+    stacks: dict[int, list[int]] = {stack: [] for stack in range(task.num_stacks)}
+    in_a_row = Counter[int]()
+    for position in range(0, len(inputs), 2):
+        (operation, *values), first_value = inputs[position : position + 2], 2 * task.stack_ids
+        is_pop, stack = divmod(operation, task.stack_ids)
+        assert all(value >= first_value for value in values)
+        in_a_row[stack] = in_a_row[stack] + 1 if is_pop else 0
+        if is_pop:
+            top = stacks[stack].pop()
+            targets.append(top if in_a_row[stack] >= task.pops else IGNORE)
+            assert values in ([top], [])
+        else:
+            stacks[stack] += values
+            targets.append(IGNORE)
+        assert len(stacks[stack]) <= task.depth
+        targets += [IGNORE] * len(values)
+
+
 TARGETS: dict[str, Targets] = {
+    "prefix_arithmetic": prefix_value,
+    "interleaved_stacks": tops,
     "anbncn": run_ends,
     "dyck": innermost_bracket,
     "listops": answering(list_values, offset=0),
@@ -461,7 +503,9 @@ def test_bounds_hold_on_the_rungs_of_a_ladder(assert_task_holds: Check, rung: Ru
         (Dyck(unscored=3, num_types=3, depth=2), 9),
         (Dyck(unscored=3, num_types=3, depth=3, nearest=4), 12),
         (Listops(depth=3, arguments=2), 22),
+        (InterleavedStacks(num_stacks=2, stack_ids=3, depth=2, num_values=3, pops=2), 25),
         (ModularBrackets(shortest=9, modulus=6), 16),
+        (PrefixArithmetic(modulus=4), 8),
         (ShuffleDyck(unscored=2, num_types=3, open_rate=0.7), 9),
         (SolveEquation(shortest=12, modulus=4), 20),
         (StackManipulation(shortest=4, num_symbols=3, pop_rate=0.9), 24),
@@ -593,3 +637,190 @@ def test_trees_follow_the_branching_process_given_their_size(law: Law, size: int
     for tree, chance in chances.items():
         expected = num_samples * chance / sum(chances.values())
         assert abs(counts[tree] - expected) < 5 * np.sqrt(expected) + 1
+
+
+@EXAMPLES
+@given(seed=SEEDS, num_operators=st.integers(1, 20), modulus=st.integers(2, 30))
+def test_prefix_arithmetic_asks_the_value_of_an_expression(
+    assert_targets_follow: Check, seed: int, num_operators: int, modulus: int
+) -> None:
+    assert_targets_follow(PrefixArithmetic(modulus=modulus), reference, seed, 2 * num_operators + 2)
+
+
+def test_all_trees_of_prefix_arithmetic_are_equally_likely() -> None:
+    inputs, _ = PrefixArithmetic(modulus=2).sample(np.random.default_rng(0), 14_000, 10)
+    trees = Counter(map(tuple, (inputs[:, :-1] >= 2).tolist()))
+
+    assert len(trees) == 14  # the fourth Catalan number
+    assert max(abs(count - 1000) for count in trees.values()) < 5 * 1000**0.5
+
+
+def test_prefix_arithmetic_refuses_half_an_operator() -> None:
+    with pytest.raises(UsageError, match="length of task 'prefix_arithmetic' is 9; allowed: even ones from 4 on"):
+        PrefixArithmetic().sample(np.random.default_rng(0), 1, 9)
+
+
+@EXAMPLES
+@given(
+    seed=SEEDS,
+    num_stacks=st.integers(1, 5),
+    spare=st.integers(0, 3),
+    depth=st.integers(2, 6),
+    pops=st.integers(1, 2),
+    more=st.integers(0, 40),
+)
+def test_interleaved_stacks_asks_what_comes_off_a_stack(
+    assert_targets_follow: Check, seed: int, num_stacks: int, spare: int, depth: int, pops: int, more: int
+) -> None:
+    task = InterleavedStacks(num_stacks=num_stacks, stack_ids=num_stacks + spare, depth=depth, pops=pops)
+    assert_targets_follow(task, reference, seed, task.min_length + more)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"num_stacks": 5}, "num_stacks is 5; allowed: up to stack_ids=4"),
+        ({"pops": 3, "depth": 2}, "pops is 3; allowed: up to depth=2"),
+    ],
+)
+def test_interleaved_stacks_refuses_what_cannot_be_told_or_asked(knobs: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        InterleavedStacks(**knobs)
+
+
+State = tuple[int, tuple[tuple[int, bool], ...]]
+"""How many words have begun, at most two; and of the constituent of each level, from level 1, its symbol and whether
+its second part has begun."""
+
+
+class Option(NamedTuple):
+    """What may come next."""
+
+    chance: float
+    level: int
+    """Of the constituent whose second part begins, counted from 0; the depth if a word begins."""
+    symbol: int
+    after: State
+
+    def is_scored(self, task: Any) -> bool:
+        return task.scored == "all" or (self.level == task.depth - 1 and self.after[0] == 2)
+
+
+def beliefs(task: Any, tokens: list[int]) -> Iterator[list[Option]]:
+    """Before each token and after the last, what may come, for every state that the tokens allow.
+
+    A state is known but for which constituents have two parts, which only the next token tells.
+    """
+    seconds = _grammar(task.num_symbols)
+    belief: dict[State, float] = {(0, ((0, True),) * task.depth): 1.0}
+    for position in range(len(tokens) + 1):
+        options = []
+        for (num_words, constituents), chance in belief.items():
+            left = chance
+            for level, (symbol, has_second) in enumerate(constituents):
+                if not has_second:
+                    second = int(seconds[level, symbol])
+                    inner, outer = ((second, False),) * level, constituents[level + 1 :]
+                    after = (num_words, (*inner, (symbol, True), *outer))
+                    options.append(Option(left * task.pair_rate, level, second, after))
+                    left *= 1 - task.pair_rate
+            for symbol in range(task.num_symbols):
+                after = (min(num_words + 1, 2), ((symbol, False),) * task.depth)
+                options.append(Option(left / task.num_symbols, task.depth, symbol, after))
+        yield options
+        if position < len(tokens):
+            belief = {}
+            for option in options:
+                if option.symbol == tokens[position]:
+                    belief[option.after] = belief.get(option.after, 0) + option.chance
+            total = sum(belief.values())
+            belief = {state: chance / total for state, chance in belief.items()}
+
+
+def law_of(task: Any, options: list[Option]) -> Tokens:
+    """The probability of each token that is scored if it comes next."""
+    law = np.zeros(task.num_symbols)
+    for option in options:
+        law[option.symbol] += option.chance * option.is_scored(task)
+    return law
+
+
+def believe(task: Any, inputs: Tokens) -> Tokens:
+    """The likeliest token that is scored."""
+    predictions = np.zeros_like(inputs)
+    for row, (_, *tokens) in enumerate(inputs.tolist()):
+        if max(tokens, default=0) < task.num_symbols:
+            predictions[row] = [law_of(task, options).argmax() for options in beliefs(task, tokens)]
+    return predictions
+
+
+def grammatical(task: Any, inputs: list[int]) -> list[set[int]]:
+    depth, *tokens = inputs
+    assert depth == task.num_symbols + task.depth - 1
+    unscored = set() if task.scored == "all" else {IGNORE}
+    return [
+        {option.symbol for option in options if option.is_scored(task)} | unscored for options in beliefs(task, tokens)
+    ]
+
+
+@EXAMPLES
+@given(
+    seed=SEEDS,
+    depth=st.integers(1, 5),
+    num_symbols=st.integers(2, 5),
+    pair_rate=st.floats(0.1, 0.9),
+    scored=st.sampled_from(["all", "top"]),
+)
+def test_words_follow_the_grammar(
+    assert_targets_follow: Check, seed: int, depth: int, num_symbols: int, pair_rate: float, scored: Any
+) -> None:
+    task = GrammarNextToken(num_symbols=num_symbols, depth=depth, pair_rate=pair_rate, scored=scored)
+    assert_targets_follow(task, grammatical, seed, 12)
+
+
+def test_worked_example_of_grammar_next_token_is_true(assert_example_holds: Check) -> None:
+    assert_example_holds("grammar_next_token", grammatical)
+
+
+@EXAMPLES
+@given(
+    seed=SEEDS,
+    depth=st.integers(1, 4),
+    num_symbols=st.integers(2, 4),
+    pair_rate=st.floats(0.1, 0.9),
+    scored=st.sampled_from(["all", "top"]),
+)
+def test_the_sum_over_parses_is_what_the_states_of_a_stack_give_one_token_after_the_other(
+    seed: int, depth: int, num_symbols: int, pair_rate: float, scored: Any
+) -> None:
+    task = GrammarNextToken(num_symbols=num_symbols, depth=depth, pair_rate=pair_rate, scored=scored)
+    inputs, _ = task.sample(np.random.default_rng(seed), 2, 14)
+    tokens = np.pad(inputs[:, 1:], ((0, 0), (0, 1)))
+    laws = _laws(task, tokens, scale=2.0)
+
+    for row, sequence in enumerate(inputs[:, 1:].tolist()):
+        expected = [law_of(task, options) for options in beliefs(task, sequence)]
+        np.testing.assert_allclose(laws.following[row] / laws.read[row][:, None], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("task", "length"),
+    [
+        (GrammarNextToken(depth=4, num_symbols=5, pair_rate=0.8), 12),
+        *((rung.task, rung.length) for rung in GrammarNextToken.ladder(24)),
+    ],
+)
+def test_bounds_of_a_grammar_are_what_the_states_of_a_stack_reach(
+    assert_task_holds: Check, task: Task, length: int
+) -> None:
+    assert_task_holds(task, length, believe)
+
+
+def test_ceilings_of_long_words_neither_overflow_nor_vanish() -> None:
+    task = GrammarNextToken(depth=6, scored="top")
+    inputs, _ = task.sample(np.random.default_rng(0), 1, 160)
+    tokens = np.pad(inputs[:, 1:], ((0, 0), (0, 1)))
+    small, large = (_laws(task, tokens, scale) for scale in (2.0, 4.0))
+
+    np.testing.assert_allclose(small.following / small.read[:, :, None], large.following / large.read[:, :, None])
+    assert 0.8 < task.ceiling(160).value < 1

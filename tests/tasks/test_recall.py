@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
 from synthbench.tasks import accuracy, shortcut_accuracies
 from synthbench.tasks.base import IGNORE, TASKS, Task
 from synthbench.tasks.recall._queries import ask
+from synthbench.tasks.recall.alias_recall import AliasRecall
 from synthbench.tasks.recall.composite_recall import CompositeRecall, sides
 from synthbench.tasks.recall.fuzzy_recall import FuzzyRecall
 from synthbench.tasks.recall.in_context_recall import InContextRecall
+from synthbench.tasks.recall.joint_recall import JointRecall
 from synthbench.tasks.recall.memorization import Memorization
 from synthbench.tasks.recall.mqar import Mqar
 from synthbench.tasks.recall.noisy_recall import NoisyRecall
@@ -96,7 +98,45 @@ def read_memorized(task: Any, inputs: list[int]) -> Iterator[int]:
         yield memorized(task.num_keys)[inputs[position - 1]] if is_blank else IGNORE
 
 
+def read_joint(task: Any, inputs: list[int]) -> Iterator[int]:
+    values: dict[tuple[int, int], int] = {}
+    context, width = IGNORE, 1 + 2 * task.num_keys
+    for position, token in enumerate(inputs):
+        if position >= task.num_contexts * width:
+            yield values.get((inputs[position - 1], token), IGNORE)
+            continue
+        if position % width == 0:
+            context = token
+        elif position % width % 2 == 0:
+            values[context, inputs[position - 1]] = token
+        yield IGNORE
+
+
+@cache
+def meanings(num_keys: int, num_names: int) -> dict[int, int]:
+    """The least name of the key that each name belongs to, learned from samples of single pairs."""
+    task = AliasRecall(num_keys=num_keys, num_names=num_names, num_pairs=1)
+    inputs, _ = task.sample(np.random.default_rng(9), 40 * num_keys * num_names**2, 4)
+    meaning = {name: name for name in range(num_keys * num_names)}
+    for _ in range(num_names):
+        for stored, asked in inputs[:, [0, 2]].tolist():
+            meaning[stored] = meaning[asked] = min(meaning[stored], meaning[asked])
+    return meaning
+
+
+def read_aliases(task: Any, inputs: list[int]) -> Iterator[int]:
+    meaning = meanings(task.num_keys, task.num_names)
+    values: dict[int, int] = {}
+    for position, token in enumerate(inputs):
+        if position < 2 * task.num_pairs and position % 2:
+            values[meaning.get(inputs[position - 1], IGNORE)] = token
+        is_query = position >= 2 * task.num_pairs and token in meaning
+        yield values.get(meaning[token], IGNORE) if is_query else IGNORE
+
+
 READERS = {
+    "joint_recall": read_joint,
+    "alias_recall": read_aliases,
     "mqar": read_pairs,
     "overwrite_recall": read_pairs,
     "composite_recall": read_composite,
@@ -144,6 +184,8 @@ ODD: list[tuple[Task, int]] = [
     (FuzzyRecall(vocabulary=7, num_keys=2), 17),
     (FuzzyRecall(vocabulary=11, num_keys=9, max_motif=5), 121),
     (Memorization(num_keys=3), 5),
+    (JointRecall(num_contexts=3, num_keys=2, context_ids=4, key_ids=5, num_values=5, tokens_used=4), 24),
+    (AliasRecall(num_keys=5, num_names=3, num_values=6, num_pairs=4, tokens_used=4), 19),
 ]
 
 
@@ -524,3 +566,83 @@ def test_keys_draw_their_places_one_after_the_other_by_the_power_law(alpha: floa
             if i != j
         },
     )
+
+
+@settings(deadline=None)
+@given(
+    seed=SEEDS,
+    num_contexts=st.integers(2, 5),
+    num_keys=st.integers(1, 5),
+    spare=st.integers(0, 3),
+    more=st.integers(0, 20),
+)
+def test_joint_recall_asks_keys_in_contexts_whose_values_differ(
+    assert_targets_follow: Check, seed: int, num_contexts: int, num_keys: int, spare: int, more: int
+) -> None:
+    task = JointRecall(
+        num_contexts=num_contexts,
+        num_keys=num_keys,
+        context_ids=num_contexts + spare,
+        key_ids=num_keys + spare,
+        num_values=num_contexts + spare,
+    )
+    assert_targets_follow(task, reference, seed, task.min_length + more)
+
+    inputs, _ = task.sample(np.random.default_rng(seed), 4, task.min_length + more)
+    for read in inputs[:, : task.min_length - 2].reshape(4, num_contexts, -1).tolist():
+        tables = [dict(zip(block[1::2], block[2::2], strict=True)) for block in read]
+        assert len({block[0] for block in read}) == num_contexts
+        assert all(table.keys() == tables[0].keys() for table in tables)
+        assert all(len({table[key] for table in tables}) == num_contexts for key in tables[0])
+
+
+@settings(deadline=None)
+@given(
+    seed=SEEDS,
+    num_pairs=st.integers(1, 5),
+    spare=st.integers(0, 3),
+    num_names=st.integers(2, 4),
+    more=st.integers(0, 20),
+)
+def test_alias_recall_asks_each_key_once_by_another_name(
+    assert_targets_follow: Check, seed: int, num_pairs: int, spare: int, num_names: int, more: int
+) -> None:
+    task = AliasRecall(
+        num_keys=num_pairs + spare, num_names=num_names, num_values=max(2, num_pairs + spare), num_pairs=num_pairs
+    )
+    length = 4 * num_pairs + more
+    assert_targets_follow(task, reference, seed, length)
+
+    meaning = meanings(task.num_keys, num_names)
+    for inputs, targets in zip(*task.sample(np.random.default_rng(seed), 4, length), strict=True):
+        stored = inputs[0 : 2 * num_pairs : 2].tolist()
+        asked = inputs[targets != IGNORE].tolist()
+        assert not set(stored) & set(asked)
+        assert sorted(meaning[name] for name in stored) == sorted(meaning[name] for name in asked)
+
+
+def test_any_value_takes_each_value_of_a_key_or_context_as_often_as_another() -> None:
+    task = JointRecall(num_contexts=3, num_keys=4)
+    inputs, targets = task.sample(np.random.default_rng(0), 6000, 64)
+    guesses = task.shortcuts(inputs)
+
+    for rule, num_values in {"any value of the key": 3, "any value of the context": 4}.items():
+        share = accuracy(guesses[rule], targets)
+        least, most = 1 / num_values, 1 / num_values + (num_values - 1) / num_values / 8
+        assert least - 4 * share.standard_error < share.value < most + 4 * share.standard_error
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: JointRecall(num_contexts=9), "num_contexts of task 'joint_recall' is 9; allowed: at most 8"),
+        (lambda: JointRecall(num_keys=17), "num_keys of task 'joint_recall' is 17; allowed: at most 16"),
+        (lambda: JointRecall(tokens_used=5), "num_keys of task 'joint_recall' is 6; allowed: at most 5"),
+        (lambda: JointRecall(tokens_used=9), "tokens_used of task 'joint_recall' is 9; allowed: at most 8"),
+        (lambda: AliasRecall(num_pairs=33), "num_pairs of task 'alias_recall' is 33; allowed: at most 32"),
+        (lambda: AliasRecall(tokens_used=33), "tokens_used of task 'alias_recall' is 33; allowed: at most 32"),
+    ],
+)
+def test_tables_that_ids_cannot_fill_are_refused(make: Callable[[], Task], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make()

@@ -19,6 +19,7 @@ from synthbench.tasks.state_tracking._running import running
 from synthbench.tasks.state_tracking._words import GroupWords
 from synthbench.tasks.state_tracking.a4_z5_words import A4Z5Words
 from synthbench.tasks.state_tracking.a5_words import A5Words
+from synthbench.tasks.state_tracking.broken_grammar import BrokenGrammar, rule_of
 from synthbench.tasks.state_tracking.cycle_navigation import CycleNavigation
 from synthbench.tasks.state_tracking.even_pairs import EvenPairs
 from synthbench.tasks.state_tracking.modular_arithmetic import ModularArithmetic
@@ -95,7 +96,30 @@ def word(task: Any, inputs: list[int]) -> list[set[int]]:
     return targets
 
 
+def followers(task: Any) -> dict[int, set[int]]:
+    """The symbols that may follow each symbol."""
+    rule = rule_of(task.num_symbols, task.branches)
+    onwards = {int(step): np.roll(rule.symbols, -step).tolist() for step in rule.steps}
+    return {
+        symbol: {turned[place] for turned in onwards.values()} for place, symbol in enumerate(rule.symbols.tolist())
+    }
+
+
+def reached(task: Any, inputs: list[int]) -> list[set[int]]:
+    may_follow = followers(task)
+    state, distance, targets = inputs[0], 0, []
+    for position, token in enumerate(inputs):
+        distance += 1
+        if position == 0 or token in may_follow[state]:
+            state, distance = token, 0
+        assert distance == 0 or token != state
+        assert distance <= task.longest_gap
+        targets.append({state if distance >= task.nearest else IGNORE})
+    return targets
+
+
 REFERENCES = {
+    "broken_grammar": reached,
     "even_pairs": unequal_pairs,
     "parity_final": ones,
     "parity_running": ones_so_far,
@@ -106,6 +130,12 @@ REFERENCES = {
 SHORTEST = st.integers(2, 20)
 MODULI = st.integers(2, 12)
 KNOBS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "broken_grammar": {
+        "num_symbols": st.integers(5, 9),
+        "branches": st.integers(1, 3),
+        "longest_gap": st.integers(3, 6),
+        "nearest": st.integers(1, 3),
+    },
     "even_pairs": {"shortest": SHORTEST, "num_symbols": st.integers(2, 5)},
     "parity_final": {"shortest": SHORTEST, "one_rate": RATES},
     "parity_running": {"one_rate": RATES},
@@ -168,7 +198,18 @@ def multiply(task: Any, inputs: Tokens) -> Tokens:
     return predictions
 
 
+def keep_to_the_rule(task: Any, inputs: Tokens) -> Tokens:
+    is_allowed = np.zeros((task.num_symbols, task.num_symbols), dtype=bool)
+    for symbol, after in followers(task).items():
+        is_allowed[symbol, list(after)] = True
+    state, predictions = inputs[:, 0], np.zeros_like(inputs)
+    for position, token in enumerate(inputs.T):
+        predictions[:, position] = state = np.where(is_allowed[state, token], token, state)
+    return predictions
+
+
 ORACLES = {
+    "broken_grammar": keep_to_the_rule,
     "even_pairs": count_changes,
     "parity_final": count_ones,
     "parity_running": count_ones,
@@ -192,6 +233,8 @@ def test_bounds_and_shortcuts_hold_out_of_range(assert_task_holds: Check, name: 
 @pytest.mark.parametrize(
     ("task", "length"),
     [
+        (BrokenGrammar(num_symbols=4, branches=1, longest_gap=3, nearest=2), 20),
+        *((rung.task, rung.length) for rung in BrokenGrammar.ladder(64)),
         (EvenPairs(shortest=5, num_symbols=3), 20),
         (ParityFinal(shortest=4, one_rate=0.1), 20),
         (ParityRunning(one_rate=0.2), 20),
@@ -369,3 +412,35 @@ def test_the_first_permutations_of_five_points_move_the_fewest() -> None:
     assert (num_moved[1:11] == 2).all()
     assert (num_moved[11:31] == 3).all()
     assert (num_moved[31:] > 3).all()
+
+
+@pytest.mark.parametrize(("num_symbols", "branches"), [(4, 2), (8, 2), (9, 5)])
+def test_as_many_symbols_may_follow_a_symbol_as_it_may_follow(num_symbols: int, branches: int) -> None:
+    may_follow = followers(BrokenGrammar(num_symbols=num_symbols, branches=branches))
+    counts = Counter(after for symbols in may_follow.values() for after in symbols)
+
+    assert {len(symbols) for symbols in may_follow.values()} == set(counts.values()) == {branches}
+    assert all(symbol not in symbols for symbol, symbols in may_follow.items())
+
+
+def test_gaps_of_a_broken_grammar_have_every_length_equally_often() -> None:
+    task = BrokenGrammar(longest_gap=4)
+    _, targets = task.sample(np.random.default_rng(0), 500, 400)
+    # A gap is as long as there are scored tokens in a row; two symbols of the walk in a row have a gap of none.
+    rows = ["".join("w" if target == IGNORE else "g" for target in row) for row in targets[:, 1:].tolist()]
+    lengths = Counter(len(gap) for row in rows for gap in row.split("w")[:-1])
+
+    assert set(lengths) == {0, 1, 2, 3, 4}
+    assert max(lengths.values()) < 1.05 * min(lengths.values())
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"branches": 15}, "branches is 15; allowed: up to 14, for a token of a gap"),
+        ({"nearest": 9}, "nearest is 9; allowed: up to longest_gap=8"),
+    ],
+)
+def test_broken_grammar_refuses_gaps_that_cannot_be_filled_or_scored(knobs: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        BrokenGrammar(**knobs)

@@ -1,0 +1,103 @@
+"""The task palindrome."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import knob
+from synthbench.tasks._transduction import Transduction, string_rungs
+from synthbench.tasks.base import IGNORE, Batch, Bound, task
+
+
+@task
+@dataclass(frozen=True)
+class Palindrome(Transduction):
+    """Read a string and a separator; then read the string backwards, each symbol after it was asked.
+
+    With ``num_symbols=8``, the separator is 8 and the padding 9::
+
+        inputs    3 1 4 1 8 1 4 1 9 9
+        targets   . . . . 1 4 1 3 . .
+
+    Tests reading backwards from a place that moves. What stood before the latest symbol is the answer, but the symbol
+    has copies, and only the place tells which of them counts. reverse_string asks for the same string without showing
+    the answers so far, so nothing there says how far it has come but the position.
+
+    Source: after the Kimi Team (2025), which tests Kimi Delta Attention so; the length of strings varies in ours.
+    """
+
+    name: ClassVar = "palindrome"
+    source: ClassVar = "kimi2025linear"
+    length: ClassVar = 64
+    # Few symbols have many copies: among 16, the last two tokens tell the place in strings of up to a hundred symbols.
+    rungs: ClassVar = string_rungs(32, num_symbols=3)
+    load: ClassVar = "symbols"
+    num_symbols: int = knob(4, "number of symbols that strings are made of", low=2, high=65536)
+
+    @property
+    def vocab_size(self) -> int:
+        """The symbols, the separator and the padding."""
+        return self.num_symbols + 2
+
+    @property
+    def separator(self) -> int:
+        """Id of the separator; there is no blank."""
+        return self.num_symbols
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw uniform symbols; their number is uniform as well."""
+        string_lengths = self.draw_lengths(rng, batch_size, length)
+        strings = rng.integers(self.num_symbols, size=(batch_size, self.longest(length)))
+        positions = np.arange(length)
+        mirror = 2 * string_lengths - positions
+        inputs = _symbols(strings, np.where(positions < string_lengths, positions, mirror))
+        inputs[positions == string_lengths] = self.separator
+        inputs[mirror <= 0] = self.separator + 1
+        is_asked = (positions >= string_lengths) & (mirror > 0)
+        return Batch(inputs, np.where(is_asked, _symbols(strings, mirror - 1), IGNORE))
+
+    def floor(self, length: int) -> Bound:
+        """One in ``num_symbols``: all symbols are equally probable at every place."""
+        return Bound(1 / self.num_symbols)
+
+    def ceiling(self, length: int) -> Bound:
+        """The whole string has been read."""
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The string forwards, and what stood before the latest copy, within it, of the last token or the last two."""
+        string_lengths = self.string_lengths(inputs)
+        positions = np.arange(inputs.shape[1])
+        found = {"forwards": _symbols(inputs, positions - string_lengths)}
+        for num_tokens in (1, 2):
+            found[f"last {num_tokens}"] = self._before_copies(inputs, string_lengths, num_tokens)
+        return found
+
+    def _before_copies(
+        self, inputs: Int[np.ndarray, "batch length"], string_lengths: Int[np.ndarray, "batch 1"], num_tokens: int
+    ) -> Int[np.ndarray, "batch length"]:
+        """What stood before the latest copy of the last tokens, read backwards, in the string and the separator."""
+        length, positions = inputs.shape[1], np.arange(inputs.shape[1])
+        is_string = positions <= string_lengths
+        # In the string a place is known by its token and those after it; behind it, by the token and those before it.
+        after, before = inputs.copy(), inputs.copy()
+        for step in range(1, num_tokens):
+            after = after * self.vocab_size + np.roll(inputs, -step, axis=1)
+            before = before * self.vocab_size + np.roll(inputs, step, axis=1)
+        known = np.where(is_string, after, before)
+        order = np.argsort(known, axis=1, kind="stable")
+        in_order = np.take_along_axis(known, order, axis=1)
+        group = np.cumsum(np.diff(in_order, axis=1, prepend=in_order[:, :1]) != 0, axis=1) * (length + 1)
+        places = np.where(np.take_along_axis(is_string, order, axis=1), order + 1, 0)
+        copies = np.empty_like(order)
+        np.put_along_axis(copies, order, np.maximum.accumulate(group + places, axis=1) - group - 1, axis=1)
+        return _symbols(inputs, np.where(positions == string_lengths, positions, copies) - 1)
+
+
+def _symbols(
+    strings: Int[np.ndarray, "batch longest"], places: Int[np.ndarray, "batch length"]
+) -> Int[np.ndarray, "batch length"]:
+    """What stands at some places of each string; the nearest symbol where there is no such place."""
+    return np.take_along_axis(strings, places.clip(0, strings.shape[1] - 1), axis=1)

@@ -1,0 +1,243 @@
+"""The task ancestors."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.tasks._draws import distinct
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+
+NUM_GRAPHS = 2**13
+"""Size of the sample from which the floor is estimated."""
+
+
+@task
+@dataclass(frozen=True)
+class Ancestors(Task):
+    """Read the edges of an acyclic graph; name all ancestors of a node, each after its own, and then an end.
+
+    The query is 5, the end 6 and the padding 7. Edges lead from 2 to 0, from 4 to 2, from 4 to 1 and from 1 to 2; the
+    ancestors of 0 are 4, 1 and 2. With ``num_nodes=4`` and ``node_ids=5``::
+
+        inputs    2 0 4 2 4 1 1 2 5 0 4 1 2 7
+        targets   . . . . . . . . . 4 1 2 6 .
+
+    Tests search with memory: which nodes lead to the one asked about, over any number of edges, and which of them have
+    all their own parents named. Of several that could come next, the one that stands first in the list of edges does,
+    so that there is one right answer. Each token of the answer is shown once it was asked.
+
+    Every node but the first has one or two parents among the latest ``reach`` nodes before it, and one of the last
+    quarter of nodes is asked about.
+
+    Source: after Brevo of Allen-Zhu (2025): the ancestors of a node in topological order, leaves first. There any such
+    order is right, and the number of edges varies.
+    """
+
+    name: ClassVar = "ancestors"
+    source: ClassVar = "allenzhu2025canon"
+    length: ClassVar = 64
+    # Of graphs with four nodes, naming the ancestors in any order gives nearly the right one.
+    rungs: ClassVar = tuple(
+        {"load": num_nodes, "length": length, "num_nodes": num_nodes, "node_ids": 64, "ids_used": max(num_nodes, 8)}
+        for num_nodes, length in (
+            (6, 24),
+            (8, 32),
+            (12, 48),
+            (16, 64),
+            (24, 96),
+            (32, 128),
+            (48, 192),
+            (64, 256),
+        )
+    )
+    load: ClassVar = "nodes"
+    num_nodes: int = knob(16, "number of nodes of a graph", low=2, high=1024)
+    node_ids: int = knob(32, "number of ids of nodes", low=2, high=4096)
+    ids_used: int = knob(0, "of which the first ones are used; 0 is all", low=0, high=4096)
+    reach: int = knob(4, "how far back, at most, a parent stands in the order of the graph", low=1, high=1024)
+
+    def __post_init__(self) -> None:
+        """Check the knobs, also against each other.
+
+        Raises:
+            UsageError: If a knob lies outside its range, or there are fewer ids than nodes.
+        """
+        super().__post_init__()
+        if not self.num_nodes <= self._num_ids <= self.node_ids:
+            name = "ids_used" if self.ids_used else "node_ids"
+            raise UsageError(
+                f"{self.name}:{name} is {self._num_ids}; "
+                f"allowed: from num_nodes={self.num_nodes} to node_ids={self.node_ids}"
+            )
+
+    @property
+    def _num_ids(self) -> int:
+        return self.ids_used or self.node_ids
+
+    @property
+    def _num_edges(self) -> int:
+        """A parent for all nodes but one, and two for half of those that can have two."""
+        return self.num_nodes - 1 + self._num_second
+
+    @property
+    def _num_second(self) -> int:
+        return (self.num_nodes - 2) // 2 if self.reach > 1 else 0
+
+    @property
+    def vocab_size(self) -> int:
+        """The nodes, the query, the end and the padding."""
+        return self.node_ids + 3
+
+    @property
+    def min_length(self) -> int:
+        """Two tokens an edge, the query and its node, and all other nodes."""
+        return 2 * self._num_edges + 1 + self.num_nodes
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw graphs, list their edges in random order, and ask for the ancestors of a late node."""
+        edges, asked = self._draw(rng, batch_size)
+        is_ancestor, answers = _topological(*_parents(edges, self.num_nodes), asked)
+        ids = distinct(rng, batch_size, self.num_nodes, self._num_ids)
+        num_read, slots = 2 * self._num_edges + 2, np.arange(self.num_nodes)
+        num_answers = is_ancestor.sum(axis=1)[:, None]
+        query, end, padding = self.node_ids + np.arange(3)
+        inputs = np.full((batch_size, length), padding)
+        inputs[:, : num_read - 2] = np.take_along_axis(ids, edges, axis=1)
+        inputs[:, num_read - 2] = query
+        inputs[:, num_read - 1] = ids[np.arange(batch_size), asked]
+        named = np.take_along_axis(ids, answers, axis=1)
+        shown = inputs[:, num_read : num_read + self.num_nodes - 1]
+        shown[:] = np.where(slots < num_answers, named, padding)[:, :-1]
+        targets = np.full((batch_size, length), IGNORE)
+        targets[:, num_read - 1 : num_read - 1 + self.num_nodes] = np.where(
+            slots < num_answers, named, np.where(slots == num_answers, end, IGNORE)
+        )
+        return Batch(inputs, targets)
+
+    def _draw(
+        self, rng: np.random.Generator, batch_size: int
+    ) -> tuple[Int[np.ndarray, "batch ends"], Int[np.ndarray, " batch"]]:
+        """Edges, the nodes named in the order in which they first stand there, and the node that is asked about."""
+        nodes = np.broadcast_to(np.arange(1, self.num_nodes), (batch_size, self.num_nodes - 1))
+        choices = np.minimum(nodes, self.reach)
+        first = rng.integers(choices)
+        # The second parent is another one of the choices.
+        second = (first + rng.integers(1, np.maximum(choices, 2))) % choices
+        has_second = 1 + rng.permuted(nodes[:, :-1], axis=1)[:, : self._num_second]
+        seconds = np.take_along_axis(second, has_second - 1, axis=1)
+        children = np.concatenate([nodes, has_second], axis=1)
+        parents = children - 1 - np.concatenate([first, seconds], axis=1)
+        order = rng.permuted(np.tile(np.arange(self._num_edges), (batch_size, 1)), axis=1)
+        edges = np.stack([parents, children], axis=2)
+        edges = np.take_along_axis(edges, order[:, :, None], axis=1).reshape(batch_size, -1)
+        asked = self.num_nodes - 1 - rng.integers(max(1, self.num_nodes // 4), size=batch_size)
+        names = _in_order_of_appearance(edges, self.num_nodes)
+        return np.take_along_axis(names, edges, axis=1), names[np.arange(batch_size), asked]
+
+    def floor(self, length: int) -> Bound:
+        """At each place any node, or the end where that is more frequent; how many ancestors there are is sampled."""
+        return _floor(self)
+
+    def ceiling(self, length: int) -> Bound:
+        """All edges have been read."""
+        return Bound(1.0)
+
+    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
+        """``factor`` times the nodes; ids limit them."""
+        larger = replace(self, num_nodes=factor * self.num_nodes)
+        return larger, larger.min_length
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The next node of the whole graph; the next ancestor in any order; a child of the one named last."""
+        rows, num_read = np.arange(len(inputs)), 2 * self._num_edges + 2
+        # Nodes by the order in which they first stand in the sequence, as in the list of edges.
+        firsts = np.full((len(inputs), self.vocab_size), inputs.shape[1])
+        for position in reversed(range(num_read - 2)):
+            firsts[rows, inputs[:, position]] = position
+        ids = np.argsort(firsts, axis=1)[:, : self.num_nodes]
+        names = np.argsort(np.argsort(firsts, axis=1), axis=1)
+        tokens = np.take_along_axis(names, inputs, axis=1).clip(max=self.num_nodes)
+        parents, children = _parents(tokens[:, : num_read - 2], self.num_nodes)
+        is_ancestor, _ = _topological(parents, children, tokens[:, num_read - 1])
+        end = np.full((len(inputs), 1), self.node_ids + 1)
+        found = {name: np.zeros_like(inputs) for name in ("whole graph", "any order", "child")}
+        is_left = np.ones((len(inputs), self.num_nodes + 1), dtype=bool)
+        is_left[:, self.num_nodes] = False
+        missing = parents.sum(axis=2)
+        for position in range(num_read - 1, num_read - 1 + self.num_nodes):
+            last = tokens[:, position]
+            if position >= num_read:
+                is_left[rows, last] = False
+                missing -= np.where(
+                    last[:, None] < self.num_nodes, children[rows, last.clip(max=self.num_nodes - 1)], 0
+                )
+            candidates = {
+                "whole graph": is_left[:, :-1] & (missing == 0),
+                "any order": is_left[:, :-1] & is_ancestor,
+                "child": is_left[:, :-1] & children[rows, last.clip(max=self.num_nodes - 1)],
+            }
+            for name, is_candidate in candidates.items():
+                choice = np.append(ids, end, axis=1)[
+                    rows, np.where(is_candidate.any(axis=1), is_candidate.argmax(axis=1), self.num_nodes)
+                ]
+                found[name][:, position] = choice
+        return found
+
+
+def _in_order_of_appearance(edges: Int[np.ndarray, "batch ends"], num_nodes: int) -> Int[np.ndarray, "batch nodes"]:
+    """The number of each node in the order in which nodes first stand among the ends of edges."""
+    firsts = np.empty((len(edges), num_nodes), dtype=np.int64)
+    for place in reversed(range(edges.shape[1])):
+        firsts[np.arange(len(edges)), edges[:, place]] = place
+    return firsts.argsort(axis=1).argsort(axis=1)
+
+
+def _parents(
+    edges: Int[np.ndarray, "batch ends"], num_nodes: int
+) -> tuple[Bool[np.ndarray, "batch nodes nodes"], Bool[np.ndarray, "batch nodes nodes"]]:
+    """Which nodes are parents of each node, and which are its children."""
+    is_parent = np.zeros((len(edges), num_nodes, num_nodes), dtype=bool)
+    is_parent[np.arange(len(edges))[:, None], edges[:, 1::2], edges[:, 0::2]] = True
+    return is_parent, is_parent.swapaxes(1, 2)
+
+
+def _topological(
+    parents: Bool[np.ndarray, "batch nodes nodes"],
+    children: Bool[np.ndarray, "batch nodes nodes"],
+    asked: Int[np.ndarray, " batch"],
+) -> tuple[Bool[np.ndarray, "batch nodes"], Int[np.ndarray, "batch nodes"]]:
+    """The ancestors of a node; and in the order in which they are named, then anything."""
+    rows = np.arange(len(asked))
+    is_ancestor = parents[rows, asked]
+    for _ in range(parents.shape[1]):
+        above = (parents & is_ancestor[:, :, None]).any(axis=1) | is_ancestor
+        if (above == is_ancestor).all():
+            break
+        is_ancestor = above
+    is_left, missing = is_ancestor.copy(), parents.sum(axis=2)
+    named = np.zeros(is_ancestor.shape, dtype=np.int64)
+    for place in range(int(is_ancestor.sum(axis=1).max())):
+        named[:, place] = node = (is_left & (missing == 0)).argmax(axis=1)
+        is_left[rows, node] = False
+        missing -= children[rows, node]
+    return is_ancestor, named
+
+
+@cache
+def _floor(task: Ancestors) -> Bound:
+    """All ids are alike, so only how many ancestors there are tells at which places the end is the better guess."""
+    edges, asked = task._draw(np.random.Generator(np.random.Philox(0)), NUM_GRAPHS)  # noqa: SLF001  its own task
+    is_ancestor, _ = _topological(*_parents(edges, task.num_nodes), asked)
+    num_answers, slots = is_ancestor.sum(axis=1)[:, None], np.arange(task.num_nodes)
+    share_of_node = (slots < num_answers) / task._num_ids  # noqa: SLF001
+    is_end = slots == num_answers
+    right = np.where(is_end.mean(axis=0) > share_of_node.mean(axis=0), is_end, share_of_node).sum(axis=1)
+    num_scored = num_answers[:, 0] + 1
+    floor = right.sum() / num_scored.sum()
+    standard_error = np.sqrt(((right - floor * num_scored) ** 2).sum()) / num_scored.sum()
+    return Bound(float(floor), standard_error=float(standard_error))

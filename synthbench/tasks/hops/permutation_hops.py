@@ -1,0 +1,229 @@
+"""The task permutation_hops."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.tasks._draws import distinct
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+
+MOST_HOPS = 64
+"""Up to so many hops each number of them has a token."""
+
+
+@task
+@dataclass(frozen=True)
+class PermutationHops(Task):
+    """Read the edges of a cyclic permutation, nodes of several tokens each; from a node, follow some edges.
+
+    A question begins with 3 for one hop and 4 for two. The edges are 20 to 12, 01 to 20 and 12 to 01, so that two hops
+    lead from 01 to 12. With ``num_symbols=3``, ``longest_chain=2`` and ``num_questions=1``::
+
+        inputs    2 0 1 2 0 1 2 0 1 2 0 1 4 0 1 1
+        targets   . . . . . . . . . . . . . . 1 2
+
+    Tests composition: each hop looks up the node that the hop before it found, by all of its tokens together. All hops
+    fall on the position before the answer. Once the first token of the answer is shown, few nodes are left that begin
+    with it.
+
+    The permutation is one cycle, which is longer than the chain, so that no smaller number of hops gives the answer.
+    Nodes that begin questions are distinct. Out of range the cycle grows.
+
+    Source: after Depo of Allen-Zhu (2025), which asks for k hops on a permutation so: edges in random order, a token
+    for each number of hops, and names of several tokens. There names differ in length, and so do cycles.
+    """
+
+    name: ClassVar = "permutation_hops"
+    source: ClassVar = "allenzhu2025canon"
+    length: ClassVar = 96
+    # A cycle has at least twice as many edges as there are hops: otherwise the way back would be shorter. Low rungs
+    # write names with few symbols.
+    rungs: ClassVar = tuple(
+        {
+            "load": num_hops,
+            "length": length,
+            "num_symbols": 12,
+            "symbols_used": symbols_used,
+            "shortest_chain": num_hops,
+            "longest_chain": num_hops,
+            "num_questions": num_questions,
+        }
+        for num_hops, length, num_questions, symbols_used in (
+            (1, 24, 2, 4),
+            (2, 32, 3, 4),
+            (3, 48, 5, 4),
+            (4, 64, 6, 4),
+            (6, 96, 10, 6),
+            (8, 128, 12, 6),
+            (12, 192, 16, 6),
+            (16, 192, 12, 6),
+            (24, 256, 14, 8),
+            (32, 384, 26, 10),
+            (48, 512, 28, 12),
+            (64, 768, 56, 12),
+        )
+    )
+    load: ClassVar = "hops"
+    num_symbols: int = knob(12, "number of symbols that nodes are named with", low=2, high=1024)
+    symbols_used: int = knob(0, "of which the first ones are used; 0 is all", low=0, high=1024)
+    tokens_per_node: int = knob(2, "number of tokens of a node", low=1, high=16)
+    shortest_chain: int = knob(1, "fewest hops asked", low=1, high=MOST_HOPS)
+    longest_chain: int = knob(4, "most hops asked", low=1, high=MOST_HOPS)
+    num_questions: int = knob(4, "number of questions", low=1, high=4096)
+
+    def __post_init__(self) -> None:
+        """Check the knobs, also against each other.
+
+        Raises:
+            UsageError: If a knob lies outside its range, or there are fewer names than nodes.
+        """
+        super().__post_init__()
+        if self.shortest_chain > self.longest_chain:
+            raise UsageError(
+                f"{self.name}:longest_chain is {self.longest_chain}; "
+                f"allowed: from shortest_chain={self.shortest_chain} on"
+            )
+        if self.symbols_used > self.num_symbols:
+            raise UsageError(
+                f"{self.name}:symbols_used is {self.symbols_used}; allowed: up to num_symbols={self.num_symbols}"
+            )
+        if self._most_nodes < self._fewest_nodes:
+            raise UsageError(
+                f"{self.name}:tokens_per_node is {self.tokens_per_node}; allowed: enough for "
+                f"{self._fewest_nodes} nodes, not only {self._most_nodes}"
+            )
+
+    @property
+    def vocab_size(self) -> int:
+        """The symbols, a token for each number of hops, and the padding."""
+        return self.num_symbols + MOST_HOPS + 1
+
+    @property
+    def min_length(self) -> int:
+        """A cycle with one edge more than the longest chain, or with as many as there are questions."""
+        return self._num_tokens(self._fewest_nodes)
+
+    @property
+    def _num_used(self) -> int:
+        return self.symbols_used or self.num_symbols
+
+    @property
+    def _most_nodes(self) -> int:
+        return self._num_used**self.tokens_per_node
+
+    @property
+    def _fewest_nodes(self) -> int:
+        return max(self.longest_chain + 1, self.num_questions)
+
+    def _num_tokens(self, num_nodes: int) -> int:
+        """Two nodes an edge, and a number, a node and all of another but its last token a question."""
+        return 2 * self.tokens_per_node * (num_nodes + self.num_questions)
+
+    def _num_nodes(self, length: int) -> int:
+        return length // (2 * self.tokens_per_node) - self.num_questions
+
+    def check_length(self, length: int) -> None:
+        """Refuse a length with more nodes than there are names; tokens that make no edge are padding in front.
+
+        Raises:
+            UsageError: If the task has no sequence of this length.
+        """
+        super().check_length(length)
+        longest = self._num_tokens(self._most_nodes + 1) - 1
+        if length > longest:
+            raise UsageError(
+                f"length of task {self.name!r} is {length}; allowed: {self.min_length} to {longest}, "
+                f"for there are {self._most_nodes} nodes of {self.tokens_per_node} tokens"
+            )
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw a cycle of names, list its edges in random order, and ask for nodes on it."""
+        num_nodes, width = self._num_nodes(length), self.tokens_per_node
+        cycle = self._spelled(distinct(rng, batch_size, num_nodes, self._most_nodes))
+        order = rng.permuted(np.tile(np.arange(num_nodes), (batch_size, 1)), axis=1)
+        starts = distinct(rng, batch_size, self.num_questions, num_nodes)
+        num_hops = rng.integers(self.shortest_chain, self.longest_chain + 1, size=starts.shape)
+        edges = np.concatenate([_take(cycle, order), _take(cycle, (order + 1) % num_nodes)], axis=2)
+        answers = _take(cycle, (starts + num_hops) % num_nodes)
+        numbers = self.num_symbols + num_hops[:, :, None] - 1
+        questions = np.concatenate([numbers, _take(cycle, starts), answers[:, :, :-1]], axis=2)
+        unscored = np.full((batch_size, self.num_questions, width), IGNORE)
+        targets = np.concatenate([unscored, answers], axis=2).reshape(batch_size, -1)
+        inputs = np.concatenate([edges.reshape(batch_size, -1), questions.reshape(batch_size, -1)], axis=1)
+        num_left = length - inputs.shape[1]
+        return Batch(
+            np.pad(inputs, ((0, 0), (num_left, 0)), constant_values=self.vocab_size - 1),
+            np.pad(targets, ((0, 0), (length - targets.shape[1], 0)), constant_values=IGNORE),
+        )
+
+    def _spelled(self, nodes: Int[np.ndarray, "batch nodes"]) -> Int[np.ndarray, "batch nodes tokens"]:
+        """The tokens of nodes: their digits."""
+        powers = self._num_used ** np.arange(self.tokens_per_node)[::-1]
+        tokens: Int[np.ndarray, "batch nodes tokens"] = nodes[:, :, None] // powers % self._num_used
+        return tokens
+
+    def floor(self, length: int) -> Bound:
+        """One in the symbols that are used: exchanging two of them changes no probability."""
+        return Bound(1 / self._num_used)
+
+    def ceiling(self, length: int) -> Bound:
+        """All edges have been read."""
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """One hop, if more are asked, and one hop less than asked; each goes on as the latest node with that beginning.
+
+        The first token of an answer is guessed; the next ones follow the tokens of the answer that are shown.
+        """
+        length, num_nodes, width = inputs.shape[1], self._num_nodes(inputs.shape[1]), self.tokens_per_node
+        num_asked = 2 * width * self.num_questions
+        edges = inputs[:, length - num_asked - 2 * width * num_nodes : length - num_asked]
+        edges = edges.reshape(len(inputs), num_nodes, 2, width)
+        questions = inputs[:, length - num_asked :].reshape(len(inputs), self.num_questions, 2 * width)
+        num_hops, starts, shown = np.split(questions, [1, width + 1], axis=2)
+        # What is no node on the cycle is followed by itself.
+        sources, ends, asked = (self._joined(tokens) for tokens in (edges[:, :, 0], edges[:, :, 1], starts))
+        following = np.tile(np.arange(self._most_nodes), (len(inputs), 1))
+        np.put_along_axis(following, sources, ends, axis=1)
+        one_less = asked
+        for hop in range(1, self.longest_chain):
+            is_before = hop <= num_hops[:, :, 0] - self.num_symbols
+            one_less = np.where(is_before, np.take_along_axis(following, one_less, axis=1), one_less)
+        one_hop = {} if self.longest_chain == 1 else {"one_hop": np.take_along_axis(following, asked, axis=1)}
+        rest = self._with_beginning(edges[:, :, 0], shown)
+        found = {}
+        for name, nodes in {**one_hop, "one_hop_less": one_less}.items():
+            tokens = np.zeros_like(questions)
+            tokens[:, :, width] = self._spelled(nodes)[:, :, 0]
+            tokens[:, :, width + 1 :] = rest
+            found[name] = np.pad(tokens.reshape(len(inputs), -1), ((0, 0), (length - num_asked, 0)))
+        return found
+
+    def _joined(self, tokens: Int[np.ndarray, "batch nodes tokens"]) -> Int[np.ndarray, "batch nodes"]:
+        """Nodes by their tokens."""
+        nodes: Int[np.ndarray, "batch nodes"] = tokens @ self._num_used ** np.arange(self.tokens_per_node)[::-1]
+        return nodes % self._most_nodes
+
+    @staticmethod
+    def _with_beginning(
+        nodes: Int[np.ndarray, "batch nodes tokens"], shown: Int[np.ndarray, "batch questions beginning"]
+    ) -> Int[np.ndarray, "batch questions beginning"]:
+        """After each token of a beginning, the next one of the latest node that begins so far with it."""
+        begins = np.ones((*shown.shape[:2], nodes.shape[1]), dtype=bool)
+        found = np.empty_like(shown)
+        for place in range(shown.shape[2]):
+            begins &= shown[:, :, place, None] == nodes[:, None, :, place]
+            latest = nodes.shape[1] - 1 - begins[:, :, ::-1].argmax(axis=2)
+            found[:, :, place] = np.take_along_axis(nodes[:, :, place + 1], latest, axis=1)
+        return found
+
+
+def _take(
+    nodes: Int[np.ndarray, "batch nodes tokens"], places: Int[np.ndarray, "batch places"]
+) -> Int[np.ndarray, "batch places tokens"]:
+    """The tokens of the nodes at some places."""
+    return np.take_along_axis(nodes, places[:, :, None], axis=1)

@@ -1,0 +1,218 @@
+"""The task grammar_next_token."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from synthbench.knobs import knob
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+
+PHILOX_KEY = 0x67726D72
+"""The grammar is the same in every sequence, seed and split."""
+
+MOST_LEVELS = 16
+"""Levels up to which the grammar goes."""
+
+NUM_TOKENS = 2**13
+"""Size of the sample over which the ceiling is averaged."""
+
+
+@task
+@dataclass(frozen=True)
+class GrammarNextToken(Task):
+    """Read words of a context-free grammar, one after the other; at each position name the next token.
+
+    A constituent of level n has the rules N → N and N → N M, where both parts are of the level below and M follows from
+    N and n; tokens are constituents of level 0, and a word is one of level ``depth``. The first token, 5, says that
+    words have two levels. M is 2 after 1 and 0 after 2 on level 1; on level 2 it is 0 after 1 and 2 after 2. Two words,
+    ((1 2) (0)) and ((2) (2 0)), and the beginning of a third, with ``num_symbols=4`` and ``depth=2``::
+
+        inputs    5 1 2 0 2 2 0
+        targets   1 2 0 2 2 0 3
+
+    Tests a parse: nothing in a word says where its parts end, and an unfinished one waits until all inside it is
+    finished. Within a level-n constituent what begins its second part follows from its first token, which stands 1.6
+    to the power of n - 1 tokens back on average.
+
+    With ``scored="top"`` only tokens are scored that begin the second part of a word, except the first word, whose
+    beginning stands at a fixed place.
+
+    Source: after Lano of Allen-Zhu (2025), language modelling of a context-free grammar; its grammars are those of
+    Allen-Zhu & Li (2023), with two or three parts a rule. There strings are whole, each with a token between it and the
+    next. Rules that keep their first part's symbol are ours.
+    """
+
+    name: ClassVar = "grammar_next_token"
+    source: ClassVar = "allenzhu2023grammar"
+    length: ClassVar = 64
+    # The rung of n levels scores what n - 1 levels do not have. Of fewer than four, three tokens tell nearly all.
+    rungs: ClassVar = tuple(
+        {"load": depth, "length": length, "depth": depth, "scored": "top"}
+        for depth, length in (
+            (4, 24),
+            (5, 32),
+            (6, 48),
+            (7, 64),
+            (8, 96),
+            (9, 192),
+            (10, 256),
+            (11, 384),
+        )
+    )
+    load: ClassVar = "levels"
+    num_symbols: int = knob(8, "number of symbols, on every level", low=2, high=256)
+    depth: int = knob(5, "levels of a word", low=1, high=MOST_LEVELS)
+    pair_rate: float = knob(0.6, "probability of the rule with two parts", low=0.05, high=0.95)
+    scored: Literal["all", "top"] = knob(
+        "all", "which tokens are asked: all, or those that begin a second part of words"
+    )
+
+    @property
+    def vocab_size(self) -> int:
+        """The symbols, and a token for each depth."""
+        return self.num_symbols + MOST_LEVELS
+
+    @property
+    def min_length(self) -> int:
+        """The depth; and, if only second parts are asked, a word and the first part of another, of one token each."""
+        return 1 if self.scored == "all" else 3
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw words token by token: each begins the second part of the lowest constituent that lacks it."""
+        rows, levels = np.arange(batch_size), np.arange(self.depth)
+        seconds = _grammar(self.num_symbols)
+        roots = rng.integers(self.num_symbols, size=(length, batch_size))
+        is_pair = rng.random((length, batch_size, self.depth)) < self.pair_rate
+        symbols = np.zeros((batch_size, self.depth), dtype=np.int64)
+        lacks_second = np.zeros((batch_size, self.depth + 1), dtype=bool)
+        lacks_second[:, -1] = True  # above all words: another word
+        tokens, begun = np.empty((2, length, batch_size), dtype=np.int64)
+        for position in range(length):
+            begun[position] = level = lacks_second.argmax(axis=1)
+            within = level.clip(max=self.depth - 1)
+            second = seconds[within, symbols[rows, within]]
+            tokens[position] = token = np.where(level == self.depth, roots[position], second)
+            is_below = levels < level[:, None]
+            symbols = np.where(is_below, token[:, None], symbols)
+            lacks_second[:, :-1] &= levels != level[:, None]
+            lacks_second[:, :-1] = np.where(is_below, is_pair[position], lacks_second[:, :-1])
+        inputs = np.concatenate([np.full((1, batch_size), self.num_symbols + self.depth - 1), tokens[:-1]]).T.copy()
+        if self.scored == "all":
+            return Batch(inputs, tokens.T.copy())
+        is_later_word = (begun == self.depth).cumsum(axis=0) > 1
+        return Batch(inputs, np.where((begun == self.depth - 1) & is_later_word, tokens, IGNORE).T.copy())
+
+    def floor(self, length: int) -> Bound:
+        """One in all symbols: words begin with any, and what follows from equally likely symbols is as likely."""
+        return Bound(1 / self.num_symbols)
+
+    def ceiling(self, length: int) -> Bound:
+        """Who knows the probability of every parse of what was read still guesses which constituents end."""
+        return _ceiling(self, length)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The most frequent answer after the last one, two or three tokens."""
+        return {
+            f"last {order}": _answers(self, order)[_contexts(inputs, order, self.num_symbols)] for order in (1, 2, 3)
+        }
+
+
+@cache
+def _grammar(num_symbols: int) -> Int[np.ndarray, "levels symbols"]:
+    """What the second part of a constituent is, by its level, counted from 0, and its symbol."""
+    rng = np.random.Generator(np.random.Philox(key=PHILOX_KEY))
+    return rng.permuted(np.tile(np.arange(num_symbols), (MOST_LEVELS, 1)), axis=1)
+
+
+def _contexts(inputs: Int[np.ndarray, "batch length"], order: int, num_symbols: int) -> Int[np.ndarray, "batch length"]:
+    """A number for the last tokens at each position; all but symbols, and what no position has, count as one token."""
+    padded = np.pad(inputs.clip(max=num_symbols), ((0, 0), (order - 1, 0)), constant_values=num_symbols)
+    contexts = np.zeros_like(inputs)
+    for place in range(order):
+        contexts = contexts * (num_symbols + 1) + padded[:, place : place + inputs.shape[1]]
+    return contexts
+
+
+@cache
+def _answers(task: GrammarNextToken, order: int) -> Int[np.ndarray, " contexts"]:
+    """The most frequent answer after the last tokens, learned from a sample of long sequences."""
+    rng = np.random.Generator(np.random.Philox(0))
+    inputs, targets = task.sample(rng, 2**8, 2**10)
+    is_scored = targets != IGNORE
+    contexts = _contexts(inputs, order, task.num_symbols)[is_scored]
+    size = ((task.num_symbols + 1) ** order, task.num_symbols)
+    counts = np.bincount(contexts * task.num_symbols + targets[is_scored], minlength=size[0] * size[1])
+    answers: Int[np.ndarray, " contexts"] = counts.reshape(size).argmax(axis=1)
+    return answers
+
+
+class Laws(NamedTuple):
+    """Joint probabilities of what was read before each position and what comes there."""
+
+    read: Float[np.ndarray, "batch length"]
+    """Of the tokens before the position."""
+    following: Float[np.ndarray, "batch length symbols"]
+    """And of each token that is scored if it comes next."""
+
+
+@cache
+def _ceiling(task: GrammarNextToken, length: int) -> Bound:
+    """What the likeliest token scores, given all before it."""
+    rng = np.random.Generator(np.random.Philox(0))
+    inputs, _ = task.sample(rng, max(64, NUM_TOKENS // length), length)
+    # The last token is read by nobody.
+    tokens = np.concatenate([inputs[:, 1:], inputs[:, :1] * 0], axis=1)
+    # Probabilities of long strings fall below the smallest number: each token counts as so many times as likely.
+    scale = float(np.exp(-np.log(_laws(task, tokens[:64, :16], 1.0).read[:, -1]).mean() / 15)) if length > 16 else 1.0
+    right, num_scored = [], []
+    chunk = max(1, 2**20 // length**2)
+    for begin in range(0, len(tokens), chunk):
+        read, following = _laws(task, tokens[begin : begin + chunk], scale)
+        right.append((following.max(axis=2) / read).sum(axis=1))
+        num_scored.append((following.sum(axis=2) / read).sum(axis=1))
+    sums, numbers = np.concatenate(right), np.concatenate(num_scored)
+    value = sums.sum() / numbers.sum()
+    return Bound(float(value), standard_error=float(np.sqrt(((sums - value * numbers) ** 2).sum()) / numbers.sum()))
+
+
+def _laws(task: GrammarNextToken, tokens: Int[np.ndarray, "batch length"], scale: float) -> Laws:
+    """Sum over all parses, by dynamic programming over the constituents of each level.
+
+    A constituent is named after its first token, so that its beginning tells its symbol. From the bottom: ``inside`` is
+    the probability that one begins at i, given its symbol, and ends before j. From the top: ``begins`` is the
+    probability of the tokens before i and that one begins there with the token at i.
+    """
+    batch_size, length = tokens.shape
+    seconds = _grammar(task.num_symbols)
+    inside = np.zeros((task.depth + 1, batch_size, length, length))
+    inside[0, :, np.arange(length - 1), np.arange(1, length)] = scale
+    expected = [seconds[level][tokens] for level in range(task.depth)]
+    for level, symbols in enumerate(expected):
+        parts = inside[level]
+        pairs = (parts * (symbols[:, :, None] == tokens[:, None, :])) @ parts
+        inside[level + 1] = (1 - task.pair_rate) * parts + task.pair_rate * pairs
+    begins = np.zeros((batch_size, length))
+    words = np.ones((batch_size, length))
+    for position in range(length):
+        if position:
+            words[:, position] = (begins[:, :position] * inside[-1, :, :position, position]).sum(axis=1)
+        begins[:, position] = words[:, position] / task.num_symbols
+    following = np.zeros((batch_size, length, task.num_symbols))
+    read = words.copy()
+    if task.scored == "all":
+        following += words[:, :, None] / task.num_symbols
+    for level in reversed(range(task.depth)):
+        weights = task.pair_rate * begins[:, :, None] * inside[level]
+        read += weights.sum(axis=1)
+        is_symbol = expected[level][:, :, None] == np.arange(task.num_symbols)
+        if task.scored == "all":
+            following += weights.swapaxes(1, 2) @ is_symbol
+        elif level == task.depth - 1:
+            # The first word begins at the beginning.
+            following = weights[:, 1:].swapaxes(1, 2) @ is_symbol[:, 1:]
+        is_second = expected[level][:, :, None] == tokens[:, None, :]
+        begins = begins + (weights * is_second).sum(axis=1)
+    return Laws(read, following)

@@ -1,0 +1,139 @@
+"""The task interleaved_stacks."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+
+
+@task
+@dataclass(frozen=True)
+class InterleavedStacks(Task):
+    """Read pushes onto several stacks and pops from them, in any order; at each pop name the value that comes off.
+
+    PUSH onto the stacks is 0 and 1, POP from them 2 and 3; values are 4 to 6, and the value follows its PUSH or POP.
+    With ``num_stacks=2``, ``stack_ids=2`` and ``num_values=3``::
+
+        inputs    0 4 1 6 0 5 2 5 3 6 2 4
+        targets   . . . . . . 5 . 6 . 4 .
+
+    Tests several states at once, each of them a stack: an operation changes one and leaves the others as they are. With
+    one stack, nesting alone is tested; with many, most operations in between concern other stacks.
+
+    Which stack is next is uniform, and a PUSH is as likely as a POP, except from an empty stack and onto a full one.
+    With ``pops=2`` only those POPs are asked that follow another POP of their stack, so that the value pushed there
+    last is not the answer.
+
+    Source: after the Kimi Team (2025), which tests Kimi Delta Attention with 64 stacks. There a stack has a token of
+    its own.
+    """
+
+    name: ClassVar = "interleaved_stacks"
+    source: ClassVar = "kimi2025linear"
+    length: ClassVar = 128
+    # Each stack is used about as often on every rung.
+    rungs: ClassVar = tuple(
+        {"load": num_stacks, "length": length, "num_stacks": num_stacks, "stack_ids": 32, "pops": 2}
+        for num_stacks, length in (
+            (1, 24),
+            (2, 48),
+            (3, 64),
+            (4, 96),
+            (6, 128),
+            (8, 192),
+            (12, 256),
+            (16, 384),
+            (24, 512),
+            (32, 768),
+        )
+    )
+    load: ClassVar = "stacks"
+    num_stacks: int = knob(4, "number of stacks in use", low=1, high=1024)
+    stack_ids: int = knob(4, "number of stacks that have ids", low=1, high=1024)
+    depth: int = knob(8, "most values on a stack", low=1, high=1024)
+    num_values: int = knob(8, "number of values", low=2, high=4096)
+    pops: int = knob(1, "operations on its stack that are POPs, at least, up to one that is asked", low=1, high=16)
+
+    def __post_init__(self) -> None:
+        """Check the knobs, also against each other.
+
+        Raises:
+            UsageError: If a knob lies outside its range, or stacks have no ids, or no POP would be asked.
+        """
+        super().__post_init__()
+        if self.num_stacks > self.stack_ids:
+            raise UsageError(f"{self.name}:num_stacks is {self.num_stacks}; allowed: up to stack_ids={self.stack_ids}")
+        if self.pops > self.depth:
+            raise UsageError(
+                f"{self.name}:pops is {self.pops}; allowed: up to depth={self.depth}, after which a stack is empty"
+            )
+
+    @property
+    def vocab_size(self) -> int:
+        """Two operations on each stack, and the values."""
+        return 2 * self.stack_ids + self.num_values
+
+    @property
+    def min_length(self) -> int:
+        """As many pushes as pops, with a value each but the last."""
+        return 4 * self.pops - 1
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw stacks and operations; values are uniform."""
+        size = ((length + 1) // 2, batch_size)
+        stacks = rng.integers(self.num_stacks, size=size)
+        wants_push = rng.random(size) < 0.5
+        values = rng.integers(self.num_values, size=size)
+        is_pop = np.empty(size, dtype=bool)
+        in_a_row = np.empty(size, dtype=np.int64)
+        rows = np.arange(batch_size)
+        heights, streaks = np.zeros((2, batch_size, self.num_stacks), dtype=np.int64)
+        contents = np.zeros((batch_size, self.num_stacks, self.depth), dtype=np.int64)
+        for operation, stack in enumerate(stacks):
+            height = heights[rows, stack]
+            pushes = (height == 0) | (wants_push[operation] & (height < self.depth))
+            top = height - 1 + pushes
+            value = np.where(pushes, values[operation], contents[rows, stack, top])
+            contents[rows, stack, top] = values[operation] = value
+            heights[rows, stack] = top + pushes
+            streaks[rows, stack] = in_a_row[operation] = np.where(pushes, 0, streaks[rows, stack] + 1)
+            is_pop[operation] = ~pushes
+        tokens = np.empty((batch_size, size[0], 2), dtype=np.int64)
+        tokens[:, :, 0] = (stacks + self.stack_ids * is_pop).T
+        tokens[:, :, 1] = 2 * self.stack_ids + values.T
+        targets = np.full_like(tokens, IGNORE)
+        targets[:, :, 0] = np.where(in_a_row >= self.pops, 2 * self.stack_ids + values, IGNORE).T
+        inputs, targets = (part.reshape(batch_size, -1)[:, :length].copy() for part in (tokens, targets))
+        return Batch(inputs, targets)
+
+    def floor(self, length: int) -> Bound:
+        """One in all values: exchanging two of them changes no probability."""
+        return Bound(1 / self.num_values)
+
+    def ceiling(self, length: int) -> Bound:
+        """What is on a stack has been read."""
+        return Bound(1.0)
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The value read last, and of the pushes onto a stack the last one, or the one before, popped or not."""
+        batch_size, length = inputs.shape
+        rows = np.arange(batch_size)
+        pushed = np.full((2, batch_size, self.stack_ids), 2 * self.stack_ids)
+        found = np.zeros((3, length, batch_size), dtype=np.int64)
+        for position in range(0, length, 2):
+            stacks = inputs[:, position] % self.stack_ids
+            found[:2, position] = pushed[:, rows, stacks]
+            if position:
+                found[2, position] = inputs[:, position - 1]
+            if position + 1 < length:
+                last, before = pushed[:, rows, stacks]
+                is_push = inputs[:, position] < self.stack_ids
+                pushed[1, rows, stacks] = np.where(is_push, last, before)
+                pushed[0, rows, stacks] = np.where(is_push, inputs[:, position + 1], last)
+        last_push, push_before, last_value = found.transpose(0, 2, 1)
+        return {"last push": last_push, "push before": push_before, "last value": last_value}

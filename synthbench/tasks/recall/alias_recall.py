@@ -1,0 +1,120 @@
+"""The task alias_recall."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.knobs import knob
+from synthbench.tasks._draws import distinct
+from synthbench.tasks.base import Batch, Task, task
+from synthbench.tasks.recall._base import Recall
+from synthbench.tasks.recall._queries import ask
+
+PHILOX_KEY = 0x616C696173
+"""Names belong to the same keys in every sequence, seed and split."""
+
+
+@task
+@dataclass(frozen=True)
+class AliasRecall(Recall):
+    """Read pairs of a key and a value; asked for the key by a synonym, name its value.
+
+    Which names a key has is fixed, and never shown. Names are 0 to 3, of which 0 and 3 mean one key, 1 and 2 the other;
+    values are 4 to 6, and the blank is 7. With ``num_keys=2``, ``num_values=3`` and ``num_pairs=2``::
+
+        inputs    1 5 3 4 0 7 2 7
+        targets   . . . . 4 . 5 .
+
+    Tests recall by meaning: nothing in the sequence equals the query, so copying what followed the same token finds
+    nothing. The names of a key have to be learned from the answers, and put in one place, before recall can begin.
+
+    A pair is stored under any name of its key, and asked under any other. Values are distinct, as in mqar.
+
+    Source: ours; multi-query associative recall as in Arora et al. (2024), with latent association between keys.
+    """
+
+    name: ClassVar = "alias_recall"
+    source: ClassVar = "arora2024zoology"
+    length: ClassVar = 64
+    # As for mqar, low rungs draw from few keys and values.
+    rungs: ClassVar = tuple(
+        {"load": pairs, "length": 4 * pairs, "num_pairs": pairs, "tokens_used": min(2 * pairs, 32)}
+        for pairs in (2, 3, 4, 6, 8, 12, 16, 24, 32)
+    )
+    load: ClassVar = "pairs"
+    num_keys: int = knob(32, "number of keys", low=1, high=4096)
+    num_names: int = knob(2, "number of names of a key", low=2, high=64)
+    num_values: int = knob(32, "number of values", low=2, high=4096)
+    num_pairs: int = knob(8, "number of pairs, each of which is asked once", low=1, high=4096)
+    tokens_used: int = knob(
+        0, "number of keys that pairs draw from, and of values, the first ones; 0 is all", low=0, high=4096
+    )
+
+    def __post_init__(self) -> None:
+        """Check the knobs, also against each other.
+
+        Raises:
+            UsageError: If a knob lies outside its range, or there are fewer keys or values than pairs.
+        """
+        super().__post_init__()
+        self.check_at_most("tokens_used", min(self.num_keys, self.num_values), "the number of keys and of values")
+        self.check_at_most("num_pairs", self.tokens_used or self.num_keys, "the number of keys that are used")
+        self.check_at_most("num_pairs", self.num_answers, "the number of values that are used")
+
+    @property
+    def num_answers(self) -> int:
+        """All values, or the first ones."""
+        return self.tokens_used or self.num_values
+
+    @property
+    def _num_name_tokens(self) -> int:
+        return self.num_keys * self.num_names
+
+    @property
+    def vocab_size(self) -> int:
+        """The names of all keys, the values and the blank."""
+        return self._num_name_tokens + self.num_values + 1
+
+    @property
+    def min_length(self) -> int:
+        """Two tokens for each pair and two for each query."""
+        return 4 * self.num_pairs
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw distinct keys, two names of each, and distinct values; then ask for each key."""
+        end = 2 * self.num_pairs
+        keys = distinct(rng, batch_size, self.num_pairs, self.tokens_used or self.num_keys)
+        values = self._num_name_tokens + distinct(rng, batch_size, self.num_pairs, self.num_answers)
+        stored = rng.integers(self.num_names, size=keys.shape)
+        asked = (stored + rng.integers(1, self.num_names, size=keys.shape)) % self.num_names
+        names = names_of(self.num_keys, self.num_names)
+        inputs = np.full((batch_size, length), self.vocab_size - 1)
+        inputs[:, 0:end:2] = names[keys, stored]
+        inputs[:, 1:end:2] = values
+        targets = ask(rng, inputs, names[keys, asked][:, :, None], values, end)
+        return Batch(inputs, targets)
+
+    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
+        """``factor`` times the pairs, in as many times the length."""
+        return replace(self, num_pairs=factor * self.num_pairs), factor * length
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """The value read last, and the values in the order of the pairs, one more at each query."""
+        end = 2 * self.num_pairs
+        values = inputs[:, 1:end:2]
+        is_query = (inputs < self._num_name_tokens) & (np.arange(inputs.shape[1]) >= end)
+        query = np.clip(is_query.cumsum(axis=1) - 1, 0, self.num_pairs - 1)
+        return {
+            "last_value": np.broadcast_to(values[:, -1:], inputs.shape),
+            "same_order": np.take_along_axis(values, query, axis=1),
+        }
+
+
+@cache
+def names_of(num_keys: int, num_names: int) -> Int[np.ndarray, "keys names"]:
+    """The names of each key, as tokens."""
+    rng = np.random.Generator(np.random.Philox(key=PHILOX_KEY))
+    return rng.permutation(num_keys * num_names).reshape(num_keys, num_names)

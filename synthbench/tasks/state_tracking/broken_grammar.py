@@ -1,0 +1,184 @@
+"""The task broken_grammar."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+
+PHILOX_KEY = 0x67617073
+"""The rule is the same in every sequence, seed and split."""
+
+
+class Rule(NamedTuple):
+    """Which symbols may follow which: symbols stand on a circle, and some steps on it are allowed."""
+
+    symbols: Int[np.ndarray, " symbols"]
+    """The token at each place of the circle."""
+    steps: Int[np.ndarray, " branches"]
+    """From a symbol to one that may follow it."""
+    others: Int[np.ndarray, " others"]
+    """The steps that are not allowed, but for standing still."""
+
+
+@task
+@dataclass(frozen=True)
+class BrokenGrammar(Task):
+    """Along a walk that a rule allows, with gaps that break it, name the symbol from which the walk will go on.
+
+    The rule is fixed: 0 may be followed by 3 or 2, 3 by 4 or 0, 4 by 1 or 3. The walk 0 3 4 has gaps after 0 and 3.
+    With ``num_symbols=5`` and ``branches=2``::
+
+        inputs    0 1 4 3 2 4
+        targets   . 0 0 . 3 .
+
+    Tests selectivity: the symbol that the walk has reached decides whether the next token goes on or is to be ignored.
+    Tokens of a gap neither follow nor repeat that symbol; half of them follow the token before them where they can, so
+    that neither two tokens that fit nor two that do not fit tell where a gap begins or ends.
+
+    Lengths of gaps are uniform from 0 on. The rule makes every symbol equally likely.
+
+    Source: after Bouhadjar et al. (2026), SelectivBench: sequences of a grammar with irregular gaps that violate its
+    rules. There the next symbol is asked, of which several may follow; ours asks which symbol it has to follow.
+    """
+
+    name: ClassVar = "broken_grammar"
+    source: ClassVar = "bouhadjar2026selectiv"
+    length: ClassVar = 64
+    # Among few symbols, a long gap tells where it stands by what is missing: the symbol it broke off after, and those
+    # that may follow. Each rung scores only what is farther from the walk than any token of the rung below, at two
+    # distances or more: at one, the answer would always stand at the same distance.
+    rungs: ClassVar = tuple(
+        {"load": longest, "length": 8 * longest, "num_symbols": 64, "longest_gap": longest, "nearest": below + 1}
+        for below, longest in (
+            (2, 4),
+            (4, 6),
+            (6, 8),
+            (8, 12),
+            (12, 16),
+            (16, 24),
+            (24, 32),
+            (32, 48),
+            (48, 64),
+        )
+    )
+    load: ClassVar = "tokens of a gap"
+    num_symbols: int = knob(16, "number of symbols", low=4, high=4096)
+    branches: int = knob(2, "number of symbols that may follow a symbol", low=1, high=4094)
+    longest_gap: int = knob(8, "tokens of the longest gap", low=1, high=65536)
+    nearest: int = knob(1, "fewest tokens from the walk to a token that is scored", low=1, high=65536)
+
+    def __post_init__(self) -> None:
+        """Check the knobs, also against each other.
+
+        Raises:
+            UsageError: If a knob lies outside its range, or no token can be in a gap, or none is scored.
+        """
+        super().__post_init__()
+        if self.branches > self.num_symbols - 2:
+            raise UsageError(
+                f"{self.name}:branches is {self.branches}; allowed: up to {self.num_symbols - 2}, for a token of a gap "
+                f"neither follows nor repeats one of the num_symbols={self.num_symbols}"
+            )
+        if self.nearest > self.longest_gap:
+            raise UsageError(f"{self.name}:nearest is {self.nearest}; allowed: up to longest_gap={self.longest_gap}")
+
+    @property
+    def vocab_size(self) -> int:
+        """The symbols."""
+        return self.num_symbols
+
+    @property
+    def min_length(self) -> int:
+        """The first symbol and a gap up to a token that is scored."""
+        return self.nearest + 1
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Draw a walk and the lengths of its gaps; fill them."""
+        rule, size = rule_of(self.num_symbols, self.branches), (batch_size, length)
+        gaps = rng.integers(self.longest_gap + 1, size=size)
+        begins = np.cumsum(gaps + 1, axis=1) - gaps - 1
+        is_walk = np.zeros((batch_size, length + 1), dtype=bool)
+        np.put_along_axis(is_walk, begins.clip(max=length), values=True, axis=1)
+        is_walk = is_walk[:, :-1]
+        walk = np.cumsum(np.where(is_walk, rng.choice(rule.steps, size=size), 0), axis=1)
+        walk += rng.integers(self.num_symbols, size=(batch_size, 1))
+        steps = rule.others[rng.integers(len(rule.others), size=size)]
+        follows, wanted = rng.random(size) < 0.5, rng.choice(rule.steps, size=size)
+        is_other = np.zeros(self.num_symbols, dtype=bool)
+        is_other[rule.others] = True
+        # How far on the circle each token stands from the walk: 0 if it belongs to it.
+        away = np.zeros((length, batch_size), dtype=np.int64)
+        for position in range(1, length):
+            onwards = (away[position - 1] + wanted[:, position]) % self.num_symbols
+            taken = np.where(follows[:, position] & is_other[onwards], onwards, steps[:, position])
+            away[position] = np.where(is_walk[:, position], 0, taken)
+        positions = np.arange(length)
+        distance = positions - np.maximum.accumulate(np.where(is_walk, positions, 0), axis=1)
+        inputs = rule.symbols[(walk + away.T) % self.num_symbols]
+        reached = rule.symbols[walk % self.num_symbols]
+        return Batch(inputs, np.where(distance >= self.nearest, reached, IGNORE))
+
+    def floor(self, length: int) -> Bound:
+        """One in all symbols: a turn of the circle changes no probability."""
+        return Bound(1 / self.num_symbols)
+
+    def ceiling(self, length: int) -> Bound:
+        """The first symbol belongs to the walk, and each of the others goes on from what was reached or does not."""
+        return Bound(1.0)
+
+    def stretched(self, length: int, factor: int) -> tuple[Task, int]:
+        """Gaps of up to ``factor`` times the length, in as many times the tokens; only longer gaps are scored."""
+        longest = factor * self.longest_gap
+        return replace(self, longest_gap=longest, nearest=longest // 2 + 1), factor * length
+
+    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+        """What two neighbours tell: the latest token that may follow the one before, or is not followed as it may be.
+
+        The token read last; and the earliest, of those as far back as a gap may be long, that nothing read since may
+        follow.
+        """
+        rule = rule_of(self.num_symbols, self.branches)
+        places = np.argsort(rule.symbols)[inputs]
+        fits = np.isin(np.diff(places, axis=1) % self.num_symbols, rule.steps)
+        positions = np.arange(inputs.shape[1])
+        after = np.pad(np.where(fits, positions[1:], 0), ((0, 0), (1, 0)))
+        before = np.pad(np.where(fits, 0, positions[:-1]), ((0, 0), (1, 0)))
+        found = {"latest that fits": after, "before the latest break": before}
+        latest = {name: np.maximum.accumulate(places, axis=1) for name, places in found.items()}
+        return {
+            **{name: np.take_along_axis(inputs, places, axis=1) for name, places in latest.items()},
+            "last token": np.concatenate([inputs[:, :1], inputs[:, :-1]], axis=1),
+            "not followed": self._not_followed(inputs, rule),
+        }
+
+    def _not_followed(self, inputs: Int[np.ndarray, "batch length"], rule: Rule) -> Int[np.ndarray, "batch length"]:
+        """The earliest token, at the distances that are scored, that none of those after it may follow."""
+        (batch_size, length), rows = inputs.shape, np.arange(len(inputs))
+        onwards = rule.symbols[(np.argsort(rule.symbols)[:, None] + rule.steps) % self.num_symbols]
+        # Where each symbol stands next, and where something next stands that may follow a token.
+        upcoming = np.full((batch_size, self.num_symbols), length)
+        followed = np.empty_like(inputs)
+        for position in reversed(range(length)):
+            followed[:, position] = upcoming[rows[:, None], onwards[inputs[:, position]]].min(axis=1)
+            upcoming[rows, inputs[:, position]] = position
+        found = inputs[:, :1].repeat(length, axis=1)
+        positions = np.arange(length)
+        for distance in range(self.nearest, min(self.longest_gap, length - 1) + 1):
+            is_open = followed[:, :-distance] > positions[distance:]
+            found[:, distance:] = np.where(is_open, inputs[:, :-distance], found[:, distance:])
+        return found
+
+
+@cache
+def rule_of(num_symbols: int, branches: int) -> Rule:
+    """The rule for so many symbols, of which each has so many that may follow."""
+    rng = np.random.Generator(np.random.Philox(key=PHILOX_KEY))
+    symbols = rng.permutation(num_symbols)
+    steps, others = np.split(1 + rng.permutation(num_symbols - 1), [branches])
+    return Rule(symbols, steps, others)
