@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from synthbench.bits import choice_in
 from synthbench.registry import origin_of
 from synthbench.reports.cells import clipped
 from synthbench.results import Store
@@ -104,7 +105,7 @@ def _runs(results: Path) -> dict[str, Run]:
     known = Store.open(results, create=False).outline(("run_id", "status", "skill", "metrics"))
     columns = (column.to_pylist() for column in known.itercolumns())
     return {
-        name: Run(status, skill, json.loads(metrics).get("validation_accuracy"))
+        name: Run(status, skill, choice_in(json.loads(metrics)))
         for name, status, skill, metrics in zip(*columns, strict=True)
     }
 
