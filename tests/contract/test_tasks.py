@@ -12,7 +12,7 @@ from synthbench.contract import tasks as contract
 from synthbench.contract.tasks import check_task
 from synthbench.errors import ContractError, UsageError
 from synthbench.knobs import knob
-from synthbench.tasks.base import IGNORE, TASKS, Batch, Bound, Task
+from synthbench.tasks.base import IGNORE, SPLITS, TASKS, Batch, Bound, Split, Task
 
 
 @pytest.mark.parametrize("name", list(TASKS))
@@ -183,15 +183,15 @@ class Story(Task):
     length: ClassVar = 8
     measure: ClassVar = "bits"
     where: str = knob("", "place of the text", is_location=True)
-    vocab_size: ClassVar = 4  # type: ignore[assignment]
-    min_length: ClassVar = 2  # type: ignore[assignment]
-    split: str = "train"
+    vocab_size: ClassVar = 4
+    min_length: ClassVar = 2
+    split: Split = "train"
 
-    def of_split(self, split: str) -> Task:
+    def of_split(self, split: Split) -> Task:
         return dataclasses.replace(self, split=split)
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
-        text = TOLD[{"train": 0, "validation": 1, "test": 2}[self.split]]
+        text = TOLD[SPLITS.index(self.split)]
         windows = text[rng.integers(len(text) - length, size=(batch_size, 1)) + np.arange(length + 1)]
         return Batch(windows[:, :-1].copy(), windows[:, 1:].copy())
 
