@@ -28,7 +28,18 @@ from synthbench.positions import POSITIONS
 from synthbench.registry import version_of
 from synthbench.reports.render.markdown import escape
 from synthbench.suites import Suite, load_suite, suite_names
-from synthbench.tasks import TASKS, Bound, Rung, Task, _recorded, local_ceiling, rung_bounds, shortcut_accuracies, sized
+from synthbench.tasks import (
+    TASKS,
+    Bound,
+    Rung,
+    Task,
+    _recorded,
+    local_ceiling,
+    references,
+    rung_bounds,
+    shortcut_accuracies,
+    sized,
+)
 from synthbench.tasks.base import LENGTHS
 from synthbench.terminal.facts import STATE_LENGTHS, block_facts, mechanism_facts, position_facts, task_facts
 from synthbench.terminal.show import draw
@@ -135,6 +146,13 @@ def _task(name: str) -> Iterator[str]:
         yield f"**Not tested:** {facts['not_tested']}"
     yield from _parameters(facts)
     task, length = unit(), unit.length
+    if task.measure == "bits":
+        lines = references(task, length)
+        yield "Reference lines, in bits per token on the test split:"
+        yield _table(
+            ("tokens", "ids", *lines), [(length, task.vocab_size, *(f"{bits:.3f}" for bits in lines.values()))]
+        )
+        return
     yield _table(
         ("tokens", "ids", "floor", "local ceiling", "ceiling"),
         [
@@ -344,7 +362,7 @@ def bounds(*, is_all: bool = False) -> str:
     entries = {key: known.get(key) or _recorded.measured_rung(rung) for key, rung in rungs().items()}
     for key, (task, length, is_stretched) in suite_tasks().items():
         entry = known.get(key, {})
-        if not (entry if is_stretched else "shortcuts" in entry):
+        if not (entry if is_stretched else {"shortcuts", "references"} & set(entry)):
             entry = _recorded.measured(task, length, is_stretched=is_stretched)
         entries[key] = entry
     lines = [f"{json.dumps(key)}: {json.dumps(entries[key])}" for key in sorted(entries)]

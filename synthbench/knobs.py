@@ -36,6 +36,8 @@ class Knob:
     meaning: str
     is_addition: bool = False
     """Whether it was added after rows were made: at its default it is part of no id and no seed."""
+    is_location: bool = False
+    """Whether it says where data are and not which: it is part of no id and no seed."""
 
     def allowed(self) -> str:
         """Say in words which values are allowed, e.g. ``int from 1 to 64``."""
@@ -54,13 +56,21 @@ def knob(
     low: Number | None = None,
     high: Number | None = None,
     is_addition: bool = False,
+    is_location: bool = False,
 ) -> Any:
     """Declare a dataclass field with a range (both ends allowed) and a one-line meaning.
 
     An option that is added after rows were made is declared with ``is_addition``: at its default, which must compute
-    what was computed without it, it is part of no id and no seed, so those rows remain.
+    what was computed without it, it is part of no id and no seed, so those rows remain. An option that names a file or
+    folder is declared with ``is_location``: another option holds the hash of what lies there.
     """
-    metadata = {"meaning": meaning, "low": low, "high": high, "is_addition": is_addition}
+    metadata = {
+        "meaning": meaning,
+        "low": low,
+        "high": high,
+        "is_addition": is_addition,
+        "is_location": is_location,
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -87,22 +97,26 @@ def _knobs_of(unit: type) -> Mapping[str, Knob]:
             choices=choices,
             meaning=field.metadata["meaning"],
             is_addition=field.metadata["is_addition"],
+            is_location=field.metadata["is_location"],
         )
     return MappingProxyType(knobs)
 
 
 def arguments_of(unit: object) -> dict[str, Value]:
-    """The value of every knob of an instance, by name, but for additions at their defaults."""
+    """The value of every knob of an instance, by name, but for additions at their defaults and for locations."""
     return with_defaults(type(unit), {name: getattr(unit, name) for name in knobs_of(type(unit))})
 
 
 def with_defaults(unit: type, arguments: dict[str, Value]) -> dict[str, Value]:
-    """Every knob of a class, by name: the argument where one is given, else the default; no addition at its default."""
+    """Every knob of a class, by name: the argument where one is given, else the default.
+
+    Additions at their defaults are left out, and locations.
+    """
     values = {name: (arguments.get(name, declared.default), declared) for name, declared in knobs_of(unit).items()}
     return {
         name: value
         for name, (value, declared) in values.items()
-        if not (declared.is_addition and value == declared.default)
+        if not (declared.is_location or (declared.is_addition and value == declared.default))
     }
 
 

@@ -93,10 +93,11 @@ def report(
 
 
 def _print_outcome(made: "Report") -> None:
-    from synthbench.terminal.board import lines_of
+    from synthbench.terminal.board import lines_of, lines_of_table
 
     typer.echo(inert(made.verdict))
-    for line in lines_of(made.board):
+    tables = made.pages["bits"].tables if made.in_bits is not None else ()
+    for line in (*lines_of(made.board), *(line for table in tables for line in lines_of_table(table))):
         typer.echo(inert(line))
 
 

@@ -10,9 +10,9 @@ from jaxtyping import Bool, Int
 
 from synthbench.contract.verdicts import Promise, keep_all
 from synthbench.errors import ContractError, UsageError
-from synthbench.knobs import Knob, Value, knobs_of
+from synthbench.knobs import Knob, Value, arguments_of, knobs_of
 from synthbench.tasks import accuracy, rung_bounds
-from synthbench.tasks.base import IGNORE, Batch, Rung, Task
+from synthbench.tasks.base import IGNORE, SPLITS, Batch, Rung, Split, Task
 
 SMALL_BATCH = 64
 NUM_TOKENS = 2**18
@@ -22,6 +22,8 @@ NUM_STANDARD_ERRORS = 5.0
 LEAST_GAP = 0.2
 """Least distance of a rung's base from its ceiling: in a narrower one skill is mostly noise."""
 ROUNDING = 1e-9
+MOST_BITS = 64
+"""Most bits of a token that a reference may need."""
 
 
 def promises_of(task: Task, length: int | None = None) -> list[Promise]:
@@ -48,6 +50,8 @@ def promises_of(task: Task, length: int | None = None) -> list[Promise]:
         promise("aliasing", check_aliasing, tokens),
         promise("seeding", check_seeding, tokens),
         promise("global generator", check_global_generator, tokens),
+        promise("splits", check_splits, tokens),
+        promise("kinds", check_kinds, tokens),
         promise("lengths", check_lengths),
         promise("bounds", check_bounds, tokens),
         promise("floor", check_floor, tokens),
@@ -160,6 +164,53 @@ def check_global_generator(task: Task, length: int) -> None:
         raise _broken(task, length, "sampling changed the state of numpy.random; draw from rng only")
 
 
+def check_splits(task: Task, length: int) -> None:
+    """Every split names the same streams and has the same ids; finite data differ between splits.
+
+    Raises:
+        ContractError: If one does not.
+    """
+    drawn: dict[Split, Batch] = {}
+    for split in SPLITS:
+        of_split = task.of_split(split)
+        for what, found, expected in (
+            ("name", of_split.name, task.name),
+            ("options", arguments_of(of_split), arguments_of(task)),
+            ("vocab_size", of_split.vocab_size, task.vocab_size),
+            ("coordinates", of_split.coordinates(length).tolist(), task.coordinates(length).tolist()),
+        ):
+            if found != expected:
+                raise _broken(task, length, f"split {split!r} has another {what}; allowed: that of the task itself")
+        if of_split is not task:
+            check_shapes(of_split, length)
+            check_ids(of_split, length)
+            drawn[split] = _sample(of_split, length, SMALL_BATCH)
+    for split, batch in drawn.items():
+        if split != "train" and "train" in drawn and np.array_equal(batch.inputs, drawn["train"].inputs):
+            raise _broken(
+                task, length, f"split {split!r} has the sequences of 'train'; divide the data, or return self"
+            )
+
+
+def check_kinds(task: Task, length: int) -> None:
+    """Kinds of positions are masks of the inputs' shape, and tokens behind a position do not change its kind.
+
+    Raises:
+        ContractError: If one is something else, or depends on later tokens.
+    """
+    inputs = _sample(task, length, SMALL_BATCH).inputs
+    half = length // 2
+    other = np.concatenate([inputs[:, :half], np.roll(inputs[:, half:], 1, axis=0)], axis=1)
+    of_other = task.kinds(other)
+    for name, mask in task.kinds(inputs).items():
+        if mask.dtype != np.bool_ or mask.shape != inputs.shape:
+            raise _broken(
+                task, length, f"kind {name!r} is {mask.dtype} of shape {mask.shape}; allowed: a mask of bools"
+            )
+        if not np.array_equal(mask[:, :half], of_other[name][:, :half]):
+            raise _broken(task, length, f"kind {name!r} of a position depends on later tokens")
+
+
 def check_lengths(task: Task) -> None:
     """The shortest length can be sampled.
 
@@ -174,15 +225,20 @@ def check_lengths(task: Task) -> None:
 
 
 def check_bounds(task: Task, length: int) -> None:
-    """The floor is not above the ceiling, and both are fractions.
+    """The floor is not above the ceiling; both are fractions, or in bits at most 0, and so are references.
 
     Raises:
         ContractError: If they are not.
     """
     floor, ceiling = task.floor(length), task.ceiling(length)
+    least, most = (-MOST_BITS, 0) if task.measure == "bits" else (0, 1)
+    for field, value in (("floor", floor.value), ("ceiling", ceiling.value)):
+        if not least - ROUNDING <= value <= most + ROUNDING:
+            raise _broken(task, length, f"the {field} is {value}; allowed: {least} to {most}")
+    for name, bits in task.references(length).items():
+        if not 0 <= bits <= MOST_BITS:
+            raise _broken(task, length, f"the reference {name!r} is {bits}; allowed: 0 to {MOST_BITS}")
     for field, bound in (("floor", floor), ("ceiling", ceiling)):
-        if not -ROUNDING <= bound.value <= 1 + ROUNDING:
-            raise _broken(task, length, f"the {field} is {bound.value}; allowed: 0 to 1")
         if not 0 <= bound.standard_error < 1:
             raise _broken(task, length, f"the standard error of the {field} is {bound.standard_error}; allowed: 0 to 1")
     margin = ROUNDING + NUM_STANDARD_ERRORS * (floor.standard_error + ceiling.standard_error)
@@ -197,6 +253,9 @@ def check_floor(task: Task, length: int) -> None:
         ContractError: If it does, by more than chance allows.
     """
     num_sequences = max(256, min(8192, NUM_TOKENS // length))
+    if task.measure == "bits":
+        _check_floor_in_bits(task, length, num_sequences)
+        return
     constants = best_constants(_sample(task, length, num_sequences, seed=0).targets, task.vocab_size)
     targets = _sample(task, length, num_sequences, seed=1).targets
     reached = accuracy(np.broadcast_to(constants, targets.shape), targets)
@@ -212,14 +271,40 @@ def check_floor(task: Task, length: int) -> None:
         )
 
 
+def _check_floor_in_bits(task: Task, length: int, num_sequences: int) -> None:
+    """The frequencies of tokens in the training split do not beat the floor on the test split."""
+    fit, fresh = (
+        _sample(task.of_split(split), length, num_sequences, seed=seed).targets
+        for seed, split in ((0, SPLITS[0]), (1, SPLITS[-1]))
+    )
+    counts = np.bincount(fit[fit != IGNORE], minlength=task.vocab_size) + 1.0
+    bits = np.log2(counts / counts.sum())[np.where(fresh == IGNORE, 0, fresh)]
+    is_scored = fresh != IGNORE
+    reached = bits[is_scored].mean()
+    error = np.sqrt((((bits - reached) * is_scored).sum(axis=1) ** 2).sum()) / is_scored.sum()
+    floor = task.floor(length)
+    margin = NUM_STANDARD_ERRORS * (error + floor.standard_error)
+    if reached > floor.value + margin:
+        raise _broken(
+            task,
+            length,
+            f"the frequencies of tokens score {reached:.4f} bits on {num_sequences} sequences, "
+            f"{reached - floor.value:.4f} above the floor {floor.value:.4f} (allowed: {margin:.4f})",
+        )
+
+
 def check_knobs(task: Task, length: int) -> None:
     """Every knob changes the batch, or the coordinates of its tokens, for some value in its range.
+
+    Knobs that say where data are, and those that name data by a hash, have no other value that could be tried.
 
     Raises:
         ContractError: If one does not.
     """
     reference, coordinates = _sample(task, length, SMALL_BATCH), task.coordinates(length)
     for name, knob in knobs_of(type(task)).items():
+        if knob.type is str and not knob.choices:
+            continue
         tried = []
         for value in _other_values(knob, getattr(task, name)):
             try:

@@ -51,8 +51,8 @@ def balanced(categories: Sequence[str]) -> PerTask:
     return np.array([1 / (len(sizes) * sizes[category]) for category in categories])
 
 
-def t_interval(value: float, error: float, dof: float, *, low: float = 0.0) -> Interval:
-    """A value with its t interval, cut to the range from ``low`` to 1. The ends are NaN if value or error is.
+def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high: float = 1.0) -> Interval:
+    """A value with its t interval, cut to the range from ``low`` to ``high``. The ends are NaN if value or error is.
 
     Source: Student (1908).
     """
@@ -61,7 +61,7 @@ def t_interval(value: float, error: float, dof: float, *, low: float = 0.0) -> I
     # 0 and 1 come out exact except for rounding, which differs between processors.
     value = round(value, 12)
     half = float(special.stdtrit(dof, (1 + CONFIDENCE) / 2)) * error if error > TOLERANCE else 0.0
-    return Interval(value, max(low, value - half), min(1.0, value + half))
+    return Interval(value, max(low, value - half), min(high, value + half))
 
 
 def over_seeds(skills: Skills, weights: PerTask, *, low: float = 0.0) -> list[Interval]:

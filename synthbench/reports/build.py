@@ -194,7 +194,7 @@ def _figure_files(report: Report) -> Files:
 
 
 def _html_files(report: Report) -> Files:
-    return {"index.html": page(report)}
+    return {} if report.cells.is_in_bits else {"index.html": page(report)}  # the page is made of skills
 
 
 FORMATS: dict[str, Callable[[Report], Files]] = {

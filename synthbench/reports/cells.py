@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from synthbench.bits import BITS
 from synthbench.heights import RungScore
 from synthbench.reports.against.published import published_name, published_order
 from synthbench.reports.aggregates import Interval, t_interval
@@ -24,7 +25,7 @@ COLUMNS = (
     *("run_id", "finished_at", "status", "suite", "suite_version", "seed"),
     *(*TASK_KEY, "task_version", "task_source", "floor", "floor_kind", "ceiling", "ceiling_kind"),
     *(*AROUND, *SETTING, "mech_version", "mech_label", "mech_family", "mech_origin", "mech_source"),
-    *("score", "skill", "metrics", "n_eval", "steps_planned", "steps_to_threshold", "local_ceiling"),
+    *("metric_name", "score", "skill", "metrics", "n_eval", "steps_planned", "steps_to_threshold", "local_ceiling"),
     *("n_params_mixer", "state_size"),
 )
 """The columns of a row that cells are made from."""
@@ -53,7 +54,9 @@ class TaskFacts(NamedTuple):
     """The best rule that avoids what the task tests, and its score; None if the rows name none."""
     source: str
     ladder: Ladder | None = None
-    """The rungs that scores count; None if scores are accuracies."""
+    """The rungs that scores count; None if scores are accuracies or bits."""
+    is_in_bits: bool = False
+    """Whether scores are bits per token, with a minus sign."""
 
     @property
     def gap(self) -> float:
@@ -93,7 +96,7 @@ class MechanismFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """The results of one cell over its seeds. Scores are fractions in [0, 1]."""
+    """The results of one cell over its seeds. Scores are fractions in [0, 1], or bits with a minus sign."""
 
     scores: dict[int, float]
     """Score by seed, of the successful runs."""
@@ -186,6 +189,11 @@ class Cells:
         """Whether scores are heights (fractions of the rungs of each task) and not accuracies."""
         return any(task.ladder for task in self.tasks)
 
+    @property
+    def is_in_bits(self) -> bool:
+        """Whether all scores are in bits."""
+        return all(task.is_in_bits for task in self.tasks)
+
     @cached_property
     def scores(self) -> Scores:
         """Every score, [tasks, mechanisms, seeds]; NaN where a run is missing or failed."""
@@ -206,8 +214,11 @@ class Cells:
         with np.errstate(invalid="ignore", divide="ignore"):
             means, errors = np.nansum(self.scores, axis=2) / num_runs, np.sqrt(variance / num_runs)
         return {
-            (task.key, mechanism.key): t_interval(float(means[at]), float(errors[at]), float(dof[at]))
+            (task.key, mechanism.key): t_interval(
+                float(means[at]), float(errors[at]), float(dof[at]), low=least, high=most
+            )
             for row, task in enumerate(self.tasks)
+            for least, most in [(-math.inf, 0.0) if task.is_in_bits else (0.0, 1.0)]
             for column, mechanism in enumerate(self.mechanisms)
             for at in [(row, column)]
         }
@@ -223,11 +234,16 @@ class Cells:
 
     def only(self, category: str) -> "Cells":
         """The tasks of one category, with the mechanisms that have rows of it."""
-        tasks = self.tasks_of(category)
+        return self.among(self.tasks_of(category))
+
+    def among(self, tasks: Sequence[TaskFacts]) -> "Cells":
+        """Some of the tasks, with the mechanisms that have rows of them."""
         keys = {task.key for task in tasks}
         estimates = {(task, mechanism): cell for (task, mechanism), cell in self.estimates.items() if task in keys}
         present = {mechanism for _task, mechanism in estimates}
-        return Cells(tasks, tuple(mechanism for mechanism in self.mechanisms if mechanism.key in present), estimates)
+        return Cells(
+            tuple(tasks), tuple(mechanism for mechanism in self.mechanisms if mechanism.key in present), estimates
+        )
 
 
 def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells:
@@ -400,6 +416,7 @@ def _task(key: Key, label: str, row: Row) -> TaskFacts:
         shortcut=_best_shortcut(json.loads(row["metrics"])),
         source=row["task_source"],
         ladder=ladder,
+        is_in_bits=row["metric_name"].endswith(BITS),
     )
 
 

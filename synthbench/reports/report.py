@@ -14,6 +14,7 @@ from synthbench.reports.against.peers import SUITE as PEERS
 from synthbench.reports.against.peers import peers_table
 from synthbench.reports.against.published import causes
 from synthbench.reports.against.ratios import ratio_table
+from synthbench.reports.bits import bits_tables, bits_verdict
 from synthbench.reports.cells import (
     COLUMNS,
     Cells,
@@ -24,6 +25,7 @@ from synthbench.reports.cells import (
     grid,
     records,
     runs_by_cell,
+    task_key,
 )
 from synthbench.reports.curves import mean_curves
 from synthbench.reports.descriptions import Describe
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from synthbench.reports.render.figures import Drawing
 
 _RESERVED = (
-    *("averages", "cells", "curves", "difference", "full", "leaderboard", "peers", "predictions", "readme"),
+    *("averages", "bits", "cells", "curves", "difference", "full", "leaderboard", "peers", "predictions", "readme"),
     *("separation", "sources", "steps_to_threshold", "variants"),
 )
 
@@ -75,7 +77,19 @@ class Report:
 
     @cached_property
     def cells(self) -> Cells:
-        """The cells of the rows."""
+        """The cells of the rows; where only some tasks are in bits, those of the others."""
+        others = [task for task in self.all_cells.tasks if not task.is_in_bits]
+        return self.all_cells if len(others) in (0, len(self.all_cells.tasks)) else self.all_cells.among(others)
+
+    @cached_property
+    def in_bits(self) -> Cells | None:
+        """The cells of the tasks in bits; None if there is no such task."""
+        tasks = [task for task in self.all_cells.tasks if task.is_in_bits]
+        return self.all_cells.among(tasks) if tasks else None
+
+    @cached_property
+    def all_cells(self) -> Cells:
+        """The cells of all rows, whatever their measure."""
         return grid(self.selection.rows, self.records)
 
     @cached_property
@@ -83,6 +97,14 @@ class Report:
         """The selected rows, oldest first, with the columns that a report reads."""
         rows = self.selection.rows
         return records(rows, [name for name in dict.fromkeys((*COLUMNS, *_MADE_BY, *self.measured)) if name in rows])
+
+    @property
+    def _shown(self) -> list[Row]:
+        """The records of :attr:`cells`."""
+        if self.cells is self.all_cells:
+            return self.records
+        keys = {task.key for task in self.cells.tasks}
+        return [row for row in self.records if task_key(row) in keys]
 
     @cached_property
     def stores(self) -> dict[str, int]:
@@ -94,21 +116,22 @@ class Report:
 
     def runs_of(self, task: TaskFacts, mechanism: MechanismFacts) -> list[Row]:
         """The rows of one cell, by seed."""
-        return self._runs.get((task.key, mechanism.key), [])
+        return self.runs.get((task.key, mechanism.key), [])
 
     @cached_property
-    def _runs(self) -> dict[tuple[Key, Key], list[Row]]:
+    def runs(self) -> dict[tuple[Key, Key], list[Row]]:
+        """The rows of every cell, by the keys of its task and mechanism and in the order of their seeds."""
         return runs_by_cell(self.records)
 
     @cached_property
     def averages(self) -> pd.DataFrame | None:
         """Learning curves averaged over seeds."""
-        return None if self.curves is None else mean_curves(self.cells, self.records, self.curves)
+        return None if self.curves is None else mean_curves(self.cells, self._shown, self.curves)
 
     @cached_property
     def board(self) -> Leaderboard | None:
         """The ranking; None below two seeds."""
-        return leaderboard(self.cells) if len(self.cells.seeds) > 1 else None
+        return leaderboard(self.cells) if len(self.cells.seeds) > 1 and not self.cells.is_in_bits else None
 
     @cached_property
     def variants(self) -> list[Variant]:
@@ -124,12 +147,15 @@ class Report:
     @cached_property
     def verdict(self) -> str:
         """The outcome of the report in a few sentences: who can be the best, and how many tasks separate mechanisms."""
+        if self.cells.is_in_bits:
+            return bits_verdict(self.cells)
         ranking = (
             "One seed does not show how certain a difference is, so nothing is ranked."
             if self.board is None
             else self.board.verdict()
         )
-        return f"{ranking} {summary(self.verdicts)}"
+        found = f"{ranking} {summary(self.verdicts)}"
+        return f"{found} {bits_verdict(self.in_bits)}" if self.in_bits else found
 
     @cached_property
     def pages(self) -> dict[str, Page]:
@@ -141,7 +167,10 @@ class Report:
         """The figures for which the rows have data."""
         from synthbench.reports.render.figures import Facts, drawings  # noqa: PLC0415 - only here matplotlib is needed
 
-        return drawings(Facts(self.records, self.cells, self.averages, self.board, self.variants))
+        # Figures show accuracies and skills.
+        if self.cells.is_in_bits:
+            return []
+        return drawings(Facts(self._shown, self.cells, self.averages, self.board, self.variants))
 
     @cached_property
     def cited(self) -> tuple[str, list[str]]:
@@ -150,6 +179,15 @@ class Report:
 
 
 def _tables_by_page(report: Report) -> dict[str, Page]:
+    pages: dict[str, Page] = {}
+    if report.in_bits is not None:
+        tables = bits_tables(report.in_bits, report.runs)
+        pages["bits"] = Page("Bits per token", tables, bits_verdict(report.in_bits))
+    return pages if report.cells.is_in_bits else pages | _tables_of_skill(report)
+
+
+def _tables_of_skill(report: Report) -> dict[str, Page]:
+    """The pages of the tasks that have a floor and a ceiling."""
     cells, verdicts = report.cells, report.verdicts
     pages: dict[str, Page] = {}
     for category in cells.categories:

@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from synthbench.bits import BITS, choice_in
 from synthbench.errors import UnknownName, UsageError
 from synthbench.reports.against.published import lines_of
 
@@ -86,7 +87,9 @@ class Selection:
         """
         units = [self.rows[name] for name in AROUND] + [settings(self.rows)]
         num_tasks = self.rows.groupby(TASK_KEY).ngroup().groupby(units).transform("nunique")
-        is_variant = num_tasks < num_tasks.groupby(self.rows["mech"]).transform("max")
+        # No mean is taken over tasks in bits, so a setting that lacks some is shown as it is.
+        is_in_bits = self.rows["metric_name"].str.endswith(BITS)
+        is_variant = (num_tasks < num_tasks.groupby(self.rows["mech"]).transform("max")) & ~is_in_bits
         main, variants = (self.rows[part].reset_index(drop=True) for part in (~is_variant, is_variant))
         return replace(self, rows=main, variants=variants)
 
@@ -261,7 +264,7 @@ def _newest_only(rows: pd.DataFrame, unit: Sequence[str], version: Sequence[str]
 
 
 def _best_rate_only(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with the learning rate that has the highest validation accuracy (a failure: 0), for each seed of a cell.
+    """The rows with the learning rate that did best in validation (a failure: 0), for each seed of a cell.
 
     Each seed chooses by itself, so the noise of the choice is part of the spread over seeds. Of equal rates, the
     smallest is kept. Runs that failed before they had a rate stay.
@@ -270,8 +273,8 @@ def _best_rate_only(rows: pd.DataFrame) -> pd.DataFrame:
     rates = rows.groupby(run, observed=True)["lr"]
     if (rates.min().fillna(0.0) == rates.max().fillna(0.0)).all():
         return rows
-    accuracy = rows["metrics"].map(lambda text: json.loads(text).get("validation_accuracy")).astype(float).fillna(0.0)
-    reached = accuracy.where(rows["status"] == "ok", 0.0)
+    chosen_by = rows["metrics"].map(lambda text: choice_in(json.loads(text))).astype(float).fillna(0.0)
+    reached = chosen_by.where(rows["status"] == "ok", 0.0)
     of_run = [rows[key] for key in run]
     is_best = reached == reached.groupby(of_run).transform("max")
     smallest = rows["lr"].where(is_best).groupby(of_run).transform("min")

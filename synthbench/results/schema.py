@@ -165,26 +165,32 @@ RUN_COLUMNS = (
     Column("ensemble_index", "int32", "", "which of them this is, from 0"),
     Column("member_strategy", "string", "", "how members were batched", choices=("fold", "stack", "loop")),
     # Score
-    Column("metric_name", "string", "", "`accuracy`, or `height over rungs`, which are in metrics"),
     Column(
-        "score", "float64", "fraction", "primary metric, higher is better; null unless ok or diverged", is_nullable=True
+        "metric_name", "string", "", "`accuracy`; `height over rungs`, which are in metrics; or `minus bits per token`"
+    ),
+    Column(
+        "score",
+        "float64",
+        "fraction or bits",
+        "primary metric, higher is better; null unless ok or diverged",
+        is_nullable=True,
     ),
     Column(
         "skill",
         "float64",
         "fraction",
-        "(score - floor) / (ceiling - floor); null without a score or if the two are equal",
+        "(score - floor) / (ceiling - floor); null without a score, in bits, or if the two are equal",
         is_nullable=True,
     ),
-    Column("floor", "float64", "fraction", "score of the best predictor that sees no input: one constant a position"),
+    Column("floor", "float64", "as the score", "of the best predictor that sees no input: one constant a position"),
     Column("floor_kind", "string", "", "bound: the true floor may be higher", choices=_BOUND_KINDS),
-    Column("ceiling", "float64", "fraction", "score of the best causal predictor"),
+    Column("ceiling", "float64", "as the score", "of the best causal predictor"),
     Column("ceiling_kind", "string", "", "bound: the true ceiling may be lower", choices=_BOUND_KINDS),
     Column(
         "local_ceiling",
         "float64",
         "fraction",
-        "score of the best rule that sees its own token and position only, measured; null if it was not",
+        "score of the best rule that sees its own token and position only, measured; null if it was not, as in bits",
         is_nullable=True,
     ),
     Column(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from synthbench.bits import BITS
 from synthbench.heights import rungs_in
 from synthbench.registry import is_built_in
 from synthbench.results.folder import HELD, mark_in_use
@@ -47,7 +48,9 @@ class Sitting(NamedTuple):
             return None
         if self.marks is None:
             return "its model left no answers on new sequences"
-        claims = [rung.score for rung in rungs_in(json.loads(row["metrics"]))] if self.num_rungs else [row["score"]]
+        claims = [_share_right(row)]
+        if self.num_rungs:
+            claims = [rung.score for rung in rungs_in(json.loads(row["metrics"]))]
         if self.num_rungs not in (0, len(claims)):
             return f"it has {len(claims)} rungs, and its task {self.num_rungs}"
         for number, mark in self.marks.items():
@@ -58,6 +61,11 @@ class Sitting(NamedTuple):
             if mark.changed > MOST_CHANGED:
                 return f"other tokens behind them change {mark.changed:.0%} of its predictions{where}"
         return None
+
+
+def _share_right(row: Mapping[str, Any]) -> float:
+    """The accuracy that a row claims; one in bits says it by its counts."""
+    return row["n_correct"] / row["n_eval_examples"] if row["metric_name"].endswith(BITS) else row["score"]  # type: ignore[no-any-return]
 
 
 class Exam:

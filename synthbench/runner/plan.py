@@ -333,8 +333,14 @@ def make_cells(suite: Suite, tasks: Selection, mechanisms: Selection, *, device_
 
     Raises:
         UnknownName: If a task, a block, a position encoding or an argument does not exist.
-        UsageError: If a value is out of range, or a task has no sequence of its length.
+        UsageError: If a value is out of range, a task has no sequence of its length, or the suite tunes by skill and a
+            task has none.
     """
+    if suite.tuning is not None and (in_bits := [name for name in tasks if TASKS[name].measure == "bits"]):
+        raise UsageError(
+            f"task {in_bits[0]!r} is scored in bits, and suite {suite.name!r} chooses learning rates by skill; "
+            "allowed: a suite without tuning, such as 'text'"
+        )
     sizes = {name: sized_in(suite, name, given) for name, given in tasks.items()}
     extra = extended(suite, {name: given for name, given in tasks.items() if name not in suite.tasks})
     cells = [

@@ -11,15 +11,16 @@ from typing import Any
 import torch
 
 from synthbench import plugins
+from synthbench.bits import BITS, bits_of
 from synthbench.canonical import canonical_json
 from synthbench.heights import HEIGHT, metrics_of_rungs
 from synthbench.knobs import term_of
 from synthbench.registry import origin_of, version_of
 from synthbench.results.schema import skill
 from synthbench.runner.environment import hardware, peak_memory_bytes, software
-from synthbench.suites import Suite
-from synthbench.tasks import Bound, floor_and_ceiling, local_ceiling, shortcut_accuracies
+from synthbench.tasks import Bound, floor_and_ceiling, local_ceiling, references, shortcut_accuracies
 from synthbench.training.cell import Cell, Member
+from synthbench.training.evaluate import Score
 from synthbench.training.identity import DTYPE
 from synthbench.training.seeding import data_seed, init_seed
 from synthbench.training.train import GroupResult, MemberResult
@@ -69,7 +70,7 @@ def row_and_curve(
     tokens_a_step = len(result.members) * tokens_of(cell, training.steps) / training.steps
     step_ms = result.step_ms_median if math.isfinite(result.step_ms_median) else None
     eval_losses = [point.loss for point in member.validation if math.isfinite(point.loss)]
-    stretched = [longer.accuracy for longer in member.stretched.values()]
+    stretched = [_counted(cell, longer) for longer in member.stretched.values()]
     row = _common([trained.member for trained in result.members], index, provenance)
     row |= {
         "status": "ok" if score else "diverged",
@@ -81,8 +82,8 @@ def row_and_curve(
         "n_params_mixer": member.size.num_parameters_mixer,
         "state_size": member.size.state_elements,
         "n_train": sequences_of(cell, member.stopped_at or result.steps),
-        "score": score.accuracy if score else None,
-        "skill": skill(score.accuracy if score else None, row["floor"], row["ceiling"]),
+        "score": _counted(cell, score) if score else None,
+        "skill": skill(score.accuracy, row["floor"], row["ceiling"]) if score and not _is_in_bits(cell) else None,
         "score_ood": sum(stretched) / len(stretched) if stretched else None,
         "metrics": canonical_json(_metrics(cell, member)),
         "n_eval_examples": score.num_scored if score else None,
@@ -124,12 +125,23 @@ def failure_row(members: Sequence[Member], index: int, failure: Failure, provena
     }
 
 
-def _tuning_rule(suite: Suite) -> str:
+def _is_in_bits(cell: Cell) -> bool:
+    return cell.course is None and cell.task.measure == "bits"
+
+
+def _counted(cell: Cell, score: Score) -> float:
+    """A score in the measure of its task; on a ladder the height over the number of rungs."""
+    return -bits_of(score.loss) if _is_in_bits(cell) else score.accuracy
+
+
+def _tuning_rule(cell: Cell) -> str:
+    suite = cell.suite
     if suite.tuning is not None:
         return f"highest mean validation skill over seeds {', '.join(map(str, suite.tuning.seeds))}"
     # How many other rates the suite tries is not of this row, which must say the same when it alone is made again.
     if suite.evaluation.validation_sequences is not None:
-        return "of the rows of a seed, that with the highest validation accuracy"
+        best = "lowest validation loss" if _is_in_bits(cell) else "highest validation accuracy"
+        return f"of the rows of a seed, that with the {best}"
     return "none: one fixed rate"
 
 
@@ -149,6 +161,8 @@ def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:
         metrics["validation_accuracy"] = member.validation[-1].accuracy
     if cell.course is not None:
         return metrics | metrics_of_rungs(member.rungs)
+    if _is_in_bits(cell):
+        return metrics | _metrics_in_bits(cell, member)
     metrics |= {
         f"shortcut.{name}": reached.value for name, reached in shortcut_accuracies(cell.task, cell.length).items()
     }
@@ -166,11 +180,34 @@ def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:
     return metrics
 
 
-def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound]:
-    """Floor, ceiling and local ceiling of what is scored: accuracy, or the height over the number of rungs."""
+def _metrics_in_bits(cell: Cell, member: MemberResult) -> dict[str, float | None]:
+    """Bits a token: of the references, of the validation, and of each kind of positions with its share of them."""
+    metrics: dict[str, float | None] = {
+        f"reference.{name}": bits for name, bits in references(cell.task, cell.length).items()
+    }
+    if member.validation:
+        metrics["validation_bits"] = bits_of(member.validation[-1].loss)
+    metrics |= {f"x{factor}.bits": bits_of(score.loss) for factor, score in member.stretched.items()}
+    if member.score:
+        metrics["accuracy"] = member.score.accuracy
+        for name, kind in member.score.kinds.items():
+            metrics[f"{name}.bits"] = bits_of(kind.loss) if kind.num_scored else None
+            metrics[f"{name}.share"] = kind.num_scored / max(member.score.num_scored, 1)
+    return metrics
+
+
+def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound | None]:
+    """Floor, ceiling and local ceiling of what is scored: accuracy, bits, or the height over the number of rungs."""
     if cell.course is not None:  # every rung's own base is taken off already
         return Bound(0.0), Bound(1.0), Bound(0.0)
-    return *floor_and_ceiling(cell.task, cell.length), local_ceiling(cell.task, cell.length)
+    local = None if _is_in_bits(cell) else local_ceiling(cell.task, cell.length)
+    return *floor_and_ceiling(cell.task, cell.length), local
+
+
+def _metric_of(cell: Cell) -> str:
+    if cell.course is not None:
+        return HEIGHT
+    return BITS if _is_in_bits(cell) else "accuracy"
 
 
 def _common(members: Sequence[Member], index: int, provenance: Provenance) -> dict[str, Any]:
@@ -220,19 +257,19 @@ def _common(members: Sequence[Member], index: int, provenance: Provenance) -> di
         "ensemble_size": len(members),
         "ensemble_index": index,
         "n_eval": evaluation.curve_sequences if member.is_tuning else evaluation.test_sequences,
-        "metric_name": ("validation " if member.is_tuning else "") + ("accuracy" if cell.course is None else HEIGHT),
+        "metric_name": ("validation " if member.is_tuning else "") + _metric_of(cell),
         "floor": floor.value,
         "floor_kind": floor.kind,
         "ceiling": ceiling.value,
         "ceiling_kind": ceiling.kind,
-        "local_ceiling": local.value,
+        "local_ceiling": None if local is None else local.value,
         "steps_planned": training.steps,
         "batch_size": training.batch_size,
         "optimizer": training.optimizer,
         "lr": member.learning_rate,
         "weight_decay": training.weight_decay,
         "tuning_trials": 1 if suite.tuning is None else len(training.learning_rates),
-        "tuning_rule": _tuning_rule(suite),
+        "tuning_rule": _tuning_rule(cell),
         "config_json": config,
         "config_hash": hashlib.sha256(config.encode()).hexdigest()[:16],
         "dtype": DTYPE,

@@ -125,7 +125,7 @@ class EvaluationSettings(_Strict):
     threshold: Annotated[Finite, Field(gt=0, le=1)] | None = None
     """Skill on the validation sequences that counts as solved, for ``steps_to_threshold``; none on a ladder."""
     validation_sequences: Positive | None = None
-    """On a ladder with several learning rates: further sequences of each rung, which choose one for each seed."""
+    """With several learning rates: further sequences, on a ladder of each rung, which choose one for each seed."""
     stretches: Annotated[tuple[Annotated[int, Field(ge=2)], ...], AfterValidator(_distinct)] | None = None
     """Multiples of the length or load that was trained on, on which the trained model is tested too."""
 
@@ -164,10 +164,12 @@ class Suite(_Strict):
     def _climbs_without_sizes(self) -> "Suite":
         curve = (self.evaluation.curve_sequences, self.evaluation.threshold)
         if self.ladder is None:
-            if None in curve:
-                raise ValueError("evaluation.curve_sequences and evaluation.threshold are missing")
-            if self.evaluation.validation_sequences is not None:
-                raise ValueError("evaluation.validation_sequences goes with a ladder; sizes have curve_sequences")
+            if self.evaluation.curve_sequences is None:
+                raise ValueError("evaluation.curve_sequences is missing")
+            if self.tuning is not None and self.evaluation.validation_sequences is not None:
+                raise ValueError(
+                    "tuning and evaluation.validation_sequences choose a learning rate; allowed: one of them"
+                )
             return self
         if curve != (None, None):
             raise ValueError("evaluation.curve_sequences and evaluation.threshold go with sizes, not with a ladder")

@@ -1,11 +1,32 @@
 """The task generators, one a file; the folder is the category. NumPy only."""
 
 from synthbench.tasks._measured import accuracy
-from synthbench.tasks._recorded import RungBounds, floor_and_ceiling, local_ceiling, rung_bounds, shortcut_accuracies
-from synthbench.tasks.base import IGNORE, TASKS, Batch, Bound, Readout, Rung, Sized, Task, sized, task
+from synthbench.tasks._recorded import (
+    RungBounds,
+    floor_and_ceiling,
+    local_ceiling,
+    references,
+    rung_bounds,
+    shortcut_accuracies,
+)
+from synthbench.tasks.base import (
+    IGNORE,
+    SPLITS,
+    TASKS,
+    Batch,
+    Bound,
+    Readout,
+    Rung,
+    Sized,
+    Split,
+    Task,
+    sized,
+    task,
+)
 
 __all__ = [
     "IGNORE",
+    "SPLITS",
     "TASKS",
     "Batch",
     "Bound",
@@ -13,10 +34,12 @@ __all__ = [
     "Rung",
     "RungBounds",
     "Sized",
+    "Split",
     "Task",
     "accuracy",
     "floor_and_ceiling",
     "local_ceiling",
+    "references",
     "rung_bounds",
     "shortcut_accuracies",
     "sized",

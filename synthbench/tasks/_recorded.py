@@ -28,7 +28,9 @@ def key_of(task: Task, length: int) -> str:
 def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str, Any]:
     """The entry of a task at a length, computed; of a stretched test floor and ceiling only, as no row has more."""
     entry: dict[str, Any] = {"floor": task.floor(length), "ceiling": task.ceiling(length)}
-    if not is_stretched:
+    if task.measure == "bits":
+        entry["references"] = task.references(length)
+    elif not is_stretched:
         entry |= {"local_ceiling": measured_local_ceiling(task, length), "shortcuts": measured_shortcuts(task, length)}
     return entry
 
@@ -55,7 +57,7 @@ def floor_and_ceiling(task: Task, length: int) -> tuple[Bound, Bound]:
 
 @lru_cache(maxsize=4096)
 def local_ceiling(task: Task, length: int) -> Bound:
-    """Accuracy of the best rule that sees its own token and its position, and no other token.
+    """Accuracy of the best rule that sees its own token and its position, and no other token; not of a task in bits.
 
     What a model gains above it needs mixing of positions; what lies between it and the floor does not. The rule is the
     most frequent target for each pair of a position and a token, learned from one fixed sample and scored on another,
@@ -71,6 +73,13 @@ def shortcut_accuracies(task: Task, length: int) -> dict[str, Bound]:
     """Accuracy, by name, of the rules that get by without what the task tests, on one fixed sample."""
     found = _recorded(task, length).get("shortcuts")
     return measured_shortcuts(task, length) if found is None else {rule: Bound(*of) for rule, of in found.items()}
+
+
+@lru_cache(maxsize=64)
+def references(task: Task, length: int) -> dict[str, float]:
+    """``task.references(length)``, from the file where it has them."""
+    found: dict[str, float] | None = _recorded(task, length).get("references")
+    return task.references(length) if found is None else found
 
 
 class RungBounds(NamedTuple):

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Bool, Float, Int, Integer
 
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import Value, check, coerce
@@ -22,6 +22,14 @@ LENGTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 10
 IGNORE = -100
 """The target of a position that is neither trained nor scored."""
 
+Split = Literal["train", "validation", "test"]
+"""What sequences are for: to train on, to choose a learning rate by, or for the score."""
+
+SPLITS: tuple[Split, ...] = get_args(Split)
+
+Measure = Literal["accuracy", "bits"]
+"""What a score counts: the share of right answers, or the bits that the answers cost, with a minus sign."""
+
 Readout = Literal["position", "bottleneck"]
 """Whether an answer is read from its own position's vector, or all of them from the last one's."""
 
@@ -34,7 +42,7 @@ class Batch(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A floor or a ceiling of the accuracy, a fraction in [0, 1].
+    """A floor or a ceiling of the score: of the accuracy a fraction in [0, 1], of bits at most 0.
 
     ``exact`` bounds hold to rounding, or to ``standard_error`` where an exact posterior was averaged over sampled
     inputs. A ``bound`` is an inequality: the true floor is higher, or the true ceiling lower.
@@ -90,6 +98,8 @@ class Task(ABC):
     """What the load counts, in the plural: ``pairs``."""
     readout: ClassVar[Readout] = "position"
     """Where answers are read; with a bottleneck the target at a position may depend on the whole sequence."""
+    measure: ClassVar[Measure] = "accuracy"
+    """What its scores count. In bits nothing bounds a score but 0, so rows have no skill; see :meth:`references`."""
     not_tested: ClassVar[str] = ""
     """One sentence: what a high score does *not* show."""
 
@@ -138,11 +148,33 @@ class Task(ABC):
 
     @abstractmethod
     def floor(self, length: int) -> Bound:
-        """Expected accuracy of the best predictor that does not see the input: one constant per position."""
+        """Expected score of the best predictor that does not see the input: one constant per position.
+
+        In bits that of one distribution for all positions, learned from the training split.
+        """
 
     @abstractmethod
     def ceiling(self, length: int) -> Bound:
-        """Expected accuracy of the best causal predictor, which at position t knows the inputs 0..t."""
+        """Expected score of the best causal predictor, which at position t knows the inputs 0..t."""
+
+    def of_split(self, split: Split) -> "Task":
+        """The task that draws the sequences of one split: itself, unless its data are finite and divided.
+
+        It has the same options, ids and coordinates, so that it names the same streams. :meth:`sample` of the task
+        itself draws what is trained on.
+        """
+        return self
+
+    def references(self, length: int) -> dict[str, float]:
+        """Of a task in bits: what simple predictors need on the test split, in bits per token, by name."""
+        return {}
+
+    def kinds(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Bool[np.ndarray, "batch length"]]:
+        """Kinds of positions, by name, whose losses a row has apart: where a position is of the kind.
+
+        What a position is must be known from the inputs up to it.
+        """
+        return {}
 
     @classmethod
     def arguments_of_rung(cls, number: object) -> dict[str, Value]:

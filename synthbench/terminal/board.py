@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from synthbench.reports.aggregates import Interval, Rank
 from synthbench.reports.leaderboard import Leaderboard
-from synthbench.reports.table import fixed
+from synthbench.reports.table import Cell, Table, fixed
 from synthbench.terminal.layout import aligned
 
 MOST_LINES = 10
@@ -26,6 +26,17 @@ def lines_of(board: Leaderboard | None) -> Iterator[str]:
         yield f"and {num_more} more"
     if board.partial:
         yield f"not ranked, as runs are missing: {', '.join(mechanism.label for mechanism in board.partial)}"
+
+
+def lines_of_table(table: Table) -> Iterator[str]:
+    """A table of a report: its title, its columns, and a line for each of its lines; without marks."""
+    yield table.title
+    body = [[*line.labels, *(_cell_text(cell) for cell in line.cells)] for line in table.lines]
+    yield from aligned([[*table.headings, *(column.label for column in table.columns)], *body])
+
+
+def _cell_text(cell: Cell) -> str:
+    return f"{cell.value} ({', '.join(cell.remarks)})" if cell.remarks else cell.value
 
 
 def _rank_text(rank: Rank) -> str:

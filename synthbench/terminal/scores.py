@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from synthbench.bits import BITS, choice_in
 from synthbench.registry import origin_of
 from synthbench.reports.cells import clipped
 from synthbench.results import Store
@@ -27,6 +28,8 @@ class Run(NamedTuple):
 
     status: str
     skill: float | None
+    bits: float | None = None
+    """Bits per token of a task in bits, which has no skill."""
     validation: float | None = None
     """What chooses among the learning rates of a seed, where a suite does so."""
 
@@ -52,7 +55,10 @@ def skill_table(results: Path, members: Members, width: int | None) -> str:
     shown = [line[:num_shown] for line in lines]
     is_spread = any("±" in text for line in shown for text in line)
     mean = "mean ± standard deviation over seeds" if is_spread else "mean over seeds"
-    notes = [f"Skill: 0 at the floor, 1 at the ceiling; {mean}."]
+    in_bits = (
+        "bits: per token, fewer are better; " if any("bits" in text for line in shown for text in line[1:]) else ""
+    )
+    notes = [f"Skill: 0 at the floor, 1 at the ceiling; {in_bits}{mean}."]
     if num_left_out := len(mechanisms) + 1 - num_shown:
         columns = "1 column does" if num_left_out == 1 else f"{num_left_out} columns do"
         notes.append(f"{columns} not fit into {width} characters; for all: {_all_of(results, members)}")
@@ -83,9 +89,11 @@ def skill_text(runs: Sequence[Run | None], *, has_spread: bool) -> str:
     if not done:
         return failures.most_common(1)[0][0] if failures else NOTHING
     skills = [clipped(run.skill) for run in done if run.skill is not None]
+    bits = [run.bits for run in done if run.bits is not None]
+    skills = skills or bits
     if not skills:
         return "no skill"  # floor and ceiling are equal
-    text = f"{fmean(skills):.2f}"
+    text = f"{fmean(skills):.2f}" + (" bits" if bits else "")
     if has_spread and len(skills) > 1:
         text += f" ±{stdev(skills):.2f}"
     missing = f" ({len(done)} of {len(runs)})" if len(done) < len(runs) else ""
@@ -101,11 +109,13 @@ def num_fitting(lines: Sequence[Sequence[str]], width: int | None) -> int:
 
 
 def _runs(results: Path) -> dict[str, Run]:
-    known = Store.open(results, create=False).outline(("run_id", "status", "skill", "metrics"))
+    known = Store.open(results, create=False).outline(("run_id", "status", "skill", "score", "metric_name", "metrics"))
     columns = (column.to_pylist() for column in known.itercolumns())
     return {
-        name: Run(status, skill, json.loads(metrics).get("validation_accuracy"))
-        for name, status, skill, metrics in zip(*columns, strict=True)
+        name: Run(
+            status, skill, -score if score is not None and metric == BITS else None, choice_in(json.loads(metrics))
+        )
+        for name, status, skill, score, metric, metrics in zip(*columns, strict=True)
     }
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from synthbench.errors import UnknownName
 from synthbench.suites import suite_names
-from synthbench.tasks import IGNORE, TASKS, Batch, local_ceiling, shortcut_accuracies
+from synthbench.tasks import IGNORE, TASKS, Batch, local_ceiling, references, shortcut_accuracies
 from synthbench.terminal.facts import block_facts, mechanism_facts, position_facts, suite_facts, task_facts
 
 
@@ -88,9 +88,14 @@ def _task_numbers(facts: dict[str, Any]) -> Text:
     text = Text(f"\n{facts['length']} tokens of {facts['vocab_size']}, category {facts['category']}\n")
     text.append(f"floor {floor:.6f} ({facts['floor_kind']})   ceiling {ceiling:.6f} ({facts['ceiling_kind']})\n")
     task = TASKS[facts["name"]]()
-    text.append(f"local ceiling {local_ceiling(task, facts['length']).value:.4f}: the rest needs mixing of positions\n")
-    for name, reached in shortcut_accuracies(task, facts["length"]).items():
-        text.append(f"shortcut, {name}: {reached.value:.4f}\n")
+    if task.measure == "bits":
+        for name, bits in references(task, facts["length"]).items():
+            text.append(f"reference, {name}: {bits:.4f} bits per token\n")
+    else:
+        local = local_ceiling(task, facts["length"]).value
+        text.append(f"local ceiling {local:.4f}: the rest needs mixing of positions\n")
+        for name, reached in shortcut_accuracies(task, facts["length"]).items():
+            text.append(f"shortcut, {name}: {reached.value:.4f}\n")
     if facts["not_tested"]:
         text.append("not tested: ", style="bold")
         text.append(facts["not_tested"] + "\n")

@@ -1,17 +1,27 @@
 """Accuracy and loss of every member on fresh sequences."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from synthbench.tasks import IGNORE
+from synthbench.tasks import IGNORE, Task
 from synthbench.training.ensemble import SequenceModel
 from synthbench.training.stream import DeviceBlock, in_pieces
+
+
+class KindLoss(NamedTuple):
+    """The loss at the positions of one kind."""
+
+    loss: float
+    """In nats a position; NaN without one."""
+    num_scored: int
 
 
 @dataclass(frozen=True)
@@ -19,7 +29,8 @@ class Score:
     """The score of one member on its sequences.
 
     ``accuracy`` is pooled over the scored positions of all sequences, ``loss`` is in nats a position, and
-    ``std_over_sequences`` is that of the accuracies of single sequences: the noise of a smaller test set.
+    ``std_over_sequences`` is that of the accuracies of single sequences: the noise of a smaller test set. ``kinds`` has
+    the losses at the kinds of positions that a task tells apart, where they were asked for.
     """
 
     accuracy: float
@@ -27,14 +38,22 @@ class Score:
     num_correct: int
     num_scored: int
     std_over_sequences: float
+    kinds: dict[str, KindLoss] = field(default_factory=dict)
 
 
 def summed_losses(
     logits: Float[Tensor, "members batch columns classes"], targets: Int[Tensor, "members batch columns"]
 ) -> Float[Tensor, " members"]:
     """Cross-entropy of each member summed over its scored positions, in nats."""
+    return _losses(logits, targets).flatten(1).sum(1)
+
+
+def _losses(
+    logits: Float[Tensor, "members batch columns classes"], targets: Int[Tensor, "members batch columns"]
+) -> Float[Tensor, "members batch columns"]:
+    """Cross-entropy at every position in nats, 0 where nothing is scored."""
     losses = cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="none")
-    return losses.view(len(targets), -1).sum(1)
+    return losses.view(targets.shape)
 
 
 @torch.inference_mode()
@@ -44,6 +63,7 @@ def evaluate(
     *,
     predicted: list[Tensor] | None = None,
     tokens_at_once: int | None = None,
+    tasks: Sequence[Task] = (),
 ) -> list[Score]:
     """Score every member; the sequences are read in pieces.
 
@@ -52,10 +72,12 @@ def evaluate(
         blocks: The sequences.
         predicted: Takes the predicted tokens of every piece, [members, sequences, columns] on the CPU.
         tokens_at_once: Size of a piece, see :func:`in_pieces`.
+        tasks: Those of the members, which tell kinds of positions apart; without them no score has any.
     """
     was_training = model.training
     model.eval()
     correct, scored, losses = [], [], []
+    kinds: list[dict[str, list[tuple[float, int]]]] = [{} for _ in tasks]
     for inputs, targets, columns in blocks:
         # Batches are only how the stream was drawn; for evaluation all sequences of a member are one long batch.
         sequences = inputs.transpose(0, 1).flatten(1, 2)
@@ -66,17 +88,45 @@ def evaluate(
             tokens = logits.argmax(-1)
             correct.append(((tokens == label) & is_scored).sum(-1))
             scored.append(is_scored.sum(-1))
-            losses.append(summed_losses(logits, label))
+            losses_there = _losses(logits, label)
+            losses.append(losses_there.flatten(1).sum(1))
+            for member, task in enumerate(tasks):
+                for name, loss in _by_kind(task, piece[member], is_scored[member], losses_there[member], columns):
+                    kinds[member].setdefault(name, []).append(loss)
             if predicted is not None:
                 predicted.append(tokens.cpu())
     model.train(was_training)
     total_loss = torch.stack(losses).double().sum(0).tolist()
-    return [
+    scores = [
         _score(*member)
         for member in zip(
             torch.cat(correct, 1).cpu().numpy(), torch.cat(scored, 1).cpu().numpy(), total_loss, strict=True
         )
     ]
+    if not tasks:
+        return scores
+    return [replace(score, kinds=_pooled(of_member)) for score, of_member in zip(scores, kinds, strict=True)]
+
+
+def _by_kind(
+    task: Task,
+    inputs: Int[Tensor, "batch length"],
+    is_scored: Bool[Tensor, "batch columns"],
+    losses: Float[Tensor, "batch columns"],
+    columns: Int[Tensor, " columns"],
+) -> Iterator[tuple[str, tuple[float, int]]]:
+    """Summed loss and number of the scored positions of each kind."""
+    for name, mask in task.kinds(inputs.cpu().numpy()).items():
+        is_kind = torch.from_numpy(mask).to(losses.device)[:, columns] & is_scored
+        yield name, (float(losses[is_kind].double().sum()), int(is_kind.sum()))
+
+
+def _pooled(kinds: Mapping[str, Sequence[tuple[float, int]]]) -> dict[str, KindLoss]:
+    pooled = {}
+    for name, parts in kinds.items():
+        loss, num_scored = map(sum, zip(*parts, strict=True))
+        pooled[name] = KindLoss(loss / num_scored if num_scored else math.nan, int(num_scored))
+    return pooled
 
 
 METRIC_SEQUENCES = 16

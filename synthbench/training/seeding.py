@@ -11,14 +11,11 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterator
 from threading import Lock
-from typing import Literal
 
 import numpy as np
 
 from synthbench.knobs import arguments_of
-from synthbench.tasks import Batch, Task
-
-Split = Literal["train", "validation", "test"]
+from synthbench.tasks import Batch, Split, Task
 
 BLOCK_STEPS = 200
 """Batches that are drawn at once. It decides which numbers are drawn, so it is part of what the streams are."""
@@ -57,7 +54,7 @@ def data_block(
     """Draw one block of a stream, of up to ``BLOCK_STEPS`` batches: arrays [batches, batch, length]."""
     root = _data_sequence(task, length, split, seed)
     child = np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, index))  # as root.spawn makes it
-    batch = task.sample(np.random.Generator(np.random.Philox(child)), num_steps * batch_size, length)
+    batch = task.of_split(split).sample(np.random.Generator(np.random.Philox(child)), num_steps * batch_size, length)
     return Batch(*(tokens.reshape(num_steps, batch_size, length) for tokens in batch))
 
 

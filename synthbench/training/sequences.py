@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -16,9 +16,9 @@ from synthbench.errors import ContractError, StoreError, SynthbenchError, Unknow
 from synthbench.knobs import LARGEST_SEED, arguments_of, parse_term
 from synthbench.places import described
 from synthbench.suites import Suite, load_suite
-from synthbench.tasks import TASKS, Batch, Rung, Task, sized
+from synthbench.tasks import SPLITS, TASKS, Batch, Rung, Split, Task, sized
 from synthbench.training.ladder import course_of
-from synthbench.training.seeding import Split, data_blocks
+from synthbench.training.seeding import data_blocks
 
 MOST_TOKENS = 1 << 28
 """Tokens that are drawn at most: inputs and targets take 4 GiB then."""
@@ -39,7 +39,7 @@ class Sequences:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Task, options, bounds and stream; floor and ceiling are fractions in [0, 1]."""
+        """Task, options, bounds and stream; floor and ceiling are fractions in [0, 1], or bits with a minus sign."""
         floor, ceiling = self.task.floor(self.length), self.task.ceiling(self.length)
         return {
             "task": self.task.name,
@@ -138,11 +138,10 @@ def sequences_of(
 
 
 def _split(name: str) -> Split:
-    splits: tuple[Split, ...] = get_args(Split)
-    for split in splits:
+    for split in SPLITS:
         if split == name:
             return split
-    raise UnknownName("split", name, splits)
+    raise UnknownName("split", name, SPLITS)
 
 
 def _in_batches(count: int | None, batch_size: int | None) -> tuple[int, int]:

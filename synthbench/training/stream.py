@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
-from synthbench.tasks import IGNORE, Batch
+from synthbench.tasks import IGNORE, Batch, Split
 from synthbench.training.cell import Cell, Member
-from synthbench.training.seeding import KeptBlocks, Split, data_blocks
+from synthbench.training.seeding import KeptBlocks, data_blocks
 
 T = TypeVar("T")
 

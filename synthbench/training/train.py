@@ -17,7 +17,7 @@ from synthbench.errors import ContractError
 from synthbench.heights import RungScore, height
 from synthbench.layers import Mixer
 from synthbench.mechanisms import Mechanism, mean_state, num_parameters
-from synthbench.tasks import IGNORE, Rung, floor_and_ceiling, rung_bounds
+from synthbench.tasks import IGNORE, Rung, Split, floor_and_ceiling, rung_bounds
 from synthbench.training import exam
 from synthbench.training.capture import CapturedStep
 from synthbench.training.causality import check_as_trained
@@ -26,7 +26,7 @@ from synthbench.training.ensemble import SequenceModel, Strategy, inherit, slowe
 from synthbench.training.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
 from synthbench.training.optimiser import MemberAdamW, make_optimiser
 from synthbench.training.schedule import make_schedule
-from synthbench.training.seeding import KeptBlocks, Split, init_seed
+from synthbench.training.seeding import KeptBlocks, init_seed
 from synthbench.training.stream import DeviceBlock, device_blocks, in_pieces
 
 MOST_SHAPES = 32
@@ -293,7 +293,7 @@ def train_group(
     _train(trainer, result)
     result.is_captured = trainer.captured is not None and trainer.captured.is_replaying
     if trainer.suite.evaluation.validation_sequences is not None:
-        _validate_on_rungs(trainer, result)
+        _validate_further(trainer, result)
     if members[0].is_tuning:
         _validate(result)
     else:
@@ -392,7 +392,9 @@ def _record(result: MemberResult, step: int, losses: np.ndarray, score: Score | 
 
 
 def _has_reached(score: Score, cell: Cell, skill: float) -> bool:
-    """Whether a score on sequences as trained on has a skill; never where floor and ceiling are equal."""
+    """Whether a score on sequences as trained on has a skill; never in bits, or where floor and ceiling are equal."""
+    if cell.task.measure == "bits":
+        return False
     floor, ceiling = (bound.value for bound in floor_and_ceiling(cell.task, cell.length))
     return ceiling > floor and score.accuracy >= floor + skill * (ceiling - floor)
 
@@ -417,10 +419,15 @@ def _validate(result: GroupResult) -> None:
             member.score = member.validation[-1]
 
 
-def _validate_on_rungs(trainer: Trainer, result: GroupResult) -> None:
-    """Score the members on sequences of every rung that only help to choose a learning rate."""
+def _validate_further(trainer: Trainer, result: GroupResult) -> None:
+    """Score the members on sequences, on a ladder of every rung, that only help to choose a learning rate."""
     began = time.perf_counter()
-    for member, (score, _) in zip(result.members, on_rungs(trainer, "validation"), strict=True):
+    if trainer.members[0].cell.rungs:
+        scores = [score for score, _ in on_rungs(trainer, "validation")]
+    else:
+        num_sequences = trainer.suite.evaluation.validation_sequences or 0
+        scores = evaluate(trainer.model, trainer.batches("validation", 1, num_sequences))
+    for member, score in zip(result.members, scores, strict=True):
         member.validation.append(score)
         if not math.isfinite(score.loss) and member.diverged_at is None:
             member.diverged_at = result.steps
@@ -453,7 +460,8 @@ def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -
     """The score of every member on its test stream; what those that did not diverge predicted is noted if asked for."""
     block = next(trainer.batches("test", 1, trainer.suite.evaluation.test_sequences))
     predicted: list[torch.Tensor] | None = [] if keeps_predictions else None
-    scores = evaluate(trainer.model, [block], predicted=predicted)
+    tasks = [member.cell.task for member in trainer.members]
+    scores = evaluate(trainer.model, [block], predicted=predicted, tasks=tasks)
     if predicted is not None:
         columns = block.columns.cpu().numpy()
         for member, tokens in zip(result.members, torch.cat(predicted, 1).numpy(), strict=True):

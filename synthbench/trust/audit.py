@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from synthbench.bits import BITS, bits_of
 from synthbench.canonical import canonical_json, sha256
 from synthbench.heights import HEIGHT, height, rungs_in
 from synthbench.results.migration import former
@@ -45,7 +46,7 @@ CLOCK_SKEW = timedelta(days=1)
 _TOLERANCE = 1e-9
 """Differences below this come from the order of operations."""
 
-_FRACTIONS = ("score", "floor", "ceiling", "local_ceiling", "score_ood")
+_SCORES = ("score", "floor", "ceiling", "local_ceiling", "score_ood")
 _FINITE = ("lr", "lr_first", "lr_last", "weight_decay", "wall_s", "queue_s", "train_s", "eval_s", "data_s")
 _PARTS = (("steps", "steps_planned"), ("steps_to_threshold", "steps"), ("n_correct", "n_eval_examples"))
 """Counts and what they are counted from."""
@@ -142,9 +143,13 @@ def _of_migration(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_numbers(row: Mapping[str, Any]) -> Iterator[str]:
-    for name, most in (*((name, 1.0) for name in _FRACTIONS), *((name, sys.float_info.max) for name in _FINITE)):
-        if row[name] is not None and not 0 <= row[name] <= most:
-            yield f"{name} is {row[name]}; allowed: 0 to {most:g}"
+    scores = (-sys.float_info.max, 0.0) if _is_in_bits(row) else (0.0, 1.0)
+    for name, (least, most) in {
+        **dict.fromkeys(_SCORES, scores),
+        **dict.fromkeys(_FINITE, (0.0, sys.float_info.max)),
+    }.items():
+        if row[name] is not None and not least <= row[name] <= most:
+            yield f"{name} is {row[name]}; allowed: {least:g} to {most:g}"
     if row["floor"] > row["ceiling"] + _TOLERANCE:
         yield f"floor {row['floor']} is above ceiling {row['ceiling']}"
     if not 0 <= row["ensemble_index"] < row["ensemble_size"]:
@@ -158,11 +163,12 @@ def _of_numbers(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_outcome(row: Mapping[str, Any]) -> Iterator[str]:
-    expected = skill(row["score"], row["floor"], row["ceiling"])
+    expected = None if _is_in_bits(row) else skill(row["score"], row["floor"], row["ceiling"])
     if not _close(row["skill"], expected):
         yield f"skill is {row['skill']}; score, floor and ceiling make it {expected}"
     if row["score"] is not None and row["n_eval_examples"] is not None:
-        yield from _of_rungs(row) if row["metric_name"].endswith(HEIGHT) else _of_counts(row)
+        of_score = _of_rungs if row["metric_name"].endswith(HEIGHT) else _of_bits if _is_in_bits(row) else _of_counts
+        yield from of_score(row)
     for name in _MEASURED:
         if (row[name] is None) == (row["status"] == "ok"):
             yield f"status is {row['status']!r} and {name} is {row[name]}"
@@ -170,6 +176,16 @@ def _of_outcome(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"status is {row['status']!r} and error_type is {row['error_type']!r}"
     if row["status"] == "ok" and not row["causal_checked"]:
         yield "it has a score, but its mechanism was not checked for causality"
+
+
+def _is_in_bits(row: Mapping[str, Any]) -> bool:
+    return bool(row["metric_name"].endswith(BITS))
+
+
+def _of_bits(row: Mapping[str, Any]) -> Iterator[str]:
+    expected = None if row["eval_loss"] is None else -bits_of(row["eval_loss"])
+    if not _close(row["score"], expected):
+        yield f"score is {row['score']}, but a loss of {row['eval_loss']} makes it {expected}"
 
 
 def _of_counts(row: Mapping[str, Any]) -> Iterator[str]:

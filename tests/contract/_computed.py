@@ -87,6 +87,8 @@ def first_batch(task: Task, batch_size: int, length: int) -> Batch:
 def other_settings(unit: type[Task]) -> Iterator[dict[str, Value]]:
     """Every option at every other choice, or at the first other number that the task takes at its own length."""
     for knob in knobs_of(unit).values():
+        if knob.type is str and not knob.choices:
+            continue  # names data of the user's, or their hash
         if knob.choices:
             yield from ({knob.name: value} for value in other_values(knob))
         else:

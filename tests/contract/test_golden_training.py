@@ -16,10 +16,10 @@ import torch
 from synthbench.runner.plan import make_cells
 from synthbench.suites import Suite
 from synthbench.suites.config import EvaluationSettings, ModelSettings, TrainingSettings
-from synthbench.tasks import TASKS
+from synthbench.tasks import TASKS, Split
 from synthbench.training import identity
 from synthbench.training.cell import Cell, Member
-from synthbench.training.seeding import Split, data_blocks, data_seed, init_seed
+from synthbench.training.seeding import data_blocks, data_seed, init_seed
 from synthbench.training.train import train_group
 from synthbench.trust import lookup
 from synthbench.trust.lookup import CannotVerify

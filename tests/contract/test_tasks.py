@@ -1,5 +1,6 @@
 """Every task keeps the contract, and every check fires on a task that breaks it."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,7 +12,7 @@ from synthbench.contract import tasks as contract
 from synthbench.contract.tasks import check_task
 from synthbench.errors import ContractError, UsageError
 from synthbench.knobs import knob
-from synthbench.tasks.base import IGNORE, TASKS, Batch, Bound, Task
+from synthbench.tasks.base import IGNORE, SPLITS, TASKS, Batch, Bound, Split, Task
 
 
 @pytest.mark.parametrize("name", list(TASKS))
@@ -173,6 +174,48 @@ class Sum(Echo):
         return Batch(inputs, targets)
 
 
+@dataclass(frozen=True)
+class Story(Task):
+    """A sound task in bits on finite data: the next token of a text, a part of which is held out."""
+
+    name: ClassVar = "echo"
+    source: ClassVar = "slay2026"
+    length: ClassVar = 8
+    measure: ClassVar = "bits"
+    where: str = knob("", "place of the text", is_location=True)
+    vocab_size: ClassVar = 4
+    min_length: ClassVar = 2
+    split: Split = "train"
+
+    def of_split(self, split: Split) -> Task:
+        return dataclasses.replace(self, split=split)
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        text = TOLD[SPLITS.index(self.split)]
+        windows = text[rng.integers(len(text) - length, size=(batch_size, 1)) + np.arange(length + 1)]
+        return Batch(windows[:, :-1].copy(), windows[:, 1:].copy())
+
+    def floor(self, length: int) -> Bound:
+        return Bound(-1.75, "bound", 0.01)
+
+    def ceiling(self, length: int) -> Bound:
+        return Bound(0.0, "bound")
+
+    def references(self, length: int) -> dict[str, float]:
+        return {"unigram": 1.75}
+
+    def kinds(self, inputs: np.ndarray) -> dict[str, np.ndarray]:
+        return {"zero": inputs == 0}
+
+
+TOLD = np.random.default_rng(0).choice(4, p=[1 / 2, 1 / 4, 1 / 8, 1 / 8], size=(3, 50_000))
+
+
+def telling(**methods: Any) -> Task:
+    """The sound task in bits with other methods."""
+    return type("Broken", (Story,), methods)()  # type: ignore[no-any-return]
+
+
 def climbing(*rungs: dict[str, Any], **methods: Any) -> Task:
     """The sound task with other rungs, or other methods."""
     return type("Broken", (Sum,), {**({"rungs": rungs} if rungs else {}), **methods})()  # type: ignore[no-any-return]
@@ -214,6 +257,29 @@ BROKEN: list[tuple[str, Task, str]] = [
         r"standard error of the floor is -1.0",
     ),
     ("check_floor", sampling(mostly_zero), r"scores 0.58.. on 8192 sequences, 0.41.. above the floor 0.1667"),
+    ("check_splits", telling(of_split=lambda _task, _split: Echo()), r"split 'train' has another options; allowed: th"),
+    (
+        "check_splits",
+        telling(of_split=lambda task, _split: dataclasses.replace(task)),
+        r"split 'validation' has the seq",
+    ),
+    ("check_kinds", telling(kinds=lambda _task, inputs: {"zero": inputs}), r"kind 'zero' is int64 of shape \(64, 8\)"),
+    (
+        "check_kinds",
+        telling(kinds=lambda _task, inputs: {"last": inputs == inputs[:, -1:]}),
+        r"kind 'last' of a position depends on later tokens",
+    ),
+    ("check_bounds", telling(ceiling=lambda _task, _length: Bound(0.5)), r"the ceiling is 0.5; allowed: -64 to 0"),
+    (
+        "check_bounds",
+        telling(references=lambda _task, _length: {"bigram": -1.0}),
+        r"the reference 'bigram' is -1.0; allowed: 0 to 64",
+    ),
+    (
+        "check_floor",
+        telling(floor=lambda _task, _length: Bound(-2.0, "bound")),
+        r"the frequencies of tokens score -1.7... bits on 8192 sequences, 0.2... above the floor -2.0000",
+    ),
     ("check_knobs", sampling(crash_at_seven), r"with vocabulary=7, sampling gave ZeroDivisionError: by zero"),
     (
         "check_knobs",
@@ -243,6 +309,7 @@ BROKEN: list[tuple[str, Task, str]] = [
 def test_the_sound_task_passes() -> None:
     check_task(Echo())
     check_task(Sum())
+    check_task(Story())
 
 
 @pytest.mark.parametrize(("check", "task", "message"), BROKEN, ids=[message for _, _, message in BROKEN])

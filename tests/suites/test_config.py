@@ -142,11 +142,12 @@ def test_every_mistake_of_a_ladder_is_named(before: str, after: str, message: st
 
 
 def test_sizes_need_validation_sequences() -> None:
-    with pytest.raises(UsageError, match=r"evaluation\.curve_sequences and evaluation\.threshold are missing"):
-        parse_suite(SMOKE.replace("threshold = ", "# threshold = "), origin="smoke.toml", expected_name="smoke")
-    text = SMOKE.replace("threshold = ", "validation_sequences = 8\nthreshold = ")
-    with pytest.raises(UsageError, match="validation_sequences goes with a ladder"):
-        parse_suite(text, origin="smoke.toml", expected_name="smoke")
+    with pytest.raises(UsageError, match=r"evaluation\.curve_sequences is missing"):
+        parse_suite(SMOKE.replace("curve_sequences = ", "# "), origin="smoke.toml", expected_name="smoke")
+    text = SMOKE.replace("[1e-3]", "[1e-3, 1e-2]").replace("threshold = 0.9", "validation_sequences = 8")
+    assert parse_suite(text, origin="smoke.toml", expected_name="smoke").evaluation.threshold is None
+    with pytest.raises(UsageError, match=r"tuning and evaluation\.validation_sequences choose a learning rate"):
+        parse_suite(f"{text}[tuning]\nseeds = [7]\n", origin="smoke.toml", expected_name="smoke")
 
 
 @pytest.mark.parametrize(

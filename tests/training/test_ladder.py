@@ -22,10 +22,9 @@ from synthbench.runner.plan import make_cells, shortened
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
-from synthbench.tasks import IGNORE, TASKS, rung_bounds
+from synthbench.tasks import IGNORE, TASKS, Split, rung_bounds
 from synthbench.training.cell import Cell, Member
 from synthbench.training.ladder import mixture
-from synthbench.training.seeding import Split
 from synthbench.training.sequences import draw
 from synthbench.training.stream import device_blocks
 from synthbench.training.train import Trainer, on_rungs, train_group

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from synthbench.tasks import TASKS, Batch
-from synthbench.training.seeding import BLOCK_STEPS, Split, data_blocks, data_seed, init_seed
+from synthbench.tasks import TASKS, Batch, Split
+from synthbench.training.seeding import BLOCK_STEPS, data_blocks, data_seed, init_seed
 from synthbench.training.train import init_generator
 
 

@@ -15,8 +15,7 @@ from synthbench.runner.plan import make_cells
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
-from synthbench.tasks import IGNORE
-from synthbench.training.seeding import Split
+from synthbench.tasks import IGNORE, Split
 from synthbench.training.sequences import draw, write
 from synthbench.training.train import Trainer
 

@@ -499,7 +499,7 @@ def output_tiles(precision: str, dims: int) -> dict[str, int]:
     """Those of the output kernel."""
     if precision == "bf16":
         return WIDEST_TILES
-    return WIDE_TILES if dims >= 32 else TILES  # noqa: PLR2004 - as compiled: reports/bench/sm_90
+    return WIDE_TILES if dims >= 32 else TILES  # as compiled: reports/bench/sm_90
 
 
 def num_halvings(features: int, columns: int, precision: str) -> int:

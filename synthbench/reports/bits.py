@@ -1,0 +1,155 @@
+"""Tables of tasks in bits: bits per token with intervals over seeds, apart for kinds of positions, and references."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from synthbench.registry import CONTROL
+from synthbench.reports.aggregates import Interval
+from synthbench.reports.cells import Cells, Key, MechanismFacts, Row, TaskFacts, is_known
+from synthbench.reports.statistics import SIGNIFICANCE, holm, pair_tests, shares_seeds
+from synthbench.reports.table import NOTHING, Cell, Column, Line, Mark, Table, fixed, interval_cell, sources_of
+
+Runs = Mapping[tuple[Key, Key], Sequence[Row]]
+"""The rows of each cell, by the keys of its task and mechanism."""
+
+CAPTION = (
+    "Bits per token on the test split, lower is better: mean over {seeds}, with its 95 % interval over seeds. Bold: "
+    "fewest; underlined: second; †: not shown to differ from the fewest (moderated t test, Holm within the task, 5 %). "
+    "Controls are never marked. Below the mechanisms: references, which mix nothing and learned from the same training "
+    "split. State: numbers that one layer keeps."
+)
+
+
+def bits_tables(cells: Cells, runs: Runs) -> tuple[Table, ...]:
+    """A table for each task: a row for each mechanism, fewest bits first, then one for each reference.
+
+    Args:
+        cells: Of tasks in bits only.
+        runs: The rows of all cells.
+    """
+    return tuple(
+        replace(_table(cells.among([task]), task, runs), name=f"bits-{number}")
+        for number, task in enumerate(cells.tasks, start=1)
+    )
+
+
+def bits_verdict(cells: Cells) -> str:
+    """Which mechanism needs the fewest bits on each task, and which are not shown to need more, in sentences."""
+    return " ".join(_verdict(cells.among([task]), task) for task in cells.tasks)
+
+
+def _verdict(cells: Cells, task: TaskFacts) -> str:
+    ranked = [mechanism for mechanism in _ranked(cells, task) if _can_win(cells, task, mechanism)]
+    if not ranked:
+        return f"No mechanism has a score on {task.label}."
+    best, *others = ranked
+    fewest = f"On {task.label}, {best.label} needs the fewest bits per token, {fixed(-cells.cell(task, best).mean, 3)}"
+    if len(cells.seeds) < 2:
+        return f"{fewest}; one seed does not show how certain a difference is."
+    tied = [mechanism.label for mechanism in others if mechanism.key in _tied(cells, task, best)]
+    return f"{fewest}; not shown to need more: {', '.join(tied) or 'none'}."
+
+
+def _table(cells: Cells, task: TaskFacts, runs: Runs) -> Table:
+    metrics = {key: {int(row["seed"]): json.loads(row["metrics"]) for row in of_cell} for key, of_cell in runs.items()}
+    newest = max(
+        (row for (of_task, _), of_cell in runs.items() if of_task == task.key for row in of_cell),
+        key=lambda row: row["finished_at"],
+    )
+    names = json.loads(newest["metrics"])
+    kinds = [name.removesuffix(".bits") for name in names if name.endswith(".bits") and not name.startswith("x")]
+    shown = [cells, *(_of_kind(cells, metrics, kind) for kind in kinds)]
+    ranked = _ranked(cells, task)
+    candidates = [mechanism for mechanism in ranked if _can_win(cells, task, mechanism)]
+    tied = _tied(cells, task, candidates[0]) if candidates else frozenset()
+    marks: dict[Key, Mark] = {}
+    if len(candidates) > 1:
+        marks = {candidates[0].key: "best", candidates[1].key: "second"}
+    counts = {cells.cell(task, mechanism).n for mechanism in ranked} - {0}
+    lines = []
+    for mechanism in ranked:
+        estimate = cells.cell(task, mechanism)
+        numbers = [_bits_cell(some, task, mechanism) for some in shown]
+        remarks = [*numbers[0].remarks, *([f"n = {estimate.n}"] if len(counts) > 1 and estimate.n else [])]
+        remarks += [f"{estimate.num_failed} failed"] if estimate.num_failed else []
+        numbers[0] = replace(
+            numbers[0],
+            remarks=tuple(remarks),
+            mark=marks.get(mechanism.key, ""),
+            is_tied=mechanism.key in tied,
+        )
+        right = [
+            named["accuracy"] for named in metrics.get((task.key, mechanism.key), {}).values() if "accuracy" in named
+        ]
+        sizes = [fixed(number, 0) for number in (mechanism.num_parameters, mechanism.state)]
+        accuracy = fixed(100 * float(np.mean(right)), 1) if right else NOTHING
+        lines.append(Line((mechanism.label,), (*numbers, *map(Cell, (accuracy, *sizes)))))
+    width = len(shown) + 3
+    references = {name.removeprefix("reference."): names[name] for name in names if name.startswith("reference.")}
+    for position, name in enumerate(sorted(references, key=lambda name: references[name])):
+        cell = Cell(fixed(references[name], 3))
+        lines.append(Line((name,), (cell, *[Cell("")] * (width - 1)), is_first_of_group=position == 0))
+    shares = {kind: names.get(f"{kind}.share") for kind in kinds}
+    columns = [f"{kind} ({100 * share:.0f} %)" if is_known(share := shares[kind]) else kind for kind in kinds]
+    seeds = f"{max(counts, default=0)} seed" + ("s" if max(counts, default=0) != 1 else "")
+    return Table(
+        name="bits",
+        title=task.label,
+        caption=CAPTION.format(seeds=seeds if len(counts) < 2 else "n seeds"),
+        headings=("Mechanism",),
+        columns=tuple(map(Column, ("bits per token", *columns, "right, %", "parameters of mixers", "state"))),
+        lines=tuple(lines),
+        sources=sources_of([task], cells.mechanisms),
+    )
+
+
+def _of_kind(
+    cells: Cells, metrics: Mapping[tuple[Key, Key], Mapping[int, Mapping[str, float | None]]], kind: str
+) -> Cells:
+    """The same cells with the bits of one kind of positions for their scores."""
+    estimates = {}
+    for key, estimate in cells.estimates.items():
+        bits = {seed: metrics[key][seed].get(f"{kind}.bits") for seed in estimate.scores}
+        estimates[key] = replace(
+            estimate, scores={seed: -number for seed, number in bits.items() if number is not None}
+        )
+    return replace(cells, estimates=estimates)
+
+
+def _bits_cell(cells: Cells, task: TaskFacts, mechanism: MechanismFacts) -> Cell:
+    low, high = cells.interval(task, mechanism)
+    return interval_cell(Interval(-cells.cell(task, mechanism).mean, -high, -low), lambda bits: fixed(bits, 3))
+
+
+def _ranked(cells: Cells, task: TaskFacts) -> list[MechanismFacts]:
+    """The mechanisms, fewest bits first; those without a score last."""
+    means = {mechanism.key: cells.cell(task, mechanism).mean for mechanism in cells.mechanisms}
+    return sorted(
+        cells.mechanisms, key=lambda mechanism: math.inf if math.isnan(means[mechanism.key]) else -means[mechanism.key]
+    )
+
+
+def _can_win(cells: Cells, task: TaskFacts, mechanism: MechanismFacts) -> bool:
+    return mechanism.family != CONTROL and cells.cell(task, mechanism).n > 0
+
+
+def _tied(cells: Cells, task: TaskFacts, best: MechanismFacts) -> frozenset[Key]:
+    """The keys of the mechanisms that are not shown to differ from the best; none below two seeds."""
+    if len(cells.seeds) < 2:
+        return frozenset()
+    scores = cells.scores
+    p = holm(pair_tests(scores, is_paired=shares_seeds(scores)).p[0])
+    keys = [mechanism.key for mechanism in cells.mechanisms]
+    pairs = zip(*np.triu_indices(len(keys), 1), strict=True)
+    tied = {
+        keys[second if keys[first] == best.key else first]
+        for (first, second), chance in zip(pairs, p, strict=True)
+        if best.key in (keys[first], keys[second]) and not chance < SIGNIFICANCE
+    }
+    return frozenset(
+        mechanism.key for mechanism in cells.mechanisms if mechanism.key in tied and _can_win(cells, task, mechanism)
+    )

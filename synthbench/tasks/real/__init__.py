@@ -1,0 +1,1 @@
+"""Tasks on data that people made: finite, and divided into splits."""

@@ -1,0 +1,166 @@
+"""Text as splits of bytes: the corpus that comes with synthbench, or a file or folder of the user's."""
+
+import hashlib
+import json
+import lzma
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+
+from synthbench.errors import StoreError, UsageError
+from synthbench.tasks.base import SPLITS, Split
+
+FROZEN = Path(__file__).with_name("python_docstrings.json.xz")
+FROZEN_HASH = "sha256-837739805885dfce"
+"""What :func:`hash_of` gives for the documents of :data:`FROZEN`, as Python 3.11.7 has them."""
+
+HELD_OUT = 10
+"""Validation and test each get at most one in so many bytes."""
+PARTS = 20
+"""Pieces of every document, where documents are too few or too large to be held out whole."""
+MOST_BYTES = 1 << 28
+"""Bytes of a corpus: a run reads some millions of them."""
+END = b"\0"
+"""Stands between two documents of a split; no text has it."""
+
+_ALLOWED = "allowed: a file of UTF-8 text, or a folder of such files"
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """The bytes of each split, and the hash of the documents that they are from."""
+
+    name: str
+    splits: Mapping[Split, UInt8[np.ndarray, " bytes"]]
+
+
+def corpus_at(path: str) -> Corpus:
+    """The text of a file or folder; of an empty path, that which comes with synthbench.
+
+    It is read once, and again if a file changes.
+
+    Raises:
+        UsageError: If there is no text there, or something else beside it.
+    """
+    if not path:
+        return frozen()
+    try:
+        files = dict(_files(Path(path).expanduser()))
+        stamps = tuple((name, str(file), file.stat().st_mtime_ns, file.stat().st_size) for name, file in files.items())
+    except OSError as problem:
+        raise UsageError(f"text:path is {path!r}: {problem.strerror}; {_ALLOWED}") from None
+    if not (size := sum(stamp[-1] for stamp in stamps)):
+        raise UsageError(f"text:path is {path!r}, which has no text; {_ALLOWED}")
+    if size > MOST_BYTES:
+        raise UsageError(f"text:path is {path!r}, which has {size:,} bytes; allowed: up to {MOST_BYTES:,}")
+    return _read(path, stamps)
+
+
+@lru_cache(maxsize=1)
+def frozen() -> Corpus:
+    """The corpus that comes with synthbench: docstrings of Python's standard library, and its topics of help.
+
+    Raises:
+        StoreError: If its file is damaged.
+    """
+    try:
+        documents: dict[str, str] = json.loads(lzma.decompress(FROZEN.read_bytes()))
+        corpus = corpus_of({name: text.encode() for name, text in documents.items()})
+    except (OSError, ValueError, lzma.LZMAError) as problem:
+        raise StoreError(f"cannot read {FROZEN}: {problem}; install synthbench again") from None
+    if corpus.name != FROZEN_HASH:
+        raise StoreError(f"{FROZEN} has the hash {corpus.name}, not {FROZEN_HASH}; install synthbench again")
+    return corpus
+
+
+def corpus_of(documents: Mapping[str, bytes]) -> Corpus:
+    """Documents by name, hashed and split."""
+    parts = split(documents)
+    texts = {
+        name: np.frombuffer(END.join(parts[name][key] for key in sorted(parts[name])), np.uint8) for name in SPLITS
+    }
+    return Corpus(hash_of(documents), texts)
+
+
+def hash_of(documents: Mapping[str, bytes]) -> str:
+    """Names a corpus in rows: a hash over the names and contents of its documents."""
+    digest = hashlib.sha256()
+    for name in sorted(documents):
+        for part in (name.encode(), documents[name]):
+            digest.update(hashlib.sha256(part).digest())
+    return f"sha256-{digest.hexdigest()[:16]}"
+
+
+def split(documents: Mapping[str, bytes]) -> dict[Split, dict[str, bytes]]:
+    """Divide documents among the splits: each stands whole in one of them.
+
+    Their order is that of the hashes of their names. Each goes to the test if it still fits into a tenth of all bytes,
+    else to validation in the same way, else to training. If that leaves one of the two with less than half of its
+    share, every document is cut into contiguous pieces, which are divided instead.
+
+    >>> parts = split({name: b"text " * 9 for name in "abcdefghijklmnopqrstuvwxyz"})
+    >>> {name: len(documents) for name, documents in parts.items()}
+    {'train': 22, 'validation': 2, 'test': 2}
+    """
+    divided = _divided(documents)
+    least = sum(map(len, documents.values())) // (2 * HELD_OUT)
+    if min(sum(map(len, divided[name].values())) for name in ("validation", "test")) < least:
+        divided = _divided(dict(_pieces(documents)))
+    return divided
+
+
+def _divided(documents: Mapping[str, bytes]) -> dict[Split, dict[str, bytes]]:
+    room = dict.fromkeys(("test", "validation"), sum(map(len, documents.values())) // HELD_OUT)
+    divided: dict[Split, dict[str, bytes]] = {name: {} for name in SPLITS}
+    for document in sorted(documents, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        size = len(documents[document])
+        where: Split = "test" if size <= room["test"] else "validation" if size <= room["validation"] else "train"
+        divided[where][document] = documents[document]
+        if where in room:
+            room[where] -= size
+    return divided
+
+
+def _pieces(documents: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+    for name, text in documents.items():
+        cuts = [len(text) * part // PARTS for part in range(PARTS + 1)]
+        for part in range(PARTS):
+            yield f"{name}#{part:02d}", text[cuts[part] : cuts[part + 1]]
+
+
+def _files(path: Path) -> Iterator[tuple[str, Path]]:
+    """The files of a folder and those below, by their relative names, without hidden ones; or the file itself."""
+    if not path.is_dir():
+        yield "text", path  # whatever a single file is called, it is the same corpus
+        return
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path)
+        if file.is_file() and not any(part.startswith(".") for part in name.parts):
+            yield name.as_posix(), file
+
+
+@lru_cache(maxsize=4)
+def _read(path: str, stamps: tuple[tuple[str, str, int, int], ...]) -> Corpus:
+    documents = {}
+    for name, file, _, _ in stamps:
+        try:
+            content = Path(file).read_bytes()
+            content.decode()
+        except OSError as problem:
+            raise UsageError(f"text:path is {path!r}: {file}: {problem.strerror}; {_ALLOWED}") from None
+        except UnicodeDecodeError as problem:
+            raise UsageError(
+                f"text:path is {path!r}, where {file} is not UTF-8 text, from byte {problem.start:,}; {_ALLOWED}"
+            ) from None
+        if END in content:
+            raise UsageError(
+                f"text:path is {path!r}, where {file} has a zero byte, at {content.index(END):,}, as no text has; "
+                f"{_ALLOWED}"
+            )
+        if content:
+            documents[name] = content
+    return corpus_of(documents)

@@ -1,0 +1,146 @@
+"""The task text."""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.tasks.base import Batch, Bound, Split, Task, task
+from synthbench.tasks.real._corpus import Corpus, corpus_at
+from synthbench.tasks.real._lines import reference_lines
+
+CONTEXT = 4
+"""Bytes that must have occurred before, for a position to count as repeated: about an eighth of the frozen corpus."""
+
+
+@task
+@dataclass(frozen=True)
+class Text(Task):
+    """Predict the next byte of a text.
+
+    ::
+
+        inputs     t  h  e     c  a  t     a  n  d     t  h  e     c
+        targets    h  e     c  a  t     a  n  d     t  h  e     c  a
+
+    Sequences are windows of a text at random places, of one split each: files, or contiguous parts of a single file,
+    are divided among training, validation and test, so the test is text that was held out. Documents stand one after
+    the other with a zero byte between them. The text is the docstrings of the modules that Python 3.11's standard
+    library has in Python, and its topics of help; or a file or folder of yours, ``text:path=notes``. Rows name it by
+    the hash of its content, whatever it is called, and say nothing else of it.
+
+    The score is in bits per byte, over all positions of a window. A row has it apart for two kinds of positions. One
+    is *repeated* if the four bytes up to it, its own byte included, occurred before in its window, overlapping or not,
+    whatever followed them; all others are *other*. Arora et al. (2024) count the tokens that complete a repeated pair,
+    so their kind depends on the answer, and this one does not.
+
+    Source: the text is Python's, under the PSF licence; the split and the kinds are ours, after Arora et al. (2024).
+    """
+
+    name: ClassVar = "text"
+    source: ClassVar = "python2023stdlib"
+    length: ClassVar = 128
+    measure: ClassVar = "bits"
+    not_tested: ClassVar = "A small model on a small text: nothing about long contexts, knowledge or other texts."
+    path: str = knob("", "a file or folder of UTF-8 text; none: docstrings of Python", is_location=True)
+    corpus: str = knob("", "hash that the text must have; none: filled in")
+    split: Split = "train"
+
+    def __post_init__(self) -> None:
+        """Find the text, and name it by its hash.
+
+        Raises:
+            UsageError: If there is none, or it has another hash.
+        """
+        super().__post_init__()
+        found = self._text.name
+        if self.corpus not in ("", found):
+            where = f"that in {self.path!r}" if self.path else "that of synthbench"
+            remedy = "put the old text back, or leave corpus out for rows of their own"
+            raise UsageError(
+                f"text:corpus is {self.corpus!r}, and {where} is {found!r}; "
+                f"{remedy if self.path else 'name the file or folder that has it, as in text:path=notes'}"
+            )
+        object.__setattr__(self, "corpus", found)
+
+    @property
+    def _text(self) -> Corpus:
+        return corpus_at(self.path)
+
+    @property
+    def vocab_size(self) -> int:
+        """A token is a byte."""
+        return 256
+
+    @property
+    def min_length(self) -> int:
+        """One byte to read."""
+        return 1
+
+    def check_length(self, length: int) -> None:
+        """Refuse a window that does not fit into the smallest split.
+
+        Raises:
+            UsageError: If there is no window of this length, and one more byte to predict.
+        """
+        super().check_length(length)
+        shortest, size = min(((name, len(text)) for name, text in self._text.splits.items()), key=lambda part: part[1])
+        if length > size - 1:
+            raise UsageError(
+                f"length of task 'text' is {length}; allowed: 1 to {max(size - 1, 0)}, as split {shortest!r} has {size}"
+                " bytes; give more text, or a shorter length, as in text:length=32"
+            )
+
+    def of_split(self, split: Split) -> "Text":
+        """The task on the documents of one split."""
+        return replace(self, split=split)
+
+    def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
+        """Cut windows at uniform places of the split."""
+        text = self._text.splits[self.split]
+        places = rng.integers(len(text) - length, size=(batch_size, 1)) + np.arange(length + 1)
+        windows = text[places].astype(np.int64)
+        return Batch(windows[:, :-1].copy(), windows[:, 1:].copy())
+
+    def floor(self, length: int) -> Bound:
+        """The frequencies of bytes in training: :meth:`references` has them too."""
+        return Bound(-self.references(length)["unigram"], "bound")
+
+    def ceiling(self, length: int) -> Bound:
+        """No bits at all: nobody knows how much of a text can be foreseen."""
+        return Bound(0.0, "bound")
+
+    def references(self, length: int) -> dict[str, float]:
+        """Bits per byte of ``unigram``, ``bigram`` and ``lzma``, which all learned from the training split."""
+        return dict(_lines(self._text))
+
+    def kinds(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Bool[np.ndarray, "batch length"]]:
+        """``repeated`` where the last :data:`CONTEXT` bytes occurred before in the window, and ``other``."""
+        is_repeated = repeats(inputs, CONTEXT)
+        return {"repeated": is_repeated, "other": ~is_repeated}
+
+
+def repeats(inputs: Int[np.ndarray, "batch length"], context: int) -> Bool[np.ndarray, "batch length"]:
+    """Where the last ``context`` bytes (7 at most), up to and with that of a position, also end at an earlier one.
+
+    >>> repeats(np.frombuffer(b"abcabc", np.uint8)[None].astype(np.int64), 2).astype(int).tolist()
+    [[0, 0, 0, 0, 1, 1]]
+    """
+    found = np.zeros(inputs.shape, dtype=bool)
+    length = inputs.shape[1]
+    if length < context:
+        return found
+    names = np.zeros((len(inputs), length - context + 1), dtype=np.int64)
+    for first in range(context):
+        names = names << 8 | inputs[:, first : length - context + 1 + first]
+    order = np.argsort(names, axis=1, kind="stable")
+    ordered = np.take_along_axis(names, order, axis=1)
+    np.put_along_axis(found[:, context - 1 :], order[:, 1:], ordered[:, 1:] == ordered[:, :-1], axis=1)
+    return found
+
+
+_lines = lru_cache(maxsize=4)(reference_lines)

@@ -1,0 +1,130 @@
+"""Tables in bits: the right order, marks, intervals and references, on rows whose numbers are known."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from synthbench.bits import BITS, choice_in
+from synthbench.canonical import canonical_json
+from synthbench.reports.build import files_of
+from synthbench.reports.report import Report
+from synthbench.reports.selection import select
+
+MakeRow = Callable[..., dict[str, Any]]
+
+BITS_OF = {
+    "softmax": (2.00, 2.01, 2.02),
+    "gla": (1.99, 2.00, 2.01),
+    "linear": (3.00, 3.02, 3.01),
+    "mean": (1.50, 1.51, 1.52),
+}
+
+
+def text_row(make_row: MakeRow, mech: str, seed: int, bits: float, **fields: Any) -> dict[str, Any]:
+    metrics = {
+        "accuracy": 0.4, "validation_bits": bits, "repeated.bits": bits - 1, "repeated.share": 0.12,
+        "other.bits": bits + 0.2, "other.share": 0.88, "reference.unigram": 4.7, "reference.lzma": 1.9,
+    }  # fmt: skip
+    given = {
+        "suite": "text", "task": "text", "task_category": "real", "task_source": "python2023stdlib",
+        "task_args": canonical_json({"corpus": "sha256-aa", "length": 128}), "seq_len": 128,
+        "mech": mech, "mech_label": mech, "mech_family": "control" if mech == "mean" else mech, "seed": seed,
+        "metric_name": BITS, "score": -bits, "skill": None, "floor": -4.7, "ceiling": 0.0, "local_ceiling": None,
+        "metrics": canonical_json(metrics),
+    }  # fmt: skip
+    return make_row(**{**given, **fields})
+
+
+@pytest.fixture
+def rows(make_row: MakeRow) -> list[dict[str, Any]]:
+    return [
+        text_row(make_row, mech, seed, bits)
+        for mech, of_seeds in BITS_OF.items()
+        for seed, bits in enumerate(of_seeds, start=1)
+    ]
+
+
+def report_of(rows: list[dict[str, Any]]) -> Report:
+    return Report(select(pd.DataFrame(rows), "text"), None)
+
+
+def test_a_table_has_the_fewest_bits_first_and_references_last(rows: list[dict[str, Any]]) -> None:
+    (table,) = report_of(rows).pages["bits"].tables
+
+    assert [line.labels[0] for line in table.lines] == ["mean", "gla", "softmax", "linear", "lzma", "unigram"]
+    assert [line.is_first_of_group for line in table.lines] == [False] * 4 + [True, False]
+    assert [column.label for column in table.columns[:3]] == ["bits per token", "other (88 %)", "repeated (12 %)"]
+    by_name = {line.labels[0]: line.cells for line in table.lines}
+    assert [cell.value for cell in by_name["linear"][:4]] == ["3.010", "3.210", "2.010", "40.0"]
+    assert by_name["lzma"][0].value == "1.900"
+
+
+def test_marks_are_for_rivals_and_ties_for_what_is_not_apart(rows: list[dict[str, Any]]) -> None:
+    report = report_of(rows)
+    (table,) = report.pages["bits"].tables
+    first = {line.labels[0]: line.cells[0] for line in table.lines}
+
+    assert {name: (cell.mark, cell.is_tied) for name, cell in first.items()} == {
+        "mean": ("", False), "gla": ("best", False), "softmax": ("second", True), "linear": ("", False),
+        "lzma": ("", False), "unigram": ("", False),
+    }  # fmt: skip
+    assert report.verdict == "On text, gla needs the fewest bits per token, 2.000; not shown to need more: softmax."
+
+
+def test_an_interval_is_that_of_the_pooled_spread_and_may_lie_above_one(rows: list[dict[str, Any]]) -> None:
+    report = report_of(rows)
+    (task,) = report.cells.tasks
+    linear = next(mechanism for mechanism in report.cells.mechanisms if mechanism.label == "linear")
+    low, high = report.cells.interval(task, linear)
+
+    # All cells scatter alike, so each has the pooled variance, with the degrees of freedom of all.
+    half = stats.t.ppf(0.975, 8) * np.std(BITS_OF["linear"], ddof=1) / np.sqrt(3)
+    assert (-high, -low) == pytest.approx((3.01 - half, 3.01 + half), abs=1e-6)
+
+
+def test_one_seed_has_no_interval_no_tie_and_says_so(rows: list[dict[str, Any]]) -> None:
+    report = report_of([row for row in rows if row["seed"] == 1])
+    (table,) = report.pages["bits"].tables
+
+    assert not any(cell.is_tied or cell.remarks for line in table.lines for cell in line.cells)
+    assert "one seed does not show how certain a difference is" in report.verdict
+
+
+def test_of_two_rates_the_one_with_the_lower_validation_loss_is_shown(make_row: MakeRow) -> None:
+    rows = [
+        text_row(make_row, "gla", 1, 2.5, lr=1e-3),
+        text_row(make_row, "gla", 1, 2.0, lr=1e-2),
+        text_row(make_row, "gla", 1, 1.0, lr=1e-1, status="diverged", score=None, error_type="Diverged"),
+    ]
+
+    (kept,) = select(pd.DataFrame(rows), "text").rows.to_dict("records")
+    assert (kept["lr"], kept["score"]) == (1e-2, -2.0)
+
+
+def test_two_texts_have_a_table_each(rows: list[dict[str, Any]], make_row: MakeRow) -> None:
+    other = canonical_json({"corpus": "sha256-bb", "length": 128})
+    tables = report_of([*rows, text_row(make_row, "gla", 1, 1.1, task_args=other)]).pages["bits"].tables
+
+    assert [("sha256-aa" in table.title, len(table.lines)) for table in tables] == [(True, 6), (False, 3)]
+    assert len({table.name for table in tables}) == 2
+
+
+def test_every_format_is_made_without_a_skill(rows: list[dict[str, Any]]) -> None:
+    report = report_of(rows)
+    files = files_of(report, ("md", "tex", "csv", "json", "figures", "html"))
+
+    assert report.board is None
+    assert set(files) == {
+        "README.md", "bits.md", "bits.tex", "cells.csv", "runs.csv", "report.json", "sources.bib",
+    }  # fmt: skip
+    assert "needs the fewest bits" in str(files["README.md"])
+
+
+def test_a_choice_in_bits_is_the_mean_probability_of_the_right_token() -> None:
+    assert choice_in({"validation_bits": 3.0, "validation_accuracy": 0.9}) == pytest.approx(1 / 8)
+    assert choice_in({"validation_accuracy": 0.9}) == 0.9
+    assert choice_in({}) is None

@@ -1,0 +1,263 @@
+"""Text: split by documents without overlap, one hash, lines and kinds as their definitions say, and bad input."""
+
+import lzma
+import math
+import os
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synthbench.errors import StoreError, UsageError
+from synthbench.knobs import arguments_of
+from synthbench.tasks import SPLITS, TASKS, sized
+from synthbench.tasks.real import _corpus
+from synthbench.tasks.real._corpus import END, FROZEN, FROZEN_HASH, corpus_at, corpus_of, frozen, hash_of, split
+from synthbench.tasks.real._lines import bigram, reference_lines, unigram
+from synthbench.tasks.real.text import CONTEXT, Text, repeats
+
+PROSE = b"the cat sat on the mat, and the rat sat on the hat. "
+
+names = st.text("abcdefghij/", min_size=1, max_size=6)
+contents = st.binary(min_size=1, max_size=400).map(lambda text: text.replace(END, b" "))
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(seed))
+
+
+# The corpus and its splits.
+
+
+def test_the_frozen_corpus_has_the_hash_in_the_code_and_the_licence_beside_it() -> None:
+    assert frozen().name == FROZEN_HASH == Text().corpus
+    assert FROZEN.stat().st_size < 700_000
+    licence = FROZEN.with_name("LICENSE-python.txt").read_text(encoding="utf-8")
+    assert "PYTHON SOFTWARE FOUNDATION LICENSE" in licence
+
+
+def test_no_document_of_the_frozen_corpus_is_in_two_splits() -> None:
+    parts = {name: set(text.tobytes().split(END)) for name, text in frozen().splits.items()}
+    sizes = {name: len(text) for name, text in frozen().splits.items()}
+
+    assert not parts["train"] & parts["test"]
+    assert not parts["train"] & parts["validation"]
+    assert not parts["validation"] & parts["test"]
+    assert min(len(part) for part in parts.values()) > 50
+    for name in ("validation", "test"):
+        assert sizes[name] / sum(sizes.values()) == pytest.approx(0.1, abs=1e-3)
+
+
+@settings(max_examples=50)
+@given(st.dictionaries(names, contents, min_size=1, max_size=40))
+def test_a_split_holds_every_byte_once_and_a_tenth_at_most_is_held_out(documents: dict[str, bytes]) -> None:
+    parts = split(documents)
+    total = sum(map(len, documents.values()))
+    keys = [key for name in SPLITS for key in parts[name]]
+
+    assert len(keys) == len(set(keys))
+    whole = {key: text for name in SPLITS for key, text in parts[name].items()}
+    if set(whole) == set(documents):
+        assert whole == documents
+    else:
+        joined = {
+            name: b"".join(whole[key] for key in sorted(whole) if key.rpartition("#")[0] == name) for name in documents
+        }
+        assert joined == documents
+    for name in ("validation", "test"):
+        assert sum(map(len, parts[name].values())) <= total // 10
+
+
+def test_many_documents_stay_whole_and_another_one_moves_few() -> None:
+    documents = {f"{number}.txt": PROSE * (1 + number % 5) for number in range(200)}
+    before, after = split(documents), split({**documents, "new.txt": PROSE})
+
+    assert {key for name in SPLITS for key in before[name]} == set(documents)
+    moved = [key for name in SPLITS for key in before[name] if key not in after[name]]
+    assert len(moved) < 5
+
+
+def test_the_hash_is_that_of_names_and_contents() -> None:
+    documents = {"a": b"one", "b": b"two"}
+
+    assert hash_of(documents) == hash_of(dict(reversed(documents.items())))
+    others = ({"a": b"one", "c": b"two"}, {"a": b"onetwo", "b": b""}, {"ab": b"onetwo"}, {"a": b"one"})
+    assert len({hash_of(documents), *map(hash_of, others)}) == 5
+
+
+def test_a_file_is_read_again_when_it_changes_and_its_name_does_not_count(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.txt", tmp_path / "second.txt"
+    first.write_bytes(PROSE * 99)
+    second.write_bytes(PROSE * 99)
+
+    assert Text(str(first)).corpus == Text(str(second)).corpus
+    before = Text(str(first)).corpus
+    first.write_bytes(PROSE * 98 + PROSE.upper())
+    os.utime(first, ns=(1, 1))
+    assert Text(str(first)).corpus != before
+
+
+def test_a_folder_is_its_visible_files(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    for number in range(60):
+        (tmp_path / "deep" / f"{number}.md").write_bytes(PROSE * 5 + str(number).encode())
+    alone = Text(str(tmp_path)).corpus
+    (tmp_path / ".hidden").write_bytes(b"\xff")
+    (tmp_path / "empty.md").touch()
+
+    assert Text(str(tmp_path)).corpus == alone
+    documents = {f"deep/{number}.md": PROSE * 5 + str(number).encode() for number in range(60)}
+    assert alone == hash_of(documents)
+
+
+def test_a_damaged_corpus_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(_corpus, "FROZEN", tmp_path / "corpus.xz")
+    for content, message in (
+        (b"not compressed", "cannot read"),
+        (lzma.compress(b'{"a": "b"}'), "has the hash sha256-"),
+    ):
+        (tmp_path / "corpus.xz").write_bytes(content)
+        with pytest.raises(StoreError, match=message):
+            frozen.__wrapped__()
+
+
+# The task.
+
+
+def test_windows_are_of_their_split_and_targets_are_the_next_bytes() -> None:
+    task = Text()
+    for name in SPLITS:
+        inputs, targets = task.of_split(name).sample(rng(), 8, 50)
+        text = frozen().splits[name].tobytes()
+
+        np.testing.assert_array_equal(inputs[:, 1:], targets[:, :-1])
+        for row, last in zip(inputs, targets[:, -1], strict=True):
+            assert bytes([*row, last]) in text
+
+
+def test_the_path_and_the_split_are_in_no_options_and_the_hash_is(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_bytes(PROSE * 99)
+    task = Text(str(file))
+
+    assert arguments_of(task) == arguments_of(task.of_split("test")) == {"corpus": corpus_at(str(file)).name}
+    assert arguments_of(Text()) == {"corpus": FROZEN_HASH}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"missing.txt': No such file or directory; allowed: a file of UTF-8 text, or a folder of such files"),
+        (b"", r"which has no text; allowed: a file"),
+        (b"fine until here \xff\xfe", r"is not UTF-8 text, from byte 16; allowed: a file"),
+        (b"PK\x03\x04\x00\x00", r"has a zero byte, at 4, as no text has; allowed: a file"),
+    ],
+)
+def test_what_is_no_text_is_refused_in_one_line(tmp_path: Path, content: bytes | None, message: str) -> None:
+    file = tmp_path / "missing.txt"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(UsageError, match=message) as caught:
+        Text(str(file))
+
+    assert "\n" not in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
+def test_a_folder_without_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="which has no text"):
+        Text(str(tmp_path))
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    with pytest.raises(UsageError, match=r"picture\.png is not UTF-8 text, from byte 0"):
+        Text(str(tmp_path))
+
+
+def test_more_than_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_bytes(PROSE * 99)
+    monkeypatch.setattr(_corpus, "MOST_BYTES", 1000)
+    with pytest.raises(UsageError, match="has 5,148 bytes; allowed: up to 1,000"):
+        Text(str(tmp_path))
+
+
+def test_another_hash_than_was_asked_for_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_bytes(PROSE * 99)
+    assert Text(str(file), corpus=Text(str(file)).corpus).corpus == Text(str(file)).corpus
+    with pytest.raises(UsageError, match=r"that in '.*a\.txt' is 'sha256-.*put the old text back, or leave corpus out"):
+        Text(str(file), corpus=FROZEN_HASH)
+    with pytest.raises(UsageError, match=r"that of synthbench is 'sha256-.*as in text:path=notes"):
+        Text(corpus=Text(str(file)).corpus)
+
+
+def test_a_text_that_is_too_short_for_its_windows_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_bytes(PROSE * 10)
+    with pytest.raises(
+        UsageError, match=r"length of task 'text' is 128; allowed: 1 to 5\d, as split '.*text:length=32"
+    ):
+        sized("text", {"path": str(file)})
+    assert sized("text", {"path": str(file), "length": "32"}).length == 32
+
+
+# Reference lines and kinds.
+
+
+def test_the_reference_lines_are_their_definitions() -> None:
+    corpus = corpus_of({f"{number}": PROSE * 3 + str(number).encode() for number in range(100)})
+    train, test = (corpus.splits[name].tolist() for name in ("train", "test"))
+    counts, pairs = Counter(train), Counter(pairwise(train))
+    before = Counter(train[:-1])
+    alone = {byte: (counts[byte] + 1) / (len(train) + 256) for byte in range(256)}
+    costs = [
+        (
+            -math.log2(alone[byte]),
+            -math.log2((pairs[last, byte] + alone[byte]) / (before[last] + 1)),
+        )
+        for last, byte in pairwise(test)
+    ]
+    lines = reference_lines(corpus)
+
+    assert lines["unigram"] == pytest.approx(sum(cost for cost, _ in costs) / len(costs))
+    assert lines["bigram"] == pytest.approx(sum(cost for _, cost in costs) / len(costs))
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 6 | lzma.PRESET_EXTREME}]
+    compressed = [len(lzma.compress(bytes(text), lzma.FORMAT_RAW, filters=filters)) for text in (train, train + test)]
+    assert lines["lzma"] == 8 * (compressed[1] - compressed[0]) / len(test)
+    assert lines["lzma"] < lines["bigram"] < lines["unigram"] < 8
+
+
+def test_the_predictors_of_the_lines_are_distributions() -> None:
+    text = frozen().splits["validation"][:10_000]
+
+    assert unigram(text).sum() == pytest.approx(1)
+    np.testing.assert_allclose(bigram(text).sum(axis=1), 1)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(st.integers(0, 3), min_size=7, max_size=7), min_size=1, max_size=4), st.integers(1, 7))
+def test_repeats_are_those_of_a_plain_loop(rows: list[list[int]], context: int) -> None:
+    expected = [
+        [
+            end + 1 >= context
+            and any(
+                row[end + 1 - context : end + 1] == row[at + 1 - context : at + 1] for at in range(context - 1, end)
+            )
+            for end in range(len(row))
+        ]
+        for row in rows
+    ]
+    np.testing.assert_array_equal(repeats(np.array(rows), context), expected)
+
+
+def test_kinds_are_two_parts_of_all_positions_and_an_eighth_repeats() -> None:
+    task = TASKS["text"]()
+    inputs = task.of_split("test").sample(rng(), 2048, 128).inputs
+    kinds = task.kinds(inputs)
+
+    assert set(kinds) == {"repeated", "other"}
+    assert (kinds["repeated"] ^ kinds["other"]).all()
+    assert not kinds["repeated"][:, :CONTEXT].any()
+    assert 0.1 < kinds["repeated"].mean() < 0.14
