@@ -6,7 +6,8 @@ they were matched to. If the store has several versions of a task or mechanism, 
 newest row is shown; rows of the others are counted, never mixed in. So are rows of another protocol, if a suite's file
 changed but its version did not.
 If a suite tries several learning rates, each seed of a cell shows the one that did best on its validation stream.
-A setting of a mechanism that was run on fewer tasks than another one of it is a variant, which boards do not show.
+On a ladder, a setting of a mechanism that was run on some of the tasks of another one of it is a variant, which no
+board shows.
 Rows with a score but without a passed check of causality are left out. So are rows of withdrawn versions of a task,
 which do not test what they claim: ``reference/withdrawn.csv`` lists them.
 """
@@ -21,8 +22,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from synthbench.bits import BITS, choice_in
+from synthbench.bits import choice_in
 from synthbench.errors import UnknownName, UsageError
+from synthbench.heights import HEIGHT
 from synthbench.reports.against.published import lines_of
 
 EXTRA = ".extra"
@@ -38,6 +40,11 @@ SETTING = ["match", "mech_args"]
 def settings(rows: pd.DataFrame) -> "pd.Series[str]":
     """The setting of each row: what its mechanism was matched to, or else its arguments."""
     return rows["match"].fillna(rows["mech_args"])
+
+
+def _columns_of(rows: pd.DataFrame) -> "list[pd.Series[str]]":
+    """What identifies the column of each row in a table."""
+    return [*(rows[name] for name in AROUND), settings(rows)]
 
 
 _COLUMN = [*AROUND, "setting"]
@@ -80,18 +87,24 @@ class Selection:
     """The rows that :meth:`without_variants` took out."""
 
     def without_variants(self) -> "Selection":
-        """The rows of each mechanism in the setting that was run on most tasks (or those, if several were).
+        """On ladders, without rows of settings that were run on some of the tasks of another one of their mechanism.
 
-        Tables of all tasks show these. The others are compared with them in
-        :mod:`synthbench.reports.variants`, on the tasks that both have.
+        Tables of all tasks show the fuller setting, and :mod:`synthbench.reports.variants` compares both.
         """
-        units = [self.rows[name] for name in AROUND] + [settings(self.rows)]
-        num_tasks = self.rows.groupby(TASK_KEY).ngroup().groupby(units).transform("nunique")
-        # No mean is taken over tasks in bits, so a setting that lacks some is shown as it is.
-        is_in_bits = self.rows["metric_name"].str.endswith(BITS)
-        is_variant = (num_tasks < num_tasks.groupby(self.rows["mech"]).transform("max")) & ~is_in_bits
-        main, variants = (self.rows[part].reset_index(drop=True) for part in (~is_variant, is_variant))
-        return replace(self, rows=main, variants=variants)
+        # Other suites list the settings that they want on some of their tasks, and no mean is over all of those.
+        rows = self.rows[self.rows["metric_name"] == HEIGHT]
+        tasks_of = {
+            column: set(tasks)
+            for column, tasks in rows.groupby(TASK_KEY).ngroup().groupby(_columns_of(rows), observed=True)
+        }
+        variants = [
+            column
+            for column, tasks in tasks_of.items()
+            if any(tasks < others for other, others in tasks_of.items() if other[0] == column[0])
+        ]
+        is_variant = pd.MultiIndex.from_arrays(_columns_of(self.rows)).isin(variants)
+        main, others = (self.rows[part].reset_index(drop=True) for part in (~is_variant, is_variant))
+        return replace(self, rows=main, variants=others)
 
 
 def select(

@@ -1,6 +1,6 @@
 """Settings of a mechanism beside each other: what a convolution, other positions, another state or an option changes.
 
-A variant is a setting that was run on fewer tasks than the fullest one of its mechanism, which is its main setting.
+A variant is a setting that was run on some of the tasks of another one of its mechanism, which is its main setting.
 Both are compared on the tasks and seeds that both have, run by run.
 """
 

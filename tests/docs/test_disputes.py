@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from synthbench.heights import RungScore, metrics_of_rungs
+from synthbench.heights import HEIGHT, RungScore, metrics_of_rungs
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 
@@ -44,8 +44,8 @@ def rows_at(make_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFra
                 make_row(
                     suite="climb", suite_version=SUITE.version, task=task, task_category=TASKS[task].category(),
                     mech=mech, mech_family="a family", seed=seed, lr=rate, score=reached / NUM_RUNGS, floor=0.0,
-                    ceiling=1.0, task_args=json.dumps(arguments), metrics=json.dumps(metrics), tuning_trials=2,
-                    run_id=f"{task}-{mech}-{seed}-{rate}-{changes}", **changes,
+                    ceiling=1.0, metric_name=HEIGHT, task_args=json.dumps(arguments), metrics=json.dumps(metrics),
+                    tuning_trials=2, run_id=f"{task}-{mech}-{seed}-{rate}-{changes}", **changes,
                 )
                 for seed in SUITE.seeds
             ]  # fmt: skip

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from synthbench.canonical import canonical_json
-from synthbench.heights import height, metrics_of_rungs
+from synthbench.heights import HEIGHT, height, metrics_of_rungs
 from synthbench.reports.ladder import Ladder
 from synthbench.results.schema import join_match
 from tests.reports._ladders import TASK_FACTS, rungs_at
@@ -256,6 +256,7 @@ def climbed(make_frame: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFra
         return rows.assign(
             metrics=[json.dumps(metrics_of_rungs(rungs[run]) if run in rungs else {}) for run in runs],
             run_id=[f"{task}-{mech}-{seed}" for mech, seed in runs],
+            metric_name=HEIGHT,
         )
 
     return make
