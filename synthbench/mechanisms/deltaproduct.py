@@ -37,7 +37,8 @@ class Deltaproduct(SiluAttention):
     Source: Siems et al. (2025), DeltaProduct, gated or not; two steps, beta up to 2, the gate, and how A and b begin
     (as in ``gated-deltanet``) are those of the authors' code. The norm divides a head's output by its root mean square
     and has no parameters. Values are as wide as keys, not twice. Left out: the short convolutions before SiLU, and the
-    output gate.
+    output gate. As in ``gated-deltanet``, q is scaled once more there, the norm has a gain, and A and b have no weight
+    decay.
     """
 
     name: ClassVar = "deltaproduct"

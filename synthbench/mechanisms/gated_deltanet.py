@@ -32,7 +32,8 @@ class GatedDeltanet(SiluAttention):
     Source: Yang et al. (2025), section 3.1, the gated delta rule; beginning as in the authors' code: A uniform in
     [0, 16], the softplus of b log-uniform in [0.001, 0.1]. The norm divides a head's output by its root mean square and
     has no parameters. Values are as wide as keys, not twice. Left out: the short convolutions before SiLU, and the
-    output gate.
+    output gate. In the code q is also divided by the root of its width, which the norm undoes but for its epsilon; the
+    norm has a gain; A and b have no weight decay, which is up to the suite here.
     """
 
     name: ClassVar = "gated-deltanet"

@@ -24,9 +24,12 @@ class Kda(GatedDeltanet):
 
     State: ``key_dim * value_dim`` numbers a head.
 
-    Source: Kimi Team (2025), section 3, the recurrence of KDA; beginning as in the authors' code: W_1 has as many
-    columns as a head has channels, A is uniform in [1, 16], b is 0. The norm divides a head's output by its root mean
-    square and has no parameters. Left out: the short convolutions before SiLU, and the output gate.
+    Source: Kimi Team (2025), section 3, the recurrence of KDA. W_1 has as many columns as a head has channels, A is
+    uniform in [1, 16] and b is 0 at first, as in the layer of the authors' code (flash-linear-attention,
+    ``layers/kda.py``). Their model (``models/kda``) then draws b anew, its softplus log-uniform in [0.001, 0.1], so
+    that a channel begins to forget 7 to 700 times as slowly as here. The norm divides a head's output by its root mean
+    square and has no parameters. Left out: the short convolutions before SiLU, and the output gate. As in
+    ``gated-deltanet``, q is scaled once more there, the norm has a gain, and A and b have no weight decay.
     """
 
     name: ClassVar = "kda"

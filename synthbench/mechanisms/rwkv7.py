@@ -35,11 +35,14 @@ class Rwkv7(RecurrentAttention):
     State: ``key_dim * value_dim`` numbers a head.
 
     Source: Peng et al. (2025), section 4, time mixing; their state is the transpose. The beginnings are those of the
-    authors' code for a first layer: b_w, b_a and xi by channel, alpha 1.02, rho -0.04, W_2 and A_2 small, r and v
-    projected by entries up to 0.5, k by entries up to 0.05 over the root of the width. There W_1, A_1 and the output
-    projection are 0 at first, which gives others no gradient in the first step; here W_1 and A_1 are small and the
-    output projection is as in other mechanisms. The norm is a layer norm a head without parameters. Left out: token
-    shift (as the short convolutions of others), the value residual from the first layer, and the output gate.
+    authors' code for a first layer: b_w, b_a and xi by channel, alpha 1.02, rho -0.04, r and v projected by entries up
+    to 0.5 over the root of the width, k by entries up to 0.05 over it, none of them with a bias there. W_2 and A_2 are
+    small: there orthogonal rows times 0.1, here uniform times 0.1. W_1 and A_1 have 32 columns there too below a width
+    of 369, beyond about 2.5 times its root. There W_1, A_1 and the output projection are 0 at first, which gives others
+    no gradient in the first step; here W_1 and A_1 are small and the output projection is as in other mechanisms. There
+    b_w learns at twice the rate, and only matrices have weight decay. The norm is a layer norm a head without
+    parameters. Left out: token shift (as the short convolutions of others), the value residual from the first layer,
+    and the output gate.
     """
 
     name: ClassVar = "rwkv7"

@@ -23,6 +23,15 @@ def built(name: str) -> Mechanism:
     return MECHANISMS[name](**SMALL, generator=torch.Generator().manual_seed(0)).double().eval()
 
 
+@torch.no_grad()
+def moved(mechanism: Mechanism) -> Mechanism:
+    """With every parameter moved: one that begins at 0 would hide what it is multiplied by."""
+    generator = torch.Generator().manual_seed(1)
+    for parameter in mechanism.parameters():
+        parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return mechanism
+
+
 @pytest.mark.parametrize("name", ["cosformer", "deltanet", "gla", "identity", "linear", "lstm", "mean"])
 def test_what_these_carry_is_what_they_say_they_keep(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "SMALLEST", 1e-10)  # these compute in float64 throughout
@@ -85,7 +94,7 @@ def test_what_is_too_large_to_measure_is_passed_over() -> None:
 
 @pytest.mark.parametrize("name", [*BUILT_IN, "gla+softmax"])
 def test_every_mechanism_streams_and_keeps_what_it_says(name: str, normal: Any) -> None:
-    mechanism = built(name)
+    mechanism = moved(built(name))
 
     assert streamed(mechanism, normal(2, 3, 8))[1] is not None
     check_stream(mechanism)
@@ -102,7 +111,7 @@ def test_positions_and_a_short_convolution_go_on_too(name: str, normal: Any) -> 
     encoding = POSITIONS["rope"](model_dim=8, num_heads=2, length=64, coordinates=places, generator=generator)
     mechanism.rotation = encoding.rotation(generator)
     mechanism.convolution = ShortConvolution(4, 24, generator)
-    mechanism.double()
+    moved(mechanism.double())
     x = normal(2, 21, 8)
 
     outs, kept = streamed(mechanism, x)

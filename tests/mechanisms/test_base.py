@@ -6,7 +6,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.errors import UsageError
-from synthbench.forms import linear
 from synthbench.knobs import coerce, knob, knobs_of
 from synthbench.mechanisms import MECHANISMS, FeatureAttention, ScoreAttention, num_parameters
 from synthbench.mechanisms.base import Attention, Side
@@ -70,16 +69,6 @@ def test_heads_must_divide_the_width() -> None:
     for num_heads in (3, 0, 128):
         with pytest.raises(UsageError, match=f"num_heads is {num_heads}; allowed: a divisor of the width 64"):
             MECHANISMS["linear"](num_heads=num_heads)
-
-
-@pytest.mark.parametrize("name", [name for name in MECHANISMS if issubclass(MECHANISMS[name], FeatureAttention)])
-def test_state_elements_of_a_linear_mechanism_count_its_recurrent_state(name: str) -> None:
-    mechanism = cast("FeatureAttention", MECHANISMS[name]())
-    for length in (1, 50):
-        k, v = (torch.zeros(1, 4, length, 16) for _ in range(2))
-        state = linear.initial_state(mechanism.factors(k, "key"), v)
-
-        assert mechanism.state_elements(length) == state.numel()
 
 
 EXACT = [name for name in MECHANISMS if issubclass(MECHANISMS[name], ScoreAttention)]
