@@ -107,7 +107,8 @@ def ancestral(task: Any, inputs: list[int]) -> list[set[int]]:
     assert sorted(map(len, parents.values()))[:2] == [0, 1]
     assert max(map(len, parents.values())) <= 2
     assert all(node not in above(parents, node) for node in parents)
-    ancestors, named = above(parents, inputs[query + 1]), []
+    ancestors = above(parents, inputs[query + 1])
+    named: list[int] = []
     while (node := named_next(parents, ancestors, named, end)) != end:
         named.append(node)
     assert set(named) == ancestors
