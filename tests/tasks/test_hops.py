@@ -107,7 +107,8 @@ def ancestral(task: Any, inputs: list[int]) -> list[set[int]]:
     assert sorted(map(len, parents.values()))[:2] == [0, 1]
     assert max(map(len, parents.values())) <= 2
     assert all(node not in above(parents, node) for node in parents)
-    ancestors, named = above(parents, inputs[query + 1]), []
+    ancestors = above(parents, inputs[query + 1])
+    named: list[int] = []
     while (node := named_next(parents, ancestors, named, end)) != end:
         named.append(node)
     assert set(named) == ancestors
@@ -527,8 +528,8 @@ def test_ancestors_are_named_in_topological_order(
         (lambda: PermutationHops(symbols_used=13), "symbols_used is 13; allowed: up to num_symbols=12"),
         (lambda: PermutationHops(symbols_used=2), "tokens_per_node is 2; allowed: enough for 5 nodes, not only 4"),
         (lambda: PermutationHops(symbols_used=3).check_length(56), "length of task .* is 56; allowed: 36 to 55"),
-        (lambda: Ancestors(num_nodes=33), "node_ids is 32; allowed: from num_nodes=33 to node_ids=32"),
-        (lambda: Ancestors(ids_used=8), "ids_used is 8; allowed: from num_nodes=16 to node_ids=32"),
+        (lambda: Ancestors(num_nodes=65), "node_ids is 64; allowed: from num_nodes=65 to node_ids=64"),
+        (lambda: Ancestors(ids_used=8), "ids_used is 8; allowed: from num_nodes=16 to node_ids=64"),
     ],
 )
 def test_nodes_that_names_and_ids_cannot_tell_apart_are_refused(make: Callable[[], Task], message: str) -> None:

@@ -258,7 +258,7 @@ def prefix_value(task: Any, inputs: list[int], targets: list[int]) -> None:
             return token
         first, second = value_of_next(), value_of_next()
         values = [first + second, first - second, first * second]
-        return values[token - task.modulus] % task.modulus
+        return int(values[token - task.modulus] % task.modulus)
 
     assert equals == task.modulus + 3
     answer = value_of_next()

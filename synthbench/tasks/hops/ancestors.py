@@ -57,7 +57,7 @@ class Ancestors(Task):
     )
     load: ClassVar = "nodes"
     num_nodes: int = knob(16, "number of nodes of a graph", low=2, high=1024)
-    node_ids: int = knob(32, "number of ids of nodes", low=2, high=4096)
+    node_ids: int = knob(64, "number of ids of nodes", low=2, high=4096)
     ids_used: int = knob(0, "of which the first ones are used; 0 is all", low=0, high=4096)
     reach: int = knob(4, "how far back, at most, a parent stands in the order of the graph", low=1, high=1024)
 

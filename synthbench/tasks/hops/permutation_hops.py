@@ -113,7 +113,8 @@ class PermutationHops(Task):
 
     @property
     def _most_nodes(self) -> int:
-        return self._num_used**self.tokens_per_node
+        most: int = self._num_used**self.tokens_per_node
+        return most
 
     @property
     def _fewest_nodes(self) -> int:

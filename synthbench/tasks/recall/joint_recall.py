@@ -68,7 +68,7 @@ class JointRecall(Recall):
     num_contexts: int = knob(4, "number of contexts in a sequence", low=2, high=1024)
     num_keys: int = knob(6, "number of keys, the same in all contexts", low=1, high=1024)
     context_ids: int = knob(8, "number of contexts to draw from", low=2, high=1024)
-    key_ids: int = knob(16, "number of keys to draw from", low=1, high=1024)
+    key_ids: int = knob(32, "number of keys to draw from", low=1, high=1024)
     num_values: int = knob(16, "number of values", low=2, high=4096)
     tokens_used: int = knob(
         0, "number of contexts, of keys and of values to draw from, the first ones; 0 for all", low=0, high=1024
