@@ -78,6 +78,7 @@ def make_row(task: MadeTask, mech: str, seed: int, score: float | None, /, **cha
         "positions": "learned",
         "d_model": 64,
         "seed": seed,
+        "metric_name": "accuracy",
         "score": score,
         "skill": None if score is None or gap == 0 else (score - task.floor) / gap,
         "floor": task.floor,
