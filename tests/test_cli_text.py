@@ -65,7 +65,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    return Store.open(folder / "results", create=False).table().to_pylist()
+    rows: list[dict[str, Any]] = Store.open(folder / "results", create=False).table().to_pylist()
+    return rows
 
 
 def test_a_text_runs_from_a_folder_to_a_table_and_another_one_has_its_own(folder: Path, synthbench: Command) -> None:

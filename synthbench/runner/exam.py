@@ -48,9 +48,8 @@ class Sitting(NamedTuple):
             return None
         if self.marks is None:
             return "its model left no answers on new sequences"
-        claims = [_share_right(row)]
-        if self.num_rungs:
-            claims = [rung.score for rung in rungs_in(json.loads(row["metrics"]))]
+        is_ladder = self.num_rungs > 0
+        claims = [rung.score for rung in rungs_in(json.loads(row["metrics"]))] if is_ladder else [_share_right(row)]
         if self.num_rungs not in (0, len(claims)):
             return f"it has {len(claims)} rungs, and its task {self.num_rungs}"
         for number, mark in self.marks.items():

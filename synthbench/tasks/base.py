@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import Value, check, coerce
+from synthbench.knobs import Value, arguments_of, check, coerce, knobs_of
 from synthbench.registry import Registry
 
 T = TypeVar("T")
@@ -308,5 +308,8 @@ def sized(name: str, arguments: Mapping[str, object]) -> Sized:
         knobs = coerce("task", TASKS[name], merged)
     except UnknownName as problem:
         raise UnknownName(f"argument of task {name!r}", problem.name, ["rung", "length", *problem.allowed]) from None
-    TASKS[name](**knobs).check_length(length)
+    unit = TASKS[name](**knobs)
+    unit.check_length(length)
+    if any(knobs_of(TASKS[name])[knob].is_location for knob in knobs):
+        knobs |= arguments_of(unit)  # the hash too: what lies there may change before a worker reads it
     return Sized(length, knobs)

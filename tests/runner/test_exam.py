@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from synthbench.bits import BITS
 from synthbench.heights import RungScore, metrics_of_rungs
 from synthbench.results import Store
 from synthbench.results.folder import HELD
@@ -24,7 +25,11 @@ MARK = Mark(accuracy=0.5, standard_error=0.01, changed=0.0, num_sequences=64)
 
 def row(score: float | None = 0.5, rungs: tuple[float, ...] = (), **changes: Any) -> dict[str, Any]:
     metrics = json.dumps(metrics_of_rungs([RungScore(1.0, value, 0.0, 1.0) for value in rungs]))
-    return {"status": "ok", "score": score, "metrics": metrics} | changes
+    return {"status": "ok", "metric_name": "accuracy", "score": score, "metrics": metrics} | changes
+
+
+def row_in_bits(num_right: int) -> dict[str, Any]:
+    return row(-2.5, metric_name=BITS, n_correct=num_right, n_eval_examples=100)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +45,8 @@ def row(score: float | None = 0.5, rungs: tuple[float, ...] = (), **changes: Any
         (row(0.9, (0.5, float("nan"))), 2, "right in nan .* on rung 2"),
         (row(0.9, (0.5,)), 2, "it has 1 rungs, and its task 2"),
         (row(None, status="diverged"), 0, None),
+        (row_in_bits(50), 0, None),
+        (row_in_bits(90), 0, r"right in 0\.9000 of its test; on new sequences 0\.5000"),
     ],
 )
 def test_what_is_claimed_is_held_against_the_answers(said: dict[str, Any], num_rungs: int, reason: str | None) -> None:
