@@ -49,10 +49,10 @@ TILES = {"rows": ROWS, "step": ROWS // 2, "num_warps": 4}
 """Rows of a tile, and of the other side that it meets at once."""
 
 WIDE_TILES = {"rows": SEGMENTS, "step": ROWS // 2, "num_warps": 8}
-"""The same forward, where heads are at least 32 wide: features of keys are made for more queries at once."""
+"""The same backward, and forward where heads are at least 32 wide: what others need is made for more rows at once."""
 
 WIDEST_TILES = {"rows": SEGMENTS, "step": SEGMENTS, "num_warps": 8}
-"""The same for operands that take few registers."""
+"""The same forward for operands that take few registers."""
 
 STATE_SIZE = 16_384
 """Numbers of the states that one program sums, those of a few anchors: features are made once for all of them."""
@@ -355,8 +355,7 @@ def gradient_kernel(
     x = load_tile(x_ptr + head * length * key_dim, first, length, key_dim, rows, dims)
     values = load_tile(values_ptr + head * length * value_dim, first, length, value_dim, rows, columns)
     weight = load_column(weight_ptr + head * length, first, length, rows)
-    norms = norms_of(x)
-    roots = 1 / norms
+    roots = 1 / norms_of(x)
     x_a = polynomial(x, roots, anchors, precision)
     x_b = exponential(x, roots, directions, shift, log_scale, precision)
     d_a = tl.zeros((rows, anchor_columns), dtype=tl.float32)
@@ -378,7 +377,7 @@ def gradient_kernel(
             d_a += tl.where(tl.arange(0, anchor_columns)[None, :] == anchor, d_one[:, None], 0.0)
             d_b += a[:, None] * product(values, tl.trans(state), precision)
             d_values += a[:, None] * read
-    for start in range(first, first + rows, step):
+    for start in tl.range(first, first + rows, step, disable_licm=precision != "bf16"):
         d_a, d_b, d_values = add_gradients(
             d_a, d_b, d_values, x_a, x_b, values, weight, other_ptr, other_values_ptr, other_weight_ptr,
             anchors, directions, shift, log_scale, first, start, length, key_dim, value_dim,
@@ -388,12 +387,16 @@ def gradient_kernel(
         begin, end = first + rows, tl.minimum((index + 1) * segment, length)
     else:
         begin, end = index * segment, first
-    for start in range(begin, end, step):
+    for start in tl.range(begin, end, step, disable_licm=precision != "bf16"):
         d_a, d_b, d_values = add_gradients(
             d_a, d_b, d_values, x_a, x_b, values, weight, other_ptr, other_values_ptr, other_weight_ptr,
             anchors, directions, shift, log_scale, first, start, length, key_dim, value_dim,
             is_key, rows, step, dims, columns, precision, is_diagonal=False,
         )  # fmt: skip
+    # Fewer registers than to keep them.
+    x = load_tile(x_ptr + head * length * key_dim, first, length, key_dim, rows, dims, is_again=True)
+    norms = norms_of(x)
+    roots = 1 / norms
     d_cosines = 2 * d_a * product(x, anchors, precision) * roots[:, None]
     exponents = product(x, directions, precision) * (roots * LOG2_E)[:, None] - shift[None, :]
     d_exponents = tl.where(tl.abs(exponents) < LARGEST, d_b * x_b, 0.0)
@@ -464,7 +467,7 @@ class _Attend(torch.autograd.Function):
         sizes = q.shape[-2], segment, num_tiles(q.shape[-2], segment) - 1
         widths = {
             **_widths(queries, values, made_by),
-            **TILES,
+            **WIDE_TILES,
             "anchor_columns": padded(made_by.anchors.shape[-1]),
         }
         grid = (len(queries) * num_tiles(q.shape[-2], widths["rows"]),)
@@ -499,7 +502,7 @@ def output_tiles(precision: str, dims: int) -> dict[str, int]:
     """Those of the output kernel."""
     if precision == "bf16":
         return WIDEST_TILES
-    return WIDE_TILES if dims >= 32 else TILES  # as compiled: reports/bench/sm_90
+    return WIDE_TILES if dims >= 32 else TILES
 
 
 def num_halvings(features: int, columns: int, precision: str) -> int:

@@ -33,14 +33,19 @@ VARYING = ("length", "num_states", "offset")
 def load_tile(
     start_ptr, first, length, width: tl.constexpr, num_rows: tl.constexpr, num_columns: tl.constexpr,
     may_end: tl.constexpr = True,  # noqa: FBT002 - Triton's, and named where it is given
+    is_again: tl.constexpr = False,  # noqa: FBT002
 ):  # fmt: skip
-    """Rows ``first`` and on of a [length, width] matrix, all of which are there unless it may end before."""
+    """Rows ``first`` and on of a [length, width] matrix, all of which are there unless it may end before.
+
+    Where they are read again, the compiler must not keep them, and what is made of them, from the first time.
+    """
     rows, columns = tl.arange(0, num_rows), tl.arange(0, num_columns)
     places = start_ptr + tl.cast(first, tl.int64) * width + (rows[:, None] * width + columns[None, :])
     if may_end or width < num_columns:
-        tile = tl.load(places, mask=(rows[:, None] < length - first) & (columns[None, :] < width), other=0.0)
+        is_inside = (rows[:, None] < length - first) & (columns[None, :] < width)
+        tile = tl.load(places, mask=is_inside, other=0.0, volatile=is_again)
     else:
-        tile = tl.load(places)
+        tile = tl.load(places, volatile=is_again)
     return tile
 
 
