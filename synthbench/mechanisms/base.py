@@ -118,8 +118,8 @@ class Mechanism(FieldModule, Mixer):
 
         The given state is left as it was.
 
-        >>> from synthbench.mechanisms import MECHANISMS
-        >>> mechanism = MECHANISMS["gla"](model_dim=8, num_heads=2)
+        >>> from synthbench.mechanisms.gla import Gla
+        >>> mechanism = Gla(model_dim=8, num_heads=2)
         >>> x, state, outs = torch.randn(3, 5, 8), mechanism.init_state(), []
         >>> for token in x.unbind(1):  # every token of three sequences
         ...     out, state = mechanism.stream_step(token, state)
