@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from synthbench.layers import Linear
-from synthbench.mechanisms._recurrent import log_rates
+from synthbench.mechanisms._recurrent import log_rates, log_uniform_steps
 from synthbench.mechanisms.base import mechanism
 from synthbench.mechanisms.gated_deltanet import GatedDeltanet
 
@@ -24,11 +24,10 @@ class Kda(GatedDeltanet):
 
     State: ``key_dim * value_dim`` numbers a head.
 
-    Source: Kimi Team (2025), section 3, the recurrence of KDA. W_1 has as many columns as a head has channels, A is
-    uniform in [1, 16] and b is 0 at first, as in the layer of the authors' code (flash-linear-attention,
-    ``layers/kda.py``). Their model (``models/kda``) then draws b anew, its softplus log-uniform in [0.001, 0.1], so
-    that a channel begins to forget 7 to 700 times as slowly as here. The norm divides a head's output by its root mean
-    square and has no parameters. Left out: the short convolutions before SiLU, and the output gate. As in
+    Source: Kimi Team (2025), section 3, the recurrence of KDA. As in the model of the authors' code
+    (flash-linear-attention, ``models/kda``), W_1 has as many columns as a head has channels, A is uniform in [1, 16],
+    and the softplus of b log-uniform in [0.001, 0.1]; in its layer alone b is 0. The norm divides a head's output by
+    its root mean square and has no parameters. Left out: the short convolutions before SiLU, and the output gate. As in
     ``gated-deltanet``, q is scaled once more there, the norm has a gain, and A and b have no weight decay.
     """
 
@@ -37,6 +36,7 @@ class Kda(GatedDeltanet):
     family: ClassVar = "linear-recurrent"
     source: ClassVar = "kimi2025linear"
     complexity: ClassVar = "T d^2"
+    version: ClassVar = 2
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the projections to beta and to the gates, and the gates' rates."""
@@ -44,7 +44,7 @@ class Kda(GatedDeltanet):
         self.gate_in = Linear(self.model_dim, self.head_dim, bias=False, generator=generator)
         self.gate_out = Linear(self.head_dim, self.model_dim, bias=False, generator=generator)
         self.log_rate = log_rates(self.num_heads, 1.0, generator)
-        self.gate_bias = nn.Parameter(torch.zeros(self.num_heads, 1, self.head_dim))
+        self.gate_bias = nn.Parameter(log_uniform_steps(self.num_heads, 1, self.head_dim, generator=generator))
 
     def read_gates(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length gates"]:
         """Read one number a channel off every token, through a few columns."""

@@ -37,8 +37,9 @@ def test_forward_is_the_delta_rule_with_a_gate_a_channel_step_by_step(
 
 def test_gates_begin_in_the_published_ranges(generator: torch.Generator) -> None:
     net = Kda(model_dim=256, num_heads=256, generator=generator)
-    rate = net.log_rate.exp()
+    rate, step = net.log_rate.exp(), softplus(net.gate_bias)
 
     assert 1 <= rate.min() < 2
     assert 14 < rate.max() <= 16
-    assert (net.gate_bias == 0).all()
+    assert 1e-3 - 1e-6 <= step.min() < 2e-3
+    assert 0.09 < step.max() <= 0.1 + 1e-6
