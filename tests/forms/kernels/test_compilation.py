@@ -78,8 +78,8 @@ def check(rows: list[dict[str, Any]]) -> None:
         assert row["shared_bytes"] <= kernels.MAX_SHARED_BYTES, row
         assert row["products_on_tensor_cores"] == row["products"] > 0, row
         assert row["tensor_core_instructions"] > 0, row
-        known = (row["form"], row["size"].split(",")[0], row["dtype"]) if row["direction"] == "backward" else ()
-        allowed, _ = SPILLS.get(known, (0, ""))
+        known = (row["form"], row["size"].split(",")[0], row["dtype"])
+        allowed, _ = SPILLS.get(known, (0, "")) if row["direction"] == "backward" else (0, "")
         assert row["spilled_bytes"] <= allowed, row
 
 
