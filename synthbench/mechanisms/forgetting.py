@@ -61,10 +61,10 @@ class Forgetting(RecurrentAttention):
             if "since" in state.tensors:
                 now = state.tensors["since"][..., -1:, :] + since
             since, k, v = (state.append(name, x) for name, x in (("since", now), ("keys", k), ("values", v)))
-        one = torch.ones_like(since)
+        one = torch.ones_like(now)
         # Two more channels add the difference of the running sums to a score.
-        queries = torch.cat([q / math.sqrt(q.shape[-1]), now, torch.ones_like(now)], dim=-1)
-        keys = torch.cat([k, one, -since], dim=-1)
+        queries = torch.cat([q / math.sqrt(q.shape[-1]), now, one], dim=-1)
+        keys = torch.cat([k, one if is_causal else torch.ones_like(since), -since], dim=-1)
         # Values as wide as keys, since only then a kernel that holds no length x length is chosen.
         queries, keys, values = (x.reshape(-1, *x.shape[-3:]) for x in (queries, keys, pad(v, (0, 2))))
         mixed = scaled_dot_product_attention(queries, keys, values, is_causal=is_causal, scale=1.0)

@@ -181,7 +181,7 @@ def _json_files(report: Report) -> Files:
 def _facts(task: TaskFacts) -> dict[str, object]:
     """The facts of a task for JSON, with its ladder if it has one."""
     facts = task._asdict()
-    ladder = facts.pop("ladder")
+    ladder, _ = facts.pop("ladder"), facts.pop("is_in_bits")
     return facts | ({"ladder": ladder._asdict()} if ladder else {})
 
 

@@ -35,6 +35,7 @@ def near() -> pd.DataFrame:
         suite="paper", suite_version="2026.1", status="ok", task_version="1", task_source="slay2026", task_args="{}",
         seq_len=32, n_eval=1000, mech_family="", mech_source="slay2026", mech_version="1", mech_args="{}",
         mech_origin="builtin", block="attention_only", positions="learned", skill=0.5, floor=0.0, ceiling=1.0,
+        metric_name="accuracy",
         floor_kind="exact", ceiling_kind="exact", metrics='{"score_std_over_sequences": 0.16}', steps_planned=200,
         steps_to_threshold=None, local_ceiling=None, n_params_mixer=1, state_size=1, role=None, d_model=64, match=None,
         finished_at=pd.Timestamp("2026-01-01T00:00:00Z"),

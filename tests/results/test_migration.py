@@ -252,7 +252,9 @@ def test_the_components_of_that_time_are_not_those_of_today_by_accident() -> Non
 ADDED_SINCE = frozenset(
     {
         *("deltaproduct", "differential", "forgetting", "gated-deltanet", "hgrn2", "hyena"),
-        *("kda", "mamba1", "mlstm", "path", "rwkv7", "slstm"),
+        *("kda", "mamba1", "mlstm", "path", "rewa-topological", "rwkv7", "slstm"),
+        *("alias_recall", "ancestors", "broken_grammar", "grammar_next_token", "interleaved_stacks", "joint_recall"),
+        *("palindrome", "permutation_hops", "prefix_arithmetic", "text"),
     }
 )
 """Components that came after schema 2."""
