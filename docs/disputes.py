@@ -66,19 +66,19 @@ def _convolution(rows: pd.DataFrame) -> Iterator[str]:
     with_conv = [change for change in changes if "conv=" in change.words[1] and "conv=" not in change.words[0]]
     if not with_conv:
         return
-    first = with_conv[0]
+    names = list(dict.fromkeys(mechanism.name for change in with_conv for mechanism in change.mechanisms))
+    num_seeds = max(change.num_seeds for change in with_conv)
     yield "## Does a short convolution decide recall?"
     yield (
         "Many layers of recurrent mechanisms contain a causal convolution over three or four tokens, and softmax "
         "attention, with which they are compared, does not. Here the same convolution stands before any mechanism, or "
-        f"before none: `--conv 4`, on {len(first.mechanisms)} mechanisms "
-        f"({', '.join(mechanism.name for mechanism in first.mechanisms)}), with {_seeds(first.num_seeds)}. `mamba2` "
-        "has one of its own in both."
+        f"before none: `--conv 4`, on {len(names)} mechanisms ({', '.join(names)}), with {_seeds(num_seeds)}. `mamba2` "
+        "has one of its own in both. Those that have the same runs stand together:"
     )
     yield "\n".join(f"- {change.sentence}" for change in with_conv)
     yield (
         "[The report](../reports/climb/variants.md) has every mechanism and task side by side."
-        + " One seed has no interval." * (first.num_seeds == 1)
+        + " One seed has no interval." * (num_seeds == 1)
     )
 
 
