@@ -224,7 +224,7 @@ RUN_COLUMNS = (
     Column("config_hash", "string", "", "hash of config_json"),
     # Machine
     Column("device_type", "string", "", "`cpu`, `cuda`, `mps`"),
-    Column("device_name", "string", "", "model name"),
+    Column("device_name", "string", "", "model name; of a CPU with family, model and stepping: `AMD EPYC (25.1.1)`"),
     Column("dtype", "string", "", "type of the parameters"),
     Column("amp", "bool", "", "mixed precision"),
     Column("compiled", "bool", "", "compiled or captured"),

@@ -108,8 +108,15 @@ def _cpu_name() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    facts: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        facts.setdefault(name.strip(), value.strip())
+    if "model name" not in facts:
+        return platform.processor() or platform.machine()
+    # In a virtual machine the name is that of a whole line ("AMD EPYC"), whose generations round differently.
+    numbers = [facts[name] for name in ("cpu family", "model", "stepping") if name in facts]
+    return f"{facts['model name']} ({'.'.join(numbers)})" if numbers else facts["model name"]
 
 
 def stated_commit() -> str | None:
