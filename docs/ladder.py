@@ -305,7 +305,7 @@ def edges() -> list[Edge]:
     """The complete cells of part ``edges``, beside the rows in ``results``."""
     made = {(run.setting, run.seed): run.height for run in runs()}
     rows = Store.open(RESULTS, create=False).runs()
-    shown = grid(select(rows[rows["seed"] == SUITE.seeds[0]], SUITE.name, SUITE.version).rows)
+    shown = grid(select(rows[rows["seed"] == SUITE.seeds[0]], SUITE.name, SUITE.version).without_variants().rows)
     tasks = {task.name: task for task in shown.tasks}
     keys = {mechanism.name: mechanism.key for mechanism in shown.mechanisms}
     found = []
