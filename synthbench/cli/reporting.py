@@ -1,4 +1,4 @@
-"""``synthbench report`` and ``synthbench export``: from rows to tables and figures."""
+"""``synthbench report``, ``export`` and ``validity``: from rows to tables and figures."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,13 +8,22 @@ import typer
 
 from synthbench.cli.options import MechanismTerms, Results, TaskTerms, parse_names
 from synthbench.cli.output import inert, is_verbose, note
-from synthbench.cli.rows import Beside, ReportedSuite, SuiteVersion, read_beside, selected, suite_of
+from synthbench.cli.rows import (
+    Beside,
+    ReportedSuite,
+    SuiteVersion,
+    read_beside,
+    read_rows_and_curves,
+    selected,
+    suite_of,
+)
 from synthbench.errors import UnknownName
 from synthbench.knobs import parse_seeds
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from synthbench.reports.folder import Files
     from synthbench.reports.report import Report
     from synthbench.terms import Selection
 
@@ -58,7 +67,6 @@ def report(
     verdict, the top of the ranking and the path of the page. For a single table on stdout: synthbench export.
     """
     from synthbench.reports.build import DEFAULT_FORMATS, files_of
-    from synthbench.reports.folder import stale, write
     from synthbench.reports.report import Report
     from synthbench.reports.selection import having, select
     from synthbench.terminal.example import describe
@@ -77,19 +85,54 @@ def report(
     made = Report(selection, read.curves, origins=read.origins, describe=describe)
     files = files_of(made, DEFAULT_FORMATS if formats is None else parse_names(formats))
     folder = out or Path("reports") / suite
-    if check:
-        differing = stale(files, folder)
-        for name in differing:
-            typer.echo(f"stale: {folder / name}")
-        if differing:
-            raise typer.Exit(1)
-        note(f"{folder} is up to date")
+    if not _in_step(files, folder, is_checked=check):
         return
-    write(files, folder)
     for name in sorted(files) if is_verbose() else ():
         typer.echo(folder / name)
     _print_outcome(made)
     typer.echo(folder / next((name for name in ENTRIES if name in files), ""))
+
+
+def validity(
+    results: Results = Path("results"),
+    out: Annotated[Path, typer.Option(help="Folder of the page.")] = Path("reports/validity"),
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if the existing page differs.")] = False,
+) -> None:
+    """Compute whether the scores of suite climb predict the loss of a language model, as docs/validity.md plans.
+
+    It needs rows of climb and of text, for the same mechanisms; rows of paper and of text --match params are used too
+    if they are there. It prints the predictions that were made before the rows, and what came of them.
+    """
+    from synthbench.reports.validity import files_of, predictions_of, studies_of, tables_of
+
+    studies = studies_of(*read_rows_and_curves(results))
+    files = files_of(studies, tables_of(studies))
+    if not _in_step(files, out, is_checked=check):
+        return
+    words = {True: "true", False: "false", None: "rows are missing"}
+    for prediction in predictions_of(studies):
+        typer.echo(f"{words[prediction.came_true]}: {prediction.words} ({prediction.found})")
+    typer.echo(out / "README.md")
+
+
+def _in_step(files: "Files", folder: Path, *, is_checked: bool) -> bool:
+    """Whether the files were written; with ``is_checked`` only compare them.
+
+    Raises:
+        Exit: If one differs.
+    """
+    from synthbench.reports.folder import stale, write
+
+    if not is_checked:
+        write(files, folder)
+        return True
+    differing = stale(files, folder)
+    for name in differing:
+        typer.echo(f"stale: {folder / name}")
+    if differing:
+        raise typer.Exit(1)
+    note(f"{folder} is up to date")
+    return False
 
 
 def _print_outcome(made: "Report") -> None:

@@ -55,14 +55,13 @@ def _verdict(cells: Cells, task: TaskFacts) -> str:
 
 
 def _table(cells: Cells, task: TaskFacts, runs: Runs) -> Table:
-    metrics = {key: {int(row["seed"]): json.loads(row["metrics"]) for row in of_cell} for key, of_cell in runs.items()}
     newest = max(
         (row for (of_task, _), of_cell in runs.items() if of_task == task.key for row in of_cell),
         key=lambda row: row["finished_at"],
     )
     names = json.loads(newest["metrics"])
     kinds = [name.removesuffix(".bits") for name in names if name.endswith(".bits") and not name.startswith("x")]
-    shown = [cells, *(_of_kind(cells, metrics, kind) for kind in kinds)]
+    shown = [cells, *(of_kind(cells, runs, kind) for kind in kinds)]
     ranked = _ranked(cells, task)
     candidates = [mechanism for mechanism in ranked if _can_win(cells, task, mechanism)]
     tied = _tied(cells, task, candidates[0]) if candidates else frozenset()
@@ -82,9 +81,8 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs) -> Table:
             mark=marks.get(mechanism.key, ""),
             is_tied=mechanism.key in tied,
         )
-        right = [
-            named["accuracy"] for named in metrics.get((task.key, mechanism.key), {}).values() if "accuracy" in named
-        ]
+        of_runs = (json.loads(row["metrics"]) for row in runs.get((task.key, mechanism.key), ()))
+        right = [named["accuracy"] for named in of_runs if "accuracy" in named]
         sizes = [fixed(number, 0) for number in (mechanism.num_parameters, mechanism.state)]
         accuracy = fixed(100 * float(np.mean(right)), 1) if right else NOTHING
         lines.append(Line((mechanism.label,), (*numbers, *map(Cell, (accuracy, *sizes)))))
@@ -107,16 +105,13 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs) -> Table:
     )
 
 
-def _of_kind(
-    cells: Cells, metrics: Mapping[tuple[Key, Key], Mapping[int, Mapping[str, float | None]]], kind: str
-) -> Cells:
-    """The same cells with the bits of one kind of positions for their scores."""
+def of_kind(cells: Cells, runs: Runs, kind: str) -> Cells:
+    """The same cells with the bits of one kind of positions for their scores; a run without has none."""
     estimates = {}
     for key, estimate in cells.estimates.items():
-        bits = {seed: metrics[key][seed].get(f"{kind}.bits") for seed in estimate.scores}
-        estimates[key] = replace(
-            estimate, scores={seed: -number for seed, number in bits.items() if number is not None}
-        )
+        bits = {int(row["seed"]): json.loads(row["metrics"]).get(f"{kind}.bits") for row in runs[key]}
+        scores = {seed: -bits[seed] for seed in estimate.scores if bits[seed] is not None}
+        estimates[key] = replace(estimate, scores=scores)
     return replace(cells, estimates=estimates)
 
 
