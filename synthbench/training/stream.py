@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int, Integer
+from jaxtyping import Int, Integer, Shaped
 from torch import Tensor
 
 from synthbench.tasks import IGNORE, Batch, Split
@@ -83,10 +83,10 @@ def device_blocks(
 
 def in_pieces(
     inputs: Int[Tensor, "members batch length"],
-    targets: Int[Tensor, "members batch columns"],
+    targets: Shaped[Tensor, "members batch columns"],
     tokens_at_once: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut a batch into pieces of nearly equal size: at most ``tokens_at_once``, or one sequence a member.
+    """Cut a batch, its inputs and what belongs to each sequence, into pieces of nearly equal size: at most ``tokens_at_once``, or one sequence a member.
 
     None stands for the device's ``TOKENS_AT_ONCE``.
     """
