@@ -86,9 +86,9 @@ def in_pieces(
     targets: Shaped[Tensor, "members batch columns"],
     tokens_at_once: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut a batch, its inputs and what belongs to each sequence, into pieces of nearly equal size: at most ``tokens_at_once``, or one sequence a member.
+    """Cut a batch into pieces of nearly equal size: at most ``tokens_at_once``, or one sequence a member.
 
-    None stands for the device's ``TOKENS_AT_ONCE``.
+    ``targets`` may be anything that each sequence has. None stands for the device's ``TOKENS_AT_ONCE``.
     """
     most = max(1, (tokens_at_once or TOKENS_AT_ONCE[inputs.device.type]) // (inputs.shape[0] * inputs.shape[-1]))
     num_pieces = math.ceil(inputs.shape[1] / most)
