@@ -6,6 +6,7 @@ axis, and so do the activations. A layer here reads from its own weight which of
 
 import math
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -61,6 +62,10 @@ class Mixer(nn.Module, ABC):
     def forward_last(self, x: Tensor) -> Tensor:
         """What ``forward`` gives at the last position."""
 
+    @abstractmethod
+    def stream_step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """What ``forward`` gives at one token of every sequence, [..., model_dim], and the state after it."""
+
     def enter_phase(self, phase: int) -> None:
         """Learn of the phase, 1 to 4, of a geometric curriculum; a mechanism without geometries goes on as before."""
 
@@ -92,9 +97,9 @@ class Rotation(MemberLayer, ABC):
 
     @abstractmethod
     def forward(
-        self, x: Float[Tensor, "*leading batch heads length head_dim"]
+        self, x: Float[Tensor, "*leading batch heads length head_dim"], first: int = 0
     ) -> Float[Tensor, "*leading batch heads length head_dim"]:
-        """Turn queries or keys whose rows stand at the first ``length`` positions."""
+        """Turn queries or keys whose rows stand at ``length`` positions, beginning with ``first``."""
 
 
 class Linear(MemberLayer):

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from synthbench.blocks.base import Block, block
+from synthbench.blocks.base import Block, Mix, block, last_rows
 from synthbench.knobs import knob
 from synthbench.layers import LayerNorm, Linear, YatProduct
 
@@ -40,21 +40,10 @@ class Aether(Block):
         if self.norm != "none":
             self.mixer_norm, self.yat_norm = LayerNorm(self.model_dim), LayerNorm(self.model_dim)
 
-    def forward(
-        self, x: Float[Tensor, "*leading batch length model_dim"]
-    ) -> Float[Tensor, "*leading batch length model_dim"]:
+    def around(self, x: Float[Tensor, "*leading batch length model_dim"], mix: Mix) -> Tensor:
         """Add what was mixed, then what the Yat units make of it."""
-        mixed = self.mix(self.mixer_norm(x) if self.norm == "pre" else x)
-        return self._transformed(x + mixed)
-
-    def forward_last(
-        self, x: Float[Tensor, "*leading batch length model_dim"]
-    ) -> Float[Tensor, "*leading batch 1 model_dim"]:
-        """The mechanism sees every position, the Yat units the last one."""
-        mixed = self.mix_last(self.mixer_norm(x) if self.norm == "pre" else x)
-        return self._transformed(x[..., -1:, :] + mixed)
-
-    def _transformed(self, y: Tensor) -> Tensor:
+        mixed = mix(self.mixer_norm(x) if self.norm == "pre" else x)
+        y = last_rows(x, mixed) + mixed
         if self.norm == "post":
             y = self.mixer_norm(y)
         added: Tensor = self.linear(self.yat(self.yat_norm(y) if self.norm == "pre" else y))

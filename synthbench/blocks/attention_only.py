@@ -5,7 +5,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from synthbench.blocks.base import Block, block
+from synthbench.blocks.base import Block, Mix, block, last_rows
 
 
 @block
@@ -18,16 +18,7 @@ class AttentionOnly(Block):
     name: ClassVar = "attention_only"
     source: ClassVar = "slay2026"
 
-    def forward(
-        self, x: Float[Tensor, "*leading batch length model_dim"]
-    ) -> Float[Tensor, "*leading batch length model_dim"]:
+    def around(self, x: Float[Tensor, "*leading batch length model_dim"], mix: Mix) -> Tensor:
         """Add what was mixed."""
-        mixed = self.mix(x)
-        return x + mixed
-
-    def forward_last(
-        self, x: Float[Tensor, "*leading batch length model_dim"]
-    ) -> Float[Tensor, "*leading batch 1 model_dim"]:
-        """Add what was mixed into the last position."""
-        mixed = self.mix_last(x)
-        return x[..., -1:, :] + mixed
+        mixed = mix(x)
+        return last_rows(x, mixed) + mixed

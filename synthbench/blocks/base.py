@@ -1,6 +1,7 @@
 """What a block is: the layer around a mechanism."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import InitVar, dataclass
 from typing import ClassVar, Literal, TypeVar, dataclass_transform
 
@@ -9,12 +10,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.errors import UsageError
+from synthbench.forms.state import State
 from synthbench.knobs import check, knob
 from synthbench.layers import FieldModule, Mixer, ShortConvolution
 from synthbench.mechanisms import Attention
+from synthbench.mechanisms.base import convolved
 from synthbench.registry import Registry
 
 T = TypeVar("T", bound="Block")
+Mix = Callable[[Tensor], Tensor]
+"""What stands for the mechanism of a block: from what it reads, [..., length, model_dim], to all rows or the last."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -22,7 +27,8 @@ class Block(FieldModule):
     """One layer of the model: a mechanism and what stands around it.
 
     Hyper-parameters are the fields made by :func:`synthbench.knobs.knob`. What else a block holds is made of layers
-    that know of members: :class:`synthbench.layers.MemberLayer`. It calls its mechanism by :meth:`mix`.
+    that know of members: :class:`synthbench.layers.MemberLayer`. :meth:`around` says what it does, whether with all
+    positions, with the last one alone, or token by token.
 
     Every block can have a short causal convolution, a filter of ``conv`` taps for each channel. With
     ``conv_on=input`` the mechanism reads ``x + conv(x)``, as behind a Canon layer of kind A, without an activation
@@ -66,29 +72,48 @@ class Block(FieldModule):
                 "and values; allowed: input"
             )
 
-    def mix(self, x: Float[Tensor, "*leading length model_dim"]) -> Float[Tensor, "*leading length model_dim"]:
-        """What the mechanism makes of its input, convolved first if the block has a convolution."""
-        mixed: Tensor = self.mixer(x if self.convolution is None else x + self.convolution(x))
-        return mixed
-
-    def mix_last(self, x: Float[Tensor, "*leading length model_dim"]) -> Float[Tensor, "*leading 1 model_dim"]:
-        """What :meth:`mix` gives at the last position."""
-        return self.mixer.forward_last(x if self.convolution is None else x + self.convolution(x))
-
     def initialise(self, generator: torch.Generator | None) -> None:
         """Create what stands around the mechanism; a block that adds nothing leaves this alone."""
 
     @abstractmethod
+    def around(self, x: Float[Tensor, "*leading batch length model_dim"], mix: Mix) -> Tensor:
+        """What the block makes of ``x``, where ``mix`` stands for its mechanism: of all positions, or of the last one.
+
+        It gives as many rows as ``mix`` does, and is the same function of each: see :func:`last_rows`.
+        """
+
     def forward(
         self, x: Float[Tensor, "*leading batch length model_dim"]
     ) -> Float[Tensor, "*leading batch length model_dim"]:
         """Mix positions, then transform each."""
+        return self.around(x, lambda x: self.mixer(self._read(x, None)))
 
-    @abstractmethod
     def forward_last(
         self, x: Float[Tensor, "*leading batch length model_dim"]
     ) -> Float[Tensor, "*leading batch 1 model_dim"]:
-        """What ``forward`` gives at the last position."""
+        """What ``forward`` gives at the last position: the mechanism sees every position, the rest only the last."""
+        return self.around(x, lambda x: self.mixer.forward_last(self._read(x, None)))
+
+    def stream_step(
+        self, x: Float[Tensor, "*leading batch model_dim"], state: State
+    ) -> tuple[Float[Tensor, "*leading batch model_dim"], State]:
+        """Take in one token of every sequence; what ``forward`` gives there, and the state after it."""
+        after = state.copied()
+
+        def mix(x: Tensor) -> Tensor:
+            mixed, after.parts["mixer"] = self.mixer.stream_step(self._read(x, after).squeeze(-2), after.part("mixer"))
+            return mixed.unsqueeze(-2)
+
+        return self.around(x.unsqueeze(-2), mix).squeeze(-2), after
+
+    def _read(self, x: Tensor, state: State | None) -> Tensor:
+        """What the mechanism reads: its input, and its convolution if the block has one."""
+        return x if self.convolution is None else x + convolved(self.convolution, x, state)
+
+
+def last_rows(x: Float[Tensor, "*leading length model_dim"], mixed: Tensor) -> Tensor:
+    """The rows of a block's input that what was mixed is added to: all of them, or the last one."""
+    return x if mixed.shape[-2] == x.shape[-2] else x[..., -1:, :]
 
 
 def conv_elements(conv: int, conv_on: str, model_dim: int) -> int:

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from synthbench.blocks.base import Block, block
+from synthbench.blocks.base import Block, Mix, block, last_rows
 from synthbench.knobs import knob
 from synthbench.layers import LayerNorm, Linear
 
@@ -33,20 +33,9 @@ class Transformer(Block):
         self.widen = Linear(self.model_dim, hidden, bias=True, generator=generator)
         self.narrow = Linear(hidden, self.model_dim, bias=True, generator=generator)
 
-    def forward(
-        self, x: Float[Tensor, "*leading batch length model_dim"]
-    ) -> Float[Tensor, "*leading batch length model_dim"]:
+    def around(self, x: Float[Tensor, "*leading batch length model_dim"], mix: Mix) -> Tensor:
         """Add what was mixed, then what the MLP makes of it."""
-        mixed = self.mix(self.mixer_norm(x))
-        return self._transformed(x + mixed)
-
-    def forward_last(
-        self, x: Float[Tensor, "*leading batch length model_dim"]
-    ) -> Float[Tensor, "*leading batch 1 model_dim"]:
-        """The mechanism sees every position, the MLP the last one."""
-        mixed = self.mix_last(self.mixer_norm(x))
-        return self._transformed(x[..., -1:, :] + mixed)
-
-    def _transformed(self, y: Tensor) -> Tensor:
+        mixed = mix(self.mixer_norm(x))
+        y = last_rows(x, mixed) + mixed
         added: Tensor = self.narrow(gelu(self.widen(self.mlp_norm(y))))
         return y + added

@@ -67,7 +67,7 @@ def streamed(mechanism: Mechanism, x: Tensor) -> tuple[Tensor, list[int] | None]
         out, state = mechanism.stream_step(token, state)
         outs.append(out)
         kept.append(state.numel() // len(x))
-    return torch.stack(outs, dim=1), None if EVERY_INPUT in state.tensors else kept
+    return torch.stack(outs, dim=1), None if state.has(EVERY_INPUT) else kept
 
 
 @torch.no_grad()

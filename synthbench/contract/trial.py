@@ -333,7 +333,7 @@ def _check_convolution(block: str) -> None:
     model = _models("softmax", {}, block, "learned", length=LENGTHS[0])[0]
     torch.autograd.backward(model(_tokens(3, LENGTHS[0])).square().sum())
     if any(name.endswith("convolution.weight") and value.grad is None for name, value in model.named_parameters()):
-        raise ContractError(f"block {block!r} does not use its convolution; let it call its mechanism by self.mix")
+        raise ContractError(f"block {block!r} does not use its convolution; let its `around` call `mix`")
 
 
 @torch.no_grad()

@@ -46,6 +46,10 @@ class State:
         """The state of a part of the mechanism."""
         return self.parts.get(name, State())
 
+    def has(self, name: str) -> bool:
+        """Whether it, or that of a part, keeps something under a name."""
+        return name in self.tensors or any(part.has(name) for part in self.parts.values())
+
     def numel(self) -> int:
         """Numbers kept, of all sequences together."""
         return sum(x.numel() for x in self.tensors.values()) + sum(part.numel() for part in self.parts.values())

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform, overload
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import pad, silu
+from torch.nn.functional import silu
 
 from synthbench.entry_points import STANDS_FOR
 from synthbench.errors import ContractError, UsageError
@@ -225,9 +225,7 @@ class Attention(Mechanism):
         """
         fused = self.qkv(x)
         if self.convolution is not None:
-            width = self.convolution.weight.shape[-2]
-            seen = fused if state is None else state.append("convolution", fused, most=width - 1)
-            fused = silu(self.convolution(seen)[..., seen.shape[-2] - x.shape[-2] :, :])
+            fused = silu(convolved(self.convolution, fused, state))
         q, k, v = self.split_heads(fused)
         if self.rotation is not None:
             q, k = self.rotated(torch.cat([q, k], dim=-4), state).chunk(2, dim=-4)  # the rotation is made once for both
@@ -237,9 +235,8 @@ class Attention(Mechanism):
         """Turn queries or keys by their positions, which begin at 0, or where the state ends."""
         if self.rotation is None:
             return x
-        first = 0 if state is None else state.position
-        turned: Tensor = self.rotation(pad(x, (0, 0, first, 0)) if first else x)
-        return turned[..., first:, :]
+        turned: Tensor = self.rotation(x) if state is None else self.rotation(x, state.position)
+        return turned
 
     def split_heads(self, fused: Float[Tensor, "*batch length fused"]) -> tuple[Tensor, Tensor, Tensor]:
         """Cut the fused projection into q, k and v, each [..., heads, length, head_dim]."""
@@ -443,6 +440,18 @@ class ModuleMechanism(Mechanism):
         """What the module's own ``state_elements`` says; else an upper bound, every input so far."""
         own = getattr(self.module, "state_elements", None)
         return int(own(length)) if callable(own) else length * self.model_dim
+
+
+def convolved(
+    convolution: ShortConvolution, x: Float[Tensor, "*leading length dim"], state: State | None
+) -> Float[Tensor, "*leading length dim"]:
+    """Convolve; with a state ``x`` is the one token after it, and what the next one needs is kept there."""
+    if state is None:
+        everything: Tensor = convolution(x)
+        return everything
+    seen = state.append("convolution", x, most=convolution.weight.shape[-2] - 1)
+    newest: Tensor = convolution(seen)[..., -1:, :]
+    return newest
 
 
 def takes_state(attend: Callable[..., Tensor]) -> bool:

@@ -44,15 +44,18 @@ def axial_frequencies(num_planes: int, num_axes: int, base: float) -> Float[Tens
     return frequencies
 
 
-def first_rows(table: Float[Tensor, "*leading rows columns"], length: int) -> Float[Tensor, "*leading length columns"]:
-    """The rows of the first ``length`` positions.
+def rows_of(
+    table: Float[Tensor, "*leading rows columns"], length: int, first: int
+) -> Float[Tensor, "*leading length columns"]:
+    """The rows of ``length`` positions, beginning with ``first``.
 
     Raises:
         UsageError: If the table ends before.
     """
-    if length > table.shape[-2]:
-        raise UsageError(f"{length} tokens; allowed: up to {table.shape[-2]}, for which the positions were made")
-    return table[..., :length, :]
+    end = first + length
+    if end > table.shape[-2]:
+        raise UsageError(f"{end} tokens; allowed: up to {table.shape[-2]}, for which the positions were made")
+    return table[..., first:end, :]
 
 
 def combine(

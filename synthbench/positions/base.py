@@ -63,9 +63,11 @@ class PositionEncoding(FieldModule, MemberLayer):
         return self.model_dim // self.num_heads
 
     def embed(
-        self, x: Float[Tensor, "*leading batch length model_dim"]
+        self,
+        x: Float[Tensor, "*leading batch length model_dim"],
+        first: int = 0,  # noqa: ARG002 - for those that add something
     ) -> Float[Tensor, "*leading batch length model_dim"]:
-        """Add what is known of the positions to the token embeddings."""
+        """Add what is known of the positions, beginning with ``first``, to the token embeddings."""
         return x
 
     def rotation(self, generator: torch.Generator | None) -> Rotation | None:  # noqa: ARG002 - for those that rotate

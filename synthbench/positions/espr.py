@@ -14,9 +14,9 @@ from synthbench.positions._rotations import (
     cayley,
     combine,
     coordinates_of,
-    first_rows,
     num_entries,
     require_planes,
+    rows_of,
     skew_matrix,
     turn_planes,
 )
@@ -53,16 +53,16 @@ class MixedRotation(Rotation):
         self.rates = nn.Parameter(rates.repeat(len(skew), 1, 1))
 
     def forward(
-        self, x: Float[Tensor, "*leading batch heads length head_dim"]
+        self, x: Float[Tensor, "*leading batch heads length head_dim"], first: int = 0
     ) -> Float[Tensor, "*leading batch heads length head_dim"]:
-        """Turn row t by R(r) P or P R(r) Pᵀ, r the coordinates of token t; see :class:`Espr`."""
+        """Turn row t by R(r) P or P R(r) Pᵀ, r the coordinates of token ``first + t``; see :class:`Espr`."""
         mixing = cayley(skew_matrix(self.skew, self.dim)).unsqueeze(-4)
         if not self.is_null_kept:
             x = self._without_null(x)
         if self.order == "post":
-            turned = self._turn(project(x, mixing.mT))
+            turned = self._turn(project(x, mixing.mT), first)
         else:
-            turned = project(self._turn(project(x, mixing)), mixing.mT)
+            turned = project(self._turn(project(x, mixing), first), mixing.mT)
         if self.is_null_kept:
             return turned
         # A mechanism divides scores by √d. T4.4 divides by √(2m): each side takes half of the difference.
@@ -72,9 +72,9 @@ class MixedRotation(Rotation):
         padded: Tensor = nn.functional.pad(x[..., : self.num_active], (0, self.dim - self.num_active))
         return padded
 
-    def _turn(self, x: Tensor) -> Tensor:
+    def _turn(self, x: Tensor, first: int) -> Tensor:
         """Turn the active channels by R(r)."""
-        numbers = combine(first_rows(self.coordinates, x.shape[-2]), self.rates)
+        numbers = combine(rows_of(self.coordinates, x.shape[-2], first), self.rates)
         if self.is_commuting:
             angles = numbers.unsqueeze(-4)
             return turn_planes(x, angles.cos(), angles.sin())

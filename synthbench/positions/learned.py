@@ -26,7 +26,7 @@ class Learned(PositionEncoding):
         self.weight = nn.Parameter(torch.empty(self.length, self.model_dim).normal_(generator=generator))
 
     def embed(
-        self, x: Float[Tensor, "*leading batch length model_dim"]
+        self, x: Float[Tensor, "*leading batch length model_dim"], first: int = 0
     ) -> Float[Tensor, "*leading batch length model_dim"]:
-        """Add row t to token t."""
-        return x + self.weight[..., : x.shape[-2], :].unsqueeze(-3)
+        """Add row ``first + t`` to token t."""
+        return x + self.weight[..., first : first + x.shape[-2], :].unsqueeze(-3)

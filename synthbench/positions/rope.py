@@ -13,8 +13,8 @@ from synthbench.positions._rotations import (
     axial_frequencies,
     combine,
     coordinates_of,
-    first_rows,
     require_planes,
+    rows_of,
     turn_planes,
 )
 from synthbench.positions.base import PositionEncoding, position
@@ -30,10 +30,10 @@ class TabledRotation(Rotation):
         self.sin = nn.Buffer(angles.sin().to(torch.get_default_dtype()), persistent=False)
 
     def forward(
-        self, x: Float[Tensor, "*leading batch heads length head_dim"]
+        self, x: Float[Tensor, "*leading batch heads length head_dim"], first: int = 0
     ) -> Float[Tensor, "*leading batch heads length head_dim"]:
-        """Turn row t by the angles of position t."""
-        cos, sin = (first_rows(table, x.shape[-2]).unsqueeze(-3).unsqueeze(-3) for table in (self.cos, self.sin))
+        """Turn row t by the angles of position ``first + t``."""
+        cos, sin = (rows_of(table, x.shape[-2], first).unsqueeze(-3).unsqueeze(-3) for table in (self.cos, self.sin))
         return turn_planes(x, cos, sin)
 
 

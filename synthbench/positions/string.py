@@ -13,9 +13,9 @@ from synthbench.positions._rotations import (
     cayley,
     combine,
     coordinates_of,
-    first_rows,
     num_entries,
     require_planes,
+    rows_of,
     skew_matrix,
     turn_planes,
 )
@@ -42,10 +42,10 @@ class BasisRotation(Rotation):
             self.skew = nn.Parameter(frequencies.new_zeros(len(frequencies), num_entries(basis_dim)))
 
     def forward(
-        self, x: Float[Tensor, "*leading batch heads length head_dim"]
+        self, x: Float[Tensor, "*leading batch heads length head_dim"], first: int = 0
     ) -> Float[Tensor, "*leading batch heads length head_dim"]:
-        """Turn row t by U exp(Σ_k r_k Λ_k) Uᵀ, r the coordinates of token t."""
-        angles = combine(first_rows(self.coordinates, x.shape[-2]), self.frequencies).unsqueeze(-4)
+        """Turn row t by U exp(Σ_k r_k Λ_k) Uᵀ, r the coordinates of token ``first + t``."""
+        angles = combine(rows_of(self.coordinates, x.shape[-2], first), self.frequencies).unsqueeze(-4)
         cos, sin = angles.cos(), angles.sin()
         if self.basis_dim is None:
             return turn_planes(x, cos, sin)

@@ -22,6 +22,7 @@ from torch.nn.functional import gelu, pad
 
 from synthbench.blocks import BLOCKS, Block
 from synthbench.errors import UsageError
+from synthbench.forms.state import State
 from synthbench.layers import Embedding, Linear, MemberLayer, Mixer
 from synthbench.mechanisms import Attention, Mechanism
 from synthbench.positions import POSITIONS
@@ -122,6 +123,21 @@ class SequenceModel(nn.Module):
         logits: Tensor = self.head(x)
         return logits
 
+    def stream_step(
+        self, tokens: Int[Tensor, "*leading batch"], state: State
+    ) -> tuple[Float[Tensor, "*leading batch classes"], State]:
+        """Take in one token of every sequence; the logits there, as ``forward`` gives them, and the state after it.
+
+        The given state is left as it was. No bottleneck has a form for single tokens: it reads the last position alone.
+        """
+        after = state.copied()
+        x = self.position.embed(self.embedding(tokens.unsqueeze(-1)), state.position).squeeze(-2)
+        for layer, block in enumerate(self.layers):
+            x, after.parts[str(layer)] = block.stream_step(x, after.part(str(layer)))
+        after.position += 1
+        logits: Tensor = self.head(x.unsqueeze(-2))
+        return logits.squeeze(-2), after
+
 
 class BottleneckHead(nn.Module):
     """Logits at every position from the last one's vector and a code of the position, by one hidden layer.
@@ -168,6 +184,12 @@ class StackedMixer(Mixer):
     ) -> Float[Tensor, "members batch 1 model_dim"]:
         """What ``forward`` gives at the last position."""
         return self.mechanism.forward_last(x)
+
+    def stream_step(
+        self, x: Float[Tensor, "members batch model_dim"], state: State
+    ) -> tuple[Float[Tensor, "members batch model_dim"], State]:
+        """What ``forward`` gives at one token of every sequence, and the state of all members after it."""
+        return self.mechanism.stream_step(x, state)
 
     def enter_phase(self, phase: int) -> None:
         """Hand on the phase of a curriculum."""
@@ -240,6 +262,19 @@ class LoopedMixer(Mixer):
         """What ``forward`` gives at the last position."""
         return self.forward(x)[..., -1:, :]
 
+    def stream_step(
+        self, x: Float[Tensor, "members batch model_dim"], state: State
+    ) -> tuple[Float[Tensor, "members batch model_dim"], State]:
+        """What ``forward`` gives at one token of every sequence, member by member, and the states after it."""
+        after, outs = state.copied(), []
+        template = _Step(self._template[0].train(self.training))
+        for member, rows in enumerate(x):
+            tensors = {f"mechanism.{name}": tensor for name, tensor in self._tensors(member).items()}
+            arguments = (rows, after.part(str(member)))
+            out, after.parts[str(member)] = torch.func.functional_call(template, tensors, arguments)
+            outs.append(out)
+        return torch.stack(outs), after
+
     def enter_phase(self, phase: int) -> None:
         """Hand on the phase of a curriculum."""
         self._template[0].enter_phase(phase)
@@ -255,6 +290,17 @@ class LoopedMixer(Mixer):
 
     def _tensors(self, member: int) -> dict[str, Tensor]:
         return {name: getattr(self, flat)[member] for name, flat in self._names.items()}
+
+
+class _Step(nn.Module):
+    """A mechanism that is called for one token: only a call can be given other tensors than a module's own."""
+
+    def __init__(self, mechanism: Mechanism) -> None:
+        super().__init__()
+        self.mechanism = mechanism
+
+    def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.mechanism.stream_step(x, state)
 
 
 def _tensor(module: nn.Module, name: str) -> Tensor:

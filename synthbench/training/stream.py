@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int, Integer
+from jaxtyping import Int, Integer, Shaped
 from torch import Tensor
 
 from synthbench.tasks import IGNORE, Batch, Split
@@ -83,12 +83,12 @@ def device_blocks(
 
 def in_pieces(
     inputs: Int[Tensor, "members batch length"],
-    targets: Int[Tensor, "members batch columns"],
+    targets: Shaped[Tensor, "members batch columns"],
     tokens_at_once: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Cut a batch into pieces of nearly equal size: at most ``tokens_at_once``, or one sequence a member.
 
-    None stands for the device's ``TOKENS_AT_ONCE``.
+    ``targets`` may be anything that each sequence has. None stands for the device's ``TOKENS_AT_ONCE``.
     """
     most = max(1, (tokens_at_once or TOKENS_AT_ONCE[inputs.device.type]) // (inputs.shape[0] * inputs.shape[-1]))
     num_pieces = math.ceil(inputs.shape[1] / most)

@@ -22,6 +22,7 @@ from synthbench.training import exam
 from synthbench.training.capture import CapturedStep
 from synthbench.training.causality import check_as_trained
 from synthbench.training.cell import Cell, Member
+from synthbench.training.decode import decoded_scores
 from synthbench.training.ensemble import SequenceModel, Strategy, inherit, slowest, stack_models, strategy_of
 from synthbench.training.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
 from synthbench.training.optimiser import MemberAdamW, make_optimiser
@@ -447,10 +448,11 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
     all_metrics: list[dict[str, float]] = [{} for _ in scores]
     if any(mechanism.metrics is not Mixer.metrics for mechanism in trainer.mechanisms):
         all_metrics = layer_metrics(trainer.model, next(trainer.batches("validation", 1, METRIC_SEQUENCES)))
-    for member, score, metrics in zip(result.members, scores, all_metrics, strict=True):
+    decoded = _decoded(trainer)
+    for member, score, metrics, of_answers in zip(result.members, scores, all_metrics, decoded, strict=True):
         if member.diverged_at is None:
             member.score = score
-            member.metrics = metrics
+            member.metrics = metrics | of_answers
     for cell in dict.fromkeys(member.cell for member in trainer.members if not is_ladder):
         _test_stretched(trainer, [member for member in result.members if member.member.cell is cell])
     result.eval_s += time.perf_counter() - began
@@ -510,6 +512,22 @@ def _score_of_rungs(rungs: Sequence[Rung], reached: Sequence[Score]) -> tuple[Sc
         std_over_sequences=0.0,
     )
     return total, rung_scores
+
+
+def _decoded(trainer: Trainer) -> list[dict[str, float]]:
+    """How well every member answers when it reads its own answers: ``decoded.tokens``, on a rung ``rung1.decoded...``.
+
+    Nothing where no answer has several tokens.
+    """
+    cell, evaluation = trainer.members[0].cell, trainer.suite.evaluation
+    metrics: list[dict[str, float]] = [{} for _ in trainer.members]
+    for number in cell.tests if cell.rungs else (1,):
+        prefix = f"rung{number}." if cell.rungs else ""
+        block = next(trainer.batches("test", 1, evaluation.test_sequences, factor=number))
+        for of_member, scores in zip(metrics, decoded_scores(trainer.model, block), strict=True):
+            if scores is not None:
+                of_member |= {f"{prefix}decoded.{name}": share for name, share in scores._asdict().items()}
+    return metrics
 
 
 def _test_stretched(trainer: Trainer, results: Sequence[MemberResult]) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from synthbench.blocks import BLOCKS
 from synthbench.errors import UsageError
+from synthbench.forms.state import State
 from synthbench.knobs import Knob, Value, knobs_of, term_of, with_defaults
 from synthbench.layers import Mixer
 from synthbench.mechanisms import MECHANISMS, num_parameters
@@ -173,6 +174,10 @@ class Sums(Mixer):
 
     def forward_last(self, x: Tensor) -> Tensor:
         return x.sum(-2, keepdim=True)
+
+    def stream_step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        after = state.copied()
+        return after.add("sum", x), after
 
 
 def of_block(unit: type[Any]) -> dict[str, Lists]:

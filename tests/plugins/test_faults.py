@@ -208,6 +208,6 @@ def test_a_block_that_passes_its_convolution_over_is_named() -> None:
             out: torch.Tensor = x + self.mixer(x)
             return out
 
-    with pytest.raises(ContractError, match=r"does not use its convolution; let it call its mechanism by self\.mix"):
+    with pytest.raises(ContractError, match=r"does not use its convolution; let its `around` call `mix`"):
         examine(Subject("block", "bare", {"conv": 4}))
     assert not any(verdict.state == "broken" for verdict in examine(Subject("block", "bare")))

@@ -1,0 +1,160 @@
+"""Greedy decoding: a model reads what it answered itself, token by token, whatever its mechanism."""
+
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from synthbench.forms.state import State
+from synthbench.mechanisms.base import EVERY_INPUT
+from synthbench.tasks import IGNORE
+from synthbench.training.ensemble import SequenceModel
+from synthbench.training.stream import DeviceBlock, in_pieces
+
+Form = Literal["streamed", "parallel"]
+"""One token after the other, from a state; or all at once, again and again until no token changes."""
+
+SEQUENCES = 64
+"""Test sequences that answers are decoded for: each of their tokens is a step of the model."""
+
+_TRIED = 4
+"""Tokens on which both forms are compared."""
+_AGREEMENT = 1e-3
+"""Largest difference of logits that rounding explains, relative to the largest logit."""
+
+
+class Decoded(NamedTuple):
+    """How well a member answers when it reads its own answers."""
+
+    tokens: float
+    """Share of the tokens of all answers that are right."""
+    answers: float
+    """Share of the answers that are right in every token; never more than ``tokens`` where all are of one length."""
+
+
+def own_tokens(
+    inputs: Int[Tensor, "members batch length"], targets: Int[Tensor, "members batch length"]
+) -> Bool[Tensor, "members batch length"]:
+    """Where an input is the answer that was asked for at the position before, and its answer goes on.
+
+    An answer is a run of scored positions each of which shows what the one before it asked for. So a member answers in
+    steps if, of all neighbours that are scored, the second shows the first's target; otherwise no input is its own.
+    Nor is any where the first position is scored, as in a language: nothing was asked there.
+
+    >>> inputs, targets = torch.tensor([[[7, 8, 1, 2, 7]]]), torch.tensor([[[IGNORE, 1, 2, 3, IGNORE]]])
+    >>> own_tokens(inputs, targets).int().tolist()
+    [[[0, 0, 1, 1, 0]]]
+    """
+    is_scored = targets != IGNORE
+    goes_on = is_scored[..., 1:] & is_scored[..., :-1]
+    is_shown = inputs[..., 1:] == targets[..., :-1]
+    in_steps = (is_shown | ~goes_on).flatten(1).all(1) & ~is_scored[..., 0].any(1)
+    return torch.nn.functional.pad(goes_on & in_steps.view(-1, 1, 1), (1, 0))
+
+
+@torch.inference_mode()
+def decode(
+    model: SequenceModel,
+    inputs: Int[Tensor, "members batch length"],
+    is_own: Bool[Tensor, "members batch length"],
+    form: Form | None = None,
+) -> Int[Tensor, "members batch length"]:
+    """The most probable token at every position, where the model reads its own choice in place of some inputs.
+
+    Both forms give the same tokens but for ties within rounding. All at once takes as many passes as an answer has
+    tokens, or fewer: what the model reads is right up to one more own token after every pass, and the tokens stay once
+    it reads what it answered, as a causal model has one such sequence only. This is the iteration of Jacobi (Santilli
+    et al., 2023, algorithm 1).
+
+    Args:
+        model: Of all members.
+        inputs: The sequences; those that are the model's own are not read.
+        is_own: Which these are, never the first.
+        form: Default: streamed, where that is a form of the mechanism's own (see :func:`streams`).
+    """
+    was_training = model.training
+    model.eval()
+    given = inputs.masked_fill(is_own, 0)
+    if form is None:
+        form = "streamed" if streams(model, given) else "parallel"
+    if form == "streamed":
+        decoded = _streamed(model, given, is_own)
+    else:
+        pieces = in_pieces(given, is_own)
+        decoded = torch.cat([_at_once(model, piece, is_own_there) for piece, is_own_there in pieces], dim=1)
+    model.train(was_training)
+    return decoded
+
+
+def _streamed(model: SequenceModel, given: Tensor, is_own: Tensor) -> Tensor:
+    state, outs = State(), [given[..., 0]]
+    for token, is_own_here in zip(given.unbind(-1), is_own.unbind(-1), strict=True):
+        logits, state = model.stream_step(torch.where(is_own_here, outs[-1], token), state)
+        outs.append(logits.argmax(-1))
+    return torch.stack(outs[1:], dim=-1)
+
+
+def _at_once(model: SequenceModel, given: Tensor, is_own: Tensor) -> Tensor:
+    read, outs = given, given
+    for _ in range(given.shape[-1]):
+        outs = model(read).argmax(-1)
+        before, read = read, torch.where(is_own, outs.roll(1, dims=-1), given)
+        if torch.equal(before, read):
+            break
+    return outs
+
+
+@torch.inference_mode()
+def streams(model: SequenceModel, inputs: Int[Tensor, "members batch length"]) -> bool:
+    """Whether a model goes token by token by forms of its own that give what it gives at once: tried, not declared.
+
+    A mechanism without such a form would compute every token again at each step, and one of a plugin may have a form
+    that cannot take members together.
+    """
+    tokens, state, steps = inputs[:, :1, :_TRIED], State(), []
+    try:
+        for token in tokens.unbind(-1):
+            logits, state = model.stream_step(token, state)
+            steps.append(logits)
+    except Exception:  # noqa: BLE001 - a plugin's code may raise anything
+        return False
+    expected = model(tokens)
+    difference = (torch.stack(steps, dim=-2) - expected).abs().nan_to_num(0).max()
+    largest = expected.nan_to_num(0, 0, 0).abs().max()  # a token that a member does not know has minus infinity
+    return not state.has(EVERY_INPUT) and bool(difference <= _AGREEMENT * largest.clamp(min=1))
+
+
+def decoded_scores(model: SequenceModel, block: DeviceBlock, form: Form | None = None) -> list[Decoded | None]:
+    """The scores of every member on the first :data:`SEQUENCES` of a batch; None where no answer has several tokens."""
+    inputs = block.inputs[0, :, :SEQUENCES]
+    targets = torch.full_like(inputs, IGNORE)
+    targets[..., block.columns] = block.targets[0, :, :SEQUENCES]
+    is_own = own_tokens(inputs, targets)
+    if not is_own.any():
+        return [None] * len(inputs)
+    return scores_of(decode(model, inputs, is_own, form), targets, is_own)
+
+
+def scores_of(
+    decoded: Int[Tensor, "members batch length"],
+    targets: Int[Tensor, "members batch length"],
+    is_own: Bool[Tensor, "members batch length"],
+) -> list[Decoded | None]:
+    """Token by token and as a whole: the scores of answers, each of which goes on where a token is the model's own."""
+    is_scored = targets != IGNORE
+    is_wrong = (decoded != targets) & is_scored
+    begins = is_scored & ~is_own
+    answer = begins.flatten(1).cumsum(1) - 1
+    num_wrong = torch.zeros_like(answer).scatter_add_(1, answer.clamp(min=0), is_wrong.flatten(1).long())
+    num_answers = begins.flatten(1).sum(1)
+    is_answer = torch.arange(answer.shape[1], device=answer.device) < num_answers.unsqueeze(1)
+    num_right = ((num_wrong == 0) & is_answer).sum(1)
+    num_tokens, num_wrong_tokens = (x.flatten(1).sum(1) for x in (is_scored, is_wrong))
+    counts = torch.stack([num_tokens - num_wrong_tokens, num_tokens, num_right, num_answers], dim=1).tolist()
+    return [
+        Decoded(right / tokens, right_answers / answers) if has_own else None
+        for (right, tokens, right_answers, answers), has_own in zip(
+            counts, is_own.flatten(1).any(1).tolist(), strict=True
+        )
+    ]

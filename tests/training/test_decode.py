@@ -1,0 +1,332 @@
+"""Greedy decoding: streamed and at once alike for every mechanism, and what its scores count."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from synthbench.forms.state import State
+from synthbench.layers import Rotation
+from synthbench.mechanisms import MECHANISMS, Mechanism
+from synthbench.mechanisms.gla import Gla
+from synthbench.mechanisms.softmax import Softmax
+from synthbench.runner.plan import make_cells, shortened
+from synthbench.suites import load_suite
+from synthbench.suites.config import ModelSettings
+from synthbench.tasks import IGNORE, TASKS
+from synthbench.training.cell import Cell, Member
+from synthbench.training.decode import Decoded, Form, decode, decoded_scores, own_tokens, scores_of, streams
+from synthbench.training.ensemble import SequenceModel, Strategy, stack_models, strategy_of
+from synthbench.training.evaluate import evaluate
+from synthbench.training.train import GroupResult, Trainer, train_group
+
+CPU = torch.device("cpu")
+LENGTH, VOCABULARY = 10, 11
+FIELDS: dict[str, Any] = {"model_dim": 8, "num_heads": 2, "max_length": LENGTH, "bias": True}
+TERMS = [*(name for name in MECHANISMS if MECHANISMS.is_built_in(name)), "gla+softmax", "lstm+local"]
+
+
+def models_of(
+    unit: type[Mechanism], block: str = "transformer", positions: str = "learned", strategy: Strategy | None = None
+) -> SequenceModel:
+    """Two members of two layers, drawn and then moved: what begins at 0 would hide what it is multiplied by."""
+    model_settings = ModelSettings(block=block, positions=positions, model_dim=8, num_heads=2, num_layers=2, bias=True)
+    layers = unit.layers_of(FIELDS, 2)
+    members = [
+        SequenceModel(
+            model_settings,
+            VOCABULARY,
+            LENGTH,
+            lambda layer, generator: layers[layer][0](**layers[layer][1], generator=generator),
+            torch.Generator().manual_seed(seed),
+        ).double()
+        for seed in range(2)
+    ]
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in (parameter for member in members for parameter in member.parameters()):
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return stack_models(members, strategy or [strategy_of(*layer) for layer in layers])
+
+
+def sequences(seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Tokens of two members, and which are their own: at other places in every sequence."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(VOCABULARY, (2, 3, LENGTH), generator=generator)
+    is_own = torch.rand(2, 3, LENGTH, generator=generator) < 0.7
+    is_own[..., :2] = False
+    return tokens, is_own
+
+
+@torch.no_grad()
+def by_prefixes(model: SequenceModel, inputs: Tensor, is_own: Tensor) -> Tensor:
+    """The same, token by token, from the logits at the end of every prefix."""
+    read, outs = inputs.clone(), torch.zeros_like(inputs)
+    for position in range(inputs.shape[-1]):
+        if position:
+            read[..., position] = torch.where(is_own[..., position], outs[..., position - 1], inputs[..., position])
+        outs[..., position] = model(read[..., : position + 1])[..., -1, :].argmax(-1)
+    return outs
+
+
+def decoded_by_both(model: SequenceModel, tokens: Tensor, is_own: Tensor) -> Tensor:
+    streamed, at_once = decode(model, tokens, is_own, "streamed"), decode(model, tokens, is_own, "parallel")
+
+    assert streams(model, tokens)
+    assert torch.equal(streamed, at_once)
+    with torch.no_grad():
+        assert not torch.equal(model(tokens).argmax(-1), streamed)  # other tokens than if it were shown the given ones
+    return streamed
+
+
+def check_by_prefixes(model: SequenceModel) -> None:
+    tokens, is_own = sequences()
+
+    assert torch.equal(decoded_by_both(model, tokens, is_own), by_prefixes(model, tokens, is_own))
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_every_mechanism_decodes_the_same_streamed_and_at_once(name: str) -> None:
+    decoded_by_both(models_of(MECHANISMS[name], "transformer:conv=4"), *sequences())
+
+
+@pytest.mark.parametrize("positions", ["none", "rope", "string", "espr", "espr:commuting=false"])
+@pytest.mark.parametrize(
+    "block", ["attention_only", "transformer", "aether:norm=post", "transformer:conv=4,conv_on=qkv"]
+)
+def test_so_do_all_blocks_and_positions(block: str, positions: str) -> None:
+    check_by_prefixes(models_of(MECHANISMS["gated-deltanet"], block, positions))
+
+
+@pytest.mark.parametrize("strategy", ["stack", "loop"])
+@pytest.mark.parametrize("name", ["softmax", "slay", "lstm"])
+def test_so_do_members_however_they_are_batched(name: str, strategy: Strategy) -> None:
+    check_by_prefixes(models_of(MECHANISMS[name], strategy=strategy))
+
+
+class Gated(Gla):
+    """Overrides forward alone, so that the form of its parent for single tokens is not its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sigmoid() * super().forward(x)
+
+
+class Wrong(Gla):
+    """Has a form for single tokens that computes something else."""
+
+    def advance(self, x: Tensor, state: State) -> Tensor:
+        return -super().advance(x, state)
+
+
+class Turned(Rotation):
+    """Knows of no other first position than 0."""
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return x.flip(-1)
+
+
+class WithoutFirst(Softmax):
+    """Softmax attention with a rotation that cannot be streamed."""
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        super().initialise(generator)
+        self.rotation = Turned()
+
+
+@pytest.mark.parametrize("unit", [Gated, Wrong, WithoutFirst])
+def test_what_has_no_right_form_for_single_tokens_is_decoded_at_once(unit: type[Mechanism]) -> None:
+    model = models_of(unit)
+    tokens, is_own = sequences()
+
+    assert not streams(model, tokens)
+    assert torch.equal(decode(model, tokens, is_own), by_prefixes(model, tokens, is_own))
+
+
+@pytest.mark.parametrize("form", ["streamed", "parallel"])
+def test_what_a_sequence_has_in_place_of_own_tokens_is_not_read(form: Form) -> None:
+    model = models_of(MECHANISMS["softmax"])
+    tokens, is_own = sequences()
+    other = torch.where(is_own, (tokens + 1) % VOCABULARY, tokens)
+
+    assert torch.equal(decode(model, tokens, is_own, form), decode(model, other, is_own, form))
+    assert model.training
+
+
+@pytest.mark.parametrize("form", ["streamed", "parallel"])
+def test_without_own_tokens_it_is_what_a_model_says_to_the_given_ones(form: Form) -> None:
+    model = models_of(MECHANISMS["deltanet"])
+    tokens, is_own = sequences()
+
+    assert torch.equal(decode(model, tokens, torch.zeros_like(is_own), form), model(tokens).argmax(-1))
+
+
+class Counter(SequenceModel):
+    """Says the next number, but 5 after 3."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+
+    def forward(self, tokens: Tensor, columns: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        following = torch.where(tokens == 3, 5, tokens + 1)
+        return nn.functional.one_hot(following % 12, 12).double()
+
+    def stream_step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.forward(tokens), state
+
+
+@pytest.mark.parametrize("form", ["streamed", "parallel"])
+def test_an_early_mistake_changes_what_follows(form: Form) -> None:
+    inputs = torch.tensor([[[9, 1, 2, 3, 4, 5, 6]]])
+    targets = torch.tensor([[[IGNORE, 2, 3, 4, 5, 6, 7]]])
+    counter, is_own = Counter(), own_tokens(inputs, targets)
+    shown = decode(counter, inputs, torch.zeros_like(is_own), form)
+    decoded = decode(counter, inputs, is_own, form)
+
+    assert shown.tolist() == [[[10, 2, 3, 5, 5, 6, 7]]]
+    assert decoded.tolist() == [[[10, 2, 3, 5, 6, 7, 8]]]
+    assert scores_of(decoded, targets, is_own) == [Decoded(tokens=2 / 6, answers=0)]
+
+
+ANSWERS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=1, max_size=4)
+
+
+def laid_out(answers: list[list[int]]) -> tuple[list[int], list[int], list[int]]:
+    """Inputs, targets and own tokens of a sequence of questions, 9, and answers, without gaps but for the questions."""
+    inputs, targets, own = [9], [IGNORE], [0]
+    for answer in answers:
+        inputs += [9, *answer[:-1]]
+        targets += answer
+        own += [0, *[1] * (len(answer) - 1)]
+        inputs, targets, own = [*inputs, 9], [*targets, IGNORE], [*own, 0]
+    return inputs, targets, own
+
+
+@given(ANSWERS)
+def test_own_tokens_are_those_of_an_answer_after_its_first(answers: list[list[int]]) -> None:
+    inputs, targets, own = (torch.tensor(part).view(1, 1, -1) for part in laid_out(answers))
+
+    assert torch.equal(own_tokens(inputs, targets).long(), own)
+    for position in own.flatten().nonzero().flatten().tolist():
+        broken = inputs.clone()
+        broken[..., position] = 8
+        assert not own_tokens(broken, targets).any()  # a task that shows something else does not answer in steps
+
+
+@given(answers=ANSWERS, wrong=st.lists(st.booleans(), min_size=40, max_size=40))
+def test_scores_are_counted_token_by_token_and_as_a_whole(answers: list[list[int]], wrong: list[bool]) -> None:
+    _, targets, own = (torch.tensor(part).view(1, 1, -1) for part in laid_out([*answers, [0, 1]]))
+    decoded = targets + torch.tensor(wrong[: targets.shape[-1]])
+    is_right = (decoded == targets).flatten().tolist()
+    scored, whole, place = [], [], 1
+    for answer in [*answers, [0, 1]]:
+        of_answer = is_right[place : place + len(answer)]
+        scored += of_answer
+        whole.append(all(of_answer))
+        place += len(answer) + 1
+
+    assert scores_of(decoded, targets, own.bool()) == [Decoded(float(np.mean(scored)), float(np.mean(whole)))]
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(st.booleans(), min_size=n, max_size=n), min_size=1)))
+def test_of_answers_of_one_length_no_more_are_right_than_tokens(wrong: list[list[bool]]) -> None:
+    _, targets, own = (torch.tensor(part).view(1, 1, -1) for part in laid_out([[0] * (len(wrong[0]) + 1)]))
+    decoded = targets.repeat(1, len(wrong), 1)
+    decoded[0, :, 1 : 1 + len(wrong[0])] += torch.tensor(wrong)
+    several = [part.repeat(1, len(wrong), 1) for part in (targets, own.bool())]
+    (scores,) = scores_of(decoded, *several)
+
+    assert scores is not None
+    assert scores.answers <= scores.tokens
+
+
+IN_STEPS = {"ancestors", "anbncn", "fuzzy_recall", "palindrome", "periodic_pattern", "permutation_hops"}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_answers_in_steps_if_it_shows_what_it_asked_for(name: str) -> None:
+    task = TASKS[name]()
+    batch = task.sample(np.random.default_rng(0), 64, task.length)
+    inputs, targets = (torch.from_numpy(part.astype(np.int64)).unsqueeze(0) for part in batch)
+
+    assert bool(own_tokens(inputs, targets).any()) == (name in IN_STEPS)
+
+
+def on_ladder(task: str, mechanism: str, steps: int) -> Cell:
+    suite = shortened(load_suite("climb"), steps=steps, limit=32)
+    assert suite.ladder is not None
+    suite = suite.model_copy(update={"ladder": suite.ladder.model_copy(update={"longest": 32})})
+    (cell,) = make_cells(suite, {task: {}}, {mechanism: {}}, device_type="cpu", is_full=False)
+    return cell
+
+
+@pytest.mark.parametrize("mechanism", ["softmax", "gla"])
+def test_so_do_trained_models_and_to_their_own_tokens_they_say_something_else(mechanism: str) -> None:
+    trainer = Trainer([Member(on_ladder("palindrome", mechanism, 80), seed, 1e-2) for seed in (1, 2)], CPU)
+    for batch in trainer.training_batches():
+        trainer.step(batch.inputs[0], batch.targets[0], batch.columns)
+    trainer.model.double()  # without ties within rounding
+    block = next(trainer.batches("test", 1, 64))
+
+    streamed, at_once = (decoded_scores(trainer.model, block, form) for form in ("streamed", "parallel"))
+
+    assert streamed == at_once
+    for shown, decoded in zip(evaluate(trainer.model, [block]), streamed, strict=True):
+        assert decoded is not None
+        assert shown.accuracy > 0.45  # one symbol reaches .33
+        assert decoded.answers < decoded.tokens != shown.accuracy
+
+
+def metrics_of(result: GroupResult) -> list[dict[str, float]]:
+    return [member.metrics for member in result.members]
+
+
+def test_a_row_has_the_scores_of_every_rung_with_answers_in_steps() -> None:
+    members = [Member(on_ladder("permutation_hops", "deltanet", 4), seed, 1e-2) for seed in (1, 2)]
+    found, again = (train_group(members, CPU) for _ in range(2))
+
+    assert metrics_of(found) == metrics_of(again)
+    for metrics in metrics_of(found):
+        names = [f"rung{number}.decoded.{of}" for number in members[0].cell.tests for of in ("tokens", "answers")]
+        assert list(metrics) == names
+        assert all(0 <= metrics[name] <= 1 for name in names)
+        assert all(metrics[f"rung{n}.decoded.answers"] <= metrics[f"rung{n}.decoded.tokens"] for n in (1, 2))
+
+
+@pytest.mark.parametrize(("task", "has_some"), [("permutation_hops", True), ("interleaved_stacks", False)])
+def test_off_ladders_a_row_has_them_too_where_answers_have_several_tokens(
+    task: str, make_cell: Callable[..., Cell], *, has_some: bool
+) -> None:
+    result = train_group(make_cell(task, "softmax", length=64).members([1]), CPU)
+
+    assert [list(metrics) for metrics in metrics_of(result)] == [["decoded.tokens", "decoded.answers"] * has_some]
+
+
+def test_beside_members_of_another_task_only_those_that_answer_in_steps_have_them(
+    make_cell: Callable[..., Cell],
+) -> None:
+    cells = [make_cell(task, "softmax", length=64) for task in ("permutation_hops", "string_copy")]
+    beside = metrics_of(train_group([Member(cell, 1, 1e-3) for cell in cells], CPU))
+    alone = [metrics for cell in cells for metrics in metrics_of(train_group([Member(cell, 1, 1e-3)], CPU))]
+
+    assert [list(metrics) for metrics in beside] == [list(metrics) for metrics in alone] == [[*alone[0]], []]
+    assert list(beside[0].values()) == pytest.approx(list(alone[0].values()), abs=0.05)
+
+
+def test_answers_of_one_token_are_right_as_often_as_they_are_when_shown(make_cell: Callable[..., Cell]) -> None:
+    trainer = Trainer(make_cell("interleaved_stacks", "gla", length=32).members([1]), CPU)
+    block = next(trainer.batches("test", 1, 32))
+    (shown,), inputs = evaluate(trainer.model, [block]), block.inputs[0]
+    targets = torch.full_like(inputs, IGNORE)
+    targets[..., block.columns] = block.targets[0]
+
+    is_own = own_tokens(inputs, targets)
+    decoded = decode(trainer.model, inputs, is_own)
+
+    assert not is_own.any()
+    assert int((decoded == targets).sum()) == shown.num_correct > 0
