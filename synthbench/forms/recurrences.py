@@ -14,6 +14,7 @@ sequence goes segment by segment. Leading axes broadcast.
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -31,6 +32,9 @@ SEGMENT = 1024
 
 PAIRS = 4
 """Tokens of a block in which a decay a channel is computed for every pair."""
+
+LARGEST = 20.0
+"""Largest exponent of a factor where both sides of a product measure a decay from the middle; float32 ends at 88."""
 
 
 def decayed(
@@ -84,6 +88,7 @@ def corrected(
     log_decay: Float[Tensor, "... length decays"],
     key: Float[Tensor, "... length key_dim"] | None = None,
     *,
+    fastest: float = math.inf,
     state: State | None = None,
 ) -> Float[Tensor, "... queries value_dim"]:
     """Decay and correct, chunk by chunk: the delta rule with gates, products of its steps, and keys of three kinds.
@@ -93,7 +98,8 @@ def corrected(
 
     A chunk that begins with the state S writes W^T N into it, where N = B - R S, and B, R solve the triangular system
     (I + A) [B, R] = [V, R']. A holds the products of read keys with earlier write keys, R' the read keys, all decayed
-    by the time between. Exponents are never positive, as in :func:`decayed`.
+    by the time between. Exponents are never positive, as in :func:`decayed`, or below :data:`LARGEST` where no decay is
+    faster than ``fastest`` allows.
 
     Args:
         q: Queries.
@@ -102,6 +108,7 @@ def corrected(
         v: What is put in.
         log_decay: Logarithms of the decay, at most 0.
         key: Where v is put in; default: ``write``.
+        fastest: Minus the least that ``log_decay`` can be. If it is small, a decay a channel takes one product a chunk.
         state: What to go on from with one query and its steps; default: the beginning of a sequence.
 
     Source: Yang et al. (2024), Parallelizing linear transformers with the delta rule, and Yang et al. (2025), Gated
@@ -110,7 +117,7 @@ def corrected(
     if state is not None:
         return _next(state, q, write if key is None else key, v, log_decay=log_decay, taken_out=(read, write))
     tensors = (q, read, write, v, log_decay, *(() if key is None else (key,)))
-    return _by_segments(_corrected_segment, *map(widened, tensors)).to(v.dtype)
+    return _by_segments(partial(_corrected_segment, fastest=fastest), *map(widened, tensors)).to(v.dtype)
 
 
 def _next(
@@ -217,6 +224,7 @@ def _corrected_segment(
     log_decay: Tensor,
     key: Tensor | None = None,
     *,
+    fastest: float,
     state: Tensor | None,
     goes_on: bool,
 ) -> tuple[Tensor, Tensor | None]:
@@ -232,10 +240,10 @@ def _corrected_segment(
     elapsed = log_decay.cumsum(-2)
     at_query, whole = elapsed[..., steps - 1 :: steps, :], elapsed[..., -1:, :]
     if steps == 1:  # the exponentials serve both
-        of_read, of_query = _products([read, q], columns, elapsed, elapsed)
+        of_read, of_query = _products([read, q], columns, elapsed, elapsed, fastest)
     else:
-        (of_read,) = _products([read], columns, elapsed, elapsed)
-        (of_query,) = _products([q], columns, at_query, elapsed)
+        (of_read,) = _products([read], columns, elapsed, elapsed, fastest)
+        (of_query,) = _products([q], columns, at_query, elapsed, fastest)
     put_in = v if key is None else -of_read[1].tril(-1) @ v
     begin = read * elapsed.exp()
     axes = torch.broadcast_shapes(put_in.shape[:-1], begin.shape[:-1])
@@ -276,23 +284,32 @@ def _corrected_states(
     return torch.stack(put_in, dim=-3), torch.stack(states, dim=-3), state
 
 
-def _products(rows: list[Tensor], columns: list[Tensor], elapsed: Tensor, until: Tensor) -> list[list[Tensor]]:
+def _products(
+    rows: list[Tensor], columns: list[Tensor], elapsed: Tensor, until: Tensor, fastest: float
+) -> list[list[Tensor]]:
     """Products of each of ``rows`` with each of ``columns`` up to them, decayed by the time between; 0 for later ones.
 
     Where there are n times as many columns, row i stands beside column n (i + 1) - 1. A decay a channel goes by blocks
-    that double in size, as in :func:`_within_by_channel`.
+    that double in size, as in :func:`_within_by_channel`, unless all are so slow that both sides can measure them from
+    the middle.
 
     Args:
         rows: What looks back, each [..., rows, key_dim].
         columns: What is seen, each [..., columns, key_dim].
         elapsed: Running sums of the logarithms of the decays at the rows.
         until: The same at the columns.
+        fastest: Minus the least logarithm of a decay.
     """
     num_rows, num_columns = rows[0].shape[-2], columns[0].shape[-2]
+    future = _later(num_rows, num_columns, until.device)
     if until.shape[-1] == 1:
-        future = _later(num_rows, num_columns, until.device)
         weights = (elapsed - until.mT).masked_fill(future, -torch.inf).exp()
         return [[x @ y.mT * weights for y in columns] for x in rows]
+    if fastest * num_columns <= 2 * LARGEST:
+        middle = until[..., (num_columns - 1) // 2, None, :]
+        since, before = (elapsed - middle).exp(), (middle - until).exp()
+        seen = [(y * before).mT for y in columns]
+        return [[(x * since @ y).masked_fill(future, 0) for y in seen] for x in rows]
     block = num_rows
     while block > PAIRS and block % 2 == 0:
         block //= 2

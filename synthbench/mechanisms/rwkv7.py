@@ -16,8 +16,8 @@ from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention
 from synthbench.mechanisms.base import mechanism
 
-SLOWEST = math.exp(-0.5)
-"""The logarithm of the fastest decay is minus this."""
+FASTEST = math.exp(-0.5)
+"""Minus the logarithm of the fastest decay of a token."""
 
 
 @mechanism
@@ -84,7 +84,7 @@ class Rwkv7(RecurrentAttention):
         """Logarithms of the decays, and the rates."""
         decay = self.by_head(self.decay_out(self.decay_in(x).tanh())) + self.decay_bias
         rate = self.by_head(self.rate_out(self.rate_in(x))) + self.rate_bias
-        return -SLOWEST * decay.sigmoid(), rate.sigmoid()
+        return -FASTEST * decay.sigmoid(), rate.sigmoid()
 
     def attend(
         self,
@@ -101,7 +101,7 @@ class Rwkv7(RecurrentAttention):
         rate = torch.ones_like(k) if rate is None else rate
         removed = unit_vectors(k * self.removal)
         k = k * (1 + (rate - 1) * self.mixing)
-        # It reads the state before the decay, which is at least exp(-SLOWEST): a division undoes it.
-        out = corrected(q, removed * (-log_decay).exp(), rate * removed, v, log_decay, k, state=state)
+        # It reads the state before the decay, which is at least exp(-FASTEST): a division undoes it.
+        out = corrected(q, removed * (-log_decay).exp(), rate * removed, v, log_decay, k, fastest=FASTEST, state=state)
         normal = layer_norm(out, out.shape[-1:], eps=1e-5 * self.head_dim)
         return normal + (q * k * self.bonus).sum(-1, keepdim=True) * v

@@ -21,9 +21,9 @@ LINEAR = "softmax"
 
 CAPTION = (
     "Accuracy in per cent on the test, with 95 % intervals over seeds (t distribution) for these images. Against the "
-    "inner product: difference in points from the mechanism whose kernel that is, seed by seed. Inverted: accuracy with "
-    "−w in the place of every prototype w. Growth: change of the mean length of the prototypes in training, in per cent. "
-    "Alpha: exponent of the learned scale, 1 at first. Below the mechanisms: references. Floor: {floor} %."
+    "inner product: difference in points from the mechanism whose kernel that is, seed by seed. Inverted: accuracy "
+    "with −w in the place of every prototype w. Growth: change of the mean length of the prototypes in training, in "
+    "per cent. Alpha: exponent of the learned scale, 1 at first. Below the mechanisms: references. Floor: {floor} %."
 )
 
 

@@ -177,7 +177,10 @@ class Report:
 
     @cached_property
     def pages(self) -> dict[str, Page]:
-        """The pages by the stem of their file names."""
+        """The pages by the stem of their file names, for Markdown and LaTeX.
+
+        CSV is made by ``build``, and the HTML page by ``render/page`` and the templates.
+        """
         return _tables_by_page(self)
 
     @cached_property

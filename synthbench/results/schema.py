@@ -2,10 +2,11 @@
 
 Only nullable columns are ever added, so every version of this schema reads the rows of all earlier ones.
 
-To add one: an entry in ``RUN_COLUMNS``; a higher ``SCHEMA_VERSION``; its value in ``runner/rows.py``, of a result also
-among those that ``failure_row`` does not know; a result's name in ``trust/compare.py``, that of anything which neither
-configuration, code nor training decides in ``trust/lookup.py``; :func:`rewrite_readme`; and a store of the new version
-by ``tests/golden/stores/write.py``.
+To add one: an entry in ``RUN_COLUMNS``; a higher ``SCHEMA_VERSION``; its value in ``runner/rows.py``, of a result (from
+``training/train.py``) also among those that ``failure_row`` does not know; a result's name in
+``trust/compare.py``, there also in ``ADDED_LATER``, and in ``trust/audit.py`` if its size can be implausible; the name
+of anything which neither configuration, code nor training decides in ``trust/lookup.py``; :func:`rewrite_readme`; and a
+store of the new version by ``tests/golden/stores/write.py``, named in ``tests/results/test_versions.py``.
 """
 
 import json

@@ -135,7 +135,8 @@ def run(
     Store.open(request.results, create=True)
     if request.predictions is not None:
         predictions.prepare(request.predictions)
-    record(findings, request.results / CONTRACT)
+    if findings:
+        record(findings, request.results / CONTRACT)
     report = RunReport(request.results, plan.members, plan.num_done, plan.num_failed)
     on_plan(plan, executor)
     context = RunContext(
@@ -249,7 +250,6 @@ def vetted(request: Request) -> tuple[Selected, Findings]:
     """
     with Trial(request.plugins, request.timeout_s) as trial:
         trial.try_plugins()
-        plugins.load(request.plugins)
         selected = select_components(request)
         return selected, findings_on(selected, trial, request.results / CONTRACT)
 

@@ -12,7 +12,7 @@ from rich.progress import Progress as Bar
 
 from synthbench.errors import StoreError
 from synthbench.runner.eta import Eta, Watch
-from synthbench.runner.executors import Executor, Inline
+from synthbench.runner.executors import Executor
 from synthbench.runner.plan import Plan
 from synthbench.runner.worker import Outcome
 from synthbench.terminal.layout import about
@@ -38,10 +38,10 @@ class Progress:
         self._bar: Bar | None = None
         self._stopped = threading.Event()
         self._lock = threading.RLock()
-        self._eta = Eta(Plan((), 0, 0))
+        self._eta: Eta
         self._watch: Watch | None = None
         self._num_done = self._num_failed = self._num_rows = 0
-        self._executor: Executor = Inline()
+        self._executor: Executor
         self._last_line = time.monotonic()
 
     def __enter__(self) -> "Progress":  # noqa: PYI034 - the shape checker of the tests cannot resolve Self

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from synthbench.forms import recurrences
-from synthbench.forms.recurrences import CHUNK, corrected, decayed, delta, token_by_token
+from synthbench.forms.recurrences import CHUNK, LARGEST, corrected, decayed, delta, token_by_token
 
 Form = Callable[..., Tensor]
 LENGTHS = [1, 2, 7, CHUNK, CHUNK + 1, 3 * CHUNK + 5]
@@ -183,6 +183,23 @@ def test_chunks_of_corrections_agree_with_single_steps_and_so_do_their_gradients
         value_and_gradients(corrected_step_by_step, inputs),
         rtol=1e-9,
         atol=1e-9,
+    )
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("length", [9, CHUNK, 3 * CHUNK + 5])
+def test_corrections_with_slow_decays_measured_from_the_middle_are_the_same(
+    length: int, steps: int, dtype: torch.dtype, tolerance: float, normal: Callable[..., Tensor]
+) -> None:
+    inputs = corrections(normal, length, width=5, steps=steps, top=1.0, keys="three", decay=1.0)
+    fastest = 2 * LARGEST / (CHUNK * steps)
+    inputs[4] = inputs[4].clamp(min=-fastest)
+    inputs[4][0, 0] = -fastest  # a whole head at the bound
+    fast = value_and_gradients(partial(corrected, fastest=fastest), [x.to(dtype) for x in inputs])
+
+    torch.testing.assert_close(
+        [x.double() for x in fast], value_and_gradients(corrected_step_by_step, inputs), rtol=tolerance, atol=tolerance
     )
 
 
