@@ -229,6 +229,7 @@ def test_the_packages_digits_are_500_of_each_class(with_data: Callable[[str], Ta
     assert 0.7 < task.references(784)["nearest mean"] < 0.9
 
 
+@pytest.mark.filterwarnings("ignore:self.within_class_std_dev_")  # some pixels are black in all images of a class
 def test_the_nearest_mean_is_scikit_learns(with_data: Callable[[str], Task]) -> None:
     neighbors = pytest.importorskip("sklearn.neighbors")
     with_data("digits")
