@@ -6,7 +6,7 @@ CONSTRAINTS := constraints.txt
 
 comma := ,
 PYTEST := $(BIN)/pytest -rs --numprocesses auto --maxprocesses 8 --dist worksteal
-REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,pinned-torch,ray,submitit$(if $(filter Linux,$(shell uname)),$(comma)triton$(comma)pinned-triton)"
+REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,mlxtend,pinned-torch,ray,submitit$(if $(filter Linux,$(shell uname)),$(comma)triton$(comma)pinned-triton)"
 
 .PHONY: demo test check coverage test-end-to-end test-other-processor test-slow bench-gpu clean
 

@@ -1,10 +1,13 @@
-"""Scores in bits, of tasks whose answers are uncertain: what rows call them, and how they follow from a loss."""
+"""Scores that have tables of their own: what rows call them, and how those in bits follow from a loss."""
 
 import math
 from collections.abc import Mapping
 
 BITS = "minus bits per token"
-"""Name of the metric, which is higher for better models and at most 0."""
+"""Name of the metric of tasks whose answers are uncertain: higher for better models and at most 0."""
+
+OF_PROTOTYPES = "accuracy of prototypes"
+"""Name of the metric of tasks that try nothing of a mechanism but its kernel."""
 
 
 def bits_of(nats: float) -> float:

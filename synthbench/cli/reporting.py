@@ -139,7 +139,7 @@ def _print_outcome(made: "Report") -> None:
     from synthbench.terminal.board import lines_of, lines_of_table
 
     typer.echo(inert(made.verdict))
-    tables = made.pages["bits"].tables if made.in_bits is not None else ()
+    tables = [table for page in made.pages_apart.values() for table in page.tables]
     for line in (*lines_of(made.board), *(line for table in tables for line in lines_of_table(table))):
         typer.echo(inert(line))
 

@@ -64,8 +64,8 @@ def gram(
     delta: float,
 ) -> Float[Tensor, "*batch queries value_dim"]:
     """Attend by the masked queries x length matrix of kernel values: quadratic, and fastest where lengths are short."""
-    kernel = _kernel(query_factors, key_factors)
-    return normalise(kernel.tril_(kernel.shape[-1] - kernel.shape[-2]) @ with_ones(v), guard, delta)
+    values = kernel(query_factors, key_factors)
+    return normalise(values.tril_(values.shape[-1] - values.shape[-2]) @ with_ones(v), guard, delta)
 
 
 def chunked(
@@ -89,7 +89,7 @@ def chunked(
     # Split, not sliced: the gradient of a slice is as long as the whole, and there is one a chunk.
     chunks = zip(_split(query_a), _split(query_b), _split(key_a), _split(key_b), _split(values), strict=False)
     for number, (q_a, q_b, k_a, k_b, chunk) in enumerate(chunks, start=1):
-        within = _kernel(_without_none(q_b, q_a), _without_none(k_b, k_a)).tril_() @ chunk
+        within = kernel(_without_none(q_b, q_a), _without_none(k_b, k_a)).tril_() @ chunk
         sums.append(within if state is None else within + contract(q_a, q_b @ state))
         if number * CHUNK < v.shape[-2]:
             update = k_b.mT @ expand(k_a, chunk)
@@ -170,7 +170,8 @@ def with_ones(v: Tensor) -> Tensor:
     return pad(v, (0, 1), value=1.0)
 
 
-def _kernel(query_factors: Sequence[Tensor], key_factors: Sequence[Tensor]) -> Tensor:
+def kernel(query_factors: Sequence[Tensor], key_factors: Sequence[Tensor]) -> Tensor:
+    """The kernel of every query and key, [..., queries, keys]: the product of their factors' inner products."""
     grams = [query @ key.mT for query, key in zip(query_factors, key_factors, strict=True)]
     return reduce(torch.mul, grams)
 

@@ -181,7 +181,7 @@ def _json_files(report: Report) -> Files:
 def _facts(task: TaskFacts) -> dict[str, object]:
     """The facts of a task for JSON, with its ladder if it has one."""
     facts = task._asdict()
-    ladder, _ = facts.pop("ladder"), facts.pop("is_in_bits")
+    ladder, *_ = (facts.pop(name) for name in ("ladder", "is_in_bits", "has_prototypes"))
     return facts | ({"ladder": ladder._asdict()} if ladder else {})
 
 
@@ -194,7 +194,7 @@ def _figure_files(report: Report) -> Files:
 
 
 def _html_files(report: Report) -> Files:
-    return {} if report.cells.is_in_bits else {"index.html": page(report)}  # the page is made of skills
+    return {} if report.cells.is_apart else {"index.html": page(report)}  # the page is made of skills
 
 
 FORMATS: dict[str, Callable[[Report], Files]] = {

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from synthbench.bits import BITS
+from synthbench.bits import BITS, OF_PROTOTYPES
 from synthbench.heights import RungScore
 from synthbench.reports.against.published import published_name, published_order
 from synthbench.reports.aggregates import Interval, t_interval
@@ -57,6 +57,13 @@ class TaskFacts(NamedTuple):
     """The rungs that scores count; None if scores are accuracies or bits."""
     is_in_bits: bool = False
     """Whether scores are bits per token, with a minus sign."""
+    has_prototypes: bool = False
+    """Whether only the kernels of mechanisms are tried, with a prototype for each class."""
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether it has tables of its own, and its scores enter no ranking and no mean."""
+        return self.is_in_bits or self.has_prototypes
 
     @property
     def gap(self) -> float:
@@ -190,9 +197,9 @@ class Cells:
         return any(task.ladder for task in self.tasks)
 
     @property
-    def is_in_bits(self) -> bool:
-        """Whether all scores are in bits."""
-        return all(task.is_in_bits for task in self.tasks)
+    def is_apart(self) -> bool:
+        """Whether all tasks have tables of their own."""
+        return all(task.is_apart for task in self.tasks)
 
     @cached_property
     def scores(self) -> Scores:
@@ -417,6 +424,7 @@ def _task(key: Key, label: str, row: Row) -> TaskFacts:
         source=row["task_source"],
         ladder=ladder,
         is_in_bits=row["metric_name"].endswith(BITS),
+        has_prototypes=row["metric_name"].endswith(OF_PROTOTYPES),
     )
 
 

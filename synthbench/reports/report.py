@@ -32,6 +32,7 @@ from synthbench.reports.descriptions import Describe
 from synthbench.reports.difference import difference, difference_tables
 from synthbench.reports.heights import load_table
 from synthbench.reports.leaderboard import Leaderboard, leaderboard, leaderboard_tables
+from synthbench.reports.prototypes import prototype_tables, prototype_verdict
 from synthbench.reports.selection import Selection
 from synthbench.reports.separation import separation_table, summary
 from synthbench.reports.table import Table, category_averages, category_table, full_table, steps_table
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from synthbench.reports.render.figures import Drawing
 
 _RESERVED = (
-    *("averages", "bits", "cells", "curves", "difference", "full", "leaderboard", "peers", "predictions", "readme"),
-    *("separation", "sources", "steps_to_threshold", "variants"),
+    *("averages", "bits", "cells", "curves", "difference", "full", "leaderboard", "peers", "predictions", "prototypes"),
+    *("readme", "separation", "sources", "steps_to_threshold", "variants"),
 )
 
 _MADE_BY = (
@@ -77,14 +78,20 @@ class Report:
 
     @cached_property
     def cells(self) -> Cells:
-        """The cells of the rows; where only some tasks are in bits, those of the others."""
-        others = [task for task in self.all_cells.tasks if not task.is_in_bits]
+        """The cells of the rows; where only some tasks have tables of their own, those of the others."""
+        others = [task for task in self.all_cells.tasks if not task.is_apart]
         return self.all_cells if len(others) in (0, len(self.all_cells.tasks)) else self.all_cells.among(others)
 
     @cached_property
     def in_bits(self) -> Cells | None:
         """The cells of the tasks in bits; None if there is no such task."""
         tasks = [task for task in self.all_cells.tasks if task.is_in_bits]
+        return self.all_cells.among(tasks) if tasks else None
+
+    @cached_property
+    def with_prototypes(self) -> Cells | None:
+        """The cells of the tasks with prototypes; None if there is no such task."""
+        tasks = [task for task in self.all_cells.tasks if task.has_prototypes]
         return self.all_cells.among(tasks) if tasks else None
 
     @cached_property
@@ -131,7 +138,7 @@ class Report:
     @cached_property
     def board(self) -> Leaderboard | None:
         """The ranking; None below two seeds."""
-        return leaderboard(self.cells) if len(self.cells.seeds) > 1 and not self.cells.is_in_bits else None
+        return leaderboard(self.cells) if len(self.cells.seeds) > 1 and not self.cells.is_apart else None
 
     @cached_property
     def variants(self) -> list[Variant]:
@@ -147,15 +154,26 @@ class Report:
     @cached_property
     def verdict(self) -> str:
         """The outcome of the report in a few sentences: who can be the best, and how many tasks separate mechanisms."""
-        if self.cells.is_in_bits:
-            return bits_verdict(self.cells)
+        of_their_own = [page.introduction for page in self.pages_apart.values()]
+        if self.cells.is_apart:
+            return " ".join(of_their_own)
         ranking = (
             "One seed does not show how certain a difference is, so nothing is ranked."
             if self.board is None
             else self.board.verdict()
         )
-        found = f"{ranking} {summary(self.verdicts)}"
-        return f"{found} {bits_verdict(self.in_bits)}" if self.in_bits else found
+        return " ".join([ranking, summary(self.verdicts), *of_their_own])
+
+    @cached_property
+    def pages_apart(self) -> dict[str, Page]:
+        """The pages of the tasks that have tables of their own, by the stem of their file names."""
+        pages = {}
+        if self.in_bits is not None:
+            pages["bits"] = Page("Bits per token", bits_tables(self.in_bits, self.runs), bits_verdict(self.in_bits))
+        if (cells := self.with_prototypes) is not None:
+            tables = prototype_tables(cells, self.runs)
+            pages["prototypes"] = Page("Prototypes", tables, prototype_verdict(cells, self.runs))
+        return pages
 
     @cached_property
     def pages(self) -> dict[str, Page]:
@@ -170,8 +188,8 @@ class Report:
         """The figures for which the rows have data."""
         from synthbench.reports.render.figures import Facts, drawings  # noqa: PLC0415 - only here matplotlib is needed
 
-        # Figures show accuracies and skills.
-        if self.cells.is_in_bits:
+        # Figures compare accuracies and skills of mechanisms in models.
+        if self.cells.is_apart:
             return []
         return drawings(Facts(self._shown, self.cells, self.averages, self.board, self.variants))
 
@@ -182,11 +200,7 @@ class Report:
 
 
 def _tables_by_page(report: Report) -> dict[str, Page]:
-    pages: dict[str, Page] = {}
-    if report.in_bits is not None:
-        tables = bits_tables(report.in_bits, report.runs)
-        pages["bits"] = Page("Bits per token", tables, bits_verdict(report.in_bits))
-    return pages if report.cells.is_in_bits else pages | _tables_of_skill(report)
+    return report.pages_apart if report.cells.is_apart else report.pages_apart | _tables_of_skill(report)
 
 
 def _tables_of_skill(report: Report) -> dict[str, Page]:

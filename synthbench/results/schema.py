@@ -167,7 +167,10 @@ RUN_COLUMNS = (
     Column("member_strategy", "string", "", "how members were batched", choices=("fold", "stack", "loop")),
     # Score
     Column(
-        "metric_name", "string", "", "`accuracy`; `height over rungs`, which are in metrics; or `minus bits per token`"
+        "metric_name",
+        "string",
+        "",
+        "`accuracy`; `accuracy of prototypes`; `height over rungs`, which are in metrics; or `minus bits per token`",
     ),
     Column(
         "score",

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from synthbench import plugins
-from synthbench.bits import BITS, bits_of
+from synthbench.bits import BITS, OF_PROTOTYPES, bits_of
 from synthbench.canonical import canonical_json
 from synthbench.heights import HEIGHT, metrics_of_rungs
 from synthbench.knobs import term_of
@@ -166,6 +166,7 @@ def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:
     metrics |= {
         f"shortcut.{name}": reached.value for name, reached in shortcut_accuracies(cell.task, cell.length).items()
     }
+    metrics |= _references(cell)
     for factor, score in member.stretched.items():
         task, length = cell.tests[factor]
         floor, ceiling = (bound.value for bound in floor_and_ceiling(task, length))
@@ -180,11 +181,13 @@ def _metrics(cell: Cell, member: MemberResult) -> dict[str, float | None]:
     return metrics
 
 
+def _references(cell: Cell) -> dict[str, float]:
+    return {f"reference.{name}": reached for name, reached in references(cell.task, cell.length).items()}
+
+
 def _metrics_in_bits(cell: Cell, member: MemberResult) -> dict[str, float | None]:
     """Bits a token: of the references, of the validation, and of each kind of positions with its share of them."""
-    metrics: dict[str, float | None] = {
-        f"reference.{name}": bits for name, bits in references(cell.task, cell.length).items()
-    }
+    metrics: dict[str, float | None] = {**_references(cell)}
     if member.validation:
         metrics["validation_bits"] = bits_of(member.validation[-1].loss)
     metrics |= {f"x{factor}.bits": bits_of(score.loss) for factor, score in member.stretched.items()}
@@ -207,6 +210,8 @@ def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound | None]:
 def _metric_of(cell: Cell) -> str:
     if cell.course is not None:
         return HEIGHT
+    if cell.task.readout == "prototypes":
+        return OF_PROTOTYPES
     return BITS if _is_in_bits(cell) else "accuracy"
 
 

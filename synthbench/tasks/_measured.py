@@ -15,7 +15,7 @@ NUM_ANSWERS = 2**13
 def measured_local_ceiling(task: Task, length: int) -> Bound:
     """See :func:`synthbench.tasks.local_ceiling`."""
     floor = task.floor(length)
-    if task.readout == "bottleneck":
+    if task.readout != "position":
         return floor
     fit, fresh = (_sample(task, length, seed) for seed in (0, 1))
     seen, learned = _most_frequent(_pairs(task, fit.inputs), fit.targets)

@@ -28,9 +28,9 @@ def key_of(task: Task, length: int) -> str:
 def measured(task: Task, length: int, *, is_stretched: bool = False) -> dict[str, Any]:
     """The entry of a task at a length, computed; of a stretched test floor and ceiling only, as no row has more."""
     entry: dict[str, Any] = {"floor": task.floor(length), "ceiling": task.ceiling(length)}
-    if task.measure == "bits":
-        entry["references"] = task.references(length)
-    elif not is_stretched:
+    if found := task.references(length):
+        entry["references"] = found
+    if task.measure == "accuracy" and not is_stretched:
         entry |= {"local_ceiling": measured_local_ceiling(task, length), "shortcuts": measured_shortcuts(task, length)}
     return entry
 

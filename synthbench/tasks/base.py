@@ -30,8 +30,9 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 Measure = Literal["accuracy", "bits"]
 """What a score counts: the share of right answers, or the bits that the answers cost, with a minus sign."""
 
-Readout = Literal["position", "bottleneck"]
-"""Whether an answer is read from its own position's vector, or all of them from the last one's."""
+Readout = Literal["position", "bottleneck", "prototypes"]
+"""Whether an answer is read from its own position's vector, or all of them from the last one's; or the sequence is one
+vector, a number a token, which is compared with a prototype of each class."""
 
 
 class Batch(NamedTuple):
@@ -129,6 +130,11 @@ class Task(ABC):
     def vocab_size(self) -> int:
         """Number of token ids, which is also the number of output classes."""
 
+    @property
+    def num_classes(self) -> int:
+        """Number of answers that a model chooses from: all token ids, unless a task says otherwise."""
+        return self.vocab_size
+
     def coordinates(self, length: int) -> Float[np.ndarray, "length axes"]:
         """Where the tokens stand: 0, 1, ... on one axis, unless a task says otherwise."""
         return np.arange(length, dtype=np.float64)[:, None]
@@ -166,8 +172,18 @@ class Task(ABC):
         return self
 
     def references(self, length: int) -> dict[str, float]:
-        """Of a task in bits: what simple predictors need on the test split, in bits per token, by name."""
+        """What simple predictors that learned from the training split reach on the test split, by name.
+
+        Accuracies; of a task in bits what they need, in bits per token.
+        """
         return {}
+
+    def check_data(self) -> None:  # noqa: B027 - most tasks need none
+        """Refuse to begin where the data are missing that :meth:`sample` draws from.
+
+        Raises:
+            UsageError: If they are; the message says how to get them.
+        """
 
     def kinds(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Bool[np.ndarray, "batch length"]]:
         """Kinds of positions, by name, whose losses a row has apart: where a position is of the kind.

@@ -88,14 +88,14 @@ def _task_numbers(facts: dict[str, Any]) -> Text:
     text = Text(f"\n{facts['length']} tokens of {facts['vocab_size']}, category {facts['category']}\n")
     text.append(f"floor {floor:.6f} ({facts['floor_kind']})   ceiling {ceiling:.6f} ({facts['ceiling_kind']})\n")
     task = TASKS[facts["name"]]()
-    if task.measure == "bits":
-        for name, bits in references(task, facts["length"]).items():
-            text.append(f"reference, {name}: {bits:.4f} bits per token\n")
-    else:
+    unit = " bits per token" if task.measure == "bits" else ""
+    for name, reached in references(task, facts["length"]).items():
+        text.append(f"reference, {name}: {reached:.4f}{unit}\n")
+    if task.measure == "accuracy" and task.readout != "prototypes":
         local = local_ceiling(task, facts["length"]).value
         text.append(f"local ceiling {local:.4f}: the rest needs mixing of positions\n")
-        for name, reached in shortcut_accuracies(task, facts["length"]).items():
-            text.append(f"shortcut, {name}: {reached.value:.4f}\n")
+        for name, rule in shortcut_accuracies(task, facts["length"]).items():
+            text.append(f"shortcut, {name}: {rule.value:.4f}\n")
     if facts["not_tested"]:
         text.append("not tested: ", style="bold")
         text.append(facts["not_tested"] + "\n")

@@ -9,6 +9,7 @@ import torch
 
 from synthbench.blocks import BLOCKS, Block
 from synthbench.canonical import canonical_json, json_entries, run_id_of
+from synthbench.errors import UsageError
 from synthbench.knobs import Value, arguments_of, with_defaults
 from synthbench.mechanisms import MECHANISMS, Attention, Layer, Mechanism
 from synthbench.positions import POSITIONS, PositionEncoding
@@ -17,9 +18,10 @@ from synthbench.suites import Suite
 from synthbench.tasks import TASKS, Rung, Task
 from synthbench.terms import configured
 from synthbench.training import identity
-from synthbench.training.ensemble import SequenceModel
+from synthbench.training.ensemble import Model, SequenceModel
 from synthbench.training.identity import Component
 from synthbench.training.ladder import Course, course_of
+from synthbench.training.prototypes import PrototypeModel
 
 
 @dataclass(frozen=True)
@@ -147,14 +149,17 @@ class Cell:
         """
         return self.mechanism.layers_of(self.mechanism_fields(), self.suite.model.num_layers)
 
-    def model(self, generator: torch.Generator, factor: int = 1) -> SequenceModel:
+    def model(self, generator: torch.Generator, factor: int = 1) -> Model:
         """The model of one member, all of it drawn from ``generator``, for the sequences of one of the tests.
 
         On a ladder it is one model for all rungs.
 
         Raises:
-            UsageError: If the mechanism, the block or the positions cannot be built or do not fit together.
+            UsageError: If the mechanism, the block or the positions cannot be built or do not fit together, or the task
+                and the width.
         """
+        if self.task.readout == "prototypes":
+            return self._prototypes(generator)
         layers = self.layers
         task, length = self.tests[factor] if self.course is None else (self.task, self.length)
         return SequenceModel(
@@ -165,6 +170,21 @@ class Cell:
             generator,
             coordinates=torch.from_numpy(task.coordinates(length)).to(torch.get_default_dtype()),
             readout=task.readout,
+        )
+
+    def _prototypes(self, generator: torch.Generator) -> PrototypeModel:
+        if self.suite.model.model_dim != self.length:
+            raise UsageError(
+                f"model.model_dim of suite {self.suite.name!r} is {self.suite.model.model_dim}; allowed for task "
+                f"{self.task_name!r}: {self.length}, the numbers of one of its vectors, as in suite 'digits'"
+            )
+        return PrototypeModel(
+            self.mechanism,
+            self.mechanism_fields(),
+            self.task.num_classes,
+            self.task.vocab_size,
+            generator,
+            self.suite.model.prototype_std,
         )
 
     @cached_property
@@ -228,6 +248,8 @@ class Cell:
         A task that does not come with synthbench shares with none: whatever it does, it costs no other task a row.
         """
         shape = [self.length, self.longest, self.task.readout, self.task.coordinates(self.length).tolist()]
+        if self.task.readout == "prototypes":
+            shape.append(self.task.num_classes)
         if self.course is not None:
             shape += [[rung.length for rung in self.course.rungs], self.course.batch_sizes]
         around = {name: part for name, part in self.identity.items() if not name.startswith("task")}

@@ -11,6 +11,7 @@ Which one it is, is tried out, not declared.
 
 import copy
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal, TypeVar, cast, get_args
@@ -32,9 +33,32 @@ from synthbench.terms import configured
 
 Strategy = Literal["fold", "stack", "loop"]
 M = TypeVar("M", bound=nn.Module)
+N = TypeVar("N", bound="Model")
 
 
-class SequenceModel(nn.Module):
+class Model(nn.Module, ABC):
+    """What is trained on a task, of one member or of many: tokens in, logits out."""
+
+    tokens_at_once: int | None = None
+    """Tokens that pass through it at once; None: as many as is best for a sequence of activations."""
+
+    @property
+    @abstractmethod
+    def layers(self) -> list[Block]:
+        """The blocks, first to last."""
+
+    @abstractmethod
+    def forward(
+        self, tokens: Int[Tensor, "*leading batch length"], columns: Int[Tensor, " columns"] | None = None
+    ) -> Float[Tensor, "*leading batch columns classes"]:
+        """Logits at every position, or at some."""
+
+    @abstractmethod
+    def beside(self: N, others: Sequence[N], strategies: "Strategy | Sequence[Strategy]") -> N:
+        """One model that runs this member, then others: see :func:`stack_models`."""
+
+
+class SequenceModel(Model):
     """Token embedding, positions, blocks, linear head: of one member, or of many after :func:`stack_models`."""
 
     def __init__(
@@ -137,6 +161,17 @@ class SequenceModel(nn.Module):
         after.position += 1
         logits: Tensor = self.head(x.unsqueeze(-2))
         return logits.squeeze(-2), after
+
+    def beside(self, others: "Sequence[SequenceModel]", strategies: "Strategy | Sequence[Strategy]") -> "SequenceModel":
+        """Stack all tensors, and run the mixers by the strategies of their layers."""
+        vocab_size = max(model.embedding.weight.shape[0] for model in (self, *others))
+        models = [widened(model, vocab_size) for model in (self, *others)]
+        stacked = stack_modules(models, activation_axes=4)
+        of_layers = [strategies] * len(stacked.layers) if isinstance(strategies, str) else strategies
+        for layer, (block, strategy) in enumerate(zip(stacked.layers, of_layers, strict=True)):
+            mechanisms = [cast("Mechanism", model.layers[layer].mixer) for model in models]
+            block.mixer = stack_mixers(mechanisms, strategy)
+        return stacked
 
 
 class BottleneckHead(nn.Module):
@@ -404,17 +439,10 @@ def slowest(strategies: Sequence[Strategy]) -> Strategy:
     return max(strategies, key=get_args(Strategy).index)
 
 
-def stack_models(models: Sequence[SequenceModel], strategies: Strategy | Sequence[Strategy]) -> SequenceModel:
+def stack_models(models: Sequence[N], strategies: Strategy | Sequence[Strategy]) -> N:
     """One model that runs all members: it reads tokens [members, batch, length].
 
     The strategy is one for all layers, or one for each. Members may know different numbers of tokens; all get as many
     as the one that knows most.
     """
-    vocab_size = max(model.embedding.weight.shape[0] for model in models)
-    models = [widened(model, vocab_size) for model in models]
-    stacked = stack_modules(models, activation_axes=4)
-    of_layers = [strategies] * len(stacked.layers) if isinstance(strategies, str) else strategies
-    for layer, (block, strategy) in enumerate(zip(stacked.layers, of_layers, strict=True)):
-        mechanisms = [cast("Mechanism", model.layers[layer].mixer) for model in models]
-        block.mixer = stack_mixers(mechanisms, strategy)
-    return stacked
+    return models[0].beside(models[1:], strategies)

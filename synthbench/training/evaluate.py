@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from synthbench.tasks import IGNORE, Task
-from synthbench.training.ensemble import SequenceModel
+from synthbench.training.ensemble import Model
 from synthbench.training.stream import DeviceBlock, in_pieces
 
 
@@ -58,7 +58,7 @@ def _losses(
 
 @torch.inference_mode()
 def evaluate(
-    model: SequenceModel,
+    model: Model,
     blocks: Iterable[DeviceBlock],
     *,
     predicted: list[Tensor] | None = None,
@@ -82,7 +82,7 @@ def evaluate(
         # Batches are only how the stream was drawn; for evaluation all sequences of a member are one long batch.
         sequences = inputs.transpose(0, 1).flatten(1, 2)
         labels = targets.transpose(0, 1).flatten(1, 2)
-        for piece, label in in_pieces(sequences, labels, tokens_at_once):
+        for piece, label in in_pieces(sequences, labels, tokens_at_once or model.tokens_at_once):
             logits = model(piece, columns)
             is_scored = label != IGNORE
             tokens = logits.argmax(-1)
@@ -134,7 +134,7 @@ METRIC_SEQUENCES = 16
 
 
 @torch.inference_mode()
-def layer_metrics(model: SequenceModel, block: DeviceBlock) -> list[dict[str, float]]:
+def layer_metrics(model: Model, block: DeviceBlock) -> list[dict[str, float]]:
     """The metrics of the mechanisms, a dictionary a member: ``layer0.curvature.head2``.
 
     The inputs of a layer are those that some sequences give.

@@ -20,7 +20,7 @@ from numpy.lib.format import open_memmap
 
 from synthbench.tasks import IGNORE
 from synthbench.training.cell import Member
-from synthbench.training.ensemble import SequenceModel
+from synthbench.training.ensemble import Model
 from synthbench.training.evaluate import evaluate
 from synthbench.training.sequences import sequences_of
 from synthbench.training.stream import DeviceBlock
@@ -109,7 +109,7 @@ def take_back(folder: Path, run_id: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def answer(model: SequenceModel, members: Sequence[Member], folder: Path, device: torch.device) -> None:
+def answer(model: Model, members: Sequence[Member], folder: Path, device: torch.device) -> None:
     """Write what a model of some members predicts for the papers that lie in a folder, if any do."""
     tests = sorted(members[0].cell.tests)
     numbers = [

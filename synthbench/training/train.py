@@ -23,9 +23,18 @@ from synthbench.training.capture import CapturedStep
 from synthbench.training.causality import check_as_trained
 from synthbench.training.cell import Cell, Member
 from synthbench.training.decode import decoded_scores
-from synthbench.training.ensemble import SequenceModel, Strategy, inherit, slowest, stack_models, strategy_of
+from synthbench.training.ensemble import (
+    Model,
+    SequenceModel,
+    Strategy,
+    inherit,
+    slowest,
+    stack_models,
+    strategy_of,
+)
 from synthbench.training.evaluate import METRIC_SEQUENCES, Score, evaluate, layer_metrics, summed_losses
 from synthbench.training.optimiser import MemberAdamW, make_optimiser
+from synthbench.training.prototypes import PrototypeModel, check_alone
 from synthbench.training.schedule import make_schedule
 from synthbench.training.seeding import KeptBlocks, init_seed
 from synthbench.training.stream import DeviceBlock, device_blocks, in_pieces
@@ -110,13 +119,15 @@ def init_generator(seed: int) -> torch.Generator:
     return generator
 
 
-def build_models(members: Sequence[Member], factor: int = 1) -> list[SequenceModel]:
+def build_models(members: Sequence[Member], factor: int = 1) -> list[Model]:
     """One model a member, each drawn from the member's own ``init`` stream, for the sequences of one of the tests."""
     return [member.cell.model(init_generator(member.seed), factor) for member in members]
 
 
-def size_of(model: SequenceModel, length: int) -> ModelSize:
-    """How large the model of one member is, for sequences of ``length`` tokens."""
+def size_of(model: Model, length: int) -> ModelSize:
+    """How large the model of one member is, for sequences of ``length`` tokens; one of prototypes keeps nothing."""
+    if isinstance(model, PrototypeModel):
+        return ModelSize(num_parameters(model), num_parameters(model), 0)
     blocks = model.layers
     mixing = [part for block in blocks for part in (block.mixer, block.convolution) if part is not None]
     states = [
@@ -150,14 +161,15 @@ class Trainer:
             tokens_at_once: Size of the pieces of a step, see :func:`in_pieces`.
         """
         self.members, self.device, self.kept = list(members), device, kept
-        self.tokens_at_once = tokens_at_once
         cell = members[0].cell
         self.suite = cell.suite
-        self.mechanisms = [mechanism for mechanism, _ in cell.layers]
         models = build_models(members)
+        layers = cell.layers if models[0].layers else []
+        self.mechanisms = [mechanism for mechanism, _ in layers]
         self.sizes = [size_of(model, cell.length) for model in models]
-        self.strategies = [strategy_of(*layer) for layer in cell.layers]
+        self.strategies: list[Strategy] = [strategy_of(*layer) for layer in layers] or ["loop"]
         self.model = stack_models(models, self.strategies).to(device)
+        self.tokens_at_once = tokens_at_once or self.model.tokens_at_once
         self.rates = [member.learning_rate for member in members if member.learning_rate is not None]
         self.schedule = make_schedule(self.suite.training)
         is_captured = (
@@ -245,10 +257,13 @@ class Trainer:
         Raises:
             ContractError: If an output depends on what it must not see.
         """
-        tokens, _ = next(in_pieces(inputs, targets))
-        check_as_trained(self.model, tokens, min(member.cell.task.vocab_size for member in self.members))
+        if isinstance(self.model, SequenceModel):
+            tokens, _ = next(in_pieces(inputs, targets))
+            check_as_trained(self.model, tokens, min(member.cell.task.vocab_size for member in self.members))
+        if isinstance(self.model, PrototypeModel):
+            check_alone(self.model, inputs)
 
-    def stretched(self, members: Sequence[Member], factor: int) -> SequenceModel:
+    def stretched(self, members: Sequence[Member], factor: int) -> Model:
         """The trained models of a cell's members, for a test on longer or more loaded sequences."""
         trained = self.model
         if len(members) < len(self.members):
@@ -257,8 +272,8 @@ class Trainer:
         return self._rebuilt(members, factor, trained)
 
     def _rebuilt(
-        self, members: Sequence[Member], factor: int, trained: SequenceModel, places: Sequence[int] | None = None
-    ) -> SequenceModel:
+        self, members: Sequence[Member], factor: int, trained: Model, places: Sequence[int] | None = None
+    ) -> Model:
         """The models of some members built anew, with what those at some places of a trained one have learned."""
         model = stack_models(build_models(members, factor), self.strategies).to(self.device)
         inherit(model, trained, places)
@@ -446,7 +461,9 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
     else:
         scores = _scores(trainer, result, keeps_predictions=keeps_predictions)
     all_metrics: list[dict[str, float]] = [{} for _ in scores]
-    if any(mechanism.metrics is not Mixer.metrics for mechanism in trainer.mechanisms):
+    if isinstance(trainer.model, PrototypeModel):
+        all_metrics = _of_prototypes(trainer, trainer.model)
+    elif any(mechanism.metrics is not Mixer.metrics for mechanism in trainer.mechanisms):
         all_metrics = layer_metrics(trainer.model, next(trainer.batches("validation", 1, METRIC_SEQUENCES)))
     decoded = _decoded(trainer)
     for member, score, metrics, of_answers in zip(result.members, scores, all_metrics, decoded, strict=True):
@@ -456,6 +473,16 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
     for cell in dict.fromkeys(member.cell for member in trainer.members if not is_ladder):
         _test_stretched(trainer, [member for member in result.members if member.member.cell is cell])
     result.eval_s += time.perf_counter() - began
+
+
+def _of_prototypes(trainer: Trainer, model: PrototypeModel) -> list[dict[str, float]]:
+    """What rows say of prototypes: the accuracy with all of them inverted, how they grew, and their scale."""
+    with model.inverted():
+        inverted = evaluate(model, trainer.batches("test", 1, trainer.suite.evaluation.test_sequences))
+    return [
+        {f"prototypes.{name}": value for name, value in {"inverted_accuracy": score.accuracy, **facts}.items()}
+        for score, facts in zip(inverted, model.facts(), strict=True)
+    ]
 
 
 def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> list[Score]:
@@ -521,6 +548,8 @@ def _decoded(trainer: Trainer) -> list[dict[str, float]]:
     """
     cell, evaluation = trainer.members[0].cell, trainer.suite.evaluation
     metrics: list[dict[str, float]] = [{} for _ in trainer.members]
+    if not isinstance(trainer.model, SequenceModel):
+        return metrics
     for number in cell.tests if cell.rungs else (1,):
         prefix = f"rung{number}." if cell.rungs else ""
         block = next(trainer.batches("test", 1, evaluation.test_sequences, factor=number))

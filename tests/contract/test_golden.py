@@ -10,11 +10,12 @@ entry of a component that changed without a new version stays, and its test fail
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from synthbench.tasks import TASKS
+from synthbench.tasks import TASKS, Task
 from tests.contract._computed import COMPONENTS, entry_of
 from tests.contract._golden import FOLDER, REWRITE, SWITCH, Entry, changes, outline, read, rewritten, write
 
@@ -127,7 +128,11 @@ def golden() -> dict[Path, dict[str, Entry]]:
 
 
 @pytest.mark.parametrize(("kind", "name"), COMPONENTS, ids=map(" ".join, COMPONENTS))
-def test_a_component_computes_what_its_version_did(golden: dict[Path, dict[str, Entry]], kind: str, name: str) -> None:
+def test_a_component_computes_what_its_version_did(
+    golden: dict[Path, dict[str, Entry]], kind: str, name: str, with_data: Callable[[str], Task]
+) -> None:
+    if kind == TASKS.kind:
+        with_data(name)
     component, now = f"{kind} {name!r}", entry_of(kind, name)
     held = golden[file_of(kind)].get(key_of(kind, name))
 

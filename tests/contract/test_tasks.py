@@ -16,14 +16,16 @@ from synthbench.tasks.base import IGNORE, SPLITS, TASKS, Batch, Bound, Split, Ta
 
 
 @pytest.mark.parametrize("name", list(TASKS))
-def test_every_task_keeps_the_contract(name: str) -> None:
-    check_task(TASKS[name]())
+def test_every_task_keeps_the_contract(name: str, with_data: Callable[[str], Task]) -> None:
+    check_task(with_data(name))
 
 
 @pytest.mark.parametrize("name", list(TASKS))
 @pytest.mark.parametrize("factor", [1, 2])
-def test_every_task_keeps_the_contract_at_other_lengths(name: str, factor: int) -> None:
-    task = TASKS[name]()
+def test_every_task_keeps_the_contract_at_other_lengths(
+    name: str, factor: int, with_data: Callable[[str], Task]
+) -> None:
+    task = with_data(name)
     check_task(task, task.min_length + (task.length - task.min_length) // 2 // factor * 2)
 
 

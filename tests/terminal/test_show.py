@@ -1,17 +1,18 @@
 import io
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from synthbench.errors import UnknownName
-from synthbench.tasks import TASKS
+from synthbench.tasks import TASKS, Task
 from synthbench.terminal.show import draw, facts_of, show
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_drawn_example_lines_up(name: str) -> None:
-    task = TASKS[name]()
+def test_a_drawn_example_lines_up(name: str, with_data: Callable[[str], Task]) -> None:
+    task = with_data(name)
     inputs, targets = draw(task.sample(np.random.default_rng(0), 1, task.length)).plain.splitlines()
 
     assert len(inputs.split()) == len(targets.split()) == task.length + 1

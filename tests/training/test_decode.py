@@ -270,10 +270,12 @@ def test_so_do_trained_models_and_to_their_own_tokens_they_say_something_else(me
     trainer = Trainer([Member(on_ladder("palindrome", mechanism, 80), seed, 1e-2) for seed in (1, 2)], CPU)
     for batch in trainer.training_batches():
         trainer.step(batch.inputs[0], batch.targets[0], batch.columns)
-    trainer.model.double()  # without ties within rounding
+    model = trainer.model
+    assert isinstance(model, SequenceModel)
+    model.double()  # without ties within rounding
     block = next(trainer.batches("test", 1, 64))
 
-    streamed, at_once = (decoded_scores(trainer.model, block, form) for form in ("streamed", "parallel"))
+    streamed, at_once = (decoded_scores(model, block, form) for form in ("streamed", "parallel"))
 
     assert streamed == at_once
     for shown, decoded in zip(evaluate(trainer.model, [block]), streamed, strict=True):
@@ -326,6 +328,7 @@ def test_answers_of_one_token_are_right_as_often_as_they_are_when_shown(make_cel
     targets[..., block.columns] = block.targets[0]
 
     is_own = own_tokens(inputs, targets)
+    assert isinstance(trainer.model, SequenceModel)
     decoded = decode(trainer.model, inputs, is_own)
 
     assert not is_own.any()

@@ -77,6 +77,7 @@ def test_members_together_are_members_alone(
 def test_a_member_that_is_not_a_number_harms_no_other(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("reverse", "slay", length=6)
     model = stack_models(build_models([Member(cell, 0, 1e-3), Member(cell, 1, 1e-3)]), "stack")
+    assert isinstance(model, SequenceModel)
     with torch.no_grad():
         cast("Linear", model.head).weight[0].fill_(torch.nan)
     tokens = torch.zeros(2, 2, 6, dtype=torch.long)
@@ -92,6 +93,7 @@ def test_tokens_of_other_tasks_are_never_predicted_and_never_trained(make_cell: 
     trainer = Trainer([*small.members([0]), *large.members([0])], torch.device("cpu"))
     num_own = small.task.vocab_size
     tokens = torch.zeros(2, 4, 6, dtype=torch.long)
+    assert isinstance(trainer.model, SequenceModel)
     head = cast("Linear", trainer.model.head)
     assert head.bias is not None
     for _ in range(3):
@@ -113,6 +115,7 @@ def test_tokens_of_other_tasks_are_never_predicted_and_never_trained(make_cell: 
 
 def test_a_model_that_knows_enough_tokens_stays_as_it_is(make_cell: Callable[..., Cell]) -> None:
     (model,) = build_models(make_cell("reverse", length=6).members([0]))
+    assert isinstance(model, SequenceModel)
     num_tokens = model.embedding.weight.shape[0]
 
     assert widened(model, num_tokens) is model

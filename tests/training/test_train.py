@@ -210,6 +210,8 @@ def test_data_does_not_depend_on_the_mechanism(make_cell: Callable[..., Cell]) -
     first, second = (Trainer([Member(cell, 3, 1e-3)], CPU) for cell in cells)
 
     assert cells[0].identity != cells[1].identity
+    assert isinstance(first.model, SequenceModel)
+    assert isinstance(second.model, SequenceModel)
     torch.testing.assert_close(first.model.embedding.weight, second.model.embedding.weight, rtol=0, atol=0)
     assert replace(cells[0], mechanism_name="slay").identity["task_version"] == cells[1].identity["task_version"]
 
