@@ -120,10 +120,10 @@ def launches(case: Case, dtype: torch.dtype) -> list[tuple[str, Launch]]:
     """What a form launches, forward and, where it has a gradient of its own, backward, each with that word.
 
     Raises:
-        UsageError: If Triton is not installed or its interpreter is on.
+        UsageError: If Triton is not installed.
     """
     try:
-        from triton.runtime.jit import JITFunction  # noqa: PLC0415 - it may not be installed
+        kind = type(kernels.load("_linear").output_kernel)  # Triton's own, or its interpreter's
     except ImportError:
         raise UsageError("Triton is not installed: pip install 'synthbench[triton]'") from None
     found: list[Launch] = []
@@ -135,9 +135,7 @@ def launches(case: Case, dtype: torch.dtype) -> list[tuple[str, Launch]]:
         found.append(Launch(kernel, grid, dict(zip(kernel.arg_names, values, strict=False)) | named, num_warps))
 
     attend, inputs = case.attend(), case.inputs(dtype)
-    if not isinstance(kernels.load("_linear").output_kernel, JITFunction):
-        raise UsageError("Triton's interpreter is on, which compiles nothing; allowed: TRITON_INTERPRET=0")
-    with mock.patch.object(JITFunction, "run", record):
+    with mock.patch.object(kind, "run", record):
         out = attend(*inputs)
         num_forward = len(found)
         if out.requires_grad:
@@ -146,14 +144,17 @@ def launches(case: Case, dtype: torch.dtype) -> list[tuple[str, Launch]]:
 
 
 def compile_launch(launch: Launch) -> dict[str, Any]:
-    """What a kernel takes: its own facts and those of :func:`machine_code_facts`."""
+    """What a kernel takes: its own facts and those of :func:`machine_code_facts`.
+
+    Raises:
+        UsageError: If Triton's interpreter is on.
+    """
     from triton import compile as compile_source  # noqa: PLC0415 - it may not be installed
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
     from triton.compiler import ASTSource  # noqa: PLC0415
 
-    kernel = launch.kernel
+    kernel, constants = launch.kernel, _constants(launch)
     varying = {param.name for param in kernel.params if param.do_not_specialize}
-    constants = {param.name: launch.arguments[param.name] for param in kernel.params if param.is_constexpr}
     signature = {
         name: "constexpr" if name in constants else _type_of(launch.arguments[name]) for name in kernel.arg_names
     }
@@ -203,6 +204,13 @@ def _instructions_of_program(launch: Launch, facts: Mapping[str, Any]) -> float:
         rounds = [*([given["num_anchors"]] if len(loops) > len(rounds) else []), *rounds]
     extra = sum(count * (times - 1) for count, times in zip(loops, rounds, strict=True))
     return float(facts["instructions"] + extra)
+
+
+def _constants(launch: Launch) -> dict[str, Any]:
+    """What a kernel is compiled for, which the interpreter does not know."""
+    if not hasattr(launch.kernel, "params"):
+        raise UsageError("Triton's interpreter is on, which compiles nothing; allowed: TRITON_INTERPRET=0")
+    return {param.name: launch.arguments[param.name] for param in launch.kernel.params if param.is_constexpr}
 
 
 def _type_of(value: Any) -> str:
@@ -264,9 +272,7 @@ def measure(
         for dtype in dtypes:
             seen = []
             for direction, launch in launches(case, dtype):
-                constants = {
-                    param.name: launch.arguments[param.name] for param in launch.kernel.params if param.is_constexpr
-                }
+                constants = _constants(launch)
                 types = [x.dtype for x in launch.arguments.values() if isinstance(x, Tensor)]
                 identity = (launch.kernel, constants, types)
                 if direction not in directions or identity in seen:

@@ -314,7 +314,7 @@ def add_gradients(
     gram_a = product(x_a, tl.trans(other_a), precision)
     gram_b = product(x_b, tl.trans(other_b), precision)
     if is_diagonal:
-        may_attend = tl.trans(is_past(start, first, step, rows)) if is_key else is_past(first, start, rows, step)
+        may_attend = is_past(first, start, rows, step, is_key)
         d_scores = tl.where(may_attend, d_scores, 0.0)
     d_a += product(d_scores * gram_b, other_a, precision)
     d_b += product(d_scores * gram_a, other_b, precision)

@@ -37,10 +37,11 @@ def load_tile(
 ):  # fmt: skip
     """Rows ``first`` and on of a [length, width] matrix, all of which are there unless it may end before.
 
+    Places in it are added up in 32 bits, which suffice: it is one head's, or smaller, see ``MAX_LENGTH``.
     Where they are read again, the compiler must not keep them, and what is made of them, from the first time.
     """
     rows, columns = tl.arange(0, num_rows), tl.arange(0, num_columns)
-    places = start_ptr + tl.cast(first, tl.int64) * width + (rows[:, None] * width + columns[None, :])
+    places = start_ptr + (first * width + (rows[:, None] * width + columns[None, :]))
     if may_end or width < num_columns:
         is_inside = (rows[:, None] < length - first) & (columns[None, :] < width)
         tile = tl.load(places, mask=is_inside, other=0.0, volatile=is_again)
@@ -101,7 +102,7 @@ def product(x, y, precision: tl.constexpr):
 def store_tile(start_ptr, tile, first, length, width: tl.constexpr, num_rows: tl.constexpr, num_columns: tl.constexpr):
     """Write what :func:`load_tile` would read, rounded to the tensor's type."""
     rows, columns = tl.arange(0, num_rows), tl.arange(0, num_columns)
-    places = start_ptr + tl.cast(first, tl.int64) * width + (rows[:, None] * width + columns[None, :])
+    places = start_ptr + (first * width + (rows[:, None] * width + columns[None, :]))
     tl.store(places, tile, mask=(rows[:, None] < length - first) & (columns[None, :] < width))
 
 
@@ -131,9 +132,15 @@ def norms_of(tile):
 
 @triton.jit
 @no_type_check
-def is_past(first, start, rows: tl.constexpr, step: tl.constexpr):
-    """Which of ``step`` keys from ``start`` on ``rows`` queries from ``first`` on may attend."""
-    return (first + tl.arange(0, rows))[:, None] >= (start + tl.arange(0, step))[None, :]
+def is_past(first, start, rows: tl.constexpr, step: tl.constexpr, is_key: tl.constexpr = False):  # noqa: FBT002
+    """Which of ``step`` keys from ``start`` on ``rows`` queries from ``first`` on may attend, or keys and queries.
+
+    Places within the tiles are compared, which the compiler knows: it would compare sums of them in 64 bits.
+    """
+    ahead = tl.arange(0, rows)[:, None] - tl.arange(0, step)[None, :]
+    if is_key:
+        return ahead <= start - first
+    return ahead >= start - first
 
 
 @triton.jit
