@@ -3,8 +3,8 @@
 With unit vectors û, a key or a query has the factors a = (û · anchors)² and b = exp(û · directions - shift +
 log_scale), and a score is ⟨a, a'⟩⟨b, b'⟩: two small products a tile, never one as wide as a ⊗ b. Up to a crossing
 length there are only tiles of scores. Beyond it one launch makes the states of segments, b (a ⊗ v)ᵀ, the anchors of a
-few at a time, and b aᵀ for the denominators; a cumulative sum carries them on, and the output kernel starts a query
-from the state before its segment.
+few at a time, and b aᵀ for the denominators; running sums carry them on, in bfloat16 where inputs are, and the output
+kernel starts a query from the state before its segment.
 
 Backward, g = [d_out, -(d_out · out)] / N(den) is to a query what [v, 1] is to a key: the gradient of a score is the
 inner product of the two. One kernel serves both sides, with the others before a query or after a key; the states of
@@ -63,11 +63,14 @@ STATE_SIZE = 16_384
 STATE_TILES = {"rows": ROWS, "num_warps": 8}
 """Rows that such a program adds at once; with four warps its sums would not fit the registers."""
 
+WIDE_STATE_TILES = {"rows": ROWS // 2, "num_warps": 8}
+"""The same for values of float32, which take twice the shared memory."""
+
 NARROW_STATE_TILES = {"rows": ROWS // 4, "num_warps": 8}
 """The same for operands that take more registers."""
 
-READ_COLUMNS = 256
-"""Columns of a state that a tile of queries is multiplied with at once: a program's registers hold the products."""
+STATE_COLUMNS = 256
+"""Columns of a state that a program sums, or multiplies queries with, at once: registers and shared memory hold them."""
 
 LEAST_COLUMNS = tl.constexpr(16)
 """What a matrix instruction takes."""
@@ -537,7 +540,9 @@ def _states(
     widths = _widths(x, values, made_by)
     halvings = num_halvings(widths["features"], widths["columns"], widths["precision"])
     num_groups = num_tiles(num_anchors, LEAST_COLUMNS.value >> halvings)
-    tiles = STATE_TILES if widths["precision"] == "bf16" else NARROW_STATE_TILES
+    tiles = NARROW_STATE_TILES
+    if widths["precision"] == "bf16":
+        tiles = STATE_TILES if values.dtype == torch.bfloat16 else WIDE_STATE_TILES
     if num_states:
         with torch.cuda.device_of(x):
             state_kernel[len(x), num_states, num_groups](
@@ -557,12 +562,13 @@ def output_tiles(precision: str, dims: int) -> dict[str, int]:
 
 def anchors_read(num_anchors: int, columns: int, precision: str) -> int:
     """Of how many anchors the output kernel reads the state at once; in three parts one fills the registers."""
-    return min(READ_COLUMNS // columns, triton.next_power_of_2(num_anchors)) if precision == "bf16" else 1
+    return min(STATE_COLUMNS // columns, triton.next_power_of_2(num_anchors)) if precision == "bf16" else 1
 
 
 def num_halvings(features: int, columns: int, precision: str) -> int:
     """How often the least columns are halved until so many anchors' states fit; half as many fit in three parts."""
-    at_once = max(1, min(LEAST_COLUMNS.value // 2, STATE_SIZE // (features * columns)) >> (precision == "bf16x6"))
+    num_columns = min(STATE_COLUMNS, STATE_SIZE // features)
+    at_once = max(1, min(LEAST_COLUMNS.value // 2, num_columns // columns) >> (precision == "bf16x6"))
     return int(math.log2(LEAST_COLUMNS.value // at_once))
 
 

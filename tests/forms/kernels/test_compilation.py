@@ -108,7 +108,7 @@ def test_no_kernel_spills_more_than_is_known_and_all_multiply_on_tensor_cores(fo
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("sizes", [(64, 64, 128), (1, 1, 1)], ids=["largest", "smallest"])
+@pytest.mark.parametrize("sizes", [(64, 64, 128), (64, 64, 16), (1, 1, 1)], ids=["largest", "few features", "smallest"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_every_kernel_compiles_at_the_limits_and_fits_the_shared_memory(
     sizes: tuple[int, int, int], dtype: str

@@ -147,12 +147,12 @@ def test_bfloat16_reads_the_states_of_several_anchors_at_once(
     doubles = tuple(x.detach().double().requires_grad_() for x in case)
     assert _slay.anchors_read(unit.P, padded(value_dim), "bf16") == at_once
     true = define(unit, mix, doubles, "add", 1e-6)
-    expected = [true, *torch.autograd.grad(true.sin().sum(), doubles)]
+    expected = [true.detach(), *torch.autograd.grad(true.sin().sum(), doubles)]
 
     missed = []
     for segment in (128, 384):  # with states, and without
         out = _slay.attend(constants_of(unit), *case, guard="add", delta=1e-6, segment=segment)
-        found = [out, *torch.autograd.grad(out.sin().sum(), case)]
+        found = [out.detach(), *torch.autograd.grad(out.sin().sum(), case)]
         assert all(x.dtype == torch.bfloat16 for x in found)
         missed.append([float((x.double() - y).norm() / y.norm()) for x, y in zip(found, expected, strict=True)])
 
