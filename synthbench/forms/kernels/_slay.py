@@ -70,7 +70,7 @@ NARROW_STATE_TILES = {"rows": ROWS // 4, "num_warps": 8}
 """The same for operands that take more registers."""
 
 STATE_COLUMNS = 256
-"""Columns of a state that a program sums, or multiplies queries with, at once: registers and shared memory hold them."""
+"""Columns of a state that a program sums, or multiplies queries with, at once: what fits on chip."""
 
 LEAST_COLUMNS = tl.constexpr(16)
 """What a matrix instruction takes."""
