@@ -67,7 +67,7 @@ WIDE_STATE_TILES = {"rows": ROWS // 2, "num_warps": 8}
 """The same for values of float32, which take twice the shared memory."""
 
 NARROW_STATE_TILES = {"rows": ROWS // 4, "num_warps": 8}
-"""The same for operands that take more registers."""
+"""The same for operands that take more registers, and for few features, which fill no warp group's instruction."""
 
 STATE_COLUMNS = 256
 """Columns of a state that a program sums, or multiplies queries with, at once: what fits on chip."""
@@ -541,7 +541,7 @@ def _states(
     halvings = num_halvings(widths["features"], widths["columns"], widths["precision"])
     num_groups = num_tiles(num_anchors, LEAST_COLUMNS.value >> halvings)
     tiles = NARROW_STATE_TILES
-    if widths["precision"] == "bf16":
+    if widths["precision"] == "bf16" and widths["features"] >= ROWS:
         tiles = STATE_TILES if values.dtype == torch.bfloat16 else WIDE_STATE_TILES
     if num_states:
         with torch.cuda.device_of(x):
