@@ -312,11 +312,11 @@ def output_kernel(
     q_a = polynomial(q, roots, anchors, precision)
     q_b = exponential(q, roots, directions, shift, log_scale, precision)
     sums = tl.zeros((rows, columns), dtype=tl.float32)
-    from_states = tl.zeros((rows,), dtype=tl.float32)
+    totals = tl.zeros((rows,), dtype=tl.float32)
     if index > 0:
         place = (head * num_states + index - 1) * num_features * num_anchors
         total = load_tile(total_ptr + place, 0, num_features, num_anchors, features, anchor_columns)
-        from_states += tl.sum(q_a * product(q_b, total, precision), axis=1)
+        totals += tl.sum(q_a * product(q_b, total, precision), axis=1)
         for group in range(tl.cdiv(num_anchors, at_once)):
             state = load_state(
                 state_ptr + place * value_dim, group * at_once, num_anchors, num_features, value_dim, features,
@@ -324,7 +324,8 @@ def output_kernel(
             )  # fmt: skip
             read = tl.reshape(product(q_b, state, precision), (rows, at_once, columns))
             sums += tl.sum(columns_of(q_a, group, rows, anchor_columns, at_once)[:, :, None] * read, axis=1)
-    totals = tl.zeros((rows, LEAST_COLUMNS) if precision == "bf16" else (rows,), dtype=tl.float32)
+    if precision == "bf16":
+        totals = tl.broadcast_to(totals[:, None], (rows, LEAST_COLUMNS))
     for start in tl.range(index * segment, first, step, disable_licm=dims > 32):
         sums, totals = add_keys(
             sums, totals, q_a, q_b, k_ptr, v_ptr, anchors, directions, shift, log_scale, first, start, length,
@@ -337,7 +338,6 @@ def output_kernel(
         )  # fmt: skip
     if precision == "bf16":
         totals = tl.sum(totals, axis=1) / LEAST_COLUMNS  # which are equal
-    totals += from_states
     out = sums / guarded(totals, delta, is_clamped)[:, None]
     store_tile(out_ptr + head * length * value_dim, out, first, length, value_dim, rows, columns)
     store_column(denominator_ptr + head * length, totals, first, length, rows)
