@@ -3,8 +3,8 @@
 With unit vectors û, a key or a query has the factors a = (û · anchors)² and b = exp(û · directions - shift +
 log_scale), and a score is ⟨a, a'⟩⟨b, b'⟩: two small products a tile, never one as wide as a ⊗ b. Up to a crossing
 length there are only tiles of scores. Beyond it one launch makes the states of segments, b (a ⊗ v)ᵀ, the anchors of a
-few at a time, and b aᵀ for the denominators; a cumulative sum carries them on, and the output kernel starts a query
-from the state before its segment.
+few at a time, and b aᵀ for the denominators; running sums carry them on, in bfloat16 where inputs are, and the output
+kernel starts a query from the state before its segment.
 
 Backward, g = [d_out, -(d_out · out)] / N(den) is to a query what [v, 1] is to a key: the gradient of a score is the
 inner product of the two. One kernel serves both sides, with the others before a query or after a key; the states of
@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from synthbench.forms.kernels._tiles import (
+    IS_INTERPRETED,
     ROWS,
     SEGMENTS,
     VARYING,
@@ -37,6 +38,8 @@ from synthbench.forms.kernels._tiles import (
     power_of_two,
     precision,
     product,
+    running_sums,
+    saturated_sum,
     segment_length,
     store_column,
     store_tile,
@@ -57,11 +60,17 @@ WIDEST_TILES = {"rows": SEGMENTS, "step": SEGMENTS, "num_warps": 8}
 STATE_SIZE = 16_384
 """Numbers of the states that one program sums, those of a few anchors: features are made once for all of them."""
 
-STATE_TILES = {"rows": ROWS // 2, "num_warps": 8}
+STATE_TILES = {"rows": ROWS, "num_warps": 8}
 """Rows that such a program adds at once; with four warps its sums would not fit the registers."""
 
+WIDE_STATE_TILES = {"rows": ROWS // 2, "num_warps": 8}
+"""The same for values of float32, which take twice the shared memory."""
+
 NARROW_STATE_TILES = {"rows": ROWS // 4, "num_warps": 8}
-"""The same for operands that take more registers."""
+"""The same for operands that take more registers, and for few features, which fill no warp group's instruction."""
+
+STATE_COLUMNS = 256
+"""Columns of a state that a program sums, or multiplies queries with, at once: what fits on chip."""
 
 LEAST_COLUMNS = tl.constexpr(16)
 """What a matrix instruction takes."""
@@ -103,8 +112,16 @@ def exponential(x, roots, directions, shift, log_scale, precision: tl.constexpr)
 
     Numbers are logarithms to base 2, of which the processor has powers.
     """
-    exponents = product(x, directions, precision) * (roots * LOG2_E)[:, None] - shift[None, :]
-    return power_of_two(tl.minimum(tl.maximum(exponents, -LARGEST), LARGEST) + log_scale[None, :])
+    products = product(x, directions, precision)
+    if precision == "bf16":
+        # The bounds as 0 and 1: two instructions fewer, and an error of 2^-20.
+        scales, offsets = roots * (LOG2_E / (2 * LARGEST)), 0.5 - shift / (2 * LARGEST)
+        share = saturated_sum(products, scales[:, None], offsets[None, :])
+        exponents = share * (2 * LARGEST) + (log_scale - LARGEST)[None, :]
+    else:
+        exponents = products * (roots * LOG2_E)[:, None] - shift[None, :]
+        exponents = tl.minimum(tl.maximum(exponents, -LARGEST), LARGEST) + log_scale[None, :]
+    return power_of_two(exponents)
 
 
 @triton.jit
@@ -117,9 +134,27 @@ def polynomial(x, roots, anchors, precision: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def column_of(tile, index, columns: tl.constexpr):
-    """One column of a tile."""
-    return tl.sum(tl.where(tl.arange(0, columns)[None, :] == index, tile, 0.0), axis=1)
+def scaled(values, scales):
+    """Values of bfloat16 times scales that are rounded to it, two in one instruction; or values of float32."""
+    if values.dtype != tl.bfloat16:
+        out = values * scales
+    elif IS_INTERPRETED:
+        out = values.to(tl.float32) * scales.to(tl.bfloat16).to(tl.float32)
+    else:
+        scales = scales.to(tl.bfloat16)
+        out = tl.inline_asm_elementwise(
+            "mul.bf16x2 $0, $1, $2;", "=r,r,r", [values, scales], dtype=tl.bfloat16, is_pure=True, pack=2
+        )  # fmt: skip
+    return out
+
+
+@triton.jit
+@no_type_check
+def columns_of(tile, group, rows: tl.constexpr, columns: tl.constexpr, at_once: tl.constexpr):
+    """A group of so many columns of a tile."""
+    groups: tl.constexpr = columns // at_once
+    is_group = tl.arange(0, groups)[None, :, None] == group
+    return tl.sum(tl.where(is_group, tl.reshape(tile, (rows, groups, at_once)), 0.0), axis=1)
 
 
 @triton.jit
@@ -151,14 +186,14 @@ def first_columns(tile, num_halvings: tl.constexpr, rows: tl.constexpr, columns:
 @no_type_check
 def state_kernel(
     x_ptr, values_ptr, weight_ptr, anchors_ptr, directions_ptr, shift_ptr, log_scale_ptr, which_ptr,
-    state_ptr, total_ptr, length, segment, offset,
+    state_ptr, total_ptr, length, segment,
     key_dim: tl.constexpr, value_dim: tl.constexpr, num_anchors: tl.constexpr, num_features: tl.constexpr,
-    num_halvings: tl.constexpr, rows: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr, features: tl.constexpr,
-    precision: tl.constexpr,
+    num_halvings: tl.constexpr, is_after: tl.constexpr, rows: tl.constexpr, dims: tl.constexpr,
+    columns: tl.constexpr, features: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
-    """Sum b (a ⊗ values)ᵀ and b (a weight)ᵀ over a segment for some anchors; a row beyond the length has a = 0.
+    """Sum b (a ⊗ values)ᵀ and b (a weight)ᵀ for some anchors, over every segment but the last, or but the first.
 
-    A state is [features, anchors, value_dim], a total [features, anchors].
+    A row beyond the length has a = 0. A state is [features, anchors, value_dim], a total [features, anchors].
     """
     head, index, group = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     which = tl.load(which_ptr + head)
@@ -179,16 +214,18 @@ def state_kernel(
     )
     state = tl.zeros((features, at_once * columns), dtype=tl.float32)
     total = tl.zeros((features, LEAST_COLUMNS), dtype=tl.float32)
-    for first in range((index + offset) * segment, (index + offset + 1) * segment, rows):
-        x = load_tile(x_ptr, first, length, key_dim, rows, dims)
-        values = load_tile(values_ptr, first, length, value_dim, rows, columns)
+    for first in range((index + is_after) * segment, (index + is_after + 1) * segment, rows):
+        x = load_tile(x_ptr, first, length, key_dim, rows, dims, may_end=is_after)
+        values = load_tile(
+            values_ptr, first, length, value_dim, rows, columns, may_end=is_after, repeats=at_once
+        )  # fmt: skip
         weight = load_column(weight_ptr + head * length, first, length, rows)
         roots = 1 / norms_of(x)
         a = polynomial(x, roots, anchors, precision)
         b = tl.trans(exponential(x, roots, directions, shift, log_scale, precision))
         scales = first_columns(a, num_halvings, rows, LEAST_COLUMNS)
-        wide = tl.reshape(scales[:, :, None] * values[:, None, :], (rows, at_once * columns))
-        state += product(b, wide, precision)
+        scales = tl.broadcast_to(scales[:, :, None], (rows, at_once, columns))
+        state += product(b, scaled(values, tl.reshape(scales, (rows, at_once * columns))), precision)
         total += product(b, a * weight[:, None], precision)
     place = head * tl.num_programs(1) + index
     feature = tl.arange(0, features)
@@ -212,13 +249,15 @@ def state_kernel(
 @triton.jit
 @no_type_check
 def load_state(
-    state_ptr, anchor, num_anchors: tl.constexpr, num_features: tl.constexpr, value_dim: tl.constexpr,
-    features: tl.constexpr, columns: tl.constexpr,
+    state_ptr, first_anchor, num_anchors: tl.constexpr, num_features: tl.constexpr, value_dim: tl.constexpr,
+    features: tl.constexpr, columns: tl.constexpr, at_once: tl.constexpr = 1,
 ):  # fmt: skip
-    """One anchor's part of a state."""
-    feature, column = tl.arange(0, features), tl.arange(0, columns)
-    places = state_ptr + feature[:, None] * (num_anchors * value_dim) + (anchor * value_dim + column)[None, :]
-    return tl.load(places, mask=(feature[:, None] < num_features) & (column[None, :] < value_dim), other=0.0)
+    """Some anchors' part of a state, side by side."""
+    feature, column = tl.arange(0, features), tl.arange(0, at_once * columns)
+    anchor, value = first_anchor + column // columns, column % columns
+    places = state_ptr + feature[:, None] * (num_anchors * value_dim) + (anchor * value_dim + value)[None, :]
+    is_inside = (anchor < num_anchors) & (value < value_dim)
+    return tl.load(places, mask=(feature[:, None] < num_features) & is_inside[None, :], other=0.0)
 
 
 @triton.jit
@@ -235,11 +274,16 @@ def add_keys(
     k_a = polynomial(k, roots, anchors, precision)
     k_b = exponential(k, roots, directions, shift, log_scale, precision)
     scores = product(q_a, tl.trans(k_a), precision)
-    scores *= product(q_b, tl.trans(k_b), precision)
     if is_diagonal:
         scores = tl.where(is_past(first, start, rows, step), scores, 0.0)
+    scores *= product(q_b, tl.trans(k_b), precision)
     v = load_tile(v_ptr, start, length, value_dim, step, columns, may_end=is_diagonal)
-    return sums + product(scores, v, precision), totals + tl.sum(scores, axis=1)
+    if precision == "bf16":
+        # Of rounded scores, as the sums of values are, by the tensor cores.
+        totals += product(scores, tl.full((step, LEAST_COLUMNS), 1.0, dtype=tl.float32), precision)
+    else:
+        totals += tl.sum(scores, axis=1)
+    return sums + product(scores, v, precision), totals
 
 
 @triton.jit(do_not_specialize=VARYING)
@@ -249,7 +293,7 @@ def output_kernel(
     state_ptr, total_ptr, length, segment, num_states, delta,
     key_dim: tl.constexpr, value_dim: tl.constexpr, num_anchors: tl.constexpr, num_features: tl.constexpr,
     is_clamped: tl.constexpr, rows: tl.constexpr, step: tl.constexpr, dims: tl.constexpr, columns: tl.constexpr,
-    features: tl.constexpr, anchor_columns: tl.constexpr, precision: tl.constexpr,
+    features: tl.constexpr, anchor_columns: tl.constexpr, at_once: tl.constexpr, precision: tl.constexpr,
 ):  # fmt: skip
     """Outputs of a tile of queries: the states before their segment, then tiles of scores inside it."""
     head, first = head_and_row(length, rows, is_key=False)
@@ -273,12 +317,15 @@ def output_kernel(
         place = (head * num_states + index - 1) * num_features * num_anchors
         total = load_tile(total_ptr + place, 0, num_features, num_anchors, features, anchor_columns)
         totals += tl.sum(q_a * product(q_b, total, precision), axis=1)
-        for anchor in range(num_anchors):
+        for group in range(tl.cdiv(num_anchors, at_once)):
             state = load_state(
-                state_ptr + place * value_dim, anchor, num_anchors, num_features, value_dim, features, columns
-            )
-            read = product(q_b, state, precision)
-            sums += column_of(q_a, anchor, anchor_columns)[:, None] * read
+                state_ptr + place * value_dim, group * at_once, num_anchors, num_features, value_dim, features,
+                columns, at_once,
+            )  # fmt: skip
+            read = tl.reshape(product(q_b, state, precision), (rows, at_once, columns))
+            sums += tl.sum(columns_of(q_a, group, rows, anchor_columns, at_once)[:, :, None] * read, axis=1)
+    if precision == "bf16":
+        totals = tl.broadcast_to(totals[:, None], (rows, LEAST_COLUMNS))
     for start in tl.range(index * segment, first, step, disable_licm=dims > 32):
         sums, totals = add_keys(
             sums, totals, q_a, q_b, k_ptr, v_ptr, anchors, directions, shift, log_scale, first, start, length,
@@ -289,6 +336,8 @@ def output_kernel(
             sums, totals, q_a, q_b, k_ptr, v_ptr, anchors, directions, shift, log_scale, first, start, length,
             key_dim, value_dim, rows, step, dims, columns, precision, is_diagonal=True,
         )  # fmt: skip
+    if precision == "bf16":
+        totals = tl.sum(totals, axis=1) / LEAST_COLUMNS  # which are equal
     out = sums / guarded(totals, delta, is_clamped)[:, None]
     store_tile(out_ptr + head * length * value_dim, out, first, length, value_dim, rows, columns)
     store_column(denominator_ptr + head * length, totals, first, length, rows)
@@ -314,7 +363,7 @@ def add_gradients(
     gram_a = product(x_a, tl.trans(other_a), precision)
     gram_b = product(x_b, tl.trans(other_b), precision)
     if is_diagonal:
-        may_attend = tl.trans(is_past(start, first, step, rows)) if is_key else is_past(first, start, rows, step)
+        may_attend = is_past(first, start, rows, step, is_key)
         d_scores = tl.where(may_attend, d_scores, 0.0)
     d_a += product(d_scores * gram_b, other_a, precision)
     d_b += product(d_scores * gram_a, other_b, precision)
@@ -371,12 +420,12 @@ def gradient_kernel(
             state = load_state(
                 state_ptr + place * value_dim, anchor, num_anchors, num_features, value_dim, features, columns
             )
-            a = column_of(x_a, anchor, anchor_columns)
+            a = columns_of(x_a, anchor, rows, anchor_columns, 1)
             read = product(x_b, state, precision)
             d_one = tl.sum(read * values, axis=1)
             d_a += tl.where(tl.arange(0, anchor_columns)[None, :] == anchor, d_one[:, None], 0.0)
-            d_b += a[:, None] * product(values, tl.trans(state), precision)
-            d_values += a[:, None] * read
+            d_b += a * product(values, tl.trans(state), precision)
+            d_values += a * read
     for start in tl.range(first, first + rows, step, disable_licm=precision != "bf16"):
         d_a, d_b, d_values = add_gradients(
             d_a, d_b, d_values, x_a, x_b, values, weight, other_ptr, other_values_ptr, other_weight_ptr,
@@ -437,13 +486,16 @@ class _Attend(torch.autograd.Function):
         out, denominators = torch.empty_like(values), values.new_empty(values.shape[:-1], dtype=torch.float32)
         num_states = num_tiles(q.shape[-2], segment) - 1
         ones = torch.ones_like(denominators)
-        before = [sums.cumsum_(1) for sums in _states(keys, values, ones, made_by, segment, offset=0)]
+        before = _states(keys, values, ones, made_by, segment)
         widths = _widths(queries, values, made_by)
         tiles = output_tiles(widths["precision"], widths["dims"])
         with torch.cuda.device_of(q):
             output_kernel[(len(queries) * num_tiles(q.shape[-2], tiles["rows"]),)](
                 queries, keys, values, out, denominators, *made_by, *before, q.shape[-2], segment, num_states, delta,
-                is_clamped=guard == "clamp", anchor_columns=padded(made_by.anchors.shape[-1]), **widths, **tiles,
+                is_clamped=guard == "clamp",
+                anchor_columns=padded(made_by.anchors.shape[-1]),
+                at_once=anchors_read(made_by.anchors.shape[-1], widths["columns"], widths["precision"]),
+                **widths, **tiles,
             )  # fmt: skip
         ctx.made_by, ctx.segment, ctx.guard, ctx.delta = made_by, segment, guard, delta
         ctx.save_for_backward(q, k, v, out, denominators)
@@ -460,8 +512,8 @@ class _Attend(torch.autograd.Function):
         )
         g, g_weight = g_and_weight[..., :-1].contiguous(), g_and_weight[..., -1].contiguous()
         ones = torch.ones_like(denominators)
-        before = [sums.cumsum_(1) for sums in _states(keys, values, ones, made_by, segment, offset=0)]
-        after = [sums.flip(1).cumsum_(1).flip(1) for sums in _states(queries, g, g_weight, made_by, segment, offset=1)]
+        before = _states(keys, values, ones, made_by, segment)
+        after = _states(queries, g, g_weight, made_by, segment, is_after=True)
         d_q, d_k, d_v = torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
         query, key = (queries, g, g_weight), (keys, values, ones)
         sizes = q.shape[-2], segment, num_tiles(q.shape[-2], segment) - 1
@@ -478,9 +530,9 @@ class _Attend(torch.autograd.Function):
 
 
 def _states(
-    x: Tensor, values: Tensor, weights: Tensor, made_by: MadeBy, segment: int, *, offset: int
+    x: Tensor, values: Tensor, weights: Tensor, made_by: MadeBy, segment: int, *, is_after: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Sums of all segments but one: the last, or with ``offset`` 1 the first."""
+    """States and totals before every segment but the first, or after every one but the last."""
     num_states = num_tiles(x.shape[-2], segment) - 1
     num_anchors, num_features = made_by.anchors.shape[-1], made_by.directions.shape[-1]
     totals = x.new_empty(len(x), num_states, num_features, num_anchors, dtype=torch.float32)
@@ -488,14 +540,17 @@ def _states(
     widths = _widths(x, values, made_by)
     halvings = num_halvings(widths["features"], widths["columns"], widths["precision"])
     num_groups = num_tiles(num_anchors, LEAST_COLUMNS.value >> halvings)
-    tiles = STATE_TILES if widths["precision"] == "bf16" else NARROW_STATE_TILES
+    tiles = NARROW_STATE_TILES
+    if widths["precision"] == "bf16" and widths["features"] >= ROWS:
+        tiles = STATE_TILES if values.dtype == torch.bfloat16 else WIDE_STATE_TILES
     if num_states:
         with torch.cuda.device_of(x):
             state_kernel[len(x), num_states, num_groups](
-                x, values, weights, *made_by, states, totals, x.shape[-2], segment, offset,
-                num_halvings=halvings, **widths, **tiles,
+                x, values, weights, *made_by, states, totals, x.shape[-2], segment,
+                num_halvings=halvings, is_after=is_after, **widths, **tiles,
             )  # fmt: skip
-    return states, totals
+    before, of_weights = (running_sums(x, widths["precision"], is_reversed=is_after) for x in (states, totals))
+    return before, of_weights
 
 
 def output_tiles(precision: str, dims: int) -> dict[str, int]:
@@ -505,9 +560,15 @@ def output_tiles(precision: str, dims: int) -> dict[str, int]:
     return WIDE_TILES if dims >= 32 else TILES
 
 
+def anchors_read(num_anchors: int, columns: int, precision: str) -> int:
+    """Of how many anchors the output kernel reads the state at once; in three parts one fills the registers."""
+    return min(STATE_COLUMNS // columns, triton.next_power_of_2(num_anchors)) if precision == "bf16" else 1
+
+
 def num_halvings(features: int, columns: int, precision: str) -> int:
     """How often the least columns are halved until so many anchors' states fit; half as many fit in three parts."""
-    at_once = max(1, min(LEAST_COLUMNS.value // 2, STATE_SIZE // (features * columns)) >> (precision == "bf16x6"))
+    num_columns = min(STATE_COLUMNS, STATE_SIZE // features)
+    at_once = max(1, min(LEAST_COLUMNS.value // 2, num_columns // columns) >> (precision == "bf16x6"))
     return int(math.log2(LEAST_COLUMNS.value // at_once))
 
 

@@ -22,9 +22,12 @@ ROWS = 64
 SEGMENTS = 128
 """Segments are a multiple of it: the rows of the largest tile."""
 
+RUNNING_TILES = {"rows": 16, "columns": 128, "num_warps": 1}
+"""States and columns that a program adds up at once: enough to be read while others are waited for."""
+
 IS_INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
-VARYING = ("length", "num_states", "offset")
+VARYING = ("length", "num_states")
 """Numbers that Triton compiles a kernel for once: else again where one is 1, and again where 16 divides it."""
 
 
@@ -34,13 +37,18 @@ def load_tile(
     start_ptr, first, length, width: tl.constexpr, num_rows: tl.constexpr, num_columns: tl.constexpr,
     may_end: tl.constexpr = True,  # noqa: FBT002 - Triton's, and named where it is given
     is_again: tl.constexpr = False,  # noqa: FBT002
+    repeats: tl.constexpr = 1,
 ):  # fmt: skip
     """Rows ``first`` and on of a [length, width] matrix, all of which are there unless it may end before.
 
-    Where they are read again, the compiler must not keep them, and what is made of them, from the first time.
+    Places in it are added up in 32 bits, which suffice: it is one head's, or smaller, see ``MAX_LENGTH``.
+    Where they are read again, the compiler must not keep them, and what is made of them, from the first time. They may
+    stand side by side, as often as is said.
     """
-    rows, columns = tl.arange(0, num_rows), tl.arange(0, num_columns)
-    places = start_ptr + tl.cast(first, tl.int64) * width + (rows[:, None] * width + columns[None, :])
+    rows, columns = tl.arange(0, num_rows), tl.arange(0, repeats * num_columns)
+    if repeats > 1:
+        columns = columns % num_columns
+    places = start_ptr + (first * width + (rows[:, None] * width + columns[None, :]))
     if may_end or width < num_columns:
         is_inside = (rows[:, None] < length - first) & (columns[None, :] < width)
         tile = tl.load(places, mask=is_inside, other=0.0, volatile=is_again)
@@ -101,7 +109,7 @@ def product(x, y, precision: tl.constexpr):
 def store_tile(start_ptr, tile, first, length, width: tl.constexpr, num_rows: tl.constexpr, num_columns: tl.constexpr):
     """Write what :func:`load_tile` would read, rounded to the tensor's type."""
     rows, columns = tl.arange(0, num_rows), tl.arange(0, num_columns)
-    places = start_ptr + tl.cast(first, tl.int64) * width + (rows[:, None] * width + columns[None, :])
+    places = start_ptr + (first * width + (rows[:, None] * width + columns[None, :]))
     tl.store(places, tile, mask=(rows[:, None] < length - first) & (columns[None, :] < width))
 
 
@@ -131,9 +139,15 @@ def norms_of(tile):
 
 @triton.jit
 @no_type_check
-def is_past(first, start, rows: tl.constexpr, step: tl.constexpr):
-    """Which of ``step`` keys from ``start`` on ``rows`` queries from ``first`` on may attend."""
-    return (first + tl.arange(0, rows))[:, None] >= (start + tl.arange(0, step))[None, :]
+def is_past(first, start, rows: tl.constexpr, step: tl.constexpr, is_key: tl.constexpr = False):  # noqa: FBT002
+    """Which of ``step`` keys from ``start`` on ``rows`` queries from ``first`` on may attend, or keys and queries.
+
+    Places within the tiles are compared, which the compiler knows: it would compare sums of them in 64 bits.
+    """
+    ahead = tl.arange(0, rows)[:, None] - tl.arange(0, step)[None, :]
+    if is_key:
+        return ahead <= start - first
+    return ahead >= start - first
 
 
 @triton.jit
@@ -210,3 +224,50 @@ def segment_length(features: int, value_dim: int, gram_width: int) -> int:
     """
     crossing = 4 * (value_dim + 1) * features / (gram_width + value_dim + 1)
     return SEGMENTS * max(2, math.ceil(crossing / SEGMENTS - 0.5))
+
+
+@triton.jit
+@no_type_check
+def saturated_sum(x, y, z):
+    """Bring x y + z between 0 and 1, in one instruction."""
+    if IS_INTERPRETED:
+        bounded = tl.minimum(tl.maximum(x * y + z, 0.0), 1.0)
+    else:
+        bounded = tl.inline_asm_elementwise(
+            "fma.rn.sat.f32 $0, $1, $2, $3;", "=f,f,f,f", [x, y, z], dtype=tl.float32, is_pure=True, pack=1
+        )  # fmt: skip
+    return bounded
+
+
+@triton.jit(do_not_specialize=VARYING)
+@no_type_check
+def running_kernel(
+    sums_ptr, running_ptr, num_states, width, is_reversed: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr
+):  # fmt: skip
+    """Add up some columns of a head's [states, width] from its first state on, or from its last."""
+    head = tl.program_id(0).to(tl.int64)
+    row, column = tl.arange(0, rows), tl.program_id(1) * columns + tl.arange(0, columns)
+    carried = tl.zeros((columns,), dtype=tl.float32)
+    for first in range(0, num_states, rows):
+        state = num_states - 1 - first - row if is_reversed else first + row
+        places = (head * num_states + state[:, None]) * width + column[None, :]
+        is_inside = (row[:, None] < num_states - first) & (column[None, :] < width)
+        sums = tl.load(sums_ptr + places, mask=is_inside, other=0.0)
+        tl.store(running_ptr + places, tl.cumsum(sums, axis=0) + carried[None, :], mask=is_inside)
+        carried += tl.sum(sums, axis=0)
+
+
+def running_sums(sums: Tensor, precision: str, *, is_reversed: bool = False) -> Tensor:
+    """Sums [heads, states, ...] up to each state, or from it on, in float32.
+
+    They are kept as products read them: in bfloat16 where those round to it, else in the place of ``sums``.
+    """
+    running = torch.empty_like(sums, dtype=torch.bfloat16) if precision == "bf16" else sums
+    heads, num_states, *of_state = sums.shape
+    width = math.prod(of_state)
+    if num_states:
+        with torch.cuda.device_of(sums):
+            running_kernel[heads, num_tiles(width, RUNNING_TILES["columns"])](
+                sums, running, num_states, width, is_reversed=is_reversed, **RUNNING_TILES
+            )  # fmt: skip
+    return running

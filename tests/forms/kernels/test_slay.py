@@ -11,7 +11,7 @@ from synthbench.mechanisms.slay.slay import Slay
 pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
 
 from synthbench.forms.kernels import _slay
-from synthbench.forms.kernels._tiles import padded
+from synthbench.forms.kernels._tiles import padded, running_sums
 
 Draw = Callable[..., tuple[Tensor, Tensor, Tensor]]
 Mix = Callable[..., Tensor]
@@ -133,3 +133,43 @@ def test_memory_need_not_be_contiguous(draw: Draw) -> None:
 
     expected = _slay.attend(constants_of(unit), q, k[:, :1].repeat(1, 2, 1, 1), v, guard="add", delta=1e-6)
     torch.testing.assert_close(out, expected)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "value_dim", "at_once"), [({}, 10, 8), ({"P": 3, "D": 5}, 32, 4), ({"P": 20, "R": 2}, 48, 4)], ids=str
+)
+@pytest.mark.parametrize("length", [129, 300])
+def test_bfloat16_reads_the_states_of_several_anchors_at_once(
+    draw: Draw, mix: Mix, knobs: dict[str, int], value_dim: int, at_once: int, length: int
+) -> None:
+    """And is hardly further off for it, in values and gradients; the interpreter rounds towards 0, by up to 2^-7."""
+    unit, case = make(**knobs), tuple(x.bfloat16().requires_grad_() for x in draw(length, 16, value_dim))
+    doubles = tuple(x.detach().double().requires_grad_() for x in case)
+    assert _slay.anchors_read(unit.P, padded(value_dim), "bf16") == at_once
+    true = define(unit, mix, doubles, "add", 1e-6)
+    expected = [true.detach(), *torch.autograd.grad(true.sin().sum(), doubles)]
+
+    missed = []
+    for segment in (128, 384):  # with states, and without
+        out = _slay.attend(constants_of(unit), *case, guard="add", delta=1e-6, segment=segment)
+        found = [out.detach(), *torch.autograd.grad(out.sin().sum(), case)]
+        assert all(x.dtype == torch.bfloat16 for x in found)
+        missed.append([float((x.double() - y).norm() / y.norm()) for x, y in zip(found, expected, strict=True)])
+
+    assert all(x <= min(1.25 * y, 2**-5) for x, y in zip(*missed, strict=True))
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1, 3), (2, 17, 5, 30), (3, 40, 128)], ids=str)
+def test_running_sums_are_kept_as_products_read_them(shape: tuple[int, ...], is_reversed: bool) -> None:  # noqa: FBT001
+    sums = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    expected = sums.double()
+    expected = expected.flip(1).cumsum(1).flip(1) if is_reversed else expected.cumsum(1)
+
+    rounded = running_sums(sums, "bf16", is_reversed=is_reversed)
+    exact = running_sums(sums, "tf32", is_reversed=is_reversed)
+
+    torch.testing.assert_close(exact.double(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(rounded.float(), exact, rtol=2**-7, atol=0)  # the interpreter rounds towards 0
+    assert rounded.dtype == torch.bfloat16
+    assert exact is sums
