@@ -301,11 +301,12 @@ def _products(
         fastest: Minus the least logarithm of a decay.
     """
     num_rows, num_columns = rows[0].shape[-2], columns[0].shape[-2]
-    future = _later(num_rows, num_columns, until.device)
     if until.shape[-1] == 1:
+        future = _later(num_rows, num_columns, until.device)
         weights = (elapsed - until.mT).masked_fill(future, -torch.inf).exp()
         return [[x @ y.mT * weights for y in columns] for x in rows]
     if fastest * num_columns <= 2 * LARGEST:
+        future = _later(num_rows, num_columns, until.device)
         middle = until[..., (num_columns - 1) // 2, None, :]
         since, before = (elapsed - middle).exp(), (middle - until).exp()
         seen = [(y * before).mT for y in columns]
