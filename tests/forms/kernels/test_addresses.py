@@ -76,7 +76,10 @@ def run_program(
         (Case("slay", 16, 8, 48), 400),
         (Case("yat-spherical", 16), 400),
         (Case("linear", 16, 0, 16), 400),
-        (Case("slay", kernels.MAX_HEAD_DIM, 1, 16), kernels.MAX_LENGTH),
+        pytest.param(
+            *(Case("slay", kernels.MAX_HEAD_DIM, 1, 16), kernels.MAX_LENGTH),
+            marks=[pytest.mark.slow, pytest.mark.timeout(900)],  # the interpreter takes minutes for one long program
+        ),
         (Case("linear", kernels.MAX_HEAD_DIM, 0, kernels.MAX_FEATURES), kernels.MAX_LENGTH),
     ],
     ids=["slay, many heads", "yat-spherical, many heads", "linear, many heads", "slay, long", "linear, long"],
