@@ -33,7 +33,8 @@ def run_program(
     Returns, for every tensor that it touches, the smallest and the largest place, and how many numbers there are.
     """
     tensors = {name: x for name, x in launch.arguments.items() if isinstance(x, Tensor)}
-    names, touched = list(tensors), {}
+    names = list(tensors)
+    touched: dict[str, tuple[int, int, int]] = {}
 
     def touch(pointers: Any, mask: Any) -> None:
         used = pointers.data[np.broadcast_to(mask.data, pointers.data.shape)]
