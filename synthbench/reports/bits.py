@@ -1,20 +1,15 @@
 """Tables of tasks in bits: bits per token with intervals over seeds, apart for kinds of positions, and references."""
 
 import json
-import math
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval
-from synthbench.reports.cells import Cells, Key, MechanismFacts, Row, TaskFacts, is_known
+from synthbench.reports.cells import Cells, Key, MechanismFacts, Runs, TaskFacts, is_known
 from synthbench.reports.statistics import SIGNIFICANCE, holm, pair_tests, shares_seeds
 from synthbench.reports.table import NOTHING, Cell, Column, Line, Mark, Table, fixed, interval_cell, sources_of
-
-Runs = Mapping[tuple[Key, Key], Sequence[Row]]
-"""The rows of each cell, by the keys of its task and mechanism."""
 
 CAPTION = (
     "Bits per token on the test split, lower is better: mean over {seeds}, with its 95 % interval over seeds. Bold: "
@@ -43,7 +38,7 @@ def bits_verdict(cells: Cells) -> str:
 
 
 def _verdict(cells: Cells, task: TaskFacts) -> str:
-    ranked = [mechanism for mechanism in _ranked(cells, task) if _can_win(cells, task, mechanism)]
+    ranked = [mechanism for mechanism in cells.ranked(task) if _can_win(cells, task, mechanism)]
     if not ranked:
         return f"No mechanism has a score on {task.label}."
     best, *others = ranked
@@ -62,7 +57,7 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs) -> Table:
     names = json.loads(newest["metrics"])
     kinds = [name.removesuffix(".bits") for name in names if name.endswith(".bits") and not name.startswith("x")]
     shown = [cells, *(of_kind(cells, runs, kind) for kind in kinds)]
-    ranked = _ranked(cells, task)
+    ranked = cells.ranked(task)
     candidates = [mechanism for mechanism in ranked if _can_win(cells, task, mechanism)]
     tied = _tied(cells, task, candidates[0]) if candidates else frozenset()
     marks: dict[Key, Mark] = {}
@@ -118,14 +113,6 @@ def of_kind(cells: Cells, runs: Runs, kind: str) -> Cells:
 def _bits_cell(cells: Cells, task: TaskFacts, mechanism: MechanismFacts) -> Cell:
     low, high = cells.interval(task, mechanism)
     return interval_cell(Interval(-cells.cell(task, mechanism).mean, -high, -low), lambda bits: fixed(bits, 3))
-
-
-def _ranked(cells: Cells, task: TaskFacts) -> list[MechanismFacts]:
-    """The mechanisms, fewest bits first; those without a score last."""
-    means = {mechanism.key: cells.cell(task, mechanism).mean for mechanism in cells.mechanisms}
-    return sorted(
-        cells.mechanisms, key=lambda mechanism: math.inf if math.isnan(means[mechanism.key]) else -means[mechanism.key]
-    )
 
 
 def _can_win(cells: Cells, task: TaskFacts, mechanism: MechanismFacts) -> bool:

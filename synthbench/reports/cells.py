@@ -34,6 +34,8 @@ _TASK_KEY, _AROUND = itemgetter(*TASK_KEY), itemgetter(*AROUND)
 
 Row = dict[Hashable, Any]
 Key = tuple[Any, ...]
+Runs = Mapping[tuple[Key, Key], Sequence[Row]]
+"""The rows of each cell, by the keys of its task and mechanism."""
 
 
 class TaskFacts(NamedTuple):
@@ -185,6 +187,14 @@ class Cells:
     def cells_of(self, task: TaskFacts) -> list[Estimate]:
         """The estimates of one task, in the order of the mechanisms."""
         return [self.cell(task, mechanism) for mechanism in self.mechanisms]
+
+    def ranked(self, task: TaskFacts) -> list[MechanismFacts]:
+        """The mechanisms, the highest mean score on a task first; those without a score last."""
+        means = {mechanism.key: self.cell(task, mechanism).mean for mechanism in self.mechanisms}
+        return sorted(
+            self.mechanisms,
+            key=lambda mechanism: math.inf if math.isnan(means[mechanism.key]) else -means[mechanism.key],
+        )
 
     @property
     def categories(self) -> tuple[str, ...]:

@@ -2,17 +2,14 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from synthbench.reports.aggregates import Interval, t_interval
-from synthbench.reports.cells import Cells, Key, MechanismFacts, Row, TaskFacts, is_known
+from synthbench.reports.cells import Cells, MechanismFacts, Runs, TaskFacts, is_known
 from synthbench.reports.table import Cell, Column, Line, Table, fixed, interval_cell, percent, sources_of
-
-Runs = Mapping[tuple[Key, Key], Sequence[Row]]
-"""The rows of each cell, by the keys of its task and mechanism."""
 
 _PREFIX = "prototypes."
 """Begins the names of metrics that only such rows have."""
@@ -46,7 +43,7 @@ def prototype_verdict(cells: Cells, runs: Runs) -> str:
 
 
 def _verdict(cells: Cells, task: TaskFacts, runs: Runs) -> str:
-    ranked = [mechanism for mechanism in _ranked(cells, task) if cells.cell(task, mechanism).n]
+    ranked = [mechanism for mechanism in cells.ranked(task) if cells.cell(task, mechanism).n]
     if not ranked:
         return f"No mechanism has a score on {task.label}."
     best = ranked[0]
@@ -66,7 +63,7 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs) -> Table:
         ("growth, %", lambda mechanism: _percents(_metric(task, mechanism, runs, "growth"), -1.0, math.inf)),
         ("alpha", lambda mechanism: interval_cell(_interval(_metric(task, mechanism, runs, "alpha")))),
     )
-    ranked = _ranked(cells, task)
+    ranked = cells.ranked(task)
     counts = {cells.cell(task, mechanism).n for mechanism in ranked} - {0}
     lines = []
     for mechanism in ranked:
@@ -93,14 +90,6 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs) -> Table:
         columns=tuple(Column(label) for label, _ in shown),
         lines=tuple(lines),
         sources=sources_of([task], cells.mechanisms),
-    )
-
-
-def _ranked(cells: Cells, task: TaskFacts) -> list[MechanismFacts]:
-    """The mechanisms, the most often right first; those without a score last."""
-    means = {mechanism.key: cells.cell(task, mechanism).mean for mechanism in cells.mechanisms}
-    return sorted(
-        cells.mechanisms, key=lambda mechanism: math.inf if math.isnan(means[mechanism.key]) else -means[mechanism.key]
     )
 
 

@@ -7,7 +7,6 @@ held out. Both are means over seeds.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import permutations
 from typing import NamedTuple
 
@@ -19,8 +18,8 @@ from scipy import stats
 from synthbench.errors import UsageError
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval, balanced
-from synthbench.reports.bits import Runs, of_kind
-from synthbench.reports.cells import COLUMNS, Cells, MechanismFacts, Row, TaskFacts, grid, records, runs_by_cell
+from synthbench.reports.bits import of_kind
+from synthbench.reports.cells import COLUMNS, Cells, MechanismFacts, Row, Runs, TaskFacts, grid, records, runs_by_cell
 from synthbench.reports.correlation import (
     LEAST,
     complete,
@@ -135,7 +134,7 @@ def studies_of(rows: pd.DataFrame, curves: pd.DataFrame) -> list[Study]:
 
 
 def _pairs(synthetic: Cells, text: Cells, *, is_matched: bool) -> dict[str, tuple[MechanismFacts, MechanismFacts]]:
-    """The mechanisms that have all synthetic tasks and some text, as they are on either side, by name."""
+    """The mechanisms that have all synthetic tasks and some text, by name; on the synthetic side as they are."""
     of_text = _by_name(text, _is_matched if is_matched else _is_plain)
     return {
         name: (one, of_text[name])
@@ -184,7 +183,7 @@ def _study(
         f"{STATE} alone": covariates[STATE],
     }
     kinds = {"": text, **{kind: of_kind(text, by_cell, kind) for kind in (REPEATED, "other")}}
-    texts = _names_of(text.tasks)
+    texts = {task.label: task for task in text.tasks}
     outcomes = {
         name: {kind: _means(cells, mechanisms, [task])[:, 0] for kind, cells in kinds.items()}
         for name, task in texts.items()
@@ -367,11 +366,6 @@ def _early(
     return np.array(found)
 
 
-def _names_of(tasks: Sequence[TaskFacts]) -> dict[str, TaskFacts]:
-    """The texts by their labels, which differ."""
-    return {task.label: task for task in tasks}
-
-
 def _contrast(study: Study) -> Interval:
     """Rho of recall with the loss on repeated bytes less that on others, of the mean ranks on all texts."""
     kinds = [
@@ -419,10 +413,6 @@ def _listed(by_text: Mapping[str, Interval]) -> str:
     return ", ".join(f"{text} {_with_ends(rho)}" for text, rho in by_text.items())
 
 
-def _rho(rho: Interval) -> Cell:
-    return interval_cell(rho, partial(fixed, decimals=2))
-
-
 def _predictions_table(predictions: Sequence[Prediction]) -> Table:
     words = {True: "yes", False: "no", None: "rows are missing"}
     return Table(
@@ -468,9 +458,9 @@ def _correlations_table(study: Study) -> Table:
 def _correlation_cells(study: Study, name: str, predictor: Numbers, loss: Numbers) -> tuple[Cell, ...]:
     given = [[PARAMETERS, STATE, STEP][:num] for num in range(4)]
     alone, *partials = (
-        _rho(interval(spearman, predictor, loss, *(study.covariates[one] for one in names))) for names in given
+        interval_cell(interval(spearman, predictor, loss, *(study.covariates[one] for one in names))) for names in given
     )
-    gain = Cell("") if name == SYNTHETIC else _rho(interval(contrast, loss, study.main, predictor))
+    gain = Cell("") if name == SYNTHETIC else interval_cell(interval(contrast, loss, study.main, predictor))
     return (
         Cell(str(complete(predictor, loss)[0].size)),
         alone,
