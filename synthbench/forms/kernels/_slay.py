@@ -29,6 +29,7 @@ from synthbench.forms.kernels._tiles import (
     by_head,
     guarded,
     head_and_row,
+    hidden,
     is_past,
     load_column,
     load_tile,
@@ -254,9 +255,11 @@ def load_state(
 ):  # fmt: skip
     """Some anchors' part of a state, side by side."""
     feature, column = tl.arange(0, features), tl.arange(0, at_once * columns)
-    anchor, value = first_anchor + column // columns, column % columns
-    places = state_ptr + feature[:, None] * (num_anchors * value_dim) + (anchor * value_dim + value)[None, :]
-    is_inside = (anchor < num_anchors) & (value < value_dim)
+    anchor, value = column // columns, column % columns
+    of_state = (first_anchor + anchor) * value_dim + value
+    places = state_ptr + feature[:, None] * (num_anchors * value_dim) + of_state[None, :]
+    # With first_anchor on the left side, the compiler unrolls the loop over 32 anchors, and spills an address.
+    is_inside = (anchor < num_anchors - first_anchor) & (value < value_dim)
     return tl.load(places, mask=(feature[:, None] < num_features) & is_inside[None, :], other=0.0)
 
 
@@ -339,6 +342,8 @@ def output_kernel(
     if precision == "bf16":
         totals = tl.sum(totals, axis=1) / LEAST_COLUMNS  # which are equal
     out = sums / guarded(totals, delta, is_clamped)[:, None]
+    # Else the places where the queries were read are kept until here, in registers that the loops do not have.
+    first = hidden(first)
     store_tile(out_ptr + head * length * value_dim, out, first, length, value_dim, rows, columns)
     store_column(denominator_ptr + head * length, totals, first, length, rows)
 

@@ -239,6 +239,15 @@ def saturated_sum(x, y, z):
     return bounded
 
 
+@triton.jit
+@no_type_check
+def hidden(x):
+    """A 32-bit integer as it is, but unknown to the compiler, which computes anew what follows from it."""
+    if not IS_INTERPRETED:
+        x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=False, pack=1)
+    return x
+
+
 @triton.jit(do_not_specialize=VARYING)
 @no_type_check
 def running_kernel(

@@ -61,15 +61,6 @@ SPILLS = {
     ("yat-spherical", "head width 64", "bfloat16"): (24, "four products a pair"),
 }
 """Bytes that backward kernels may spill, by form, width and type, and why; all other kernels, nothing."""
-FORWARD_SPILLS = {
-    ("slay", "head width 64", "float32"): (104, "the output kernel holds both factors of a row in three parts"),
-    ("slay", "head width 32", "bfloat16"): (
-        8,
-        "one address, with 32 anchors; 64-bit masks spilled none and took 1.6 times",
-    ),
-}
-"""The same of forward kernels, at other than the default sizes."""
-
 
 def compile_all(cases: list[tuple[str | int, ...]], dtypes: list[str], directions: list[str]) -> list[dict[str, Any]]:
     """Rows of these; the interpreter takes the compiler's place where it is on, so it must be off from the start."""
@@ -88,7 +79,7 @@ def check(rows: list[dict[str, Any]]) -> None:
         has_products = row["kernel"] != "running"
         assert (row["products"] > 0) == (row["tensor_core_instructions"] > 0) == has_products, row
         known = (row["form"], row["size"].split(",")[0], row["dtype"])
-        allowed, _ = (SPILLS if row["direction"] == "backward" else FORWARD_SPILLS).get(known, (0, ""))
+        allowed = SPILLS[known][0] if row["direction"] == "backward" and known in SPILLS else 0
         assert row["spilled_bytes"] <= allowed, row
 
 
@@ -97,7 +88,6 @@ def test_forward_kernels_spill_nothing_and_multiply_on_tensor_cores() -> None:
     rows = compile_all([("slay", 32, 8, 48), ("linear", 32, 0, 32)], ["float32", "bfloat16"], ["forward"])
 
     assert [row["kernel"] for row in rows] == [*["state", "running", "output"] * 2, *["state", "output"] * 2]
-    assert not any(row["spilled_bytes"] for row in rows)
     check(rows)
 
 
