@@ -15,7 +15,6 @@ from synthbench.tasks import IGNORE, Task
 from synthbench.training.ensemble import Model
 from synthbench.training.stream import DeviceBlock, in_pieces
 
-
 NUM_RANKED = 5
 """Classes of a ranking: no precision at a larger k is reported."""
 

@@ -164,9 +164,7 @@ class BagModel(PrototypeModel):
         shape = (1, levels, self.weight.shape[-1])
         self.embedding = nn.Parameter(torch.empty(shape).normal_(generator=generator))
 
-    def beside(
-        self, others: "Sequence[PrototypeModel]", strategies: Strategy | Sequence[Strategy]
-    ) -> "PrototypeModel":
+    def beside(self, others: "Sequence[PrototypeModel]", strategies: Strategy | Sequence[Strategy]) -> "PrototypeModel":
         """Stack the vectors of features too."""
         stacked = super().beside(others, strategies)
         tables = [model.get_parameter("embedding").detach() for model in (self, *others)]

@@ -21,6 +21,7 @@ FROZEN = {name: Path(__file__).with_name(f"wordnet_{name}.txt.xz") for name in (
 FROZEN_HASH = "sha256-ce1f57bf3ff25023"
 """What :func:`hash_of` gives for the contents of :data:`FROZEN`, made from WordNet 3.0."""
 
+
 class Facts(NamedTuple):
     """What is known of documents as a whole."""
 
@@ -109,7 +110,8 @@ class Collection:
     def facts(self) -> Facts:
         """Sizes, and the floor."""
         features, labels = (
-            np.concatenate([getattr(part, rows).sizes for part in self.splits.values()]) for rows in ("features", "labels")
+            np.concatenate([getattr(part, rows).sizes for part in self.splits.values()])
+            for rows in ("features", "labels")
         )
         shortest = max(2 * np.quantile(features, SHARE_WHOLE, method="higher"), labels.max())
         test = self.splits["test"].labels
@@ -174,13 +176,13 @@ def frozen() -> Collection:
 
 
 def read_documents(content: bytes) -> tuple[Documents, int, int]:
-    """The documents that a file holds, and the numbers of features and labels that it announces.
+    r"""The documents that a file holds, and the numbers of features and labels that it announces.
 
     Its first line has the numbers of documents, features and labels; then each line is a document: its labels, divided
     by commas, and its features with their values. All are counted from 0. What has no label, or no feature with a value
     above 0, is left out.
 
-    >>> documents, num_features, num_labels = read_documents(b"2 9 4\\n1,3 0:1.5 8:2\\n0 7:1\\n")
+    >>> documents, num_features, num_labels = read_documents(b"2 9 4\n1,3 0:1.5 8:2\n0 7:1\n")
     >>> documents.labels.table(np.arange(2), 2, -1).tolist(), documents.features.flat.tolist()
     ([[1, 3], [0, -1]], [8, 0, 7])
 
@@ -232,7 +234,9 @@ def nearest_mean(collection: Collection) -> float:
     lengths = np.sqrt(sums.multiply(sums).sum(axis=1))
     means = sparse.diags_array(1 / np.maximum(lengths, np.finfo(np.float64).tiny)) @ sums
     nearest = (of_test @ means.T).toarray().argmax(axis=1)
-    return float((test.labels.table(np.arange(len(nearest)), test.labels.sizes.max(), -1) == nearest[:, None]).any(1).mean())
+    return float(
+        (test.labels.table(np.arange(len(nearest)), test.labels.sizes.max(), -1) == nearest[:, None]).any(1).mean()
+    )
 
 
 def _numbers(texts: Sequence[bytes], between: bytes) -> Float[np.ndarray, " numbers"]:
@@ -263,7 +267,7 @@ def _normal(features: Rows, values: Float[np.ndarray, " entries"], labels: Rows)
     if (is_below := values < 0).any():
         where = is_below.argmax()
         raise ValueError(
-            f"line {rows[where] + 2} has the value {values[where]:g} of feature {features.flat[where]}; allowed: 0 and more"
+            f"line {rows[where] + 2} has feature {features.flat[where]} with {values[where]:g}; allowed: 0 and more"
         )
     lengths = np.sqrt(np.bincount(rows, values**2, minlength=len(features.sizes)))
     values = values / np.maximum(lengths, np.finfo(np.float64).tiny)[rows]
