@@ -27,10 +27,10 @@ CAPTION = (
 
 
 PRECISION = (
-    "Precision at k in per cent: the share of right labels among the first k, over the documents of the test, with 95 % "
-    "intervals over seeds (t distribution) for these documents. Against the inner product: difference of P@1 in points "
-    "from the mechanism whose kernel that is, seed by seed. Alpha: exponent of the learned scale, 1 at first. Below "
-    "the mechanisms: references. Floor of P@1: {floor} %."
+    "Precision at k in per cent: the share of right labels among the first k, over the documents of the test, with "
+    "95 % intervals over seeds (t distribution) for these documents. Against the inner product: difference of P@1 in "
+    "points from the mechanism whose kernel that is, seed by seed. Alpha: exponent of the learned scale, 1 at first. "
+    "Below the mechanisms: references. Floor of P@1: {floor} %."
 )
 
 PROPENSITY = (

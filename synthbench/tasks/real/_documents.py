@@ -264,8 +264,8 @@ def _check(what: str, rows: Rows, most: int) -> None:
 def _normal(features: Rows, values: Float[np.ndarray, " entries"], labels: Rows) -> Documents:
     """Documents with values of length 1, their largest first, without those that have no value or no label."""
     rows = np.repeat(np.arange(len(features.sizes)), features.sizes)
-    if (is_below := values < 0).any():
-        where = is_below.argmax()
+    if (is_no_weight := (values < 0) | ~np.isfinite(values)).any():
+        where = is_no_weight.argmax()
         raise ValueError(
             f"line {rows[where] + 2} has feature {features.flat[where]} with {values[where]:g}; allowed: 0 and more"
         )
@@ -289,7 +289,10 @@ def _collection(contents: Mapping[str, tuple[str, bytes]]) -> Collection:
         except ValueError as problem:
             raise ValueError(f"{file}: {problem}") from None
         if len(documents[name].labels.sizes) < VALIDATION:
-            raise ValueError(f"{file}: it has {len(documents[name].labels.sizes)} documents with features and labels")
+            raise ValueError(
+                f"{file}: it has {len(documents[name].labels.sizes)} documents with features and labels; "
+                f"allowed: {VALIDATION} and more"
+            )
     if shapes["train"] != shapes["test"]:
         (train, _), (test, _) = contents["train"], contents["test"]
         what = " and ".join(f"{features:,} features and {labels:,} labels" for features, labels in shapes.values())
