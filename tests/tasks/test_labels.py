@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +99,7 @@ def test_the_reader_reads_what_scikit_learns_does(need: Callable[[str, bool, str
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=6), st.data())
 def test_rows_are_lists_of_several_lengths(lists: list[list[int]], data: st.DataObject) -> None:
-    rows = Rows(np.array(sum(lists, []), dtype=np.int64), np.cumsum([0, *map(len, lists)]))
+    rows = Rows(np.array([*chain(*lists)], dtype=np.int64), np.cumsum([0, *map(len, lists)]))
     chosen = np.array(data.draw(st.lists(st.integers(0, len(lists) - 1), max_size=5)), dtype=np.int64)
     width = data.draw(st.integers(1, 5))
     expected = [(lists[row] + [-1] * width)[:width] for row in chosen]
