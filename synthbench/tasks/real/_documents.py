@@ -194,16 +194,16 @@ def read_documents(content: bytes) -> tuple[Documents, int, int]:
     if header is None:
         raise ValueError(f"line 1 is {_shown(first)}, not three numbers: documents, features, labels")
     num_documents, num_features, num_labels = map(int, header.groups())
-    parts = []
+    names, pairs = [], []
     for number, line in enumerate(lines, start=2):
         match = _DOCUMENT.fullmatch(line)
         if match is None:
             raise ValueError(f"line {number} is {_shown(line)}, not labels and features such as 3,17 0:1.5 8:2")
-        parts.append((match[1] or b"", match[2]))
-    if len(parts) != num_documents:
-        raise ValueError(f"line 1 says {num_documents:,} documents, and {len(parts):,} follow")
-    texts, pairs = [names for names, _ in parts], [pairs for _, pairs in parts]
-    labels = Rows(_numbers(texts, b",").astype(np.int64), _begins([text.count(b",") + bool(text) for text in texts]))
+        names.append(match[1] or b"")
+        pairs.append(match[2])
+    if len(names) != num_documents:
+        raise ValueError(f"line 1 says {num_documents:,} documents, and {len(names):,} follow")
+    labels = Rows(_numbers(names, b",").astype(np.int64), _begins([text.count(b",") + bool(text) for text in names]))
     numbers = _numbers(pairs, b":")
     features = Rows(numbers[::2].astype(np.int64), _begins([text.count(b":") for text in pairs]))
     _check("feature", features, num_features)
@@ -316,10 +316,14 @@ def _shown(line: bytes) -> str:
 @lru_cache(maxsize=2)
 def _read(path: str, stamps: tuple[tuple[str, Path, int], ...]) -> Collection:
     try:
-        contents = {}
-        for name, file, _ in stamps:
-            with (gzip.open if file.suffix == ".gz" else open)(file, "rb") as opened:
-                contents[name] = (file.name, opened.read(MOST_BYTES))
-        return _collection(contents)
-    except (OSError, EOFError, zlib.error, ValueError) as problem:
+        return _collection({name: (file.name, _content(file)) for name, file, _ in stamps})
+    except ValueError as problem:
         raise UsageError(f"labels:path is {path!r}, where {problem}; {_ALLOWED}") from None
+
+
+def _content(file: Path) -> bytes:
+    try:
+        with (gzip.open if file.suffix == ".gz" else open)(file, "rb") as opened:
+            return opened.read(MOST_BYTES)
+    except (OSError, EOFError, zlib.error) as problem:
+        raise ValueError(f"{file.name}: {problem}") from None
