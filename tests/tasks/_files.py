@@ -23,7 +23,7 @@ def drawn(count: int, seed: int = 0) -> list[Document]:
     rng = np.random.default_rng(seed)
     found: list[Document] = []
     for _ in range(count):
-        features = rng.choice(NUM_FEATURES, size=rng.integers(1, 5), replace=False)
+        features = np.sort(rng.choice(NUM_FEATURES, size=rng.integers(1, 5), replace=False))
         labels = sorted({int(feature) // 2 for feature in features} | ({0} if rng.random() < 0.7 else set()))
         found.append((labels, {int(feature): float(rng.integers(1, 9)) / 2 for feature in features}))
     return found

@@ -103,9 +103,8 @@ def test_rows_are_lists_of_several_lengths(lists: list[list[int]], data: st.Data
     chosen = np.array(data.draw(st.lists(st.integers(0, len(lists) - 1), max_size=5)), dtype=np.int64)
     width = data.draw(st.integers(1, 5))
     expected = [(lists[row] + [-1] * width)[:width] for row in chosen]
-    if rows.flat.size:
-        assert rows.table(chosen, width, -1).tolist() == expected
-        assert rows.taken(chosen).table(np.arange(len(chosen)), width, -1).tolist() == expected or not len(chosen)
+    assert rows.table(chosen, width, -1).tolist() == expected
+    assert rows.taken(chosen).table(np.arange(len(chosen)), width, -1).tolist() == expected
     assert rows.taken(chosen).sizes.tolist() == [len(lists[row]) for row in chosen]
 
 
@@ -320,7 +319,7 @@ def test_a_noun_is_labelled_with_all_that_it_is_a_kind_of(monkeypatch: pytest.Mo
     both = "".join(text.partition("\n")[2] for text in files.values()).splitlines()
     by_labels = {line.partition(" ")[0]: line for line in both}
 
-    assert {text.partition("\n")[0] for text in files.values()} == {"1 10 2"}
+    assert {text.partition("\n")[0] for text in files.values()} == {"1 9 2"}
     # The words by frequency, then by the alphabet: animal, dog, barked, canine, good, ...
     assert by_labels["0,1"] == f"0,1 0:{math.log(3 / 2):.2f} 1:{math.log(3 / 2):.2f} 4:{2 * math.log(3):.2f}"
     assert set(by_labels) == {"0", "0,1"}

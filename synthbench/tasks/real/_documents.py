@@ -71,7 +71,7 @@ class Rows(NamedTuple):
         """
         places = self.begins[chosen, None] + np.arange(width)
         is_there = places < self.begins[chosen + 1, None]
-        found: Int[np.ndarray, "chosen width"] = np.where(is_there, self.flat[np.where(is_there, places, 0)], empty)
+        found: Int[np.ndarray, "chosen width"] = np.append(self.flat, empty)[np.where(is_there, places, -1)]
         return found
 
     def taken(self, chosen: Int[np.ndarray, " chosen"]) -> "Rows":
@@ -189,7 +189,7 @@ def read_documents(content: bytes) -> tuple[Documents, int, int]:
     Raises:
         ValueError: If the content is something else; the message says in which line.
     """
-    first, *lines = content.rstrip().split(b"\n")
+    first, *lines = content.removesuffix(b"\n").split(b"\n")
     header = _HEADER.fullmatch(first)
     if header is None:
         raise ValueError(f"line 1 is {_shown(first)}, not three numbers: documents, features, labels")
@@ -234,14 +234,14 @@ def nearest_mean(collection: Collection) -> float:
     lengths = np.sqrt(sums.multiply(sums).sum(axis=1))
     means = sparse.diags_array(1 / np.maximum(lengths, np.finfo(np.float64).tiny)) @ sums
     nearest = (of_test @ means.T).toarray().argmax(axis=1)
-    return float(
-        (test.labels.table(np.arange(len(nearest)), test.labels.sizes.max(), -1) == nearest[:, None]).any(1).mean()
-    )
+    labels = test.labels.table(np.arange(len(nearest)), int(test.labels.sizes.max()), -1)
+    return float((labels == nearest[:, None]).any(axis=1).mean())
 
 
 def _numbers(texts: Sequence[bytes], between: bytes) -> Float[np.ndarray, " numbers"]:
     """The numbers in some texts, which have spaces, or something else, between them."""
-    return np.fromstring(b" ".join(texts).replace(between, b" "), dtype=np.float64, sep=" ")
+    text = b" ".join(texts).replace(between, b" ").strip()
+    return np.fromstring(text, dtype=np.float64, sep=" ") if text else np.zeros(0)
 
 
 def _begins(sizes: Sequence[int]) -> Int[np.ndarray, " rows_and_end"]:
