@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import claims
 import climb
 import disputes
 import numpy as np
@@ -60,6 +61,7 @@ def pages() -> dict[str, str]:
         "anatomy.md": _join(_anatomy()),
         "climb.md": _join(_headed(climb.page())),
         "disputes.md": _join(_headed(disputes.page())),
+        "../reports/real/difference.md": _join(_headed(claims.page())),
     }
 
 

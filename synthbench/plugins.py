@@ -73,6 +73,15 @@ def of_folder(folder: Path) -> list[str]:
         raise UsageError(f"{path}: {problem}") from None
 
 
+def named(given: Sequence[str] | None) -> list[str]:
+    """The plugins of the current folder, then those named on the command line.
+
+    Raises:
+        UsageError: If a file does not exist, or the folder's settings are malformed.
+    """
+    return [*of_folder(Path.cwd()), *map(resolved, given or [])]
+
+
 def load(plugins: Sequence[str]) -> list[str]:
     """Run plugins, whose decorators register their units; one that is there already and did not change is left alone.
 

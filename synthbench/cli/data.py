@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from synthbench.cli.options import Plugins, named_plugins
+from synthbench.cli.options import Plugins
 
 
 def data(
@@ -33,7 +33,7 @@ def data(
     from synthbench import plugins
     from synthbench.training.sequences import draw, write
 
-    plugins.load(named_plugins(plugin))
+    plugins.load(plugins.named(plugin))
     drawn = draw(task, split=split, seed=seed, count=count, batch_size=batch_size, suite=suite)
     write(drawn, out, is_forced=force)
     typer.echo(f"{out}: {len(drawn.inputs)} sequences of {drawn.length} tokens")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from synthbench.cli.options import AsJson, Plugins, load_what_loads, named_plugins
+from synthbench.cli.options import AsJson, Plugins, load_what_loads
 from synthbench.cli.output import print_facts
 from synthbench.errors import SynthbenchError, UnknownName, UsageError
 from synthbench.sources import describe
@@ -142,7 +142,7 @@ def show(
     from synthbench import plugins
     from synthbench.terminal import show as page
 
-    plugins.load(named_plugins(plugin))
+    plugins.load(plugins.named(plugin))
     if as_json:
         typer.echo(json.dumps(page.facts_of(name), indent=1))
     else:

@@ -112,15 +112,6 @@ def audible(command: Callable[..., None]) -> Callable[..., None]:
     return spoken
 
 
-def named_plugins(named: list[str] | None) -> list[str]:
-    """The plugins of the current folder, then those named on the command line.
-
-    Raises:
-        UsageError: If a file does not exist, or the folder's settings are malformed.
-    """
-    return [*plugins.of_folder(Path.cwd()), *map(plugins.resolved, named or [])]
-
-
 def load_what_loads(named: list[str] | None) -> dict[str, str]:
     """Load the plugins; return the faults of broken ones by name, so that they do not hide the others.
 
@@ -128,7 +119,7 @@ def load_what_loads(named: list[str] | None) -> dict[str, str]:
         UsageError: If a file does not exist, or two components have the same name.
     """
     faults = {}
-    for plugin in named_plugins(named):
+    for plugin in plugins.named(named):
         try:
             plugins.load([plugin])
         except ContractError as problem:

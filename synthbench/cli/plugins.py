@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from synthbench.cli.options import AsJson, Plugins, named_plugins
+from synthbench import plugins
+from synthbench.cli.options import AsJson, Plugins
 from synthbench.errors import ContractError
 
 
@@ -42,7 +43,7 @@ def check(
     """Check whether a component keeps its contract; exit 4 if not. Its code runs in a separate process."""
     from synthbench.terminal import check as examination
 
-    reports = examination.check(target, named_plugins(plugin), timeout)
+    reports = examination.check(target, plugins.named(plugin), timeout)
     if as_json:
         typer.echo(json.dumps(reports, indent=1))
     else:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from synthbench.cli.options import AsJson, Device, ExecutorName, Plugins, Results, SuiteName, Workers, named_plugins
+from synthbench import plugins
+from synthbench.cli.options import AsJson, Device, ExecutorName, Plugins, Results, SuiteName, Workers
 from synthbench.cli.output import inert
 from synthbench.cli.running import exit_as, run_with_progress
 
@@ -42,7 +43,7 @@ def quick(
         executor=executor,
         workers=workers,
         results=results,
-        plugins=named_plugins(plugin),
+        plugins=plugins.named(plugin),
     )
     require_incumbent(request, against)
     done = run_with_progress(request)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from synthbench import plugins
 from synthbench.cli.options import (
     AsJson,
     BlockTerm,
@@ -31,7 +32,6 @@ from synthbench.cli.options import (
     SuiteName,
     TaskTerms,
     Workers,
-    named_plugins,
     takes,
 )
 from synthbench.cli.output import inert, is_quiet, is_verbose, note, print_facts, width_of_stdout
@@ -81,7 +81,7 @@ class RunOptions:
             device=self.device,
             results=self.results,
             shard=self.shard,
-            plugins=named_plugins(self.plugin),
+            plugins=plugins.named(self.plugin),
             **how,
         )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from synthbench import plugins
 from synthbench.cli.options import (
     AsJson,
     BlockTerm,
@@ -17,7 +18,6 @@ from synthbench.cli.options import (
     PositionsTerm,
     Results,
     SuiteName,
-    named_plugins,
 )
 from synthbench.cli.output import print_facts
 from synthbench.cli.rows import ReportedSuite, SuiteVersion, read_rows, selected, suite_of
@@ -53,7 +53,7 @@ def verify(
 
     found = receive(
         rows,
-        Sampling(fraction, salt, limit, device, timeout, workers, named_plugins(plugin)),
+        Sampling(fraction, salt, limit, device, timeout, workers, plugins.named(plugin)),
         runs_plugin=run_plugin,
         into=into,
         by=by,
@@ -101,7 +101,7 @@ def submit(
         positions=positions,
         device=device,
         results=results,
-        plugins=named_plugins([str(plugin)] if plugin else None),
+        plugins=plugins.named([str(plugin)] if plugin else None),
     )
     submission = submit_rows(request, out, plugin=plugin, package=package)
     for problem in submission.problems:

@@ -302,7 +302,7 @@ def _models(
             settings,
             VOCABULARY,
             length,
-            lambda _layer, generator: MECHANISMS[mechanism](**fields, generator=generator),
+            MECHANISMS[mechanism].layers_of(fields, settings.num_layers),
             torch.Generator().manual_seed(seed),
         )
         .double()

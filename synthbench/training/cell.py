@@ -160,13 +160,12 @@ class Cell:
         """
         if self.task.has_prototypes:
             return self._prototypes(generator)
-        layers = self.layers
         task, length = self.tests[factor] if self.course is None else (self.task, self.length)
         return SequenceModel(
             self.suite.model.model_copy(update={"positions": self._positions_term}),
             task.vocab_size,
             length,
-            lambda layer, generator: layers[layer][0](**layers[layer][1], generator=generator),
+            self.layers,
             generator,
             coordinates=torch.from_numpy(task.coordinates(length)).to(torch.get_default_dtype()),
             readout=task.readout,

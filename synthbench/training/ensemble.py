@@ -12,7 +12,7 @@ Which one it is, is tried out, not declared.
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
@@ -25,7 +25,7 @@ from synthbench.blocks import BLOCKS, Block, conv_elements
 from synthbench.errors import UsageError
 from synthbench.forms.state import State
 from synthbench.layers import Embedding, Linear, MemberLayer, Mixer
-from synthbench.mechanisms import Attention, Mechanism, mean_state, num_parameters
+from synthbench.mechanisms import Attention, Layer, Mechanism, mean_state, num_parameters
 from synthbench.positions import POSITIONS
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import Readout
@@ -73,14 +73,17 @@ class Model(nn.Module, ABC):
 
 
 class SequenceModel(Model):
-    """Token embedding, positions, blocks, linear head: of one member, or of many after :func:`stack_models`."""
+    """Token embedding, positions, blocks, linear head: of one member, or of many after :func:`stack_models`.
+
+    It has a block for each of ``layers``, which come from a mechanism's ``layers_of``.
+    """
 
     def __init__(
         self,
         settings: ModelSettings,
         vocab_size: int,
         length: int,
-        make_mixer: Callable[[int, torch.Generator], Mechanism],
+        layers: Sequence[Layer],
         generator: torch.Generator,
         coordinates: Tensor | None = None,
         readout: Readout = "position",
@@ -105,12 +108,12 @@ class SequenceModel(Model):
         block_arguments: dict[str, Any] = {**options}
         self.blocks = nn.ModuleList(
             block(
-                mixer=self._turning(make_mixer(layer, generator), generator),
+                mixer=self._turning(mechanism(**fields, generator=generator), generator),
                 model_dim=settings.model_dim,
                 generator=generator,
                 **block_arguments,
             )
-            for layer in range(settings.num_layers)
+            for mechanism, fields in layers
         )
         self.head: Linear | BottleneckHead = (
             Linear(settings.model_dim, vocab_size, bias=True, generator=generator)

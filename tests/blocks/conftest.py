@@ -19,14 +19,13 @@ def make_model() -> Callable[..., SequenceModel]:
 
     def make(block: str, mechanism: str, seed: int = 0) -> SequenceModel:
         settings = ModelSettings(block=block, positions="learned", model_dim=8, num_heads=2, num_layers=2, bias=True)
+        fields = {"model_dim": 8, "num_heads": 2, "max_length": LENGTH, "bias": True}
         generator = torch.Generator().manual_seed(seed)
         return SequenceModel(
             settings,
             VOCAB_SIZE,
             LENGTH,
-            lambda _layer, generator: MECHANISMS[mechanism](
-                model_dim=8, num_heads=2, max_length=LENGTH, bias=True, generator=generator
-            ),
+            MECHANISMS[mechanism].layers_of(fields, settings.num_layers),
             generator,
         ).double()
 

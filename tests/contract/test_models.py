@@ -33,7 +33,7 @@ def model_of(
         settings,
         VOCABULARY,
         LENGTH,
-        lambda _layer, generator: MECHANISMS[mechanism](**FIELDS, generator=generator),
+        MECHANISMS[mechanism].layers_of(FIELDS, settings.num_layers),
         torch.Generator().manual_seed(seed),
     ).double()
 

@@ -96,11 +96,9 @@ def test_it_is_the_same_after_a_copy_and_after_saving(term: str, grid: Tensor) -
 def model_of(term: str, mechanism: str, coordinates: Tensor, seed: int) -> SequenceModel:
     settings = ModelSettings(block="attention_only", positions=term, model_dim=16, num_heads=2, num_layers=2, bias=True)
 
-    def make_mixer(_layer: int, generator: torch.Generator) -> Any:
-        return MECHANISMS[mechanism](model_dim=16, num_heads=2, max_length=12, generator=generator)
-
+    layers = MECHANISMS[mechanism].layers_of({"model_dim": 16, "num_heads": 2, "max_length": 12}, settings.num_layers)
     generator = torch.Generator().manual_seed(seed)
-    return SequenceModel(settings, 5, len(coordinates), make_mixer, generator, coordinates)
+    return SequenceModel(settings, 5, len(coordinates), layers, generator, coordinates)
 
 
 @pytest.mark.parametrize(

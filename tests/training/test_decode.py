@@ -42,7 +42,7 @@ def models_of(
             model_settings,
             VOCABULARY,
             LENGTH,
-            lambda layer, generator: layers[layer][0](**layers[layer][1], generator=generator),
+            layers,
             torch.Generator().manual_seed(seed),
         ).double()
         for seed in range(2)

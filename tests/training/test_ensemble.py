@@ -185,11 +185,12 @@ def test_a_mechanism_without_projections_is_stacked_if_it_broadcasts() -> None:
 def bottlenecked(seed: int, length: int = 6) -> SequenceModel:
     generator = torch.Generator()
     generator.manual_seed(seed)
+    settings = load_suite("paper").model.model_copy(update={"model_dim": 8, "num_heads": 2})
     return SequenceModel(
-        load_suite("paper").model.model_copy(update={"model_dim": 8, "num_heads": 2}),
+        settings,
         5,
         length,
-        lambda _layer, generator: MECHANISMS["softmax"](**FIELDS, generator=generator),
+        MECHANISMS["softmax"].layers_of(FIELDS, settings.num_layers),
         generator,
         readout="bottleneck",
     )
