@@ -79,13 +79,13 @@ class PrototypeModel(Model):
         others: "Sequence[PrototypeModel]",
         strategies: Strategy | Sequence[Strategy],  # noqa: ARG002 - the kernels run one after the other
     ) -> "PrototypeModel":
-        """Stack prototypes and scales."""
+        """Stack prototypes and scales, and whatever else is trained."""
         models = (self, *others)
         stacked = copy.deepcopy(self)
         stacked.kernels = nn.ModuleList(kernel for model in models for kernel in model.kernels)
-        stacked.weight, stacked.alpha = (
-            nn.Parameter(torch.cat([getattr(model, name).detach() for model in models])) for name in ("weight", "alpha")
-        )
+        for name, _ in self.named_parameters(recurse=False):
+            own = [model.get_parameter(name).detach() for model in models]
+            setattr(stacked, name, nn.Parameter(torch.cat(own)))
         stacked.initial = nn.Buffer(torch.cat([model.initial for model in models]), persistent=False)
         return stacked
 
@@ -163,13 +163,6 @@ class BagModel(PrototypeModel):
         super().__init__(mechanism, fields, num_classes, levels, generator, std)
         shape = (1, levels, self.weight.shape[-1])
         self.embedding = nn.Parameter(torch.empty(shape).normal_(generator=generator))
-
-    def beside(self, others: "Sequence[PrototypeModel]", strategies: Strategy | Sequence[Strategy]) -> "PrototypeModel":
-        """Stack the vectors of features too."""
-        stacked = super().beside(others, strategies)
-        tables = [model.get_parameter("embedding").detach() for model in (self, *others)]
-        stacked.embedding = nn.Parameter(torch.cat(tables))
-        return stacked
 
     def vectors(self, tokens: Int[Tensor, "members batch length"]) -> Float[Tensor, "members batch dim"]:
         """The sum over a bag's features; members are more rows of one table."""

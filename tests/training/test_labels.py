@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> str:
 
 def cell_of(path: str, mechanism: str = "softmax", *, steps: int = 4, limit: int = 50) -> Cell:
     suite = shortened(load_suite("labels"), steps=steps, limit=limit)
-    task = {"labels": {"path": path, "length": LENGTH, "corpus": Labels(path).corpus}}
+    task = {"labels": {"path": path, "length": str(LENGTH)}}
     (cell,) = make_cells(suite, task, {mechanism: {}}, device_type="cpu", is_full=False)
     return cell
 

@@ -305,7 +305,8 @@ def _collection(contents: Mapping[str, tuple[str, bytes]]) -> Collection:
         "test": documents["test"],
     }
     name = hash_of({name: content for name, (_, content) in contents.items()})
-    return Collection(name, *shapes["train"], splits)
+    num_features, num_labels = shapes["train"]
+    return Collection(name, num_features, num_labels, splits)
 
 
 def _shown(line: bytes) -> str:
