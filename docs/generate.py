@@ -136,7 +136,7 @@ def _data() -> Iterator[str]:
         "other counts and batch sizes give other sequences. `--suite peers` (`suite=`) gives the sequences of a "
         "suite's runs, at the suite's size: all of them, or the first `count`. Train, validation and test are "
         "separate streams. If `readout` is `bottleneck`, runs read all answers from the last token, so a target may "
-        "depend on tokens after its position."
+        "depend on tokens after its position; if it is `labels`, a sequence's targets are a set."
     )
 
 
@@ -155,11 +155,12 @@ def _task(name: str) -> Iterator[str]:
             ("tokens", "ids", *lines), [(length, task.vocab_size, *(f"{bits:.3f}" for bits in lines.values()))]
         )
         return
-    if task.readout == "prototypes":  # its data are those of another package, and a page of pixels tells little
+    if task.has_prototypes:  # its data may be those of another package, and a page of numbers tells little
         reached = {"floor": task.floor(length).value, **references(task, length)}
         yield "Accuracy on the test split without a model:"
         numbers = (f"{accuracy:.3f}" for accuracy in reached.values())
-        yield _table(("pixels", "classes", *reached), [(length, task.num_classes, *numbers)])
+        sizes = ("tokens", "labels") if task.readout == "labels" else ("pixels", "classes")
+        yield _table((*sizes, *reached), [(length, task.num_classes, *numbers)])
         return
     yield _table(
         ("tokens", "ids", "floor", "local ceiling", "ceiling"),

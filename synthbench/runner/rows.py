@@ -210,7 +210,7 @@ def _bounds_of(cell: Cell) -> tuple[Bound, Bound, Bound | None]:
 def _metric_of(cell: Cell) -> str:
     if cell.course is not None:
         return HEIGHT
-    if cell.task.readout == "prototypes":
+    if cell.task.has_prototypes:
         return OF_PROTOTYPES
     return BITS if _is_in_bits(cell) else "accuracy"
 

@@ -30,9 +30,10 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 Measure = Literal["accuracy", "bits"]
 """What a score counts: the share of right answers, or the bits that the answers cost, with a minus sign."""
 
-Readout = Literal["position", "bottleneck", "prototypes"]
+Readout = Literal["position", "bottleneck", "prototypes", "labels"]
 """Whether an answer is read from its own position's vector, or all of them from the last one's; or the sequence is one
-vector, a number a token, which is compared with a prototype of each class."""
+vector, a number a token, which is compared with a prototype of each class; or it is a bag, features and then their
+weights, whose vector is compared in the same way, and its targets are a set: one answer, right if it is among them."""
 
 
 class Batch(NamedTuple):
@@ -163,6 +164,11 @@ class Task(ABC):
     def ceiling(self, length: int) -> Bound:
         """Expected score of the best causal predictor, which at position t knows the inputs 0..t."""
 
+    @property
+    def has_prototypes(self) -> bool:
+        """Whether nothing of a mechanism is tried but its kernel, of one vector and a prototype of each class."""
+        return self.readout in ("prototypes", "labels")
+
     def of_split(self, split: Split) -> "Task":
         """The task that draws the sequences of one split: itself, unless its data are finite and divided.
 
@@ -175,6 +181,17 @@ class Task(ABC):
         """What simple predictors that learned from the training split reach on the test split, by name.
 
         Accuracies; of a task in bits what they need, in bits per token.
+        """
+        return {}
+
+    def of_ranking(
+        self, ranked: Int[np.ndarray, "sequences ranks"], targets: Int[np.ndarray, "sequences columns"]
+    ) -> dict[str, float]:
+        """Where targets are sets, further numbers of the test by name: what the classes that are ranked first say.
+
+        Args:
+            ranked: Of each sequence, the best first.
+            targets: Its set of targets; ``IGNORE`` fills the row.
         """
         return {}
 

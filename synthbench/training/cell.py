@@ -21,7 +21,7 @@ from synthbench.training import identity
 from synthbench.training.ensemble import Model, SequenceModel
 from synthbench.training.identity import Component
 from synthbench.training.ladder import Course, course_of
-from synthbench.training.prototypes import PrototypeModel
+from synthbench.training.prototypes import BagModel, PrototypeModel
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Cell:
             UsageError: If the mechanism, the block or the positions cannot be built or do not fit together, or the task
                 and the width.
         """
-        if self.task.readout == "prototypes":
+        if self.task.has_prototypes:
             return self._prototypes(generator)
         task, length = self.tests[factor] if self.course is None else (self.task, self.length)
         return SequenceModel(
@@ -172,12 +172,13 @@ class Cell:
         )
 
     def _prototypes(self, generator: torch.Generator) -> PrototypeModel:
-        if self.suite.model.model_dim != self.length:
+        is_bag = self.task.readout == "labels"
+        if self.suite.model.model_dim != self.length and not is_bag:
             raise UsageError(
                 f"model.model_dim of suite {self.suite.name!r} is {self.suite.model.model_dim}; allowed for task "
                 f"{self.task_name!r}: {self.length}, the numbers of one of its vectors, as in suite 'digits'"
             )
-        return PrototypeModel(
+        return (BagModel if is_bag else PrototypeModel)(
             self.mechanism,
             self.mechanism_fields(),
             self.task.num_classes,
@@ -247,8 +248,8 @@ class Cell:
         A task that does not come with synthbench shares with none: whatever it does, it costs no other task a row.
         """
         shape = [self.length, self.longest, self.task.readout, self.task.coordinates(self.length).tolist()]
-        if self.task.readout == "prototypes":
-            shape.append(self.task.num_classes)
+        if self.task.has_prototypes:
+            shape += [self.task.num_classes, self.task.vocab_size]
         if self.course is not None:
             shape += [[rung.length for rung in self.course.rungs], self.course.batch_sizes]
         around = {name: part for name, part in self.identity.items() if not name.startswith("task")}

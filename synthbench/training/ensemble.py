@@ -14,18 +14,18 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
 
-from synthbench.blocks import BLOCKS, Block
+from synthbench.blocks import BLOCKS, Block, conv_elements
 from synthbench.errors import UsageError
 from synthbench.forms.state import State
 from synthbench.layers import Embedding, Linear, MemberLayer, Mixer
-from synthbench.mechanisms import Attention, Layer, Mechanism
+from synthbench.mechanisms import Attention, Layer, Mechanism, mean_state, num_parameters
 from synthbench.positions import POSITIONS
 from synthbench.suites.config import ModelSettings
 from synthbench.tasks import Readout
@@ -34,6 +34,16 @@ from synthbench.terms import configured
 Strategy = Literal["fold", "stack", "loop"]
 M = TypeVar("M", bound=nn.Module)
 N = TypeVar("N", bound="Model")
+
+
+class ModelSize(NamedTuple):
+    """What a row says of the model of one member."""
+
+    num_parameters: int
+    num_parameters_mixer: int
+    """Of all mechanisms, and of the convolutions on what they read."""
+    state_elements: int
+    """Of one layer, its mechanism's and its convolution's; on average and rounded up where layers differ."""
 
 
 class Model(nn.Module, ABC):
@@ -46,6 +56,10 @@ class Model(nn.Module, ABC):
     @abstractmethod
     def layers(self) -> list[Block]:
         """The blocks, first to last."""
+
+    @abstractmethod
+    def size(self, length: int) -> ModelSize:
+        """How large it is, of one member, for sequences of ``length`` tokens."""
 
     @abstractmethod
     def forward(
@@ -123,6 +137,16 @@ class SequenceModel(Model):
     def layers(self) -> list[Block]:
         """The blocks, first to last."""
         return cast("list[Block]", list(self.blocks))
+
+    def size(self, length: int) -> ModelSize:
+        """The parameters of all layers, and what one keeps; on average where layers differ."""
+        mixing = [part for block in self.layers for part in (block.mixer, block.convolution) if part is not None]
+        states = [
+            cast("Mechanism", block.mixer).state_elements(length)
+            + conv_elements(block.conv, block.conv_on, block.model_dim)
+            for block in self.layers
+        ]
+        return ModelSize(num_parameters(self), sum(map(num_parameters, mixing)), mean_state(states))
 
     def forward(
         self, tokens: Int[Tensor, "*leading batch length"], columns: Int[Tensor, " columns"] | None = None

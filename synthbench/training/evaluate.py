@@ -15,6 +15,9 @@ from synthbench.tasks import IGNORE, Task
 from synthbench.training.ensemble import Model
 from synthbench.training.stream import DeviceBlock, in_pieces
 
+NUM_RANKED = 5
+"""Classes of a ranking: no precision at a larger k is reported."""
+
 
 class KindLoss(NamedTuple):
     """The loss at the positions of one kind."""
@@ -28,7 +31,7 @@ class KindLoss(NamedTuple):
 class Score:
     """The score of one member on its sequences.
 
-    ``accuracy`` is pooled over the scored positions of all sequences, ``loss`` is in nats a position, and
+    ``accuracy`` is pooled over the scored positions of all sequences, ``loss`` is in nats a target, and
     ``std_over_sequences`` is that of the accuracies of single sequences: the noise of a smaller test set. ``kinds`` has
     the losses at the kinds of positions that a task tells apart, where they were asked for.
     """
@@ -42,16 +45,24 @@ class Score:
 
 
 def summed_losses(
-    logits: Float[Tensor, "members batch columns classes"], targets: Int[Tensor, "members batch columns"]
+    logits: Float[Tensor, "members batch answers classes"], targets: Int[Tensor, "members batch columns"]
 ) -> Float[Tensor, " members"]:
-    """Cross-entropy of each member summed over its scored positions, in nats."""
+    """Cross-entropy of each member summed over its targets, in nats.
+
+    There is an answer for each column of targets, or a single one for all, which are a set then. Each target of a set
+    is one to predict, by the same softmax. Source: Menon et al. (2019), the reduction "pick all labels", whose optimum
+    ranks labels by their probability, as precision at k asks for.
+    """
     return _losses(logits, targets).flatten(1).sum(1)
 
 
 def _losses(
-    logits: Float[Tensor, "members batch columns classes"], targets: Int[Tensor, "members batch columns"]
+    logits: Float[Tensor, "members batch answers classes"], targets: Int[Tensor, "members batch columns"]
 ) -> Float[Tensor, "members batch columns"]:
-    """Cross-entropy at every position in nats, 0 where nothing is scored."""
+    """Cross-entropy of every target in nats, 0 where nothing is scored."""
+    if logits.shape[-2] != targets.shape[-1]:
+        of_targets = logits.squeeze(-2).gather(-1, targets.clamp(min=0))
+        return (logits.logsumexp(-1) - of_targets).where(targets != IGNORE, 0)
     losses = cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="none")
     return losses.view(targets.shape)
 
@@ -62,21 +73,27 @@ def evaluate(
     blocks: Iterable[DeviceBlock],
     *,
     predicted: list[Tensor] | None = None,
+    ranked: list[Tensor] | None = None,
     tokens_at_once: int | None = None,
     tasks: Sequence[Task] = (),
 ) -> list[Score]:
     """Score every member; the sequences are read in pieces.
 
+    Where a sequence has a set of targets, its single answer is scored once, as right if it is one of them.
+
     Args:
         model: Of all members.
         blocks: The sequences.
-        predicted: Takes the predicted tokens of every piece, [members, sequences, columns] on the CPU.
+        predicted: Takes the predicted tokens of every piece, [members, sequences, columns] on the CPU; a single answer
+            stands in all columns.
+        ranked: Takes the classes that the first answer of each sequence ranks highest, [members, sequences, ranks] on
+            the CPU.
         tokens_at_once: Size of a piece, see :func:`in_pieces`.
         tasks: Those of the members, which tell kinds of positions apart; without them no score has any.
     """
     was_training = model.training
     model.eval()
-    correct, scored, losses = [], [], []
+    correct, scored, asked, losses = [], [], [], []
     kinds: list[dict[str, list[tuple[float, int]]]] = [{} for _ in tasks]
     for inputs, targets, columns in blocks:
         # Batches are only how the stream was drawn; for evaluation all sequences of a member are one long batch.
@@ -87,20 +104,23 @@ def evaluate(
             is_scored = label != IGNORE
             tokens = logits.argmax(-1)
             correct.append(((tokens == label) & is_scored).sum(-1))
-            scored.append(is_scored.sum(-1))
+            asked.append(is_scored.sum(-1))
+            scored.append(asked[-1].clamp(max=logits.shape[-2]))
             losses_there = _losses(logits, label)
             losses.append(losses_there.flatten(1).sum(1))
             for member, task in enumerate(tasks):
                 for name, loss in _by_kind(task, piece[member], is_scored[member], losses_there[member], columns):
                     kinds[member].setdefault(name, []).append(loss)
             if predicted is not None:
-                predicted.append(tokens.cpu())
+                predicted.append(tokens.expand(label.shape).cpu())
+            if ranked is not None:
+                ranked.append(logits[..., 0, :].topk(min(NUM_RANKED, logits.shape[-1])).indices.cpu())
     model.train(was_training)
-    total_loss = torch.stack(losses).double().sum(0).tolist()
+    total_loss = torch.stack(losses).double().sum(0) / torch.cat(asked, 1).sum(1).clamp(min=1)
     scores = [
         _score(*member)
         for member in zip(
-            torch.cat(correct, 1).cpu().numpy(), torch.cat(scored, 1).cpu().numpy(), total_loss, strict=True
+            torch.cat(correct, 1).cpu().numpy(), torch.cat(scored, 1).cpu().numpy(), total_loss.tolist(), strict=True
         )
     ]
     if not tasks:
@@ -157,13 +177,13 @@ def layer_metrics(model: Model, block: DeviceBlock) -> list[dict[str, float]]:
     return members
 
 
-def _score(correct: Int[np.ndarray, " sequences"], scored: Int[np.ndarray, " sequences"], total_loss: float) -> Score:
+def _score(correct: Int[np.ndarray, " sequences"], scored: Int[np.ndarray, " sequences"], loss: float) -> Score:
     num_correct, num_scored = int(correct.sum()), int(scored.sum())
     has_score = scored > 0
     accuracies = correct[has_score] / scored[has_score]
     return Score(
         accuracy=num_correct / max(num_scored, 1),
-        loss=float(total_loss) / max(num_scored, 1),
+        loss=loss,
         num_correct=num_correct,
         num_scored=num_scored,
         std_over_sequences=float(accuracies.std()) if len(accuracies) else 0.0,

@@ -41,6 +41,8 @@ class Paper:
     """Where in ``inputs`` the sequences stand, then their twins."""
     is_before: Bool[np.ndarray, "count columns"]
     """What a sequence and its twin have to give alike."""
+    is_set: bool = False
+    """Whether the targets of a sequence are a set: one answer stands in all columns, and is scored once."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ def papers_of(member: Member, salt: str, most: int | None = None) -> dict[int, P
         inputs = np.empty((2 * count, length), np.int64)
         inputs[order] = np.concatenate([drawn.inputs, twins])
         kept = targets[:, columns]
-        papers[number] = Paper(inputs, columns, kept, order, (columns < cuts) & (kept != IGNORE))
+        is_before = (columns < cuts) & (kept != IGNORE)
+        papers[number] = Paper(inputs, columns, kept, order, is_before, task.readout == "labels")
     return papers
 
 
@@ -151,7 +154,7 @@ def marks_of(papers: Mapping[int, Paper], folder: Path, run_id: str) -> dict[int
 
 def _mark(paper: Paper, answers: Int[np.ndarray, "count columns"], of_twins: Int[np.ndarray, "count columns"]) -> Mark:
     is_scored = paper.targets != IGNORE
-    scored = is_scored.sum(1)
+    scored = is_scored.any(1).astype(int) if paper.is_set else is_scored.sum(1)
     correct = ((answers == paper.targets) & is_scored).sum(1)
     accuracy = correct.sum() / scored.sum()
     # Positions of a sequence fail together, so sequences are what is counted.

@@ -1,4 +1,4 @@
-"""The model of a task that asks for the class of one vector: the mechanism's kernel of the vector and of prototypes.
+"""Models of tasks that ask for the class of one vector: the mechanism's kernel of the vector and of prototypes.
 
 Attention scores a query against keys. Here the query is the vector and the keys are the prototypes of the classes, so a
 mechanism is tried by its kernel alone: without projections, positions, values or anything around it.
@@ -18,12 +18,14 @@ from synthbench.blocks import Block
 from synthbench.errors import ContractError, UsageError
 from synthbench.forms import linear
 from synthbench.layers import uniform
-from synthbench.mechanisms import FeatureAttention, Mechanism, ScoreAttention
+from synthbench.mechanisms import FeatureAttention, Mechanism, ScoreAttention, num_parameters
 from synthbench.training.causality import TOLERANCE
-from synthbench.training.ensemble import Model, Strategy
+from synthbench.training.ensemble import Model, ModelSize, Strategy
 
 TOKENS_AT_ONCE = 1 << 22
 """Pixels of a piece: nothing as large as this is kept for each of them, as in a model of sequences."""
+BAG_TOKENS_AT_ONCE = 1 << 17
+"""The same of bags, whose scores of thousands of labels are what takes memory: at most some thousand bags."""
 NUM_TRIED = 64
 """Vectors, and prototypes, on which a kernel is tried."""
 
@@ -77,13 +79,13 @@ class PrototypeModel(Model):
         others: "Sequence[PrototypeModel]",
         strategies: Strategy | Sequence[Strategy],  # noqa: ARG002 - the kernels run one after the other
     ) -> "PrototypeModel":
-        """Stack prototypes and scales."""
+        """Stack prototypes and scales, and whatever else is trained."""
         models = (self, *others)
         stacked = copy.deepcopy(self)
         stacked.kernels = nn.ModuleList(kernel for model in models for kernel in model.kernels)
-        stacked.weight, stacked.alpha = (
-            nn.Parameter(torch.cat([getattr(model, name).detach() for model in models])) for name in ("weight", "alpha")
-        )
+        for name, _ in self.named_parameters(recurse=False):
+            own = [model.get_parameter(name).detach() for model in models]
+            setattr(stacked, name, nn.Parameter(torch.cat(own)))
         stacked.initial = nn.Buffer(torch.cat([model.initial for model in models]), persistent=False)
         return stacked
 
@@ -92,17 +94,25 @@ class PrototypeModel(Model):
         """None."""
         return []
 
+    def size(self, length: int) -> ModelSize:  # noqa: ARG002 - a kernel of two vectors keeps nothing
+        """All parameters; of them the prototypes and the scale are the mechanism's. Nothing is kept."""
+        return ModelSize(num_parameters(self), self.weight.numel() + self.alpha.numel(), 0)
+
     def forward(
         self,
         tokens: Int[Tensor, "members batch length"],
         columns: Int[Tensor, " columns"] | None = None,  # noqa: ARG002 - there is one answer
     ) -> Float[Tensor, "members batch 1 classes"]:
         """Score every class, as at the last position."""
-        x = tokens.to(self.weight.dtype) / (self.levels - 1)
+        x = self.vectors(tokens)
         values = torch.stack(
             [kernel_values(kernel, *pair) for kernel, *pair in zip(self.kernels, x, self.weight, strict=True)]
         )
         return (self.scale[..., None] * values)[..., None, :]
+
+    def vectors(self, tokens: Int[Tensor, "members batch length"]) -> Float[Tensor, "members batch dim"]:
+        """The vector that is compared with the prototypes: the tokens as numbers."""
+        return tokens.to(self.weight.dtype) / (self.levels - 1)
 
     @property
     def scale(self) -> Float[Tensor, "members 1"]:
@@ -129,6 +139,43 @@ class PrototypeModel(Model):
             {"alpha": alpha, "growth": share}
             for alpha, share in zip(self.alpha.flatten().tolist(), growth, strict=True)
         ]
+
+
+class BagModel(PrototypeModel):
+    """Scores labels of a bag of features: a :class:`PrototypeModel` of the weighted sum of their learned vectors.
+
+    The first half of the tokens are features, 0 for none, and the second half their weights, of which the largest token
+    stands for 1. Their vectors ``embedding`` are [members, levels, dim], N(0, 1) at first.
+    """
+
+    tokens_at_once = BAG_TOKENS_AT_ONCE
+
+    def __init__(
+        self,
+        mechanism: type[Mechanism],
+        fields: dict[str, Any],
+        num_classes: int,
+        levels: int,
+        generator: torch.Generator,
+        std: float | None = None,
+    ) -> None:
+        """Draw all that a :class:`PrototypeModel` has, then the vectors of features."""
+        super().__init__(mechanism, fields, num_classes, levels, generator, std)
+        shape = (1, levels, self.weight.shape[-1])
+        self.embedding = nn.Parameter(torch.empty(shape).normal_(generator=generator))
+
+    def vectors(self, tokens: Int[Tensor, "members batch length"]) -> Float[Tensor, "members batch dim"]:
+        """The sum over a bag's features; members are more rows of one table."""
+        members, batch, length = tokens.shape
+        features, weights = tokens[..., : length // 2], tokens[..., length // 2 : length // 2 * 2]
+        firsts = torch.arange(0, members * self.levels, self.levels, device=tokens.device)
+        bags: Tensor = nn.functional.embedding_bag(
+            (features + firsts[:, None, None]).flatten(0, 1),
+            self.embedding.flatten(0, 1),
+            per_sample_weights=(weights.to(self.weight.dtype) / (self.levels - 1)).flatten(0, 1),
+            mode="sum",
+        )
+        return bags.view(members, batch, -1)
 
 
 def kernel_values(
@@ -180,7 +227,7 @@ def check_alone(model: PrototypeModel, tokens: Int[Tensor, "members batch length
         ContractError: If they change.
     """
     changed = tokens.clone()
-    changed[:, ::2] = tokens[:, ::2].flip(-1)
+    changed[:, ::2] = tokens.roll(1, 1)[:, ::2]
     before, after = (model(some)[:, 1::2] for some in (tokens, changed))
     size = before.abs().amax((1, 2, 3), keepdim=True) if before.numel() else before
     if not bool(((before - after).abs() <= TOLERANCE * size).all()):

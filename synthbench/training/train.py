@@ -6,17 +6,15 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, cast
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Int
 
-from synthbench.blocks import conv_elements
 from synthbench.errors import ContractError
 from synthbench.heights import RungScore, height
 from synthbench.layers import Mixer
-from synthbench.mechanisms import Mechanism, mean_state, num_parameters
 from synthbench.tasks import IGNORE, Rung, Split, floor_and_ceiling, rung_bounds
 from synthbench.training import exam
 from synthbench.training.capture import CapturedStep
@@ -25,6 +23,7 @@ from synthbench.training.cell import Cell, Member
 from synthbench.training.decode import decoded_scores
 from synthbench.training.ensemble import (
     Model,
+    ModelSize,
     SequenceModel,
     Strategy,
     inherit,
@@ -52,16 +51,6 @@ class CurvePoint:
     metric: str
     value: float
     wall_s: float
-
-
-class ModelSize(NamedTuple):
-    """What a row says of a member's model."""
-
-    num_parameters: int
-    num_parameters_mixer: int
-    """Of all mechanisms, and of the convolutions on what they read."""
-    state_elements: int
-    """Of one layer, its mechanism's and its convolution's; on average and rounded up where layers differ."""
 
 
 @dataclass
@@ -124,20 +113,6 @@ def build_models(members: Sequence[Member], factor: int = 1) -> list[Model]:
     return [member.cell.model(init_generator(member.seed), factor) for member in members]
 
 
-def size_of(model: Model, length: int) -> ModelSize:
-    """How large the model of one member is, for sequences of ``length`` tokens; one of prototypes keeps nothing."""
-    if isinstance(model, PrototypeModel):
-        return ModelSize(num_parameters(model), num_parameters(model), 0)
-    blocks = model.layers
-    mixing = [part for block in blocks for part in (block.mixer, block.convolution) if part is not None]
-    states = [
-        cast("Mechanism", block.mixer).state_elements(length)
-        + conv_elements(block.conv, block.conv_on, block.model_dim)
-        for block in blocks
-    ]
-    return ModelSize(num_parameters(model), sum(map(num_parameters, mixing)), mean_state(states))
-
-
 class Trainer:
     """The program of some members: model, optimiser and streams of all."""
 
@@ -166,7 +141,7 @@ class Trainer:
         models = build_models(members)
         layers = cell.layers if models[0].layers else []
         self.mechanisms = [mechanism for mechanism, _ in layers]
-        self.sizes = [size_of(model, cell.length) for model in models]
+        self.sizes = [model.size(cell.length) for model in models]
         self.strategies: list[Strategy] = [strategy_of(*layer) for layer in layers] or ["loop"]
         self.model = stack_models(models, self.strategies).to(device)
         self.tokens_at_once = tokens_at_once or self.model.tokens_at_once
@@ -469,7 +444,7 @@ def _test(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> 
     for member, score, metrics, of_answers in zip(result.members, scores, all_metrics, decoded, strict=True):
         if member.diverged_at is None:
             member.score = score
-            member.metrics = metrics | of_answers
+            member.metrics |= metrics | of_answers
     for cell in dict.fromkeys(member.cell for member in trainer.members if not is_ladder):
         _test_stretched(trainer, [member for member in result.members if member.member.cell is cell])
     result.eval_s += time.perf_counter() - began
@@ -486,11 +461,20 @@ def _of_prototypes(trainer: Trainer, model: PrototypeModel) -> list[dict[str, fl
 
 
 def _scores(trainer: Trainer, result: GroupResult, *, keeps_predictions: bool) -> list[Score]:
-    """The score of every member on its test stream; what those that did not diverge predicted is noted if asked for."""
+    """The score of every member on its test stream; what those that did not diverge predicted is noted if asked for.
+
+    Where targets are sets, so is what their ranking says.
+    """
     block = next(trainer.batches("test", 1, trainer.suite.evaluation.test_sequences))
     predicted: list[torch.Tensor] | None = [] if keeps_predictions else None
     tasks = [member.cell.task for member in trainer.members]
-    scores = evaluate(trainer.model, [block], predicted=predicted, tasks=tasks)
+    ranked: list[torch.Tensor] | None = [] if tasks[0].readout == "labels" else None
+    scores = evaluate(trainer.model, [block], predicted=predicted, ranked=ranked, tasks=tasks)
+    if ranked is not None:
+        targets = block.targets.transpose(0, 1).flatten(1, 2).cpu().numpy()
+        for member, first, sets in zip(result.members, torch.cat(ranked, 1).numpy(), targets, strict=True):
+            if member.diverged_at is None:
+                member.metrics |= member.member.cell.task.of_ranking(first, sets)
     if predicted is not None:
         columns = block.columns.cpu().numpy()
         for member, tokens in zip(result.members, torch.cat(predicted, 1).numpy(), strict=True):

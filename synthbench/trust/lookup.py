@@ -29,7 +29,7 @@ from synthbench.tasks import TASKS, rung_bounds
 from synthbench.training import identity
 from synthbench.training.cell import Cell, Member
 from synthbench.training.ladder import sized_in
-from synthbench.training.train import init_generator, size_of
+from synthbench.training.train import init_generator
 from synthbench.trust.audit import LARGEST
 from synthbench.trust.compare import RESULTS, Row, equal
 
@@ -339,7 +339,7 @@ def _against_the_rungs(row: Row, cell: Cell) -> list[str]:
 
 
 def _sizes_of(cell: Cell) -> dict[str, int]:
-    size = size_of(cell.model(init_generator(0)), cell.length)
+    size = cell.model(init_generator(0)).size(cell.length)
     return {column: getattr(size, name) for column, name in SIZES_OF_MODEL.items()}
 
 

@@ -15,7 +15,7 @@ from synthbench.runner.match import size_of as matched_size
 from synthbench.runner.plan import make_cells, surrounded
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
-from synthbench.training.train import init_generator, size_of
+from synthbench.training.train import init_generator
 
 X = torch.randn(3, 9, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
@@ -104,7 +104,7 @@ def test_a_row_counts_its_parameters_and_its_state(on: str, channels: int) -> No
     plain, convolved = (
         cell_of("linear", block) for block in (None, f"attention_only:conv=4{',conv_on=qkv' * (on == 'qkv')}")
     )
-    without, beside = (size_of(cell.model(init_generator(0)), cell.length) for cell in (plain, convolved))
+    without, beside = (cell.model(init_generator(0)).size(cell.length) for cell in (plain, convolved))
     num_layers = plain.suite.model.num_layers
 
     assert conv_elements(4, on, 64) == 3 * channels

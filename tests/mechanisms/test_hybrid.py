@@ -19,7 +19,7 @@ from synthbench.runner.run import run
 from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
 from synthbench.training.ensemble import stack_models, strategy_of
-from synthbench.training.train import build_models, init_generator, size_of
+from synthbench.training.train import build_models, init_generator
 from synthbench.trust.verify import Sampling, verify
 
 PATTERNS = ["gla+softmax", "lstm+softmax", "slay+deltanet", "rewa-mixture+linear"]
@@ -37,7 +37,7 @@ def test_its_layers_are_its_parts_and_their_sizes_add_up(pattern: str) -> None:
     cell = cell_of(pattern)
     model = cell.model(init_generator(0))
     alone = [cell_of(part).model(init_generator(0)) for part in pattern.split("+")]
-    size = size_of(model, cell.length)
+    size = model.size(cell.length)
 
     assert [layer.mixer.name for layer in model.layers] == pattern.split("+")
     mixers: list[Any] = [each.layers[0].mixer for each in alone]

@@ -86,3 +86,38 @@ def test_a_run_without_a_score_is_counted_and_not_averaged(rows: list[dict[str, 
 
     assert slay.value == "51.0"
     assert "1 failed" in slay.remarks
+
+
+def test_labels_have_a_table_of_precision_and_one_of_rare_labels(make_row: MakeRow) -> None:
+    made = []
+    for mech, accuracies in ACCURACIES.items():
+        for seed, precision in enumerate(accuracies, start=1):
+            metrics = {"reference.nearest mean": 0.4, "prototypes.alpha": 1.0, "prototypes.growth": 0.5}
+            for k in (1, 3, 5):
+                metrics |= {
+                    f"P@{k}": precision / k,
+                    f"PSP@{k}": precision / 2 / k,
+                    f"unnormalised PSP@{k}": 2 * precision / k,
+                }
+            given = {
+                "suite": "labels", "task": "labels", "task_category": "real", "task_source": "fellbaum1998wordnet",
+                "task_args": canonical_json({"corpus": "sha256-aa", "length": 82}), "mech": mech, "seed": seed,
+                "mech_label": mech, "mech_family": mech, "metric_name": OF_PROTOTYPES, "score": precision, "floor": 0.1,
+                "metrics": canonical_json(metrics),
+            }  # fmt: skip
+            made.append(make_row(**given))
+    report = Report(select(pd.DataFrame(made), "labels"), None)
+    precision_at, rare = report.pages["prototypes"].tables
+    cells = {line.labels[0]: [cell.value for cell in line.cells] for line in precision_at.lines}
+
+    assert [column.label for column in precision_at.columns] == [
+        "P@1, %", "against the inner product", "P@3, %", "P@5, %", "alpha"
+    ]  # fmt: skip
+    assert cells["yat"] == ["92.0", "2.0", "30.7", "18.4", "1.00"]
+    assert cells["nearest mean"] == ["40.0", "", "", "", ""]
+    rows = {line.labels[0]: [cell.value for cell in line.cells] for line in rare.lines}
+    assert list(rows) == ["yat", "softmax", "slay"]
+    assert rows["yat"] == ["46.0", "15.3", "9.2", "1.84", "0.61", "0.37"]
+    assert "jain2016propensity" in rare.sources
+    assert precision_at.name == "prototypes-1"
+    assert rare.name == "prototypes-1-propensity"

@@ -12,7 +12,7 @@ from synthbench.layers import YatProduct
 from synthbench.mechanisms import MECHANISMS
 from synthbench.training import prototypes
 from synthbench.training.ensemble import stack_models
-from synthbench.training.prototypes import PrototypeModel, check_alone, kernel_values
+from synthbench.training.prototypes import BagModel, PrototypeModel, check_alone, kernel_values
 
 DIM, CLASSES, LEVELS = 12, 5, 256
 KERNELS = ["softmax", "yat", "yat-spherical", "slay", "performer", "linear"]
@@ -22,6 +22,11 @@ def model_of(name: str, seed: int = 0, **fields: object) -> PrototypeModel:
     generator = torch.Generator().manual_seed(seed)
     given = {"model_dim": DIM, "num_heads": 1, "max_length": DIM, "bias": False, **fields}
     return PrototypeModel(MECHANISMS[name], given, CLASSES, LEVELS, generator).double()
+
+
+def bag_model_of(name: str, seed: int = 0) -> BagModel:
+    given = {"model_dim": DIM, "num_heads": 1, "max_length": 8, "bias": False}
+    return BagModel(MECHANISMS[name], given, CLASSES, LEVELS, torch.Generator().manual_seed(seed)).double()
 
 
 def tokens(*leading: int, seed: int = 0) -> Tensor:
@@ -123,6 +128,40 @@ def test_heads_are_refused() -> None:
         model_of("softmax", num_heads=2)
 
 
+@pytest.mark.parametrize("length", [8, 9])
+def test_a_bag_is_the_weighted_sum_of_its_features(length: int) -> None:
+    model = bag_model_of("softmax")
+    bags = torch.zeros(1, 2, length, dtype=torch.int64)
+    bags[0, 0, :3], bags[0, 0, 4:7] = torch.tensor([7, 2, 9]), torch.tensor([255, 51, 102])
+    table = model.embedding[0]
+    expected = torch.stack([table[7] + 0.2 * table[2] + 0.4 * table[9], torch.zeros(DIM, dtype=torch.float64)])
+
+    torch.testing.assert_close(model.vectors(bags)[0], expected)
+    torch.testing.assert_close(model(bags)[0, :, 0], scale(model) * expected @ model.weight[0].T / math.sqrt(DIM))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_bags_of_members_together_are_those_of_members_alone(name: str) -> None:
+    models = [bag_model_of(name, seed) for seed in range(3)]
+    bags = torch.randint(LEVELS, (3, 4, 8), generator=torch.Generator().manual_seed(0))
+    together = stack_models(models, "loop")
+    alone = torch.cat([model(rows[None]) for model, rows in zip(models, bags, strict=True)])
+
+    torch.testing.assert_close(together(bags), alone)
+    torch.autograd.backward(together(bags)[1].sum())
+    for parameter in together.parameters():
+        assert parameter.grad is not None
+        assert not parameter.grad[[0, 2]].any()
+        assert parameter.grad[1].any()
+
+
+def test_sizes_tell_prototypes_from_vectors_of_features() -> None:
+    own = CLASSES * DIM + 1
+
+    assert model_of("slay").size(DIM) == (own, own, 0)
+    assert bag_model_of("slay").size(8) == (own + LEVELS * DIM, own, 0)
+
+
 def test_a_suite_of_another_width_is_refused(make_cell: Callable[..., object]) -> None:
     with pytest.raises(
         UsageError, match=r"model_dim of suite 'paper.extra' is 64; allowed for task 'digits': 784, .*'digits'"
@@ -134,6 +173,7 @@ def test_a_suite_of_another_width_is_refused(make_cell: Callable[..., object]) -
 def test_vectors_do_not_see_each_other(name: str) -> None:
     check_alone(model_of(name), tokens(1, 6))
     check_alone(model_of(name), tokens(1, 1))
+    check_alone(bag_model_of(name), torch.randint(LEVELS, (1, 6, 8), generator=torch.Generator().manual_seed(0)))
 
 
 def test_a_kernel_that_sees_its_batch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
