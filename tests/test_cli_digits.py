@@ -14,45 +14,9 @@ from synthbench.bits import OF_PROTOTYPES
 from synthbench.results import Store
 from synthbench.tasks.real import _images
 from synthbench.trust.audit import faults
+from tests.tasks._files import suite_of
 
 Command = Callable[..., Any]
-
-SUITE = """
-name = "tiny"
-version = "1"
-description = "A neuron a class, in seconds"
-seeds = [1, 2]
-
-[model]
-block = "attention_only"
-positions = "none"
-model_dim = 16
-num_heads = 1
-num_layers = 1
-bias = false
-
-[training]
-optimizer = "adamw"
-learning_rates = [1e-3, 3e-2]
-betas = [0.9, 0.999]
-eps = 1e-8
-weight_decay = 0.0
-steps = 60
-batch_size = 16
-
-[evaluation]
-test_sequences = 60
-validation_sequences = 30
-curve_every = 30
-curve_sequences = 30
-
-[tasks]
-digits = { length = 16 }
-
-[mechanisms]
-softmax = {}
-yat = {}
-"""
 
 
 def write_images(folder: Path, seed: int) -> None:
@@ -69,7 +33,7 @@ def write_images(folder: Path, seed: int) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "tiny.toml").write_text(SUITE, encoding="utf-8")
+    (tmp_path / "tiny.toml").write_text(suite_of("digits", 16, [1e-3, 3e-2]), encoding="utf-8")
     write_images(tmp_path / "images", 0)
     return tmp_path
 

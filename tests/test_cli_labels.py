@@ -11,51 +11,14 @@ import pytest
 from synthbench.bits import OF_PROTOTYPES
 from synthbench.results import Store
 from synthbench.trust.audit import faults
-from tests.tasks._files import NUM_LABELS, drawn, text_of, write
+from tests.tasks._files import NUM_LABELS, drawn, suite_of, text_of, write
 
 Command = Callable[..., Any]
-
-SUITE = """
-name = "tiny"
-version = "1"
-description = "A prototype a label, in seconds"
-seeds = [1, 2]
-
-[model]
-block = "attention_only"
-positions = "none"
-model_dim = 16
-num_heads = 1
-num_layers = 1
-bias = false
-
-[training]
-optimizer = "adamw"
-learning_rates = [3e-3, 3e-2]
-betas = [0.9, 0.999]
-eps = 1e-8
-weight_decay = 0.0
-steps = 60
-batch_size = 16
-
-[evaluation]
-test_sequences = 60
-validation_sequences = 30
-curve_every = 30
-curve_sequences = 30
-
-[tasks]
-labels = { length = 8 }
-
-[mechanisms]
-softmax = {}
-yat = {}
-"""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "tiny.toml").write_text(SUITE, encoding="utf-8")
+    (tmp_path / "tiny.toml").write_text(suite_of("labels", 8, [3e-3, 3e-2]), encoding="utf-8")
     write(tmp_path / "files", text_of(drawn(300)), text_of(drawn(60, seed=1)), prefix="eurlex_")
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""Small files of documents with labels, which tests of several rooms write."""
+"""Small files that tests of several rooms write: documents with labels, and a suite of prototypes."""
 
 import gzip
 from pathlib import Path
@@ -7,6 +7,48 @@ import numpy as np
 
 Document = tuple[list[int], dict[int, float]]
 NUM_FEATURES, NUM_LABELS = 12, 6
+
+_SUITE = """
+name = "tiny"
+version = "1"
+description = "A prototype a class, in seconds"
+seeds = [1, 2]
+
+[model]
+block = "attention_only"
+positions = "none"
+model_dim = 16
+num_heads = 1
+num_layers = 1
+bias = false
+
+[training]
+optimizer = "adamw"
+learning_rates = {rates}
+betas = [0.9, 0.999]
+eps = 1e-8
+weight_decay = 0.0
+steps = 60
+batch_size = 16
+
+[evaluation]
+test_sequences = 60
+validation_sequences = 30
+curve_every = 30
+curve_sequences = 30
+
+[tasks]
+{task} = {{ length = {length} }}
+
+[mechanisms]
+softmax = {{}}
+yat = {{}}
+"""
+
+
+def suite_of(task: str, length: int, rates: list[float]) -> str:
+    """A suite of one task with prototypes, inner product and Yat, two seeds, in seconds."""
+    return _SUITE.format(task=task, length=length, rates=rates)
 
 
 def text_of(documents: list[Document], num_features: int = NUM_FEATURES, num_labels: int = NUM_LABELS) -> str:
