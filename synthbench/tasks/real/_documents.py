@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from synthbench.errors import StoreError, UsageError
 from synthbench.tasks.base import Split
@@ -52,9 +52,9 @@ _ALLOWED = (
 
 
 class Rows(NamedTuple):
-    """Rows of whole numbers, each of a length of its own."""
+    """Rows of numbers, each of a length of its own."""
 
-    flat: Int[np.ndarray, " entries"]
+    flat: Shaped[np.ndarray, " entries"]
     begins: Int[np.ndarray, " rows_and_end"]
     """Where each row begins in ``flat``, and the end of the last."""
 
@@ -63,7 +63,7 @@ class Rows(NamedTuple):
         """The length of each."""
         return np.diff(self.begins)
 
-    def table(self, chosen: Int[np.ndarray, " chosen"], width: int, empty: int) -> Int[np.ndarray, "chosen width"]:
+    def table(self, chosen: Int[np.ndarray, " chosen"], width: int, empty: int) -> Shaped[np.ndarray, "chosen width"]:
         """The first numbers of some rows; ``empty`` behind the end of a shorter one.
 
         >>> Rows(np.array([7, 8, 9]), np.array([0, 1, 3])).table(np.array([1, 0]), 2, -1).tolist()
@@ -71,8 +71,8 @@ class Rows(NamedTuple):
         """
         places = self.begins[chosen, None] + np.arange(width)
         is_there = places < self.begins[chosen + 1, None]
-        found: Int[np.ndarray, "chosen width"] = np.append(self.flat, empty)[np.where(is_there, places, -1)]
-        return found
+        found = self.flat.take(places, mode="clip") if len(self.flat) else places
+        return np.where(is_there, found, empty)
 
     def taken(self, chosen: Int[np.ndarray, " chosen"]) -> "Rows":
         """Some of the rows."""

@@ -109,11 +109,11 @@ class Labels(HeldOutTask):
         num_documents = len(documents.labels.sizes)
         passes = [rng.permutation(num_documents) for _ in range(-(-batch_size // num_documents))]
         chosen = np.concatenate(passes)[:batch_size]
-        weights = np.rint(documents.values * (self.vocab_size - 1)).astype(np.int64)
         inputs = np.zeros((batch_size, length), dtype=np.int64)
         half = length // 2
         inputs[:, :half] = documents.features.table(chosen, half, -1) + 1
-        inputs[:, half : 2 * half] = documents.features._replace(flat=weights).table(chosen, half, 0)
+        weights = documents.features._replace(flat=documents.values).table(chosen, half, 0)
+        inputs[:, half : 2 * half] = np.rint(weights * (self.vocab_size - 1))
         return Batch(inputs, documents.labels.table(chosen, length, IGNORE))
 
     def floor(self, length: int) -> Bound:
