@@ -62,6 +62,7 @@ SPILLS = {
 }
 """Bytes that backward kernels may spill, by form, width and type, and why; all other kernels, nothing."""
 
+
 def compile_all(cases: list[tuple[str | int, ...]], dtypes: list[str], directions: list[str]) -> list[dict[str, Any]]:
     """Rows of these; the interpreter takes the compiler's place where it is on, so it must be off from the start."""
     script = [sys.executable, "-c", COMPILED, json.dumps([cases, dtypes, directions])]
