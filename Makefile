@@ -30,6 +30,8 @@ check:  ## The same in an environment that is ready
 	$(BIN)/synthbench report --suite peers --check
 	$(BIN)/synthbench report --suite digits --check
 	$(BIN)/synthbench report --suite digits-short --check
+	$(BIN)/synthbench report --suite labels --check
+	$(BIN)/synthbench report --suite labels-short --check
 	$(BIN)/synthbench bench report --check
 
 coverage: $(VENV)/.installed-test  ## Which lines of the package the quick tests reach
