@@ -2,9 +2,12 @@
 
 From the rows in ``results`` it shows which heights are at an end of their ladder, whether seeds agree on the order of
 the mechanisms, and what ``synthbench quick`` would have said of each mechanism if it had been new.
+
+``python docs/climb.py`` chooses the quick tasks of the suite anew, and prints them.
 """
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +29,12 @@ from synthbench.suites import load_suite
 
 RESULTS = Path(__file__).parents[1] / "results"
 SUITE = load_suite("climb")
+NUM_QUICK = 14
+LEAST_TASKS = 2
+"""Quick tasks of each category, at least."""
+SHARE = 0.53
+"""Of the time that all tasks take, at most, for the quick ones."""
+NUM_STARTS = 8
 END = 0.1
 """A run closer to the ground or the top than this, in rungs, is at an end."""
 NUM_RESAMPLES = 2000
@@ -141,6 +150,50 @@ def replay(rows: pd.DataFrame) -> list[Replay]:
     return found
 
 
+def quick_tasks(of: Cells, seconds: Mapping[str, float], num_tasks: int, most_seconds: float) -> list[str]:
+    """The tasks whose single runs predict best what a mechanism will reach in the full suite.
+
+    The best have the smallest variance, over mechanisms and seeds, of the difference between a mechanism's mean over
+    the full suite and that of its runs with one seed on these tasks. The search replaces one task after the other
+    while that helps, from ``NUM_STARTS`` random choices. Every category has ``LEAST_TASKS``, and tasks that put all
+    mechanisms within a rung are left out.
+
+    Args:
+        of: All seeds of the suite.
+        seconds: How long a run of each task takes.
+        num_tasks: To choose.
+        most_seconds: That a run of each may take together.
+    """
+    names = [task.name for task in of.tasks]
+    categories = np.array([task.category for task in of.tasks])
+    cost = np.array([seconds[name] for name in names])
+    scores = of.scores.transpose(1, 2, 0)
+    full = scores.mean(axis=1) @ balanced(categories.tolist())
+
+    def badness(chosen: list[int]) -> tuple[int, float, float]:
+        """Breaches of the first condition, of the second, and the variance."""
+        counts = [int((categories[chosen] == category).sum()) for category in set(categories)]
+        changes = full[:, None] - scores[:, :, chosen] @ balanced(categories[chosen].tolist())
+        lacking = sum(max(0, LEAST_TASKS - count) for count in counts)
+        return lacking, max(0.0, float(cost[chosen].sum()) - most_seconds), float(changes.var())
+
+    spread = {place.task: place.highest - place.lowest for place in places(of)}
+    allowed = [at for at, name in enumerate(names) if spread[name] >= 1]
+    rng = np.random.Generator(np.random.Philox(0))
+    found = []
+    for _ in range(NUM_STARTS):
+        chosen, better = [], rng.choice(allowed, num_tasks, replace=False).tolist()
+        while better != chosen:
+            chosen = better
+            swaps = (
+                [new if at == old else at for at in chosen] for old in chosen for new in allowed if new not in chosen
+            )
+            better = min([chosen, *swaps], key=badness)
+        found.append(chosen)
+    chosen = min(found, key=badness)
+    return [names[at] for at in sorted(chosen)]
+
+
 def page() -> Iterator[str]:
     """The paragraphs of the page, without those for which there are too few rows."""
     rows = read()
@@ -203,3 +256,15 @@ def _table(lines: list[list[object]], headings: list[str]) -> str:
 
 def _tau(first: Float[np.ndarray, " mechanisms"], second: Float[np.ndarray, " mechanisms"]) -> float:
     return float(kendalltau(first, second).statistic)
+
+
+def main() -> None:
+    """Print the quick tasks, chosen by the rows of the suite and the time that softmax attention takes."""
+    rows = complete(read(), SUITE.seeds)
+    seconds = rows[rows["mech"] == "softmax"].groupby("task")["wall_s"].mean()
+    chosen = quick_tasks(grid(rows), seconds.to_dict(), NUM_QUICK, SHARE * seconds.sum())
+    sys.stdout.write(", ".join(chosen) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -79,3 +80,17 @@ def test_a_replay_promises_the_rank_that_the_full_suite_has(rows_of: Callable[..
     assert not climb.Replay("gla", Rank(1, 1, 2), 3).covers
     assert len(climb.complete(of_quick, SEEDS)) == 0
     assert set(climb.complete(rows, SEEDS)["mech"]) == {"lstm", "linear", "softmax", "gla"}
+
+
+def test_quick_tasks_follow_the_full_suite_in_the_time_allowed(rows_of: Callable[..., pd.DataFrame]) -> None:
+    rows = rows_of({"lstm": 1.0, "linear": 2.0, "softmax": 3.0, "gla": 4.0})
+    noisy, flat, slow = "overwrite_recall", "string_copy", "bucket_sort"
+    rows.loc[rows["task"] == noisy, "score"] = rows["seed"] % 2
+    rows.loc[rows["task"] == flat, "score"] = 0.5
+    seconds = dict.fromkeys(SUITE.tasks, 1.0) | {slow: 20.0}
+
+    chosen = climb.quick_tasks(grid(rows), seconds, 12, 15.0)
+
+    assert len(set(chosen)) == 12
+    assert not {noisy, flat, slow} & set(chosen)
+    assert set(Counter(TASKS[task].category() for task in chosen).values()) == {climb.LEAST_TASKS}
