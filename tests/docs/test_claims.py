@@ -74,3 +74,38 @@ def test_the_opposite_sign_has_the_opposite_verdict(
     assert shrinks.sign == -1
     assert claims._verdict(shrinks, measured) == "holds"
     assert claims._in_words(measured) == "−3.0 (−5.5 to −0.5)"
+
+
+def test_tokens_needed_are_those_at_the_first_loss_as_low_as_the_last_of_the_baseline(claims: SimpleNamespace) -> None:
+    losses = pd.DataFrame(
+        [
+            {"mech": mech, "task": task, "seed": 1, "tokens": tokens, "value": value}
+            for task, of_new in (("dyck", (3.0, 0.9, 0.8, 0.7)), ("mqar", (3.0, 2.0, 1.5, 1.1)))
+            for mech, values in (("new", of_new), ("old", (3.0, 2.0, 1.5, 1.0)))
+            for tokens, value in zip((10, 20, 30, 40), values, strict=True)
+        ]
+    )
+
+    assert claims.tokens_needed(losses, "new", "old").to_dict() == {1: (50 + 100) / 2}
+    assert claims.tokens_needed(losses, "old", "old").to_dict() == {1: 100}
+
+
+def test_a_mean_is_over_tasks_and_curvature_over_heads(
+    claims: SimpleNamespace, make_row: Callable[..., dict[str, Any]]
+) -> None:
+    rows = pd.DataFrame(
+        make_row(mech="rewa-geometric", task=task, seed=seed, score=score / seed,
+                 metrics=json.dumps({"layer0.kappa.head0": score, "layer1.kappa.head0": 0.0, "layer0.tau.head0": 9.0}))
+        for task, score in (("dyck", 0.2), ("tree_compose", 0.4), ("mqar", 1.0))
+        for seed in (1, 2)
+    )  # fmt: skip
+
+    assert claims.mean("rewa-geometric", claims.NESTING)(rows).to_dict() == pytest.approx({1: 30, 2: 15})
+    assert claims.mean("rewa-geometric", claims.NESTING, claims.curvature)(rows).to_dict() == pytest.approx(
+        {1: 15, 2: 15}
+    )
+
+
+def test_the_angle_is_not_near_softmax_and_nearer_where_vectors_are_few(claims: SimpleNamespace) -> None:
+    assert claims.distance_from_softmax().low > 0.1
+    assert claims.distance_from_softmax(num=1).high == 0
