@@ -1,7 +1,9 @@
 """Tables of tasks in bits: bits per token with intervals over seeds, apart for kinds of positions, and references."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 import numpy as np
 
@@ -15,7 +17,8 @@ CAPTION = (
     "Bits per token on the test split, lower is better: mean over {seeds}, with its 95 % interval over seeds. Bold: "
     "fewest; underlined: second; †: not shown to differ from the fewest (moderated t test, Holm within the task, 5 %). "
     "Controls are never marked. Below the mechanisms: references, which mix nothing and learned from the same training "
-    "split. State: numbers that one layer keeps."
+    "split. Calibration error: how far the probability of the likeliest token is from the share of times that it is "
+    "right, mean over 15 bins. State: numbers that one layer keeps."
 )
 
 
@@ -76,28 +79,37 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs) -> Table:
             mark=marks.get(mechanism.key, ""),
             is_tied=mechanism.key in tied,
         )
-        of_runs = (json.loads(row["metrics"]) for row in runs.get((task.key, mechanism.key), ()))
-        right = [named["accuracy"] for named in of_runs if "accuracy" in named]
+        of_runs = [json.loads(row["metrics"]) for row in runs.get((task.key, mechanism.key), ())]
+        shares = [_mean_share(of_runs, metric) for metric in ("accuracy", "calibration_error")]
         sizes = [fixed(number, 0) for number in (mechanism.num_parameters, mechanism.state)]
-        accuracy = fixed(100 * float(np.mean(right)), 1) if right else NOTHING
-        lines.append(Line((mechanism.label,), (*numbers, *map(Cell, (accuracy, *sizes)))))
-    width = len(shown) + 3
+        lines.append(Line((mechanism.label,), (*numbers, *map(Cell, (*shares, *sizes)))))
+    width = len(shown) + 4
     references = {name.removeprefix("reference."): names[name] for name in names if name.startswith("reference.")}
     for position, name in enumerate(sorted(references, key=lambda name: references[name])):
         cell = Cell(fixed(references[name], 3))
         lines.append(Line((name,), (cell, *[Cell("")] * (width - 1)), is_first_of_group=position == 0))
-    shares = {kind: names.get(f"{kind}.share") for kind in kinds}
-    columns = [f"{kind} ({100 * share:.0f} %)" if is_known(share := shares[kind]) else kind for kind in kinds]
+    parts = {kind: names.get(f"{kind}.share") for kind in kinds}
+    columns = [f"{kind} ({100 * part:.0f} %)" if is_known(part := parts[kind]) else kind for kind in kinds]
     seeds = f"{max(counts, default=0)} seed" + ("s" if max(counts, default=0) != 1 else "")
     return Table(
         name="bits",
         title=task.label,
         caption=CAPTION.format(seeds=seeds if len(counts) < 2 else "n seeds"),
         headings=("Mechanism",),
-        columns=tuple(map(Column, ("bits per token", *columns, "right, %", "parameters of mixers", "state"))),
+        columns=tuple(
+            map(
+                Column,
+                ("bits per token", *columns, "right, %", "calibration error, %", "parameters of mixers", "state"),
+            )
+        ),
         lines=tuple(lines),
         sources=sources_of([task], cells.mechanisms),
     )
+
+
+def _mean_share(of_runs: Sequence[Mapping[str, float | None]], metric: str) -> str:
+    values = [value for named in of_runs if (value := named.get(metric)) is not None]
+    return fixed(100 * fmean(values), 1) if values else NOTHING
 
 
 def of_kind(cells: Cells, runs: Runs, kind: str) -> Cells:

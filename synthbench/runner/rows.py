@@ -192,7 +192,7 @@ def _metrics_in_bits(cell: Cell, member: MemberResult) -> dict[str, float | None
         metrics["validation_bits"] = bits_of(member.validation[-1].loss)
     metrics |= {f"x{factor}.bits": bits_of(score.loss) for factor, score in member.stretched.items()}
     if member.score:
-        metrics["accuracy"] = member.score.accuracy
+        metrics |= {"accuracy": member.score.accuracy, "calibration_error": member.score.calibration_error}
         for name, kind in member.score.kinds.items():
             metrics[f"{name}.bits"] = bits_of(kind.loss) if kind.num_scored else None
             metrics[f"{name}.share"] = kind.num_scored / max(member.score.num_scored, 1)

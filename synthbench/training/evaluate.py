@@ -17,6 +17,8 @@ from synthbench.training.stream import DeviceBlock, in_pieces
 
 NUM_RANKED = 5
 """Classes of a ranking: no precision at a larger k is reported."""
+NUM_BINS = 15
+"""Of the confidence, in a calibration error: the number of Guo et al. (2017)."""
 
 
 class KindLoss(NamedTuple):
@@ -33,7 +35,8 @@ class Score:
 
     ``accuracy`` is pooled over the scored positions of all sequences, ``loss`` is in nats a target, and
     ``std_over_sequences`` is that of the accuracies of single sequences: the noise of a smaller test set. ``kinds`` has
-    the losses at the kinds of positions that a task tells apart, where they were asked for.
+    the losses at the kinds of positions that a task tells apart, where they were asked for. ``calibration_error`` is
+    for tasks in bits.
     """
 
     accuracy: float
@@ -42,6 +45,7 @@ class Score:
     num_scored: int
     std_over_sequences: float
     kinds: dict[str, KindLoss] = field(default_factory=dict)
+    calibration_error: float | None = None
 
 
 def summed_losses(
@@ -89,11 +93,12 @@ def evaluate(
         ranked: Takes the classes that the first answer of each sequence ranks highest, [members, sequences, ranks] on
             the CPU.
         tokens_at_once: Size of a piece, see :func:`in_pieces`.
-        tasks: Those of the members, which tell kinds of positions apart; without them no score has any.
+        tasks: Those of the members, which tell kinds of positions apart and whether to measure calibration; without
+            them no score has either.
     """
     was_training = model.training
     model.eval()
-    correct, scored, asked, losses = [], [], [], []
+    correct, scored, asked, losses, confidences = [], [], [], [], []
     kinds: list[dict[str, list[tuple[float, int]]]] = [{} for _ in tasks]
     for inputs, targets, columns in blocks:
         # Batches are only how the stream was drawn; for evaluation all sequences of a member are one long batch.
@@ -108,6 +113,8 @@ def evaluate(
             scored.append(asked[-1].clamp(max=logits.shape[-2]))
             losses_there = _losses(logits, label)
             losses.append(losses_there.flatten(1).sum(1))
+            if tasks and tasks[0].measure == "bits":
+                confidences.append(_by_confidence(logits, tokens == label, is_scored))
             for member, task in enumerate(tasks):
                 for name, loss in _by_kind(task, piece[member], is_scored[member], losses_there[member], columns):
                     kinds[member].setdefault(name, []).append(loss)
@@ -125,7 +132,40 @@ def evaluate(
     ]
     if not tasks:
         return scores
-    return [replace(score, kinds=_pooled(of_member)) for score, of_member in zip(scores, kinds, strict=True)]
+    errors = calibration_errors(torch.stack(confidences).sum(0)) if confidences else [None] * len(scores)
+    return [
+        replace(score, kinds=_pooled(of_member), calibration_error=error)
+        for score, of_member, error in zip(scores, kinds, errors, strict=True)
+    ]
+
+
+def _by_confidence(
+    logits: Float[Tensor, "members batch columns classes"],
+    is_right: Bool[Tensor, "members batch columns"],
+    is_scored: Bool[Tensor, "members batch columns"],
+) -> Float[Tensor, "members 3 bins"]:
+    """Number, number of right ones, and summed confidence of the scored predictions, by bins of the confidence."""
+    confidence = (logits.amax(-1) - logits.logsumexp(-1)).exp()
+    bins = (confidence * NUM_BINS).long().clamp(max=NUM_BINS - 1)
+    values = torch.stack([is_scored, is_right & is_scored, confidence * is_scored], 1).flatten(2).double()
+    sums = values.new_zeros(*values.shape[:2], NUM_BINS)
+    return sums.scatter_add_(2, bins.flatten(1)[:, None].expand_as(values), values)
+
+
+def calibration_errors(by_confidence: Float[Tensor, "members 3 bins"]) -> list[float]:
+    """How far the confidence of predictions is from the share that is right: the mean of |difference| over them.
+
+    The confidence of a prediction is the probability of the class that it takes for the most probable. Predictions
+    are compared in ``NUM_BINS`` bins of equal width. Source: Guo et al. (2017), eq. 3.
+
+    Args:
+        by_confidence: Numbers of predictions, numbers of right ones and sums of confidences in each bin.
+
+    >>> calibration_errors(torch.tensor([[[8.0, 8.0], [2.0, 7.0], [3.0, 6.0]]]))
+    [0.125]
+    """
+    number, right, confidence = by_confidence.unbind(1)
+    return ((right - confidence).abs().sum(-1) / number.sum(-1).clamp(min=1)).tolist()
 
 
 def _by_kind(

@@ -7,7 +7,7 @@ import torch
 from synthbench.tasks import IGNORE
 from synthbench.training.cell import Cell
 from synthbench.training.ensemble import stack_models
-from synthbench.training.evaluate import evaluate, summed_losses
+from synthbench.training.evaluate import NUM_BINS, evaluate, summed_losses
 from synthbench.training.stream import device_blocks
 from synthbench.training.train import build_models
 
@@ -61,3 +61,38 @@ def test_evaluation_leaves_the_model_as_it_was(make_cell: Callable[..., Cell]) -
 
     assert model.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("tokens_at_once", [200, 10**9])
+def test_calibration_compares_confidence_with_accuracy_in_bins(
+    tokens_at_once: int, make_cell: Callable[..., Cell]
+) -> None:
+    cell = make_cell("text", "linear", length=16)
+    members = cell.members([0, 1])
+    model = stack_models(build_models(members), "fold")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)  # so that confidences fall into several bins
+    block = next(device_blocks(members, "test", num_batches=1, batch_size=40, device=CPU))
+
+    scores = evaluate(model, [block], tokens_at_once=tokens_at_once, tasks=[cell.task] * 2)
+
+    with torch.no_grad():
+        probabilities = model(block.inputs[0], block.columns).softmax(-1).double()
+    for member, score in enumerate(scores):
+        confidence, tokens = (part.flatten().numpy() for part in probabilities[member].max(-1))
+        is_right = tokens == block.targets[0, member].flatten().numpy()
+        bins = np.minimum((confidence * NUM_BINS).astype(int), NUM_BINS - 1)
+        gaps = [abs(is_right[bins == one].sum() - confidence[bins == one].sum()) for one in set(bins.tolist())]
+        assert len(gaps) > 3
+        assert score.calibration_error == pytest.approx(sum(gaps) / len(bins), abs=1e-6)
+
+
+def test_a_task_that_counts_right_answers_has_no_calibration_error(make_cell: Callable[..., Cell]) -> None:
+    cell = make_cell("copy", "linear", length=6)
+    model = stack_models(build_models(cell.members([0])), "fold")
+    blocks = device_blocks(cell.members([0]), "test", num_batches=1, batch_size=8, device=CPU)
+
+    (score,) = evaluate(model, blocks, tasks=[cell.task])
+
+    assert score.calibration_error is None
