@@ -13,6 +13,7 @@ from typing import NamedTuple
 import climb
 import numpy as np
 import pandas as pd
+import tangent
 from jaxtyping import Float
 from scipy.special import softmax
 from tabulate import tabulate
@@ -266,6 +267,7 @@ def page() -> Iterator[str]:
     )
     yield _table(found)
     yield f"Sources: {'; '.join(dict.fromkeys(claim.source for claim in CLAIMS))}."
+    yield from tangent.paragraphs()
     yield "## The predictions of the REWA paper"
     yield (
         "Section 8.1 of that paper plans six experiments on pre-trained models and text, and predicts their results; "
