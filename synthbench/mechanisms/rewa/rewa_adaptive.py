@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa._geometry import Gate, Witnesses, mean_a_head, named
@@ -57,9 +57,7 @@ class RewaAdaptive(ScoreAttention):
         self.gate = Gate(self.name, self.witnesses, num_heads=heads, dim=dim, hidden=self.hidden, generator=generator)
         self.temperature = one_a_head(heads, self.tau)
 
-    def scores(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def scores(self, q: Queries, k: Keys) -> PairScores:
         """Minus the distance of every pair, by the query's weights, over the temperature."""
         total = torch.zeros((), dtype=q.dtype, device=q.device)
         for geometry, share in self.gate(q, self.witnesses).items():

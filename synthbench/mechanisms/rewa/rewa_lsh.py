@@ -3,9 +3,10 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
+from synthbench.forms.shapes import KeyRows, Keys, PairScores, Queries
 from synthbench.knobs import knob
 from synthbench.layers import project
 from synthbench.mechanisms.base import ScoreAttention, Side, mechanism
@@ -71,7 +72,7 @@ class RewaLsh(ScoreAttention):
             setattr(self, f"{geometry}_factors", nn.Buffer(factors))
 
     @torch.no_grad()
-    def hashes(self, x: Float[Tensor, "*batch length key_dim"], side: Side) -> Int[Tensor, "*batch length tables"]:
+    def hashes(self, x: KeyRows, side: Side) -> Int[Tensor, "*batch length tables"]:
         """One integer a token and table; two composite hashes that differ give the same one by a chance of 2^-60."""
         witnesses = self.metric.witnesses
         total = torch.zeros((), dtype=torch.int64, device=x.device)
@@ -86,9 +87,7 @@ class RewaLsh(ScoreAttention):
         return total
 
     @torch.no_grad()
-    def candidates(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Bool[Tensor, "*batch queries keys"]:
+    def candidates(self, q: Queries, k: Keys) -> Bool[Tensor, "*batch queries keys"]:
         """Which keys a query may attend to before the nearest are taken; the last query stands at the last key."""
         query_hashes, key_hashes = self.hashes(q, "query").unsqueeze(-2), self.hashes(k, "key").unsqueeze(-3)
         keys = torch.arange(k.shape[-2], device=q.device)
@@ -98,9 +97,7 @@ class RewaLsh(ScoreAttention):
             allowed = allowed | (query_hashes[..., table] == key_hashes[..., table])
         return allowed & (keys <= queries)
 
-    def scores(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def scores(self, q: Queries, k: Keys) -> PairScores:
         """Minus the distance over the temperature where a key is kept, minus infinity elsewhere."""
         scores = self.metric.scores(q, k)
         return scores.masked_fill(~nearest(scores.detach(), self.candidates(q, k), self.K), -torch.inf)
@@ -127,7 +124,7 @@ class RewaLsh(ScoreAttention):
 
 
 def nearest(
-    scores: Float[Tensor, "*batch queries keys"], candidates: Bool[Tensor, "*#batch queries keys"], count: int
+    scores: PairScores, candidates: Bool[Tensor, "*#batch queries keys"], count: int
 ) -> Bool[Tensor, "*batch queries keys"]:
     """As many candidates of each query as ``count`` says, those with the largest scores, and all ties with the last."""
     masked = scores.masked_fill(~candidates, -torch.inf)
