@@ -52,10 +52,6 @@ def build(
 
     Returns:
         Text, or the bytes of a picture, by file name.
-
-    Raises:
-        UnknownName: If a format does not exist, or the store has no full row of the suite or of its version.
-        UsageError: If it has none of the mechanisms and seeds.
     """
     selection = select(rows, suite, suite_version, mechanisms=mechanisms, seeds=seeds).without_variants()
     return files_of(Report(selection, curves, origins=origins, describe=describe), formats)

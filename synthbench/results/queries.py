@@ -30,9 +30,6 @@ def query_number(store: Store, suite: str, incumbent: str, run_ids: Iterable[str
         suite: Its name and version.
         incumbent: What names it and its setting.
         run_ids: Of all rows that are compared; the same ones are the same query.
-
-    Raises:
-        StoreError: If the file cannot be read or written.
     """
     asked = sha256(" ".join(sorted(run_ids)))[:16]
     store.folder.require_writable()

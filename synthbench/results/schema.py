@@ -351,9 +351,6 @@ def run_id(identity: dict[str, Any]) -> str:
 
     Args:
         identity: JSON values. Validate first: 64 and 64.0 have different hashes.
-
-    Raises:
-        ValueError: If a value is NaN or infinite.
     """
     return run_id_of(json_entries(identity))
 

@@ -39,11 +39,7 @@ def facts_of(name: str) -> dict[str, Any]:
 
 
 def show(name: str, *, seed: int, console: Console) -> None:
-    """Print one unit's page.
-
-    Raises:
-        UnknownName: If nothing has this name.
-    """
+    """Print one unit's page."""
     facts = facts_of(name)
     parts: list[RenderableType] = [Text(f"{facts['kind']} {name}", style="bold")]
     if facts["kind"] == "task":

@@ -94,11 +94,7 @@ class SequenceModel(Model):
         coordinates: Tensor | None = None,
         readout: Readout = "position",
     ) -> None:
-        """Draw everything from ``generator``, in the order in which the data passes through.
-
-        Raises:
-            UsageError: If the position encoding turns queries and keys and the mechanism has none.
-        """
+        """Draw everything from ``generator``, in the order in which the data passes through."""
         super().__init__()
         self.embedding = Embedding(vocab_size, settings.model_dim, generator=generator)
         encoding, encoding_arguments = configured(POSITIONS, settings.positions)

@@ -59,9 +59,6 @@ class PrototypeModel(Model):
             levels: Tokens; the largest stands for 1.
             generator: What all is drawn from.
             std: Standard deviation of the prototypes' entries at first; None: that of ``layers.Linear``.
-
-        Raises:
-            UsageError: If the mechanism has no kernel of a query and a key by themselves.
         """
         super().__init__()
         kernel = mechanism(**fields, generator=generator)
