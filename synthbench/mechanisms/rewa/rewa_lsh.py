@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from synthbench.forms.shapes import KeyRows, Keys, PairScores, Queries
 from synthbench.knobs import knob
 from synthbench.layers import project
-from synthbench.mechanisms.base import ScoreAttention, Side, mechanism
-from synthbench.mechanisms.rewa._geometry import ProductMetric, Witnesses
+from synthbench.mechanisms.base import Side, mechanism
+from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 
 
 @mechanism
-class RewaLsh(ScoreAttention):
+class RewaLsh(RewaGeometric):
     r"""``rewa-geometric`` among the K nearest of the keys that a composite hash gives.
 
     In each of L tables a token's hash is composed of the cell of its Euclidean witness in a randomly shifted grid, the
@@ -39,12 +39,6 @@ class RewaLsh(ScoreAttention):
     source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 (m + n + p + L + d)"
 
-    m: int = knob(5, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
-    n: int = knob(5, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
-    p: int = knob(5, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)
-    power: int = knob(1, "power of the distances, 1 as published", low=1, high=2)
-    shared: bool = knob(True, "whether queries and keys share the maps to witnesses")  # noqa: FBT003
-    tau: float = knob(1.0, "temperature to start from", low=1e-3, high=1e3)
     K: int = knob(32, "keys that a query attends to", low=1, high=1_000_000)
     L: int = knob(8, "hash tables", low=1, high=256)
     bits: int = knob(2, "hyperplanes a table, for the sphere and for the boundary each", low=1, high=32)
@@ -52,16 +46,7 @@ class RewaLsh(ScoreAttention):
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the maps to witnesses, then the frozen shifts, hyperplanes and what makes one integer of a hash."""
-        witnesses = Witnesses(
-            self.name,
-            num_heads=self.num_heads,
-            dim=self.head_dim,
-            widths=(self.m, self.n, self.p),
-            power=self.power,
-            shared=self.shared,
-            generator=generator,
-        )
-        self.metric = ProductMetric(witnesses, num_heads=self.num_heads, tau=self.tau)
+        super().initialise(generator)
         self.shifts = nn.Buffer(torch.rand(self.num_heads, 1, self.L * self.m, generator=generator))
         for geometry, width in (("spherical", self.n), ("hyperbolic", self.p)):
             planes = torch.randn(self.num_heads, width, self.L * self.bits, generator=generator)
@@ -101,10 +86,6 @@ class RewaLsh(ScoreAttention):
         """Minus the distance over the temperature where a key is kept, minus infinity elsewhere."""
         scores = self.metric.scores(q, k)
         return scores.masked_fill(~nearest(scores.detach(), self.candidates(q, k), self.K), -torch.inf)
-
-    def enter_phase(self, phase: int) -> None:
-        """Let the geometries of this phase act, in the distance and in the hash."""
-        self.metric.witnesses.enter_phase(phase)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
         """Weights, temperature and effective curvature a head, and the recall of the true K nearest keys.
