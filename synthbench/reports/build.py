@@ -99,10 +99,6 @@ def _markdown_files(report: Report) -> Files:
     }
 
 
-def _latex_files(report: Report) -> Files:
-    return {f"{stem}.tex": latex.document(page.tables, report.selection.suite) for stem, page in report.pages.items()}
-
-
 def _csv_files(report: Report) -> Files:
     ladder_columns = ("rungs", "load_at_half", "load_in") if report.cells.has_ladder else ()
     files = {
@@ -189,16 +185,14 @@ def _figure_files(report: Report) -> Files:
     return files
 
 
-def _html_files(report: Report) -> Files:
-    return {} if report.cells.is_apart else {"index.html": page(report)}  # the page is made of skills
-
-
 FORMATS: dict[str, Callable[[Report], Files]] = {
     "md": _markdown_files,
-    "tex": _latex_files,
+    "tex": lambda report: {
+        f"{stem}.tex": latex.document(page.tables, report.selection.suite) for stem, page in report.pages.items()
+    },
     "csv": _csv_files,
     "json": _json_files,
     "figures": _figure_files,
-    "html": _html_files,
+    "html": lambda report: {} if report.cells.is_apart else {"index.html": page(report)},
 }
-"""The function that makes the files of each format."""
+"""The function that makes the files of each format; the HTML page is made of skills."""

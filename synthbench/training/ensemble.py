@@ -287,14 +287,12 @@ class LoopedMixer(Mixer):
         super().__init__()
         self._template = [copy.deepcopy(mechanisms[0])]  # in a list, so that its own tensors are not trained
         self._names = {}
-        for kind, register in (("parameters", self._register_trained), ("buffers", self.register_buffer)):
+        for kind, made in (("parameters", nn.Parameter), ("buffers", nn.Buffer)):
             for name, _ in getattr(mechanisms[0], f"named_{kind}")():
                 flat = name.replace(".", "/")
                 self._names[name] = flat
-                register(flat, torch.stack([_tensor(mechanism, name).detach() for mechanism in mechanisms]))
-
-    def _register_trained(self, name: str, values: Tensor) -> None:
-        self.register_parameter(name, nn.Parameter(values))
+                stacked = torch.stack([_tensor(mechanism, name).detach() for mechanism in mechanisms])
+                setattr(self, flat, made(stacked))
 
     def forward(self, x: MemberTokens) -> MemberTokens:
         """Run the members one by one."""

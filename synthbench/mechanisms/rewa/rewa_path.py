@@ -63,7 +63,7 @@ class RewaPath(Attention):
         if state is not None:
             k, v = state.append("keys", k), state.append("values", v)
         ends = self._scaled(self._operators(self.entity(k, "key")))
-        return scores.attend(_overlap, "softmax", paths, ends.flatten(-2), v)
+        return scores.attend(lambda q, k: q @ k.mT, "softmax", paths, ends.flatten(-2), v)
 
     def paths(
         self, q: KeyHeads, k: KeyHeads, *, state: State | None = None
@@ -90,7 +90,3 @@ class RewaPath(Attention):
     def _scaled(self, operators: Tensor) -> Tensor:
         scaled: Tensor = unit_vectors(operators.flatten(-2)).unflatten(-1, (self.m, self.m))
         return scaled
-
-
-def _overlap(paths: Tensor, ends: Tensor) -> Tensor:
-    return paths @ ends.mT
