@@ -144,11 +144,7 @@ def launches(case: Case, dtype: torch.dtype) -> list[tuple[str, Launch]]:
 
 
 def compile_launch(launch: Launch) -> dict[str, Any]:
-    """What a kernel takes: its own facts and those of :func:`machine_code_facts`.
-
-    Raises:
-        UsageError: If Triton's interpreter is on.
-    """
+    """What a kernel takes: its own facts and those of :func:`machine_code_facts`."""
     from triton import compile as compile_source  # noqa: PLC0415 - it may not be installed
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
     from triton.compiler import ASTSource  # noqa: PLC0415
@@ -263,11 +259,7 @@ def innermost_loops(code: dict[int, str]) -> list[tuple[int, int]]:
 def measure(
     cases: Sequence[Case] = CASES, dtypes: Sequence[torch.dtype] = DTYPES, directions: Sequence[str] = DIRECTIONS
 ) -> Iterator[dict[str, Any]]:
-    """A row for every different kernel that the cases launch.
-
-    Raises:
-        UsageError: If Triton is not installed or its interpreter is on.
-    """
+    """A row for every different kernel that the cases launch."""
     for case in cases:
         for dtype in dtypes:
             seen = []

@@ -55,11 +55,6 @@ def measure(
         max_seconds: A length at which one call takes longer is not exceeded.
         batch_size: Sequences a call.
         dtype: Type of number.
-
-    Raises:
-        UnknownName: If a mechanism or an argument does not exist.
-        UsageError: If the type is not allowed.
-        StoreError: If the table cannot be written.
     """
     device, kind = table.device, dtype_of(dtype)
     with as_in_a_worker():

@@ -7,12 +7,12 @@ baselines of the former, for :func:`prefix_sums`. Written anew from their descri
 from functools import partial, reduce
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from synthbench.forms import scores
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.linear import Guard, normalise, outer, with_ones
+from synthbench.forms.shapes import FeatureRows, KeyRows, ValueRows
 from synthbench.mechanisms.base import FeatureAttention
 from synthbench.mechanisms.slay._base import ProductAttention
 from synthbench.mechanisms.softmax import Softmax
@@ -44,12 +44,7 @@ def published(unit: FeatureAttention | Softmax, q: Tensor, k: Tensor, v: Tensor)
     return prefix_sums(query, key, v, guard=unit.guard, delta=unit.delta)
 
 
-def per_node_chunks(
-    mechanism: ProductAttention,
-    q: Float[Tensor, "*batch length key_dim"],
-    k: Float[Tensor, "*batch length key_dim"],
-    v: Float[Tensor, "*batch length value_dim"],
-) -> Float[Tensor, "*batch length value_dim"]:
+def per_node_chunks(mechanism: ProductAttention, q: KeyRows, k: KeyRows, v: ValueRows) -> ValueRows:
     """Attend chunk by chunk with a loop over quadrature nodes, whose P x D features are written out for every token."""
     polynomials = [mechanism.polynomial(unit_vectors(x)) for x in (q, k)]
     exponentials = [mechanism.exponential(unit_vectors(x)) for x in (q, k)]
@@ -74,14 +69,7 @@ def per_node_chunks(
     return normalise(torch.cat(sums, dim=-2), mechanism.guard, mechanism.delta)
 
 
-def prefix_sums(
-    query: Float[Tensor, "*batch length features"],
-    key: Float[Tensor, "*batch length features"],
-    v: Float[Tensor, "*batch length value_dim"],
-    *,
-    guard: Guard,
-    delta: float,
-) -> Float[Tensor, "*batch length value_dim"]:
+def prefix_sums(query: FeatureRows, key: FeatureRows, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
     """Attend by the running sum of key ⊗ value, one matrix for every token."""
     states = (key.unsqueeze(-1) * with_ones(v).unsqueeze(-2)).cumsum(-3)
     return normalise((query.unsqueeze(-2) @ states).squeeze(-2), guard, delta)

@@ -46,11 +46,7 @@ def devices(folder: Path) -> list[Path]:
 
 
 def build(folder: Path) -> dict[str, str | bytes]:
-    """The files of a report of the rows in a folder, ``scaling.parquet`` and so on, by name.
-
-    Raises:
-        StoreError: If rows cannot be read.
-    """
+    """The files of a report of the rows in a folder, ``scaling.parquet`` and so on, by name."""
     tables = {name: load(folder / f"{name}.parquet") for name in _SECTIONS if (folder / f"{name}.parquet").exists()}
     names = sorted({row["device_name"] for rows in tables.values() for row in rows})
     blocks = [f"# {escape(', '.join(names))}"]

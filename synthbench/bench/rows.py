@@ -30,12 +30,7 @@ class Table:
     """
 
     def __init__(self, identity: Sequence[str], device: torch.device, file: Path | None = None) -> None:
-        """Read the file, if there is one.
-
-        Raises:
-            StoreError: If it is not Parquet, or has no columns of that identity.
-            UsageError: If ``SYNTHBENCH_COMMIT`` is not a commit.
-        """
+        """Read the file, if there is one."""
         self._software = software()  # before anything is measured, since it may be refused
         self.identity = (*identity, "device_name")
         self.device = device
@@ -65,11 +60,7 @@ class Table:
         return known if known is not None and known.get("mech_version") == row.get("mech_version") else None
 
     def add(self, row: Row) -> None:
-        """Take in a row that was measured just now.
-
-        Raises:
-            StoreError: If the file cannot be written.
-        """
+        """Take in a row that was measured just now."""
         measured_at = datetime.now(UTC).isoformat(timespec="seconds")
         whole = {**row, **hardware(self.device), **self._software, "measured_at": measured_at}
         self._rows[self._key(whole)] = whole

@@ -3,10 +3,10 @@
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.blocks.base import Block, Mix, block, last_rows
+from synthbench.forms.shapes import Tokens
 from synthbench.knobs import knob
 from synthbench.layers import LayerNorm, Linear, YatProduct
 
@@ -40,7 +40,7 @@ class Aether(Block):
         if self.norm != "none":
             self.mixer_norm, self.yat_norm = LayerNorm(self.model_dim), LayerNorm(self.model_dim)
 
-    def around(self, x: Float[Tensor, "*leading batch length model_dim"], mix: Mix) -> Tensor:
+    def around(self, x: Tokens, mix: Mix) -> Tensor:
         """Add what was mixed, then what the Yat units make of it."""
         mixed = mix(self.mixer_norm(x) if self.norm == "pre" else x)
         y = last_rows(x, mixed) + mixed

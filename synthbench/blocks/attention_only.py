@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.blocks.base import Block, Mix, block, last_rows
+from synthbench.forms.shapes import Tokens
 
 
 @block
@@ -18,7 +18,7 @@ class AttentionOnly(Block):
     name: ClassVar = "attention_only"
     source: ClassVar = "slay2026"
 
-    def around(self, x: Float[Tensor, "*leading batch length model_dim"], mix: Mix) -> Tensor:
+    def around(self, x: Tokens, mix: Mix) -> Tensor:
         """Add what was mixed."""
         mixed = mix(x)
         return last_rows(x, mixed) + mixed

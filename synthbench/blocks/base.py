@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.errors import UsageError
+from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.knobs import check, knob
 from synthbench.layers import FieldModule, Mixer, ShortConvolution
@@ -76,21 +77,17 @@ class Block(FieldModule):
         """Create what stands around the mechanism; a block that adds nothing leaves this alone."""
 
     @abstractmethod
-    def around(self, x: Float[Tensor, "*leading batch length model_dim"], mix: Mix) -> Tensor:
+    def around(self, x: Tokens, mix: Mix) -> Tensor:
         """What the block makes of ``x``, where ``mix`` stands for its mechanism: of all positions, or of the last one.
 
         It gives as many rows as ``mix`` does, and is the same function of each: see :func:`last_rows`.
         """
 
-    def forward(
-        self, x: Float[Tensor, "*leading batch length model_dim"]
-    ) -> Float[Tensor, "*leading batch length model_dim"]:
+    def forward(self, x: Tokens) -> Tokens:
         """Mix positions, then transform each."""
         return self.around(x, lambda x: self.mixer(self._read(x, None)))
 
-    def forward_last(
-        self, x: Float[Tensor, "*leading batch length model_dim"]
-    ) -> Float[Tensor, "*leading batch 1 model_dim"]:
+    def forward_last(self, x: Tokens) -> Token:
         """What ``forward`` gives at the last position: the mechanism sees every position, the rest only the last."""
         return self.around(x, lambda x: self.mixer.forward_last(self._read(x, None)))
 

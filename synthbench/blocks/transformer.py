@@ -3,11 +3,11 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import gelu
 
 from synthbench.blocks.base import Block, Mix, block, last_rows
+from synthbench.forms.shapes import Tokens
 from synthbench.knobs import knob
 from synthbench.layers import LayerNorm, Linear
 
@@ -33,7 +33,7 @@ class Transformer(Block):
         self.widen = Linear(self.model_dim, hidden, bias=True, generator=generator)
         self.narrow = Linear(hidden, self.model_dim, bias=True, generator=generator)
 
-    def around(self, x: Float[Tensor, "*leading batch length model_dim"], mix: Mix) -> Tensor:
+    def around(self, x: Tokens, mix: Mix) -> Tensor:
         """Add what was mixed, then what the MLP makes of it."""
         mixed = mix(self.mixer_norm(x))
         y = last_rows(x, mixed) + mixed

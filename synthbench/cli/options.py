@@ -113,11 +113,7 @@ def audible(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def load_what_loads(named: list[str] | None) -> dict[str, str]:
-    """Load the plugins; return the faults of broken ones by name, so that they do not hide the others.
-
-    Raises:
-        UsageError: If a file does not exist, or two components have the same name.
-    """
+    """Load the plugins; return the faults of broken ones by name, so that they do not hide the others."""
     faults = {}
     for plugin in plugins.named(named):
         try:

@@ -28,11 +28,7 @@ SuiteVersion = Annotated[str | None, typer.Option(help="Its version. Default: th
 
 
 def read_rows(results: Path) -> "pd.DataFrame":
-    """All rows of a store; damaged ones are left out and named on stderr.
-
-    Raises:
-        StoreError: If there is no store, or it cannot be read.
-    """
+    """All rows of a store; damaged ones are left out and named on stderr."""
     store = _opened(results)
     rows = store.runs()
     name_what_is_left_out(store)
@@ -48,13 +44,7 @@ def read_rows_and_curves(results: Path) -> "tuple[pd.DataFrame, pd.DataFrame]":
 
 
 def read_beside(results: Path, other: str | None, suite: str | None, version: str | None) -> "Joined":
-    """All rows of a store, joined with those of another store if one is named.
-
-    Raises:
-        UnknownName: If another store is named, and this one has no full run of the suite.
-        UsageError: If the other store has no full run of the suite in this version.
-        StoreError: If a store cannot be read.
-    """
+    """All rows of a store, joined with those of another store if one is named."""
     from synthbench.trust.beside import Joined, join
 
     rows_and_curves = read_rows_and_curves(results)
@@ -73,12 +63,7 @@ def suite_of(rows: "pd.DataFrame", named: str | None) -> str:
 
 
 def selected(rows: "pd.DataFrame", kind: str, terms: Sequence[str]) -> "Selection":
-    """The tasks or mechanisms in the rows that terms select, with the options that they set.
-
-    Raises:
-        UnknownName: If a term names a task or mechanism without rows.
-        UsageError: If a term is malformed or selects nothing.
-    """
+    """The tasks or mechanisms in the rows that terms select, with the options that they set."""
     from synthbench.terms import select
 
     unit, group = ("task", "task_category") if kind == "task" else ("mech", "mech_family")

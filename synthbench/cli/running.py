@@ -63,11 +63,7 @@ class RunOptions:
     plugin: Plugins = None
 
     def request(self, **how: Any) -> "Request":
-        """The request of these options, with further fields on how to run it.
-
-        Raises:
-            UsageError: If the seeds are malformed, or a plugin does not exist.
-        """
+        """The request of these options, with further fields on how to run it."""
         from synthbench.runner.request import Request
 
         return Request(

@@ -1,4 +1,7 @@
-"""What every task must satisfy, the built-in ones and those of plugins; NumPy only."""
+"""What every task must satisfy, the built-in ones and those of plugins; NumPy only.
+
+Each check raises a :class:`ContractError` that says what is wrong, where and by how much.
+"""
 
 import dataclasses
 import sys
@@ -75,11 +78,7 @@ def check_task(task: Task, length: int | None = None) -> None:
 
 
 def check_shapes(task: Task, length: int) -> None:
-    """Inputs and targets are int64 arrays of the shape that was asked for.
-
-    Raises:
-        ContractError: If one of them is not.
-    """
+    """Inputs and targets are int64 arrays of the shape that was asked for."""
     for batch_size in (1, SMALL_BATCH):
         batch = _sample(task, length, batch_size)
         for field, array in zip(Batch._fields, batch, strict=True):
@@ -91,11 +90,7 @@ def check_shapes(task: Task, length: int) -> None:
 
 
 def check_ids(task: Task, length: int) -> None:
-    """Inputs lie in the vocabulary, targets too, or they are ``IGNORE``.
-
-    Raises:
-        ContractError: If one lies outside.
-    """
+    """Inputs lie in the vocabulary, targets too, or they are ``IGNORE``."""
     inputs, targets = _sample(task, length, SMALL_BATCH)
     for field, array, is_allowed in (
         ("inputs", inputs, _is_token(task, inputs)),
@@ -113,21 +108,13 @@ def check_ids(task: Task, length: int) -> None:
 
 
 def check_scored(task: Task, length: int) -> None:
-    """Some position is scored.
-
-    Raises:
-        ContractError: If none is.
-    """
+    """Some position is scored."""
     if (_sample(task, length, SMALL_BATCH).targets == IGNORE).all():
         raise _broken(task, length, f"none of {SMALL_BATCH} sequences has a target other than {IGNORE}")
 
 
 def check_aliasing(task: Task, length: int) -> None:
-    """Writing to the inputs does not write to the targets, nor to a later batch.
-
-    Raises:
-        ContractError: If they share memory.
-    """
+    """Writing to the inputs does not write to the targets, nor to a later batch."""
     first, second = _sample(task, length, SMALL_BATCH), _sample(task, length, SMALL_BATCH)
     if np.shares_memory(first.inputs, first.targets):
         raise _broken(task, length, "inputs and targets share memory; return a copy of one of them")
@@ -137,11 +124,7 @@ def check_aliasing(task: Task, length: int) -> None:
 
 
 def check_seeding(task: Task, length: int) -> None:
-    """Equal generators give equal batches, different ones different batches.
-
-    Raises:
-        ContractError: If they do not.
-    """
+    """Equal generators give equal batches, different ones different batches."""
     first, again, other = (_sample(task, length, SMALL_BATCH, seed=seed) for seed in (0, 0, 1))
     if not _is_same(first, again):
         raise _broken(task, length, "two generators in the same state gave different batches; draw from rng only")
@@ -153,11 +136,7 @@ def check_seeding(task: Task, length: int) -> None:
 
 
 def check_global_generator(task: Task, length: int) -> None:
-    """The global generator of NumPy is neither drawn from nor seeded.
-
-    Raises:
-        ContractError: If its state changes.
-    """
+    """The global generator of NumPy is neither drawn from nor seeded."""
     before = _global_state()
     _sample(task, length, SMALL_BATCH)
     if _global_state() != before:
@@ -165,11 +144,7 @@ def check_global_generator(task: Task, length: int) -> None:
 
 
 def check_splits(task: Task, length: int) -> None:
-    """Every split names the same streams and has the same ids; finite data differ between splits.
-
-    Raises:
-        ContractError: If one does not.
-    """
+    """Every split names the same streams and has the same ids; finite data differ between splits."""
     drawn: dict[Split, Batch] = {}
     for split in SPLITS:
         of_split = task.of_split(split)
@@ -193,11 +168,7 @@ def check_splits(task: Task, length: int) -> None:
 
 
 def check_kinds(task: Task, length: int) -> None:
-    """Kinds of positions are masks of the inputs' shape, and tokens behind a position do not change its kind.
-
-    Raises:
-        ContractError: If one is something else, or depends on later tokens.
-    """
+    """Kinds of positions are masks of the inputs' shape, and tokens behind a position do not change its kind."""
     inputs = _sample(task, length, SMALL_BATCH).inputs
     half = length // 2
     other = np.concatenate([inputs[:, :half], np.roll(inputs[:, half:], 1, axis=0)], axis=1)
@@ -212,11 +183,7 @@ def check_kinds(task: Task, length: int) -> None:
 
 
 def check_lengths(task: Task) -> None:
-    """The shortest length can be sampled.
-
-    Raises:
-        ContractError: If it is refused.
-    """
+    """The shortest length can be sampled."""
     shortest = task.min_length
     try:
         task.sample(_generator(0), 2, shortest)
@@ -225,11 +192,7 @@ def check_lengths(task: Task) -> None:
 
 
 def check_bounds(task: Task, length: int) -> None:
-    """The floor is not above the ceiling; both are fractions, or in bits at most 0, and so are references.
-
-    Raises:
-        ContractError: If they are not.
-    """
+    """The floor is not above the ceiling; both are fractions, or in bits at most 0, and so are references."""
     floor, ceiling = task.floor(length), task.ceiling(length)
     least, most = (-MOST_BITS, 0) if task.measure == "bits" else (0, 1)
     for field, value in (("floor", floor.value), ("ceiling", ceiling.value)):
@@ -247,11 +210,7 @@ def check_bounds(task: Task, length: int) -> None:
 
 
 def check_floor(task: Task, length: int) -> None:
-    """The best constant of each position, estimated on one sample, does not beat the floor on another.
-
-    Raises:
-        ContractError: If it does, by more than chance allows.
-    """
+    """The best constant of each position, estimated on one sample, does not beat the floor on another."""
     num_sequences = max(256, min(8192, NUM_TOKENS // length))
     if task.measure == "bits":
         _check_floor_in_bits(task, length, num_sequences)
@@ -297,9 +256,6 @@ def check_knobs(task: Task, length: int) -> None:
     """Every knob changes the batch, or the coordinates of its tokens, for some value in its range.
 
     Knobs that say where data are, and those that name data by a hash, have no other value that could be tried.
-
-    Raises:
-        ContractError: If one does not.
     """
     reference, coordinates = _sample(task, length, SMALL_BATCH), task.coordinates(length)
     for name, knob in knobs_of(type(task)).items():
@@ -326,11 +282,7 @@ def check_knobs(task: Task, length: int) -> None:
 
 
 def check_rungs(task: Task) -> None:
-    """Each rung has a larger load than the one below, the same ids, something new to score, and room for skill.
-
-    Raises:
-        ContractError: If one does not; or cannot be sampled, is shorter than the one below, or places tokens elsewhere.
-    """
+    """Each rung has a larger load than the one below, the same ids, something new to score, and room for skill."""
     below: Rung | None = None
     for rung in _rungs(task):
         check_ids(rung.task, rung.length)

@@ -63,12 +63,7 @@ class Subject:
 
     @property
     def unit(self) -> type[Any]:
-        """The class.
-
-        Raises:
-            UnknownName: If there is none.
-            ContractError: If its package cannot be loaded.
-        """
+        """The class."""
         unit: type[Any] = REGISTRIES[self.kind][self.name]
         return unit
 
@@ -109,12 +104,7 @@ class Trial:
         self._pool.join()
 
     def try_plugins(self) -> None:
-        """Load the plugins there, one by one.
-
-        Raises:
-            UsageError: If there is no such plugin.
-            ContractError: If one cannot be loaded.
-        """
+        """Load the plugins there, one by one."""
         for plugin in self._plugins:
             self.attempt(f"plugin {plugin!r}", plugins.load, [plugin])
 
@@ -153,10 +143,6 @@ def vet(subjects: Sequence[Subject], trial: Trial, cache: Path | None = None) ->
         subjects: Units that do not come with synthbench.
         trial: Where they are tried; units of this session are tried here instead.
         cache: Folder of earlier findings, read only; None for none.
-
-    Raises:
-        UsageError: If an argument is not allowed.
-        ContractError: If a unit cannot even be loaded and built.
     """
     return {subject: _vet(subject, trial, cache) for subject in subjects}
 
@@ -174,22 +160,12 @@ def record(findings: Mapping[Subject, list[Verdict]], cache: Path) -> None:
 
 
 def examine(subject: Subject) -> list[Verdict]:
-    """Check the whole contract of a unit in this process.
-
-    Raises:
-        UsageError: If an argument is not allowed.
-        ContractError: If it cannot be loaded or built.
-    """
+    """Check the whole contract of a unit in this process."""
     return judge(_promises(subject))
 
 
 def built(subject: Subject) -> str:
-    """Build a unit once; the hash of its source.
-
-    Raises:
-        UsageError: If an argument is not allowed.
-        ContractError: If it cannot be loaded or built.
-    """
+    """Build a unit once; the hash of its source."""
     _promises(subject)
     return code_hash(subject.unit)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import hardtanh, hardtanh_, normalize
 
 from synthbench.forms.quadrature import Rule, nodes_and_weights
+from synthbench.forms.shapes import FeatureRows
 from synthbench.layers import project
 
 Omega = Literal["iid", "orthogonal"]
@@ -46,7 +47,7 @@ def positive_features(
     directions: Float[Tensor, "*leading dim features"],
     shift: Float[Tensor, "*leading_of_shift features"],
     log_scale: Float[Tensor, "*leading_of_scale features"],
-) -> Float[Tensor, "*batch length features"]:
+) -> FeatureRows:
     """Positive random features, exp(clip(û · direction - shift, ±20) + log_scale).
 
     With directions √(2s) ω, ω ~ N(0, I), shift s and a scale of 1/√m, inner products of two unit vectors' features

@@ -18,6 +18,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
+from synthbench.forms.shapes import AnswerRows, ValueRows
+
 Factors = tuple[Tensor, ...]
 """Each [..., length, m_i]; together the tensor product of width m_1 m_2 ..., which the fast forms never build."""
 
@@ -38,14 +40,7 @@ def gram_max_length(num_features: int, device: torch.device) -> int:
     return 96 + num_features // 4
 
 
-def attend(
-    query_factors: Factors,
-    key_factors: Factors,
-    v: Float[Tensor, "*batch length value_dim"],
-    *,
-    guard: Guard,
-    delta: float,
-) -> Float[Tensor, "*batch queries value_dim"]:
+def attend(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> AnswerRows:
     """Attend in the form that is fastest at this length; all forms are the same function.
 
     There may be fewer queries than keys; they are then the last ones, and the Gram form serves them.
@@ -55,27 +50,13 @@ def attend(
     return (gram if is_short else chunked)(query_factors, key_factors, v, guard=guard, delta=delta)
 
 
-def gram(
-    query_factors: Factors,
-    key_factors: Factors,
-    v: Float[Tensor, "*batch length value_dim"],
-    *,
-    guard: Guard,
-    delta: float,
-) -> Float[Tensor, "*batch queries value_dim"]:
+def gram(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> AnswerRows:
     """Attend by the masked queries x length matrix of kernel values: quadratic, and fastest where lengths are short."""
     values = kernel(query_factors, key_factors)
     return normalise(values.tril_(values.shape[-1] - values.shape[-2]) @ with_ones(v), guard, delta)
 
 
-def chunked(
-    query_factors: Factors,
-    key_factors: Factors,
-    v: Float[Tensor, "*batch length value_dim"],
-    *,
-    guard: Guard,
-    delta: float,
-) -> Float[Tensor, "*batch length value_dim"]:
+def chunked(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
     """Attend chunk by chunk, in time linear in the length; what lies before a chunk is one matrix a head.
 
     That state is [m_b, m_a (value_dim + 1)] for the factors a and b: the values are scaled by a before they meet b, so
@@ -97,14 +78,7 @@ def chunked(
     return normalise(torch.cat(sums, dim=-2), guard, delta).to(v.dtype)
 
 
-def recurrent(
-    query_factors: Factors,
-    key_factors: Factors,
-    v: Float[Tensor, "*batch length value_dim"],
-    *,
-    guard: Guard,
-    delta: float,
-) -> Float[Tensor, "*batch length value_dim"]:
+def recurrent(query_factors: Factors, key_factors: Factors, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
     """Attend one token at a time, as a decoder does: the plain form that the others are compared with."""
     state = initial_state(key_factors, v)
     outs = []
@@ -115,9 +89,7 @@ def recurrent(
     return torch.stack(outs, dim=-2)
 
 
-def initial_state(
-    key_factors: Factors, v: Float[Tensor, "*batch length value_dim"]
-) -> Float[Tensor, "*batch features columns"]:
+def initial_state(key_factors: Factors, v: ValueRows) -> Float[Tensor, "*batch features columns"]:
     """The state before the first token: zeros, features x (value_dim + 1) in every head."""
     return widened(v).new_zeros(*v.shape[:-2], rank(key_factors), v.shape[-1] + 1)
 

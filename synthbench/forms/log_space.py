@@ -23,6 +23,7 @@ from torch.nn.functional import pad
 
 from synthbench.forms import linear
 from synthbench.forms.linear import Guard, widened, with_ones
+from synthbench.forms.shapes import AnswerRows, FeatureRows, ValueRows
 
 WIDEST_HEAD = 64
 """Beyond it exp(‖ω‖²/2) may overflow float32: a sum over 1e5 keys does from ‖ω‖² = 154, here 8 deviations away."""
@@ -35,12 +36,12 @@ def may_overflow(k: Tensor) -> bool:
 
 def attend(
     query_features: Float[Tensor, "*batch queries features"],
-    key_exponents: Float[Tensor, "*batch length features"],
-    v: Float[Tensor, "*batch length value_dim"],
+    key_exponents: FeatureRows,
+    v: ValueRows,
     *,
     guard: Guard,
     delta: float,
-) -> Float[Tensor, "*batch queries value_dim"]:
+) -> AnswerRows:
     """Attend chunk by chunk, in time linear in the length; the queries are the last of the length."""
     queries, length = query_features.shape[-2], v.shape[-2]
     query, values = pad(widened(query_features), (0, 0, length - queries, 0)), with_ones(widened(v))

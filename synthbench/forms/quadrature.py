@@ -175,7 +175,7 @@ def _start(num_nodes: int, epsilon: float) -> Start | None:
         guess = np.repeat(fewer.parameters, 2) + shift
     else:
         guess = _guess(num_nodes, fewer, _start(num_nodes - 2, epsilon))
-    spread_out = _respread(np.arccos(_to_unit(fewer.zeros, low, high)), 2 * num_nodes, ends=(np.pi, 0.0))
+    spread_out = _respread(np.arccos((2 * fewer.zeros - low - high) / (high - low)), 2 * num_nodes, ends=(np.pi, 0.0))
     chebyshev = np.pi * (1 - (np.arange(2 * num_nodes) + 0.5) / (2 * num_nodes))
     for angles in (spread_out, chebyshev):
         zeros = _from_unit(np.cos(angles), low, high)
@@ -302,10 +302,6 @@ def _spread(values: Vector) -> float:
 
 def _grid(num_zeros: int, low: float, high: float) -> Vector:
     return _from_unit(np.cos(np.linspace(np.pi, 0, 30 * num_zeros + 200)), low, high)
-
-
-def _to_unit(t: Vector, low: float, high: float) -> Vector:
-    return (2 * t - low - high) / (high - low)
 
 
 def _from_unit(u: Vector, low: float, high: float) -> Vector:

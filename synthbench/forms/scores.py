@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from synthbench.forms.shapes import AnswerRows, KeyRows, PairScores, Queries, ValueRows
 from synthbench.forms.squashing import softermax, softermax_parts
 
 Normaliser = Literal["softmax", "sum", "softermax"]
@@ -25,14 +25,8 @@ SUM_DELTA = 1e-6
 
 
 def attend(
-    scores: Scores,
-    normaliser: Normaliser,
-    q: Float[Tensor, "*batch queries key_dim"],
-    k: Float[Tensor, "*batch length key_dim"],
-    v: Float[Tensor, "*batch length value_dim"],
-    *,
-    power: float = 1.0,
-) -> Float[Tensor, "*batch queries value_dim"]:
+    scores: Scores, normaliser: Normaliser, q: Queries, k: KeyRows, v: ValueRows, *, power: float = 1.0
+) -> AnswerRows:
     """Mix the values 0..t by the normalised scores of query t; the queries are the last of the length.
 
     ``power`` is the exponent of ``softermax``, which ``softmax`` and ``sum`` do not have.
@@ -58,27 +52,15 @@ def block_size(q: Tensor, k: Tensor) -> int:
 
 
 def dense(
-    scores: Scores,
-    normaliser: Normaliser,
-    q: Float[Tensor, "*batch queries key_dim"],
-    k: Float[Tensor, "*batch length key_dim"],
-    v: Float[Tensor, "*batch length value_dim"],
-    *,
-    power: float = 1.0,
-) -> Float[Tensor, "*batch queries value_dim"]:
+    scores: Scores, normaliser: Normaliser, q: Queries, k: KeyRows, v: ValueRows, *, power: float = 1.0
+) -> AnswerRows:
     """Attend with all scores in memory."""
     return _mix(scores(q, k), normaliser, v, power)
 
 
 def blocked(
-    scores: Scores,
-    normaliser: Normaliser,
-    q: Float[Tensor, "*batch queries key_dim"],
-    k: Float[Tensor, "*batch length key_dim"],
-    v: Float[Tensor, "*batch length value_dim"],
-    *,
-    power: float = 1.0,
-) -> Float[Tensor, "*batch queries value_dim"]:
+    scores: Scores, normaliser: Normaliser, q: Queries, k: KeyRows, v: ValueRows, *, power: float = 1.0
+) -> AnswerRows:
     """Attend a block of queries at a time; a backward pass computes the block's scores again.
 
     ``scores`` is called again during the backward pass: parameters that it reads must still be in place then.
@@ -100,9 +82,7 @@ def blocked(
     return torch.cat(outs, dim=-2)
 
 
-def weights(
-    scores: Float[Tensor, "*batch queries keys"], normaliser: Normaliser, *, power: float = 1.0
-) -> Float[Tensor, "*batch queries keys"]:
+def weights(scores: PairScores, normaliser: Normaliser, *, power: float = 1.0) -> PairScores:
     """Mask the scores and normalise each row; the last query stands at the last key."""
     queries, keys = scores.shape[-2:]
     if normaliser == "softmax":

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -29,6 +28,7 @@ from synthbench.forms.linear import (
     widened,
     with_ones,
 )
+from synthbench.forms.shapes import KeyRows, ValueRows
 
 BLOCK = 1024
 """Tokens whose features exist at a time: a multiple of the chunk that fits the caches of a CPU core."""
@@ -44,15 +44,7 @@ class Pair(NamedTuple):
     b: Tensor
 
 
-def streamed(
-    factors_of: FactorsOf,
-    q: Float[Tensor, "*batch length key_dim"],
-    k: Float[Tensor, "*batch length key_dim"],
-    v: Float[Tensor, "*batch length value_dim"],
-    *,
-    guard: Guard,
-    delta: float,
-) -> Float[Tensor, "*batch length value_dim"]:
+def streamed(factors_of: FactorsOf, q: KeyRows, k: KeyRows, v: ValueRows, *, guard: Guard, delta: float) -> ValueRows:
     """Attend in time linear in the length, with memory for one block of features.
 
     Args:

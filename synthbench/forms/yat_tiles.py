@@ -21,7 +21,6 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -30,6 +29,7 @@ from synthbench.forms.kernels import Form
 from synthbench.forms.linear import flattened, widened, with_ones
 from synthbench.forms.own import own_form
 from synthbench.forms.scores import SUM_DELTA, is_short
+from synthbench.forms.shapes import AnswerRows, KeyRows, Queries, ValueRows
 
 
 class Tiling(NamedTuple):
@@ -95,13 +95,7 @@ def plain(unit: Any, q: Tensor, k: Tensor) -> tuple[Sides, float]:
     return Sides(q, k, a + unit.epsilon, b), unit.epsilon
 
 
-def attend(
-    sides_of: SidesOf,
-    weighting: Weighting,
-    q: Float[Tensor, "*batch queries key_dim"],
-    k: Float[Tensor, "*batch length key_dim"],
-    v: Float[Tensor, "*batch length value_dim"],
-) -> Float[Tensor, "*batch queries value_dim"]:
+def attend(sides_of: SidesOf, weighting: Weighting, q: Queries, k: KeyRows, v: ValueRows) -> AnswerRows:
     """Attend by a kernel; the queries are the last of the length.
 
     Half precision is worked on as float32, and rounded once, at the end.

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.mechanisms.base import FeatureAttention, ScoreAttention
 
@@ -28,9 +29,7 @@ def head(name: str, seed: int = 0, dim: int = DIM, **arguments: Any) -> Attentio
     return cast("Attention", unit.double().requires_grad_(requires_grad=False))
 
 
-def kernel(
-    unit: Attention, q: Float[Tensor, "*batch queries dim"], k: Float[Tensor, "*batch keys dim"]
-) -> Float[Tensor, "*batch queries keys"]:
+def kernel(unit: Attention, q: Queries, k: Keys) -> PairScores:
     """What a key weighs for a query before anything is divided by a sum.
 
     Raises:

@@ -23,6 +23,7 @@ from synthbench.forms.kernels import Form
 from synthbench.forms.linear import widened
 from synthbench.forms.own import own_form
 from synthbench.forms.scores import SUM_DELTA
+from synthbench.forms.shapes import KeyHeads, ValueHeads
 from synthbench.forms.yat_tiles import SidesOf
 from synthbench.mechanisms.base import ScoreAttention
 from synthbench.mechanisms.rewa import _geometry, _operators
@@ -103,13 +104,8 @@ def pairing(unit: ScoreAttention) -> PairingOf | None:
 
 
 def attend(
-    unit: ScoreAttention,
-    pairing_of: PairingOf,
-    program: Program,
-    q: Float[Tensor, "*batch heads length key_dim"],
-    k: Float[Tensor, "*batch heads length key_dim"],
-    v: Float[Tensor, "*batch heads length value_dim"],
-) -> Float[Tensor, "*batch heads length value_dim"]:
+    unit: ScoreAttention, pairing_of: PairingOf, program: Program, q: KeyHeads, k: KeyHeads, v: ValueHeads
+) -> ValueHeads:
     """Attend in float32, or in float64 where that is what comes."""
     pairs = pairing_of(widened(q), widened(k))
     # Copies, since PyTorch's compiler drops the gradient of a view that a score reads (seen with torch 2.13).

@@ -6,10 +6,10 @@ from functools import lru_cache
 from typing import Any, ClassVar, cast
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from synthbench.errors import UsageError
+from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.knobs import knobs_of
 from synthbench.mechanisms.base import MECHANISMS, Attention, Layer, Mechanism, mean_state, part_option
@@ -64,13 +64,13 @@ class Hybrid(Mechanism):
             layers.append((unit, sizes | options))
         return layers
 
-    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+    def forward(self, x: Tokens) -> Tokens:
         """Apply the parts one after the other."""
         for layer in self.layers:
             x = layer(x)
         return x
 
-    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+    def advance(self, x: Token, state: State) -> Token:
         """Go on from the states of all parts."""
         x = x.squeeze(-2)
         for n, layer in enumerate(self.layers):

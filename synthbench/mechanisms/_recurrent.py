@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
+from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.mechanisms.base import Attention, Mechanism, takes_state
 
@@ -18,18 +19,18 @@ class RecurrentAttention(Attention):
     """Attention whose every head keeps a matrix from keys to values; a unit says what steers it."""
 
     @abstractmethod
-    def controls(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor | None, ...]:
+    def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:
         """Read gates and rates off the tokens: what ``attend`` takes after q, k and v."""
 
-    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+    def forward(self, x: Tokens) -> Tokens:
         """Project to heads and controls, attend, project back."""
         return self.merge_heads(self.attend(*self.heads(x), *self.controls(x)))
 
-    def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
+    def forward_last(self, x: Tokens) -> Token:
         """What ``forward`` gives at the last position."""
         return self.merge_heads(self.attend(*self.heads(x), *self.controls(x))[..., -1:, :])
 
-    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+    def advance(self, x: Token, state: State) -> Token:
         """Go on from a state, if ``attend`` takes one."""
         if not takes_state(self.attend):
             return Mechanism.advance(self, x, state)

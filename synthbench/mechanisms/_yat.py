@@ -4,18 +4,15 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from synthbench.errors import UsageError
 from synthbench.forms.scores import Normaliser
+from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention
 
 
-def yat_kernel(
-    q: Float[Tensor, "*batch queries dim"], k: Float[Tensor, "*batch keys dim"], epsilon: float
-) -> Float[Tensor, "*batch queries keys"]:
+def yat_kernel(q: Queries, k: Keys, epsilon: float) -> PairScores:
     """(q·k)² / (‖q - k‖² + epsilon) for every pair.
 
     The squared distance comes from inner products, which is cheap but can round below zero where q ≈ k; it is then
@@ -62,14 +59,10 @@ class YatAttention(ScoreAttention):
         return self.power
 
     @abstractmethod
-    def kernel(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def kernel(self, q: Queries, k: Keys) -> PairScores:
         """The kernel of every pair, never negative."""
 
-    def scores(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def scores(self, q: Queries, k: Keys) -> PairScores:
         """The kernel of every pair, times ``scale``."""
         kernel = self.kernel(q, k)
         return kernel if self.scale == 1 else self.scale * kernel

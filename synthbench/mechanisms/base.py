@@ -33,6 +33,18 @@ from synthbench.forms import kernels, linear, log_space, scores, streaming, yat_
 from synthbench.forms.linear import Guard
 from synthbench.forms.own import own_form
 from synthbench.forms.scores import Normaliser
+from synthbench.forms.shapes import (
+    AnswerHeads,
+    KeyHeads,
+    KeyRows,
+    Keys,
+    PairScores,
+    Queries,
+    QueryHeads,
+    Token,
+    Tokens,
+    ValueHeads,
+)
 from synthbench.forms.state import State
 from synthbench.knobs import check, knob
 from synthbench.layers import FieldModule, Linear, Mixer, Rotation, ShortConvolution
@@ -100,10 +112,10 @@ class Mechanism(FieldModule, Mixer):
         """
 
     @abstractmethod
-    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+    def forward(self, x: Tokens) -> Tokens:
         """Mix positions causally: output t depends on inputs 0..t."""
 
-    def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
+    def forward_last(self, x: Tokens) -> Token:
         """What ``forward`` gives at the last position: all that is needed where nothing else is scored."""
         return self.forward(x)[..., -1:, :]
 
@@ -134,7 +146,7 @@ class Mechanism(FieldModule, Mixer):
         state.position += 1
         return out.squeeze(-2), state
 
-    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+    def advance(self, x: Token, state: State) -> Token:
         """The output at one token, whose numbers take their place in ``state``; ``state.position`` tokens came before.
 
         A mechanism with no form of its own keeps every input and computes the last position.
@@ -188,26 +200,21 @@ class Attention(Mechanism):
         return self.model_dim // self.num_heads
 
     @abstractmethod
-    def attend(
-        self,
-        q: Float[Tensor, "*batch heads length key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
-    ) -> Float[Tensor, "*batch heads length value_dim"]:
+    def attend(self, q: KeyHeads, k: KeyHeads, v: ValueHeads) -> ValueHeads:
         """Attend causally: output t mixes the values 0..t."""
 
-    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+    def forward(self, x: Tokens) -> Tokens:
         """Project to heads, attend, project back."""
         return self.merge_heads(self.attend(*self.heads(x)))
 
-    def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
+    def forward_last(self, x: Tokens) -> Token:
         """What ``forward`` gives at the last position, from the last query alone where ``attend`` takes that."""
         q, k, v = self.heads(x)
         if self.takes_last_queries:
             return self.merge_heads(self.attend(q[..., -1:, :], k, v))
         return self.merge_heads(self.attend(q, k, v)[..., -1:, :])
 
-    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+    def advance(self, x: Token, state: State) -> Token:
         """Go on from a state: by an ``attend`` that takes one, or by the last query and all keys and values so far."""
         if takes_state(self.attend):
             return self.merge_heads(self.attend(*self.heads(x, state), state=state))  # type: ignore[call-arg]
@@ -216,9 +223,7 @@ class Attention(Mechanism):
         q, k, v = self.heads(x, state)
         return self.merge_heads(self.attend(q, state.append("keys", k), state.append("values", v)))
 
-    def heads(
-        self, x: Float[Tensor, "*batch length model_dim"], state: State | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def heads(self, x: Tokens, state: State | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Project to queries, keys and values, each [..., heads, length, head_dim]; positions turn the first two.
 
         With a state ``x`` is the one token after it.
@@ -244,7 +249,7 @@ class Attention(Mechanism):
         # Copied once here, or again and again by whatever works on them; 10 to 20 % of a step of the linear mechanisms.
         return q.contiguous(), k.contiguous(), v.contiguous()
 
-    def merge_heads(self, heads: Float[Tensor, "*batch heads length value_dim"]) -> Tensor:
+    def merge_heads(self, heads: ValueHeads) -> Tensor:
         """Concatenate the heads' outputs and project them: [..., length, model_dim]."""
         projected: Tensor = self.out(heads.transpose(-2, -3).flatten(-2))
         return projected
@@ -274,17 +279,10 @@ class ScoreAttention(Attention):
         return 1.0
 
     @abstractmethod
-    def scores(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def scores(self, q: Queries, k: Keys) -> PairScores:
         """Score every query against every key; the mask is not the author's business."""
 
-    def attend(
-        self,
-        q: Float[Tensor, "*batch heads queries key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
-    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+    def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
         """Attend in one piece, by tiles or blocks where length x length would be large, or by a GPU's kernel then."""
         kernel = self.gpu_kernel(q, k, v) if kernels.saves_launches(self, q, k, v) else None
         form = kernel or yat_tiles.for_length(self, q, k)
@@ -296,9 +294,7 @@ class ScoreAttention(Attention):
         """The kernel that attends to tensors like these on a GPU; None if there is none, or not for them."""
         return kernels.of(self, q, k, v)
 
-    def attention_map(
-        self, q: Float[Tensor, "*batch heads length key_dim"], k: Float[Tensor, "*batch heads length key_dim"]
-    ) -> Float[Tensor, "*batch heads length length"]:
+    def attention_map(self, q: KeyHeads, k: KeyHeads) -> Float[Tensor, "*batch heads length length"]:
         """The weights that mix the values; row t sums to 1 over the columns 0..t."""
         return scores.weights(self.scores(q, k), self.normaliser, power=self.softermax_power)
 
@@ -320,7 +316,7 @@ class FeatureAttention(Attention):
     delta: float = knob(1e-6, "smallest denominator, or what is added to it", low=0)
 
     @abstractmethod
-    def features(self, x: Float[Tensor, "*batch length key_dim"], side: Side) -> Tensor | tuple[Tensor, ...]:
+    def features(self, x: KeyRows, side: Side) -> Tensor | tuple[Tensor, ...]:
         """Map queries or keys to features [..., length, m], or to factors whose tensor product they are."""
 
     def position_features(
@@ -331,7 +327,7 @@ class FeatureAttention(Attention):
         """A further factor [length, m] that depends on the position only; None if there is none."""
         return None
 
-    def factors(self, x: Float[Tensor, "*batch length key_dim"], side: Side, first_position: int = 0) -> linear.Factors:
+    def factors(self, x: KeyRows, side: Side, first_position: int = 0) -> linear.Factors:
         """All factors of the features of ``x``, whose first row stands at ``first_position``."""
         features = self.features(x, side)
         factors = features if isinstance(features, tuple) else (features,)
@@ -341,14 +337,7 @@ class FeatureAttention(Attention):
         by_position = self.position_features(positions, side)
         return factors if by_position is None else (*factors, by_position)
 
-    def attend(
-        self,
-        q: Float[Tensor, "*batch heads queries key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
-        *,
-        state: State | None = None,
-    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+    def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> AnswerHeads:
         """Attend in the form that is fastest at this length and device; all forms are the same function."""
         if state is not None:
             return self._attend_next(q, k, v, state)
@@ -364,12 +353,7 @@ class FeatureAttention(Attention):
         is_inherited = type(self).attend_by_torch is FeatureAttention.attend_by_torch
         return own if own is not None or not is_inherited else kernels.of_features(self, q, k, v)
 
-    def attend_by_torch(
-        self,
-        q: Float[Tensor, "*batch heads queries key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
-    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+    def attend_by_torch(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
         """Attend by PyTorch's own operations, whatever the device."""
         if not q.numel():  # features need not know what to do with nothing
             return v[..., v.shape[-2] - q.shape[-2] :, :]
@@ -431,7 +415,7 @@ class ModuleMechanism(Mechanism):
         except TypeError as problem:
             raise ContractError(_module.refusal(self.module_class, f"TypeError: {problem}", problem)) from problem
 
-    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+    def forward(self, x: Tokens) -> Tokens:
         """Call the module."""
         mixed: Tensor = self.module(x)
         return mixed

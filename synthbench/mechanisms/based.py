@@ -3,9 +3,8 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
+from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
 
 
@@ -28,11 +27,7 @@ class Based(FeatureAttention):
     source: ClassVar = "arora2024based"
     complexity: ClassVar = "T d^3"
 
-    def features(
-        self,
-        x: Float[Tensor, "*batch length key_dim"],
-        side: Side,  # noqa: ARG002 - both sides alike
-    ) -> Float[Tensor, "*batch length features"]:
+    def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike
         """Constant, linear and quadratic features side by side."""
         scaled = x / x.shape[-1] ** 0.25
         squares = (scaled.unsqueeze(-1) * scaled.unsqueeze(-2)).flatten(-2) / 2**0.5

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import relu
 
 from synthbench.errors import UsageError
+from synthbench.forms.shapes import KeyRows
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
 
 
@@ -30,11 +31,7 @@ class Cosformer(FeatureAttention):
     source: ClassVar = "qin2022cosformer"
     complexity: ClassVar = "T d^2"
 
-    def features(
-        self,
-        x: Float[Tensor, "*batch length key_dim"],
-        side: Side,  # noqa: ARG002 - both sides alike
-    ) -> Float[Tensor, "*batch length key_dim"]:
+    def features(self, x: KeyRows, side: Side) -> KeyRows:  # noqa: ARG002 - both sides alike
         """One nonnegative feature a channel."""
         return relu(x)
 

@@ -9,6 +9,7 @@ from torch.nn.functional import rms_norm
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.recurrences import delta
+from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear
@@ -50,24 +51,24 @@ class Deltanet(RecurrentAttention):
         """Draw the projection to beta."""
         self.rate = Linear(self.model_dim, self.num_heads, bias=False, generator=generator)
 
-    def controls(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor]:
+    def controls(self, x: Tokens) -> tuple[Tensor]:
         """Beta."""
         return (self.beta(x),)
 
-    def beta(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch heads length 1"]:
+    def beta(self, x: Tokens) -> Float[Tensor, "*batch heads length 1"]:
         """How far a token moves the value of its key towards its own: 1 replaces it."""
         beta: Tensor = self.rate(x).sigmoid().mT.unsqueeze(-1)
         return beta if self.eigenvalues == "zero-one" else 2 * beta
 
     def attend(
         self,
-        q: Float[Tensor, "*batch heads length key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
+        q: KeyHeads,
+        k: KeyHeads,
+        v: ValueHeads,
         beta: Float[Tensor, "*batch heads length 1"] | None = None,
         *,
         state: State | None = None,
-    ) -> Float[Tensor, "*batch heads length value_dim"]:
+    ) -> ValueHeads:
         """Attend with this beta; without any it is 1, and every token replaces the value of its key."""
         if beta is None:
             beta = torch.ones_like(k[..., :1])

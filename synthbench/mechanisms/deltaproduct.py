@@ -9,6 +9,7 @@ from torch.nn.functional import pad, rms_norm, silu
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.recurrences import corrected
+from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear
@@ -63,7 +64,7 @@ class Deltaproduct(SiluAttention):
             self.log_rate = log_rates(self.num_heads, 0.0, generator)
             self.gate_bias = nn.Parameter(log_uniform_steps(self.num_heads, 1, 1, generator=generator))
 
-    def controls(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor | None, ...]:
+    def controls(self, x: Tokens) -> tuple[Tensor | None, ...]:
         """Rates [..., heads, length, steps], the logarithm of the gate, and what the other steps put in where."""
         beta = 2 * self.by_head(self.rate(x)).sigmoid()
         gate = log_decay(self.log_rate, self.gate_bias, self.by_head(self.forget(x))) if self.gate == "head" else None
@@ -75,16 +76,16 @@ class Deltaproduct(SiluAttention):
 
     def attend(
         self,
-        q: Float[Tensor, "*batch heads length key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
+        q: KeyHeads,
+        k: KeyHeads,
+        v: ValueHeads,
         beta: Float[Tensor, "*batch heads length steps"] | None = None,
         log_gate: Float[Tensor, "*batch heads length 1"] | None = None,
         other_keys: Float[Tensor, "*batch heads length others key_dim"] | None = None,
         other_values: Float[Tensor, "*batch heads length others value_dim"] | None = None,
         *,
         state: State | None = None,
-    ) -> Float[Tensor, "*batch heads length value_dim"]:
+    ) -> ValueHeads:
         """Attend with these rates, gate and further steps; without any there is one step with beta 1."""
         beta = torch.ones_like(k[..., :1]) if beta is None else beta
         log_gate = torch.zeros_like(beta[..., :1]) if log_gate is None else log_gate

@@ -3,11 +3,11 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import pad, rms_norm, scaled_dot_product_attention
 
 from synthbench.errors import UsageError
+from synthbench.forms.shapes import KeyHeads, ValueHeads
 from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import Attention, mechanism
@@ -50,14 +50,7 @@ class Differential(Attention):
         # In the order q1, k1, q2, k2.
         self.vectors = nn.Parameter(0.1 * torch.randn(4, 1, self.head_dim // 2, generator=generator))
 
-    def attend(
-        self,
-        q: Float[Tensor, "*batch heads length key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
-        *,
-        state: State | None = None,
-    ) -> Float[Tensor, "*batch heads length value_dim"]:
+    def attend(self, q: KeyHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> ValueHeads:
         """Attend twice in one fused operation, and subtract."""
         # Zeros make keys as wide as values, since only then a kernel that holds no length x length is chosen.
         is_causal = state is None

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, pad, scaled_dot_product_attention
 
 from synthbench.forms.linear import widened
+from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention
@@ -40,19 +41,19 @@ class Forgetting(RecurrentAttention):
         """Draw the projection to the gate."""
         self.gate = Linear(self.model_dim, self.num_heads, bias=True, generator=generator)
 
-    def controls(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor]:
+    def controls(self, x: Tokens) -> tuple[Tensor]:
         """Logarithms of the gate."""
         return (self.by_head(logsigmoid(self.gate(x))),)
 
     def attend(
         self,
-        q: Float[Tensor, "*batch heads length key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
+        q: KeyHeads,
+        k: KeyHeads,
+        v: ValueHeads,
         log_gate: Float[Tensor, "*batch heads length 1"] | None = None,
         *,
         state: State | None = None,
-    ) -> Float[Tensor, "*batch heads length value_dim"]:
+    ) -> ValueHeads:
         """Attend in one fused operation; without a gate nothing is forgotten."""
         dtype, (q, k, v) = v.dtype, map(widened, (q, k, v))
         since = torch.zeros_like(k[..., :1]) if log_gate is None else widened(log_gate).cumsum(-2)

@@ -9,6 +9,7 @@ from torch.nn.functional import rms_norm
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.recurrences import corrected
+from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear
@@ -53,27 +54,27 @@ class GatedDeltanet(SiluAttention):
         self.log_rate = log_rates(self.num_heads, 0.0, generator)
         self.gate_bias = nn.Parameter(log_uniform_steps(self.num_heads, 1, 1, generator=generator))
 
-    def controls(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor, Tensor]:
+    def controls(self, x: Tokens) -> tuple[Tensor, Tensor]:
         """Beta and the logarithms of the gates."""
         beta = self.by_head(self.rate(x)).sigmoid()
         gates = log_decay(self.log_rate, self.gate_bias, self.by_head(self.read_gates(x)))
         return (beta if self.eigenvalues == "zero-one" else 2 * beta), gates
 
-    def read_gates(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length gates"]:
+    def read_gates(self, x: Tokens) -> Float[Tensor, "*batch length gates"]:
         """Read one number a head off every token."""
         read: Tensor = self.gate(x)
         return read
 
     def attend(
         self,
-        q: Float[Tensor, "*batch heads length key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
+        q: KeyHeads,
+        k: KeyHeads,
+        v: ValueHeads,
         beta: Float[Tensor, "*batch heads length 1"] | None = None,
         log_gates: Float[Tensor, "*batch heads length gates"] | None = None,
         *,
         state: State | None = None,
-    ) -> Float[Tensor, "*batch heads length value_dim"]:
+    ) -> ValueHeads:
         """Attend with this beta and these gates; without any, beta is 1 and nothing is forgotten."""
         beta = torch.ones_like(k[..., :1]) if beta is None else beta
         log_gates = torch.zeros_like(beta) if log_gates is None else log_gates

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, rms_norm
 
 from synthbench.forms.recurrences import decayed
+from synthbench.forms.shapes import AnswerHeads, KeyHeads, QueryHeads, Token, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear
@@ -45,24 +46,24 @@ class Gla(RecurrentAttention):
         self.gate_in = Linear(self.model_dim, self.gate_rank, bias=False, generator=generator)
         self.gate_out = Linear(self.gate_rank, self.model_dim, bias=True, generator=generator)
 
-    def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
+    def forward_last(self, x: Tokens) -> Token:
         """What ``forward`` gives at the last position."""
         q, k, v = self.heads(x)
         return self.merge_heads(self.attend(q[..., -1:, :], k, v, *self.controls(x)))
 
-    def controls(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor]:
+    def controls(self, x: Tokens) -> tuple[Tensor]:
         """Logarithms of the gates, at most 0."""
         return (self.by_head(logsigmoid(self.gate_out(self.gate_in(x))) / self.tau),)
 
     def attend(
         self,
-        q: Float[Tensor, "*batch heads queries key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
+        q: QueryHeads,
+        k: KeyHeads,
+        v: ValueHeads,
         log_gates: Float[Tensor, "*batch heads length gates"] | None = None,
         *,
         state: State | None = None,
-    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+    ) -> AnswerHeads:
         """Attend with these gates, one a channel or one for all; without any, nothing is forgotten."""
         if log_gates is None:
             log_gates = torch.zeros_like(k[..., :1])

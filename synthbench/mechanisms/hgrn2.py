@@ -4,11 +4,10 @@ import math
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 from torch.nn.functional import logsigmoid, rms_norm, silu
 
 from synthbench.forms.recurrences import decayed
+from synthbench.forms.shapes import KeyHeads, ValueHeads
 from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import Attention, mechanism
@@ -39,14 +38,7 @@ class Hgrn2(Attention):
 
     lower: float = knob(0.0, "least value of the gates", low=0, high=0.999)
 
-    def attend(
-        self,
-        q: Float[Tensor, "*batch heads length key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
-        *,
-        state: State | None = None,
-    ) -> Float[Tensor, "*batch heads length value_dim"]:
+    def attend(self, q: KeyHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> ValueHeads:
         """Attend with gates made of k."""
         log_gates = logsigmoid(k)
         if self.lower:

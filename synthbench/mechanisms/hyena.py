@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from synthbench.forms.linear import widened
+from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear
@@ -74,7 +75,7 @@ class Hyena(Mechanism):
         filters: Tensor = self.last(units) * (-rates * place.unsqueeze(-1)).exp()
         return filters
 
-    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+    def forward(self, x: Tokens) -> Tokens:
         """Project, gate, convolve, gate, project back."""
         after, before, values = self.project_in(x).chunk(3, dim=-1)
         gated = before * values
@@ -82,7 +83,7 @@ class Hyena(Mechanism):
         projected: Tensor = self.out(after * mixed)
         return projected
 
-    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+    def advance(self, x: Token, state: State) -> Token:
         """Go on from the gated values so far."""
         after, before, values = self.project_in(x).chunk(3, dim=-1)
         gated = state.append("gated", before * values)

@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms.base import Mechanism, mechanism
@@ -34,16 +34,16 @@ class Identity(Mechanism):
         self.value = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
         self.out = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
 
-    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+    def forward(self, x: Tokens) -> Tokens:
         """Project each token by itself."""
         projected: Tensor = self.out(self.value(x))
         return projected
 
-    def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
+    def forward_last(self, x: Tokens) -> Token:
         """Project the last token."""
         return self.forward(x[..., -1:, :])
 
-    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:  # noqa: ARG002
+    def advance(self, x: Token, state: State) -> Token:  # noqa: ARG002
         """Keep nothing."""
         return self.forward(x)
 

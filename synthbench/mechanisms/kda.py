@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from synthbench.forms.shapes import Tokens
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import log_rates, log_uniform_steps
 from synthbench.mechanisms.base import mechanism
@@ -46,7 +47,7 @@ class Kda(GatedDeltanet):
         self.log_rate = log_rates(self.num_heads, 1.0, generator)
         self.gate_bias = nn.Parameter(log_uniform_steps(self.num_heads, 1, self.head_dim, generator=generator))
 
-    def read_gates(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length gates"]:
+    def read_gates(self, x: Tokens) -> Float[Tensor, "*batch length gates"]:
         """Read one number a channel off every token, through a few columns."""
         read: Tensor = self.gate_out(self.gate_in(x))
         return read

@@ -2,10 +2,9 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
-from torch import Tensor
 from torch.nn.functional import elu
 
+from synthbench.forms.shapes import KeyRows
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
 
 
@@ -24,10 +23,6 @@ class Linear(FeatureAttention):
     source: ClassVar = "katharopoulos2020linear"
     complexity: ClassVar = "T d^2"
 
-    def features(
-        self,
-        x: Float[Tensor, "*batch length key_dim"],
-        side: Side,  # noqa: ARG002 - both sides alike
-    ) -> Float[Tensor, "*batch length key_dim"]:
+    def features(self, x: KeyRows, side: Side) -> KeyRows:  # noqa: ARG002 - both sides alike
         """One positive feature a channel."""
         return elu(x) + 1

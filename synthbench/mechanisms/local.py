@@ -4,10 +4,19 @@ import math
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 from torch.nn.functional import pad
 
+from synthbench.forms.shapes import (
+    AnswerHeads,
+    KeyHeads,
+    KeyRows,
+    Keys,
+    PairScores,
+    Queries,
+    QueryHeads,
+    ValueHeads,
+    ValueRows,
+)
 from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention, mechanism
@@ -38,22 +47,13 @@ class Local(ScoreAttention):
 
     window: int = knob(16, "tokens that a query sees, its own among them", low=1)
 
-    def scores(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def scores(self, q: Queries, k: Keys) -> PairScores:
         """Scaled inner products, -inf where the key lies before the window; the last query stands at the last key."""
         queries, keys = q.shape[-2], k.shape[-2]
         too_old = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries - self.window)
         return (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(too_old, -torch.inf)
 
-    def attend(
-        self,
-        q: Float[Tensor, "*batch heads queries key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
-        *,
-        state: State | None = None,
-    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+    def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> AnswerHeads:
         """Attend in blocks of queries that see their own block and the one before, or all at once if that is short."""
         if state is not None:
             k, v = (state.append(name, x, most=self.window - 1) for name, x in (("keys", k), ("values", v)))
@@ -64,12 +64,7 @@ class Local(ScoreAttention):
             return super().attend(q, k, v)
         return self.banded(q, k, v)
 
-    def banded(
-        self,
-        q: Float[Tensor, "*batch length key_dim"],
-        k: Float[Tensor, "*batch length key_dim"],
-        v: Float[Tensor, "*batch length value_dim"],
-    ) -> Float[Tensor, "*batch length value_dim"]:
+    def banded(self, q: KeyRows, k: KeyRows, v: ValueRows) -> ValueRows:
         """Attend in blocks at least a window long, in time and memory linear in the length."""
         length, size = q.shape[-2], max(self.window, MIN_BLOCK)
         num_blocks = math.ceil(length / size)

@@ -3,10 +3,10 @@
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms.base import Mechanism, mechanism
@@ -45,17 +45,17 @@ class Lstm(Mechanism):
             with torch.no_grad():
                 self.gates.bias[2 * width : 3 * width].fill_(1.0)
 
-    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+    def forward(self, x: Tokens) -> Tokens:
         """Run over the tokens, project."""
         projected: Tensor = self.out(self.hidden(x))
         return projected
 
-    def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
+    def forward_last(self, x: Tokens) -> Token:
         """What ``forward`` gives at the last position."""
         projected: Tensor = self.out(self.hidden(x)[..., -1:, :])
         return projected
 
-    def hidden(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+    def hidden(self, x: Tokens) -> Tokens:
         """The outputs h."""
         weight = self.recurrent.weight.view(-1, self.model_dim, 4 * self.model_dim)  # one member if none are stacked
         gates = self.gates(x).reshape(len(weight), -1, x.shape[-2], weight.shape[-1])
@@ -63,7 +63,7 @@ class Lstm(Mechanism):
         hidden: Tensor = _Recurrence.apply(gates.movedim(-2, 0), weight)  # type: ignore[no-untyped-call]
         return hidden.movedim(0, -2).reshape(x.shape)
 
-    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+    def advance(self, x: Token, state: State) -> Token:
         """Go on from output and cell."""
         hidden, cell = (state.tensors.get(name, torch.zeros_like(x)) for name in ("hidden", "cell"))
         g, i, f, o = (self.gates(x) + self.recurrent(hidden)).chunk(4, dim=-1)

@@ -4,11 +4,11 @@ import math
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
 from synthbench.forms.selective_scan import selective_scan
+from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear
@@ -65,11 +65,11 @@ class Mamba1(Mechanism):
         self.log_rate = nn.Parameter(torch.arange(1.0, self.N + 1).log().expand(1, 1, inner, self.N).clone())
         self.skip = nn.Parameter(torch.ones(1, 1, inner))
 
-    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+    def forward(self, x: Tokens) -> Tokens:
         """Project, run the state space, gate, project back."""
         return self._outputs(x)
 
-    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+    def advance(self, x: Token, state: State) -> Token:
         """Go on from the states of all channels."""
         return self._outputs(x, state)
 

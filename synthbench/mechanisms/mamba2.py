@@ -10,6 +10,7 @@ from torch.nn.functional import pad, rms_norm, silu, softplus
 
 from synthbench.errors import UsageError
 from synthbench.forms.recurrences import decayed
+from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear, uniform
@@ -72,15 +73,15 @@ class Mamba2(Mechanism):
         self.skip = nn.Parameter(torch.ones(heads))
         self.scale = nn.Parameter(torch.ones(self.inner_dim))
 
-    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+    def forward(self, x: Tokens) -> Tokens:
         """Project, convolve, run the state space, gate, project back."""
         return self._outputs(x, first=0)
 
-    def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
+    def forward_last(self, x: Tokens) -> Token:
         """What ``forward`` gives at the last position."""
         return self._outputs(x, first=x.shape[-2] - 1)
 
-    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+    def advance(self, x: Token, state: State) -> Token:
         """Go on from the state of every head and the last inputs of the convolution."""
         return self._outputs(x, first=0, state=state)
 

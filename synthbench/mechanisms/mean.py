@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms.base import Mechanism, mechanism
@@ -34,18 +34,18 @@ class Mean(Mechanism):
         self.value = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
         self.out = Linear(self.model_dim, self.model_dim, bias=self.bias, generator=generator)
 
-    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+    def forward(self, x: Tokens) -> Tokens:
         """Average the projected tokens up to each."""
         counts = torch.arange(1, x.shape[-2] + 1, dtype=x.dtype, device=x.device).unsqueeze(-1)
         projected: Tensor = self.out(self.value(x).cumsum(-2) / counts)
         return projected
 
-    def forward_last(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch 1 model_dim"]:
+    def forward_last(self, x: Tokens) -> Token:
         """What ``forward`` gives at the last position."""
         projected: Tensor = self.out(self.value(x.mean(-2, keepdim=True)))
         return projected
 
-    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+    def advance(self, x: Token, state: State) -> Token:
         """Go on from the sum."""
         projected: Tensor = self.out(state.add("sum", self.value(x)) / (state.position + 1))
         return projected

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, logsigmoid, pad
 
 from synthbench.forms.recurrences import decayed
+from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention
@@ -52,7 +53,7 @@ class Mlstm(RecurrentAttention):
         self.input_bias = nn.Parameter(0.1 * torch.randn(self.num_heads, 1, 1, generator=generator))
         self.forget_bias = nn.Parameter(torch.linspace(3, 6, self.num_heads).view(-1, 1, 1))
 
-    def controls(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor, Tensor, Tensor]:
+    def controls(self, x: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         """Logarithms of the input and the forget gate, and the output gate."""
         log_input, forget = (self.by_head(gate) for gate in self.gates(x).chunk(2, dim=-1))
         output = self.by_head(self.output_gate(x)).sigmoid()
@@ -60,15 +61,15 @@ class Mlstm(RecurrentAttention):
 
     def attend(
         self,
-        q: Float[Tensor, "*batch heads length key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
+        q: KeyHeads,
+        k: KeyHeads,
+        v: ValueHeads,
         log_input: Float[Tensor, "*batch heads length 1"] | None = None,
         log_forget: Float[Tensor, "*batch heads length 1"] | None = None,
-        output: Float[Tensor, "*batch heads length value_dim"] | None = None,
+        output: ValueHeads | None = None,
         *,
         state: State | None = None,
-    ) -> Float[Tensor, "*batch heads length value_dim"]:
+    ) -> ValueHeads:
         """Attend with these gates; without any, all are 1."""
         log_input = torch.zeros_like(k[..., :1]) if log_input is None else log_input
         log_forget = torch.zeros_like(k[..., :1]) if log_forget is None else log_forget

@@ -10,6 +10,7 @@ from torch import Tensor
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.linear import widened
 from synthbench.forms.recurrences import chunks_of, cut, future_mask
+from synthbench.forms.shapes import KeyHeads, KeyRows, Tokens, ValueHeads, ValueRows
 from synthbench.forms.state import State
 from synthbench.layers import Linear
 from synthbench.mechanisms._recurrent import RecurrentAttention
@@ -44,21 +45,21 @@ class Path(RecurrentAttention):
         self.direction_out = Linear(32, self.model_dim, bias=False, generator=generator)
         self.rate = Linear(self.model_dim, self.num_heads, bias=True, generator=generator)
 
-    def controls(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor, Tensor]:
+    def controls(self, x: Tokens) -> tuple[Tensor, Tensor]:
         """Directions and rates of the Householder matrices."""
         direction = unit_vectors(self.by_head(self.direction_out(self.direction_in(x))))
         return direction, 2 * self.by_head(self.rate(x)).sigmoid()
 
     def attend(
         self,
-        q: Float[Tensor, "*batch heads length key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
-        direction: Float[Tensor, "*batch heads length key_dim"] | None = None,
+        q: KeyHeads,
+        k: KeyHeads,
+        v: ValueHeads,
+        direction: KeyHeads | None = None,
         rate: Float[Tensor, "*batch heads length 1"] | None = None,
         *,
         state: State | None = None,
-    ) -> Float[Tensor, "*batch heads length value_dim"]:
+    ) -> ValueHeads:
         """Attend with these matrices; without any, it is softmax attention."""
         direction = torch.zeros_like(k) if direction is None else direction
         rate = torch.zeros_like(k[..., :1]) if rate is None else rate
@@ -76,12 +77,8 @@ class Path(RecurrentAttention):
 
 
 def turned_attention(
-    q: Float[Tensor, "*batch length key_dim"],
-    k: Float[Tensor, "*batch length key_dim"],
-    v: Float[Tensor, "*batch length value_dim"],
-    w: Float[Tensor, "*batch length key_dim"],
-    rate: Float[Tensor, "*batch length 1"],
-) -> Float[Tensor, "*batch length value_dim"]:
+    q: KeyRows, k: KeyRows, v: ValueRows, w: KeyRows, rate: Float[Tensor, "*batch length 1"]
+) -> ValueRows:
     r"""Softmax attention with the scores :math:`q_t^T H_t \dots H_{s+1} k_s`, :math:`H = I - \beta w w^T`, by chunks.
 
     With Q, K, W the rows of a chunk and B = diag(rate), a product of its matrices is :math:`I - W^T Y` with

@@ -4,11 +4,11 @@ import math
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import relu
 
 from synthbench.forms.feature_maps import gaussian
+from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.knobs import knob
 from synthbench.layers import project
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
@@ -39,10 +39,6 @@ class Performer(FeatureAttention):
         directions = gaussian(self.num_heads, self.head_dim, self.M, generator=generator)
         self.directions = nn.Buffer(directions / math.sqrt(self.head_dim))
 
-    def features(
-        self,
-        x: Float[Tensor, "*batch length key_dim"],
-        side: Side,  # noqa: ARG002 - both sides alike
-    ) -> Float[Tensor, "*batch length features"]:
+    def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike
         """Rectified random projections."""
         return relu(project(x, self.directions))

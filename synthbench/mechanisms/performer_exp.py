@@ -4,11 +4,11 @@ import math
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from synthbench.forms.feature_maps import gaussian_directions
 from synthbench.forms.linear import widened
+from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.knobs import knob
 from synthbench.layers import project
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
@@ -44,9 +44,7 @@ class PerformerExp(FeatureAttention):
         directions = gaussian_directions(self.omega, self.num_heads, self.head_dim, self.M, generator)
         self.directions = nn.Buffer(directions)
 
-    def features(
-        self, x: Float[Tensor, "*batch length key_dim"], side: Side
-    ) -> Float[Tensor, "*batch length features"]:
+    def features(self, x: KeyRows, side: Side) -> FeatureRows:
         """Exponentials of random projections."""
         y = x / x.shape[-1] ** 0.25
         exponents = project(y, self.directions) - y.square().sum(-1, keepdim=True) / 2
@@ -55,7 +53,7 @@ class PerformerExp(FeatureAttention):
         features: Tensor = exponents.exp() / math.sqrt(self.M)
         return features
 
-    def key_exponents(self, k: Float[Tensor, "*batch length key_dim"]) -> Float[Tensor, "*batch length features"]:
+    def key_exponents(self, k: KeyRows) -> FeatureRows:
         """The logarithms of the features of keys, in float32 or better."""
         y = widened(k) / k.shape[-1] ** 0.25
         products = project(y, widened(self.directions))

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad, rms_norm
 
 from synthbench.forms.recurrences import CHUNK, decayed
+from synthbench.forms.shapes import AnswerHeads, KeyHeads, QueryHeads, ValueHeads
 from synthbench.forms.state import State
 from synthbench.mechanisms.base import Attention, mechanism
 
@@ -37,14 +38,7 @@ class Retention(Attention):
     complexity: ClassVar = "T d^2"
     takes_last_queries: ClassVar = True
 
-    def attend(
-        self,
-        q: Float[Tensor, "*batch heads queries key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
-        *,
-        state: State | None = None,
-    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+    def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> AnswerHeads:
         """Attend by the matrix of all pairs, or chunk by chunk where that is faster."""
         queries, length = q.shape[-2], k.shape[-2]
         rate = self.rate(q)
@@ -64,7 +58,7 @@ class Retention(Attention):
         mixed = sums[..., :-1] / sums[..., -1:].abs().clamp(min=1)
         return rms_norm(mixed, mixed.shape[-1:], eps=1e-6)
 
-    def rate(self, q: Float[Tensor, "*batch heads queries key_dim"]) -> Float[Tensor, "heads 1 1"]:
+    def rate(self, q: QueryHeads) -> Float[Tensor, "heads 1 1"]:
         """Logarithm of each head's decay."""
         heads = torch.arange(q.shape[-3], dtype=q.dtype, device=q.device)
         return torch.log1p(-torch.exp2(-5 - heads)).view(-1, 1, 1)

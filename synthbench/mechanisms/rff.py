@@ -4,10 +4,10 @@ import math
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from synthbench.forms.feature_maps import gaussian
+from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.knobs import knob
 from synthbench.layers import project
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
@@ -38,10 +38,6 @@ class RFF(FeatureAttention):
         self.directions = nn.Buffer(gaussian(self.num_heads, self.head_dim, self.M, generator=generator))
         self.phases = nn.Buffer(2 * math.pi * torch.rand(self.num_heads, 1, self.M, generator=generator))
 
-    def features(
-        self,
-        x: Float[Tensor, "*batch length key_dim"],
-        side: Side,  # noqa: ARG002 - both sides alike
-    ) -> Float[Tensor, "*batch length features"]:
+    def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike
         """Cosines of random projections."""
         return math.sqrt(2 / self.M) * (project(x, self.directions) + self.phases).cos()

@@ -4,12 +4,12 @@ import math
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.recurrences import corrected
+from synthbench.forms.shapes import KeyHeads, Tokens, ValueHeads
 from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.layers import Linear
@@ -80,7 +80,7 @@ class Rwkv7(RecurrentAttention):
     def _by_channel(self, values: Tensor) -> nn.Parameter:
         return nn.Parameter(values.view(self.num_heads, 1, self.head_dim).clone())
 
-    def controls(self, x: Float[Tensor, "*batch length model_dim"]) -> tuple[Tensor, Tensor]:
+    def controls(self, x: Tokens) -> tuple[Tensor, Tensor]:
         """Logarithms of the decays, and the rates."""
         decay = self.by_head(self.decay_out(self.decay_in(x).tanh())) + self.decay_bias
         rate = self.by_head(self.rate_out(self.rate_in(x))) + self.rate_bias
@@ -88,14 +88,14 @@ class Rwkv7(RecurrentAttention):
 
     def attend(
         self,
-        q: Float[Tensor, "*batch heads length key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
-        log_decay: Float[Tensor, "*batch heads length key_dim"] | None = None,
-        rate: Float[Tensor, "*batch heads length key_dim"] | None = None,
+        q: KeyHeads,
+        k: KeyHeads,
+        v: ValueHeads,
+        log_decay: KeyHeads | None = None,
+        rate: KeyHeads | None = None,
         *,
         state: State | None = None,
-    ) -> Float[Tensor, "*batch heads length value_dim"]:
+    ) -> ValueHeads:
         """Attend with these decays and rates; without any, nothing decays and the rate is 1."""
         log_decay = torch.zeros_like(k) if log_decay is None else log_decay
         rate = torch.ones_like(k) if rate is None else rate

@@ -3,12 +3,12 @@
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import layer_norm, logsigmoid
 
 from synthbench.errors import UsageError
+from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
 from synthbench.layers import Linear, project
 from synthbench.mechanisms.base import Mechanism, mechanism
@@ -56,11 +56,11 @@ class Slstm(Mechanism):
         # The columns of a head belong to z, i, f and o in this order.
         self.gates_bias = nn.Parameter(torch.cat(biases).expand(heads, -1).reshape(1, 1, -1).clone())
 
-    def forward(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+    def forward(self, x: Tokens) -> Tokens:
         """Run over the tokens, norm, project."""
         return self._projected(self.hidden(x))
 
-    def advance(self, x: Float[Tensor, "*batch 1 model_dim"], state: State) -> Float[Tensor, "*batch 1 model_dim"]:
+    def advance(self, x: Token, state: State) -> Token:
         """Go on from output, average and logarithm of the normaliser."""
         gates = (self.gates(x) + self.gates_bias).unflatten(-1, (self.num_heads, -1))
         hidden = state.tensors.get("hidden")
@@ -80,7 +80,7 @@ class Slstm(Mechanism):
         projected: Tensor = self.out(layer_norm(hidden, hidden.shape[-1:]).flatten(-2))
         return projected
 
-    def hidden(self, x: Float[Tensor, "*batch length model_dim"]) -> Float[Tensor, "*batch length model_dim"]:
+    def hidden(self, x: Tokens) -> Tokens:
         """The outputs h."""
         heads, size = self.recurrent.shape[-3:-1]
         weight = self.recurrent.view(-1, heads, size, 4 * size)  # one member if none are stacked

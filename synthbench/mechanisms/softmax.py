@@ -3,10 +3,9 @@
 import math
 from typing import ClassVar
 
-from jaxtyping import Float
-from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from synthbench.forms.shapes import AnswerHeads, KeyHeads, Keys, PairScores, Queries, QueryHeads, ValueHeads
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 
 
@@ -25,18 +24,11 @@ class Softmax(ScoreAttention):
     source: ClassVar = "vaswani2017attention"
     complexity: ClassVar = "T^2 d"
 
-    def scores(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def scores(self, q: Queries, k: Keys) -> PairScores:
         """Scaled inner products."""
         return q @ k.mT / math.sqrt(q.shape[-1])
 
-    def attend(
-        self,
-        q: Float[Tensor, "*batch heads queries key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
-    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+    def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
         """Attend in one fused operation."""
         queries, length = q.shape[-2], k.shape[-2]
         if 1 < queries < length:  # the fused mask puts the first query at the first key

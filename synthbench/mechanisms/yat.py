@@ -2,9 +2,7 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
-from torch import Tensor
-
+from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.forms.yat_tiles import plain
 from synthbench.knobs import knob
 from synthbench.mechanisms._yat import YatAttention, yat_kernel
@@ -39,8 +37,6 @@ class Yat(YatAttention):
 
     yat_sides = plain
 
-    def kernel(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def kernel(self, q: Queries, k: Keys) -> PairScores:
         """The kernel of every pair."""
         return yat_kernel(q, k, self.epsilon)

@@ -4,12 +4,11 @@ from functools import partial
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from synthbench.forms import kernels
 from synthbench.forms.feature_maps import unit_vectors
 from synthbench.forms.scores import Normaliser
+from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.forms.yat_tiles import spherical
 from synthbench.knobs import knob
 from synthbench.mechanisms._yat import YatAttention
@@ -40,9 +39,7 @@ class YatSpherical(YatAttention):
 
     yat_sides = spherical
 
-    def kernel(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def kernel(self, q: Queries, k: Keys) -> PairScores:
         """The kernel of every pair."""
         x = unit_vectors(q) @ unit_vectors(k).mT
         return x.square() / torch.rsub(x, 2 + self.epsilon, alpha=2).clamp(min=1e-6)

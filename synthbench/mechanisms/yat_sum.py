@@ -2,9 +2,7 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
-from torch import Tensor
-
+from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.forms.yat_tiles import plain
 from synthbench.knobs import knob
 from synthbench.mechanisms._yat import yat_kernel
@@ -32,8 +30,6 @@ class YatSum(ScoreAttention):
 
     yat_sides = plain
 
-    def scores(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def scores(self, q: Queries, k: Keys) -> PairScores:
         """The kernel of every pair."""
         return yat_kernel(q, k, self.epsilon)

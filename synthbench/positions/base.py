@@ -7,10 +7,10 @@ from dataclasses import InitVar, dataclass
 from typing import ClassVar, TypeVar, dataclass_transform
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.errors import UsageError
+from synthbench.forms.shapes import Tokens
 from synthbench.knobs import check
 from synthbench.layers import FieldModule, MemberLayer, Rotation
 from synthbench.registry import Registry
@@ -62,11 +62,7 @@ class PositionEncoding(FieldModule, MemberLayer):
         """Width of a query or key in one head."""
         return self.model_dim // self.num_heads
 
-    def embed(
-        self,
-        x: Float[Tensor, "*leading batch length model_dim"],
-        first: int = 0,  # noqa: ARG002 - for those that add something
-    ) -> Float[Tensor, "*leading batch length model_dim"]:
+    def embed(self, x: Tokens, first: int = 0) -> Tokens:  # noqa: ARG002 - for those that add something
         """Add what is known of the positions, beginning with ``first``, to the token embeddings."""
         return x
 

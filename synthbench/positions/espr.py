@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from synthbench.forms.shapes import KeyHeads
 from synthbench.knobs import knob
 from synthbench.layers import Rotation, project
 from synthbench.positions._rotations import (
@@ -52,9 +53,7 @@ class MixedRotation(Rotation):
         # Commuting: β, [heads, planes, axes]. Else the entries of the skew-symmetric L_k, [heads, entries, axes].
         self.rates = nn.Parameter(rates.repeat(len(skew), 1, 1))
 
-    def forward(
-        self, x: Float[Tensor, "*leading batch heads length head_dim"], first: int = 0
-    ) -> Float[Tensor, "*leading batch heads length head_dim"]:
+    def forward(self, x: KeyHeads, first: int = 0) -> KeyHeads:
         """Turn row t by R(r) P or P R(r) Pᵀ, r the coordinates of token ``first + t``; see :class:`Espr`."""
         mixing = cayley(skew_matrix(self.skew, self.dim)).unsqueeze(-4)
         if not self.is_null_kept:

@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
+from synthbench.forms.shapes import Tokens
 from synthbench.positions.base import PositionEncoding, position
 
 
@@ -25,8 +25,6 @@ class Learned(PositionEncoding):
         """Draw ``length`` vectors."""
         self.weight = nn.Parameter(torch.empty(self.length, self.model_dim).normal_(generator=generator))
 
-    def embed(
-        self, x: Float[Tensor, "*leading batch length model_dim"], first: int = 0
-    ) -> Float[Tensor, "*leading batch length model_dim"]:
+    def embed(self, x: Tokens, first: int = 0) -> Tokens:
         """Add row ``first + t`` to token t."""
         return x + self.weight[..., first : first + x.shape[-2], :].unsqueeze(-3)

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from synthbench.errors import UsageError
+from synthbench.forms.shapes import KeyHeads
 from synthbench.knobs import knob
 from synthbench.layers import Rotation
 from synthbench.positions._rotations import (
@@ -29,9 +30,7 @@ class TabledRotation(Rotation):
         self.cos = nn.Buffer(angles.cos().to(torch.get_default_dtype()), persistent=False)
         self.sin = nn.Buffer(angles.sin().to(torch.get_default_dtype()), persistent=False)
 
-    def forward(
-        self, x: Float[Tensor, "*leading batch heads length head_dim"], first: int = 0
-    ) -> Float[Tensor, "*leading batch heads length head_dim"]:
+    def forward(self, x: KeyHeads, first: int = 0) -> KeyHeads:
         """Turn row t by the angles of position ``first + t``."""
         cos, sin = (rows_of(table, x.shape[-2], first).unsqueeze(-3).unsqueeze(-3) for table in (self.cos, self.sin))
         return turn_planes(x, cos, sin)

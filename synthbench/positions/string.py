@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from synthbench.forms.shapes import KeyHeads
 from synthbench.knobs import knob
 from synthbench.layers import Rotation, project
 from synthbench.positions._rotations import (
@@ -41,9 +42,7 @@ class BasisRotation(Rotation):
         if basis_dim is not None:
             self.skew = nn.Parameter(frequencies.new_zeros(len(frequencies), num_entries(basis_dim)))
 
-    def forward(
-        self, x: Float[Tensor, "*leading batch heads length head_dim"], first: int = 0
-    ) -> Float[Tensor, "*leading batch heads length head_dim"]:
+    def forward(self, x: KeyHeads, first: int = 0) -> KeyHeads:
         """Turn row t by U exp(Σ_k r_k Λ_k) Uᵀ, r the coordinates of token ``first + t``."""
         angles = combine(rows_of(self.coordinates, x.shape[-2], first), self.frequencies).unsqueeze(-4)
         cos, sin = angles.cos(), angles.sin()

@@ -52,10 +52,6 @@ def build(
 
     Returns:
         Text, or the bytes of a picture, by file name.
-
-    Raises:
-        UnknownName: If a format does not exist, or the store has no full row of the suite or of its version.
-        UsageError: If it has none of the mechanisms and seeds.
     """
     selection = select(rows, suite, suite_version, mechanisms=mechanisms, seeds=seeds).without_variants()
     return files_of(Report(selection, curves, origins=origins, describe=describe), formats)
@@ -101,10 +97,6 @@ def _markdown_files(report: Report) -> Files:
         f"{stem}.md": markdown.document(page.title, page.tables, page.introduction)
         for stem, page in report.pages.items()
     }
-
-
-def _latex_files(report: Report) -> Files:
-    return {f"{stem}.tex": latex.document(page.tables, report.selection.suite) for stem, page in report.pages.items()}
 
 
 def _csv_files(report: Report) -> Files:
@@ -193,16 +185,14 @@ def _figure_files(report: Report) -> Files:
     return files
 
 
-def _html_files(report: Report) -> Files:
-    return {} if report.cells.is_apart else {"index.html": page(report)}  # the page is made of skills
-
-
 FORMATS: dict[str, Callable[[Report], Files]] = {
     "md": _markdown_files,
-    "tex": _latex_files,
+    "tex": lambda report: {
+        f"{stem}.tex": latex.document(page.tables, report.selection.suite) for stem, page in report.pages.items()
+    },
     "csv": _csv_files,
     "json": _json_files,
     "figures": _figure_files,
-    "html": _html_files,
+    "html": lambda report: {} if report.cells.is_apart else {"index.html": page(report)},
 }
-"""The function that makes the files of each format."""
+"""The function that makes the files of each format; the HTML page is made of skills."""

@@ -270,9 +270,6 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells
         rows: Rows of one suite version with one version of every component, in any order, as
             :func:`synthbench.reports.selection.select` returns them.
         oldest_first: Their :func:`records` with at least ``COLUMNS``, if the caller has them.
-
-    Raises:
-        ValueError: If the rows mix versions, or repeat a seed in a cell.
     """
     _refuse_mixtures(rows)
     if oldest_first is None:

@@ -317,10 +317,6 @@ def pairwise(
 
     Returns:
         The comparisons, and a row for each with its p adjusted over all of them.
-
-    Raises:
-        UnknownName: If one has no full row of the suite or of its version.
-        UsageError: If one has several settings, or two have no run in common.
     """
     comparisons = [compare(first, second, suite, suite_version) for first, second in combinations(mechanisms, 2)]
     adjusted = holm(np.array([comparison.p for comparison in comparisons]))

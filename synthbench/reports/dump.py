@@ -15,10 +15,6 @@ def _csv(rows: pa.Table) -> str:
     return csv_text(rows.column_names, lines)
 
 
-def _json(rows: pa.Table) -> str:
-    return json_text([{name: _field(value) for name, value in row.items()} for row in rows.to_pylist()])
-
-
 def _parquet(rows: pa.Table) -> bytes:
     # The verifier is stored beside the rows and is not part of their checksums.
     place = RUNS.get_field_index("verified_by")
@@ -31,7 +27,7 @@ def _field(value: datetime | Value) -> Value:
 
 DUMPS: dict[str, Callable[[pa.Table], str | bytes]] = {
     "csv": _csv,
-    "json": _json,
+    "json": lambda rows: json_text([{name: _field(value) for name, value in row.items()} for row in rows.to_pylist()]),
     "parquet": _parquet,
 }
 """By format: CSV with six digits a number and JSON without NaN are for reading; Parquet is exact, checksums hold."""

@@ -342,17 +342,13 @@ def _cell(measure: Measure, summary: Summary, task: TaskFacts) -> Cell:
     elif measure.is_skill:
         printed = _skill
     else:
-        printed = percent if _is_share(measure) and not task.is_in_bits else _significant
+        is_share = measure.unit in ("fraction", "fraction or bits", "as the score") and not task.is_in_bits
+        printed = percent if is_share else _significant
     # A value that is the same for all runs, like a floor, is a fact and has no spread.
     has_std = not math.isnan(summary.std) and (measure.is_result or summary.std > 0)
     value, std = printed(summary.mean), printed(summary.std) if has_std else ""
     rungs = f" of {ladder.num_rungs}" if ladder and value != NOTHING else ""
     return Cell(value, std + rungs) if std else Cell(value + rungs)
-
-
-def _is_share(measure: Measure) -> bool:
-    """Whether it is a fraction, of tasks that are not in bits."""
-    return measure.unit in ("fraction", "fraction or bits", "as the score")
 
 
 def _skill(value: float) -> str:

@@ -181,7 +181,7 @@ class Report:
 
         CSV is made by ``build``, and the HTML page by ``render/page`` and the templates.
         """
-        return _tables_by_page(self)
+        return self.pages_apart if self.cells.is_apart else self.pages_apart | _tables_of_skill(self)
 
     @cached_property
     def drawings(self) -> "list[Drawing]":
@@ -197,10 +197,6 @@ class Report:
     def cited(self) -> tuple[str, list[str]]:
         """BibTeX of everything in the tables, and the keys without an entry."""
         return cite(key for page in self.pages.values() for table in page.tables for key in table.sources)
-
-
-def _tables_by_page(report: Report) -> dict[str, Page]:
-    return report.pages_apart if report.cells.is_apart else report.pages_apart | _tables_of_skill(report)
 
 
 def _tables_of_skill(report: Report) -> dict[str, Page]:

@@ -113,11 +113,7 @@ class File:
                 yield pa.Table.from_arrays(arrays, schema=schema)
 
     def table(self, names: Sequence[str] | None = None) -> pa.Table:
-        """All rows at once.
-
-        Raises:
-            Damaged: As :meth:`batches`.
-        """
+        """All rows at once."""
         batches = list(self.batches(names))
         return pa.concat_tables(batches) if batches else pa.Table.from_batches([], self.schema)
 
@@ -168,9 +164,6 @@ def read(path: Path) -> File | Damaged | None:
     """What a file holds, why it cannot be trusted, or None if it is gone.
 
     Its rows are decoded later, so that a file of many needs little memory.
-
-    Raises:
-        StoreError: If a newer synthbench wrote it, or it cannot be opened or read for now.
     """
     try:
         return _opened(path)

@@ -113,9 +113,6 @@ def examine(store: Store, *, is_repairing: bool) -> list[Broken]:
         store: Opened for writing if it is to be repaired.
         is_repairing: Take out what is damaged, into ``quarantine/``, so that the same ``run`` makes it again. A row
             that lost its curve is taken out too.
-
-    Raises:
-        StoreError: If a newer synthbench wrote one of the rows, or a repair cannot be written.
     """
     # Between the look at a row and the look at its curve a driver may replace both, and a good row would be taken out.
     with store.folder.writing() if is_repairing else contextlib.nullcontext():
@@ -150,9 +147,6 @@ def collect(store: Store, *, is_dry: bool) -> list[Leftover]:
     Args:
         store: Opened for writing, unless this is dry.
         is_dry: Only say what would be deleted.
-
-    Raises:
-        StoreError: If the store cannot be written, or another process is compacting it.
     """
     with contextlib.nullcontext() if is_dry else store.folder.alone():
         partials, logs = store.folder.stale_partials(), store.folder.stale_logs()

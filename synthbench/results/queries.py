@@ -7,9 +7,9 @@
 For each version of a suite and each incumbent, what was compared in the order in which it was first asked.
 """
 
-import json
 from collections.abc import Iterable
-from typing import TypeGuard
+
+from pydantic import TypeAdapter
 
 from synthbench.canonical import canonical_json, sha256
 from synthbench.errors import StoreError
@@ -18,6 +18,7 @@ from synthbench.results.store import Store
 FILE = "quick.json"
 
 Queries = dict[str, dict[str, list[str]]]
+QUERIES = TypeAdapter(Queries)
 
 
 def query_number(store: Store, suite: str, incumbent: str, run_ids: Iterable[str]) -> int:
@@ -30,9 +31,6 @@ def query_number(store: Store, suite: str, incumbent: str, run_ids: Iterable[str
         suite: Its name and version.
         incumbent: What names it and its setting.
         run_ids: Of all rows that are compared; the same ones are the same query.
-
-    Raises:
-        StoreError: If the file cannot be read or written.
     """
     asked = sha256(" ".join(sorted(run_ids)))[:16]
     store.folder.require_writable()
@@ -53,24 +51,11 @@ def _read(store: Store) -> Queries:
     """
     path = store.root / FILE
     try:
-        queries: object = json.loads(path.read_text(encoding="utf-8"))
+        return QUERIES.validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, RecursionError) as problem:
-        raise StoreError(f"{path} cannot be read: {problem}") from problem
-    if not _is_queries(queries):
+    except (OSError, ValueError) as problem:
         raise StoreError(
-            f"{path} cannot be read: allowed is an object of suites, each an object of incumbents with lists of queries"
-        )
-    return queries
-
-
-def _is_queries(content: object) -> TypeGuard[Queries]:
-    return isinstance(content, dict) and all(
-        isinstance(incumbents, dict) and all(map(_is_list_of_texts, incumbents.values()))
-        for incumbents in content.values()
-    )
-
-
-def _is_list_of_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+            f"{path} cannot be read; allowed is an object of suites, each an object of incumbents with lists of "
+            f"queries: {problem}"
+        ) from problem

@@ -419,11 +419,7 @@ def _sorted(table: pa.Table, names: Sequence[str]) -> pa.Array:
 
 
 def _matched_in(file: File, wanted: _Wanted, run_ids: Container[str]) -> tuple[list[Origin], list[_Matches]]:
-    """The curves of rows in a file of many; that file, unless it is unreadable.
-
-    Raises:
-        Damaged: If it cannot be decoded.
-    """
+    """The curves of rows in a file of many; that file, unless it is unreadable."""
     matches = []
     rest = stack(CURVES, [])
     for batch in file.batches(num_rows=BATCH_POINTS):

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -77,41 +78,40 @@ class Column:
         return described + (" or null" if self.is_nullable else "")
 
 
+or_null = partial(Column, is_nullable=True)
+
 _BOUND_KINDS = ("exact", "bound")
 
 RUN_COLUMNS = (
     # What the row is
     Column("run_id", "string", "", "identity: hash of config_json, 16 hex digits"),
     Column("schema_version", "int32", "", "version of this table that the row was written under"),
-    Column(
+    or_null(
         "role",
         "string",
         "",
         "`tuning`: it helped to choose a learning rate, its score is on validation sequences; null if it is reported",
-        is_nullable=True,
         choices=("tuning",),
     ),
     Column("suite", "name", "", "the suite, e.g. `smoke`, `paper`, `climb`"),
     Column("suite_version", "string", "", "e.g. `2026.1`; a table never mixes two"),
     Column("is_full", "bool", "", "false if limits or fewer steps were asked for; such a row is never ranked"),
     Column("status", "string", "", "how the run ended", choices=STATUSES),
-    Column("error_type", "string", "", "class of the error; null if there was none", is_nullable=True),
-    Column("error_message", "string", "", "first 500 characters; null if there was no error", is_nullable=True),
+    or_null("error_type", "string", "", "class of the error; null if there was none"),
+    or_null("error_message", "string", "", "first 500 characters; null if there was no error"),
     # Task
     Column("task", "name", "", "registered name"),
     Column("task_category", "name", "", "the folder that holds the task"),
     Column(
         "task_version", "string", "", "declared version; of a plugin that declares none, `1+` and its task_code_hash"
     ),
-    Column("task_code_hash", "string", "", "hash of the source; information only; null if unknown", is_nullable=True),
+    or_null("task_code_hash", "string", "", "hash of the source; information only; null if unknown"),
     Column("task_source", "string", "", "key of the paper"),
     Column("task_args", "json", "", "knobs and length; on a ladder what its load counts, and its rungs"),
-    Column("task_size", "name", "", "of old rows a size that was asked for by name; else null", is_nullable=True),
+    or_null("task_size", "name", "", "of old rows a size that was asked for by name; else null"),
     Column("seq_len", "int64", "tokens", "length that was trained on; on a ladder that of the last rung"),
     Column("vocab_size", "int64", "tokens", "number of token ids, also of output classes"),
-    Column(
-        "n_train", "int64", "sequences", "training sequences drawn; null if the run was killed first", is_nullable=True
-    ),
+    or_null("n_train", "int64", "sequences", "training sequences drawn; null if the run was killed first"),
     Column("n_eval", "int64", "sequences", "test sequences that the score is, or would have been, taken over"),
     # Mechanism and the model around it
     Column("mech", "name", "", "registered name"),
@@ -122,41 +122,36 @@ RUN_COLUMNS = (
         "mech_version", "string", "", "declared version; of a plugin that declares none, `1+` and its mech_code_hash"
     ),
     Column("mech_origin", "string", "", "`builtin`, `distribution==version` or a file's name"),
-    Column(
+    or_null(
         "plugins_loaded",
         "json",
         "",
         "origins of the plugins that its process had loaded; null for none, and in rows that did not know",
-        is_nullable=True,
     ),
     Column("mech_args", "json", "", "hyper-parameters"),
-    Column(
+    or_null(
         "match",
         "string",
         "",
         "what `--match` asked for, and of what: `state=4096 of slay:P=8`; `mech_args` and `d_model` are what was "
         "found; null without it",
-        is_nullable=True,
     ),
     Column("mech_code_hash", "string", "", "hash of the source; information only"),
     Column("causal_checked", "bool", "", "the contract's causality check passed at this code hash"),
     Column("block", "term", "", "the layer around the mechanism: `aether:norm=pre`"),
-    Column("block_code_hash", "string", "", "hash of the source; information only; null if unknown", is_nullable=True),
+    or_null("block_code_hash", "string", "", "hash of the source; information only; null if unknown"),
     Column("positions", "term", "", "how the order of tokens reaches the mechanism: `rope:base=500`"),
-    Column(
-        "positions_code_hash", "string", "", "hash of the source; information only; null if unknown", is_nullable=True
-    ),
+    or_null("positions_code_hash", "string", "", "hash of the source; information only; null if unknown"),
     Column("d_model", "int32", "", "width"),
     Column("n_layers", "int32", "count", "blocks"),
     Column("n_heads", "int32", "count", "heads"),
-    Column("n_params", "int64", "count", "whole model; null if it was never built", is_nullable=True),
-    Column("n_params_mixer", "int64", "count", "the mechanism of all blocks; null like n_params", is_nullable=True),
-    Column(
+    or_null("n_params", "int64", "count", "whole model; null if it was never built"),
+    or_null("n_params_mixer", "int64", "count", "the mechanism of all blocks; null like n_params"),
+    or_null(
         "state_size",
         "int64",
         "elements",
         "what one layer keeps after seq_len tokens of one sequence; null if never built",
-        is_nullable=True,
     ),
     # Seeds and how members were trained together
     Column("seed", "int64", "", "root seed of the run"),
@@ -172,55 +167,44 @@ RUN_COLUMNS = (
         "",
         "`accuracy`; `accuracy of prototypes`; `height over rungs`, which are in metrics; or `minus bits per token`",
     ),
-    Column(
-        "score",
-        "float64",
-        "fraction or bits",
-        "primary metric, higher is better; null unless ok or diverged",
-        is_nullable=True,
-    ),
-    Column(
+    or_null("score", "float64", "fraction or bits", "primary metric, higher is better; null unless ok or diverged"),
+    or_null(
         "skill",
         "float64",
         "fraction",
         "(score - floor) / (ceiling - floor); null without a score, in bits, or if the two are equal",
-        is_nullable=True,
     ),
     Column("floor", "float64", "as the score", "of the best predictor that sees no input: one constant a position"),
     Column("floor_kind", "string", "", "bound: the true floor may be higher", choices=_BOUND_KINDS),
     Column("ceiling", "float64", "as the score", "of the best causal predictor"),
     Column("ceiling_kind", "string", "", "bound: the true ceiling may be lower", choices=_BOUND_KINDS),
-    Column(
+    or_null(
         "local_ceiling",
         "float64",
         "fraction",
         "score of the best rule that sees its own token and position only, measured; null if it was not, as in bits",
-        is_nullable=True,
     ),
-    Column(
+    or_null(
         "score_ood",
         "float64",
         "fraction",
         "mean score on the longer or more loaded tests, `x2`, `x4`, ... in metrics; null if none",
-        is_nullable=True,
     ),
     Column("metrics", "json", "", "all other metrics by name, NaN as null; `{}` if none"),
-    Column("n_eval_examples", "int64", "count", "scored targets of the test; null without a score", is_nullable=True),
-    Column("n_correct", "int64", "count", "those predicted correctly; null without a score", is_nullable=True),
-    Column("train_loss", "float64", "nats", "last training loss; null if no step was taken", is_nullable=True),
-    Column("eval_loss", "float64", "nats", "loss of the final evaluation; null if none", is_nullable=True),
-    Column("best_eval_loss", "float64", "nats", "lowest loss of any evaluation; null if none", is_nullable=True),
+    or_null("n_eval_examples", "int64", "count", "scored targets of the test; null without a score"),
+    or_null("n_correct", "int64", "count", "those predicted correctly; null without a score"),
+    or_null("train_loss", "float64", "nats", "last training loss; null if no step was taken"),
+    or_null("eval_loss", "float64", "nats", "loss of the final evaluation; null if none"),
+    or_null("best_eval_loss", "float64", "nats", "lowest loss of any evaluation; null if none"),
     # Protocol
-    Column("steps", "int64", "steps", "steps taken; null if the run was killed", is_nullable=True),
+    or_null("steps", "int64", "steps", "steps taken; null if the run was killed"),
     Column("steps_planned", "int64", "steps", "steps asked for"),
-    Column(
-        "steps_to_threshold", "int64", "steps", "first evaluation at the threshold; null if never", is_nullable=True
-    ),
+    or_null("steps_to_threshold", "int64", "steps", "first evaluation at the threshold; null if never"),
     Column("batch_size", "int32", "sequences", "sequences a step"),
     Column("optimizer", "string", "", "name"),
-    Column("lr", "float64", "", "learning rate, at its peak; null if none had been chosen yet", is_nullable=True),
-    Column("lr_first", "float64", "", "learning rate of the first step; null if none was taken", is_nullable=True),
-    Column("lr_last", "float64", "", "learning rate of the last step; null if none was taken", is_nullable=True),
+    or_null("lr", "float64", "", "learning rate, at its peak; null if none had been chosen yet"),
+    or_null("lr_first", "float64", "", "learning rate of the first step; null if none was taken"),
+    or_null("lr_last", "float64", "", "learning rate of the last step; null if none was taken"),
     Column("weight_decay", "float64", "", "weight decay"),
     Column("tuning_trials", "int32", "count", "learning rates of which one was chosen to train this row"),
     Column("tuning_rule", "string", "", "how one of them was chosen"),
@@ -238,21 +222,13 @@ RUN_COLUMNS = (
     Column("n_visible_devices", "int32", "count", "accelerators that the run could see"),
     Column("wall_s", "float64", "s", "whole job with all members that it trained, monotonic clock"),
     Column("queue_s", "float64", "s", "between plan and start"),
-    Column("train_s", "float64", "s", "training of the job's members; null if the run was killed", is_nullable=True),
-    Column("eval_s", "float64", "s", "evaluation of the job's members; null if the run was killed", is_nullable=True),
-    Column("data_s", "float64", "s", "waiting for batches; null if the run was killed", is_nullable=True),
-    Column(
-        "step_ms_median", "float64", "ms", "one step of the ensemble after warm-up; null if too few", is_nullable=True
-    ),
-    Column(
-        "tokens_per_s",
-        "float64",
-        "tokens/s",
-        "of the whole ensemble after warm-up; null if too few steps",
-        is_nullable=True,
-    ),
-    Column("peak_mem_bytes", "int64", "bytes", "of the device or the process; null if unknown", is_nullable=True),
-    Column("flops_estimate", "float64", "FLOP", "of the whole run; null if unknown", is_nullable=True),
+    or_null("train_s", "float64", "s", "training of the job's members; null if the run was killed"),
+    or_null("eval_s", "float64", "s", "evaluation of the job's members; null if the run was killed"),
+    or_null("data_s", "float64", "s", "waiting for batches; null if the run was killed"),
+    or_null("step_ms_median", "float64", "ms", "one step of the ensemble after warm-up; null if too few"),
+    or_null("tokens_per_s", "float64", "tokens/s", "of the whole ensemble after warm-up; null if too few steps"),
+    or_null("peak_mem_bytes", "int64", "bytes", "of the device or the process; null if unknown"),
+    or_null("flops_estimate", "float64", "FLOP", "of the whole run; null if unknown"),
     Column("started_at", "timestamp", "UTC", "wall clock"),
     Column("finished_at", "timestamp", "UTC", "wall clock; of two rows with one run_id the later counts"),
     Column("host_hash", "string", "", "salted hash of the host's name"),
@@ -260,43 +236,29 @@ RUN_COLUMNS = (
     Column("attempt", "int32", "", "1 is the first try"),
     # Software
     Column("synthbench_version", "string", "", "version"),
-    Column(
-        "git_sha",
-        "string",
-        "",
-        "commit of the checkout, or of SYNTHBENCH_COMMIT; null without either",
-        is_nullable=True,
-    ),
-    Column(
-        "git_dirty",
-        "bool",
-        "",
-        "uncommitted changes; false with SYNTHBENCH_COMMIT, null without either",
-        is_nullable=True,
-    ),
+    or_null("git_sha", "string", "", "commit of the checkout, or of SYNTHBENCH_COMMIT; null without either"),
+    or_null("git_dirty", "bool", "", "uncommitted changes; false with SYNTHBENCH_COMMIT, null without either"),
     Column("python", "string", "", "version"),
     Column("torch", "string", "", "version"),
     Column("numpy", "string", "", "version"),
-    Column("cuda", "string", "", "version; null without CUDA", is_nullable=True),
+    or_null("cuda", "string", "", "version; null without CUDA"),
     Column("os", "string", "", "system and release"),
     Column("packages", "json", "", "versions of the plugin's and other relevant distributions"),
     # Trust
-    Column(
+    or_null(
         "verified_by",
         "string",
         "",
         "who ran it again and found the same, with what and when; filled on reading, never in a row's file; else null",
-        is_nullable=True,
     ),
-    Column(
+    or_null(
         "migrated_from",
         "string",
         "",
         "schema, run_id and row_sha256 that the row was written under, `2:<run_id>:<row_sha256>`, if its id hashed the "
         "source of its components; else null",
-        is_nullable=True,
     ),
-    Column("curve_sha256", "string", "", "over the learning curve; null if the run has none", is_nullable=True),
+    or_null("curve_sha256", "string", "", "over the learning curve; null if the run has none"),
     Column("row_sha256", "string", "", "over all other columns that are not null"),
 )
 
@@ -318,7 +280,7 @@ VERIFICATION_COLUMNS = (
     Column("verified_at", "timestamp", "UTC", "wall clock; of two verifications of one row the later is shown"),
     Column("synthbench_version", "string", "", "version that ran it again"),
     Column("device_name", "string", "", "model name of the device that ran it again"),
-    Column("score", "float64", "fraction", "score of the re-run; null if it has none", is_nullable=True),
+    or_null("score", "float64", "fraction", "score of the re-run; null if it has none"),
 )
 """Kept beside the rows, so that a verified row keeps its name and checksum."""
 
@@ -351,9 +313,6 @@ def run_id(identity: dict[str, Any]) -> str:
 
     Args:
         identity: JSON values. Validate first: 64 and 64.0 have different hashes.
-
-    Raises:
-        ValueError: If a value is NaN or infinite.
     """
     return run_id_of(json_entries(identity))
 

@@ -44,11 +44,7 @@ def resolve_device(name: str, *, must_exist: bool = True) -> torch.device:
 
 @lru_cache
 def software() -> dict[str, Any]:
-    """Versions, by column of a row.
-
-    Raises:
-        UsageError: If the environment variable ``SYNTHBENCH_COMMIT`` is no commit.
-    """
+    """Versions, by column of a row."""
     packages = {}
     for package in RELEVANT_PACKAGES:
         try:
@@ -132,11 +128,7 @@ def stated_commit() -> str | None:
 
 
 def commit_warning() -> str | None:
-    """What to say if the repository contradicts ``SYNTHBENCH_COMMIT``; None if nothing does.
-
-    Raises:
-        UsageError: If the variable is not 40 hex digits.
-    """
+    """What to say if the repository contradicts ``SYNTHBENCH_COMMIT``; None if nothing does."""
     stated = stated_commit()
     checked_out = software()["git_sha"]
     if stated is None or checked_out is None or stated == checked_out:

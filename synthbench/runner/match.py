@@ -67,12 +67,7 @@ def all_matched(cells: Sequence[Cell], text: str) -> list[Cell]:
 
 
 def matched_as(cell: Cell, text: str) -> Cell:
-    """The cell at the size that ``--match`` asks for. It says so: rows stay together, whatever was changed in each.
-
-    Raises:
-        UnknownName: If the quantity is neither.
-        UsageError: If the text is malformed, or nothing fits.
-    """
+    """The cell at the size that ``--match`` asks for. It says so: rows stay together, whatever was changed in each."""
     resized = matched(cell, *_target(cell, text))
     return replace(
         resized, match=join_match(text, term_of(cell.mechanism, cell.resolved_mechanism_arguments, is_complete=True))
@@ -80,12 +75,7 @@ def matched_as(cell: Cell, text: str) -> Cell:
 
 
 def misses(cell: Cell, suite: Suite) -> str:
-    """How a cell misses the target that it says it is matched to, in its suite; empty if it does not.
-
-    Raises:
-        UnknownName: If what it says is malformed.
-        UsageError: The same.
-    """
+    """How a cell misses the target that it says it is matched to, in its suite; empty if it does not."""
     quantity, target = _target(replace(cell, suite=suite), split_match(cell.match or "")[0])
     size = size_of(cell, quantity)
     if abs(size - target) <= TOLERANCE * target:
@@ -99,11 +89,7 @@ def _target(cell: Cell, text: str) -> tuple[Quantity, int]:
 
 
 def size_of(cell: Cell, quantity: Quantity) -> int:
-    """Trained values of the whole model, or numbers that one layer keeps after the sequence that is trained on.
-
-    Raises:
-        UsageError: If the model cannot be built.
-    """
+    """Trained values of the whole model, or numbers that one layer keeps after the sequence that is trained on."""
     if quantity == "params":
         return num_parameters(cell.model(torch.Generator()))
     states = [

@@ -177,12 +177,7 @@ def plan_request(request: Request, device: torch.device, selected: Selected | No
 
 
 def progress_of(request: Request, device: torch.device) -> list[dict[str, Any]]:
-    """Count the rows of a request that are done, failed and missing: one entry a category, and one for all.
-
-    Raises:
-        UsageError: If a name, argument or value is not allowed.
-        StoreError: If the store exists and cannot be read.
-    """
+    """Count the rows of a request that are done, failed and missing: one entry a category, and one for all."""
     cells, seeds = _cells_and_seeds(request, device, select_components(request))
     planned = ((cell.task.category(), [member.run_id for member in cell.members(seeds)]) for cell in cells)
     return tally(planned, statuses_in(request.results))
@@ -302,9 +297,6 @@ def select_tasks(suite: Suite, expressions: Sequence[str]) -> Selection:
     """The tasks that some expressions select, the suite's first; ``@category`` selects a category.
 
     A task that the suite does not list is selected by its name alone. A package is imported only if it is named.
-
-    Raises:
-        UnknownName: If a name is not registered, or a category is not in the suite.
     """
     unlisted = [name for name in TASKS if name not in suite.tasks]
     return select("task", expressions, list(suite.tasks), lambda name: TASKS[name].category(), unlisted=unlisted)
@@ -315,9 +307,6 @@ def select_mechanisms(suite: Suite, expressions: Sequence[str]) -> Selection:
 
     A package is imported only if it is named, or if an expression is open: ``all``, a family, a pattern. An open one
     passes over what is broken.
-
-    Raises:
-        UnknownName: If a name or family is not registered.
     """
     named = {parse_term(term.removeprefix("!"))[0] for text in expressions for term in split_terms(text)}
     broken = set() if named <= set(MECHANISMS) else MECHANISMS.broken().keys() - named

@@ -228,11 +228,7 @@ def prepare(request: Request) -> Prepared:
 
 
 def device_of(request: Request) -> torch.device:
-    """The device that a request names; that of a cluster need not be on this machine.
-
-    Raises:
-        UsageError: If there is no such device.
-    """
+    """The device that a request names; that of a cluster need not be on this machine."""
     if request.executor in BEYOND and request.device == "cuda":
         return torch.device("cuda")
     return resolve_device(request.device)
@@ -242,11 +238,6 @@ def vetted(request: Request) -> tuple[Selected, Findings]:
     """What a request names, and the contract's findings on the components that do not come with synthbench.
 
     Foreign code is imported in a process of its own before it is imported here.
-
-    Raises:
-        UsageError: If a name or a suite is not allowed.
-        ContractError: If a component cannot be loaded or built, or if it is no mechanism and breaks its contract: no
-            row can be written without what a task, a block or a position encoding says.
     """
     with Trial(request.plugins, request.timeout_s) as trial:
         trial.try_plugins()

@@ -72,20 +72,12 @@ def tally(cells: Cells, statuses: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def statuses_in(results: Path) -> dict[str, str]:
-    """How the rows of a store ended, by their ids; none where there is no store yet.
-
-    Raises:
-        StoreError: If the store exists and cannot be read.
-    """
+    """How the rows of a store ended, by their ids; none where there is no store yet."""
     return Store.open(results, create=False).statuses() if (results / "store.json").exists() else {}
 
 
 def quick_cells(request: Request) -> list[tuple[str, list[str]]] | None:
-    """What a request plans, where the index knows all of it; None where the components themselves must be asked.
-
-    Raises:
-        UsageError: If there is no such suite.
-    """
+    """What a request plans, where the index knows all of it; None where the components themselves must be asked."""
     suite = load_suite(request.suite)
     if not _is_plain(request, suite):
         return None

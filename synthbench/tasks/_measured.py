@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.tasks.base import IGNORE, Batch, Bound, Rung, Task
+from synthbench.tasks.base import IGNORE, Batch, Bound, Rung, Task, Tokens
 
 NUM_TOKENS = 2**19
 """Tokens of the sample from which the rule is learned, and of the one on which it is scored."""
@@ -107,11 +107,11 @@ def guesses(batch: Batch, vocab_size: int) -> dict[str, float]:
     }
 
 
-def _counts_up_to(firsts: Int[np.ndarray, "batch tokens"], length: int) -> Int[np.ndarray, "batch length"]:
+def _counts_up_to(firsts: Int[np.ndarray, "batch tokens"], length: int) -> Tokens:
     """How many of some first positions are at most 0, 1, ..., ``length - 1``, row by row."""
     counts = np.zeros((len(firsts), firsts.max(initial=length) + 1), dtype=np.int64)
     np.add.at(counts, (np.arange(len(firsts))[:, None], firsts), 1)
-    found: Int[np.ndarray, "batch length"] = counts.cumsum(axis=1)[:, :length]
+    found: Tokens = counts.cumsum(axis=1)[:, :length]
     return found
 
 
@@ -129,7 +129,7 @@ def _large_sample(task: Task, length: int, seed: int) -> Batch:
     return _sample(task, length, seed, -(-NUM_ANSWERS * len(batch.targets) // num_targets))
 
 
-def accuracy(predictions: Int[np.ndarray, "batch length"], targets: Int[np.ndarray, "batch length"]) -> Bound:
+def accuracy(predictions: Tokens, targets: Tokens) -> Bound:
     """What predictions reach, pooled over the scored positions; the best rule of their kind may reach more.
 
     Sequences are independent, their positions are not: the standard error is that of a ratio of two sums.
@@ -141,14 +141,12 @@ def accuracy(predictions: Int[np.ndarray, "batch length"], targets: Int[np.ndarr
     return Bound(float(share), "bound", float(np.sqrt((residuals**2).sum()) / is_scored.sum()))
 
 
-def _pairs(task: Task, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
+def _pairs(task: Task, inputs: Tokens) -> Tokens:
     """One number for each position and token."""
     return inputs + task.vocab_size * np.arange(inputs.shape[1])
 
 
-def _most_frequent(
-    pairs: Int[np.ndarray, "batch length"], targets: Int[np.ndarray, "batch length"]
-) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
+def _most_frequent(pairs: Tokens, targets: Tokens) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
     """The pairs that occur at scored positions, sorted, and the most frequent target of each."""
     is_scored = targets != IGNORE
     (seen, answers), counts = np.unique(np.stack([pairs[is_scored], targets[is_scored]]), axis=1, return_counts=True)

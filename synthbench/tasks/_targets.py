@@ -3,10 +3,10 @@
 import numpy as np
 from jaxtyping import Int
 
-from synthbench.tasks.base import IGNORE
+from synthbench.tasks.base import IGNORE, Tokens
 
 
-def score_last(answers: Int[np.ndarray, " batch"], length: int) -> Int[np.ndarray, "batch length"]:
+def score_last(answers: Int[np.ndarray, " batch"], length: int) -> Tokens:
     """Targets that ask for an answer at the last position only."""
     targets = np.full((len(answers), length), IGNORE, dtype=np.int64)
     targets[:, -1] = answers
@@ -15,7 +15,7 @@ def score_last(answers: Int[np.ndarray, " batch"], length: int) -> Int[np.ndarra
 
 def score_at(
     answers: Int[np.ndarray, "batch answers"], positions: Int[np.ndarray, "batch answers"], length: int
-) -> Int[np.ndarray, "batch length"]:
+) -> Tokens:
     """Targets that ask for answers at some positions of each sequence; an answer may be ``IGNORE``."""
     targets = np.full((len(answers), length), IGNORE, dtype=np.int64)
     np.put_along_axis(targets, positions, answers, axis=1)

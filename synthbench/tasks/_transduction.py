@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.knobs import Value, knob
-from synthbench.tasks.base import IGNORE, LENGTHS, Batch, Task
+from synthbench.tasks.base import IGNORE, LENGTHS, Batch, Task, Tokens
 
 
 def string_rungs(first_length: int, tokens_per_symbol: int = 2, **shared: Value) -> tuple[dict[str, Value], ...]:
@@ -88,7 +88,7 @@ class Transduction(Task):
         targets[is_slot] = answers[np.arange(answers.shape[1]) < answer_lengths]
         return Batch(inputs, targets)
 
-    def string_lengths(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch 1"]:
+    def string_lengths(self, inputs: Tokens) -> Int[np.ndarray, "batch 1"]:
         """How many symbols stand in front of the separator."""
         lengths: Int[np.ndarray, "batch 1"] = (inputs == self.separator).argmax(axis=1, keepdims=True)
         return lengths

@@ -10,11 +10,14 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
-from synthbench.errors import UnknownName, UsageError
+from synthbench.errors import ContractError, UnknownName, UsageError
 from synthbench.knobs import Value, arguments_of, check, coerce, knobs_of
 from synthbench.registry import Registry
 
 T = TypeVar("T")
+
+Tokens = Int[np.ndarray, "batch length"]
+"""A token, or a target, for every position of every sequence."""
 
 LENGTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Tokens of a rung's sequences, where a task can have any number: tasks that share shapes share programs."""
@@ -39,8 +42,8 @@ weights, whose vector is compared in the same way, and its targets are a set: on
 class Batch(NamedTuple):
     """Sequences and what to predict at each position; a model at position t has seen the inputs 0..t."""
 
-    inputs: Int[np.ndarray, "batch length"]
-    targets: Int[np.ndarray, "batch length"]
+    inputs: Tokens
+    targets: Tokens
 
 
 class Bound(NamedTuple):
@@ -127,9 +130,16 @@ class Task(ABC):
         return package.rpartition(".")[2] if package.startswith("synthbench.tasks.") else "plugin"
 
     @property
-    @abstractmethod
     def vocab_size(self) -> int:
-        """Number of token ids, which is also the number of output classes."""
+        """Number of token ids, which is also the number of output classes: the option ``vocabulary`` if it has one.
+
+        Raises:
+            ContractError: If it has none and does not define this.
+        """
+        size = getattr(self, "vocabulary", None)
+        if not isinstance(size, int):
+            raise ContractError(f"task {self.name!r} has no vocab_size, and no option vocabulary in its place")
+        return size
 
     @property
     def num_classes(self) -> int:
@@ -141,9 +151,9 @@ class Task(ABC):
         return np.arange(length, dtype=np.float64)[:, None]
 
     @property
-    @abstractmethod
     def min_length(self) -> int:
-        """The shortest sequence, in tokens, for which the task is defined."""
+        """The shortest sequence, in tokens, for which the task is defined: one token, unless a task says otherwise."""
+        return 1
 
     @abstractmethod
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
@@ -160,9 +170,13 @@ class Task(ABC):
         In bits that of one distribution for all positions, learned from the training split.
         """
 
-    @abstractmethod
     def ceiling(self, length: int) -> Bound:
-        """Expected score of the best causal predictor, which at position t knows the inputs 0..t."""
+        """Expected score of the best causal predictor, which at position t knows the inputs 0..t.
+
+        Unless a task says otherwise it is 1: every answer follows from what has been read.
+        """
+        self.check_length(length)
+        return Bound(1.0)
 
     @property
     def has_prototypes(self) -> bool:
@@ -202,7 +216,7 @@ class Task(ABC):
             UsageError: If they are; the message says how to get them.
         """
 
-    def kinds(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Bool[np.ndarray, "batch length"]]:
+    def kinds(self, inputs: Tokens) -> dict[str, Bool[np.ndarray, "batch length"]]:
         """Kinds of positions, by name, whose losses a row has apart: where a position is of the kind.
 
         What a position is must be known from the inputs up to it.
@@ -248,7 +262,7 @@ class Task(ABC):
         """
         return self, factor * length
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Predictions, by name, of rules that get by without what the task tests.
 
         A rule may use all tokens up to a position, but not do what the task asks for: the answer of a shorter chain,
@@ -256,7 +270,7 @@ class Task(ABC):
         """
         return {}
 
-    def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """The shortcuts that count for the base of a rung: :meth:`shortcuts`, unless a task knows more.
 
         Rows at a size hold what :meth:`shortcuts` reach, so a rule that is found later is added here: there it would

@@ -29,11 +29,6 @@ def check(target: str, named: Sequence[str], timeout_s: float | None = None) -> 
 
     Returns:
         For each unit what it is, ``verdicts`` on all promises, whether it ``passed``, and ``facts`` if it did.
-
-    Raises:
-        UnknownName: If nothing has this name.
-        UsageError: If an argument is not allowed.
-        ContractError: If a plugin cannot be loaded, or a unit cannot be built.
     """
     names = list(named)
     if target.endswith(".py"):

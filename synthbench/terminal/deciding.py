@@ -66,9 +66,6 @@ def look_at(request: Request, members: Mapping[str, Member], number: int) -> Loo
         request: As :func:`require_decidable` allows.
         members: By run id, what this and earlier looks need; all have rows.
         number: Of the look, from 0.
-
-    Raises:
-        StoreError: If the store cannot be read.
     """
     rows = Store.open(request.results, create=False).runs()
     rows = rows[rows["run_id"].isin(list(members))]
@@ -86,13 +83,7 @@ def look_at(request: Request, members: Mapping[str, Member], number: int) -> Loo
 
 
 def prepare_look(request: Request) -> Prepared:
-    """What of a request is missing at the first look that lacks rows; at the last one if none does.
-
-    Raises:
-        UsageError: If a name, argument or value is not allowed.
-        StoreError: If the store cannot be read, or there can be none at its place.
-        ContractError: If a plugin cannot be loaded, or a unit of one cannot be built.
-    """
+    """What of a request is missing at the first look that lacks rows; at the last one if none does."""
     prepared = prepare(request)
     members = dict(prepared.plan.members)
     for number in range(len(LOOKS)):

@@ -86,15 +86,11 @@ def suite_facts(name: str) -> dict[str, Any]:
 
 def _of_unit(unit: type[Any]) -> dict[str, Any]:
     return {
-        "parameters": _parameters(unit),
+        "parameters": {
+            knob.name: {"default": knob.default, "allowed": knob.allowed(), "meaning": knob.meaning}
+            for knob in knobs_of(unit).values()
+        },
         "source": unit.source,
         "version": version_of(unit),
         "origin": origin_of(unit),
-    }
-
-
-def _parameters(unit: type) -> dict[str, dict[str, Any]]:
-    return {
-        knob.name: {"default": knob.default, "allowed": knob.allowed(), "meaning": knob.meaning}
-        for knob in knobs_of(unit).values()
     }

@@ -42,9 +42,6 @@ def skill_table(results: Path, members: Members, width: int | None) -> str:
         members: What is shown, done or not.
         width: Columns of the terminal: where the table is wider it goes without standard deviations, and where that is
             not enough without its last mechanisms. None: there is no limit.
-
-    Raises:
-        StoreError: If there is no store, or it cannot be read.
     """
     mechanisms = list(dict.fromkeys(member.cell.mechanism_name for member in members.values()))
     cells = _cells(members, _runs(results))

@@ -1,6 +1,7 @@
 """One unit on one screen: what it is, its parameters, and for a task its bounds and a drawn example."""
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from synthbench.errors import UnknownName
+from synthbench.registry import Registry
 from synthbench.suites import suite_names
 from synthbench.tasks import IGNORE, TASKS, Batch, local_ceiling, references, shortcut_accuracies
 from synthbench.terminal.facts import block_facts, mechanism_facts, position_facts, suite_facts, task_facts
@@ -24,26 +26,16 @@ def facts_of(name: str) -> dict[str, Any]:
         return {"kind": "task", **task_facts(name)}
     if name in suite_names():
         return {"kind": "suite", **suite_facts(name)}
-    from synthbench.blocks import BLOCKS
-    from synthbench.mechanisms import MECHANISMS
-    from synthbench.positions import POSITIONS
-
-    if name in MECHANISMS:
-        return {"kind": "mechanism", **mechanism_facts(name)}
-    if name in POSITIONS:
-        return {"kind": POSITIONS.kind, **position_facts(name)}
-    if name in BLOCKS:
-        return {"kind": BLOCKS.kind, **block_facts(name)}
-    known = [*TASKS, *MECHANISMS, *POSITIONS, *BLOCKS, *suite_names()]
+    parts = _parts_of_models()
+    for registry, facts in parts:
+        if name in registry:
+            return {"kind": registry.kind, **facts(name)}
+    known = [*TASKS, *(known for registry, _ in parts for known in registry), *suite_names()]
     raise UnknownName("task, mechanism, position encoding, block or suite", name, known)
 
 
 def show(name: str, *, seed: int, console: Console) -> None:
-    """Print one unit's page.
-
-    Raises:
-        UnknownName: If nothing has this name.
-    """
+    """Print one unit's page."""
     facts = facts_of(name)
     parts: list[RenderableType] = [Text(f"{facts['kind']} {name}", style="bold")]
     if facts["kind"] == "task":
@@ -51,16 +43,17 @@ def show(name: str, *, seed: int, console: Console) -> None:
     elif facts["kind"] == "suite":
         parts += [Text(facts["description"]), _settings(facts)]
     else:
-        parts += [_prose(_unit(facts["kind"], name)), _parameter_table(facts)]
+        unit = next(registry[name] for registry, _ in _parts_of_models() if name in registry)
+        parts += [_prose(unit), _parameter_table(facts)]
     console.print(Group(*parts))
 
 
-def _unit(kind: str, name: str) -> type:
+def _parts_of_models() -> list[tuple[Registry[Any], Callable[[str], dict[str, Any]]]]:
     from synthbench.blocks import BLOCKS
     from synthbench.mechanisms import MECHANISMS
     from synthbench.positions import POSITIONS
 
-    return {registry.kind: registry for registry in (MECHANISMS, POSITIONS, BLOCKS)}[kind][name]
+    return [(MECHANISMS, mechanism_facts), (POSITIONS, position_facts), (BLOCKS, block_facts)]
 
 
 def draw(batch: Batch) -> Text:

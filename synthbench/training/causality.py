@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from synthbench.errors import ContractError
-from synthbench.training.ensemble import SequenceModel
+from synthbench.training.ensemble import MemberIds, SequenceModel
 
 TOLERANCE = 1e-4
 """Largest change, relative to the largest output, that counts as rounding in float32."""
@@ -95,7 +95,7 @@ def alterations(leading: Sequence[int], length: int) -> Iterator[Int[Tensor, "*l
             yield torch.where(is_altered, cuts[place % len(cuts)], length)
 
 
-def check_as_trained(model: SequenceModel, tokens: Int[Tensor, "members batch length"], vocab_size: int) -> None:
+def check_as_trained(model: SequenceModel, tokens: MemberIds, vocab_size: int) -> None:
     """Check that no output depends on later tokens, on other sequences of its batch or on other members.
 
     In training mode with gradients, then in evaluation mode without.
@@ -136,9 +136,7 @@ def _refuse(model: SequenceModel, tokens: Tensor, before: Tensor, leak: Leak, *,
     raise ContractError(f"the model as trained {told(leak, before, is_training=is_training)}{beside}")
 
 
-def _hidden(
-    model: SequenceModel, tokens: Int[Tensor, "members batch length"]
-) -> Float[Tensor, "members batch length width"]:
+def _hidden(model: SequenceModel, tokens: MemberIds) -> Float[Tensor, "members batch length width"]:
     """The vectors that the head reads; a bottleneck's head may look at all of them."""
     x: Tensor = model.position.embed(model.embedding(tokens))
     for block in model.layers:

@@ -142,21 +142,13 @@ class Cell:
 
     @property
     def layers(self) -> list[Layer]:
-        """What stands in each layer of its models, and what it is built with but for its generator.
-
-        Raises:
-            UsageError: If the mechanism is a pattern of more layers than there are.
-        """
+        """What stands in each layer of its models, and what it is built with but for its generator."""
         return self.mechanism.layers_of(self.mechanism_fields(), self.suite.model.num_layers)
 
     def model(self, generator: torch.Generator, factor: int = 1) -> Model:
         """The model of one member, all of it drawn from ``generator``, for the sequences of one of the tests.
 
         On a ladder it is one model for all rungs.
-
-        Raises:
-            UsageError: If the mechanism, the block or the positions cannot be built or do not fit together, or the task
-                and the width.
         """
         if self.task.has_prototypes:
             return self._prototypes(generator)
@@ -194,30 +186,18 @@ class Cell:
 
     @cached_property
     def resolved_mechanism_arguments(self) -> dict[str, Value]:
-        """Every hyper-parameter of the mechanism, defaults included.
-
-        Raises:
-            UsageError: If the mechanism cannot be built at the suite's width and heads.
-        """
+        """Every hyper-parameter of the mechanism, defaults included."""
         return arguments_of(self.mechanism(**self.mechanism_fields()))
 
     @cached_property
     def block(self) -> tuple[type[Block], dict[str, Value]]:
-        """The block around the mechanism and its hyper-parameters, defaults included.
-
-        Raises:
-            UsageError: If a name does not exist or a value is out of range.
-        """
+        """The block around the mechanism and its hyper-parameters, defaults included."""
         unit, given = configured(BLOCKS, self.suite.model.block)
         return unit, with_defaults(unit, given)
 
     @cached_property
     def positions(self) -> tuple[type[PositionEncoding], dict[str, Value]]:
-        """The position encoding and its hyper-parameters, defaults included.
-
-        Raises:
-            UsageError: If a name does not exist or a value is out of range.
-        """
+        """The position encoding and its hyper-parameters, defaults included."""
         unit, given = configured(POSITIONS, self._positions_term)
         return unit, with_defaults(unit, given)
 

@@ -3,13 +3,13 @@
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor
 
 from synthbench.forms.state import State
 from synthbench.mechanisms.base import EVERY_INPUT
 from synthbench.tasks import IGNORE
-from synthbench.training.ensemble import SequenceModel
+from synthbench.training.ensemble import MemberIds, SequenceModel
 from synthbench.training.stream import DeviceBlock, in_pieces
 
 Form = Literal["streamed", "parallel"]
@@ -33,9 +33,7 @@ class Decoded(NamedTuple):
     """Share of the answers that are right in every token; never more than ``tokens`` where all are of one length."""
 
 
-def own_tokens(
-    inputs: Int[Tensor, "members batch length"], targets: Int[Tensor, "members batch length"]
-) -> Bool[Tensor, "members batch length"]:
+def own_tokens(inputs: MemberIds, targets: MemberIds) -> Bool[Tensor, "members batch length"]:
     """Where an input is the answer that was asked for at the position before, and its answer goes on.
 
     An answer is a run of scored positions each of which shows what the one before it asked for. So a member answers in
@@ -55,11 +53,8 @@ def own_tokens(
 
 @torch.inference_mode()
 def decode(
-    model: SequenceModel,
-    inputs: Int[Tensor, "members batch length"],
-    is_own: Bool[Tensor, "members batch length"],
-    form: Form | None = None,
-) -> Int[Tensor, "members batch length"]:
+    model: SequenceModel, inputs: MemberIds, is_own: Bool[Tensor, "members batch length"], form: Form | None = None
+) -> MemberIds:
     """The most probable token at every position, where the model reads its own choice in place of some inputs.
 
     Both forms give the same tokens but for ties within rounding. All at once takes as many passes as an answer has
@@ -106,7 +101,7 @@ def _at_once(model: SequenceModel, given: Tensor, is_own: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def streams(model: SequenceModel, inputs: Int[Tensor, "members batch length"]) -> bool:
+def streams(model: SequenceModel, inputs: MemberIds) -> bool:
     """Whether a model goes token by token by forms of its own that give what it gives at once: tried, not declared.
 
     A mechanism without such a form would compute every token again at each step, and one of a plugin may have a form
@@ -137,9 +132,7 @@ def decoded_scores(model: SequenceModel, block: DeviceBlock, form: Form | None =
 
 
 def scores_of(
-    decoded: Int[Tensor, "members batch length"],
-    targets: Int[Tensor, "members batch length"],
-    is_own: Bool[Tensor, "members batch length"],
+    decoded: MemberIds, targets: MemberIds, is_own: Bool[Tensor, "members batch length"]
 ) -> list[Decoded | None]:
     """Token by token and as a whole: the scores of answers, each of which goes on where a token is the model's own."""
     is_scored = targets != IGNORE

@@ -32,6 +32,12 @@ from synthbench.tasks import Readout
 from synthbench.terms import configured
 
 Strategy = Literal["fold", "stack", "loop"]
+MemberIds = Int[Tensor, "members batch length"]
+"""The tokens, or the targets, of every member."""
+MemberTokens = Float[Tensor, "members batch length model_dim"]
+MemberToken = Float[Tensor, "members batch 1 model_dim"]
+MemberVectors = Float[Tensor, "members batch model_dim"]
+
 M = TypeVar("M", bound=nn.Module)
 N = TypeVar("N", bound="Model")
 
@@ -88,11 +94,7 @@ class SequenceModel(Model):
         coordinates: Tensor | None = None,
         readout: Readout = "position",
     ) -> None:
-        """Draw everything from ``generator``, in the order in which the data passes through.
-
-        Raises:
-            UsageError: If the position encoding turns queries and keys and the mechanism has none.
-        """
+        """Draw everything from ``generator``, in the order in which the data passes through."""
         super().__init__()
         self.embedding = Embedding(vocab_size, settings.model_dim, generator=generator)
         encoding, encoding_arguments = configured(POSITIONS, settings.positions)
@@ -227,29 +229,21 @@ class BottleneckHead(nn.Module):
 class StackedMixer(Mixer):
     """A mechanism whose tensors are all stacked, and which broadcasts over the member axis by itself."""
 
-    strategy: Strategy = "stack"
-
     def __init__(self, stacked: Mechanism) -> None:
         """Take a mechanism whose tensors are stacked."""
         super().__init__()
         self.mechanism = stacked
 
-    def forward(
-        self, x: Float[Tensor, "members batch length model_dim"]
-    ) -> Float[Tensor, "members batch length model_dim"]:
+    def forward(self, x: MemberTokens) -> MemberTokens:
         """Run all members as one."""
         mixed: Tensor = self.mechanism(x)
         return mixed
 
-    def forward_last(
-        self, x: Float[Tensor, "members batch length model_dim"]
-    ) -> Float[Tensor, "members batch 1 model_dim"]:
+    def forward_last(self, x: MemberTokens) -> MemberToken:
         """What ``forward`` gives at the last position."""
         return self.mechanism.forward_last(x)
 
-    def stream_step(
-        self, x: Float[Tensor, "members batch model_dim"], state: State
-    ) -> tuple[Float[Tensor, "members batch model_dim"], State]:
+    def stream_step(self, x: MemberVectors, state: State) -> tuple[MemberVectors, State]:
         """What ``forward`` gives at one token of every sequence, and the state of all members after it."""
         return self.mechanism.stream_step(x, state)
 
@@ -265,18 +259,13 @@ class StackedMixer(Mixer):
 class FoldedAttention(StackedMixer):
     """Attention whose only tensors are its stacked projections: members are more rows of the batch."""
 
-    strategy: Strategy = "fold"
     mechanism: Attention
 
-    def forward(
-        self, x: Float[Tensor, "members batch length model_dim"]
-    ) -> Float[Tensor, "members batch length model_dim"]:
+    def forward(self, x: MemberTokens) -> MemberTokens:
         """Project every member by its own matrices, attend in all of them at once."""
         return self._attend(x, is_last_only=False)
 
-    def forward_last(
-        self, x: Float[Tensor, "members batch length model_dim"]
-    ) -> Float[Tensor, "members batch 1 model_dim"]:
+    def forward_last(self, x: MemberTokens) -> MemberToken:
         """What ``forward`` gives at the last position."""
         return self._attend(x, is_last_only=True)
 
@@ -293,40 +282,30 @@ class FoldedAttention(StackedMixer):
 class LoopedMixer(Mixer):
     """Any mechanism: the tensors are stacked so that one optimiser trains them, the members run one after the other."""
 
-    strategy: Strategy = "loop"
-
     def __init__(self, mechanisms: Sequence[Mechanism]) -> None:
         """Take one mechanism a member."""
         super().__init__()
         self._template = [copy.deepcopy(mechanisms[0])]  # in a list, so that its own tensors are not trained
         self._names = {}
-        for kind, register in (("parameters", self._register_trained), ("buffers", self.register_buffer)):
+        for kind, made in (("parameters", nn.Parameter), ("buffers", nn.Buffer)):
             for name, _ in getattr(mechanisms[0], f"named_{kind}")():
                 flat = name.replace(".", "/")
                 self._names[name] = flat
-                register(flat, torch.stack([_tensor(mechanism, name).detach() for mechanism in mechanisms]))
+                stacked = torch.stack([_tensor(mechanism, name).detach() for mechanism in mechanisms])
+                setattr(self, flat, made(stacked))
 
-    def _register_trained(self, name: str, values: Tensor) -> None:
-        self.register_parameter(name, nn.Parameter(values))
-
-    def forward(
-        self, x: Float[Tensor, "members batch length model_dim"]
-    ) -> Float[Tensor, "members batch length model_dim"]:
+    def forward(self, x: MemberTokens) -> MemberTokens:
         """Run the members one by one."""
         template = self._template[0].train(self.training)
         return torch.stack(
             [torch.func.functional_call(template, self._tensors(member), (rows,)) for member, rows in enumerate(x)]
         )
 
-    def forward_last(
-        self, x: Float[Tensor, "members batch length model_dim"]
-    ) -> Float[Tensor, "members batch 1 model_dim"]:
+    def forward_last(self, x: MemberTokens) -> MemberToken:
         """What ``forward`` gives at the last position."""
         return self.forward(x)[..., -1:, :]
 
-    def stream_step(
-        self, x: Float[Tensor, "members batch model_dim"], state: State
-    ) -> tuple[Float[Tensor, "members batch model_dim"], State]:
+    def stream_step(self, x: MemberVectors, state: State) -> tuple[MemberVectors, State]:
         """What ``forward`` gives at one token of every sequence, member by member, and the states after it."""
         after, outs = state.copied(), []
         template = _Step(self._template[0].train(self.training))

@@ -20,7 +20,7 @@ from synthbench.forms import linear
 from synthbench.layers import uniform
 from synthbench.mechanisms import FeatureAttention, Mechanism, ScoreAttention, num_parameters
 from synthbench.training.causality import TOLERANCE
-from synthbench.training.ensemble import Model, ModelSize, Strategy
+from synthbench.training.ensemble import MemberIds, Model, ModelSize, Strategy
 
 TOKENS_AT_ONCE = 1 << 22
 """Pixels of a piece: nothing as large as this is kept for each of them, as in a model of sequences."""
@@ -59,9 +59,6 @@ class PrototypeModel(Model):
             levels: Tokens; the largest stands for 1.
             generator: What all is drawn from.
             std: Standard deviation of the prototypes' entries at first; None: that of ``layers.Linear``.
-
-        Raises:
-            UsageError: If the mechanism has no kernel of a query and a key by themselves.
         """
         super().__init__()
         kernel = mechanism(**fields, generator=generator)
@@ -100,7 +97,7 @@ class PrototypeModel(Model):
 
     def forward(
         self,
-        tokens: Int[Tensor, "members batch length"],
+        tokens: MemberIds,
         columns: Int[Tensor, " columns"] | None = None,  # noqa: ARG002 - there is one answer
     ) -> Float[Tensor, "members batch 1 classes"]:
         """Score every class, as at the last position."""
@@ -110,7 +107,7 @@ class PrototypeModel(Model):
         )
         return (self.scale[..., None] * values)[..., None, :]
 
-    def vectors(self, tokens: Int[Tensor, "members batch length"]) -> Float[Tensor, "members batch dim"]:
+    def vectors(self, tokens: MemberIds) -> Float[Tensor, "members batch dim"]:
         """The vector that is compared with the prototypes: the tokens as numbers."""
         return tokens.to(self.weight.dtype) / (self.levels - 1)
 
@@ -164,7 +161,7 @@ class BagModel(PrototypeModel):
         shape = (1, levels, self.weight.shape[-1])
         self.embedding = nn.Parameter(torch.empty(shape).normal_(generator=generator))
 
-    def vectors(self, tokens: Int[Tensor, "members batch length"]) -> Float[Tensor, "members batch dim"]:
+    def vectors(self, tokens: MemberIds) -> Float[Tensor, "members batch dim"]:
         """The sum over a bag's features; members are more rows of one table."""
         members, batch, length = tokens.shape
         features, weights = tokens[..., : length // 2], tokens[..., length // 2 : length // 2 * 2]
@@ -220,7 +217,7 @@ def _without_kernel(kernel: nn.Module) -> UsageError:
 
 
 @torch.inference_mode()
-def check_alone(model: PrototypeModel, tokens: Int[Tensor, "members batch length"]) -> None:
+def check_alone(model: PrototypeModel, tokens: MemberIds) -> None:
     """Check that the scores of a vector stay as they are when every other vector of its batch is another one.
 
     Raises:

@@ -286,7 +286,9 @@ def train_group(
     if trainer.suite.evaluation.validation_sequences is not None:
         _validate_further(trainer, result)
     if members[0].is_tuning:
-        _validate(result)
+        for member in result.members:
+            if member.diverged_at is None:
+                member.score = member.validation[-1]
     else:
         _test(trainer, result, keeps_predictions=keeps_predictions)
         if papers is not None:
@@ -401,13 +403,6 @@ def _stop_solved(trainer: Trainer, result: GroupResult) -> None:
             # A single member needs no freezing: there is nobody left to train.
             if isinstance(trainer.optimiser, MemberAdamW):
                 trainer.optimiser.freeze(index)
-
-
-def _validate(result: GroupResult) -> None:
-    """Take the last validation of the members that did not diverge for their score."""
-    for member in result.members:
-        if member.diverged_at is None:
-            member.score = member.validation[-1]
 
 
 def _validate_further(trainer: Trainer, result: GroupResult) -> None:

@@ -46,11 +46,6 @@ def join(own: tuple[pd.DataFrame, pd.DataFrame], name: str, other: str, suite: s
         other: The other one: a store's folder, a ``.parquet`` file of rows, a ``.tar.gz`` bundle, or ``published``.
         suite: The suite to be reported.
         version: Its version; the newest of one's own rows if None.
-
-    Raises:
-        UnknownName: If there are no full runs of one's own of this suite and version.
-        UsageError: If the other store has none, or there are only shortened ones of one's own.
-        StoreError: If the other store cannot be read, or a newer synthbench wrote it.
     """
     rows, curves = own
     version = version_shown(rows, suite, version)

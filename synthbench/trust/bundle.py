@@ -169,20 +169,12 @@ def is_plugin_name(name: str) -> bool:
 
 
 def sha256_of(path: Path) -> str | None:
-    """Hash of a file's content, 64 hex digits; None if there is no such file.
-
-    Raises:
-        StoreError: If it cannot be read or is larger than a bundle may be.
-    """
+    """Hash of a file's content, 64 hex digits; None if there is no such file."""
     return hashlib.sha256(_content(path)).hexdigest() if path.is_file() else None
 
 
 def write_archive(folder: Path, files: Iterable[Path], target: Path) -> None:
-    """Write a ``.tar.gz`` of files under their names within a folder; the same files give the same bytes.
-
-    Raises:
-        OSError: If it is there already or cannot be written.
-    """
+    """Write a ``.tar.gz`` of files under their names within a folder; the same files give the same bytes."""
     # No times, owners or order of the disk.
     with (
         target.open("xb") as raw,

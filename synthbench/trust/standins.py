@@ -37,9 +37,6 @@ def standing_in(names: Collection[Name], trial: Trial) -> Iterator[None]:
         names: Components that do not come with synthbench. One that this process has loaded already, or that no plugin
             has, gets no stand-in.
         trial: Its process has the plugins.
-
-    Raises:
-        ContractError: If a component cannot be loaded there.
     """
     wanted = [
         (kind, name)
@@ -69,9 +66,6 @@ def describe(names: Sequence[Name]) -> list[str | None]:
     """What a stand-in needs to know of some components, a JSON object each; None for one that does not exist.
 
     For the process that has them.
-
-    Raises:
-        ContractError: If a component cannot be loaded.
     """
     return [json.dumps(_facts(REGISTRIES[kind][name])) if name in REGISTRIES[kind] else None for kind, name in names]
 

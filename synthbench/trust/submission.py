@@ -154,9 +154,6 @@ def _apart(store: Store, manifest: Manifest | None, trial: Trial, named: Sequenc
 
     A task has none, since its sequences are drawn here: the plugins that the verifier names are loaded if they have
     tasks of these rows. Yields a note if this process has loaded anything, which could have changed the verdicts.
-
-    Raises:
-        ContractError: If a plugin cannot be loaded.
     """
     trial.try_plugins()
     names = [(kind, name) for kind, name in _components(store, manifest) if not REGISTRIES[kind].is_built_in(name)]

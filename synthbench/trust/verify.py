@@ -180,10 +180,6 @@ def verify(
         sampling: Which of them are run again.
         trial: The process that has the code of components for which there are stand-ins here; None if there are none.
         on_plan: Called with the number of rows that will be.
-
-    Raises:
-        UsageError: If there is no such device.
-        StoreError: If the store cannot be read.
     """
     rows = store.table(is_checked=True).to_pylist()
     verification = Verification(len(rows), digest(rows), [row["row_sha256"] for row in rows])

@@ -36,15 +36,8 @@ class Echo(Task):
     name: ClassVar = "echo"
     source: ClassVar = "slay2026"
     length: ClassVar = 8
+    min_length: ClassVar = 2
     vocabulary: int = knob(6, "number of tokens", low=2.0, high=64.0)
-
-    @property
-    def vocab_size(self) -> int:
-        return self.vocabulary
-
-    @property
-    def min_length(self) -> int:
-        return 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         inputs = rng.integers(self.vocabulary, size=(batch_size, length))
@@ -52,9 +45,6 @@ class Echo(Task):
 
     def floor(self, length: int) -> Bound:
         return Bound(1 / self.vocabulary)
-
-    def ceiling(self, length: int) -> Bound:
-        return Bound(1.0)
 
 
 Sample = Callable[[Echo, np.random.Generator, int, int], Batch]
@@ -174,6 +164,12 @@ class Sum(Echo):
         inputs, targets = SOUND(self, rng, batch_size, length)
         targets[:] = inputs.cumsum(axis=1) % self.vocabulary
         return Batch(inputs, targets)
+
+
+def test_a_task_without_a_vocabulary_says_so() -> None:
+    mute = type("Mute", (Task,), {"name": "mute", "sample": Echo.sample, "floor": Echo.floor})()
+    with pytest.raises(ContractError, match=r"'mute' has no vocab_size, and no option vocabulary"):
+        _ = mute.vocab_size
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ from typing import no_type_check
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float
-from torch import Tensor
 
 from synthbench.forms.kernels._tiles import (
     ROWS,
@@ -32,6 +30,7 @@ from synthbench.forms.kernels._tiles import (
     store_tile,
 )
 from synthbench.forms.linear import Factors, Guard
+from synthbench.forms.shapes import ValueRows
 
 
 @triton.jit(do_not_specialize=VARYING)
@@ -114,12 +113,12 @@ def output_kernel(
 def forward(
     query_factors: Factors,
     key_factors: Factors,
-    v: Float[Tensor, "*batch length value_dim"],
+    v: ValueRows,
     *,
     guard: Guard,
     delta: float,
     segment: int | None = None,
-) -> Float[Tensor, "*batch length value_dim"]:
+) -> ValueRows:
     """Attend by one factor; no gradient passes. A segment of fewer tokens than the length is whole tiles."""
     (query,), (key,) = query_factors, key_factors
     length, num_features, value_dim = v.shape[-2], key.shape[-1], v.shape[-1]

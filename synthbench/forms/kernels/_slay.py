@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, no_type_check
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -47,6 +46,7 @@ from synthbench.forms.kernels._tiles import (
     through_norm,
 )
 from synthbench.forms.linear import Guard
+from synthbench.forms.shapes import KeyRows, ValueRows
 from synthbench.forms.streaming import gradient_of_sums
 
 TILES = {"rows": ROWS, "step": ROWS // 2, "num_warps": 4}
@@ -464,14 +464,14 @@ def gradient_kernel(
 
 def attend(
     constants: Constants,
-    q: Float[Tensor, "*batch length key_dim"],
-    k: Float[Tensor, "*batch length key_dim"],
-    v: Float[Tensor, "*batch length value_dim"],
+    q: KeyRows,
+    k: KeyRows,
+    v: ValueRows,
     *,
     guard: Guard,
     delta: float,
     segment: int | None = None,
-) -> Float[Tensor, "*batch length value_dim"]:
+) -> ValueRows:
     """Attend; gradients of the first order reach q, k and v.
 
     ``segment`` replaces the crossing length, up to which there is no state; it is a multiple of the tiles' rows.

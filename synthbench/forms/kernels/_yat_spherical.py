@@ -12,7 +12,6 @@ from typing import Any, no_type_check
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -35,6 +34,7 @@ from synthbench.forms.kernels._tiles import (
 )
 from synthbench.forms.linear import widened
 from synthbench.forms.scores import SUM_DELTA
+from synthbench.forms.shapes import KeyRows, ValueRows
 
 
 @triton.jit
@@ -214,12 +214,7 @@ def key_gradient_kernel(
     store_tile(d_v_ptr + head * length * value_dim, d_v, first, length, value_dim, rows, columns)
 
 
-def attend(
-    epsilon: float,
-    q: Float[Tensor, "*batch length key_dim"],
-    k: Float[Tensor, "*batch length key_dim"],
-    v: Float[Tensor, "*batch length value_dim"],
-) -> Float[Tensor, "*batch length value_dim"]:
+def attend(epsilon: float, q: KeyRows, k: KeyRows, v: ValueRows) -> ValueRows:
     """Attend; gradients of the first order pass."""
     queries, keys = (unit_vectors(by_head(widened(x))) for x in (q, k))
     out: Tensor = _Attend.apply(epsilon, queries, keys, by_head(v))  # type: ignore[no-untyped-call]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from synthbench.errors import UsageError
 from synthbench.forms.feature_maps import unit_vectors
+from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.layers import project, uniform
 from synthbench.mechanisms.base import Side
 from synthbench.mechanisms.rewa import _operators
@@ -35,23 +36,17 @@ def to_ball(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
     return x * (length.tanh().clamp(max=RADIUS) / length)
 
 
-def euclidean_distance(
-    x: Float[Tensor, "*batch queries dim"], y: Float[Tensor, "*batch keys dim"]
-) -> Float[Tensor, "*batch queries keys"]:
+def euclidean_distance(x: Queries, y: Keys) -> PairScores:
     """‖x - y‖ for every pair; within rounding of 0 it is that of the rounding, with gradient 0."""
     return _operators.distances(x @ y.mT, x.square().sum(-1), y.square().sum(-1), power=1)
 
 
-def spherical_distance(
-    x: Float[Tensor, "*batch queries dim"], y: Float[Tensor, "*batch keys dim"]
-) -> Float[Tensor, "*batch queries keys"]:
+def spherical_distance(x: Queries, y: Keys) -> PairScores:
     """The angle arccos(x·y) between unit vectors, for every pair; its gradient is 0 within rounding of ±1."""
     return _operators.arc(x @ y.mT)
 
 
-def hyperbolic_distance(
-    x: Float[Tensor, "*batch queries dim"], y: Float[Tensor, "*batch keys dim"]
-) -> Float[Tensor, "*batch queries keys"]:
+def hyperbolic_distance(x: Queries, y: Keys) -> PairScores:
     """The Poincaré distance, arcosh(1 + 2s) with s = ‖x - y‖² / ((1 - ‖x‖²)(1 - ‖y‖²)), for every pair.
 
     Computed as 2 arsinh √s, the same function, which keeps its digits for points close together.
@@ -116,9 +111,7 @@ class Witnesses(nn.Module):
             return mapped
         return unit_vectors(mapped) if geometry == "spherical" else to_ball(mapped)
 
-    def distance(
-        self, geometry: str, q: Float[Tensor, "*batch queries dim"], k: Float[Tensor, "*batch keys dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def distance(self, geometry: str, q: Queries, k: Keys) -> PairScores:
         """Distances in one geometry, or their squares if ``power`` is 2."""
         x, y = self.points(geometry, q, "query"), self.points(geometry, k, "key")
         if geometry == "euclidean":
@@ -162,9 +155,7 @@ class ProductMetric(nn.Module):
         weight: Tensor = self.weights[geometry]()
         return weight * self.witnesses.mask(geometry)
 
-    def scores(
-        self, q: Float[Tensor, "*batch queries dim"], k: Float[Tensor, "*batch keys dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def scores(self, q: Queries, k: Keys) -> PairScores:
         """Minus the weighted sum of distances over the temperature."""
         total = torch.zeros((), dtype=q.dtype, device=q.device)
         for geometry in self.weights:
@@ -229,9 +220,7 @@ class Gate(nn.Module):
             )
         self.network = Perceptron(num_heads, dim, hidden, len(witnesses.widths), generator=generator)
 
-    def forward(
-        self, q: Float[Tensor, "*batch queries dim"], witnesses: Witnesses
-    ) -> dict[str, Float[Tensor, "*batch queries 1"]]:
+    def forward(self, q: Queries, witnesses: Witnesses) -> dict[str, Float[Tensor, "*batch queries 1"]]:
         """The share of every geometry; those that do not act yet have 0, the shares of a query sum to 1."""
         shares = (self.network(q) + witnesses.active.log()).softmax(-1)
         return dict(zip(witnesses.widths, shares.split(1, -1), strict=True))

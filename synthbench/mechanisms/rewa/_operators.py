@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from synthbench.errors import UsageError
+from synthbench.forms.shapes import PairScores
 from synthbench.layers import project, uniform
 from synthbench.mechanisms.base import Side
 
@@ -82,7 +83,7 @@ def grams(
     return by_pair
 
 
-def hilbert_schmidt_product(left: Factors, right: Factors) -> Float[Tensor, "*batch queries keys"]:
+def hilbert_schmidt_product(left: Factors, right: Factors) -> PairScores:
     """tr(Aᵀ B) for every pair of tokens, by whichever of two forms takes fewer operations.
 
     From operators laid flat it takes m² a pair, from factors 2 r² m; nothing of queries x keys x m² is formed.
@@ -93,7 +94,7 @@ def hilbert_schmidt_product(left: Factors, right: Factors) -> Float[Tensor, "*ba
     return product_of_factors(left, right)
 
 
-def product_of_factors(left: Factors, right: Factors) -> Float[Tensor, "*batch queries keys"]:
+def product_of_factors(left: Factors, right: Factors) -> PairScores:
     """tr(Aᵀ B) = Σ (U_Aᵀ U_B) ∘ (V_Aᵀ V_B) for every pair of tokens."""
     return (grams(left[0], right[0]) * grams(left[1], right[1])).sum((-3, -1))
 
@@ -105,11 +106,11 @@ def hilbert_schmidt_norms(pair: Factors) -> Float[Tensor, "*batch length"]:
 
 
 def distances(
-    products: Float[Tensor, "*batch queries keys"],
+    products: PairScores,
     query_norms: Float[Tensor, "*batch queries"],
     key_norms: Float[Tensor, "*batch keys"],
     power: int,
-) -> Float[Tensor, "*batch queries keys"]:
+) -> PairScores:
     """Distance, or its square, for every pair, from inner products and squared norms."""
     return distance(products, query_norms.unsqueeze(-1) + key_norms.unsqueeze(-2), power)
 

@@ -3,17 +3,18 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.knobs import knob
-from synthbench.mechanisms.base import ScoreAttention, mechanism
-from synthbench.mechanisms.rewa._geometry import Gate, Witnesses, mean_a_head, named
+from synthbench.mechanisms.base import mechanism
+from synthbench.mechanisms.rewa._geometry import Gate, mean_a_head, named
 from synthbench.mechanisms.rewa._operators import one_a_head
+from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 
 
 @mechanism
-class RewaAdaptive(ScoreAttention):
+class RewaAdaptive(RewaGeometric):
     r"""Softmax of :math:`-(\alpha_i d_E^\pi + \beta_i d_S^\pi + \gamma_i d_H^\pi) / \tau` for query i.
 
     Witnesses and distances are those of ``rewa-geometric``. The weights are the softmax of three outputs of a network a
@@ -34,32 +35,16 @@ class RewaAdaptive(ScoreAttention):
     source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 (m + n + p + d)"
 
-    m: int = knob(5, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
-    n: int = knob(5, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
-    p: int = knob(5, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)
-    power: int = knob(1, "power of the distances, 1 as published", low=1, high=2)
-    shared: bool = knob(True, "whether queries and keys share the maps to witnesses")  # noqa: FBT003
-    tau: float = knob(1.0, "temperature to start from", low=1e-3, high=1e3)
     hidden: int = knob(16, "hidden units of the network that weighs the geometries", low=1, high=1024)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the maps to witnesses, then the network."""
         heads, dim = self.num_heads, self.head_dim
-        self.witnesses = Witnesses(
-            self.name,
-            num_heads=heads,
-            dim=dim,
-            widths=(self.m, self.n, self.p),
-            power=self.power,
-            shared=self.shared,
-            generator=generator,
-        )
+        self.witnesses = self.drawn_witnesses(generator)
         self.gate = Gate(self.name, self.witnesses, num_heads=heads, dim=dim, hidden=self.hidden, generator=generator)
         self.temperature = one_a_head(heads, self.tau)
 
-    def scores(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def scores(self, q: Queries, k: Keys) -> PairScores:
         """Minus the distance of every pair, by the query's weights, over the temperature."""
         total = torch.zeros((), dtype=q.dtype, device=q.device)
         for geometry, share in self.gate(q, self.witnesses).items():

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from synthbench.forms.feature_maps import unit_vectors
+from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa import _operators
@@ -50,9 +51,7 @@ class RewaDensity(ScoreAttention):
         width = self.r * self.m
         self.witness = WitnessMap(self.num_heads, self.head_dim, width, shared=self.shared, generator=generator)
 
-    def scores(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def scores(self, q: Queries, k: Keys) -> PairScores:
         """The fidelity of every pair."""
         states = (
             unit_vectors(self.witness(q, "query")).unflatten(-1, (self.r, self.m)),
@@ -61,9 +60,7 @@ class RewaDensity(ScoreAttention):
         return fidelity(*states) ** self.power
 
 
-def fidelity(
-    left: Float[Tensor, "*batch queries r m"], right: Float[Tensor, "*batch keys r m"]
-) -> Float[Tensor, "*batch queries keys"]:
+def fidelity(left: Float[Tensor, "*batch queries r m"], right: Float[Tensor, "*batch keys r m"]) -> PairScores:
     """Fidelity of every pair of states, given as the transposed factors A and B, each of Frobenius norm 1."""
     r = left.shape[-2]
     if r > 2:

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
+from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa import _operators
@@ -45,9 +46,7 @@ class RewaFisher(ScoreAttention):
         self.witness = WitnessMap(self.num_heads, self.head_dim, self.m, shared=self.shared, generator=generator)
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
-    def scores(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def scores(self, q: Queries, k: Keys) -> PairScores:
         """Minus the distances over the temperature."""
         logs = log_softmax(self.witness(q, "query"), dim=-1), log_softmax(self.witness(k, "key"), dim=-1)
         distances = fisher_rao(*logs) if self.distance == "fisher-rao" else published(*logs)
@@ -59,16 +58,12 @@ class RewaFisher(ScoreAttention):
         return {"tau": self.temperature()[..., 0, 0]}
 
 
-def fisher_rao(
-    left: Float[Tensor, "*batch queries m"], right: Float[Tensor, "*batch keys m"]
-) -> Float[Tensor, "*batch queries keys"]:
+def fisher_rao(left: Float[Tensor, "*batch queries m"], right: Float[Tensor, "*batch keys m"]) -> PairScores:
     """Fisher–Rao distance of every pair of categorical distributions, given by logarithms of probabilities."""
     return 2 * _operators.arc((left / 2).exp() @ (right / 2).exp().mT)
 
 
-def published(
-    left: Float[Tensor, "*batch queries m"], right: Float[Tensor, "*batch keys m"]
-) -> Float[Tensor, "*batch queries keys"]:
+def published(left: Float[Tensor, "*batch queries m"], right: Float[Tensor, "*batch keys m"]) -> PairScores:
     """Eq. 115 for every pair of categorical distributions, given by logarithms of probabilities.
 
     Where two distributions agree to rounding, the gradient is 0. Categories rarer than the floor count for less, so

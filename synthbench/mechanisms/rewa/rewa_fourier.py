@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from synthbench.forms.shapes import KeyRows
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
 from synthbench.mechanisms.rewa._operators import WitnessMap
@@ -43,7 +44,7 @@ class RewaFourier(FeatureAttention):
         weights[0] /= 2  # frequency 0 has no mirror image
         self.root_weights = nn.Buffer(weights.sqrt(), persistent=False)
 
-    def features(self, x: Float[Tensor, "*batch length key_dim"], side: Side) -> Float[Tensor, "*batch length K"]:
+    def features(self, x: KeyRows, side: Side) -> Float[Tensor, "*batch length K"]:
         """Power at K frequencies, times the root of the quadrature weight."""
         spectrum = torch.fft.rfft(self.witness(x, side), n=2 * self.K - 1, dim=-1)
         power: Tensor = spectrum.real.square() + spectrum.imag.square()

@@ -4,11 +4,11 @@ import math
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from synthbench.errors import UsageError
 from synthbench.forms.feature_maps import gaussian
+from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.knobs import knob
 from synthbench.layers import project
 from synthbench.mechanisms.base import FeatureAttention, Side, mechanism
@@ -49,11 +49,7 @@ class RewaFunctional(FeatureAttention):
         frequencies = gaussian(self.num_heads, self.head_dim, self.D // 2, generator=generator)
         self.frequencies = nn.Buffer(frequencies / self.bandwidth)
 
-    def features(
-        self,
-        x: Float[Tensor, "*batch length key_dim"],
-        side: Side,  # noqa: ARG002 - both sides alike
-    ) -> Float[Tensor, "*batch length features"]:
+    def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike
         """Cosines and sines of random projections."""
         angles = project(x, self.frequencies)
         return math.sqrt(2 / self.D) * torch.cat([angles.cos(), angles.sin()], dim=-1)

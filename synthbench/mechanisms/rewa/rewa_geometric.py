@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa._geometry import ProductMetric, Witnesses
@@ -45,7 +45,11 @@ class RewaGeometric(ScoreAttention):
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the maps to witnesses."""
-        witnesses = Witnesses(
+        self.metric = ProductMetric(self.drawn_witnesses(generator), num_heads=self.num_heads, tau=self.tau)
+
+    def drawn_witnesses(self, generator: torch.Generator | None) -> Witnesses:
+        """Maps to the geometries that the options leave."""
+        return Witnesses(
             self.name,
             num_heads=self.num_heads,
             dim=self.head_dim,
@@ -54,11 +58,8 @@ class RewaGeometric(ScoreAttention):
             shared=self.shared,
             generator=generator,
         )
-        self.metric = ProductMetric(witnesses, num_heads=self.num_heads, tau=self.tau)
 
-    def scores(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def scores(self, q: Queries, k: Keys) -> PairScores:
         """Minus the distance of every pair over the temperature."""
         return self.metric.scores(q, k)
 

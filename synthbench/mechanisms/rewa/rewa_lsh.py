@@ -3,17 +3,18 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
+from synthbench.forms.shapes import KeyRows, Keys, PairScores, Queries
 from synthbench.knobs import knob
 from synthbench.layers import project
-from synthbench.mechanisms.base import ScoreAttention, Side, mechanism
-from synthbench.mechanisms.rewa._geometry import ProductMetric, Witnesses
+from synthbench.mechanisms.base import Side, mechanism
+from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 
 
 @mechanism
-class RewaLsh(ScoreAttention):
+class RewaLsh(RewaGeometric):
     r"""``rewa-geometric`` among the K nearest of the keys that a composite hash gives.
 
     In each of L tables a token's hash is composed of the cell of its Euclidean witness in a randomly shifted grid, the
@@ -38,12 +39,6 @@ class RewaLsh(ScoreAttention):
     source: ClassVar = "rewa2025"
     complexity: ClassVar = "T^2 (m + n + p + L + d)"
 
-    m: int = knob(5, "dimensions of Euclidean witnesses, 0 for none", low=0, high=1024)
-    n: int = knob(5, "coordinates of spherical witnesses, 0 for none", low=0, high=1024)
-    p: int = knob(5, "dimensions of hyperbolic witnesses, 0 for none", low=0, high=1024)
-    power: int = knob(1, "power of the distances, 1 as published", low=1, high=2)
-    shared: bool = knob(True, "whether queries and keys share the maps to witnesses")  # noqa: FBT003
-    tau: float = knob(1.0, "temperature to start from", low=1e-3, high=1e3)
     K: int = knob(32, "keys that a query attends to", low=1, high=1_000_000)
     L: int = knob(8, "hash tables", low=1, high=256)
     bits: int = knob(2, "hyperplanes a table, for the sphere and for the boundary each", low=1, high=32)
@@ -51,16 +46,7 @@ class RewaLsh(ScoreAttention):
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the maps to witnesses, then the frozen shifts, hyperplanes and what makes one integer of a hash."""
-        witnesses = Witnesses(
-            self.name,
-            num_heads=self.num_heads,
-            dim=self.head_dim,
-            widths=(self.m, self.n, self.p),
-            power=self.power,
-            shared=self.shared,
-            generator=generator,
-        )
-        self.metric = ProductMetric(witnesses, num_heads=self.num_heads, tau=self.tau)
+        super().initialise(generator)
         self.shifts = nn.Buffer(torch.rand(self.num_heads, 1, self.L * self.m, generator=generator))
         for geometry, width in (("spherical", self.n), ("hyperbolic", self.p)):
             planes = torch.randn(self.num_heads, width, self.L * self.bits, generator=generator)
@@ -71,7 +57,7 @@ class RewaLsh(ScoreAttention):
             setattr(self, f"{geometry}_factors", nn.Buffer(factors))
 
     @torch.no_grad()
-    def hashes(self, x: Float[Tensor, "*batch length key_dim"], side: Side) -> Int[Tensor, "*batch length tables"]:
+    def hashes(self, x: KeyRows, side: Side) -> Int[Tensor, "*batch length tables"]:
         """One integer a token and table; two composite hashes that differ give the same one by a chance of 2^-60."""
         witnesses = self.metric.witnesses
         total = torch.zeros((), dtype=torch.int64, device=x.device)
@@ -86,9 +72,7 @@ class RewaLsh(ScoreAttention):
         return total
 
     @torch.no_grad()
-    def candidates(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Bool[Tensor, "*batch queries keys"]:
+    def candidates(self, q: Queries, k: Keys) -> Bool[Tensor, "*batch queries keys"]:
         """Which keys a query may attend to before the nearest are taken; the last query stands at the last key."""
         query_hashes, key_hashes = self.hashes(q, "query").unsqueeze(-2), self.hashes(k, "key").unsqueeze(-3)
         keys = torch.arange(k.shape[-2], device=q.device)
@@ -98,16 +82,10 @@ class RewaLsh(ScoreAttention):
             allowed = allowed | (query_hashes[..., table] == key_hashes[..., table])
         return allowed & (keys <= queries)
 
-    def scores(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def scores(self, q: Queries, k: Keys) -> PairScores:
         """Minus the distance over the temperature where a key is kept, minus infinity elsewhere."""
         scores = self.metric.scores(q, k)
         return scores.masked_fill(~nearest(scores.detach(), self.candidates(q, k), self.K), -torch.inf)
-
-    def enter_phase(self, phase: int) -> None:
-        """Let the geometries of this phase act, in the distance and in the hash."""
-        self.metric.witnesses.enter_phase(phase)
 
     def metrics(self, x: Tensor) -> dict[str, Tensor]:
         """Weights, temperature and effective curvature a head, and the recall of the true K nearest keys.
@@ -127,7 +105,7 @@ class RewaLsh(ScoreAttention):
 
 
 def nearest(
-    scores: Float[Tensor, "*batch queries keys"], candidates: Bool[Tensor, "*#batch queries keys"], count: int
+    scores: PairScores, candidates: Bool[Tensor, "*#batch queries keys"], count: int
 ) -> Bool[Tensor, "*batch queries keys"]:
     """As many candidates of each query as ``count`` says, those with the largest scores, and all ties with the last."""
     masked = scores.masked_fill(~candidates, -torch.inf)

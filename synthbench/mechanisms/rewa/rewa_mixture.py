@@ -4,10 +4,10 @@ from functools import partial
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from synthbench.forms import scores
+from synthbench.forms.shapes import AnswerHeads, KeyHeads, Keys, PairScores, Queries, QueryHeads, ValueHeads
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import Attention, mechanism
 from synthbench.mechanisms.rewa._geometry import Gate, Witnesses, mean_a_head, named
@@ -63,24 +63,14 @@ class RewaMixture(Attention):
             {geometry: one_a_head(heads, self.tau / start) for geometry, start in self.witnesses.starts().items()}
         )
 
-    def attend(
-        self,
-        q: Float[Tensor, "*batch heads queries key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
-    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+    def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
         """Attend in every geometry and mix the results."""
         total = torch.zeros((), dtype=v.dtype, device=v.device)
         for geometry, share in self.gate(q, self.witnesses).items():
             total = total + share * scores.attend(partial(self.expert_scores, geometry), "softmax", q, k, v)
         return total
 
-    def expert_scores(
-        self,
-        geometry: str,
-        q: Float[Tensor, "*batch queries key_dim"],
-        k: Float[Tensor, "*batch keys key_dim"],
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def expert_scores(self, geometry: str, q: Queries, k: Keys) -> PairScores:
         """Minus the distance of every pair in one geometry over its temperature."""
         temperature: Tensor = self.temperatures[geometry]()
         return -self.witnesses.distance(geometry, q, k) / temperature

@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa import _operators
@@ -49,9 +49,7 @@ class RewaOperator(ScoreAttention):
         self.witness = WitnessMap(self.num_heads, self.head_dim, width, shared=self.shared, generator=generator)
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
-    def scores(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def scores(self, q: Queries, k: Keys) -> PairScores:
         """Minus the distances over the temperature."""
         a = _operators.factors(self.witness(q, "query"), self.r)
         b = _operators.factors(self.witness(k, "key"), self.r)

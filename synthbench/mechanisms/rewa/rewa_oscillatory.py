@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa import _operators
@@ -50,9 +50,7 @@ class RewaOscillatory(ScoreAttention):
         self.decays = Positive(ones * self.decay)
         self.frequencies = Positive(ones * self.frequency * torch.arange(1, self.K + 1))
 
-    def scores(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def scores(self, q: Queries, k: Keys) -> PairScores:
         """Logarithms of the overlaps."""
         a, b = self.witness(q, "query"), self.witness(k, "key")
         norms = a.square().sum(-1), b.square().sum(-1)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from synthbench.forms import scores
 from synthbench.forms.feature_maps import unit_vectors
+from synthbench.forms.shapes import KeyHeads, ValueHeads
 from synthbench.forms.state import State
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import Attention, mechanism
@@ -56,27 +57,16 @@ class RewaPath(Attention):
         self.relation = WitnessMap(self.num_heads, self.head_dim, width, shared=True, generator=generator)
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
-    def attend(
-        self,
-        q: Float[Tensor, "*batch heads length key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
-        *,
-        state: State | None = None,
-    ) -> Float[Tensor, "*batch heads length value_dim"]:
+    def attend(self, q: KeyHeads, k: KeyHeads, v: ValueHeads, *, state: State | None = None) -> ValueHeads:
         """Attend by inner products of the query's entity, carried along the relations, and the key's entity."""
         paths = self.paths(q, k, state=state).flatten(-2) / self.temperature()
         if state is not None:
             k, v = state.append("keys", k), state.append("values", v)
         ends = self._scaled(self._operators(self.entity(k, "key")))
-        return scores.attend(_overlap, "softmax", paths, ends.flatten(-2), v)
+        return scores.attend(lambda q, k: q @ k.mT, "softmax", paths, ends.flatten(-2), v)
 
     def paths(
-        self,
-        q: Float[Tensor, "*batch heads length key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        *,
-        state: State | None = None,
+        self, q: KeyHeads, k: KeyHeads, *, state: State | None = None
     ) -> Float[Tensor, "*batch heads length m m"]:
         """A_i M_i M_i for every query i."""
         relations = self._operators(self.relation(k, "key"))
@@ -100,7 +90,3 @@ class RewaPath(Attention):
     def _scaled(self, operators: Tensor) -> Tensor:
         scaled: Tensor = unit_vectors(operators.flatten(-2)).unflatten(-1, (self.m, self.m))
         return scaled
-
-
-def _overlap(paths: Tensor, ends: Tensor) -> Tensor:
-    return paths @ ends.mT

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from synthbench.forms.shapes import Keys, PairScores, Queries
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import ScoreAttention, mechanism
 from synthbench.mechanisms.rewa._geometry import Perceptron
@@ -16,11 +17,11 @@ FLOOR = 1e-3
 
 
 def trapezoid_distance(
-    x: Float[Tensor, "*batch queries dim"],
+    x: Queries,
     x_metric: Float[Tensor, "*batch queries dim dim"],
-    y: Float[Tensor, "*batch keys dim"],
+    y: Keys,
     y_metric: Float[Tensor, "*batch keys dim dim"],
-) -> Float[Tensor, "*batch queries keys"]:
+) -> PairScores:
     r"""The length of the chord h = x - y under the mean of the metric tensors at its ends, for every pair.
 
     :math:`\sqrt{h^T (G(x) + G(y)) h / 2}` is the geodesic distance up to a term of third order in h; the tensor of one
@@ -82,9 +83,7 @@ class RewaRiemannian(ScoreAttention):
         root: Tensor = identity + self.network(points).unflatten(-1, (self.m, self.m))
         return root @ root.mT + FLOOR * identity
 
-    def scores(
-        self, q: Float[Tensor, "*batch queries key_dim"], k: Float[Tensor, "*batch keys key_dim"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def scores(self, q: Queries, k: Keys) -> PairScores:
         """Minus the distance of every pair, or its square, over the temperature."""
         x, y = self.witness(q, "query"), self.witness(k, "key")
         distances = trapezoid_distance(x, self.metric_tensor(x), y, self.metric_tensor(y))

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from synthbench.forms import scores
+from synthbench.forms.shapes import AnswerHeads, KeyHeads, QueryHeads, ValueHeads
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import Attention, mechanism
 from synthbench.mechanisms.rewa import _operators
@@ -53,12 +54,7 @@ class RewaTopological(Attention):
         self.witness = WitnessMap(self.num_heads, self.head_dim, self.m, shared=self.shared, generator=generator)
         self.temperature = _operators.one_a_head(self.num_heads, self.tau)
 
-    def attend(
-        self,
-        q: Float[Tensor, "*batch heads queries key_dim"],
-        k: Float[Tensor, "*batch heads length key_dim"],
-        v: Float[Tensor, "*batch heads length value_dim"],
-    ) -> Float[Tensor, "*batch heads queries value_dim"]:
+    def attend(self, q: QueryHeads, k: KeyHeads, v: ValueHeads) -> AnswerHeads:
         """Attend by the distances of diagrams."""
         if not k.numel():
             return v[..., v.shape[-2] - q.shape[-2] :, :]

@@ -17,6 +17,7 @@ from synthbench.forms.feature_maps import (
     unit_vectors,
 )
 from synthbench.forms.quadrature import Rule
+from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import FeatureAttention, Side
 
@@ -58,7 +59,7 @@ class QuadratureAttention(FeatureAttention):
         self.shift = nn.Buffer(nodes, persistent=False)
         self.log_scale = nn.Buffer((scale * weights / per_node).log() / 2, persistent=False)
 
-    def exponential(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length features"]:
+    def exponential(self, unit: Float[Tensor, "*batch length dim"]) -> FeatureRows:
         """Positive random features of all nodes, side by side."""
         return positive_features(unit, self.directions, self.shift, self.log_scale)
 
@@ -90,11 +91,7 @@ class ProductAttention(QuadratureAttention):
     def polynomial(self, unit: Float[Tensor, "*batch length dim"]) -> Float[Tensor, "*batch length polynomial"]:
         """The polynomial factor of unit vectors."""
 
-    def features(
-        self,
-        x: Float[Tensor, "*batch length key_dim"],
-        side: Side,  # noqa: ARG002 - both sides alike
-    ) -> Tensor | tuple[Tensor, ...]:
+    def features(self, x: KeyRows, side: Side) -> Tensor | tuple[Tensor, ...]:  # noqa: ARG002 - both sides alike
         """The polynomial factor and the exponential one."""
         unit = unit_vectors(x)
         return self.polynomial(unit), self.exponential(unit)

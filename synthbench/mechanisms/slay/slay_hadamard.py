@@ -4,10 +4,10 @@ import math
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from synthbench.forms.feature_maps import clip_exponent, unit_vectors
+from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.knobs import knob
 from synthbench.layers import project
 from synthbench.mechanisms.base import Side, mechanism
@@ -47,11 +47,7 @@ class SlayHadamard(QuadratureAttention):
         self.shift = nn.Buffer(nodes, persistent=False)
         self.log_scale = nn.Buffer(weights.log() / 2 - math.log(self.M), persistent=False)
 
-    def features(
-        self,
-        x: Float[Tensor, "*batch length key_dim"],
-        side: Side,  # noqa: ARG002 - both sides alike
-    ) -> Float[Tensor, "*batch length features"]:
+    def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike
         """Squares times exponentials of all nodes, side by side."""
         a = project(unit_vectors(x), self.directions)
         return a.square() * (clip_exponent(a * self.tilt - self.shift) + self.log_scale).exp()

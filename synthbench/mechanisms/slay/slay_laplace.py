@@ -3,10 +3,9 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from synthbench.forms.feature_maps import unit_vectors
+from synthbench.forms.shapes import FeatureRows, KeyRows
 from synthbench.knobs import knob
 from synthbench.mechanisms.base import Side, mechanism
 from synthbench.mechanisms.slay._base import QuadratureAttention
@@ -39,10 +38,6 @@ class SlayLaplace(QuadratureAttention):
         C = 2 + self.epsilon
         self.keep_positive_features(self.M, generator, scale=C**2 / 4)
 
-    def features(
-        self,
-        x: Float[Tensor, "*batch length key_dim"],
-        side: Side,  # noqa: ARG002 - both sides alike
-    ) -> Float[Tensor, "*batch length features"]:
+    def features(self, x: KeyRows, side: Side) -> FeatureRows:  # noqa: ARG002 - both sides alike
         """Positive random features of all nodes, side by side."""
         return self.exponential(unit_vectors(x))

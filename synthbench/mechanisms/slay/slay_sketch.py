@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from synthbench.forms.feature_maps import unit_vectors
+from synthbench.forms.shapes import KeyHeads
 from synthbench.knobs import knob
 from synthbench.layers import project
 from synthbench.mechanisms.base import Side, mechanism
@@ -52,11 +53,7 @@ class SlaySketch(QuadratureAttention):
         self.polynomial_sketch = nn.Buffer(polynomial.transpose(1, 2).flatten(2))
         self.exponential_sketch = nn.Buffer(count_sketch(*shape, self.D, self.S, generator=generator).flatten(0, 1))
 
-    def features(
-        self,
-        x: Float[Tensor, "*batch heads length key_dim"],
-        side: Side,  # noqa: ARG002 - both sides alike
-    ) -> Float[Tensor, "*batch heads length features"]:
+    def features(self, x: KeyHeads, side: Side) -> Float[Tensor, "*batch heads length features"]:  # noqa: ARG002 - both sides alike
         """The sketches of all nodes, side by side."""
         unit = unit_vectors(x)
         polynomial = project(unit, self.anchors).square() / math.sqrt(self.P)

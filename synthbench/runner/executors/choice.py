@@ -87,11 +87,7 @@ def _check_choice(request: Request, device: torch.device) -> None:
 
 
 def _slots(request: Request, device: torch.device) -> list[Slot]:
-    """Where worker processes of this machine run on its GPUs; none on a CPU.
-
-    Raises:
-        UsageError: If a number is not allowed.
-    """
+    """Where worker processes of this machine run on its GPUs; none on a CPU."""
     if device.type != "cuda" or request.executor in ("inline", *BEYOND):
         return []
     return gpu_slots(

@@ -157,7 +157,9 @@ class Slurm(Executor):
             while elements:
                 if stop.is_set() and not is_stop_asked.exists():
                     is_stop_asked.touch()
-                    _cancel_pending(elements)
+                    for element in elements:
+                        if element.process.state == "PENDING":
+                            element.process.cancel(check=False)
                 time.sleep(POLL_S)
                 for element in list(elements):
                     is_over = element.process.done()
@@ -262,12 +264,6 @@ class _StopFile(threading.Event):
 
     def is_set(self) -> bool:
         return self._file.exists()
-
-
-def _cancel_pending(elements: Sequence[Element]) -> None:
-    for element in elements:
-        if element.process.state == "PENDING":
-            element.process.cancel(check=False)
 
 
 @contextmanager

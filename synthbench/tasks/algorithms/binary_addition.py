@@ -9,7 +9,7 @@ from jaxtyping import Int
 
 from synthbench.knobs import knob
 from synthbench.tasks._transduction import Transduction, string_rungs
-from synthbench.tasks.base import Batch, Bound, task
+from synthbench.tasks.base import Batch, Bound, Tokens, task
 
 PLUS, END = 2, 3
 
@@ -73,11 +73,7 @@ class BinaryAddition(Transduction):
         """The most frequent digit or the end token at each position, over all splits of strings of all lengths."""
         return Bound(_floor(self.shortest, self.longest(length)))
 
-    def ceiling(self, length: int) -> Bound:
-        """Both numbers have been read."""
-        return Bound(1.0)
-
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """No carry, or one from the place before only."""
         first, second = self._digits(inputs)
         one_place = first ^ second
@@ -87,32 +83,26 @@ class BinaryAddition(Transduction):
             "carry from one place": self._in_slots(inputs, one_place),
         }
 
-    def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Also the carry of the lowest place, handed on everywhere."""
         first, second = self._digits(inputs)
         lowest = first ^ second
         lowest[:, 1:] ^= first[:, :1]  # lowest digits are equal
         return {**self.shortcuts(inputs), "carry from the lowest place": self._in_slots(inputs, lowest)}
 
-    def _number_lengths(
-        self, inputs: Int[np.ndarray, "batch length"]
-    ) -> tuple[Int[np.ndarray, "batch 1"], Int[np.ndarray, "batch 1"]]:
+    def _number_lengths(self, inputs: Tokens) -> tuple[Int[np.ndarray, "batch 1"], Int[np.ndarray, "batch 1"]]:
         """How many digits the first and the second number have."""
         first_lengths = (inputs == PLUS).argmax(axis=1, keepdims=True)
         return first_lengths, self.string_lengths(inputs) - 1 - first_lengths
 
-    def _digits(
-        self, inputs: Int[np.ndarray, "batch length"]
-    ) -> tuple[Int[np.ndarray, "batch length"], Int[np.ndarray, "batch length"]]:
+    def _digits(self, inputs: Tokens) -> tuple[Tokens, Tokens]:
         """The digits of the first and the second number, the lowest in front, and zeros behind them."""
         first_lengths, second_lengths = self._number_lengths(inputs)
         places = np.arange(inputs.shape[1])
         shifted = np.take_along_axis(inputs, (places + first_lengths + 1).clip(max=len(places) - 1), axis=1)
         return inputs * (places < first_lengths), shifted * (places < second_lengths)
 
-    def _in_slots(
-        self, inputs: Int[np.ndarray, "batch length"], digits: Int[np.ndarray, "batch length"]
-    ) -> Int[np.ndarray, "batch length"]:
+    def _in_slots(self, inputs: Tokens, digits: Tokens) -> Tokens:
         """Digits and the end token at the positions where the sum is due."""
         slots = (np.arange(inputs.shape[1]) - self.string_lengths(inputs) - 1).clip(0)
         is_end = slots > np.maximum(*self._number_lengths(inputs))

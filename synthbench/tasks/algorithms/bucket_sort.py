@@ -5,12 +5,12 @@ from functools import cache
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from synthbench.knobs import knob
 from synthbench.tasks._bounds import binomials
 from synthbench.tasks._transduction import Transduction, string_rungs
-from synthbench.tasks.base import Batch, Bound, task
+from synthbench.tasks.base import Batch, Bound, Tokens, task
 
 
 @task
@@ -57,11 +57,7 @@ class BucketSort(Transduction):
         """The most frequent symbol at each position, over strings of all lengths."""
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols))
 
-    def ceiling(self, length: int) -> Bound:
-        """The whole string has been read."""
-        return Bound(1.0)
-
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """The most frequent symbol in each slot, given the length of the string and nothing else of it."""
         string_lengths = self.string_lengths(inputs)
         slots = np.arange(inputs.shape[1]) - string_lengths - 1

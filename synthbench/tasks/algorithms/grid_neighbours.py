@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from synthbench.knobs import knob
 from synthbench.tasks._targets import score_at
-from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, task
+from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 
 
 @task
@@ -113,7 +113,7 @@ class GridNeighbours(Task):
         """The anchor is unique, and the grid has been read."""
         return Bound(1.0)
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Left for up and right for down, and right for all directions."""
         num_cells = inputs.shape[1] - 2 * self.num_queries
         grid, directions, anchors = inputs[:, :num_cells], inputs[:, num_cells::2], inputs[:, num_cells + 1 :: 2]

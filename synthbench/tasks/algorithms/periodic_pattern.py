@@ -8,7 +8,7 @@ from jaxtyping import Int
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
-from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 LENGTH_BY_PERIOD = {5: 24, 11: 48, 17: 96, 23: 96, 31: 128, 47: 192, 61: 256, 89: 384, 127: 512, 191: 768, 251: 1024}
 """Tokens of each rung, by the longest period: at least two primes are longer than those of the rung below.
@@ -92,7 +92,7 @@ class PeriodicPattern(Task):
         """All periods that fit what has been read of a stream agree on the next token."""
         return Bound(1.0)
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """One period for all: the token at the distance at which tokens, before any is asked, are equal most often."""
         unasked = inputs[:, : self.min_length]
         distances = np.arange(1, self.num_streams * self.longest_period + 1)

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Int
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
 from synthbench.tasks._targets import score_last
-from synthbench.tasks.base import Batch, Bound, Task, task
+from synthbench.tasks.base import Batch, Bound, Task, Tokens, task
 
 LENGTH_BY_COUNT = {4: 16, 8: 32, 12: 48, 16: 64, 24: 96, 32: 128, 48: 192, 64: 256, 96: 384, 127: 512}
 """Tokens of each rung, by the largest count: about four for each copy."""
@@ -94,11 +93,7 @@ class PlantedCounting(Task):
         """One in all counts, whatever the length."""
         return Bound(1 / (self.max_count - self.min_count + 1))
 
-    def ceiling(self, length: int) -> Bound:
-        """All symbols have been read."""
-        return Bound(1.0)
-
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Twice the count in the later half, and the count of another symbol."""
         text, length = inputs[:, :-2], inputs.shape[1]
         num_late = 2 * (text[:, (length - 2) // 2 :] == inputs[:, -1:]).sum(axis=1)

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Int
 
 from synthbench.knobs import knob
 from synthbench.tasks._counts import count_symbols
 from synthbench.tasks._targets import score_last
-from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, task
+from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 
 
 @task
@@ -65,17 +64,13 @@ class PlantedMajority(Task):
         """One in ``num_symbols``, whatever the length."""
         return Bound(1 / self.num_symbols)
 
-    def ceiling(self, length: int) -> Bound:
-        """All symbols have been read."""
-        return Bound(1.0)
-
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """The latest symbol, and the most frequent one of the last quarter."""
         length = inputs.shape[1]
         latest = count_symbols(inputs[:, -(-3 * length // 4) :], self.num_symbols).argmax(axis=1)
         return {"latest symbol": inputs, "last quarter": score_last(latest, length)}
 
-    def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Also the most frequent symbol of the last half."""
         length = inputs.shape[1]
         latest = count_symbols(inputs[:, length // 2 :], self.num_symbols).argmax(axis=1)

@@ -34,16 +34,6 @@ class Addition(Task):
     )
     vocabulary: int = knob(32, "number of output classes, which is the modulus", low=2, high=65536)
 
-    @property
-    def vocab_size(self) -> int:
-        """As many as the knob says."""
-        return self.vocabulary
-
-    @property
-    def min_length(self) -> int:
-        """One bit."""
-        return 1
-
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw fair bits; their sum modulo ``vocabulary`` is asked at the last position."""
         inputs = rng.integers(2, size=(batch_size, length))
@@ -53,7 +43,3 @@ class Addition(Task):
         """The mode of a fair binomial, folded at the modulus."""
         classes = np.arange(length + 1) % self.vocabulary
         return Bound(float(np.bincount(classes, weights=binomial(length, 0.5)).max()))
-
-    def ceiling(self, length: int) -> Bound:
-        """All bits have been read."""
-        return Bound(1.0)

@@ -37,11 +37,6 @@ class Counting(Task):
         """As many as there are counts, 0 among them, or symbols."""
         return max(self.largest_count + 1, self.num_symbols)
 
-    @property
-    def min_length(self) -> int:
-        """One token."""
-        return 1
-
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform symbols; the number of zeros is asked at the last position."""
         inputs = rng.integers(self.num_symbols, size=(batch_size, length))
@@ -51,7 +46,3 @@ class Counting(Task):
     def floor(self, length: int) -> Bound:
         """The mode of a binomial, clipped at the largest count."""
         return Bound(float(clip_counts(binomial(length, 1 / self.num_symbols), self.largest_count).max()))
-
-    def ceiling(self, length: int) -> Bound:
-        """All tokens have been read."""
-        return Bound(1.0)

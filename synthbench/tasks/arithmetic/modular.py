@@ -35,11 +35,6 @@ class Modular(Task):
         """One more than there are residues, as published; the last class is never right."""
         return self.modulus + 1
 
-    @property
-    def min_length(self) -> int:
-        """One token."""
-        return 1
-
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform residues; their sum modulo ``modulus`` is asked at the last position."""
         inputs = rng.integers(self.modulus, size=(batch_size, length))
@@ -48,7 +43,3 @@ class Modular(Task):
     def floor(self, length: int) -> Bound:
         """A sum of uniform residues is uniform."""
         return Bound(1 / self.modulus)
-
-    def ceiling(self, length: int) -> Bound:
-        """All tokens have been read."""
-        return Bound(1.0)

@@ -33,11 +33,6 @@ class Parity(Task):
         """Zero and one."""
         return 2
 
-    @property
-    def min_length(self) -> int:
-        """One bit."""
-        return 1
-
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw fair bits; their sum modulo 2 is asked at the last position."""
         inputs = rng.integers(2, size=(batch_size, length))
@@ -46,7 +41,3 @@ class Parity(Task):
     def floor(self, length: int) -> Bound:
         """A fair coin."""
         return Bound(0.5)
-
-    def ceiling(self, length: int) -> Bound:
-        """All bits have been read."""
-        return Bound(1.0)

@@ -6,7 +6,6 @@ from typing import ClassVar
 import numpy as np
 
 from synthbench.knobs import knob
-from synthbench.tasks._copying import sample_copy
 from synthbench.tasks.base import Batch, Bound, Task, task
 
 
@@ -32,24 +31,11 @@ class Copy(Task):
     not_tested: ClassVar = "Recall: the answer is the token at the same position, so attention is not needed."
     vocabulary: int = knob(32, "number of tokens", low=2, high=65536)
 
-    @property
-    def vocab_size(self) -> int:
-        """As many as the knob says."""
-        return self.vocabulary
-
-    @property
-    def min_length(self) -> int:
-        """One token."""
-        return 1
-
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens, each of which is its own target."""
-        return sample_copy(rng, batch_size, length, self.vocabulary)
+        inputs = rng.integers(self.vocabulary, size=(batch_size, length))
+        return Batch(inputs, inputs.copy())
 
     def floor(self, length: int) -> Bound:
         """One token in ``vocabulary``, whatever the length."""
         return Bound(1 / self.vocabulary)
-
-    def ceiling(self, length: int) -> Bound:
-        """The answer has just been read."""
-        return Bound(1.0)

@@ -30,16 +30,6 @@ class Reverse(Task):
     length: ClassVar = 32
     vocabulary: int = knob(32, "number of tokens", low=2, high=65536)
 
-    @property
-    def vocab_size(self) -> int:
-        """As many as the knob says."""
-        return self.vocabulary
-
-    @property
-    def min_length(self) -> int:
-        """One token."""
-        return 1
-
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens; the targets are the same tokens from last to first."""
         inputs = rng.integers(self.vocabulary, size=(batch_size, length))

@@ -36,16 +36,6 @@ class Sort(Task):
     length: ClassVar = 16
     vocabulary: int = knob(32, "number of tokens", low=2, high=4096)
 
-    @property
-    def vocab_size(self) -> int:
-        """As many as the knob says."""
-        return self.vocabulary
-
-    @property
-    def min_length(self) -> int:
-        """One token."""
-        return 1
-
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens; the targets are the same tokens in order."""
         inputs = rng.integers(self.vocabulary, size=(batch_size, length))

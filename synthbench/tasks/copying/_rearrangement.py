@@ -10,7 +10,7 @@ from jaxtyping import Int
 
 from synthbench.knobs import knob
 from synthbench.tasks._transduction import Transduction
-from synthbench.tasks.base import Batch, Bound
+from synthbench.tasks.base import Batch, Bound, Tokens
 
 Slots = Int[np.ndarray, "... slots"]
 Lengths = Int[np.ndarray, "batch 1"]
@@ -72,11 +72,7 @@ class Rearrangement(Transduction):
         """One in ``num_symbols``: all symbols are equally probable in every slot."""
         return Bound(1 / self.num_symbols)
 
-    def ceiling(self, length: int) -> Bound:
-        """The whole string has been read."""
-        return Bound(1.0)
-
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Other orders; where one asks for more symbols than there are, it repeats the outermost."""
         string_lengths = self.string_lengths(inputs)
         slots = np.arange(inputs.shape[1]) - string_lengths - 1

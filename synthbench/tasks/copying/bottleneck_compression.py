@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Int
 
 from synthbench.knobs import knob
-from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 
 @task
@@ -30,17 +29,13 @@ class BottleneckCompression(Task):
     source: ClassVar = "poli2024mad"
     readout: ClassVar = "bottleneck"
     length: ClassVar = 32
+    min_length: ClassVar = 2  # one symbol and the summary token
     num_symbols: int = knob(15, "number of symbols, the summary token not counted", low=2, high=65536)
 
     @property
     def vocab_size(self) -> int:
         """The symbols and the summary token."""
         return self.num_symbols + 1
-
-    @property
-    def min_length(self) -> int:
-        """One symbol and the summary token."""
-        return 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform symbols; the summary token ends the sequence."""
@@ -58,7 +53,7 @@ class BottleneckCompression(Task):
         """All symbols have been read when the summary is made; what a vector of some width can hold does not count."""
         return Bound(1.0)
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Only the later half is kept."""
         is_late = np.arange(inputs.shape[1]) >= (inputs.shape[1] - 1) // 2
         return {"later half": np.where(is_late, inputs, 0)}

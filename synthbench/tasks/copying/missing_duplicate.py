@@ -10,7 +10,7 @@ from synthbench.knobs import knob
 from synthbench.tasks._counts import count_symbols
 from synthbench.tasks._targets import score_at
 from synthbench.tasks._transduction import Transduction, string_rungs
-from synthbench.tasks.base import Batch, Bound, task
+from synthbench.tasks.base import Batch, Bound, Tokens, task
 
 
 @task
@@ -89,7 +89,7 @@ class MissingDuplicate(Transduction):
         """At the separator the length of the string is known, and the other copy of the symbol has been read."""
         return Bound(1.0)
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """The symbol before the mask (or after it, if it is first), and what follows the latest other copy of that."""
         masks = (inputs == self.num_symbols).argmax(axis=1, keepdims=True)
         neighbours = np.take_along_axis(inputs, np.where(masks > 0, masks - 1, 1), axis=1)
@@ -99,7 +99,7 @@ class MissingDuplicate(Transduction):
         guesses = {"neighbour": neighbours, "follower": followers}
         return {name: np.broadcast_to(guess, inputs.shape) for name, guess in guesses.items()}
 
-    def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Also a symbol that occurs an odd number of times, the most frequent one, and those in similar surroundings.
 
         Of the places whose surroundings agree most with those of the mask, the most frequent symbol is named.
@@ -114,9 +114,7 @@ class MissingDuplicate(Transduction):
         guesses = {name: np.broadcast_to(of.argmax(axis=1)[:, None], inputs.shape) for name, of in votes.items()}
         return {**self.shortcuts(inputs), **guesses}
 
-    def _votes(
-        self, inputs: Int[np.ndarray, "batch length"], steps: tuple[int, ...]
-    ) -> Float[np.ndarray, "batch symbols"]:
+    def _votes(self, inputs: Tokens, steps: tuple[int, ...]) -> Float[np.ndarray, "batch symbols"]:
         """A weight for each symbol: a place counts more than all that agree less with the mask these steps away."""
         length, margin = inputs.shape[1], max(map(abs, steps))
         padded = np.pad(inputs, ((0, 0), (margin, margin)), constant_values=-1)

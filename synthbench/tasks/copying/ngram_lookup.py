@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int
 
 from synthbench.knobs import knob
 from synthbench.tasks._targets import score_last
-from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, task
+from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 
 
 @task
@@ -125,7 +125,7 @@ class NgramLookup(Task):
         """The n-gram is in the string, and all that follows it there is the answer."""
         return Bound(1.0)
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """What followed the latest copy of fewer of the last tokens, and of the first if there are openings."""
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         found = {}
@@ -138,7 +138,7 @@ class NgramLookup(Task):
                 found[f"first {order} of the n-gram"] = score_last(followers, length)
         return found
 
-    def rung_shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def rung_shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Also what followed most often: each token of the n-gram at its distance, the last alone, and all together."""
         strings, length = inputs[:, : -self.order - 1], inputs.shape[1]
         votes = np.zeros((self.order, len(inputs), self.num_symbols))
@@ -154,7 +154,7 @@ class NgramLookup(Task):
         }
 
 
-def _agree(strings: Int[np.ndarray, "batch length"], grams: Int[np.ndarray, "batch width"]) -> None:
+def _agree(strings: Tokens, grams: Int[np.ndarray, "batch width"]) -> None:
     """Write the last symbol of the gram after all copies of the symbols before it, in place.
 
     What is written may end one copy and make another, so this is repeated. It ends: in each round the first copy with a
@@ -170,9 +170,7 @@ def _agree(strings: Int[np.ndarray, "batch length"], grams: Int[np.ndarray, "bat
         rows = rows[np.unique(wrong)]
 
 
-def _copies(
-    strings: Int[np.ndarray, "batch length"], grams: Int[np.ndarray, "batch order"], gap: int = 0
-) -> Bool[np.ndarray, "batch starts"]:
+def _copies(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0) -> Bool[np.ndarray, "batch starts"]:
     """Where copies of the gram begin that are followed by a symbol, after a gap of so many others."""
     num_starts = strings.shape[1] - grams.shape[1] - gap
     is_copy = np.ones((len(strings), num_starts), dtype=bool)
@@ -181,9 +179,7 @@ def _copies(
     return is_copy
 
 
-def _latest_follower(
-    strings: Int[np.ndarray, "batch length"], grams: Int[np.ndarray, "batch order"], gap: int = 0
-) -> Int[np.ndarray, " batch"]:
+def _latest_follower(strings: Tokens, grams: Int[np.ndarray, "batch order"], gap: int = 0) -> Int[np.ndarray, " batch"]:
     """What follows the latest copy of each gram, after a gap of so many symbols; the first symbol if there is none."""
     places = np.arange(grams.shape[1] + gap, strings.shape[1])
     latest = (_copies(strings, grams, gap) * places).max(axis=1, keepdims=True)

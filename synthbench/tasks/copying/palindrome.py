@@ -8,7 +8,7 @@ from jaxtyping import Int
 
 from synthbench.knobs import knob
 from synthbench.tasks._transduction import Transduction, string_rungs
-from synthbench.tasks.base import IGNORE, Batch, Bound, task
+from synthbench.tasks.base import IGNORE, Batch, Bound, Tokens, task
 
 
 @task
@@ -62,11 +62,7 @@ class Palindrome(Transduction):
         """One in ``num_symbols``: all symbols are equally probable at every place."""
         return Bound(1 / self.num_symbols)
 
-    def ceiling(self, length: int) -> Bound:
-        """The whole string has been read."""
-        return Bound(1.0)
-
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """The string forwards, and what stood before the latest copy, within it, of the last token or the last two."""
         string_lengths = self.string_lengths(inputs)
         positions = np.arange(inputs.shape[1])
@@ -75,9 +71,7 @@ class Palindrome(Transduction):
             found[f"last {num_tokens}"] = self._before_copies(inputs, string_lengths, num_tokens)
         return found
 
-    def _before_copies(
-        self, inputs: Int[np.ndarray, "batch length"], string_lengths: Int[np.ndarray, "batch 1"], num_tokens: int
-    ) -> Int[np.ndarray, "batch length"]:
+    def _before_copies(self, inputs: Tokens, string_lengths: Int[np.ndarray, "batch 1"], num_tokens: int) -> Tokens:
         """What stood before the latest copy of the last tokens, read backwards, in the string and the separator."""
         length, positions = inputs.shape[1], np.arange(inputs.shape[1])
         is_string = positions <= string_lengths
@@ -96,8 +90,6 @@ class Palindrome(Transduction):
         return _symbols(inputs, np.where(positions == string_lengths, positions, copies) - 1)
 
 
-def _symbols(
-    strings: Int[np.ndarray, "batch longest"], places: Int[np.ndarray, "batch length"]
-) -> Int[np.ndarray, "batch length"]:
+def _symbols(strings: Int[np.ndarray, "batch longest"], places: Tokens) -> Tokens:
     """What stands at some places of each string; the nearest symbol where there is no such place."""
     return np.take_along_axis(strings, places.clip(0, strings.shape[1] - 1), axis=1)

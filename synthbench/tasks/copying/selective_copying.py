@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Int
 
 from synthbench.knobs import knob
-from synthbench.tasks.base import IGNORE, LENGTHS, Batch, Bound, Task, task
+from synthbench.tasks.base import IGNORE, LENGTHS, Batch, Bound, Task, Tokens, task
 
 
 @task
@@ -68,11 +67,7 @@ class SelectiveCopying(Task):
         """One in ``num_symbols``, whatever the length."""
         return Bound(1 / self.num_symbols)
 
-    def ceiling(self, length: int) -> Bound:
-        """All symbols have been read."""
-        return Bound(1.0)
-
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """The tokens at the places where the symbols stand on average."""
         num_places = inputs.shape[1] - self.num_tokens - 1
         places = np.arange(1, self.num_tokens + 1) * (num_places + 1) // (self.num_tokens + 1) - 1

@@ -28,18 +28,9 @@ class DistantMatch(Task):
     name: ClassVar = "distant_match"
     source: ClassVar = "slay2026"
     length: ClassVar = 128
+    min_length: ClassVar = 2  # the first token and the position that asks for it
     not_tested: ClassVar = "Matching by content, or over the whole length: position 0 is asked at the middle position."
     vocabulary: int = knob(32, "number of tokens", low=2, high=65536)
-
-    @property
-    def vocab_size(self) -> int:
-        """As many as the knob says."""
-        return self.vocabulary
-
-    @property
-    def min_length(self) -> int:
-        """The first token and the position that asks for it."""
-        return 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens; the first, unless it is 0, is asked at the middle position."""
@@ -51,7 +42,3 @@ class DistantMatch(Task):
     def floor(self, length: int) -> Bound:
         """One of the tokens that are scored, which 0 is not."""
         return Bound(1 / (self.vocabulary - 1))
-
-    def ceiling(self, length: int) -> Bound:
-        """The first token has been read."""
-        return Bound(1.0)

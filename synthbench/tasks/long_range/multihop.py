@@ -31,18 +31,9 @@ class Multihop(Task):
     name: ClassVar = "multihop"
     source: ClassVar = "slay2026"
     length: ClassVar = 64
+    min_length: ClassVar = 3  # one position in each third
     not_tested: ClassVar = "Several hops: the first marker has no bearing on the answer, which follows the second."
     vocabulary: int = knob(32, "number of tokens, the two markers among them", low=3, high=65536)
-
-    @property
-    def vocab_size(self) -> int:
-        """As many as the knob says."""
-        return self.vocabulary
-
-    @property
-    def min_length(self) -> int:
-        """One position in each third."""
-        return 3
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens and put one marker into each of the first two thirds."""

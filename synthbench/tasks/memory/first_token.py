@@ -28,18 +28,9 @@ class FirstToken(Task):
     name: ClassVar = "first_token"
     source: ClassVar = "slay2026"
     length: ClassVar = 64
+    min_length: ClassVar = 2  # the first token and the position that asks for it
     not_tested: ClassVar = "Addressing by content: the answer always stands at position 0."
     vocabulary: int = knob(32, "number of tokens", low=2, high=65536)
-
-    @property
-    def vocab_size(self) -> int:
-        """As many as the knob says."""
-        return self.vocabulary
-
-    @property
-    def min_length(self) -> int:
-        """The first token and the position that asks for it."""
-        return 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens; the first is asked at the last position."""
@@ -49,7 +40,3 @@ class FirstToken(Task):
     def floor(self, length: int) -> Bound:
         """One token in ``vocabulary``, whatever the length."""
         return Bound(1 / self.vocabulary)
-
-    def ceiling(self, length: int) -> Bound:
-        """The first token has been read."""
-        return Bound(1.0)

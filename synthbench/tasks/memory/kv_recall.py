@@ -29,17 +29,8 @@ class KvRecall(Task):
     name: ClassVar = "kv_recall"
     source: ClassVar = "slay2026"
     length: ClassVar = 22
+    min_length: ClassVar = 4  # one pair, the separator and the key
     vocabulary: int = knob(64, "number of tokens, the separator among them", low=3, high=4096)
-
-    @property
-    def vocab_size(self) -> int:
-        """As many as the knob says."""
-        return self.vocabulary
-
-    @property
-    def min_length(self) -> int:
-        """One pair, the separator and the key."""
-        return 4
 
     def check_length(self, length: int) -> None:
         """Refuse an odd length, and one with more pairs than there are keys.

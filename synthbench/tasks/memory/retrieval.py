@@ -28,18 +28,9 @@ class Retrieval(Task):
     name: ClassVar = "retrieval"
     source: ClassVar = "slay2026"
     length: ClassVar = 64
+    min_length: ClassVar = 3  # the needle, one token between and the query
     not_tested: ClassVar = "Retrieval: the target is the same token in every sequence, so nothing has to be found."
     vocabulary: int = knob(64, "number of tokens, the needle and the query among them", low=3, high=65536)
-
-    @property
-    def vocab_size(self) -> int:
-        """As many as the knob says."""
-        return self.vocabulary
-
-    @property
-    def min_length(self) -> int:
-        """The needle, one token between and the query."""
-        return 3
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens, hide the needle before the last two positions and end with the query."""

@@ -37,11 +37,6 @@ class SelectiveCopy(Task):
     num_marks: int = knob(8, "number of marked tokens", low=1, high=4096)
 
     @property
-    def vocab_size(self) -> int:
-        """As many as the knob says."""
-        return self.vocabulary
-
-    @property
     def min_length(self) -> int:
         """As many positions in each half as there are marks."""
         return 2 * self.num_marks

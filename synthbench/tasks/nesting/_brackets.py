@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from synthbench.tasks.base import Tokens
+
 
 class Grammar(NamedTuple):
     """The ids: digits, ``+`` and ``-``, ``*`` if there are three operators, and the brackets."""
@@ -87,7 +89,7 @@ def value_laws(grammar: Grammar, longest: int) -> Float[np.ndarray, "lengths val
     return laws
 
 
-def flat_values(grammar: Grammar, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
+def flat_values(grammar: Grammar, inputs: Tokens) -> Tokens:
     """Value of the tokens up to each position from left to right, as if there were no brackets."""
     values = np.zeros_like(inputs)
     value, operator, sign = np.zeros_like(inputs[:, 0]), np.zeros_like(inputs[:, 0]), np.ones_like(inputs[:, 0])

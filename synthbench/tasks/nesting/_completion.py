@@ -15,7 +15,7 @@ from jaxtyping import Int
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
 from synthbench.tasks._draws import previous
-from synthbench.tasks.base import IGNORE, Batch, Bound, Task
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens
 from synthbench.tasks.nesting._trees import Law, grow
 
 NUM_TOKENS = 2**18
@@ -70,7 +70,7 @@ class TreeCompletion(Task):
     @abstractmethod
     def write(
         self, rng: np.random.Generator, batch_size: int, length: int
-    ) -> tuple[Int[np.ndarray, "batch length"], Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
+    ) -> tuple[Tokens, Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
         """Sequences with nothing hidden; where the tree begins that is to be completed; and its number of tokens."""
 
     @property
@@ -136,20 +136,20 @@ class TreeCompletion(Task):
         """Every token of the tree follows from what stands before the =."""
         return Bound(1.0)
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """The latest label that is shown; or, where all are, what followed the same tokens before."""
         if self.is_shown:
             return {"induction": self._induced(inputs)}
         latest = np.maximum.accumulate(np.where(inputs < self.num_labels, np.arange(inputs.shape[1]), 0), axis=1)
         return {"latest label": np.take_along_axis(inputs, latest, axis=1)}
 
-    def slots(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
+    def slots(self, inputs: Tokens) -> Tokens:
         """Which token of the last tree is asked at each position, counted from 0; below 0 before it."""
         equals = (inputs == self.equals).argmax(axis=1, keepdims=True)
-        slots: Int[np.ndarray, "batch length"] = np.arange(inputs.shape[1]) - equals - 1 + self.is_shown
+        slots: Tokens = np.arange(inputs.shape[1]) - equals - 1 + self.is_shown
         return slots
 
-    def _induced(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
+    def _induced(self, inputs: Tokens) -> Tokens:
         """What followed the latest earlier copy of the last tokens, of as many of the last four as have one."""
         found = np.zeros_like(inputs)
         recent = np.zeros_like(inputs)

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from synthbench.knobs import knob
 from synthbench.tasks._targets import score_at
-from synthbench.tasks.base import Batch, Bound, Task
+from synthbench.tasks.base import Batch, Bound, Task, Tokens
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Evaluation(Task):
 
     @abstractmethod
     def write(
-        self, rng: np.random.Generator, inputs: Int[np.ndarray, "batch length"], lengths: Int[np.ndarray, " batch"]
+        self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
         """Write random expressions of these lengths at the beginning of the sequences and return their values."""
 
@@ -57,7 +57,3 @@ class Evaluation(Task):
     def floor(self, length: int) -> Bound:
         """The likeliest value of expressions of each length: the position of the separator tells the length."""
         return Bound(float(self.best_guess(self.expression_lengths(length)).mean()))
-
-    def ceiling(self, length: int) -> Bound:
-        """All of the expression has been read."""
-        return Bound(1.0)

@@ -42,7 +42,3 @@ class NextSymbols(Task):
     def floor(self, length: int) -> Bound:
         """The likeliest set at each position."""
         return Bound(float(self.best_guess(length)[self.unscored :].mean()))
-
-    def ceiling(self, length: int) -> Bound:
-        """The set depends on what has been read only."""
-        return Bound(1.0)

@@ -8,6 +8,7 @@ from jaxtyping import Int
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
+from synthbench.tasks.base import Tokens
 from synthbench.tasks.nesting._completion import TreeCompletion
 
 Spans = Int[np.ndarray, "batch _ 2"]
@@ -79,7 +80,7 @@ class Expansion(TreeCompletion):
 
     def write(
         self, rng: np.random.Generator, batch_size: int, length: int
-    ) -> tuple[Int[np.ndarray, "batch length"], Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
+    ) -> tuple[Tokens, Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
         """Put all trees, the names and the = into a table, and lay its pieces one after the other."""
         num_trees, most = self.num_templates + 1, self.most_nodes(length)
         num_nodes = rng.integers(self.fewest, most, size=(batch_size, num_trees), endpoint=True)
@@ -113,33 +114,29 @@ class Expansion(TreeCompletion):
         gaps: Int[np.ndarray, "trees gaps"] = 1 + (num_places[:, None] <= np.sort(ranks)[..., None]).sum(axis=2)
         return gaps
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """As for all trees, or the main tree without its names."""
         is_main = self.definition_index(inputs) == self.num_templates
         return super().shortcuts(inputs) | {"without names": self.read(inputs, np.where(is_main, 0, 1))}
 
-    def definition_index(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
+    def definition_index(self, inputs: Tokens) -> Tokens:
         """How many trees have ended before each position: the number of definitions in the main tree, more after it."""
         is_end = (inputs == self.closing) & (self.depths(inputs) == 0)
-        num_ended: Int[np.ndarray, "batch length"] = np.cumsum(is_end, axis=1) - is_end
+        num_ended: Tokens = np.cumsum(is_end, axis=1) - is_end
         return num_ended
 
-    def depths(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
+    def depths(self, inputs: Tokens) -> Tokens:
         """Number of nodes that are open after each position, if there are no blanks before it."""
         return np.cumsum((inputs == self.opening).astype(np.int64) - (inputs == self.closing), axis=1)
 
-    def read(
-        self, inputs: Int[np.ndarray, "batch length"], parts: Int[np.ndarray, "batch length"]
-    ) -> Int[np.ndarray, "batch length"]:
+    def read(self, inputs: Tokens, parts: Tokens) -> Tokens:
         """After the =, all labels and brackets of the first part in order, then those of the second, and so on."""
         is_name = (inputs > self.closing) & (inputs < self.equals)
         order = np.argsort(np.where(is_name, inputs.shape[1], parts), axis=1, stable=True)
         slots = self.slots(inputs).clip(0, inputs.shape[1] - 1)
         return np.take_along_axis(inputs, np.take_along_axis(order, slots, axis=1), axis=1)
 
-    def _join(
-        self, table: Int[np.ndarray, "batch columns"], spans: Spans, length: int
-    ) -> Int[np.ndarray, "batch length"]:
+    def _join(self, table: Int[np.ndarray, "batch columns"], spans: Spans, length: int) -> Tokens:
         """Lay pieces of each row one after the other, and pad."""
         begins = spans[..., 0].ravel()
         lengths = spans[..., 1].ravel() - begins

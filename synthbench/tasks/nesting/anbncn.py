@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Int
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
-from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 LONGEST_GAP = 6
 
@@ -112,11 +111,7 @@ class AnBnCn(Task):
         )
         return Bound(float(frequencies.max(axis=0).sum() / frequencies.sum()))
 
-    def ceiling(self, length: int) -> Bound:
-        """The counts of a word have been read when they are asked."""
-        return Bound(1.0)
-
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """A run goes on, or it ends where it is longer than the mean."""
         positions = np.arange(inputs.shape[1])
         is_first = np.diff(inputs, axis=1, prepend=-1) != 0

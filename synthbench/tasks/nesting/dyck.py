@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
-from synthbench.tasks.base import IGNORE, Batch, Bound, running_rungs, task
+from synthbench.tasks.base import IGNORE, Batch, Bound, Tokens, running_rungs, task
 from synthbench.tasks.nesting._prefixes import NextSymbols
 
 
@@ -123,7 +123,7 @@ class Dyck(NextSymbols):
             guesses.append(max(law[0], law[1:-1].sum() / self.num_types, law[-1] / self.num_types))
         return np.array(guesses)
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """The type of the latest opening bracket, closed or not; if that is never right, the type most often open."""
         is_open = inputs < self.num_types
         depths = np.cumsum(2 * is_open - 1, axis=1)
@@ -132,7 +132,7 @@ class Dyck(NextSymbols):
         latest = np.maximum.accumulate(np.where(is_open, np.arange(inputs.shape[1]), 0), axis=1)
         return {"latest opening": self._sets(depths, np.take_along_axis(inputs, latest, axis=1))}
 
-    def _most_often_open(self, inputs: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
+    def _most_often_open(self, inputs: Tokens) -> Tokens:
         """The type of which most brackets are open; of several, the one opened last."""
         rows, length = np.arange(len(inputs)), inputs.shape[1]
         scores = np.zeros((len(inputs), self.num_types), dtype=np.int64)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from synthbench.knobs import knob
-from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 PHILOX_KEY = 0x67726D72
 """The grammar is the same in every sequence, seed and split."""
@@ -113,7 +113,7 @@ class GrammarNextToken(Task):
         """Who knows the probability of every parse of what was read still guesses which constituents end."""
         return _ceiling(self, length)
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """The most frequent answer after the last one, two or three tokens."""
         return {
             f"last {order}": _answers(self, order)[_contexts(inputs, order, self.num_symbols)] for order in (1, 2, 3)
@@ -127,7 +127,7 @@ def _grammar(num_symbols: int) -> Int[np.ndarray, "levels symbols"]:
     return rng.permuted(np.tile(np.arange(num_symbols), (MOST_LEVELS, 1)), axis=1)
 
 
-def _contexts(inputs: Int[np.ndarray, "batch length"], order: int, num_symbols: int) -> Int[np.ndarray, "batch length"]:
+def _contexts(inputs: Tokens, order: int, num_symbols: int) -> Tokens:
     """A number for the last tokens at each position; all but symbols, and what no position has, count as one token."""
     padded = np.pad(inputs.clip(max=num_symbols), ((0, 0), (order - 1, 0)), constant_values=num_symbols)
     contexts = np.zeros_like(inputs)
@@ -178,7 +178,7 @@ def _ceiling(task: GrammarNextToken, length: int) -> Bound:
     return Bound(float(value), standard_error=float(np.sqrt(((sums - value * numbers) ** 2).sum()) / numbers.sum()))
 
 
-def _laws(task: GrammarNextToken, tokens: Int[np.ndarray, "batch length"], scale: float) -> Laws:
+def _laws(task: GrammarNextToken, tokens: Tokens, scale: float) -> Laws:
     """Sum over all parses, by dynamic programming over the constituents of each level.
 
     A constituent is named after its first token, so that its beginning tells its symbol. From the bottom: ``inside`` is

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Int
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
-from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 
 @task
@@ -115,11 +114,7 @@ class InterleavedStacks(Task):
         """One in all values: exchanging two of them changes no probability."""
         return Bound(1 / self.num_values)
 
-    def ceiling(self, length: int) -> Bound:
-        """What is on a stack has been read."""
-        return Bound(1.0)
-
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """The value read last, and of the pushes onto a stack the last one, or the one before, popped or not."""
         batch_size, length = inputs.shape
         rows = np.arange(batch_size)

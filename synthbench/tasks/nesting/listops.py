@@ -11,7 +11,7 @@ from jaxtyping import Float, Inexact, Int
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
-from synthbench.tasks.base import task
+from synthbench.tasks.base import Tokens, task
 from synthbench.tasks.nesting._evaluation import Evaluation
 from synthbench.tasks.nesting._trees import Law, grow
 
@@ -80,7 +80,7 @@ class Listops(Evaluation):
         return lengths[lengths >= self.shortest]
 
     def write(
-        self, rng: np.random.Generator, inputs: Int[np.ndarray, "batch length"], lengths: Int[np.ndarray, " batch"]
+        self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
         """Draw trees, then digits and operators from the last level to the first."""
         line = inputs.reshape(-1)
@@ -102,7 +102,7 @@ class Listops(Evaluation):
         chances: Float[np.ndarray, " lengths"] = laws.max(axis=1) / laws.sum(axis=1)
         return chances
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Apply the outermost operator to all digits, or read the last digit."""
         is_digit = inputs < NUM_DIGITS
         flat = _apply(inputs[:, 0], is_digit.sum(axis=1), inputs[is_digit])

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from synthbench.knobs import knob
-from synthbench.tasks.base import task
+from synthbench.tasks.base import Tokens, task
 from synthbench.tasks.nesting._brackets import Grammar, flat_values, value_laws, write_expressions
 from synthbench.tasks.nesting._evaluation import Evaluation
 
@@ -39,7 +39,7 @@ class ModularBrackets(Evaluation):
         return self._grammar.closing + 1
 
     def write(
-        self, rng: np.random.Generator, inputs: Int[np.ndarray, "batch length"], lengths: Int[np.ndarray, " batch"]
+        self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
         """Uniform digits and operators; an expression is split in two at a uniform place."""
         starts = np.arange(len(inputs)) * inputs.shape[1]
@@ -51,7 +51,7 @@ class ModularBrackets(Evaluation):
         chances: Float[np.ndarray, " lengths"] = laws[lengths].max(axis=1)
         return chances
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Calculate from left to right without brackets, or read the last digit only."""
         latest = np.maximum.accumulate(np.where(inputs < self.modulus, np.arange(inputs.shape[1]), 0), axis=1)
         return {

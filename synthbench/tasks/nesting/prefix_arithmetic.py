@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
 from synthbench.tasks._targets import score_last
-from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, task
+from synthbench.tasks.base import LENGTHS, Batch, Bound, Task, Tokens, task
 from synthbench.tasks.nesting._brackets import Grammar
 
 
@@ -36,6 +36,7 @@ class PrefixArithmetic(Task):
     name: ClassVar = "prefix_arithmetic"
     source: ClassVar = "allenzhu2025canon"
     length: ClassVar = 22
+    min_length: ClassVar = 4  # one operator, two numbers and =
     rungs: ClassVar = tuple({"load": length // 2 - 1, "length": length} for length in LENGTHS if length <= 384)
     load: ClassVar = "operators"
     modulus: int = knob(23, "modulus, and number of numbers", low=2, high=1024)
@@ -48,11 +49,6 @@ class PrefixArithmetic(Task):
     def vocab_size(self) -> int:
         """The numbers, the operators and =."""
         return self.modulus + 4
-
-    @property
-    def min_length(self) -> int:
-        """One operator, two numbers and =."""
-        return 4
 
     def check_length(self, length: int) -> None:
         """Refuse an odd length: an expression has one number more than operators.
@@ -97,15 +93,11 @@ class PrefixArithmetic(Task):
         """The most frequent value: products of 0 are 0."""
         return Bound(float(_value_laws(self._grammar, length // 2 - 1)[-1].max()))
 
-    def ceiling(self, length: int) -> Bound:
-        """The whole expression has been read."""
-        return Bound(1.0)
-
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
         """``factor`` times the operators."""
         return self, factor * (length - 2) + 2
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Operators in their order on numbers in theirs, from the left or from the right, if there are several.
 
         And what the first operator makes of the first and the last number.

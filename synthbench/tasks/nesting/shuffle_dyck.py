@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from synthbench.knobs import knob
-from synthbench.tasks.base import Batch, running_rungs, task
+from synthbench.tasks.base import Batch, Tokens, running_rungs, task
 from synthbench.tasks.nesting._prefixes import NextSymbols
 
 
@@ -75,7 +75,7 @@ class ShuffleDyck(NextSymbols):
         chances: Float[np.ndarray, " length"] = np.max(laws, axis=0)[1:]
         return chances
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """The types whose latest bracket is an opening, as if brackets closed all of their type."""
         positions = np.arange(inputs.shape[1])
         sets = np.zeros_like(inputs)

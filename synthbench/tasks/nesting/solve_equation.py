@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from synthbench.knobs import knob
-from synthbench.tasks.base import task
+from synthbench.tasks.base import Tokens, task
 from synthbench.tasks.nesting._brackets import Grammar, write_expressions
 from synthbench.tasks.nesting._evaluation import Evaluation
 
@@ -42,7 +42,7 @@ class SolveEquation(Evaluation):
         return self._unknown + 2
 
     def write(
-        self, rng: np.random.Generator, inputs: Int[np.ndarray, "batch length"], lengths: Int[np.ndarray, " batch"]
+        self, rng: np.random.Generator, inputs: Tokens, lengths: Int[np.ndarray, " batch"]
     ) -> Int[np.ndarray, " batch"]:
         """Draw an expression, replace one of its digits and write its value after it."""
         rows, starts = np.arange(len(inputs)), np.arange(len(inputs)) * inputs.shape[1]
@@ -58,7 +58,7 @@ class SolveEquation(Evaluation):
         """Every digit is as likely as any other."""
         return np.full(len(lengths), 1 / self.modulus)
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Solve the equation as if there were no brackets, or name the value that is given."""
         is_digit, is_unknown = inputs < self.modulus, inputs == self._unknown
         is_given = np.zeros_like(is_digit)

@@ -6,11 +6,10 @@ from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Int
 
 from synthbench.knobs import knob
 from synthbench.tasks._transduction import Transduction
-from synthbench.tasks.base import LENGTHS, Batch, Bound, task
+from synthbench.tasks.base import LENGTHS, Batch, Bound, Tokens, task
 
 
 @task
@@ -75,11 +74,7 @@ class StackManipulation(Transduction):
         """One of the symbols, or the end where that is more frequent."""
         return Bound(_floor(self.shortest, self.longest(length), self.num_symbols, self.pop_rate))
 
-    def ceiling(self, length: int) -> Bound:
-        """All actions have been read."""
-        return Bound(1.0)
-
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """What was put on the stack latest, whatever was popped, or what it was to begin with."""
         slots = (np.arange(inputs.shape[1]) - self.string_lengths(inputs) - 1).clip(0)
         guesses = {}

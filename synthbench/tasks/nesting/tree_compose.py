@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.knobs import knob
-from synthbench.tasks.base import task
+from synthbench.tasks.base import Tokens, task
 from synthbench.tasks.nesting._templates import Expansion, Spans, alternate
 
 
@@ -72,7 +72,7 @@ class TreeCompose(Expansion):
             np.concatenate([heads, tails[:, ::-1]], axis=1),
         )
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """As for tree_copy, or one level only: the copy that the main tree names, but not those inside it."""
         definitions = self.definition_index(inputs)
         is_main = definitions == self.num_templates

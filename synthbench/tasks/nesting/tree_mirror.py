@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.knobs import knob
-from synthbench.tasks.base import task
+from synthbench.tasks.base import Tokens, task
 from synthbench.tasks.nesting._completion import TreeCompletion
 
 
@@ -62,7 +62,7 @@ class TreeMirror(TreeCompletion):
 
     def write(
         self, rng: np.random.Generator, batch_size: int, length: int
-    ) -> tuple[Int[np.ndarray, "batch length"], Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
+    ) -> tuple[Tokens, Int[np.ndarray, " batch"], Int[np.ndarray, " batch"]]:
         """Write the same nodes twice."""
         num_nodes = rng.integers(self.fewest, self.most_nodes(length), size=batch_size, endpoint=True)
         tokens = np.full((batch_size, length), self.vocab_size - 1)
@@ -72,7 +72,7 @@ class TreeMirror(TreeCompletion):
         self.spell(tokens, nodes, (3 * num_nodes + 1)[nodes.trees] + nodes.mirrored)
         return tokens, 3 * num_nodes + 1, 3 * num_nodes
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """As for all trees, the first tree as it is, or its string reversed, with closing brackets for opening ones."""
         size = (inputs == self.equals).argmax(axis=1, keepdims=True)
         slots = self.slots(inputs).clip(0, size - 1)

@@ -40,11 +40,6 @@ class Bigram(Task):
         """As many as the table has entries."""
         return len(TABLE)
 
-    @property
-    def min_length(self) -> int:
-        """One token."""
-        return 1
-
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens and look each up."""
         inputs = rng.integers(len(TABLE), size=(batch_size, length))
@@ -53,7 +48,3 @@ class Bigram(Task):
     def floor(self, length: int) -> Bound:
         """The most frequent entry of the table."""
         return Bound(float(np.bincount(TABLE).max() / len(TABLE)))
-
-    def ceiling(self, length: int) -> Bound:
-        """The token to look up has just been read."""
-        return Bound(1.0)

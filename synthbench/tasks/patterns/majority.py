@@ -41,11 +41,6 @@ class Majority(Task):
         """Eight as published, of which the last are never right, or more where more symbols are drawn."""
         return max(8, self.num_symbols)
 
-    @property
-    def min_length(self) -> int:
-        """One token."""
-        return 1
-
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform symbols; the most frequent is asked at the last position."""
         inputs = rng.integers(self.num_symbols, size=(batch_size, length))
@@ -62,7 +57,3 @@ class Majority(Task):
             for count in np.flatnonzero(counts > NEGLIGIBLE)
         )
         return Bound(float(joint / poisson(float(length), length)[length]))
-
-    def ceiling(self, length: int) -> Bound:
-        """All tokens have been read."""
-        return Bound(1.0)

@@ -5,11 +5,11 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
-from synthbench.tasks.base import Batch, Bound, task
+from synthbench.tasks.base import Batch, Bound, Tokens, task
 from synthbench.tasks.real._corpus import Corpus, corpus_at
 from synthbench.tasks.real._held_out import HeldOutTask
 from synthbench.tasks.real._lines import reference_lines
@@ -66,11 +66,6 @@ class Text(HeldOutTask):
         """A token is a byte."""
         return 256
 
-    @property
-    def min_length(self) -> int:
-        """One byte to read."""
-        return 1
-
     def check_length(self, length: int) -> None:
         """Refuse a window that does not fit into the smallest split.
 
@@ -104,13 +99,13 @@ class Text(HeldOutTask):
         """Bits per byte of ``unigram``, ``bigram`` and ``lzma``, which all learned from the training split."""
         return dict(_lines(self._text))
 
-    def kinds(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Bool[np.ndarray, "batch length"]]:
+    def kinds(self, inputs: Tokens) -> dict[str, Bool[np.ndarray, "batch length"]]:
         """``repeated`` where the last :data:`CONTEXT` bytes occurred before in the window, and ``other``."""
         is_repeated = repeats(inputs, CONTEXT)
         return {"repeated": is_repeated, "other": ~is_repeated}
 
 
-def repeats(inputs: Int[np.ndarray, "batch length"], context: int) -> Bool[np.ndarray, "batch length"]:
+def repeats(inputs: Tokens, context: int) -> Bool[np.ndarray, "batch length"]:
     """Where the last ``context`` bytes (7 at most), up to and with that of a position, also end at an earlier one.
 
     >>> repeats(np.frombuffer(b"abcabc", np.uint8)[None].astype(np.int64), 2).astype(int).tolist()

@@ -32,17 +32,8 @@ class Induction(Task):
     name: ClassVar = "induction"
     source: ClassVar = "slay2026"
     length: ClassVar = 64
+    min_length: ClassVar = 5  # position 1 and its successor, before the last two positions
     vocabulary: int = knob(64, "number of tokens", low=2, high=65536)
-
-    @property
-    def vocab_size(self) -> int:
-        """As many as the knob says."""
-        return self.vocabulary
-
-    @property
-    def min_length(self) -> int:
-        """Position 1 and its successor, before the last two positions."""
-        return 5
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens and repeat one of the first half, but not the first, at the last position but one."""

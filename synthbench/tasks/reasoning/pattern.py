@@ -31,11 +31,6 @@ class Pattern(Task):
     period: int = knob(4, "number of tokens after which the pattern repeats", low=1, high=65536)
 
     @property
-    def vocab_size(self) -> int:
-        """As many as the knob says."""
-        return self.vocabulary
-
-    @property
     def min_length(self) -> int:
         """One period."""
         return self.period

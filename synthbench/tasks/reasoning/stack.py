@@ -32,16 +32,6 @@ class Stack(Task):
     pop_rate: float = knob(0.3, "probability of a POP where the stack is not empty", low=0, high=1)
     push_rate: float = knob(0.5, "probability of a PUSH where there is no POP", low=0, high=1)
 
-    @property
-    def vocab_size(self) -> int:
-        """As many as the knob says."""
-        return self.vocabulary
-
-    @property
-    def min_length(self) -> int:
-        """One token."""
-        return 1
-
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens, then replace some by PUSH and POP."""
         push, pop = self.vocabulary - 2, self.vocabulary - 1

@@ -39,16 +39,6 @@ class Compression(Task):
     vocabulary: int = knob(16, "number of tokens", low=2, high=65536)
     longest_run: int = knob(3, "largest length of a run, before equal neighbours merge", low=1, high=64)
 
-    @property
-    def vocab_size(self) -> int:
-        """As many as the knob says."""
-        return self.vocabulary
-
-    @property
-    def min_length(self) -> int:
-        """One token."""
-        return 1
-
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw runs of uniform values and uniform lengths until the sequence is full."""
         values = rng.integers(self.vocabulary, size=(batch_size, length))

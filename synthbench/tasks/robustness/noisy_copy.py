@@ -27,19 +27,10 @@ class NoisyCopy(Task):
     name: ClassVar = "noisy_copy"
     source: ClassVar = "slay2026"
     length: ClassVar = 64
+    min_length: ClassVar = 2  # one position in each half
     not_tested: ClassVar = "Robustness: noise occurs only where the answer is 0 whatever was read."
     vocabulary: int = knob(32, "number of tokens, noise among them", low=2, high=65536)
     noise_rate: float = knob(0.3, "probability that noise covers a token of the second half", low=0, high=1)
-
-    @property
-    def vocab_size(self) -> int:
-        """As many as the knob says."""
-        return self.vocabulary
-
-    @property
-    def min_length(self) -> int:
-        """One position in each half."""
-        return 2
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw uniform tokens and cover some of the second half."""
@@ -54,7 +45,3 @@ class NoisyCopy(Task):
         """A guess in the first half, zero in the second."""
         half = length // 2
         return Bound((half / (self.vocabulary - 1) + length - half) / length)
-
-    def ceiling(self, length: int) -> Bound:
-        """The answer has just been read, or is 0."""
-        return Bound(1.0)

@@ -3,21 +3,22 @@
 import numpy as np
 from jaxtyping import Float, Int
 
+from synthbench.tasks.base import Tokens
 from synthbench.tasks.state_tracking._running import running
 
 
-def draw_bits(rng: np.random.Generator, shape: tuple[int, int], one_rate: float) -> Int[np.ndarray, "batch length"]:
+def draw_bits(rng: np.random.Generator, shape: tuple[int, int], one_rate: float) -> Tokens:
     """Independent bits that are 1 with probability ``one_rate``."""
     return (rng.random(shape) < one_rate).astype(np.int64)
 
 
-def running_parity(bits: Int[np.ndarray, "batch length"]) -> Int[np.ndarray, "batch length"]:
+def running_parity(bits: Tokens) -> Tokens:
     """1 where the number of ones so far is odd, else 0."""
-    parity: Int[np.ndarray, "batch length"] = np.bitwise_xor.accumulate(bits, axis=1)
+    parity: Tokens = np.bitwise_xor.accumulate(bits, axis=1)
     return parity
 
 
-def latest_parities(bits: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+def latest_parities(bits: Tokens) -> dict[str, Tokens]:
     """Parities of the latest bits only, by name."""
     return {"latest bit": bits.copy(), "latest four bits": running(bits, np.bitwise_xor, window=4)}
 

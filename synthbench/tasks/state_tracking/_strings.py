@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from synthbench.knobs import Value, knob
 from synthbench.tasks._targets import score_at
-from synthbench.tasks.base import Batch, Bound, Task
+from synthbench.tasks.base import Batch, Bound, Task, Tokens
 
 LADDER = (6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024)
 """Tokens of the rungs. One answer a sequence makes long rungs expensive: from 64 tokens on their lengths double."""
@@ -99,11 +99,7 @@ class StringTask(Task):
         """The most frequent answer to strings of each length: the position of the separator tells the length."""
         return Bound(float(self.best_guess(self.string_lengths(length)).mean()))
 
-    def ceiling(self, length: int) -> Bound:
-        """The string has been read."""
-        return Bound(1.0)
-
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """What the shortcuts say of the tokens before each position."""
         guesses = self.guesses(inputs[:, :-1])
         return {name: np.pad(answers, ((0, 0), (1, 0))) for name, answers in guesses.items()}

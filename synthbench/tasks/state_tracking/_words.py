@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from synthbench.knobs import knob
-from synthbench.tasks.base import IGNORE, Batch, Bound, Task
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens
 from synthbench.tasks.state_tracking._groups import Group
 from synthbench.tasks.state_tracking._running import running
 
@@ -60,11 +60,7 @@ class GroupWords(Task):
         """The likeliest product of so many elements, which is soon as unlikely as any other."""
         return Bound(_likeliest(self.group, self.first_input, self.num_inputs, length // self.tokens_per_element))
 
-    def ceiling(self, length: int) -> Bound:
-        """All factors have been read."""
-        return Bound(1.0)
-
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Multiply the latest elements only, or regard nothing that depends on the order of the factors."""
         step = self.tokens_per_element
         elements = inputs[:, ::step]

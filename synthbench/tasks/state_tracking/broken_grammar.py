@@ -9,7 +9,7 @@ from jaxtyping import Int
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knob
-from synthbench.tasks.base import IGNORE, Batch, Bound, Task, task
+from synthbench.tasks.base import IGNORE, Batch, Bound, Task, Tokens, task
 
 PHILOX_KEY = 0x67617073
 """The rule is the same in every sequence, seed and split."""
@@ -137,7 +137,7 @@ class BrokenGrammar(Task):
         longest = factor * self.longest_gap
         return replace(self, longest_gap=longest, nearest=longest // 2 + 1), factor * length
 
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """What two neighbours tell: the latest token that may follow the one before, or is not followed as it may be.
 
         The token read last; and the earliest, of those as far back as a gap may be long, that nothing read since may
@@ -157,7 +157,7 @@ class BrokenGrammar(Task):
             "not followed": self._not_followed(inputs, rule),
         }
 
-    def _not_followed(self, inputs: Int[np.ndarray, "batch length"], rule: Rule) -> Int[np.ndarray, "batch length"]:
+    def _not_followed(self, inputs: Tokens, rule: Rule) -> Tokens:
         """The earliest token, at the distances that are scored, that none of those after it may follow."""
         (batch_size, length), rows = inputs.shape, np.arange(len(inputs))
         onwards = rule.symbols[(np.argsort(rule.symbols)[:, None] + rule.steps) % self.num_symbols]

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from synthbench.knobs import knob
-from synthbench.tasks.base import task
+from synthbench.tasks.base import Tokens, task
 from synthbench.tasks.state_tracking._running import running
 from synthbench.tasks.state_tracking._strings import StringTask, string_rungs
 
@@ -120,6 +120,6 @@ class ModularArithmetic(StringTask):
         return running(np.stack([slopes, offsets], axis=-1), after)[..., 1] % self.modulus
 
 
-def _at_tokens(values: Int[np.ndarray, "batch digits"], length: int) -> Int[np.ndarray, "batch length"]:
+def _at_tokens(values: Int[np.ndarray, "batch digits"], length: int) -> Tokens:
     """The values of the digits at their tokens and at the operators after them."""
     return np.repeat(values, 2, axis=1)[:, :length]

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Int
 
 from synthbench.knobs import knob
-from synthbench.tasks.base import Batch, Bound, Task, running_rungs, task
+from synthbench.tasks.base import Batch, Bound, Task, Tokens, running_rungs, task
 from synthbench.tasks.state_tracking._parity import draw_bits, latest_parities, likelier_parity, running_parity
 
 
@@ -38,11 +37,6 @@ class ParityRunning(Task):
         """Zero and one."""
         return 2
 
-    @property
-    def min_length(self) -> int:
-        """One bit."""
-        return 1
-
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
         """Draw independent bits; their running parity is asked."""
         inputs = draw_bits(rng, (batch_size, length), self.one_rate)
@@ -52,10 +46,6 @@ class ParityRunning(Task):
         """A fair coin, if ones are as frequent as zeros."""
         return Bound(float(likelier_parity(np.arange(1, length + 1), self.one_rate).mean()))
 
-    def ceiling(self, length: int) -> Bound:
-        """All bits that count have been read."""
-        return Bound(1.0)
-
-    def shortcuts(self, inputs: Int[np.ndarray, "batch length"]) -> dict[str, Int[np.ndarray, "batch length"]]:
+    def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """Count the latest bits only."""
         return latest_parities(inputs)

@@ -48,8 +48,3 @@ class Lagged(Task):
         """One symbol in ``num_symbols``: the best that is done without looking."""
         self.check_length(length)
         return Bound(1 / self.num_symbols)
-
-    def ceiling(self, length: int) -> Bound:
-        """The answer stands in the prefix."""
-        self.check_length(length)
-        return Bound(1.0)

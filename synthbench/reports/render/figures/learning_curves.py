@@ -21,7 +21,8 @@ def learning_curves(facts: Facts) -> list[Drawing]:
         return []
     validation = facts.averages[facts.averages["split"] == "validation"]
     metric = "accuracy" if (validation["metric"] == "accuracy").any() else "loss"
-    curves = _with_errors(validation[validation["metric"] == metric])
+    curves = validation[validation["metric"] == metric]
+    curves = curves.assign(standard_error=curves["std"] / np.sqrt(curves["n"]))  # missing below two seeds
     drawings: list[Drawing] = []
     taken: set[str] = set()
     for category in facts.cells.categories:
@@ -33,11 +34,6 @@ def learning_curves(facts: Facts) -> list[Drawing]:
             taken.add(stem)
             drawings.append(_drawing(facts, stem, category, drawn, in_category, metric))
     return drawings
-
-
-def _with_errors(curves: pd.DataFrame) -> pd.DataFrame:
-    """Add the standard error of the mean over seeds; it is missing below two seeds."""
-    return curves.assign(standard_error=curves["std"] / np.sqrt(curves["n"]))
 
 
 def _drawing(

@@ -88,7 +88,7 @@ def content(report: Report) -> Content:
         statuses=statuses(records),
         seeds=seed_ranges(seeds),
         on_added_seeds=on_added_seeds(cells),
-        devices=tuple(sorted(set(map(_device_of, records)))),
+        devices=tuple(sorted({f"{row['device_type']} ({row['device_name']})" for row in records})),
         versions=tuple(sorted({_code_version(row) for row in records})),
         run_command=(
             run_command(selection.suite, seeds, task=extra, mechanism=",".join(names)) if is_one_command else None
@@ -103,11 +103,6 @@ def content(report: Report) -> Content:
         panels=panels(cells, with_colour),
         coloured=tuple(mechanism.label for mechanism in with_colour),
     )
-
-
-def _device_of(row: Row) -> str:
-    """Type and model of what a row was made on."""
-    return f"{row['device_type']} ({row['device_name']})"
 
 
 def _code_version(row: Row) -> str:

@@ -81,12 +81,12 @@ def _environment() -> Environment:
         "name": untrusted.name,
         "sentence": untrusted.sentence,
         "skill": _skill,
-        "per_cent": _per_cent,
+        "per_cent": lambda fraction: _NOTHING if math.isnan(fraction) else percent(fraction),
         "count": _count,
         "whole": _whole,
         "heat": charts.heat,
         "p": _p,
-        "sortable": _sortable,
+        "sortable": lambda number: f"{number:.6g}" if math.isfinite(number) else "",
         "loads": _loads,
         "load": _load,
         "words": lambda text: untrusted.name(text.replace("_", " ")),
@@ -105,10 +105,6 @@ def _skill(number: float, rungs: int | None = None) -> str:
     if math.isnan(number):
         return _NOTHING
     return fixed(rungs * number, 1) if rungs else fixed(number, 2)
-
-
-def _per_cent(fraction: float) -> str:
-    return _NOTHING if math.isnan(fraction) else percent(fraction)
 
 
 def _count(number: int) -> str:
@@ -136,8 +132,3 @@ def _loads(task: TaskFacts) -> str:
 def _p(p: float) -> str:
     text = p_text(p)
     return text if text.startswith("<") else f"= {text}"
-
-
-def _sortable(number: float) -> str:
-    """A number for the script to sort by; empty where there is none."""
-    return f"{number:.6g}" if math.isfinite(number) else ""
