@@ -1,8 +1,6 @@
 """A test whose tool is missing is passed over, unless the tool is required."""
 
-import os
-import subprocess
-import sys
+import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,16 +35,14 @@ ABSENT = [("fla", "names ['fla'], which cannot be imported")] if find_spec("fla"
 @pytest.mark.parametrize(
     ("names", "reason"), [("pdflatex,chrome", "names ['chrome']; allowed: cgroup, chromium"), *ABSENT]
 )
-def test_what_is_required_is_known_and_there_before_any_test_begins(names: str, reason: str) -> None:
-    options = ["--collect-only", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "tests/test_tools.py"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options],
-        env={**os.environ, "SYNTHBENCH_REQUIRE": names},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
+def test_what_is_required_is_known_and_there_before_any_test_begins(
+    names: str, reason: str, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(ROOT / "tests" / "conftest.py")
+    (conftest,) = (
+        plugin for plugin in pytestconfig.pluginmanager.get_plugins() if getattr(plugin, "__file__", "") == file
     )
+    monkeypatch.setenv("SYNTHBENCH_REQUIRE", names)
 
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert reason in done.stderr
+    with pytest.raises(pytest.UsageError, match=re.escape(reason)):
+        conftest.pytest_configure()

@@ -33,7 +33,7 @@ from synthbench.trust.lookup import Groups, against_the_code
 from synthbench.trust.verify import Sampling, verify
 
 CPU = torch.device("cpu")
-STEPS = 24
+STEPS = 12
 
 
 def cell_of(task: str = "parity_running", mechanism: str = "linear", steps: int = STEPS) -> Cell:
@@ -104,7 +104,7 @@ def test_the_lower_part_of_a_rung_is_trained_and_not_scored() -> None:
 
 def test_a_member_climbs_the_same_alone_and_beside_others() -> None:
     cell = cell_of()
-    members = [Member(cell, seed, 3e-3) for seed in range(3)]
+    members = [Member(cell, seed, 3e-3) for seed in range(2)]
     for member, beside in zip(members, train_group(members, CPU).members, strict=True):
         (alone,) = train_group([member], CPU).members
         assert alone.train_loss == pytest.approx(beside.train_loss, rel=1e-5)
