@@ -222,9 +222,7 @@ def test_corrections_token_by_token_are_those_of_the_formula(
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-2)])
-@pytest.mark.parametrize(
-    ("width", "steps", "keys"), [(1, 1, "two"), (5, 2, "two"), (5, 1, "three"), (1, 2, "three")]
-)
+@pytest.mark.parametrize(("width", "steps", "keys"), [(1, 1, "two"), (5, 2, "two"), (5, 1, "three"), (1, 2, "three")])
 def test_corrections_of_a_state_that_decays_fast_are_finite_and_right(
     width: int, steps: int, keys: str, dtype: torch.dtype, tolerance: float, normal: Callable[..., Tensor]
 ) -> None:

@@ -157,11 +157,10 @@ def test_bibtex_holds_what_is_in_the_tables_and_unknown_keys_are_named(make_fram
     assert r"Sources without a BibTeX entry: a\_stranger." in files["README.md"]
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t"])
-def test_a_name_that_a_spreadsheet_would_run_is_made_inert(make_frame: MakeFrame, start: str) -> None:
+def test_a_name_that_a_spreadsheet_would_run_is_made_inert_in_every_table(make_frame: MakeFrame) -> None:
     rows = make_frame({"slay": [0.5, 0.6], "linear": [0.1, 0.2]}, run_id="+id", status="ok").assign(
         run_id=[f"+id{number}" for number in range(4)],
-        **dict.fromkeys(("mech_label", "task", "task_category", "mech_family"), f"{start}cmd()"),
+        **dict.fromkeys(("mech_label", "task", "task_category", "mech_family"), "=cmd()"),
     )
     curves = pd.DataFrame({"run_id": rows["run_id"], "step": 1, "split": "=x", "metric": "=x", "value": 0.5})
     files = build(rows, pd.concat([curves, curves.assign(step=2)]), "paper")
@@ -169,7 +168,7 @@ def test_a_name_that_a_spreadsheet_would_run_is_made_inert(make_frame: MakeFrame
 
     assert {"cells.csv", "runs.csv", "curves.csv", "figures/ranks.csv", "figures/heat-map.csv"} <= set(tables)
     for lines in tables.values():
-        assert any(f"'{start}cmd()" in field for line in lines for field in line)
+        assert any("'=cmd()" in field for line in lines for field in line)
         assert not any(re.match(r"[=+@\t\r-]", field) and not is_number(field) for line in lines for field in line)
 
 
