@@ -1,11 +1,15 @@
-"""A test whose tool is missing is passed over, unless the tool is required."""
+"""A test whose tool is missing is passed over, unless the tool is required; shapes are checked while tests run."""
 
 import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
+from jaxtyping import TypeCheckError
+
+from synthbench.reports.statistics import permutation_test
 
 Need = Callable[[str, bool, str], None]
 
@@ -46,3 +50,8 @@ def test_what_is_required_is_known_and_there_before_any_test_begins(
 
     with pytest.raises(pytest.UsageError, match=re.escape(reason)):
         conftest.pytest_configure()
+
+
+def test_a_wrong_shape_is_refused() -> None:
+    with pytest.raises(TypeCheckError, match="parameters of synthbench.reports.statistics.permutation_test"):
+        permutation_test(np.zeros(3), is_paired=True)
