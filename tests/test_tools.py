@@ -53,5 +53,5 @@ def test_what_is_required_is_known_and_there_before_any_test_begins(
 
 
 def test_a_wrong_shape_is_refused() -> None:
-    with pytest.raises(TypeCheckError, match="parameters of synthbench.reports.statistics.permutation_test"):
+    with pytest.raises(TypeCheckError, match=r"parameters of synthbench\.reports\.statistics\.permutation_test"):
         permutation_test(np.zeros(3), is_paired=True)
