@@ -55,3 +55,13 @@ def test_what_is_required_is_known_and_there_before_any_test_begins(
 def test_a_wrong_shape_is_refused() -> None:
     with pytest.raises(TypeCheckError, match=r"parameters of synthbench\.reports\.statistics\.permutation_test"):
         permutation_test(np.zeros(3), is_paired=True)
+
+
+def test_all_modules_that_annotate_shapes_are_checked(pytestconfig: pytest.Config) -> None:
+    *checked, _ = pytestconfig.getoption("jaxtyping_packages").split(",")
+    files = [file for file in ROOT.glob("synthbench/**/*.py") if "from jaxtyping" in file.read_text(encoding="utf-8")]
+
+    assert files
+    for file in files:
+        name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        assert any(f"{name}.".startswith(f"{one}.") for one in checked), name
