@@ -32,9 +32,9 @@ ALL = Sampling(fraction=1.0, device="cpu")
 
 
 def tiny(results: Path, **changes: Any) -> Request:
-    """Four rows that take a second."""
+    """Four rows that take half a second."""
     base: dict[str, Any] = {
-        "suite": "smoke", "tasks": ("copy:length=8,majority:length=8",), "mechanisms": ("linear",), "steps": 20,
+        "suite": "smoke", "tasks": ("copy:length=8,majority:length=8",), "mechanisms": ("linear",), "steps": 8,
         "limit": 32, "device": "cpu", "results": results, "group_size": 1, "executor": "inline",
     }  # fmt: skip
     return Request(**(base | changes))
