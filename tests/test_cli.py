@@ -76,47 +76,44 @@ def test_list_mechanisms_has_every_mechanism(synthbench: Command) -> None:
     assert slay["parameters"]["R"] == {"default": 3, "allowed": "int from 1 to 64", "meaning": "quadrature nodes"}
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+IMPORTED = """
+import json, sys
+from synthbench.cli import app
+for arguments, slow in json.loads(sys.argv[1]):
+    app(arguments, standalone_mode=False)
+    if imported := set(slow) & set(sys.modules):
+        sys.exit(f"{arguments} imports {imported}")
+"""
+
+
+def import_none(commands: list[tuple[list[str], list[str]]], folder: Path) -> None:
+    """Run commands one after the other in one process, which none of the modules beside them may enter."""
+    command = [sys.executable, "-c", IMPORTED, json.dumps(commands)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_needs_no_training_never_imports_torch(tmp_path: Path) -> None:
+    commands = [
         ["--help"],
         ["run", "--help"],
         ["--version"],
         ["list", "tasks"],
         ["show", "copy"],
         ["status", "--suite", "climb", "--device", "cpu"],
-    ],
-)
-def test_what_needs_no_training_never_imports_torch(arguments: list[str], tmp_path: Path) -> None:
-    script = (
-        "import sys; from synthbench.cli import app; "
-        "app(sys.argv[1:], standalone_mode=False); sys.exit('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, cwd=tmp_path, check=False)
-
-    assert done.returncode == 0
+    ]
+    import_none([(arguments, ["torch"]) for arguments in commands], tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "slow"),
-    [
-        (["store", "ls"], {"torch", "matplotlib", "scipy"}),
-        (["compare", "slay", "softmax", "--suite", "paper"], {"torch", "matplotlib", "scipy.stats"}),
-        (["export", "--suite", "paper", "--mech", "slay,softmax"], {"torch", "matplotlib"}),
-    ],
-)
-def test_what_draws_no_figure_never_imports_what_draws_them(
-    arguments: list[str], slow: set[str], tmp_path: Path
-) -> None:
-    script = (
-        "import sys; from synthbench.cli import app; app(sys.argv[2:], standalone_mode=False); "
-        "sys.exit(', '.join(set(sys.argv[1].split(',')) & set(sys.modules)) or None)"
-    )
-    published = str(Path(__file__).parents[1] / "results")
-    command = [sys.executable, "-c", script, ",".join(slow), *arguments, "--results", published]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-
-    assert (done.returncode, done.stderr) == (0, "")
+def test_what_draws_no_figure_never_imports_what_draws_them(tmp_path: Path) -> None:
+    published = ["--results", str(Path(__file__).parents[1] / "results")]
+    commands = [
+        (["store", "ls", *published], ["torch", "matplotlib", "scipy"]),
+        (["compare", "slay", "softmax", "--suite", "paper", *published], ["torch", "matplotlib", "scipy.stats"]),
+        (["export", "--suite", "paper", "--mech", "slay,softmax", *published], ["torch", "matplotlib"]),
+    ]
+    import_none(commands, tmp_path)
 
 
 def test_names_may_follow_each_other(synthbench: Command) -> None:

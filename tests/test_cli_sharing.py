@@ -67,12 +67,16 @@ def test_verify_prints_a_line_a_row_and_says_that_all_is_well(results: Path) -> 
     assert "4 rows checked, 0 faults, 0 cannot be verified; run again: 2 bitwise" in result.stderr
 
 
-def test_verify_prints_json_alone_on_stdout(results: Path) -> None:
-    facts = json.loads(synthbench(f"verify {results} --limit 1 --workers 1 --json").stdout)
+def test_verify_prints_json_alone_on_stdout_and_records_who_verified_what(results: Path) -> None:
+    facts = json.loads(
+        synthbench(f"verify {results} --limit 2 --workers 1 --into {results} --by somebody --json").stdout
+    )
 
     assert (facts["ok"], facts["num_rows"], facts["faults"], facts["unverifiable"]) == (True, 4, [], {})
     assert facts["reruns"][0]["verdict"] == "bitwise"
     assert facts["reruns"][0]["difference"] == 0
+    said = Store.open(results, create=False).table()["verified_by"].to_pylist()
+    assert sum(word is not None and word.startswith("somebody (bitwise") for word in said) == 2
 
 
 def test_verify_names_a_row_that_was_edited_and_fails(results: Path) -> None:
@@ -84,13 +88,6 @@ def test_verify_names_a_row_that_was_edited_and_fails(results: Path) -> None:
     assert result.exit_code == 1
     assert f"wrong: {row['run_id']}: score is" in result.stdout
     assert "n_correct" not in result.stderr
-
-
-def test_verify_records_who_verified_what(results: Path) -> None:
-    assert synthbench(f"verify {results} --limit 2 --workers 1 --into {results} --by somebody").exit_code == 0
-
-    said = Store.open(results, create=False).table()["verified_by"].to_pylist()
-    assert sum(word is not None and word.startswith("somebody (bitwise") for word in said) == 2
 
 
 @pytest.mark.parametrize(

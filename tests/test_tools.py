@@ -1,13 +1,15 @@
-"""A test whose tool is missing is passed over, unless the tool is required."""
+"""A test whose tool is missing is passed over, unless the tool is required; shapes are checked while tests run."""
 
-import os
-import subprocess
-import sys
+import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
+from jaxtyping import TypeCheckError
+
+from synthbench.reports.statistics import permutation_test
 
 Need = Callable[[str, bool, str], None]
 
@@ -37,16 +39,29 @@ ABSENT = [("fla", "names ['fla'], which cannot be imported")] if find_spec("fla"
 @pytest.mark.parametrize(
     ("names", "reason"), [("pdflatex,chrome", "names ['chrome']; allowed: cgroup, chromium"), *ABSENT]
 )
-def test_what_is_required_is_known_and_there_before_any_test_begins(names: str, reason: str) -> None:
-    options = ["--collect-only", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "tests/test_tools.py"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options],
-        env={**os.environ, "SYNTHBENCH_REQUIRE": names},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
+def test_what_is_required_is_known_and_there_before_any_test_begins(
+    names: str, reason: str, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(ROOT / "tests" / "conftest.py")
+    (conftest,) = (
+        plugin for plugin in pytestconfig.pluginmanager.get_plugins() if getattr(plugin, "__file__", "") == file
     )
+    monkeypatch.setenv("SYNTHBENCH_REQUIRE", names)
 
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert reason in done.stderr
+    with pytest.raises(pytest.UsageError, match=re.escape(reason)):
+        conftest.pytest_configure()
+
+
+def test_a_wrong_shape_is_refused() -> None:
+    with pytest.raises(TypeCheckError, match=r"parameters of synthbench\.reports\.statistics\.permutation_test"):
+        permutation_test(np.zeros(3), is_paired=True)
+
+
+def test_all_modules_that_annotate_shapes_are_checked(pytestconfig: pytest.Config) -> None:
+    *checked, _ = pytestconfig.getoption("jaxtyping_packages").split(",")
+    files = [file for file in ROOT.glob("synthbench/**/*.py") if "from jaxtyping" in file.read_text(encoding="utf-8")]
+
+    assert files
+    for file in files:
+        name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        assert any(f"{name}.".startswith(f"{one}.") for one in checked), name

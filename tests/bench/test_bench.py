@@ -25,7 +25,8 @@ def timed(mechanism: str, *, num_members: Sequence[int] = (2,), num_rates: int =
     )
 
 
-def test_the_ways_to_train_are_timed_side_by_side() -> None:
+def test_the_ways_to_train_are_timed_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "usable_cores", lambda: 1)
     threads = torch.get_num_threads()
     (fact,) = timed("linear", num_steps=2)
 

@@ -28,7 +28,7 @@ def found(
 
 
 def test_what_was_found_fits_and_a_sixteenth_more_does_not() -> None:
-    budget = 2**-6
+    budget = 2**-8
 
     fact = found("mean", budget)
 
@@ -38,7 +38,7 @@ def test_what_was_found_fits_and_a_sixteenth_more_does_not() -> None:
 
 
 def test_more_memory_is_a_longer_context_in_proportion_where_the_cost_is_linear() -> None:
-    small, large = found("mean", 2**-7), found("mean", 2**-5)
+    small, large = found("mean", 2**-9), found("mean", 2**-7)
 
     assert large["length"] / small["length"] == pytest.approx(4, rel=0.15)
 

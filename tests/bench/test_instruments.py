@@ -69,6 +69,7 @@ def test_memory_that_no_later_trial_may_fit_is_given_back(need: Callable[[str, b
     assert kept > 4 * left
 
 
+@pytest.mark.end_to_end
 def test_a_bench_says_nothing_of_the_profiler_that_counts_its_memory() -> None:
     bench = ["bench", "scaling", "--mech", "linear", "--lengths", "16", "--forms", "layer", "--device", "cpu"]
     done = subprocess.run([sys.executable, "-m", "synthbench", *bench], capture_output=True, text=True, check=True)

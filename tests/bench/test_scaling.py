@@ -327,7 +327,7 @@ def test_kernels_are_measured_where_they_run(name: str, monkeypatch: pytest.Monk
     monkeypatch.setattr("synthbench.bench.forms.MODEL_DIM", 32)
     monkeypatch.setattr("synthbench.bench.forms.NUM_HEADS", 2)
 
-    rows = measured(name, [8], forms=["kernel"])
+    rows = measured(name, [8], forms=["kernel"], arguments={"P": "2", "D": "4"} if name == "slay" else None)
 
     assert {(row["form"], row["direction"], row["status"]) for row in rows} == {
         ("kernel", direction, "ok") for direction in DIRECTIONS

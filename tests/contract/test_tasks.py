@@ -21,12 +21,11 @@ def test_every_task_keeps_the_contract(name: str, with_data: Callable[[str], Tas
 
 
 @pytest.mark.parametrize("name", list(TASKS))
-@pytest.mark.parametrize("factor", [1, 2])
-def test_every_task_keeps_the_contract_at_other_lengths(
-    name: str, factor: int, with_data: Callable[[str], Task]
-) -> None:
+def test_every_task_keeps_the_contract_at_other_lengths(name: str, with_data: Callable[[str], Task]) -> None:
     task = with_data(name)
-    check_task(task, task.min_length + (task.length - task.min_length) // 2 // factor * 2)
+    lengths = {task.min_length + (task.length - task.min_length) // 2 // factor * 2 for factor in (1, 2)}
+    for length in lengths - {task.length}:
+        check_task(task, length)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import json
 import runpy
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ SEEDS = (1, 2, 3)
 climb = SimpleNamespace(**runpy.run_path(str(DOCS / "climb.py")))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def rows_of(make_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFrame]:
     """Rows of mechanisms that reach a height on every task of the suite, but for a little that depends on the run."""
 
@@ -38,13 +39,16 @@ def rows_of(make_row: Callable[..., dict[str, Any]]) -> Callable[..., pd.DataFra
             task_args=json.dumps(arguments), metrics=json.dumps(metrics_of_rungs(rungs)),
         )  # fmt: skip
 
-    def make(heights: dict[str, float], scatter: float = 0.02) -> pd.DataFrame:
-        return pd.DataFrame(
-            made(task, mech, seed, min(NUM_RUNGS, max(0.0, height + scatter * ((number + seed) % 3))))
-            for mech, height in heights.items()
+    @cache
+    def rows_at(mech: str, height: float) -> list[dict[str, Any]]:
+        return [
+            made(task, mech, seed, min(NUM_RUNGS, max(0.0, height + 0.02 * ((number + seed) % 3))))
             for number, task in enumerate(SUITE.tasks)
             for seed in SEEDS
-        )
+        ]
+
+    def make(heights: dict[str, float]) -> pd.DataFrame:
+        return pd.DataFrame([row for mech, height in heights.items() for row in rows_at(mech, height)])
 
     return make
 

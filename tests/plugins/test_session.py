@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.end_to_end
+
 SESSION = """
 import sys
 from typing import ClassVar

@@ -97,32 +97,24 @@ def test_there_is_no_difference_where_no_published_cell_was_run(make_frame: Make
     assert "published" not in build(rows, None, "paper", formats=TABLES)["README.md"]
 
 
-def test_the_order_of_the_rows_changes_nothing(
-    paper: pd.DataFrame, paper_curves: pd.DataFrame, whole: dict[str, str | bytes]
-) -> None:
-    assert build(shuffled(paper, 0), shuffled(paper_curves, 0), "paper", formats=FORMATS, describe=describe) == whole
+def test_the_order_of_the_rows_changes_nothing(paper: pd.DataFrame, paper_curves: pd.DataFrame) -> None:
     tables = build(shuffled(paper, 1), shuffled(paper_curves, 1), "paper", formats=TABLES)
     assert tables == build(paper, paper_curves, "paper", formats=TABLES)
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"TZ": "Asia/Kathmandu", "LC_ALL": "de_DE.UTF-8", "PYTHONHASHSEED": "1"},
-        {"TZ": "America/St_Johns", "LC_ALL": "C", "PYTHONHASHSEED": "2", "SOURCE_DATE_EPOCH": "1"},
-    ],
-)
-def test_time_zone_locale_hash_seed_and_settings_of_matplotlib_change_nothing(
-    paper: pd.DataFrame,
-    paper_curves: pd.DataFrame,
-    whole: dict[str, str | bytes],
-    tmp_path: Path,
-    variables: dict[str, str],
+def test_order_time_zone_locale_hash_seed_and_settings_of_matplotlib_change_nothing(
+    paper: pd.DataFrame, paper_curves: pd.DataFrame, whole: dict[str, str | bytes], tmp_path: Path
 ) -> None:
     shuffled(paper, 7).to_pickle(tmp_path / "rows")
     shuffled(paper_curves, 7).to_pickle(tmp_path / "curves")
     (tmp_path / "matplotlibrc").write_text("font.size: 20\naxes.facecolor: red\n")
-    environment = os.environ | variables | {"MATPLOTLIBRC": str(tmp_path / "matplotlibrc")}
+    environment = os.environ | {
+        "TZ": "Asia/Kathmandu",
+        "LC_ALL": "de_DE.UTF-8",
+        "PYTHONHASHSEED": "1",
+        "SOURCE_DATE_EPOCH": "1",
+        "MATPLOTLIBRC": str(tmp_path / "matplotlibrc"),
+    }
     files = [str(tmp_path / name) for name in ("rows", "curves")]
     command = [sys.executable, "-W", "error", "-c", IN_ANOTHER_PROCESS, *files]
     finished = subprocess.run(command, env=environment, capture_output=True, check=True, timeout=120)
@@ -165,11 +157,10 @@ def test_bibtex_holds_what_is_in_the_tables_and_unknown_keys_are_named(make_fram
     assert r"Sources without a BibTeX entry: a\_stranger." in files["README.md"]
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t"])
-def test_a_name_that_a_spreadsheet_would_run_is_made_inert(make_frame: MakeFrame, start: str) -> None:
+def test_a_name_that_a_spreadsheet_would_run_is_made_inert_in_every_table(make_frame: MakeFrame) -> None:
     rows = make_frame({"slay": [0.5, 0.6], "linear": [0.1, 0.2]}, run_id="+id", status="ok").assign(
         run_id=[f"+id{number}" for number in range(4)],
-        **dict.fromkeys(("mech_label", "task", "task_category", "mech_family"), f"{start}cmd()"),
+        **dict.fromkeys(("mech_label", "task", "task_category", "mech_family"), "=cmd()"),
     )
     curves = pd.DataFrame({"run_id": rows["run_id"], "step": 1, "split": "=x", "metric": "=x", "value": 0.5})
     files = build(rows, pd.concat([curves, curves.assign(step=2)]), "paper")
@@ -177,7 +168,7 @@ def test_a_name_that_a_spreadsheet_would_run_is_made_inert(make_frame: MakeFrame
 
     assert {"cells.csv", "runs.csv", "curves.csv", "figures/ranks.csv", "figures/heat-map.csv"} <= set(tables)
     for lines in tables.values():
-        assert any(f"'{start}cmd()" in field for line in lines for field in line)
+        assert any("'=cmd()" in field for line in lines for field in line)
         assert not any(re.match(r"[=+@\t\r-]", field) and not is_number(field) for line in lines for field in line)
 
 
@@ -231,9 +222,9 @@ def test_a_folder_is_brought_up_to_date_and_nothing_else_is_touched(tmp_path: Pa
 
 
 def test_a_picture_is_stale_if_it_is_missing_or_was_drawn_from_other_numbers(
-    paper: pd.DataFrame, paper_curves: pd.DataFrame, tmp_path: Path
+    whole: dict[str, str | bytes], tmp_path: Path
 ) -> None:
-    files = build(paper, paper_curves, "paper", formats=["figures"])
+    files = {name: content for name, content in whole.items() if name.startswith("figures/")}
     write(files, tmp_path)
     for name in ("figures/heat-map.svg", "figures/heat-map.pdf"):
         drawn = (tmp_path / name).read_bytes()

@@ -33,11 +33,16 @@ from synthbench.trust.lookup import Groups, against_the_code
 from synthbench.trust.verify import Sampling, verify
 
 CPU = torch.device("cpu")
-STEPS = 24
+STEPS = 12
 
 
-def cell_of(task: str = "parity_running", mechanism: str = "linear", steps: int = STEPS) -> Cell:
+def cell_of(
+    task: str = "parity_running", mechanism: str = "linear", steps: int = STEPS, longest: int | None = None
+) -> Cell:
     suite = shortened(load_suite("climb"), steps=steps, limit=8)
+    if longest is not None:
+        assert suite.ladder is not None
+        suite = suite.model_copy(update={"ladder": suite.ladder.model_copy(update={"longest": longest})})
     (cell,) = make_cells(suite, {task: {}}, {mechanism: {}}, device_type="cpu", is_full=False)
     return cell
 
@@ -103,8 +108,8 @@ def test_the_lower_part_of_a_rung_is_trained_and_not_scored() -> None:
 
 
 def test_a_member_climbs_the_same_alone_and_beside_others() -> None:
-    cell = cell_of()
-    members = [Member(cell, seed, 3e-3) for seed in range(3)]
+    cell = cell_of(longest=32)
+    members = [Member(cell, seed, 3e-3) for seed in range(2)]
     for member, beside in zip(members, train_group(members, CPU).members, strict=True):
         (alone,) = train_group([member], CPU).members
         assert alone.train_loss == pytest.approx(beside.train_loss, rel=1e-5)
@@ -112,7 +117,7 @@ def test_a_member_climbs_the_same_alone_and_beside_others() -> None:
 
 
 def test_a_run_that_diverges_has_no_rungs() -> None:
-    (member,) = train_group([Member(cell_of(), 1, 1e20)], CPU).members
+    (member,) = train_group([Member(cell_of(longest=32), 1, 1e20)], CPU).members
     assert member.diverged_at is not None
     assert (member.score, member.rungs) == (None, [])
 

@@ -1,6 +1,7 @@
 """A bundle has every row that its suite asks for, and is checked again by whoever receives it."""
 
 import dataclasses
+import shutil
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -51,11 +52,11 @@ class MyIdea(Mechanism):
 '''
 
 
-@pytest.fixture(autouse=True)
-def suite(monkeypatch: pytest.MonkeyPatch) -> Suite:
+@pytest.fixture(scope="module")
+def small() -> Suite:
     """The smoke suite, small enough for a test: two tasks, two seeds, two rates to choose from."""
     own = load_suite("smoke")
-    small = own.model_copy(
+    return own.model_copy(
         update={
             "tasks": {"copy": {"length": 8}, "majority": {"length": 8}},
             "training": own.training.model_copy(update={"steps": 10, "learning_rates": (1e-3, 1e-2)}),
@@ -63,19 +64,43 @@ def suite(monkeypatch: pytest.MonkeyPatch) -> Suite:
             "tuning": TuningSettings(seeds=(7,)),
         }
     )
+
+
+def take(small: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let everything that loads the suite load this one."""
     for module in (plan_module, submission_module, lookup):
         monkeypatch.setattr(module, "load_suite", lambda _name: small)
+
+
+@pytest.fixture(autouse=True)
+def suite(small: Suite, monkeypatch: pytest.MonkeyPatch) -> Suite:
+    take(small, monkeypatch)
     return small
+
+
+def request_in(results: Path) -> Request:
+    return Request(suite="smoke", mechanisms=("linear",), device="cpu", results=results, executor="inline")
 
 
 @pytest.fixture
 def request_of(tmp_path: Path) -> Request:
-    return Request(suite="smoke", mechanisms=("linear",), device="cpu", results=tmp_path / "results", executor="inline")
+    return request_in(tmp_path / "results")
+
+
+@pytest.fixture(scope="module")
+def trained(small: Suite, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with all rows of the request."""
+    results = tmp_path_factory.mktemp("trained") / "results"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        take(small, monkeypatch)
+        assert run(request_in(results)).ok
+    return results
 
 
 @pytest.fixture
-def complete(request_of: Request) -> Request:
-    assert run(request_of).ok
+def complete(trained: Path, request_of: Request) -> Request:
+    """The request, with a copy of its rows."""
+    shutil.copytree(trained, request_of.results)
     return request_of
 
 

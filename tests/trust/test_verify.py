@@ -25,16 +25,16 @@ from synthbench.suites.config import TuningSettings
 from synthbench.training import train
 from synthbench.trust import audit, compare, lookup
 from synthbench.trust import verify as verify_module
-from synthbench.trust.verify import Sampling, Verification, verify
+from synthbench.trust.verify import Sampling, Verification, sample, verify
 
 Row = dict[str, Any]
 ALL = Sampling(fraction=1.0, device="cpu")
 
 
 def tiny(results: Path, **changes: Any) -> Request:
-    """Four rows that take a second."""
+    """Four rows that take half a second."""
     base: dict[str, Any] = {
-        "suite": "smoke", "tasks": ("copy:length=8,majority:length=8",), "mechanisms": ("linear",), "steps": 20,
+        "suite": "smoke", "tasks": ("copy:length=8,majority:length=8",), "mechanisms": ("linear",), "steps": 8,
         "limit": 32, "device": "cpu", "results": results, "group_size": 1, "executor": "inline",
     }  # fmt: skip
     return Request(**(base | changes))
@@ -50,11 +50,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture
 def altered(made: Store, tmp_path: Path) -> Callable[..., Store]:
-    """The same rows with columns of the first changed, and with checksums that fit."""
+    """The same rows, or a few, with columns of the first changed, and with checksums that fit."""
 
-    def alter(change: Callable[[Row], Row], *, only: int = 1) -> Store:
+    def alter(change: Callable[[Row], Row], *, only: int = 1, num_rows: int = 4) -> Store:
         store = Store.open(tmp_path / "altered", create=True)
-        for index, row in enumerate(made.table().to_pylist()):
+        for index, row in enumerate(made.table().to_pylist()[:num_rows]):
             store.write(row | change(row) if index < only else row, points_of(made, row))
         return store
 
@@ -94,12 +94,15 @@ def test_where_there_is_nothing_nothing_is_passed(tmp_path: Path) -> None:
 
 
 def test_the_rows_decide_the_sample(made: Store) -> None:
-    one, again = (verify(made, Sampling(fraction=0.01, device="cpu")) for _ in range(2))
-    salted = {verify(made, Sampling(fraction=0.01, device="cpu", salt=salt)).reruns[0].run_id for salt in "abcdefgh"}
+    rows = made.table().to_pylist()
+    drawn = {salt: sample(rows, 0.01, salt) for salt in ("", *"abcdefgh")}
+    salt = next(salt for salt in drawn if drawn[salt] != drawn[""])
 
-    assert [rerun.run_id for rerun in one.reruns] == [rerun.run_id for rerun in again.reruns]
-    assert len(one.reruns) == 1
-    assert len(salted) > 1
+    assert all(sample(rows[::-1], 0.01, salt) == names for salt, names in drawn.items())
+    for one in ("", salt):
+        verification = verify(made, Sampling(fraction=0.01, device="cpu", salt=one))
+        assert [rerun.run_id for rerun in verification.reruns] == drawn[one]
+        assert len(drawn[one]) == 1
 
 
 def test_a_limit_takes_the_begin_of_the_sample(made: Store) -> None:
@@ -210,9 +213,10 @@ def test_a_column_that_the_code_decides_is_checked_in_every_row(
 
 @pytest.mark.parametrize("column", ["n_params", "state_size", "n_params_mixer"])
 def test_a_size_that_is_not_the_models_is_found_without_a_re_run(altered: Callable[..., Store], column: str) -> None:
-    verification = verify(altered(lambda row: {column: row[column] - 1}), Sampling(fraction=0.01, device="cpu"))
+    verification = verify(altered(lambda row: {column: row[column] - 1}, num_rows=1), ALL)
 
     assert any(fault.startswith(f"{column} is") for _, fault in verification.faults), verification.faults
+    assert verification.reruns == []
     assert not verification.ok
 
 
@@ -324,7 +328,7 @@ def configured(change: Callable[[dict[str, Any]], Any]) -> Callable[[Row], Row]:
 def test_a_configuration_that_this_code_does_not_have_is_named(
     altered: Callable[..., Store], change: Callable[[dict[str, Any]], Any], reason: str
 ) -> None:
-    verification = verify(altered(configured(change)), Sampling(fraction=0.01, device="cpu"))
+    verification = verify(altered(configured(change), num_rows=1), ALL)
 
     said = [*verification.unverifiable.values(), *(fault for _, fault in verification.faults)]
     assert any(reason in one for one in said), said
@@ -388,7 +392,7 @@ def test_a_row_that_says_it_is_matched_and_is_not_is_found(
         column = match if isinstance(match, str) else None
         return configured(lambda config: config.update(match=match))(row) | {"is_full": True, "match": column}
 
-    verification = verify(altered(forged), Sampling(fraction=0.01, device="cpu"))
+    verification = verify(altered(forged, num_rows=1), ALL)
 
     said = [*verification.unverifiable.values(), *(fault for _, fault in verification.faults)]
     assert any(re.search(reason, one) for one in said), said

@@ -72,14 +72,14 @@ def test_a_shard_keeps_its_cells_whatever_is_done_and_whatever_the_seeds_and_gro
         return {(cell.task_name, cell.mechanism_name) for job in plan.jobs for cell in job.cells}
 
     before = cells()
-    run(broad(tmp_path, shard="1/3", steps=1, limit=8, mechanisms=("mean",)))
+    run(broad(tmp_path, shard="1/3", steps=1, limit=8, mechanisms=("mean",), executor="inline"))
     assert cells() == cells(seeds=(7, 8, 9)) == cells(group_size=64) == before
 
 
 def test_an_interrupted_shard_resumes_and_its_status_is_its_own(tmp_path: Path, broad: Callable[..., Request]) -> None:
-    request = broad(tmp_path, shard="1/3", mechanisms=("mean", "identity"), steps=1, limit=8)
-    shorter = broad(tmp_path, shard="1/3", mechanisms=("mean", "identity"), steps=1, limit=8, seeds=(42,))
-    run(shorter)
+    few = {"mechanisms": ("mean", "identity"), "steps": 1, "limit": 8, "executor": "inline"}
+    request = broad(tmp_path, shard="1/3", **few)
+    run(broad(tmp_path, shard="1/3", seeds=(42,), **few))
     facts = progress_of(request, CPU)[-1]
     report = run(request)
 
