@@ -362,14 +362,14 @@ def test_a_row_that_is_tested_on_very_long_sequences_is_not_run(
 
 def test_a_full_row_that_was_matched_has_the_width_that_this_took(tmp_path: Path) -> None:
     full = tiny(
-        tmp_path, tasks=("copy",), mechanisms=("linear",), steps=None, limit=None, match="params=30000", seeds=(42,)
+        tmp_path, tasks=("copy",), mechanisms=("lstm",), steps=None, limit=None, match="params=30000", seeds=(42,)
     )
     run(full)
     store = Store.open(tmp_path, create=False)
     (row,) = store.table().to_pylist()
     verification = verify(store, ALL)
 
-    assert (row["is_full"], row["match"]) == (True, "params=30000 of linear:guard=add,delta=1e-06")
+    assert (row["is_full"], row["match"]) == (True, "params=30000 of lstm")
     assert row["d_model"] != 64
     assert (verification.faults, verdicts(verification)) == ([], ["bitwise"])
 
