@@ -25,7 +25,7 @@ from synthbench.suites.config import TuningSettings
 from synthbench.training import train
 from synthbench.trust import audit, compare, lookup
 from synthbench.trust import verify as verify_module
-from synthbench.trust.verify import Sampling, Verification, sample, verify
+from synthbench.trust.verify import Sampling, Verification, verify
 
 Row = dict[str, Any]
 ALL = Sampling(fraction=1.0, device="cpu")
@@ -95,10 +95,10 @@ def test_where_there_is_nothing_nothing_is_passed(tmp_path: Path) -> None:
 
 def test_the_rows_decide_the_sample(made: Store) -> None:
     rows = made.table().to_pylist()
-    drawn = {salt: sample(rows, 0.01, salt) for salt in ("", *"abcdefgh")}
+    drawn = {salt: audit.sample(rows, 0.01, salt) for salt in ("", *"abcdefgh")}
     salt = next(salt for salt in drawn if drawn[salt] != drawn[""])
 
-    assert all(sample(rows[::-1], 0.01, salt) == names for salt, names in drawn.items())
+    assert all(audit.sample(rows[::-1], 0.01, salt) == names for salt, names in drawn.items())
     for one in ("", salt):
         verification = verify(made, Sampling(fraction=0.01, device="cpu", salt=one))
         assert [rerun.run_id for rerun in verification.reruns] == drawn[one]
