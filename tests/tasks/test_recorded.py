@@ -25,6 +25,7 @@ from synthbench.tasks import (
 )
 from synthbench.tasks._measured import measured_local_ceiling, measured_shortcuts
 from synthbench.tasks.basic.copy import Copy
+from synthbench.tasks.basic.reverse import Reverse
 
 GENERATE = Path(__file__).parents[2] / "docs" / "generate.py"
 CHEAP = ("bucket_sort", "even_pairs", "reverse_string", "sort", "text")
@@ -166,10 +167,10 @@ def test_what_the_file_does_not_have_is_measured(task: Task) -> None:
 
 def test_a_task_of_another_version_is_not_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "off")
-    monkeypatch.setattr(Copy, "version", Copy.version + 1)
+    monkeypatch.setattr(Reverse, "version", Reverse.version + 1)
     missing = runpy.run_path(str(GENERATE))["suite_tasks"]().keys() - _recorded.entries().keys()
 
-    assert missing == {f"copy {Copy.version} length=32,vocabulary=32"}
+    assert missing == {f"reverse {Reverse.version} length=32,vocabulary=32"}
 
 
 def test_naming_the_tasks_does_not_read_the_file() -> None:
