@@ -35,6 +35,8 @@ class Block(FieldModule):
     ``conv_on=input`` the mechanism reads ``x + conv(x)``, as behind a Canon layer of kind A, without an activation
     (Allen-Zhu, 2025). With ``conv_on=qkv`` queries, keys and values become ``silu(conv(q))`` and so on before anything
     else is done with them, as in the layer of DeltaNet (Yang et al., 2024) and those after it.
+
+    ``layers`` is how many of the block a model has; :class:`synthbench.training.cell.Cell` reads it.
     """
 
     kind: ClassVar = "block"
@@ -49,6 +51,7 @@ class Block(FieldModule):
     conv_on: Literal["input", "qkv"] = knob(
         "input", "what it acts on: the mechanism's input, or its queries, keys and values", is_addition=True
     )
+    layers: int = knob(0, "how many a model has, 0 for what the suite says", low=0, high=256, is_addition=True)
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
         """Check the hyper-parameters and draw what stands around the mechanism, the convolution last.

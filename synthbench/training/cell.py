@@ -143,7 +143,12 @@ class Cell:
     @property
     def layers(self) -> list[Layer]:
         """What stands in each layer of its models, and what it is built with but for its generator."""
-        return self.mechanism.layers_of(self.mechanism_fields(), self.suite.model.num_layers)
+        return self.mechanism.layers_of(self.mechanism_fields(), self.num_layers)
+
+    @property
+    def num_layers(self) -> int:
+        """Blocks of a model: what the block's option says, or the suite."""
+        return int(self.block[1]["layers"]) or self.suite.model.num_layers
 
     def model(self, generator: torch.Generator, factor: int = 1) -> Model:
         """The model of one member, all of it drawn from ``generator``, for the sequences of one of the tests.
