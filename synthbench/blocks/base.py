@@ -36,7 +36,7 @@ class Block(FieldModule):
     (Allen-Zhu, 2025). With ``conv_on=qkv`` queries, keys and values become ``silu(conv(q))`` and so on before anything
     else is done with them, as in the layer of DeltaNet (Yang et al., 2024) and those after it.
 
-    ``layers`` is how many of the block a model has; :class:`synthbench.training.cell.Cell` reads it.
+    ``layers`` is the number of blocks in a model. No block reads it: :class:`synthbench.training.cell.Cell` does.
     """
 
     kind: ClassVar = "block"
@@ -51,7 +51,7 @@ class Block(FieldModule):
     conv_on: Literal["input", "qkv"] = knob(
         "input", "what it acts on: the mechanism's input, or its queries, keys and values", is_addition=True
     )
-    layers: int = knob(0, "how many a model has, 0 for what the suite says", low=0, high=256, is_addition=True)
+    layers: int = knob(0, "blocks in a model, 0 for the suite's number", low=0, high=256, is_addition=True)
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
         """Check the hyper-parameters and draw what stands around the mechanism, the convolution last.

@@ -147,8 +147,8 @@ class Cell:
 
     @property
     def num_layers(self) -> int:
-        """Blocks of a model: what the block's option says, or the suite."""
-        return int(self.block[1]["layers"]) or self.suite.model.num_layers
+        """Number of blocks in a model: the block's option ``layers`` or, at its default, what the suite says."""
+        return int(self.block[1].get("layers", 0)) or self.suite.model.num_layers
 
     def model(self, generator: torch.Generator, factor: int = 1) -> Model:
         """The model of one member, all of it drawn from ``generator``, for the sequences of one of the tests.
@@ -196,8 +196,13 @@ class Cell:
 
     @cached_property
     def block(self) -> tuple[type[Block], dict[str, Value]]:
-        """The block around the mechanism and its hyper-parameters, defaults included."""
+        """The block around the mechanism and its hyper-parameters, defaults included.
+
+        As many layers as the suite has are no change: the run is that of the suite.
+        """
         unit, given = configured(BLOCKS, self.suite.model.block)
+        if given.get("layers") == self.suite.model.num_layers:
+            del given["layers"]
         return unit, with_defaults(unit, given)
 
     @cached_property
