@@ -1,99 +1,217 @@
-"""How far mechanisms get with few and with many layers: the text of ``reports/depth/README.md``.
+"""How far mechanisms get with fewer and with more layers: the text of ``reports/depth/README.md``.
 
-``docs/generate.py`` writes it from the rows of ``climb`` whose block has another number of layers, as
-``--block transformer:layers=4`` makes them, and from those of the suite itself.
+``docs/generate.py`` writes it from rows of ``climb`` with another number of layers, as ``synthbench run --suite climb
+--block transformer:layers=4`` makes them, and from those of the suite itself.
 """
 
-import json
+import math
 import re
-from collections.abc import Iterator
-from statistics import median_low
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import NamedTuple
 
 import climb
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 from tabulate import tabulate
 
-from synthbench.heights import load_at_half, rungs_in
-from synthbench.reports.aggregates import Interval, t_interval
-from synthbench.reports.selection import select
-from synthbench.reports.table import fixed
+from synthbench.reports.aggregates import Interval, over_seeds
+from synthbench.reports.cells import NO_ROWS, Cells, Estimate, MechanismFacts, TaskFacts, grid
+from synthbench.reports.heights import load_of, load_text
+from synthbench.reports.ladder import Ladder
+from synthbench.reports.selection import select, settings
+from synthbench.reports.table import NOTHING, fixed
 from synthbench.results import Store
 
-OTHERWISE = re.compile(rf"{climb.SUITE.model.block}(:layers=\d+)?")
-"""Blocks that differ from the suite's in their number alone."""
-AGAINST = ("softmax", "linear")
+MODEL = climb.SUITE.model
+BLOCKS = re.compile(rf"{re.escape(MODEL.block)}(?::layers=(\d+))?")
+"""The suite's block, alone or with another number of layers."""
+MORE, LESS = "softmax", "linear"
+PUBLISHED = 4.0
+"""How much deeper transformers reason than linear models: Allen-Zhu (2025), result 10."""
+LOWER, UPPER = "≥ ", "≤ "
 
 
-def read() -> pd.DataFrame:
-    """Rows of tasks and mechanisms that have one with another number of layers, with loads and heights in rungs."""
-    rows = select(Store.open(climb.RESULTS, create=False).runs(), climb.SUITE.name, climb.SUITE.version).rows
-    rows = rows[rows["block"].map(lambda block: OTHERWISE.fullmatch(block) is not None)]
-    cells = rows.groupby(["task", "mech"])["n_layers"].transform("nunique")
-    rows = rows[cells > 1].copy()
-    rungs = rows["metrics"].map(lambda text: rungs_in(json.loads(text)))
-    rows["height"] = rows["score"] * rungs.map(len).astype(float)
-    rows["load"] = rungs.map(load_at_half)
-    rows["step"] = rungs.map(lambda of_run: (of_run[-1].load / of_run[0].load) ** (1 / (len(of_run) - 1)))
-    return rows
+class Comparison(NamedTuple):
+    """``MORE`` and another mechanism on one task, with equally many layers."""
+
+    other: str
+    task: str
+    layers: int
+    ladder: Ladder
+    heights: Mapping[int, tuple[float, float]]
+    """Of both, in rungs, by seed; 0 without a score."""
+
+    @property
+    def bound(self) -> str:
+        """Which bound the ratio is because a mean height is at an end of the ladder; ``NOTHING`` if it is both."""
+        more, less = map(fmean, zip(*self.heights.values(), strict=True))
+        ground, top = climb.END, self.ladder.num_rungs - climb.END
+        bounds = LOWER * (more > top or less < ground), UPPER * (less > top or more < ground)
+        return NOTHING if all(bounds) else "".join(bounds)
 
 
-def ratios(rows: pd.DataFrame) -> dict[tuple[str, int], Interval]:
-    """By task and number of layers, the multiple of the second mechanism's load that the first copes with.
+def depths_in(rows: pd.DataFrame) -> Cells:
+    """The cells of ``climb`` that differ from others in their number of layers alone, and these others."""
+    rows = select(rows, climb.SUITE.name, climb.SUITE.version).rows
+    rows = rows[rows["block"].map(lambda block: BLOCKS.fullmatch(block) is not None)]
+    alike = rows.groupby([rows["task"], rows["mech"], rows["positions"], settings(rows)])
+    return grid(rows[alike["block"].transform("nunique") > 1])
 
-    A rung is a factor of load, and mechanisms are as many factors apart as rungs. The interval is over seeds
-    (t distribution, paired); it is the value alone with one seed.
-    """
-    found = {}
-    for (task, layers), cell in rows.groupby(["task", "n_layers"]):
-        first, second = (cell[cell["mech"] == mech].set_index("seed")["height"] for mech in AGAINST)
-        apart = (first - second).dropna().to_numpy()
-        if len(apart):
-            error = float(np.std(apart, ddof=1)) / len(apart) ** 0.5 if len(apart) > 1 else 0.0
-            interval = t_interval(float(apart.mean()), error, max(1.0, len(apart) - 1.0), low=-np.inf, high=np.inf)
-            found[task, int(layers)] = Interval(*(float(cell["step"].iloc[0] ** end) for end in interval))
+
+def by_layers(cells: Cells) -> dict[str, dict[int, MechanismFacts]]:
+    """The mechanisms by name, each with the number of layers, the lowest first."""
+    found: dict[str, dict[int, MechanismFacts]] = {}
+    for mechanism in cells.mechanisms:
+        block = BLOCKS.fullmatch(mechanism.block)
+        layers = int(block[1]) if block and block[1] else MODEL.num_layers
+        found.setdefault(mechanism.name, {}).setdefault(layers, mechanism)
+    return {name: dict(sorted(each.items())) for name, each in found.items()}
+
+
+def comparisons(cells: Cells) -> list[Comparison]:
+    """``MORE`` against each of the others, on the seeds that both have."""
+    mechanisms = by_layers(cells)
+    more = mechanisms.pop(MORE, {})
+    found = []
+    for other, less in mechanisms.items():
+        for task in cells.tasks:
+            for layers in more.keys() & less.keys():
+                first, second = (cells.cell(task, each[layers]).runs for each in (more, less))
+                if task.ladder is not None and (seeds := first.keys() & second.keys()):
+                    top = task.ladder.num_rungs
+                    heights = {seed: (top * first[seed], top * second[seed]) for seed in seeds}
+                    found.append(Comparison(other, task.name, layers, task.ladder, heights))
     return found
 
 
+def log_loads(ladder: Ladder, heights: Float[np.ndarray, "*size"]) -> Float[np.ndarray, "*size"]:
+    """Logarithms of the loads that heights stand for: n for that of rung n, between two rungs on a line.
+
+    Below the first rung the load falls as fast as it rises above it.
+    """
+    logs = np.log(ladder.loads)
+    return np.interp(heights, np.arange(len(logs) + 1), np.append(2 * logs[0] - logs[1], logs))
+
+
+def ratio(compared: Sequence[Comparison]) -> Interval:
+    """How many times the load of the other ``MORE`` copes with: the geometric mean, and its interval for other seeds.
+
+    Only seeds that all comparisons have count. It is NaN without any, and so are the ends with a single one.
+    """
+    seeds = sorted(set.intersection(*(set(each.heights) for each in compared)))
+    if not seeds:
+        return Interval(math.nan, math.nan, math.nan)
+    logs = np.array([log_loads(each.ladder, np.array([each.heights[seed] for seed in seeds])) for each in compared])
+    # As parts of the longest ladder they lie between -1 and 1.
+    longest = max(float(np.ptp(log_loads(each.ladder, np.array([0, each.ladder.num_rungs])))) for each in compared)
+    parts = (logs[..., 0] - logs[..., 1]) / longest
+    (mean,) = over_seeds(parts[None], np.full(len(parts), 1 / len(parts)), low=-1.0)
+    return Interval(*(math.exp(longest * part) for part in mean))
+
+
 def page() -> Iterator[str]:
-    """The paragraphs of the page; nothing without rows."""
-    rows = read()
-    if not len(rows):
+    """The paragraphs of the page; none without rows."""
+    yield from paragraphs(Store.open(climb.RESULTS, create=False).runs())
+
+
+def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
+    """The same from any rows."""
+    cells = depths_in(rows)
+    if not cells.tasks:
         return
-    depths = sorted(rows["n_layers"].unique())
+    mechanisms, compared = by_layers(cells), comparisons(cells)
+    depths = sorted({layers for of_mechanism in mechanisms.values() for layers in of_mechanism})
+    headings = [_counted(layers, "layer") for layers in depths]
     yield "# How far mechanisms get with more layers"
     yield (
-        f"Tasks of suite `{climb.SUITE.name}` under its protocol, with {', '.join(map(str, depths))} layers. Each "
-        "cell: the load at half of the skill, median over seeds, and the mean height in rungs. "
-        "[ladder.md](../../docs/ladder.md) defines both, and [tasks.md](../../docs/tasks.md) the load of each task."
+        f"Tasks of suite `climb` under its protocol, with {_counted(len(cells.seeds), 'seed')}. The suite has "
+        f"{_counted(MODEL.num_layers, 'layer')}. Width, steps and batches stay as they are, so a deeper model has more "
+        "parameters and sees the same data."
     )
-    yield tabulate(
-        [
-            [task, mechanism, *(_cell(cell[cell["n_layers"] == layers]) for layers in depths)]
-            for (task, mechanism), cell in rows.groupby(["task", "mech"], sort=False)
-        ],
-        ["task", "mechanism", *(f"{layers} {'layer' if layers == 1 else 'layers'}" for layers in depths)],
-        tablefmt="github",
-        disable_numparse=True,
-    )
-    yield f"## {AGAINST[0]} against {AGAINST[1]} attention"
+    if any(each.other == LESS for each in compared):
+        yield _verdict([each for each in compared if each.other == LESS])
+    yield "## What they reach"
     yield (
-        f"The multiple of the load of `{AGAINST[1]}` that `{AGAINST[0]}` copes with, as rungs count it, with a 95 % "
-        "interval over seeds. At an end of the ladder a height is a bound, and so is the ratio."
+        "The load at half of the skill, median over seeds, and in brackets the mean height in rungs "
+        "([ladder.md](../../docs/ladder.md) defines both; [tasks.md](../../docs/tasks.md) says what the load is). "
+        "≥: the skill does not fall to one half; <: it is below one half on the first rung."
     )
-    yield tabulate(
-        [
-            [task, layers, f"{fixed(ratio.value, 1)} ({fixed(ratio.low, 1)} to {fixed(ratio.high, 1)})"]
-            for (task, layers), ratio in ratios(rows).items()
-        ],
-        ["task", "layers", "ratio"],
-        tablefmt="github",
-        disable_numparse=True,
+    lines = [
+        [task.name, task.ladder.unit, name, *(_reached(task, found.get(layers, NO_ROWS)) for layers in depths)]
+        for task in cells.tasks
+        if task.ladder is not None
+        for name, each in mechanisms.items()
+        for found in [{layers: cells.cell(task, mechanism) for layers, mechanism in each.items()}]
+        if any(cell.runs for cell in found.values())
+    ]
+    yield _table(lines, ["task", "load in", "mechanism", *headings])
+    if compared:
+        yield f"## `{MORE}` against the others"
+        yield (
+            f"How many times the load of the other `{MORE}` copes with: the ratio of the loads that their heights "
+            "stand for, with its 95 % interval for these tasks and other seeds; of several tasks or depths the "
+            f"geometric mean. With a height within {climb.END:g} rungs of an end of the ladder the ratio is a lower "
+            "bound (≥) or an upper one (≤); a mean with bounds of both kinds has both signs. Where both mechanisms "
+            "are at the same end, nothing is compared (--)."
+        )
+        yield _table(list(_ratios(compared, depths)), ["against", "task", *headings, "all depths"])
+
+
+def _verdict(compared: Sequence[Comparison]) -> str:
+    """The ratio over all tasks and depths, beside the published one."""
+    known = [each for each in compared if each.bound != NOTHING]
+    claim = (
+        f"Published is {PUBLISHED:g}, for transformers and linear models that follow hops over a permutation, larger "
+        "than these and trained longer (Allen-Zhu, 2025, result 10; we know the number from a summary, not from the "
+        "paper itself)."
+    )
+    if not known:
+        return claim
+    value, low, high = ratio(known)
+    bounds = [sum(sign in each.bound for each in known) for sign in (LOWER, UPPER)]
+    place = "above" if high < PUBLISHED else "below" if low > PUBLISHED else "inside"
+    ends = "" if math.isnan(low) else f" ({fixed(low, 1)} to {fixed(high, 1)} for these tasks and other seeds)"
+    return (
+        f"**`{MORE}` copes with {fixed(value, 1)} times the load of `{LESS}`**{ends}: the geometric mean over "
+        f"{_counted(len(known), 'pair')} of task and depth. Lower bounds among them: {bounds[0]}; upper bounds: "
+        f"{bounds[1]}; left out because both are at the same end of the ladder: {len(compared) - len(known)}. {claim}"
+        + (f" That is {place} the interval." if ends else "")
     )
 
 
-def _cell(runs: pd.DataFrame) -> str:
-    if not len(runs):
+def _ratios(compared: Sequence[Comparison], depths: Sequence[int]) -> Iterator[list[str]]:
+    """A line for each mechanism and task, and for all tasks if there are several; a column for each depth and all."""
+    for other in dict.fromkeys(each.other for each in compared):
+        own = [each for each in compared if each.other == other]
+        tasks = list(dict.fromkeys(each.task for each in own))
+        for task in (*tasks, *["all"] * (len(tasks) > 1)):
+            of_task = [each for each in own if task in (each.task, "all")]
+            of_depths = [[each for each in of_task if each.layers == layers] for layers in depths]
+            yield [other, task, *map(_interval, of_depths), _interval(of_task)]
+
+
+def _interval(compared: Sequence[Comparison]) -> str:
+    """The ratio as printed: ``≥ 1.8 (1.5 to 2.2)``."""
+    known = [each for each in compared if each.bound != NOTHING]
+    if not known:
+        return NOTHING
+    signs = "".join(sign for sign in (LOWER, UPPER) if any(each.bound == sign for each in known))
+    value, *ends = (fixed(end, 1) for end in ratio(known))
+    return f"{signs}{value}" + ("" if NOTHING in ends else f" ({' to '.join(ends)})")
+
+
+def _reached(task: TaskFacts, cell: Estimate) -> str:
+    """The load and the height of a cell as printed: ``1.7 (1.4)``; empty without a run."""
+    if task.ladder is None or not cell.runs:
         return ""
-    load, height = median_low(runs["load"]), fixed(runs["height"].mean(), 1)
-    return f"{'above the last' if np.isinf(load) else fixed(load, 1) if load else 'below the first'} ({height})"
+    return f"{load_text(task, load_of(cell))} ({fixed(task.ladder.num_rungs * fmean(cell.runs.values()), 1)})"
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" + "s" * (number != 1)
+
+
+def _table(lines: Sequence[Sequence[str]], headings: Sequence[str]) -> str:
+    return tabulate(lines, headings, tablefmt="github", disable_numparse=True)
