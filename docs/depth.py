@@ -29,7 +29,7 @@ BLOCKS = re.compile(rf"{re.escape(MODEL.block)}(?::layers=(\d+))?")
 """The suite's block, alone or with another number of layers."""
 MORE, LESS = "softmax", "linear"
 PUBLISHED = 4.0
-"""How much deeper transformers reason than linear models: Allen-Zhu (2025), result 10."""
+"""How many times deeper transformers reason than linear models: Allen-Zhu (2025), as announced."""
 LOWER, UPPER = "≥ ", "≤ "
 
 
@@ -163,9 +163,9 @@ def _verdict(compared: Sequence[Comparison]) -> str:
     """The ratio over all tasks and depths, beside the published one."""
     known = [each for each in compared if each.bound != NOTHING]
     claim = (
-        f"Published is {PUBLISHED:g}, for transformers and linear models that follow hops over a permutation, larger "
-        "than these and trained longer (Allen-Zhu, 2025, result 10; we know the number from a summary, not from the "
-        "paper itself)."
+        f"Claimed is {PUBLISHED:g}, for hops over a permutation, larger models, more training, and Canon layers in both "
+        "(Allen-Zhu, 2025; we have the number from the author's announcement, and a summary of the paper says 2 to 4). "
+        "The models here have no convolution."
     )
     if not known:
         return claim
@@ -177,7 +177,7 @@ def _verdict(compared: Sequence[Comparison]) -> str:
         f"**`{MORE}` copes with {fixed(value, 1)} times the load of `{LESS}`**{ends}: the geometric mean over "
         f"{_counted(len(known), 'pair')} of task and depth. Lower bounds among them: {bounds[0]}; upper bounds: "
         f"{bounds[1]}; left out because both are at the same end of the ladder: {len(compared) - len(known)}. {claim}"
-        + (f" That is {place} the interval." if ends else "")
+        + (f" The claimed ratio is {place} our interval." if ends else "")
     )
 
 

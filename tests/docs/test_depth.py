@@ -148,8 +148,8 @@ def test_the_page_has_every_depth_and_the_ratio(depth: SimpleNamespace, few: pd.
     assert of_trees == ["--"] * 4
     assert "**`softmax` copes with 2.5 times the load of `linear`** (2." in verdict
     assert "over 3 pairs of task and depth. Lower bounds among them: 0; upper bounds: 0;" in verdict
-    assert "same end of the ladder: 2. Published is 4" in verdict
-    assert verdict.endswith("That is above the interval.")
+    assert "same end of the ladder: 2. Claimed is 4" in verdict
+    assert verdict.endswith("The claimed ratio is above our interval.")
 
 
 def test_a_run_that_diverged_reaches_nothing(depth: SimpleNamespace, rows_at: RowsAt) -> None:
