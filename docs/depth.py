@@ -163,7 +163,7 @@ def _verdict(compared: Sequence[Comparison]) -> str:
     """The ratio over all tasks and depths, beside the published one."""
     known = [each for each in compared if each.bound != NOTHING]
     claim = (
-        f"Claimed is {PUBLISHED:g}, for hops over a permutation, larger models, more training, and Canon layers in both "
+        f"Claimed is {PUBLISHED:g}, for hops over a permutation, by larger models with more training and Canon layers "
         "(Allen-Zhu, 2025; we have the number from the author's announcement, and a summary of the paper says 2 to 4). "
         "The models here have no convolution."
     )
