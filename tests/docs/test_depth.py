@@ -42,17 +42,17 @@ def rows_at(make_row: Callable[..., dict[str, Any]]) -> RowsAt:
         block = "transformer" if layers == SUITE.model.num_layers else f"transformer:layers={layers}"
         rows = []
         for seed, height in enumerate(heights, start=1):
-            rungs = [
-                RungScore(load, min(1.0, max(0.0, (height or 0.0) - rung)), 0.0, 1.0) for rung, load in enumerate(LOADS)
-            ]
+            skills = [min(1.0, max(0.0, (height or 0.0) - rung)) for rung in range(len(LOADS))]
+            rungs = [RungScore(load, skill, 0.0, 1.0) for load, skill in zip(LOADS, skills, strict=True)]
             made = make_row(
                 suite="climb", suite_version=SUITE.version, task=task, mech=mech, mech_family="a family", seed=seed,
-                floor=0.0, metric_name=HEIGHT, block=block, metrics=json.dumps(metrics_of_rungs(rungs)),
+                floor=0.0, metric_name=HEIGHT, block=block,
+                metrics="{}" if height is None else json.dumps(metrics_of_rungs(rungs)),
                 score=None if height is None else height / len(LOADS), status="diverged" if height is None else "ok",
                 task_args=json.dumps({"load": "hops", "rungs": [{"load": load, "length": 2} for load in LOADS]}),
                 run_id=f"{task}-{mech}-{layers}-{seed}-{changes}",
             )  # fmt: skip
-            rows.append(made | {"metrics": "{}"} * (height is None) | changes)
+            rows.append(made | changes)
         return pd.DataFrame(rows)
 
     return make
