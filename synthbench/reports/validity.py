@@ -228,9 +228,9 @@ def _asked_of(match: str | None) -> str | None:
     return split_match(match)[0] if is_known(match) else None
 
 
-def _corpus_of(task_args: str) -> str | None:
-    """The hash of the text that a row of the language model is of; None for other tasks."""
-    return arguments_in(task_args).get("corpus")
+def _corpus_of(task_args: str) -> str:
+    """The hash of the text that a row of the language model is of."""
+    return str(arguments_in(task_args).get("corpus"))
 
 
 def _too_few(num: int) -> UsageError:
