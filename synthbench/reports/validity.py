@@ -54,7 +54,7 @@ Numbers = Float[np.ndarray, " mechanisms"]
 SYNTHETIC, PUBLISHED, TEXT = "climb", "paper", "text"
 """Suites: the one in question, the one with the published tasks, and the language model."""
 
-MATCH, BLOCK = "params", "transformer"
+MATCH, BLOCK = "params=84500", "transformer"
 """What ``--match`` was asked for, so that all language models have about as many parameters, and the block of all."""
 
 TEXTS = {"sha256-837739805885dfce": "docstrings", "sha256-c31cbf2f65f79c0d": "library"}

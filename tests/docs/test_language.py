@@ -38,7 +38,7 @@ def row_of(make_row: Callable[..., dict[str, Any]], language: SimpleNamespace) -
         metrics = {"calibration_error": 0.01 * seed, **changes.pop("metrics", {}), "validation_bits": bits or 8.0}
         given = {
             "suite": SUITE.name, "suite_version": SUITE.version, "task": "text", "task_category": "real",
-            "mech": mech, "seed": seed, "block": "transformer", "match": f"params of {mech}", "lr": 0.01,
+            "mech": mech, "seed": seed, "block": "transformer", "match": f"params=84500 of {mech}", "lr": 0.01,
             "task_args": canonical_json({"corpus": corpus or language.DOCSTRINGS, "length": 128}),
             "metric_name": BITS, "score": None if bits is None else -bits, "metrics": json.dumps(metrics),
             "status": "diverged" if bits is None else "ok", "floor": -4.7, "ceiling": 0.0,

@@ -16,6 +16,8 @@ from synthbench.reports import correlation
 from synthbench.reports.cells import grid
 from synthbench.reports.selection import select
 from synthbench.reports.validity import (
+    BLOCK,
+    MATCH,
     PARAMETERS,
     STATE,
     SYNTHETIC,
@@ -66,8 +68,8 @@ def text_rows(
     seeds: tuple[int, ...] = (1, 2),
     rate: float = 0.01,
     validation: float = 0.0,
-    match: str | None = "params of {}",
-    **changes: Any,
+    match: str | None = f"{MATCH} of {{}}",
+    block: str = BLOCK,
 ) -> pd.DataFrame:
     """Rows of a language model with about these bits, and in validation some more; at place n the state is 100 - n."""
     rows = []
@@ -79,10 +81,10 @@ def text_rows(
                 rows.append(
                     make_row(
                         suite="text", task="text", task_category="real", seq_len=128, seed=seed, mech=name,
-                        mech_label=name, match=match and match.format(name), block="transformer", lr=rate,
+                        mech_label=name, match=match and match.format(name), block=block, lr=rate,
                         task_args=canonical_json({"corpus": text, "length": 128}), metric_name=BITS, score=-score,
                         skill=None, floor=-4.7, ceiling=0.0, local_ceiling=None, metrics=canonical_json(metrics),
-                        n_params_mixer=9, state_size=100 - place, step_ms_median=5.0, steps_planned=600, **changes,
+                        n_params_mixer=9, state_size=100 - place, step_ms_median=5.0, steps_planned=600,
                     )
                 )  # fmt: skip
     return pd.DataFrame(rows)
@@ -221,7 +223,9 @@ def test_too_few_mechanisms_and_two_settings_are_refused(
     few = text_rows(make_row, dict.fromkeys(list(heights)[:3], 2.0))
     other = few.assign(match=few["match"] + ":R=5", run_id=few["run_id"].str[::-1])
 
-    with pytest.raises(UsageError, match="3 mechanisms have all ladders of climb and rows of text with --match params"):
+    with pytest.raises(
+        UsageError, match="3 mechanisms have all ladders of climb and rows of text with --match params=84500"
+    ):
         study_of(pd.concat([ladders, few]), NO_CURVES)
     with pytest.raises(UsageError, match=r"^0 mechanisms have all ladders"):
         study_of(ladders, NO_CURVES)
