@@ -1,6 +1,7 @@
 """What the rows of suite ``text`` say about the papers' language models: the end of ``reports/real/difference.md``.
 
-``docs/generate.py`` writes it. Every number comes from rows with ``--match params=84500``, as the study of validity has. What lacks rows is left out.
+``docs/generate.py`` writes it. Every number comes from rows that are matched as in the study of validity. What lacks
+rows is left out.
 """
 
 import json
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import climb
+import numpy as np
 import pandas as pd
 from claims import (
     REWA,
@@ -64,8 +66,9 @@ def own(rows: pd.DataFrame, mechanism: str, block: str = "transformer", corpus: 
     """The rows of one mechanism in one block on one text, matched."""
     is_own = (rows["suite"] == TEXT) & (rows["mech"] == mechanism) & (rows["block"] == block)
     some = rows[is_own & rows["match"].notna()]
-    is_matched = some["match"].map(lambda match: split_match(match)[0] == MATCH)
-    return some[is_matched & (some["task_args"].map(lambda text: json.loads(text)["corpus"]) == corpus)]
+    settings = zip(some["match"], some["task_args"], strict=True)
+    is_wanted = [split_match(match)[0] == MATCH and json.loads(given)["corpus"] == corpus for match, given in settings]
+    return some[np.array(is_wanted, dtype=bool)]
 
 
 def of(mechanism: str, value: Value = bits, block: str = "transformer", corpus: str = DOCSTRINGS) -> Quantity:

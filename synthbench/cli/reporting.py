@@ -100,8 +100,8 @@ def validity(
 ) -> None:
     """Compute whether the scores of suite climb predict the loss of a language model, as docs/validity.md plans.
 
-    It needs rows of climb and of text --match params=84500, for the same mechanisms; rows of paper are used too if they are
-    there. It prints the predictions that were made before the rows, and what came of them.
+    It needs rows of climb and of text --match params=84500, for the same mechanisms; rows of paper are used too if they
+    are there. It prints the predictions that were made before the rows, and what came of them.
     """
     from synthbench.reports.validity import files_of, predictions_of, study_of, tables_of
 
