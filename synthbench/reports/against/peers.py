@@ -238,8 +238,8 @@ def peers_table(cells: Cells, selection: Selection) -> Table | None:
             "training length. A score that is high there and low beyond was learned but did not extend; one that is "
             "low there was not learned in our number of steps. Their budget: core-hours of one run with their steps "
             f"and batch, at our length and width and our fastest step; above {AFFORDABLE:g} it is out of reach. "
-            "Beneath a number that differs stand our runs with something changed. They explain a part of the difference if "
-            f"they are {LIMIT:g} standard errors nearer, and all of it if they lie within besides."
+            "Beneath a number that differs stand our runs with something changed. They explain a part of the "
+            f"difference if they are {LIMIT:g} standard errors nearer, and all of it if they lie within besides."
         ),
         headings=("Task", "Mechanism"),
         columns=(
