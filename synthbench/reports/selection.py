@@ -87,8 +87,8 @@ class Selection:
     variants: pd.DataFrame = field(default_factory=pd.DataFrame)
     """The rows that :meth:`without_variants` took out, on ladders."""
     changed: pd.DataFrame = field(default_factory=pd.DataFrame)
-    """Of suite ``peers``: the rows of suites ``peers-...``, and those in another block or with other positions than a
-    published number is compared with, once :meth:`without_variants` took them out."""
+    """Of suite ``peers``: the rows of suites ``peers-...``, and those beside which the same cell has rows in the block
+    and with the positions that published numbers are compared with, once :meth:`without_variants` took them out."""
 
     def without_variants(self) -> "Selection":
         """On ladders, without rows of settings that were run on some of the tasks of another one of their mechanism.
@@ -98,13 +98,15 @@ class Selection:
         """
         if self.suite == PEERS:
             compared = compared_settings()
-            is_changed = np.array(
+            is_compared = np.array(
                 [
-                    mech in compared and (block, positions) not in compared[mech]
+                    (block, positions) in compared.get(mech, [(block, positions)])
                     for mech, block, positions in zip(*(self.rows[name] for name in AROUND), strict=True)
                 ],
                 dtype=bool,
             )
+            cell = pd.MultiIndex.from_arrays([*(self.rows[name] for name in (*TASK_KEY, "mech")), settings(self.rows)])
+            is_changed = ~is_compared & cell.isin(cell[is_compared])
             main, others = (self.rows[part].reset_index(drop=True) for part in (~is_changed, is_changed))
             return replace(self, rows=main, changed=_joined([others, self.changed]))
         # Other suites list the settings that they want on some of their tasks, and no mean is over all of those.

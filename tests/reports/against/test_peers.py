@@ -265,6 +265,14 @@ def test_changed_rows_stand_in_no_other_table(made: MakeFrame) -> None:
     assert "- Other settings and budgets: 6 rows" in str(further["README.md"])
 
 
+def test_a_changed_row_alone_stands_in_the_tables(made: MakeFrame) -> None:
+    without = made("softmax", [0.95, 0.96, 0.97], positions="none")
+    other = made("softmax", [0.56, 0.57, 0.58], task="parity_final")
+
+    assert len(chosen(without).rows) == 3
+    assert set(chosen(without, other).rows["positions"]) == {"none", "rope"}
+
+
 def test_only_the_suite_of_that_name_has_the_page(made: MakeFrame) -> None:
     def pages(suite: str) -> set[str]:
         rows = made("softmax", [1.0, 0.9], suite=suite)
