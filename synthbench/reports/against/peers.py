@@ -373,7 +373,7 @@ def _may_explain(number: PublishedNumber, key: Key, row: Row) -> bool:
 
 def _changes(main: Row, other: Row) -> dict[str, str]:
     """What differs between the settings of two rows, in words, by the kind of cause that it is."""
-    before, after = (json.loads(row["config_json"]) for row in (main, other))
+    before, after = (arguments_in(row["config_json"]) for row in (main, other))
     changes = {}
     if main["positions"] != other["positions"]:
         changes["positions"] = f"positions {other['positions']} instead of {main['positions']}"
@@ -385,7 +385,9 @@ def _changes(main: Row, other: Row) -> dict[str, str]:
     elif main["mech_args"] != other["mech_args"]:
         changes["options"] = _differing(arguments_in(main["mech_args"]), arguments_in(other["mech_args"]))
     for kind, part in (("size", "model"), ("budget", "training"), ("tests", "evaluation")):
-        ours, theirs = ({**config.get(part, {}), **_rates(config, part)} for config in (before, after))
+        ours, theirs = (
+            _part(config, part) | (_rates(config) if kind == "budget" else {}) for config in (before, after)
+        )
         if ours != theirs:
             is_width = kind == "size" and {**ours, "model_dim": 0} == {**theirs, "model_dim": 0}
             changes["width" if is_width else kind] = _differing(ours, theirs)
@@ -397,11 +399,15 @@ def _without_convolution(row: Row) -> tuple[str, dict[str, str]]:
     return name, {option: value for option, value in options.items() if not option.startswith("conv")}
 
 
-def _rates(config: Mapping[str, Any], part: str) -> dict[str, Any]:
-    """The learning rates to choose from, as a part of the budget."""
-    if part != "training":
-        return {}
-    return {"rates": config["tuning"]["learning_rates"] if "tuning" in config else [config.get("learning_rate")]}
+def _rates(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The learning rates to choose from, which belong to a budget."""
+    return {"rates": _part(config, "tuning").get("learning_rates", [config.get("learning_rate")])}
+
+
+def _part(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A table of a configuration; empty if it has none, as that of a foreign row may."""
+    part = config.get(name)
+    return part if isinstance(part, dict) else {}
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -413,7 +419,9 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, list):
         return " or ".join(map(_shown, value))
-    return "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "none" if value is None else str(value)
 
 
 def _result(number: PublishedNumber, rows: Sequence[Row], changes: Mapping[str, str] | None = None) -> Result:
@@ -475,7 +483,7 @@ def _variance(measure: Measure, facts: Mapping[Hashable, Any], row: Row, factor:
     score = float(facts["score"])
     gap = float(facts["ceiling"]) - float(facts["floor"]) if measure == "skill" else 1.0
     # A test at twice the length has half as many sequences.
-    return score * (1 - score) / gap**2 / max(1, int(row["n_eval_examples"]) // factor)
+    return max(0.0, score * (1 - score)) / gap**2 / max(1, int(row["n_eval_examples"]) // factor)
 
 
 def _ours(cell: Estimate) -> Cell:
