@@ -7,7 +7,7 @@ is a guess where no such run comes close enough.
 
 import json
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -467,7 +467,9 @@ def _tests(number: PublishedNumber, row: Row) -> list[_Test]:
     metrics: dict[str, Any] = json.loads(row["metrics"])
     tests = []
     for factor in number.factors:
-        facts = row if factor == 1 else {name: metrics.get(f"x{factor}.{name}") for name in _FACTS}
+        facts: dict[str, Any] = {
+            name: row[name] if factor == 1 else metrics.get(f"x{factor}.{name}") for name in _FACTS
+        }
         if is_known(facts[number.measure]):
             tests.append(_Test(float(facts[number.measure]), _variance(number.measure, facts, row, factor)))
     return tests
@@ -476,7 +478,7 @@ def _tests(number: PublishedNumber, row: Row) -> list[_Test]:
 _FACTS = ("score", "skill", "floor", "ceiling")
 
 
-def _variance(measure: Measure, facts: Mapping[Hashable, Any], row: Row, factor: int) -> float:
+def _variance(measure: Measure, facts: Mapping[str, Any], row: Row, factor: int) -> float:
     names = ("score", "floor", "ceiling") if measure == "skill" else ("score",)
     if not (all(is_known(facts[name]) for name in names) and is_known(row.get("n_eval_examples"))):
         return 0.0
