@@ -309,8 +309,13 @@ def _lines(comparison: Comparison) -> Iterable[Line]:
     if not main.is_within:
         for result in comparison.changed:
             yield Line(
-                (comparison.task.label, _words(result)),
-                (Cell(""), Cell(""), Cell(""), *_numbers(result), Cell(_explained(result, main)), *3 * (Cell(""),)),
+                (comparison.task.label, f"changed: {_kinds(result)}"),
+                (
+                    *3 * (Cell(""),),
+                    *_numbers(result),
+                    Cell(f"{_words(result)}: {_explained(result, main)}"),
+                    *3 * (Cell(""),),
+                ),
             )
 
 
@@ -332,7 +337,7 @@ def _explained(result: Result, main: Result) -> str:
         return "one seed, which shows nothing"
     if share := result.explains(main):
         return "explains it" if share == "all" else f"explains {share}"
-    return "not told: the seeds scatter too much" if result.is_within else "does not explain it"
+    return "undecided, as the seeds scatter too much" if result.is_within else "does not explain it"
 
 
 def _kinds(result: Result) -> str:
