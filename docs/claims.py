@@ -68,13 +68,17 @@ def mean(
     return by_seed
 
 
-def curvature(rows: pd.DataFrame) -> "pd.Series[float]":
-    """Kappa of eq. 107, mean over heads and layers: from -1, only the sphere counts, to 1, only hyperbolic space."""
+def over_heads(metric: str) -> Callable[[pd.DataFrame], "pd.Series[float]"]:
+    """A metric of each row, as its mean over heads and layers."""
 
-    def mean_kappa(metrics: str) -> float:
-        return fmean(value for name, value in json.loads(metrics).items() if ".kappa." in name)
+    def of_row(metrics: str) -> float:
+        return fmean(value for name, value in json.loads(metrics).items() if f".{metric}." in name)
 
-    return rows["metrics"].map(mean_kappa)
+    return lambda rows: rows["metrics"].map(of_row)
+
+
+curvature = over_heads("kappa")
+"""Of eq. 107: from -1, only the sphere counts, to 1, only hyperbolic space."""
 
 
 def tokens_needed(losses: pd.DataFrame, mechanism: str, baseline: str) -> "pd.Series[float]":
@@ -115,7 +119,7 @@ def distance_from_softmax(num: int = 64, dim: int = 64, draws: int = 10) -> Inte
     cosines = queries @ keys.swapaxes(-1, -2)
     of_softmax = softmax(cosines * math.sqrt(dim), axis=-1)
     of_rewa = softmax(-np.arccos(cosines) * math.sqrt(dim / 2), axis=-1)
-    return _interval(np.linalg.norm(of_rewa - of_softmax, axis=(-1, -2)))
+    return interval_of(np.linalg.norm(of_rewa - of_softmax, axis=(-1, -2)))
 
 
 INVERTED, GROWTH = "prototypes.inverted_accuracy", "prototypes.growth"
@@ -260,12 +264,12 @@ def page() -> Iterator[str]:
         "published side of zero, and is contradicted if it lies on the other one. Of every seed the learning rate "
         "counts that did best in validation. [real.md](../../docs/real.md) describes the suites."
     )
-    found = _found(CLAIMS, rows)
+    found = found_in(CLAIMS, rows)
     yield (
-        f"{_counted(found)}, on the data here: 5,000 digits instead of 70,000, and short definitions of WordNet "
+        f"{counted(found)}, on the data here: 5,000 digits instead of 70,000, and short definitions of WordNet "
         "instead of Eurlex-4K."
     )
-    yield _table(found)
+    yield table(found)
     yield f"Sources: {'; '.join(dict.fromkeys(claim.source for claim in CLAIMS))}."
     yield from tangent.paragraphs()
     yield "## The predictions of the REWA paper"
@@ -284,28 +288,31 @@ def page() -> Iterator[str]:
         "Between nearly orthogonal vectors exp(−angle / (√2 τ)) varies as exp(cos / (√2 τ)), not as exp(cos / τ), and "
         "between nearly equal ones it has a cusp."
     )
-    found = _found(PREDICTIONS, rows)
-    yield f"{_counted(found)}; the number of the experiment stands before each."
-    yield _table(found)
+    found = found_in(PREDICTIONS, rows)
+    yield f"{counted(found)}; the number of the experiment stands before each."
+    yield table(found)
 
 
-_Found = list[tuple[Claim, str, Interval]]
+Found = list[tuple[Claim, str, Interval]]
 
 
-def _found(claims: Sequence[Claim], rows: pd.DataFrame) -> _Found:
+def found_in(claims: Sequence[Claim], rows: pd.DataFrame) -> Found:
+    """Each claim in each of its suites, with the difference in the rows; NaN with fewer than two seeds."""
     return [(claim, suite, _measured(claim, suite, rows)) for claim in claims for suite in claim.suites]
 
 
-def _counted(found: _Found) -> str:
+def counted(found: Found) -> str:
+    """How many hold, in words."""
     verdicts = [_verdict(claim, interval) for claim, _, interval in found]
     holds, open_, against = (verdicts.count(word) for word in VERDICTS)
     return f"Of {len(verdicts)} comparisons {holds} hold, {open_} are not shown and {against} are contradicted"
 
 
-def _table(found: _Found) -> str:
+def table(found: Found) -> str:
+    """A line for each comparison."""
     return tabulate(
         [
-            [claim.says, claim.published, suite, _in_words(interval), _verdict(claim, interval)]
+            [claim.says, claim.published, suite, in_words(interval), _verdict(claim, interval)]
             for claim, suite, interval in found
         ],
         ["claim", "published, points", "suite", "here, points", "verdict"],
@@ -324,14 +331,18 @@ def _verdict(claim: Claim, interval: Interval) -> str:
 
 
 def _measured(claim: Claim, suite: str, rows: pd.DataFrame) -> Interval:
-    return _interval(claim.difference(select(rows, suite).without_variants().rows).to_numpy())
+    return interval_of(claim.difference(select(rows, suite).without_variants().rows).to_numpy())
 
 
-def _interval(values: Float[np.ndarray, " seeds"]) -> Interval:
+def interval_of(values: Float[np.ndarray, " seeds"]) -> Interval:
+    """The mean over seeds with its 95 % interval; NaN for fewer than two."""
+    if len(values) < 2:
+        return Interval(math.nan, math.nan, math.nan)
     error = float(np.std(values, ddof=1)) / len(values) ** 0.5
     return t_interval(float(values.mean()), error, len(values) - 1.0, low=-math.inf, high=math.inf)
 
 
-def _in_words(interval: Interval) -> str:
-    value, low, high = (fixed(number, 1) for number in interval)
+def in_words(interval: Interval, decimals: int = 1) -> str:
+    """The value with the ends of its interval."""
+    value, low, high = (fixed(number, decimals) for number in interval)
     return f"{value} ({low} to {high})"

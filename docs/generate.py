@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import claims
 import climb
 import depth
 import disputes
+import language
 import numpy as np
 from tabulate import tabulate
 
@@ -63,7 +65,7 @@ def pages() -> dict[str, str]:
         "anatomy.md": _join(_anatomy()),
         "climb.md": _join(_headed(climb.page())),
         "disputes.md": _join(_headed(disputes.page())),
-        "../reports/real/difference.md": _join(_headed(claims.page())),
+        "../reports/real/difference.md": _join(_headed(chain(claims.page(), language.page()))),
         **({"../reports/depth/README.md": _join(_headed(iter(of_depth)))} if of_depth else {}),
     }
 

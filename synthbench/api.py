@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from synthbench.errors import UnknownName, UsageError
-from synthbench.knobs import check_seeds, parse_seeds
+from synthbench.knobs import check_seeds, parse_rates, parse_seeds
 from synthbench.reports.aggregates import Interval, Rank
 from synthbench.reports.build import build
 from synthbench.reports.cells import grid
@@ -221,6 +221,8 @@ def _request(request: Request | None, options: Mapping[str, Any]) -> Request:
         changes[listed] = _listed(listed, changes[listed])
     if "seeds" in changes:
         changes["seeds"] = _seeds(changes["seeds"])
+    if "rates" in changes:
+        changes["rates"] = _rates(changes["rates"])
     for folder in {"results", "predictions"} & changes.keys():
         changes[folder] = changes[folder] and Path(changes[folder])
     return replace(request or Request(), **changes)
@@ -238,6 +240,12 @@ def _seeds(given: Any) -> tuple[int, ...]:
     if given is None:  # those of the suite
         return ()
     return parse_seeds(given) if isinstance(given, str) else check_seeds([given] if isinstance(given, int) else given)
+
+
+def _rates(given: Any) -> tuple[float, ...]:
+    if given is None:  # all of the suite
+        return ()
+    return parse_rates(given) if isinstance(given, str) else tuple([given] if isinstance(given, float) else given)
 
 
 def _suite(rows: pd.DataFrame, suite: str | None) -> str:

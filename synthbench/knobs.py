@@ -181,6 +181,18 @@ def check_seeds(seeds: Iterable[object]) -> tuple[int, ...]:
     return tuple(checked)
 
 
+def parse_rates(text: str) -> tuple[float, ...]:
+    """Read ``1e-2,3e-2`` as 0.01, 0.03.
+
+    Raises:
+        UsageError: If a part is not a number.
+    """
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError:
+        raise UsageError(f"rates are {text!r}; allowed: numbers, as in 1e-2,3e-2") from None
+
+
 def coerce(kind: str, unit: type, arguments: dict[str, Any]) -> dict[str, Value]:
     """Check arguments against a unit's knobs and give each the knob's type (``1`` becomes ``1.0`` for a float).
 

@@ -314,6 +314,12 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, synthbench: Command) -> None:
         (["run", "--seeds", "5-3"], 2, "seeds are '5-3'"),
         (["run", "--seeds", "1,9223372036854775808"], 2, "a seed is 9223372036854775808"),
         (["run", "--seeds", "0-99999999"], 2, "seeds are '0-99999999'; allowed: up to 10000 of them"),
+        (["run", "--rates", "1e-2,fast"], 2, "rates are '1e-2,fast'; allowed: numbers, as in 1e-2,3e-2"),
+        (
+            ["run", "--suite", "text", "--rates", "0.02"],
+            2,
+            "a rate is 0.02; allowed in suite 'text': 0.003, 0.01, 0.03",
+        ),
         (["run", "--results", "file"], 3, "file"),
         (["run", "--results", "newer"], 3, "newer synthbench"),
         (["report", "--results", "nowhere"], 3, "no results store at nowhere"),

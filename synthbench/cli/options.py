@@ -75,6 +75,10 @@ Shard = Annotated[
     typer.Option("--shard", help="2/3: run the second of three parts of the plan, to share it between machines."),
 ]
 Seeds = Annotated[str | None, typer.Option(help="Root seeds: 42-51, or 0,3,7. Default: the suite's.")]
+Rates = Annotated[
+    str | None,
+    typer.Option(help="Learning rates, some of those of the suite: 1e-2, or 3e-3,3e-2. Default: all of them."),
+]
 
 
 def takes(group: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

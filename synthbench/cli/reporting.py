@@ -100,17 +100,17 @@ def validity(
 ) -> None:
     """Compute whether the scores of suite climb predict the loss of a language model, as docs/validity.md plans.
 
-    It needs rows of climb and of text, for the same mechanisms; rows of paper and of text --match params are used too
-    if they are there. It prints the predictions that were made before the rows, and what came of them.
+    It needs rows of climb and of text --match params=84500, for the same mechanisms; rows of paper are used too if they
+    are there. It prints the predictions that were made before the rows, and what came of them.
     """
-    from synthbench.reports.validity import files_of, predictions_of, studies_of, tables_of
+    from synthbench.reports.validity import files_of, predictions_of, study_of, tables_of
 
-    studies = studies_of(*read_rows_and_curves(results))
-    files = files_of(studies, tables_of(studies))
+    study = study_of(*read_rows_and_curves(results))
+    files = files_of(study, tables_of(study))
     if not _in_step(files, out, is_checked=check):
         return
     words = {True: "true", False: "false", None: "rows are missing"}
-    for prediction in predictions_of(studies):
+    for prediction in predictions_of(study):
         typer.echo(f"{words[prediction.came_true]}: {prediction.words} ({prediction.found})")
     typer.echo(out / "README.md")
 

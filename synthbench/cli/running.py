@@ -26,6 +26,7 @@ from synthbench.cli.options import (
     MechanismTerms,
     Plugins,
     PositionsTerm,
+    Rates,
     Results,
     Seeds,
     Shard,
@@ -36,7 +37,7 @@ from synthbench.cli.options import (
 )
 from synthbench.cli.output import inert, is_quiet, is_verbose, note, print_facts, width_of_stdout
 from synthbench.errors import UsageError
-from synthbench.knobs import parse_seeds, parse_term
+from synthbench.knobs import parse_rates, parse_seeds, parse_term
 
 if TYPE_CHECKING:
     from synthbench.runner.request import Request
@@ -53,6 +54,7 @@ class RunOptions:
     mech: MechanismTerms = None
     suite: SuiteName = "paper"
     seeds: Seeds = None
+    rates: Rates = None
     block: BlockTerm = None
     conv: Conv = None
     positions: PositionsTerm = None
@@ -71,6 +73,7 @@ class RunOptions:
             tasks=tuple(self.task or ["all"]),
             mechanisms=tuple(self.mech or ()),
             seeds=parse_seeds(self.seeds) if self.seeds is not None else (),
+            rates=parse_rates(self.rates) if self.rates is not None else (),
             block=self.block if self.conv is None else self._convolved(self.conv),
             positions=self.positions,
             match=self.match,

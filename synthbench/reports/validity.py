@@ -5,7 +5,7 @@ held out. Both are means over seeds.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import NamedTuple
@@ -19,7 +19,17 @@ from synthbench.errors import UsageError
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval, balanced
 from synthbench.reports.bits import of_kind
-from synthbench.reports.cells import COLUMNS, Cells, MechanismFacts, Row, Runs, TaskFacts, grid, records, runs_by_cell
+from synthbench.reports.cells import (
+    COLUMNS,
+    Cells,
+    MechanismFacts,
+    Runs,
+    TaskFacts,
+    arguments_in,
+    grid,
+    records,
+    runs_by_cell,
+)
 from synthbench.reports.correlation import (
     LEAST,
     complete,
@@ -34,19 +44,25 @@ from synthbench.reports.correlation import (
 from synthbench.reports.folder import Files
 from synthbench.reports.render import markdown
 from synthbench.reports.render.spreadsheet import csv_text
-from synthbench.reports.selection import select
+from synthbench.reports.selection import full_runs, select
 from synthbench.reports.table import Cell, Column, Line, Table, fixed, grouped, interval_cell
+from synthbench.results.schema import split_match
 
 Numbers = Float[np.ndarray, " mechanisms"]
 
 SYNTHETIC, PUBLISHED, TEXT = "climb", "paper", "text"
 """Suites: the one in question, the one with the published tasks, and the language model."""
 
-MATCHED_BY = "params"
-"""What ``--match`` holds equal in the second condition."""
+MATCH, BLOCK = "params=84500", "transformer"
+"""What ``--match`` was asked for, so that all language models have about as many parameters, and the block of all."""
 
-REPEATED = "repeated"
-"""The kind of bytes that an earlier context predicts."""
+TEXTS = {"sha256-837739805885dfce": "docstrings", "sha256-c31cbf2f65f79c0d": "library"}
+"""The texts by the hash that rows name them by. The rates are chosen on the first."""
+CHOOSING_SEED = 1
+"""Its rows on the first text have several rates, of which the best in validation is that of all other rows."""
+
+REPEATED, OTHER = "repeated", "other"
+"""The bytes that an earlier context predicts, and all others."""
 
 RECALL = "recall"
 """The category that should predict the loss on these."""
@@ -57,16 +73,15 @@ MAD = ("in_context_recall", "noisy_recall", "fuzzy_recall", "memorization", "sel
 EARLY = 10
 """The language model itself after one part of this many of its steps is a predictor too."""
 
-PARAMETERS, STATE, STEP = "parameters", "state", "milliseconds a step"
+PARAMETERS, STATE, STEP = "parameters of mixers", "state", "milliseconds a step"
 
 
 @dataclass(frozen=True)
 class Study:
-    """The numbers of all mechanisms that have both sides, in one condition."""
+    """The numbers of all mechanisms that have both sides."""
 
-    is_matched: bool
     mechanisms: tuple[MechanismFacts, ...]
-    """As in the rows of the language model."""
+    """As in the rows of the synthetic tasks."""
     predictors: Mapping[str, Numbers]
     """By name, that in question first; NaN where a mechanism lacks rows."""
     categories: Mapping[str, Numbers]
@@ -77,6 +92,10 @@ class Study:
     """By text: minus the validation loss after a part of the steps."""
     covariates: Mapping[str, Numbers]
     """What else may decide the order; ranks take no logarithm into account."""
+    rates: Numbers
+    """The learning rate of each mechanism in the language model."""
+    num_seeds: Mapping[str, Sequence[int]]
+    """Of each mechanism, on the synthetic tasks and on each text."""
     halves: Mapping[str, tuple[Numbers, Numbers]]
     """Of the predictor in question and of each text: means over the first and over the other seeds."""
 
@@ -91,13 +110,22 @@ class Study:
         return self.predictors[SYNTHETIC]
 
     @property
-    def condition(self) -> str:
-        """In words."""
-        return f"matched in {PARAMETERS}" if self.is_matched else "as they are"
+    def together(self) -> dict[str, Numbers]:
+        """The outcomes by kind of bytes: the mean of the ranks on all texts."""
+        kinds = ("", REPEATED, OTHER)
+        return {kind: _mean_rank([of_text[kind] for of_text in self.outcomes.values()]) for kind in kinds}
 
-    def predictors_of(self, text: str) -> dict[str, Numbers]:
-        """All predictors of the loss on a text."""
-        return {**self.predictors, f"the same model at 1/{EARLY} of its steps": self.early[text]}
+    @property
+    def sides(self) -> dict[str, tuple[dict[str, Numbers], Numbers]]:
+        """By text, all predictors of its loss, and minus that loss; last those of both texts, if there are two."""
+        losses = {text: of_text[""] for text, of_text in self.outcomes.items()}
+        early = dict(self.early)
+        if len(losses) > 1:
+            losses["both"], early["both"] = self.together[""], _mean_rank(list(early.values()))
+        return {
+            text: ({**self.predictors, f"the same model at 1/{EARLY} of its steps": early[text]}, loss)
+            for text, loss in losses.items()
+        }
 
 
 class Prediction(NamedTuple):
@@ -109,51 +137,29 @@ class Prediction(NamedTuple):
     found: str
 
 
-def studies_of(rows: pd.DataFrame, curves: pd.DataFrame) -> list[Study]:
-    """The study in each condition that the rows have, mechanisms as they are first.
+def study_of(rows: pd.DataFrame, curves: pd.DataFrame) -> Study:
+    """The study of the rows there are.
 
     Raises:
         UnknownName: If there are no full rows of a suite that it needs.
         UsageError: If fewer mechanisms have both sides than a correlation needs, or one has two settings.
     """
     synthetic = grid(select(rows, SYNTHETIC).without_variants().rows)
-    chosen = select(rows, TEXT).rows
+    chosen = _at_chosen_rates(rows)
     runs = records(chosen, [*COLUMNS, "step_ms_median"])
     text = grid(chosen, runs)
-    found = []
-    for is_matched in (False, True):
-        pairs = _pairs(synthetic, text, is_matched=is_matched)
-        if len(pairs) >= LEAST:
-            found.append(_study(rows, curves, synthetic, text, runs, pairs, is_matched=is_matched))
-        elif not is_matched:
-            raise UsageError(
-                f"{len(pairs)} mechanisms have all ladders of {SYNTHETIC} and rows of {TEXT}; a correlation "
-                f"needs at least {LEAST}: synthbench run --suite {TEXT} --mech all"
-            )
-    return found
-
-
-def _pairs(synthetic: Cells, text: Cells, *, is_matched: bool) -> dict[str, tuple[MechanismFacts, MechanismFacts]]:
-    """The mechanisms that have all synthetic tasks and some text, by name; on the synthetic side as they are."""
-    of_text = _by_name(text, _is_matched if is_matched else _is_plain)
-    return {
+    of_text = _by_name(text.mechanisms)
+    pairs = {
         name: (one, of_text[name])
-        for name, one in _by_name(synthetic, _is_plain).items()
-        if name in of_text and all(synthetic.cell(task, one).n for task in synthetic.tasks)
+        for name, one in _by_name(
+            one for one in synthetic.mechanisms if one.match is None and one.block == BLOCK
+        ).items()
+        if name in of_text
+        and all(synthetic.cell(task, one).n for task in synthetic.tasks)
+        and all(text.cell(task, of_text[name]).n for task in text.tasks)
     }
-
-
-def _study(
-    rows: pd.DataFrame,
-    curves: pd.DataFrame,
-    synthetic: Cells,
-    text: Cells,
-    runs: list[Row],
-    pairs: Mapping[str, tuple[MechanismFacts, MechanismFacts]],
-    *,
-    is_matched: bool,
-) -> Study:
-    names = list(pairs)
+    if len(pairs) < LEAST:
+        raise _too_few(len(pairs))
     main, mechanisms = zip(*pairs.values(), strict=True)
     heights = _means(synthetic, main)
     weights = balanced([task.category for task in synthetic.tasks])
@@ -164,12 +170,10 @@ def _study(
     by_task = {task.name: heights[:, number] for number, task in enumerate(synthetic.tasks)}
     mad = [by_task[name] for name in MAD if name in by_task]
     by_cell = runs_by_cell(runs)
-    steps = [
-        [row["step_ms_median"] for task in text.tasks for row in by_cell.get((task.key, one.key), [])]
-        for one in mechanisms
-    ]
+    steps = [[row["step_ms_median"] for task in text.tasks for row in by_cell[task.key, one.key]] for one in mechanisms]
     covariates = {
-        PARAMETERS: np.array([one.num_parameters for one in mechanisms]),
+        # The language models have the same size, so what size may explain is the other side.
+        PARAMETERS: np.array([one.num_parameters for one in main]),
         STATE: np.array([one.state for one in mechanisms]),
         STEP: np.array([np.median(values) for values in steps]),
     }
@@ -178,31 +182,75 @@ def _study(
         f"{SYNTHETIC}, every task alike": heights.mean(axis=1),
         **({"mqar": by_task["mqar"]} if "mqar" in by_task else {}),
         **({f"{len(mad)} tasks of MAD": np.mean(mad, axis=0)} if mad else {}),
-        **_published(rows, names),
+        **_published(rows, list(pairs)),
         f"{PARAMETERS} alone": covariates[PARAMETERS],
         f"{STATE} alone": covariates[STATE],
     }
-    kinds = {"": text, **{kind: of_kind(text, by_cell, kind) for kind in (REPEATED, "other")}}
-    texts = {task.label: task for task in text.tasks}
+    kinds = {"": text, **{kind: of_kind(text, by_cell, kind) for kind in (REPEATED, OTHER)}}
+    texts = {TEXTS[_corpus_of(task.key[2])]: task for task in text.tasks}
     outcomes = {
         name: {kind: _means(cells, mechanisms, [task])[:, 0] for kind, cells in kinds.items()}
         for name, task in texts.items()
     }
     halves = {SYNTHETIC: _halves(synthetic, main, synthetic.tasks, weights)}
     halves |= {name: _halves(text, mechanisms, [task], np.ones(1)) for name, task in texts.items()}
+    num_seeds = {SYNTHETIC: [min(synthetic.cell(task, one).n for task in synthetic.tasks) for one in main]}
+    num_seeds |= {name: [text.cell(task, one).n for one in mechanisms] for name, task in texts.items()}
     early = {name: _early(text, task, mechanisms, by_cell, curves) for name, task in texts.items()}
-    return Study(is_matched, mechanisms, predictors, categories, outcomes, early, covariates, halves)
+    of_name = chosen.drop_duplicates("mech").set_index("mech")["lr"]
+    rates = of_name[list(pairs)].to_numpy(dtype=float)
+    return Study(main, predictors, categories, outcomes, early, covariates, rates, num_seeds, halves)
 
 
-def predictions_of(studies: Sequence[Study]) -> list[Prediction]:
+def _at_chosen_rates(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the language model that count: matched, on the texts of the study, at one rate for each mechanism.
+
+    That is the one which did best in validation on the first text with one seed.
+
+    Raises:
+        UsageError: If that seed has no rows there.
+    """
+    of_suite = full_runs(rows[(rows["suite"] == TEXT) & (rows["block"] == BLOCK)])
+    matched = of_suite[of_suite["match"].map(_asked_of) == MATCH]
+    corpora = matched["task_args"].map(_corpus_of)
+    wanted = matched[corpora.isin(TEXTS)]
+    first, *_ = TEXTS
+    choosing = matched[(matched["seed"] == CHOOSING_SEED) & (corpora == first)]
+    if choosing.empty:
+        raise _too_few(0)
+    rates = select(choosing, TEXT).rows.drop_duplicates("mech").set_index("mech")["lr"]  # of each seed the best
+    return select(wanted[wanted["lr"] == wanted["mech"].map(rates)], TEXT).rows
+
+
+def _asked_of(match: str | None) -> str | None:
+    """What was asked for with ``--match``; None without."""
+    return split_match(match)[0] if isinstance(match, str) else None
+
+
+def _corpus_of(task_args: str) -> str:
+    """The hash of the text that a row of the language model is of."""
+    return str(arguments_in(task_args).get("corpus"))
+
+
+def _too_few(num: int) -> UsageError:
+    return UsageError(
+        f"{num} mechanisms have all ladders of {SYNTHETIC} and rows of {TEXT} with --match {MATCH} on each text; a "
+        f"correlation needs at least {LEAST}: docs/validity.md has the commands"
+    )
+
+
+def _mean_rank(columns: Sequence[Numbers]) -> Numbers:
+    ranks: Numbers = np.mean([stats.rankdata(column) for column in columns], axis=0)
+    return ranks
+
+
+def predictions_of(study: Study) -> list[Prediction]:
     """What the plan predicts, judged by its own rules; with one text nothing is."""
-    study, matched = studies[0], next((one for one in studies if one.is_matched), None)
     losses = {text: outcome[""] for text, outcome in study.outcomes.items()}
     second = 0.0 if len(losses) > 1 else math.nan
     main = {text: interval(spearman, study.main, loss) for text, loss in losses.items()}
     given = study.covariates[PARAMETERS]
     partials = {text: interval(spearman, study.main, loss, given) for text, loss in losses.items()}
-    of_matched = [_plain(matched.main, one[""]) for one in matched.outcomes.values()] if matched else [math.nan]
     published = next((values for name, values in study.predictors.items() if name.endswith("published tasks")), None)
     of_published = {text: math.nan if published is None else _plain(published, loss) for text, loss in losses.items()}
     early = {text: _plain(study.early[text], loss) for text, loss in losses.items()}
@@ -215,12 +263,9 @@ def predictions_of(studies: Sequence[Study]) -> list[Prediction]:
             f"{_listed(main)}; mean {fixed(mean, 2)}",
         ),
         Prediction(
-            f"not by size alone: partial rho given {PARAMETERS} above 0, and rho in the matched condition above .3",
-            _judged(
-                by=all(one.low > 0 for one in partials.values()) and min(of_matched) > 0.3,
-                needs=[second, *partials.values(), *of_matched],
-            ),
-            f"partial {_listed(partials)}; matched {', '.join(fixed(one, 2) for one in of_matched)}",
+            f"not by size alone: on each text, partial rho given the {PARAMETERS} in {SYNTHETIC} above 0",
+            _judged(by=all(one.low > 0 for one in partials.values()), needs=[second, *partials.values()]),
+            _listed(partials),
         ),
         Prediction(
             "the published tasks do not predict it: rho below .2 on both texts",
@@ -248,54 +293,42 @@ def predictions_of(studies: Sequence[Study]) -> list[Prediction]:
     ]
 
 
-def tables_of(studies: Sequence[Study]) -> list[Table]:
-    """The correlations of each condition, the predictions, families left out, and the numbers of the mechanisms."""
-    tables = [_predictions_table(predictions_of(studies))]
-    for study in studies:
-        tables += [_correlations_table(study), _families_table(study), _mechanisms_table(study)]
-    return tables
+def tables_of(study: Study) -> list[Table]:
+    """The predictions, correlations, families left out, and the numbers of the mechanisms."""
+    return [
+        _predictions_table(predictions_of(study)),
+        _correlations_table(study),
+        _families_table(study),
+        _mechanisms_table(study),
+    ]
 
 
-def files_of(studies: Sequence[Study], tables: Sequence[Table]) -> Files:
+def files_of(study: Study, tables: Sequence[Table]) -> Files:
     """The files of ``reports/validity`` by name: a page, and the numbers of all mechanisms."""
-    first = predictions_of(studies)[0]
+    first = predictions_of(study)[0]
     verdict = {True: "came true", False: "did not come true", None: "cannot be judged yet"}[first.came_true]
     introduction = (
         f"Does the mean height of a mechanism on {SYNTHETIC} predict the loss of a language model with it? The "
-        f"prediction that it does {verdict}: {first.found}, over {len(studies[0].mechanisms)} mechanisms. "
+        f"prediction that it does {verdict}: {first.found}, over {len(study.mechanisms)} mechanisms. "
         "docs/validity.md is the plan, which was committed before the rows."
     )
-    columns: dict[str, list[object]] = {"condition": [], "mechanism": [], "family": []}
-    numbers: dict[str, list[object]] = {}
-    for study in studies:
-        columns["condition"] += [study.condition] * len(study.mechanisms)
-        columns["mechanism"] += [mechanism.label for mechanism in study.mechanisms]
-        columns["family"] += study.families
-        for name, values in _columns_of(study).items():
-            numbers.setdefault(name, []).extend(values.tolist())
-    lines = zip(*columns.values(), *numbers.values(), strict=True)
+    labels = [mechanism.label for mechanism in study.mechanisms]
+    numbers = _columns_of(study)
+    lines = zip(labels, study.families, *(values.tolist() for values in numbers.values()), strict=True)
     return {
         "README.md": markdown.document("Validity", tables, introduction),
-        "mechanisms.csv": csv_text([*columns, *numbers], lines),
+        "mechanisms.csv": csv_text(["mechanism", "family", *numbers], lines),
     }
 
 
-def _is_plain(mechanism: MechanismFacts) -> bool:
-    return mechanism.match is None
-
-
-def _is_matched(mechanism: MechanismFacts) -> bool:
-    return mechanism.match is not None and mechanism.match.startswith(f"{MATCHED_BY}=")
-
-
-def _by_name(cells: Cells, is_wanted: Callable[[MechanismFacts], bool]) -> dict[str, MechanismFacts]:
-    """The wanted mechanisms that are no controls, by name.
+def _by_name(mechanisms: Iterable[MechanismFacts]) -> dict[str, MechanismFacts]:
+    """The mechanisms that are no controls, by name.
 
     Raises:
         UsageError: If one has two settings.
     """
     found: dict[str, MechanismFacts] = {}
-    for mechanism in filter(is_wanted, cells.mechanisms):
+    for mechanism in mechanisms:
         if mechanism.family == CONTROL:
             continue
         if mechanism.name in found:
@@ -368,11 +401,8 @@ def _early(
 
 def _contrast(study: Study) -> Interval:
     """Rho of recall with the loss on repeated bytes less that on others, of the mean ranks on all texts."""
-    kinds = [
-        np.mean([stats.rankdata(outcome[kind]) for outcome in study.outcomes.values()], axis=0)
-        for kind in (REPEATED, "other")
-    ]
-    return interval(contrast, study.categories[RECALL], *kinds)
+    together = study.together
+    return interval(contrast, study.categories[RECALL], together[REPEATED], together[OTHER])
 
 
 class Weighted(NamedTuple):
@@ -427,23 +457,24 @@ def _predictions_table(predictions: Sequence[Prediction]) -> Table:
 
 def _correlations_table(study: Study) -> Table:
     lines = [
-        Line((text, name), _correlation_cells(study, name, predictor, outcome[""]))
-        for text, outcome in study.outcomes.items()
-        for name, predictor in study.predictors_of(text).items()
+        Line((text, name), _correlation_cells(study, name, predictor, loss))
+        for text, (predictors, loss) in study.sides.items()
+        for name, predictor in predictors.items()
     ]
     reliable = "; ".join(f"{name} {fixed(_plain(*of_halves), 2)}" for name, of_halves in study.halves.items())
     over_families = _listed(
         {
-            text: interval_over_families(spearman, study.families, study.main, outcome[""])
-            for text, outcome in study.outcomes.items()
+            text: interval_over_families(spearman, study.families, study.main, loss)
+            for text, (_, loss) in study.sides.items()
         }
     )
     return Table(
-        name=f"correlations-{MATCHED_BY}" if study.is_matched else "correlations",
-        title=f"Correlations, mechanisms {study.condition}",
+        name="correlations",
+        title="Correlations",
         caption=(
-            "Spearman's rho with minus the bits per byte of each text, with its 95 % interval by a bootstrap over "
-            "mechanisms (BCa, 10,000 draws), and p by permutation. Partial: given parameters, then also state, then "
+            "Spearman's rho with minus the bits per byte of each text and with the mean of the ranks on both, with its "
+            "95 % interval by a bootstrap over mechanisms (BCa, 10,000 draws), and p by permutation. All language "
+            f"models have about as many parameters. Partial: given {PARAMETERS} in {SYNTHETIC}, then also state, then "
             f"also the time of a step. Last: rho of {SYNTHETIC} less this one, over the same draws. Of {SYNTHETIC} by "
             f"a bootstrap over families: {over_families}. Between two halves of the seeds: {reliable}."
         ),
@@ -477,8 +508,8 @@ def _families_table(study: Study) -> Table:
         for number, (family, num, _rho_without) in enumerate(next(iter(by_text.values())))
     ]
     return Table(
-        name=f"families-{MATCHED_BY}" if study.is_matched else "families",
-        title=f"One family left out, mechanisms {study.condition}",
+        name="families",
+        title="One family left out",
         caption=f"Rho of {SYNTHETIC} with each text without the mechanisms of a family.",
         headings=("Without",),
         columns=(Column("mechanisms"), *map(Column, by_text)),
@@ -492,7 +523,7 @@ def _columns_of(study: Study) -> dict[str, Numbers]:
         for text, of_text in study.outcomes.items()
         for kind, values in of_text.items()
     }
-    return {**study.predictors, **study.categories, **outcomes, **study.covariates}
+    return {**study.predictors, **study.categories, **outcomes, **study.covariates, "rate": study.rates}
 
 
 def _mechanisms_table(study: Study) -> Table:
@@ -504,15 +535,22 @@ def _mechanisms_table(study: Study) -> Table:
     order = np.argsort(-study.main, kind="stable")
     decimals = {SYNTHETIC: 3, **dict.fromkeys(study.outcomes, 3), PARAMETERS: 0, STATE: 0, STEP: 0}
     return Table(
-        name=f"mechanisms-{MATCHED_BY}" if study.is_matched else "mechanisms",
-        title=f"The mechanisms, {study.condition}",
-        caption=f"Mean height on {SYNTHETIC}, all categories with equal weight; bits per byte on each text; and size.",
+        name="mechanisms",
+        title="The mechanisms",
+        caption=(
+            f"Mean height on {SYNTHETIC}, all categories with equal weight; bits per byte on each text; {PARAMETERS} "
+            f"in {SYNTHETIC}; state, step and rate of the language model; seeds of {', '.join(study.num_seeds)}."
+        ),
         headings=("Mechanism", "Family"),
-        columns=tuple(map(Column, shown)),
+        columns=tuple(map(Column, (*shown, "rate", "seeds"))),
         lines=tuple(
             Line(
                 (study.mechanisms[at].label, study.mechanisms[at].family),
-                tuple(Cell(fixed(float(values[at]), decimals[name])) for name, values in shown.items()),
+                (
+                    *(Cell(fixed(float(values[at]), decimals[name])) for name, values in shown.items()),
+                    Cell(f"{study.rates[at]:g}"),
+                    Cell(", ".join(str(nums[at]) for nums in study.num_seeds.values())),
+                ),
             )
             for at in order
         ),

@@ -110,8 +110,10 @@ def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
     """The cell, as it is or with one or two numbers changed, whose size is within 5 % of the target.
 
     The cell is kept if it fits. Else each whole-number argument of the mechanism that changes the size is tried in
-    the order of declaration, then the model's width, in steps that the heads divide. The arguments come first because
-    they change nothing but the mechanism. Where none reaches the target, the nearest is kept and another changed.
+    the order of declaration, and the model's width, in steps that the heads divide. For a state the arguments come
+    first because they change nothing but the mechanism; for parameters the width does, because an argument such as the
+    steps of ``deltaproduct`` makes another mechanism. Where none reaches the target, the nearest is kept and another
+    changed.
 
     Raises:
         UsageError: If nothing fits; the message says how near it came.
@@ -122,7 +124,7 @@ def matched(cell: Cell, quantity: Quantity, target: int) -> Cell:
 
     nearest = cell
     for _ in range(MOST_CHANGES):
-        for number in _numbers(nearest):
+        for number in _numbers(nearest, quantity):
             if distance(nearest) <= TOLERANCE * target:
                 return nearest
             nearest = min([nearest, *_nearest(number, quantity, target)], key=distance)
@@ -147,13 +149,17 @@ class Number(NamedTuple):
     changed: Callable[[int], Cell]
 
 
-def _numbers(cell: Cell) -> Iterator[Number]:
+def _numbers(cell: Cell, quantity: Quantity) -> Iterator[Number]:
+    step = cell.suite.model.num_heads if issubclass(cell.mechanism, Attention) else 1
+    width = Number(cell.suite.model.model_dim // step, lambda value: _with_width(cell, value * step))
+    if quantity == "params":
+        yield width
     for name, knob in knobs_of(cell.mechanism).items():
         if knob.type is int:
             present = cell.resolved_mechanism_arguments.get(name, knob.default)
             yield Number(int(present), lambda value, name=name: _with_argument(cell, name, value))  # type: ignore[misc]
-    step = cell.suite.model.num_heads if issubclass(cell.mechanism, Attention) else 1
-    yield Number(cell.suite.model.model_dim // step, lambda value: _with_width(cell, value * step))
+    if quantity == "state":
+        yield width
 
 
 def _with_argument(cell: Cell, name: str, value: int) -> Cell:

@@ -195,6 +195,8 @@ def select_components(request: Request) -> Selected:
     """
     plugins.load(request.plugins)
     suite = surrounded(load_suite(request.suite.removesuffix(EXTRA)), block=request.block, positions=request.positions)
+    if request.rates:
+        suite = at_rates(suite, request.rates)
     tasks = select_tasks(suite, request.tasks)
     if request.suite.endswith(EXTRA) and (listed := [name for name in tasks if name in suite.tasks]):
         raise UsageError(
@@ -291,6 +293,27 @@ def surrounded(suite: Suite, *, block: str | None, positions: str | None) -> Sui
     """The suite with another block or position encoding around its mechanisms."""
     changes = {name: term for name, term in (("block", block), ("positions", positions)) if term is not None}
     return suite.model_copy(update={"model": suite.model.model_copy(update=changes)})
+
+
+def at_rates(suite: Suite, rates: Sequence[float]) -> Suite:
+    """The suite with some of its learning rates only. The rows that are left have the ids that they have in all of it.
+
+    Raises:
+        UsageError: If the suite does not try one of them, or tunes: then which there are is part of what a row is of.
+    """
+    if suite.tuning is not None:
+        raise UsageError(
+            f"rates are {_listed(rates)}; allowed: none in suite {suite.name!r}, which tunes over all of its"
+        )
+    tried = suite.training.learning_rates
+    if unknown := [rate for rate in rates if rate not in tried]:
+        raise UsageError(f"a rate is {unknown[0]!r}; allowed in suite {suite.name!r}: {_listed(tried)}")
+    some = tuple(rate for rate in tried if rate in rates)
+    return suite.model_copy(update={"training": suite.training.model_copy(update={"learning_rates": some})})
+
+
+def _listed(rates: Sequence[float]) -> str:
+    return ", ".join(map(str, rates))
 
 
 def select_tasks(suite: Suite, expressions: Sequence[str]) -> Selection:

@@ -15,6 +15,8 @@ class Request:
     """Empty: those that the suite names."""
     seeds: Sequence[int] = ()
     """Empty: those of the suite."""
+    rates: Sequence[float] = ()
+    """Some of the suite's learning rates. Empty: all of them."""
     block: str | None = None
     """None: the suite's."""
     positions: str | None = None

@@ -104,7 +104,10 @@ def index() -> dict[str, dict[str, Part]]:
 
 def _is_plain(request: Request, suite: Suite) -> bool:
     """Whether a suite that comes with synthbench is asked for as it is, on a CPU."""
-    changes = (request.block, request.positions, request.match, request.shard, request.steps, request.limit)
+    changes = (
+        *(request.block, request.positions, request.match, request.shard, request.steps, request.limit),
+        request.rates or None,
+    )
     may_have_accelerator = sys.platform != "linux" or any(Path(device).exists() for device in ACCELERATORS)
     on_cpu = request.device == "cpu" or (request.device == "auto" and not may_have_accelerator)
     is_built_in = request.suite in suite_names() and request.suite not in offers("suites")

@@ -48,6 +48,7 @@ def require_decidable(request: Request) -> None:
         )
     for option, reason in (
         ("seeds", "the suite's, to which it adds more"),
+        ("rates", "none, as every seed has all rates"),
         ("shard", "none, as every part of the plan is looked at"),
         ("steps", "none, as only full runs are looked at"),
         ("limit", "none, as only full runs are looked at"),

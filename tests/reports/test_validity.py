@@ -1,6 +1,5 @@
 """The study of validity on rows of which it is known what they should say."""
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -17,20 +16,22 @@ from synthbench.reports import correlation
 from synthbench.reports.cells import grid
 from synthbench.reports.selection import select
 from synthbench.reports.validity import (
+    BLOCK,
+    MATCH,
     PARAMETERS,
     STATE,
     SYNTHETIC,
-    Study,
+    TEXTS,
     files_of,
     predictions_of,
-    studies_of,
+    study_of,
     tables_of,
 )
 from synthbench.results import Store
+from synthbench.tasks.real.text import Text
 
 MakeRow = Callable[..., dict[str, Any]]
 TASKS = ("mqar", "in_context_recall", "selective_copying", "parity_running", "bucket_sort")
-TEXTS = ("sha256-aa", "sha256-bb")
 NO_CURVES = pd.DataFrame({"run_id": [], "step": [], "split": [], "metric": [], "value": []})
 
 
@@ -60,37 +61,41 @@ def heights(ladders: pd.DataFrame) -> dict[str, float]:
 
 
 def text_rows(
-    make_row: MakeRow, bits: dict[str, float], *, texts: tuple[str, ...] = TEXTS, match: str | None = None
+    make_row: MakeRow,
+    bits: dict[str, float],
+    *,
+    texts: tuple[str, ...] = tuple(TEXTS),
+    seeds: tuple[int, ...] = (1, 2),
+    rate: float = 0.01,
+    validation: float = 0.0,
+    match: str | None = f"{MATCH} of {{}}",
+    block: str = BLOCK,
 ) -> pd.DataFrame:
-    """Rows of a language model with about these bits; the mechanism at place n has n parameters."""
+    """Rows of a language model with about these bits, and in validation some more; at place n the state is 100 - n."""
     rows = []
     for text in texts:
         for place, (name, mean) in enumerate(bits.items(), start=1):
-            for seed in (1, 2):
+            for seed in seeds:
                 score = mean + 0.001 * seed
-                metrics = {"repeated.bits": score - 1, "other.bits": score + 0.1, "validation_bits": score}
+                metrics = {"repeated.bits": score - 1, "other.bits": score + 0.1, "validation_bits": score + validation}
                 rows.append(
                     make_row(
                         suite="text", task="text", task_category="real", seq_len=128, seed=seed, mech=name,
-                        mech_label=name, mech_family=f"family {place % 6}", match=match and f"{match} of {name}",
+                        mech_label=name, match=match and match.format(name), block=block, lr=rate,
                         task_args=canonical_json({"corpus": text, "length": 128}), metric_name=BITS, score=-score,
                         skill=None, floor=-4.7, ceiling=0.0, local_ceiling=None, metrics=canonical_json(metrics),
-                        n_params_mixer=place, state_size=100 - place, step_ms_median=5.0, steps_planned=600,
+                        n_params_mixer=9, state_size=100 - place, step_ms_median=5.0, steps_planned=600,
                     )
                 )  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def study_of(rows: pd.DataFrame, curves: pd.DataFrame = NO_CURVES) -> Study:
-    return studies_of(rows, curves)[0]
 
 
 def test_an_order_that_is_the_same_on_both_sides_has_rho_one(
     ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
 ) -> None:
     rows = pd.concat([ladders, text_rows(make_row, {name: 3 - height for name, height in heights.items()})])
-    study = study_of(rows)
-    predictions = predictions_of([study])
+    study = study_of(rows, NO_CURVES)
+    predictions = predictions_of(study)
 
     assert {one.name for one in study.mechanisms} == set(heights)
     by_hand = study.predictors[f"{SYNTHETIC}, every task alike"]
@@ -99,7 +104,7 @@ def test_an_order_that_is_the_same_on_both_sides_has_rho_one(
         assert float(correlation.spearman(by_hand, outcome[""])) == pytest.approx(1)
         np.testing.assert_allclose(outcome["repeated"] - outcome["other"], 1.1)
     assert predictions[0].came_true
-    assert [one.came_true for one in predictions[1:3]] == [None, None]  # no matched and no published rows
+    assert predictions[2].came_true is None  # no published rows
     assert not predictions[3].came_true  # both kinds of bytes have the same order
 
 
@@ -107,40 +112,92 @@ def test_the_wrong_order_and_one_text_are_said(
     ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
 ) -> None:
     reversed_order = {name: 1 + height for name, height in heights.items()}
-    both = predictions_of([study_of(pd.concat([ladders, text_rows(make_row, reversed_order)]))])
-    one_text = [study_of(pd.concat([ladders, text_rows(make_row, reversed_order, texts=TEXTS[:1])]))]
+    first, *_ = TEXTS
+    both = predictions_of(study_of(pd.concat([ladders, text_rows(make_row, reversed_order)]), NO_CURVES))
+    one_text = study_of(pd.concat([ladders, text_rows(make_row, reversed_order, texts=(first,))]), NO_CURVES)
 
     assert both[0].came_true is False
     assert "−" in both[0].found
     assert {prediction.came_true for prediction in predictions_of(one_text)} == {None}
 
 
-def test_what_the_number_of_parameters_explains_is_taken_out(
+def test_what_the_size_explains_is_taken_out_and_size_is_that_of_the_ladders(
     ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
 ) -> None:
     ordered = dict(sorted(((name, 3 - height) for name, height in heights.items()), key=lambda one: one[1]))
-    study = study_of(pd.concat([ladders, text_rows(make_row, ordered)]))
-    (correlations,) = [table for table in tables_of([study]) if table.name == "correlations"]
-    line = next(line for line in correlations.lines if line.labels[1] == f"{PARAMETERS} alone")
+    num_parameters = {name: 1000 - place for place, name in enumerate(ordered)}  # as many, as it climbs high
+    sized = ladders.assign(n_params_mixer=ladders["mech"].map(num_parameters))
+    study = study_of(pd.concat([sized, text_rows(make_row, ordered)]), NO_CURVES)
+    (correlations,) = [table for table in tables_of(study) if table.name == "correlations"]
+    lines = {line.labels: line for line in correlations.lines}
 
-    # The n-th in bits has n parameters and a state of 100 - n, so either tells all.
-    assert abs(float(line.cells[1].value.replace("−", "-"))) == 1
-    assert line.cells[3].value == "--"
-    np.testing.assert_allclose(study.covariates[PARAMETERS] + study.covariates[STATE], 100)
+    assert study.covariates[PARAMETERS].tolist() == [num_parameters[one.name] for one in study.mechanisms]
+    assert lines["docstrings", f"{PARAMETERS} alone"].cells[1].value == "1.00"
+    assert lines["docstrings", SYNTHETIC].cells[3].value == "--"  # nothing is left
+    np.testing.assert_array_equal(np.argsort(study.covariates[PARAMETERS]), np.argsort(study.covariates[STATE]))
+    assert predictions_of(study)[1].came_true is None
 
 
-def test_matched_rows_are_a_condition_of_their_own(
+def test_only_matched_rows_of_both_texts_count(
     ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
 ) -> None:
-    as_they_are = text_rows(make_row, {name: 3 - height for name, height in heights.items()})
-    matched = text_rows(make_row, dict.fromkeys(heights, 2.0) | {"softmax": 1.0}, match="params=18816")
-    studies = studies_of(pd.concat([ladders, as_they_are, matched]), NO_CURVES)
-    files = files_of(studies, tables_of(studies))
+    counted = text_rows(make_row, {name: 3 - height for name, height in heights.items()})
+    wrong = dict.fromkeys(heights, 2.0)
+    others = [
+        text_rows(make_row, wrong, match=None),
+        text_rows(make_row, wrong, match="state of {}"),
+        text_rows(make_row, wrong, texts=("sha256-cc",)),
+        text_rows(make_row, wrong, block="aether:norm=none"),
+    ]
+    study, alone = (study_of(pd.concat([ladders, *rows]), NO_CURVES) for rows in ([counted, *others], [counted]))
+    files = files_of(study, tables_of(study))
 
-    assert [study.condition for study in studies] == ["as they are", "matched in parameters"]
-    assert predictions_of(studies)[1].came_true is not None
+    assert files == files_of(alone, tables_of(alone))
     assert str(files["README.md"]).startswith("# Validity\n\nDoes the mean height")
-    assert len(str(files["mechanisms.csv"]).splitlines()) == 1 + 2 * len(heights)
+    assert len(str(files["mechanisms.csv"]).splitlines()) == 1 + len(heights)
+
+
+def test_all_rows_of_a_mechanism_have_the_rate_that_one_seed_chose_on_the_first_text(
+    ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
+) -> None:
+    first, second = TEXTS
+    bits = {name: 3 - height for name, height in heights.items()}
+    chosen = [
+        text_rows(make_row, bits, texts=(first,), seeds=(1,), rate=0.03),
+        text_rows(make_row, bits, texts=(first,), seeds=(2, 3), rate=0.03),
+        text_rows(make_row, bits, texts=(second,), seeds=(1, 2, 3), rate=0.03),
+    ]
+    better = {name: value - 1 for name, value in bits.items()}
+    others = [
+        text_rows(make_row, better, texts=(first,), seeds=(1,), rate=0.01, validation=1.5),  # on the test only
+        text_rows(make_row, better, texts=(first,), seeds=(2,), rate=0.01),
+        text_rows(make_row, better, texts=(second,), seeds=(1,), rate=0.01),
+    ]
+    study = study_of(pd.concat([ladders, *chosen, *others]), NO_CURVES)
+
+    for text, outcome in study.outcomes.items():
+        np.testing.assert_allclose(outcome[""], [-bits[one.name] - 0.002 for one in study.mechanisms])
+        assert set(study.num_seeds[text]) == {3}
+    assert set(study.num_seeds[SYNTHETIC]) <= {1, 2}
+    assert set(study.rates) == {0.03}
+
+
+def test_the_texts_are_the_one_that_comes_with_synthbench_and_another(
+    ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
+) -> None:
+    first, second = TEXTS
+    bits = {name: 3 - height for name, height in heights.items()}
+    others = dict(zip(bits, [*list(bits.values())[4:], *list(bits.values())[:4]], strict=True))
+    rows = pd.concat([ladders, text_rows(make_row, bits, texts=(first,)), text_rows(make_row, others, texts=(second,))])
+    study = study_of(rows, NO_CURVES)
+    losses = {text: loss for text, (_, loss) in study.sides.items()}
+    names = [one.name for one in study.mechanisms]
+
+    assert first == Text().corpus
+    assert list(losses) == ["docstrings", "library", "both"]
+    np.testing.assert_allclose(losses["library"], [-others[name] - 0.0015 for name in names])
+    ranks = [pd.Series([-of_text[name] for name in names]).rank().to_numpy() for of_text in (bits, others)]
+    np.testing.assert_allclose(losses["both"], sum(ranks) / 2)
 
 
 def test_the_model_early_in_its_training_is_a_predictor(
@@ -163,18 +220,23 @@ def test_too_few_mechanisms_and_two_settings_are_refused(
     ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
 ) -> None:
     few = text_rows(make_row, dict.fromkeys(list(heights)[:3], 2.0))
-    other = few.assign(mech_args=json.dumps({"R": 5}), run_id=few["run_id"].str[::-1])
+    other = few.assign(match=few["match"] + ":R=5", run_id=few["run_id"].str[::-1])
 
-    with pytest.raises(UsageError, match="3 mechanisms have all ladders of climb and rows of text"):
-        studies_of(pd.concat([ladders, few]), NO_CURVES)
+    with pytest.raises(
+        UsageError, match="3 mechanisms have all ladders of climb and rows of text with --match params=84500"
+    ):
+        study_of(pd.concat([ladders, few]), NO_CURVES)
+    with pytest.raises(UsageError, match=r"^0 mechanisms have all ladders"):
+        study_of(ladders, NO_CURVES)
     with pytest.raises(UsageError, match="has two settings"):
-        studies_of(pd.concat([ladders, few, other]), NO_CURVES)
+        study_of(pd.concat([ladders, few, other]), NO_CURVES)
 
 
 def test_without_curves_it_is_not_known_how_the_model_began(
     ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
 ) -> None:
-    study = study_of(pd.concat([ladders, text_rows(make_row, {name: 3 - height for name, height in heights.items()})]))
+    rows = pd.concat([ladders, text_rows(make_row, {name: 3 - height for name, height in heights.items()})])
+    study = study_of(rows, NO_CURVES)
 
     assert all(math.isnan(value) for values in study.early.values() for value in values)
-    assert predictions_of([study])[4].came_true is None
+    assert predictions_of(study)[4].came_true is None

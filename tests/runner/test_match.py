@@ -73,6 +73,16 @@ def test_a_count_of_features_changes_before_the_width_does(make_cell: Callable[.
     assert cell.members([0])[0].run_id != resized.members([0])[0].run_id
 
 
+def test_for_parameters_the_width_changes_before_what_makes_it_another_mechanism(
+    make_cell: Callable[..., Cell],
+) -> None:
+    cell = make_cell("copy", "deltaproduct")
+    resized = matched(cell, "params", int(0.8 * size_of(cell, "params")))
+
+    assert resized.suite.model.model_dim < cell.suite.model.model_dim
+    assert resized.resolved_mechanism_arguments["steps"] == cell.resolved_mechanism_arguments["steps"]
+
+
 def test_what_fits_stays_as_it_is(make_cell: Callable[..., Cell]) -> None:
     cell = make_cell("copy", "slay")
 

@@ -11,6 +11,7 @@ from synthbench.results.schema import run_id
 from synthbench.runner.executors.inline import beside_same_data
 from synthbench.runner.plan import (
     Job,
+    at_rates,
     make_cells,
     make_plan,
     select_mechanisms,
@@ -18,6 +19,7 @@ from synthbench.runner.plan import (
     shortened,
 )
 from synthbench.suites import load_suite
+from synthbench.suites.config import TuningSettings
 from synthbench.tasks import TASKS
 from synthbench.training.cell import Cell
 
@@ -212,6 +214,25 @@ def test_learning_rates_make_members(make_cell: Callable[..., Cell]) -> None:
     assert [(member.seed, member.learning_rate) for member in cell.members([4, 5])] == [
         (4, 1e-2), (5, 1e-2), (4, 1e-3), (5, 1e-3),
     ]  # fmt: skip
+
+
+def test_some_of_the_rates_make_some_of_the_rows() -> None:
+    text = load_suite("text")
+    every, some = (
+        make_cells(suite, {"text": {}}, {"linear": {}}, device_type="cpu", is_full=True)[0].members([1, 2])
+        for suite in (text, at_rates(text, [0.03, 0.003]))
+    )
+
+    assert {member.learning_rate for member in some} == {0.03, 0.003}
+    assert [member.run_id for member in some] == [member.run_id for member in every if member.learning_rate != 0.01]
+
+
+def test_a_rate_that_the_suite_does_not_try_and_any_of_one_that_tunes_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"a rate is 0.02; allowed in suite 'text': 0.003, 0.01, 0.03"):
+        at_rates(load_suite("text"), [0.01, 0.02])
+    tuned = PAPER.model_copy(update={"tuning": TuningSettings(seeds=(7,))})
+    with pytest.raises(UsageError, match="allowed: none in suite 'paper', which tunes"):
+        at_rates(tuned, PAPER.training.learning_rates)
 
 
 def test_shortening_says_so_only_if_it_shortens() -> None:

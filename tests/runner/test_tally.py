@@ -50,6 +50,7 @@ def test_every_built_in_mechanism_is_in_the_index() -> None:
         {"positions": "rope"},
         {"match": "params"},
         {"shard": "1/2"},
+        {"rates": (1e-3,)},
         {"plugins": ["mine.py"]},
     ],
 )

@@ -154,6 +154,7 @@ def test_a_dry_run_is_of_the_next_look_that_lacks_rows(scene: Scene, tmp_path: P
     ("change", "message"),
     [
         ({"seeds": (4, 5)}, r"seeds is \(4, 5\); allowed with --until-decided: the suite's"),
+        ({"rates": (1e-2,)}, r"rates is \(0.01,\); allowed with --until-decided: none, as every seed"),
         ({"shard": "1/2"}, "shard is '1/2'; allowed with --until-decided: none"),
         ({"steps": 5}, "steps is 5; allowed with --until-decided: none, as only full runs"),
         ({"limit": 5}, "limit is 5; allowed with --until-decided: none, as only full runs"),

@@ -1,0 +1,254 @@
+"""What the rows of suite ``text`` say about the papers' language models: the end of ``reports/real/difference.md``.
+
+``docs/generate.py`` writes it. Every number comes from rows that are matched as in the study of validity. What lacks
+rows is left out.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import climb
+import numpy as np
+import pandas as pd
+from claims import (
+    REWA,
+    Claim,
+    Found,
+    Quantity,
+    between,
+    counted,
+    curvature,
+    found_in,
+    in_words,
+    interval_of,
+    over_heads,
+    table,
+)
+from tabulate import tabulate
+
+from synthbench.reports.selection import full_runs, select
+from synthbench.reports.table import fixed
+from synthbench.reports.validity import CHOOSING_SEED, MATCH, TEXT, TEXTS
+from synthbench.results import Store
+from synthbench.results.schema import split_match
+
+DOCSTRINGS, LIBRARY = TEXTS
+DICTIONARY, PROSE = "sha256-5fd50e963124a10c", "sha256-9398a4473a7dca81"
+"""The texts by the hash in their rows; docs/real.md says where they are from."""
+
+WITHOUT_KNOWLEDGE = 8.0
+"""Bits per byte of a guess among all 256 bytes; a run that diverged counts as one."""
+
+BLOCKS = {
+    "transformer": "MLP, LayerNorm before",
+    "aether": "Yat products, no LayerNorm",
+    "aether:norm=pre": "Yat products, LayerNorm before",
+    "aether:norm=post": "Yat products, LayerNorm after",
+}
+MIXERS = {"softmax": "softmax", "yat": "Yat"}
+
+Value = Callable[[pd.DataFrame], "pd.Series[float]"]
+
+
+def bits(rows: pd.DataFrame) -> "pd.Series[float]":
+    """Bits per byte on the test of each row."""
+    return (-rows["score"]).where(rows["status"] == "ok", WITHOUT_KNOWLEDGE)
+
+
+def calibration_error(rows: pd.DataFrame) -> "pd.Series[float]":
+    """Calibration error of each row; NaN if the run failed."""
+    return rows["metrics"].map(lambda metrics: json.loads(metrics).get("calibration_error", math.nan))
+
+
+def own(rows: pd.DataFrame, mechanism: str, block: str = "transformer", corpus: str = DOCSTRINGS) -> pd.DataFrame:
+    """The rows of one mechanism in one block on one text, matched."""
+    is_own = (rows["suite"] == TEXT) & (rows["mech"] == mechanism) & (rows["block"] == block)
+    some = rows[is_own & rows["match"].notna()]
+    settings = zip(some["match"], some["task_args"], strict=True)
+    is_wanted = [split_match(match)[0] == MATCH and json.loads(given)["corpus"] == corpus for match, given in settings]
+    return some[np.array(is_wanted, dtype=bool)]
+
+
+def of(mechanism: str, value: Value = bits, block: str = "transformer", corpus: str = DOCSTRINGS) -> Quantity:
+    """A value of the rows of one mechanism by seed, times 100; seeds without it are left out."""
+
+    def by_seed(rows: pd.DataFrame) -> "pd.Series[float]":
+        some = own(rows, mechanism, block, corpus).set_index("seed")
+        return 100 * value(some).astype(float).dropna()
+
+    return by_seed
+
+
+_LOSSES = {
+    "yat": 4.5747,
+    "softmax": 4.6417,
+    "slay": 4.6760,
+    "yat-spherical": 4.7180,
+    "linear": 5.0884,
+    "cosformer": 5.1983,
+    "performer": 5.4524,
+}
+"""Validation loss in nats a token (SLAY, table 5), lowest first; that of ``yat`` is the one of Aether-GPT2."""
+
+_NO_NORM, _WITH_NORM = "aether", {"pre": "before each part", "post": "after each sum"}
+CLAIMS = (
+    Claim(
+        "Neural Matter Networks, tables 3, 4 and 7",
+        "Aether (Yat attention, Yat products, no LayerNorm) needs fewer bits than a transformer with softmax attention",
+        "457.47 − 464.17 = −6.70",
+        -1,
+        between(of("yat", block=_NO_NORM), of("softmax")),
+        (TEXT,),
+    ),
+    *(
+        Claim(
+            "Neural Matter Networks, table 4",
+            f"Aether with LayerNorm {where} needs more bits than without",
+            "above 1000 − 457.47",
+            1,
+            between(of("yat", block=f"aether:norm={norm}"), of("yat", block=_NO_NORM)),
+            (TEXT,),
+        )
+        for norm, where in _WITH_NORM.items()
+    ),
+    Claim(
+        "Neural Matter Networks, figure 8",
+        "Aether has the lower calibration error than a transformer with softmax attention (points)",
+        "below 0",
+        -1,
+        between(of("yat", calibration_error, _NO_NORM), of("softmax", calibration_error)),
+        (TEXT,),
+    ),
+    *(
+        Claim(
+            "SLAY, table 5",
+            f"{better} needs fewer bits than {worse}",
+            f"{fixed(100 * low, 2)} − {fixed(100 * high, 2)} = {fixed(100 * (low - high), 2)}",
+            -1,
+            between(of(better), of(worse)),
+            (TEXT,),
+        )
+        for (better, low), (worse, high) in pairwise(_LOSSES.items())
+    ),
+)
+
+_CURVED = "rewa-geometric"
+KAPPA = (
+    Claim(
+        REWA,
+        "4: on code, the hyperbolic weight is above the spherical one, κ > 0",
+        "above 0",
+        1,
+        of(_CURVED, curvature, corpus=LIBRARY),
+        (TEXT,),
+    ),
+    Claim(
+        REWA,
+        "4: on a dictionary (for an encyclopedia), the spherical weight is above the hyperbolic one, κ < 0",
+        "below 0",
+        -1,
+        of(_CURVED, curvature, corpus=DICTIONARY),
+        (TEXT,),
+    ),
+    Claim(
+        REWA,
+        "4: on prose (for novels), the Euclidean weight is above the hyperbolic one (hundredths)",
+        "above 0",
+        1,
+        between(of(_CURVED, over_heads("alpha"), corpus=PROSE), of(_CURVED, over_heads("gamma"), corpus=PROSE)),
+        (TEXT,),
+    ),
+    *(
+        Claim(
+            REWA,
+            f"4: κ is higher on code than on {words}",
+            "above 0",
+            1,
+            between(of(_CURVED, curvature, corpus=LIBRARY), of(_CURVED, curvature, corpus=corpus)),
+            (TEXT,),
+        )
+        for words, corpus in (("the dictionary", DICTIONARY), ("prose", PROSE))
+    ),
+)
+
+
+def page() -> Iterator[str]:
+    """The paragraphs that the committed rows give."""
+    yield from paragraphs(Store.open(climb.RESULTS, create=False).runs())
+
+
+def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
+    """What rows say, under headings of their own; nothing without rows."""
+    of_text = full_runs(rows[(rows["suite"] == TEXT) & rows["match"].notna()])
+    if found := _known(CLAIMS, of_text):
+        yield "## Language models"
+        yield (
+            "Suite [`text`](../../docs/real.md), models of two layers with 84,500 parameters within 5 %, on "
+            "docstrings. Published are hundredths of a nat per token, of models of 124 million "
+            "parameters on 2.5 billion tokens; here stand hundredths of a bit per byte. A run that diverged counts as "
+            f"{WITHOUT_KNOWLEDGE:g} bits per byte, a guess among all bytes. {counted(found)}."
+        )
+        yield table(found)
+        yield f"Sources: {'; '.join(dict.fromkeys(claim.source for claim, *_ in found))}."
+    yield from _factorial(of_text)
+    if found := _known(KAPPA, of_text):
+        yield "## κ on text"
+        yield (
+            "The fourth experiment of the REWA paper, on texts: code is the standard library of Python, in place of an "
+            "encyclopedia there is a dictionary (GCIDE), in place of novels prose (An Anarchist FAQ). κ × 100, of "
+            "geometric REWA trained from the beginning on each; its weights start at 0.45, 1 and 0.45 (m = p = 5), so "
+            f"κ at −29. {counted(found)}."
+        )
+        yield table(found)
+
+
+def _known(claims: Sequence[Claim], rows: pd.DataFrame) -> Found:
+    """The claims of which two seeds or more have rows."""
+    return [] if rows.empty else [one for one in found_in(claims, rows) if not math.isnan(one[2].value)]
+
+
+def _factorial(rows: pd.DataFrame) -> Iterator[str]:
+    """Attention × block × rate: what of the published difference is which."""
+    cells = {
+        (mixer, block): some for mixer in MIXERS for block in BLOCKS if not (some := own(rows, mixer, block)).empty
+    }
+    if len(cells) < len(MIXERS) * len(BLOCKS):
+        return
+    rates = sorted({float(rate) for some in cells.values() for rate in some["lr"]})
+    best = select(rows, TEXT).rows
+    lines = []
+    for (mixer, block), some in cells.items():
+        of_seed = some[some["seed"] == CHOOSING_SEED].set_index("lr")
+        by_rate = [fixed(float(value), 3) for value in bits(of_seed).reindex(rates)]
+        chosen = own(best, mixer, block)
+        rate = chosen.loc[chosen["seed"] == CHOOSING_SEED, "lr"]
+        lines.append([MIXERS[mixer], BLOCKS[block], *by_rate, *rate, in_words(interval_of(bits(chosen).to_numpy()), 3)])
+    yield "## Attention, LayerNorm and rate, each by itself"
+    yield (
+        "The one published difference in favour of Yat attention, −6.7 hundredths of a nat, is between models that "
+        "differ in attention, in MLP and LayerNorm, and in learning rate (3e-4 and 1e-4; table 7 of Neural Matter "
+        "Networks). "
+        f"Here each changes by itself. {' '.join(_shares(best))}"
+    )
+    yield tabulate(
+        lines,
+        ["attention", "block", *(f"{rate:g}, seed {CHOOSING_SEED}" for rate in rates), "rate chosen", "bits per byte"],
+        tablefmt="github",
+        disable_numparse=True,
+    )
+
+
+def _shares(rows: pd.DataFrame) -> Iterator[str]:
+    """The difference of Aether from a transformer, and of what changes only one of the two, in words."""
+    whole, attention, block = (
+        in_words(interval_of(quantity(rows).to_numpy()))
+        for quantity in (
+            between(of("yat", block=_NO_NORM), of("softmax")),
+            between(of("yat"), of("softmax")),
+            between(of("softmax", block=_NO_NORM), of("softmax")),
+        )
+    )
+    yield f"Aether less a transformer is {whole} hundredths of a bit, each at its own rate:"
+    yield f"with Yat attention in the transformer {attention}, with Aether's block around softmax attention {block}."

@@ -1,0 +1,129 @@
+"""What the page on the papers' claims says of made-up rows of a language model."""
+
+import json
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from synthbench.bits import BITS
+from synthbench.canonical import canonical_json
+from synthbench.suites import load_suite
+
+DOCS = Path(__file__).parents[2] / "docs"
+SUITE = load_suite("text")
+
+RowOf = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def language() -> Iterator[SimpleNamespace]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)
+        yield SimpleNamespace(**runpy.run_path(str(DOCS / "language.py")))
+        for name in ("claims", "climb", "tangent"):
+            sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def row_of(make_row: Callable[..., dict[str, Any]], language: SimpleNamespace) -> RowOf:
+    """A row of a matched language model with some bits per byte."""
+
+    def make(mech: str, seed: int, bits: float | None, *, corpus: str | None = None, **changes: Any) -> dict[str, Any]:
+        metrics = {"calibration_error": 0.01 * seed, **changes.pop("metrics", {}), "validation_bits": bits or 8.0}
+        given = {
+            "suite": SUITE.name, "suite_version": SUITE.version, "task": "text", "task_category": "real",
+            "mech": mech, "seed": seed, "block": "transformer", "match": f"params=84500 of {mech}", "lr": 0.01,
+            "task_args": canonical_json({"corpus": corpus or language.DOCSTRINGS, "length": 128}),
+            "metric_name": BITS, "score": None if bits is None else -bits, "metrics": json.dumps(metrics),
+            "status": "diverged" if bits is None else "ok", "floor": -4.7, "ceiling": 0.0,
+        }  # fmt: skip
+        return make_row(**given | changes)
+
+    return make
+
+
+def line_of(text: str, beginning: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith(f"| {beginning}"))
+
+
+def test_the_page_on_texts_has_their_hashes(language: SimpleNamespace) -> None:
+    page = (DOCS / "real.md").read_text(encoding="utf-8")
+
+    assert all(
+        corpus in page for corpus in (language.DOCSTRINGS, language.LIBRARY, language.DICTIONARY, language.PROSE)
+    )
+
+
+def test_without_rows_nothing_is_said(language: SimpleNamespace, row_of: RowOf) -> None:
+    unmatched = pd.DataFrame([row_of("softmax", seed, 2.0, match=None) for seed in (1, 2, 3)])
+
+    assert list(language.paragraphs(unmatched)) == []
+    assert list(language.paragraphs(unmatched[:0])) == []
+
+
+def test_claims_are_of_differences_of_bits_seed_by_seed_and_those_without_rows_are_left_out(
+    language: SimpleNamespace, row_of: RowOf
+) -> None:
+    rows = pd.DataFrame(
+        row_of(mech, seed, bits + seed / 10)
+        for mech, bits in (("softmax", 2.0), ("slay", 2.2), ("linear", 3.0))
+        for seed in (1, 2, 3)
+    )
+    text = "\n".join(language.paragraphs(rows))
+
+    cells = [cell.strip() for cell in line_of(text, "softmax needs fewer bits than slay").split("|")]
+    assert cells[4:6] == ["−20.0 (−20.0 to −20.0)", "holds"]
+    assert "performer" not in text
+    assert "Of 1 comparisons 1 hold" in text
+
+
+def test_a_run_that_diverged_counts_as_a_guess(language: SimpleNamespace, row_of: RowOf) -> None:
+    rows = [row_of("yat", seed, 2.0 + seed / 10, block="aether") for seed in (1, 2, 3)]
+    rows += [row_of("yat", seed, None, block="aether:norm=pre") for seed in (1, 2, 3)]
+    text = "\n".join(language.paragraphs(pd.DataFrame(rows)))
+
+    assert "580.0 (555.2 to 604.8)" in line_of(text, "Aether with LayerNorm before each part")
+
+
+def test_curvature_is_compared_on_texts_and_other_texts_do_not_count(language: SimpleNamespace, row_of: RowOf) -> None:
+    kappas = {language.LIBRARY: -0.1, language.DICTIONARY: -0.3, "sha256-other": 0.9, language.DOCSTRINGS: 0.9}
+    rows = pd.DataFrame(
+        row_of("rewa-geometric", seed, 2.0, corpus=corpus,
+               metrics={"layer0.kappa.head0": kappa + seed / 100, "layer1.kappa.head0": kappa - seed / 100})
+        for corpus, kappa in kappas.items()
+        for seed in (1, 2, 3)
+    )  # fmt: skip
+    text = "\n".join(language.paragraphs(rows))
+
+    assert "−10.0 (−10.0 to −10.0)" in line_of(text, "4: on code")
+    assert "contradicted" in line_of(text, "4: on code")
+    assert "20.0 (20.0 to 20.0)" in line_of(text, "4: κ is higher on code than on the dictionary")
+    assert "prose, the Euclid" not in text
+
+
+def test_each_factor_changes_by_itself_and_each_cell_has_the_rate_of_its_first_seed(
+    language: SimpleNamespace, row_of: RowOf
+) -> None:
+    of_block = {"transformer": 0.0, "aether": 0.5, "aether:norm=pre": 0.25, "aether:norm=post": 0.125}
+    of_mixer, of_rate = {"softmax": 0.0, "yat": -0.25}, {0.003: 0.5, 0.01: 0.0, 0.03: 0.25}
+    rows = [
+        row_of(mixer, seed, 2 + block_bits + mixer_bits + rate_bits, block=block, lr=rate)
+        for mixer, mixer_bits in of_mixer.items()
+        for block, block_bits in of_block.items()
+        for rate, rate_bits in of_rate.items()
+        for seed in ((1, 2, 3) if rate == 0.01 else (1,))
+    ]
+    text = "\n".join(language.paragraphs(pd.DataFrame(rows)))
+    cells = [cell.strip() for cell in line_of(text, "Yat         | Yat products, no LayerNorm").split("|")[1:-1]]
+
+    assert cells[2:] == ["2.750", "2.250", "2.500", "0.01", "2.250 (2.250 to 2.250)"]
+    assert "Aether less a transformer is 25.0 (25.0 to 25.0)" in text
+    assert "with Yat attention in the transformer −25.0 (−25.0 to −25.0)" in text
+    assert "block around softmax attention 50.0 (50.0 to 50.0)" in text
+    assert "each by itself" not in "\n".join(language.paragraphs(pd.DataFrame(rows[:-9])))
