@@ -172,9 +172,9 @@ def _verdict(compared: Sequence[Comparison]) -> str:
     value, low, high = ratio(known)
     bounds = [sum(sign in each.bound for each in known) for sign in (LOWER, UPPER)]
     place = "above" if high < PUBLISHED else "below" if low > PUBLISHED else "inside"
-    ends = "" if math.isnan(low) else f" ({fixed(low, 1)} to {fixed(high, 1)} for these tasks and other seeds)"
+    ends = "" if math.isnan(low) else f" ({fixed(low, 2)} to {fixed(high, 2)} for these tasks and other seeds)"
     return (
-        f"**`{MORE}` copes with {fixed(value, 1)} times the load of `{LESS}`**{ends}: the geometric mean over "
+        f"**`{MORE}` copes with {fixed(value, 2)} times the load of `{LESS}`**{ends}: the geometric mean over "
         f"{_counted(len(known), 'pair')} of task and depth. Lower bounds among them: {bounds[0]}; upper bounds: "
         f"{bounds[1]}; left out because both are at the same end of the ladder: {len(compared) - len(known)}. {claim}"
         + (f" The claimed ratio is {place} our interval." if ends else "")
@@ -193,12 +193,12 @@ def _ratios(compared: Sequence[Comparison], depths: Sequence[int]) -> Iterator[l
 
 
 def _interval(compared: Sequence[Comparison]) -> str:
-    """The ratio as printed: ``≥ 1.8 (1.5 to 2.2)``."""
+    """The ratio as printed: ``≥ 1.80 (1.52 to 2.21)``."""
     known = [each for each in compared if each.bound != NOTHING]
     if not known:
         return NOTHING
     signs = "".join(sign for sign in (LOWER, UPPER) if any(each.bound == sign for each in known))
-    value, *ends = (fixed(end, 1) for end in ratio(known))
+    value, *ends = (fixed(end, 2) for end in ratio(known))
     return f"{signs}{value}" + ("" if NOTHING in ends else f" ({' to '.join(ends)})")
 
 

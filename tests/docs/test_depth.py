@@ -143,10 +143,10 @@ def test_the_page_has_every_depth_and_the_ratio(depth: SimpleNamespace, few: pd.
     assert [line[:2] for line in table_of(ratios)] == [["linear", task] for task in (*TASKS, "all")]
     of_hops, of_trees, of_all = (line[2:] for line in table_of(ratios))
     assert of_hops == of_all
-    assert of_hops[:2] == ["2.0 (2.0 to 2.0)"] * 2
-    assert of_hops[2].startswith("4.0 (")
+    assert of_hops[:2] == ["2.00 (2.00 to 2.00)"] * 2
+    assert of_hops[2].startswith("4.00 (")
     assert of_trees == ["--"] * 4
-    assert "**`softmax` copes with 2.5 times the load of `linear`** (2." in verdict
+    assert "**`softmax` copes with 2.52 times the load of `linear`** (2.2" in verdict
     assert "over 3 pairs of task and depth. Lower bounds among them: 0; upper bounds: 0;" in verdict
     assert "same end of the ladder: 2. Claimed is 4" in verdict
     assert verdict.endswith("The claimed ratio is above our interval.")
