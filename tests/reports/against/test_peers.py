@@ -232,13 +232,13 @@ def test_seeds_that_scatter_explain_nothing(made: MakeFrame) -> None:
 
 def test_a_larger_budget_of_another_suite_is_named_with_what_it_changes(made: MakeFrame) -> None:
     main = made("lstm", [0.4, 0.5, 0.5], task="cycle_navigation", positions="none", config_json=config(stop_at=0.999))
-    longer = config('"learning_rate":0.001', steps=10_000)
+    longer = config('"learning_rate":0.001', steps=6_000)
     long = made("lstm", [1, 1, 1], task="cycle_navigation", positions="none", suite="peers-long", config_json=longer)
     (_, number), (label, line) = lines_in(main, long)
 
     assert (number["Cause"], label) == ("budget, shown below", "changed: budget")
     assert line["Cause"] == (
-        "steps 10,000 instead of 2,000, stop_at none instead of 0.999, rates 0.001 instead of 0.001 or 0.003: "
+        "steps 6,000 instead of 2,000, stop_at none instead of 0.999, rates 0.001 instead of 0.001 or 0.003: "
         "explains it"
     )
     others = made("lstm", [1, 1, 1], task="cycle_navigation", positions="none", suite="paper", config_json=longer)
@@ -259,7 +259,7 @@ def test_the_fewest_changes_come_first(made: MakeFrame) -> None:
 
 
 def test_the_table_with_changed_rows_fits_a_page(made: MakeFrame, compile_latex: Callable[..., str]) -> None:
-    long = made("softmax", [0.96, 0.96, 0.97], suite="peers-long", config_json=config(steps=10_000))
+    long = made("softmax", [0.96, 0.96, 0.97], suite="peers-long", config_json=config(steps=6_000))
     both = made("softmax", [0.9, 0.9, 0.8], positions="none", block="transformer:conv=4,conv_on=qkv")
     files = build(pd.concat([made("softmax", [0.56, 0.57, 0.58]), long, both]), None, "peers", formats=["tex"])
 
@@ -270,7 +270,7 @@ def test_the_table_with_changed_rows_fits_a_page(made: MakeFrame, compile_latex:
 def test_changed_rows_stand_in_no_other_table(made: MakeFrame) -> None:
     main = made("softmax", [0.56, 0.57, 0.58])
     without = made("softmax", [0.95, 0.96, 0.97], positions="none")
-    long = made("softmax", [0.95, 0.96, 0.97], suite="peers-long", config_json=config(steps=10_000))
+    long = made("softmax", [0.95, 0.96, 0.97], suite="peers-long", config_json=config(steps=6_000))
     before, after = (build(rows, None, "peers", formats=["md", "csv"]) for rows in (main, pd.concat([main, without])))
     further = build(pd.concat([main, without, long]), None, "peers", formats=["md", "csv"])
 
