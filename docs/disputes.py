@@ -4,7 +4,8 @@
 """
 
 import csv
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,12 +18,12 @@ from tabulate import tabulate
 from synthbench.blocks import conv_elements
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import CONTROL
-from synthbench.reports.aggregates import Interval, balanced, over_seeds
+from synthbench.reports.aggregates import Interval, balanced, over_seeds, t_interval
 from synthbench.reports.cells import Cells, grid
 from synthbench.reports.ladder import LEAST
 from synthbench.reports.selection import select
 from synthbench.reports.table import fixed
-from synthbench.reports.variants import changes_of, variants_of
+from synthbench.reports.variants import Variant, changes_of, variants_of
 from synthbench.results import Store
 
 STATES = Path(__file__).with_name("states.csv")
@@ -54,15 +55,20 @@ def page() -> Iterator[str]:
         "with 95 % intervals for these tasks and other seeds, or from the code that was run."
     )
     yield from _convolution(rows)
+    yield from _sizes(rows)
     yield from _states()
     yield from _rates(rows)
 
 
-def _convolution(rows: pd.DataFrame) -> Iterator[str]:
+def _variants(rows: pd.DataFrame) -> list[Variant]:
     selection = select(rows, SUITE.name, SUITE.version).without_variants()
     if selection.variants.empty:
-        return
-    changes = changes_of(variants_of(grid(selection.rows), grid(selection.variants)))
+        return []
+    return variants_of(grid(selection.rows), grid(selection.variants))
+
+
+def _convolution(rows: pd.DataFrame) -> Iterator[str]:
+    changes = changes_of(_variants(rows))
     with_conv = [change for change in changes if "conv=" in change.words[1] and "conv=" not in change.words[0]]
     if not with_conv:
         return
@@ -80,6 +86,92 @@ def _convolution(rows: pd.DataFrame) -> Iterator[str]:
         "[The report](../reports/climb/variants.md) has every mechanism and task side by side."
         + " One seed has no interval." * (num_seeds == 1)
     )
+
+
+def _sizes(rows: pd.DataFrame) -> Iterator[str]:
+    found = [sizes for sizes in _all_sizes(rows) if len(sizes.states) > 2]
+    if not found:
+        return
+    categories = list(found[0].skills)
+    num_tasks, num_seeds = found[0].num_tasks, found[0].num_seeds
+    yield "## Does the size of the state decide recall?"
+    yield (
+        f"{len(found)} mechanisms at three or more sizes of their state, on {num_tasks} tasks with "
+        f"{_seeds(num_seeds)}. Where no option of a mechanism sets the size, the whole model is narrower or wider "
+        "(`--match state=2304`), so that its number of parameters changes too. Mean skill from the smallest state to "
+        "the largest, and what a doubling of the state adds to it, by least squares over the logarithm:"
+    )
+    lines = [
+        [
+            sizes.mechanism,
+            ", ".join(f"{state:,.0f}" for state in sizes.states),
+            *(
+                f"{', '.join(fixed(skill, 2) for skill in skills)} ({fixed(sizes.slope(category), 3, is_signed=True)})"
+                for category, skills in sizes.skills.items()
+            ),
+        ]
+        for sizes in found
+    ]
+    headings = ["mechanism", "state", *(category.replace("_", " ") for category in categories)]
+    yield tabulate(lines, headings, tablefmt="github", disable_numparse=True)
+    if len(found) > 1:
+        yield (
+            "Over these mechanisms, with a 95 % t interval for other mechanisms, a doubling adds "
+            + "; ".join(
+                f"{_interval(_over_mechanisms([sizes.slope(category) for sizes in found]), is_signed=True)} to "
+                f"{category.replace('_', ' ')}"
+                for category in categories
+            )
+            + "."
+        )
+
+
+class _Sizes(NamedTuple):
+    """A mechanism at several sizes of its state, the smallest first."""
+
+    mechanism: str
+    states: list[float]
+    skills: dict[str, list[float]]
+    """Mean skill at each size, by category."""
+    num_tasks: int
+    num_seeds: int
+
+    def slope(self, category: str) -> float:
+        """Skill for each doubling of the state."""
+        return float(np.polyfit(np.log2(self.states), self.skills[category], 1)[0])
+
+
+def _all_sizes(rows: pd.DataFrame) -> Iterator[_Sizes]:
+    """Those on the tasks and seeds that most of the variants have."""
+    sized = [variant for variant in _variants(rows) if variant.is_of_another_size]
+    if not sized:
+        return
+    (tasks, seeds), _ = Counter((variant.tasks, variant.seeds) for variant in sized).most_common(1)[0]
+    by_main: dict[str, list[Variant]] = {}
+    for variant in sized:
+        if (variant.tasks, variant.seeds) == (tasks, seeds):
+            by_main.setdefault(variant.main.name, []).append(variant)
+    of_category = np.array([task.category for task in tasks])
+    for name, variants in by_main.items():
+        points = {variants[0].main.state: variants[0].skills[0]} | {
+            variant.variant.state: variant.skills[1] for variant in variants
+        }
+        ordered = sorted(points)
+        yield _Sizes(
+            name,
+            ordered,
+            {
+                category: [float(points[state][of_category == category].mean()) for state in ordered]
+                for category in dict.fromkeys(of_category)
+            },
+            len(tasks),
+            len(seeds),
+        )
+
+
+def _over_mechanisms(values: Sequence[float]) -> Interval:
+    error = float(np.std(values, ddof=1)) / len(values) ** 0.5
+    return t_interval(float(np.mean(values)), error, len(values) - 1.0, low=-np.inf, high=np.inf)
 
 
 def _states() -> Iterator[str]:
@@ -194,8 +286,8 @@ def _published() -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
-def _interval(interval: Interval) -> str:
-    return f"{fixed(interval.value, 3)} ({fixed(interval.low, 3)} to {fixed(interval.high, 3)})"
+def _interval(interval: Interval, *, is_signed: bool = False) -> str:
+    return f"{fixed(interval.value, 3, is_signed=is_signed)} ({fixed(interval.low, 3)} to {fixed(interval.high, 3)})"
 
 
 def _seeds(number: int) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 import claims
 import climb
+import depth
 import disputes
 import language
 import numpy as np
@@ -54,6 +55,7 @@ EXAMPLE_SEED = 0
 
 def pages() -> dict[str, str]:
     """Text by file name, relative to this folder."""
+    of_depth = list(depth.page())
     return {
         "../synthbench/runner/components.json": _components(),
         "../synthbench/tasks/bounds.json": bounds(),
@@ -64,6 +66,7 @@ def pages() -> dict[str, str]:
         "climb.md": _join(_headed(climb.page())),
         "disputes.md": _join(_headed(disputes.page())),
         "../reports/real/difference.md": _join(_headed(chain(claims.page(), language.page()))),
+        **({"../reports/depth/README.md": _join(_headed(iter(of_depth)))} if of_depth else {}),
     }
 
 
@@ -428,6 +431,7 @@ def main() -> int:
             sys.stdout.write(f"stale: docs/{name}\n")
         return 1 if differing else 0
     for name, text in differing.items():
+        (FOLDER / name).parent.mkdir(exist_ok=True)
         (FOLDER / name).write_text(text, encoding="utf-8")
         sys.stdout.write(f"docs/{name}\n")
     return 0

@@ -1,5 +1,6 @@
 """What a block is: the layer around a mechanism."""
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass
@@ -12,7 +13,7 @@ from torch import Tensor
 from synthbench.errors import UsageError
 from synthbench.forms.shapes import Token, Tokens
 from synthbench.forms.state import State
-from synthbench.knobs import check, knob
+from synthbench.knobs import check, knob, knobs_of
 from synthbench.layers import FieldModule, Mixer, ShortConvolution
 from synthbench.mechanisms import Attention
 from synthbench.mechanisms.base import convolved
@@ -35,6 +36,8 @@ class Block(FieldModule):
     ``conv_on=input`` the mechanism reads ``x + conv(x)``, as behind a Canon layer of kind A, without an activation
     (Allen-Zhu, 2025). With ``conv_on=qkv`` queries, keys and values become ``silu(conv(q))`` and so on before anything
     else is done with them, as in the layer of DeltaNet (Yang et al., 2024) and those after it.
+
+    ``layers`` is the number of blocks in a model. No block reads it: :class:`synthbench.training.cell.Cell` does.
     """
 
     kind: ClassVar = "block"
@@ -49,6 +52,7 @@ class Block(FieldModule):
     conv_on: Literal["input", "qkv"] = knob(
         "input", "what it acts on: the mechanism's input, or its queries, keys and values", is_addition=True
     )
+    layers: int = knob(0, "blocks in a model, 0 for the suite's number", low=0, high=256, is_addition=True)
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
         """Check the hyper-parameters and draw what stands around the mechanism, the convolution last.
@@ -123,7 +127,15 @@ BLOCKS: Registry[Block] = Registry("block", room="synthbench.blocks")
 
 @dataclass_transform(eq_default=False, kw_only_default=True)
 def block(unit: type[T]) -> type[T]:
-    """Make a block of a class: its annotated fields become hyper-parameters, its name is registered."""
+    """Make a block of a class: its annotated fields become hyper-parameters, its name is registered.
+
+    Raises:
+        UsageError: If its name is malformed or taken, or an option has the name of one that every block has.
+    """
+    if taken := sorted(knobs_of(Block).keys() & inspect.get_annotations(unit).keys()):
+        raise UsageError(
+            f"block {unit.__qualname__} declares {taken[0]!r}, an option that every block has; allowed: another name"
+        )
     unit = dataclass(eq=False, repr=False, kw_only=True)(unit)
     BLOCKS.register(unit)
     return unit

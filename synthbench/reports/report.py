@@ -10,9 +10,8 @@ import pandas as pd
 
 from synthbench import sources
 from synthbench.errors import UnknownName
-from synthbench.reports.against.peers import SUITE as PEERS
 from synthbench.reports.against.peers import peers_table
-from synthbench.reports.against.published import causes
+from synthbench.reports.against.published import PEERS, causes
 from synthbench.reports.against.ratios import ratio_table
 from synthbench.reports.bits import bits_tables, bits_verdict
 from synthbench.reports.cells import (
@@ -222,7 +221,7 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
             pages["difference"] = Page("Difference from the published table", tables, compared.summary())
     if report.board is not None:
         pages["leaderboard"] = Page("Leaderboard", tuple(leaderboard_tables(report.board)), report.board.verdict())
-    against_peers = peers_table(cells, report.records) if report.selection.suite == PEERS else None
+    against_peers = peers_table(cells, report.selection) if report.selection.suite == PEERS else None
     predicted = ratio_table(cells) if cells.has_ladder else None
     for extra in (predicted, against_peers, steps_table(cells)):
         if extra is not None:

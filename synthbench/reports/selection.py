@@ -7,7 +7,8 @@ newest row is shown; rows of the others are counted, never mixed in. So are rows
 changed but its version did not.
 If a suite tries several learning rates, each seed of a cell shows the one that did best on its validation stream.
 On a ladder, a setting of a mechanism that was run on some of the tasks of another one of it is a variant, which no
-board shows.
+board shows. In suite ``peers`` rows with other positions, or of a suite ``peers-...``, stand beneath the published
+numbers that they may explain.
 Rows with a score but without a passed check of causality are left out. So are rows of withdrawn versions of a task,
 which do not test what they claim: ``reference/withdrawn.csv`` lists them.
 """
@@ -25,7 +26,7 @@ import pandas as pd
 from synthbench.bits import choice_in
 from synthbench.errors import UnknownName, UsageError
 from synthbench.heights import HEIGHT
-from synthbench.reports.against.published import lines_of
+from synthbench.reports.against.published import PEERS, compared_settings, lines_of
 
 EXTRA = ".extra"
 """Suffix of the suite name under which rows of tasks outside the suite are stored."""
@@ -84,13 +85,30 @@ class Selection:
     left_out: dict[str, int]
     """Number of rows that no cell shows, by the reason in words; reasons without a row are not listed."""
     variants: pd.DataFrame = field(default_factory=pd.DataFrame)
-    """The rows that :meth:`without_variants` took out."""
+    """The rows that :meth:`without_variants` took out, on ladders."""
+    changed: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """Of suite ``peers``: the rows of suites ``peers-...``, and those beside which the same cell has rows in the block
+    and with the positions that published numbers are compared with, once :meth:`without_variants` took them out."""
 
     def without_variants(self) -> "Selection":
         """On ladders, without rows of settings that were run on some of the tasks of another one of their mechanism.
 
-        Tables of all tasks show the fuller setting, and :mod:`synthbench.reports.variants` compares both.
+        Tables of all tasks show the fuller setting, and :mod:`synthbench.reports.variants` compares both. In suite
+        ``peers`` without those of other settings than published numbers are compared with, which may explain them.
         """
+        if self.suite == PEERS:
+            compared = compared_settings()
+            is_compared = np.array(
+                [
+                    (block, positions) in compared.get(mech, [(block, positions)])
+                    for mech, block, positions in zip(*(self.rows[name] for name in AROUND), strict=True)
+                ],
+                dtype=bool,
+            )
+            cell = pd.MultiIndex.from_arrays([*(self.rows[name] for name in (*TASK_KEY, "mech")), settings(self.rows)])
+            is_changed = ~is_compared & cell.isin(cell[is_compared])
+            main, others = (self.rows[part].reset_index(drop=True) for part in (~is_changed, is_changed))
+            return replace(self, rows=main, changed=_joined([others, self.changed]))
         # Other suites list the settings that they want on some of their tasks, and no mean is over all of those.
         rows = self.rows[self.rows["metric_name"] == HEIGHT]
         tasks_of = {
@@ -178,7 +196,27 @@ def select(
         suite_version=suite_version,
         rows=chosen.drop(columns=["is_ok", "setting"]).sort_values(["finished_at", "run_id"]).reset_index(drop=True),
         left_out={reason: count for reason, count in left_out.items() if count},
+        changed=_at_other_budgets(rows, mechanisms, seeds) if suite == PEERS else pd.DataFrame(),
     )
+
+
+def _at_other_budgets(
+    rows: pd.DataFrame, mechanisms: Collection[str] | None, seeds: Collection[int] | None
+) -> pd.DataFrame:
+    """The rows of every suite ``peers-...``, such as ``peers-long``, each selected as those of a report are."""
+    full = full_runs(rows)
+    if mechanisms is not None:
+        full = full[full["mech"].isin(list(mechanisms))]
+    if seeds is not None:
+        full = full[full["seed"].isin(list(seeds))]
+    names = {str(name) for name in full["suite"] if name.startswith(f"{PEERS}-") and not name.endswith(EXTRA)}
+    return _joined([select(full, name).rows for name in sorted(names)])
+
+
+def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Some rows below others; pandas warns of joining none."""
+    filled = [frame for frame in frames if len(frame)]
+    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()
 
 
 def full_runs(rows: pd.DataFrame) -> pd.DataFrame:

@@ -27,7 +27,6 @@ from synthbench.reports.cells import (
     TaskFacts,
     arguments_in,
     grid,
-    is_known,
     records,
     runs_by_cell,
 )
@@ -225,7 +224,7 @@ def _at_chosen_rates(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _asked_of(match: str | None) -> str | None:
     """What was asked for with ``--match``; None without."""
-    return split_match(match)[0] if is_known(match) else None
+    return split_match(match)[0] if isinstance(match, str) else None
 
 
 def _corpus_of(task_args: str) -> str:
@@ -241,7 +240,8 @@ def _too_few(num: int) -> UsageError:
 
 
 def _mean_rank(columns: Sequence[Numbers]) -> Numbers:
-    return np.mean([stats.rankdata(column) for column in columns], axis=0)
+    ranks: Numbers = np.mean([stats.rankdata(column) for column in columns], axis=0)
+    return ranks
 
 
 def predictions_of(study: Study) -> list[Prediction]:

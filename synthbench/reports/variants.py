@@ -67,6 +67,12 @@ class Variant(NamedTuple):
         """Of each task."""
         return [task.category for task in self.tasks]
 
+    @property
+    def is_of_another_size(self) -> bool:
+        """Whether its state is larger or smaller, and all around the mechanism alike."""
+        main, variant = self.main, self.variant
+        return (main.block, main.positions) == (variant.block, variant.positions) and main.state != variant.state
+
     def intervals(self) -> list[Interval]:
         """Mean skill of main setting and variant, over all tasks; for these tasks and other seeds."""
         weights = balanced(self.categories)

@@ -33,7 +33,7 @@ def traits_of(cell: Cell) -> dict[str, Any]:
     return {
         "device_type": cell.device_type,
         "d_model": model.model_dim,
-        "n_layers": model.num_layers,
+        "n_layers": cell.num_layers,
         "task": cell.task_name,
         "task_args": canonical_json(cell.resolved_task_arguments),
         "task_category": cell.task.category(),

@@ -254,7 +254,7 @@ def _common(members: Sequence[Member], index: int, provenance: Provenance) -> di
         "positions": term_of(*cell.positions),
         "positions_code_hash": cell.code["positions"],
         "d_model": model.model_dim,
-        "n_layers": model.num_layers,
+        "n_layers": cell.num_layers,
         "n_heads": model.num_heads,
         "seed": member.seed,
         "data_seed": data_seed(task, cell.length, member.seed),

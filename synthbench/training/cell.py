@@ -143,7 +143,12 @@ class Cell:
     @property
     def layers(self) -> list[Layer]:
         """What stands in each layer of its models, and what it is built with but for its generator."""
-        return self.mechanism.layers_of(self.mechanism_fields(), self.suite.model.num_layers)
+        return self.mechanism.layers_of(self.mechanism_fields(), self.num_layers)
+
+    @property
+    def num_layers(self) -> int:
+        """Number of blocks in a model: the block's option ``layers`` or, at its default, what the suite says."""
+        return int(self.block[1].get("layers", 0)) or self.suite.model.num_layers
 
     def model(self, generator: torch.Generator, factor: int = 1) -> Model:
         """The model of one member, all of it drawn from ``generator``, for the sequences of one of the tests.
@@ -191,8 +196,13 @@ class Cell:
 
     @cached_property
     def block(self) -> tuple[type[Block], dict[str, Value]]:
-        """The block around the mechanism and its hyper-parameters, defaults included."""
+        """The block around the mechanism and its hyper-parameters, defaults included.
+
+        As many layers as the suite has are no change: the run is that of the suite.
+        """
         unit, given = configured(BLOCKS, self.suite.model.block)
+        if given.get("layers") == self.suite.model.num_layers:
+            del given["layers"]
         return unit, with_defaults(unit, given)
 
     @cached_property

@@ -95,6 +95,30 @@ def test_a_convolution_is_judged_on_what_was_run_with_it(
     assert not [*disputes._convolution(pd.concat(without))]
 
 
+def test_what_a_doubling_of_the_state_adds_is_told_by_category(
+    disputes: SimpleNamespace, rows_at: Callable[..., pd.DataFrame]
+) -> None:
+    def of_size(mech: str, place: int, rungs: float) -> pd.DataFrame:
+        # Only recall, which stands first in the suite, gains from the state.
+        state, match = 100 * 4**place, f"state={place} of {mech}" if place else None
+        rows = rows_at(mech, LOW, lambda task: rungs if task == 0 else 3.0, state_size=state, match=match)
+        return rows[rows["task"].isin(["mqar", "parity_running"])] if place else rows
+
+    rows = [
+        of_size(mech, place, rungs + place) for mech, rungs in {"linear": 1.0, "gla": 2.0}.items() for place in range(3)
+    ]
+    beside = rows_at("linear", LOW, lambda _task: 8.0, state_size=200, block="transformer:conv=4")
+    linear, gla = disputes._all_sizes(pd.concat([*rows, beside]))
+    text = "\n".join(disputes._sizes(pd.concat([*rows, beside])))
+
+    assert (linear.states, gla.mechanism) == ([100, 400, 1600], "gla")
+    assert linear.skills["recall"] == pytest.approx([1 / 8, 2 / 8, 3 / 8])
+    # A rung of eight for each factor of four.
+    assert gla.slope("recall") == pytest.approx(1 / 16)
+    assert "+0.062 (0.062 to 0.062) to recall; 0.000 (0.000 to 0.000) to state tracking" in text
+    assert not [*disputes._sizes(pd.concat(rows[:2]))]
+
+
 def test_states_are_counted_by_the_mechanisms(disputes: SimpleNamespace) -> None:
     _, _, table, _ = disputes._states()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]

@@ -11,6 +11,8 @@ NUM_SEQUENCES = 64
 """Test sequences for each seed."""
 ROUNDING = 0.01
 """Distance of two neighbouring printed accuracies."""
+PEERS = "peers"
+"""The suite that is compared with numbers of other suites."""
 
 
 class PublishedCell(NamedTuple):
@@ -67,6 +69,15 @@ def published_arguments() -> dict[str, dict[str, Any]]:
 def causes() -> dict[tuple[str, str], str]:
     """Why a cell of ours differs from the published one, by task and published name of the mechanism."""
     return {(line["task"], line["mechanism"]): line["cause"] for line in lines_of("causes.csv")}
+
+
+@cache
+def compared_settings() -> dict[str, set[tuple[str, str]]]:
+    """By mechanism the blocks and position encodings in which suite ``peers`` is compared with published numbers."""
+    settings: dict[str, set[tuple[str, str]]] = {}
+    for line in lines_of("peers.csv"):
+        settings.setdefault(line["mechanism"], set()).add((line["block"], line["positions"]))
+    return settings
 
 
 def published_name(mech: str) -> str:

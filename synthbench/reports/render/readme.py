@@ -29,6 +29,8 @@ def readme(report: Report, files: Iterable[str]) -> str:
     facts += [f"Left out: {_rows(number)} {reason}." for reason, number in selection.left_out.items()]
     if report.variants:
         facts.append(f"Variants: {_rows(len(selection.variants))} of other settings, on a page of their own.")
+    if num_changed := len(selection.changed):
+        facts.append(f"Other settings and budgets: {_rows(num_changed)}, beneath the numbers that they may explain.")
     if report.cited[1]:
         facts.append(f"Sources without a BibTeX entry: {', '.join(report.cited[1])}.")
     blocks = [

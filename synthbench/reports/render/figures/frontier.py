@@ -11,7 +11,6 @@ from synthbench.reports.cells import MechanismFacts
 from synthbench.reports.render.figures.drawing import COMPACT, SINGLE, Drawing, looks, place
 from synthbench.reports.render.figures.facts import Facts
 from synthbench.reports.render.figures.lines import draw_legend, draw_lines, height_of
-from synthbench.reports.variants import Variant
 
 _HEIGHT = 2.2
 """Of the axes, in inches."""
@@ -30,7 +29,7 @@ def frontier(facts: Facts) -> Drawing | None:
 
     All points are over the same tasks and seeds: those that most of these settings have.
     """
-    sized = [variant for variant in facts.variants if _is_of_another_size(variant)]
+    sized = [variant for variant in facts.variants if variant.is_of_another_size]
     if not sized:
         return None
     common = Counter((variant.tasks, variant.seeds) for variant in sized).most_common(1)[0][0]
@@ -48,7 +47,8 @@ def frontier(facts: Facts) -> Drawing | None:
         caption=(
             f"Mean skill over {len(tasks)} tasks and {len(seeds)} {'seed' if len(seeds) == 1 else 'seeds'}, with equal "
             "weight for all categories, against the numbers that one layer keeps after a whole sequence, the largest "
-            "over the tasks; a line for each mechanism. Band: 95 % interval for these tasks and other seeds."
+            "over the tasks; a line for each mechanism. Where no option of a mechanism sets its state, the whole model "
+            "is narrower or wider. Band: 95 % interval for these tasks and other seeds."
         ),
         header=("mechanism", "setting", "state", "skill", "low", "high"),
         lines=tuple(
@@ -56,11 +56,6 @@ def frontier(facts: Facts) -> Drawing | None:
         ),
         draw=lambda: _draw(ordered),
     )
-
-
-def _is_of_another_size(variant: Variant) -> bool:
-    main, other = variant.main, variant.variant
-    return (main.block, main.positions) == (other.block, other.positions) and main.state != other.state
 
 
 def _draw(ordered: dict[str, list[_Setting]]) -> Figure:

@@ -1,0 +1,217 @@
+"""How far mechanisms get with fewer and with more layers: the text of ``reports/depth/README.md``.
+
+``docs/generate.py`` writes it from rows of ``climb`` with another number of layers, as ``synthbench run --suite climb
+--block transformer:layers=4`` makes them, and from those of the suite itself.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+import climb
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from tabulate import tabulate
+
+from synthbench.reports.aggregates import Interval, over_seeds
+from synthbench.reports.cells import NO_ROWS, Cells, Estimate, MechanismFacts, TaskFacts, grid
+from synthbench.reports.heights import load_of, load_text
+from synthbench.reports.ladder import Ladder
+from synthbench.reports.selection import select, settings
+from synthbench.reports.table import NOTHING, fixed
+from synthbench.results import Store
+
+MODEL = climb.SUITE.model
+BLOCKS = re.compile(rf"{re.escape(MODEL.block)}(?::layers=(\d+))?")
+"""The suite's block, alone or with another number of layers."""
+MORE, LESS = "softmax", "linear"
+PUBLISHED = 4.0
+"""How many times deeper transformers reason than linear models: Allen-Zhu (2025), as announced."""
+LOWER, UPPER = "≥ ", "≤ "
+
+
+class Comparison(NamedTuple):
+    """``MORE`` and another mechanism on one task, with equally many layers."""
+
+    other: str
+    task: str
+    layers: int
+    ladder: Ladder
+    heights: Mapping[int, tuple[float, float]]
+    """Of both, in rungs, by seed; 0 without a score."""
+
+    @property
+    def bound(self) -> str:
+        """Which bound the ratio is because a mean height is at an end of the ladder; ``NOTHING`` if it is both."""
+        more, less = map(fmean, zip(*self.heights.values(), strict=True))
+        ground, top = climb.END, self.ladder.num_rungs - climb.END
+        bounds = LOWER * (more > top or less < ground), UPPER * (less > top or more < ground)
+        return NOTHING if all(bounds) else "".join(bounds)
+
+
+def depths_in(rows: pd.DataFrame) -> Cells:
+    """The cells of ``climb`` that differ from others in their number of layers alone, and these others."""
+    rows = select(rows, climb.SUITE.name, climb.SUITE.version).rows
+    rows = rows[rows["block"].map(lambda block: BLOCKS.fullmatch(block) is not None)]
+    alike = rows.groupby([rows["task"], rows["mech"], rows["positions"], settings(rows)])
+    return grid(rows[alike["block"].transform("nunique") > 1])
+
+
+def by_layers(cells: Cells) -> dict[str, dict[int, MechanismFacts]]:
+    """The mechanisms by name, each with the number of layers, the lowest first."""
+    found: dict[str, dict[int, MechanismFacts]] = {}
+    for mechanism in cells.mechanisms:
+        block = BLOCKS.fullmatch(mechanism.block)
+        layers = int(block[1]) if block and block[1] else MODEL.num_layers
+        found.setdefault(mechanism.name, {}).setdefault(layers, mechanism)
+    return {name: dict(sorted(each.items())) for name, each in found.items()}
+
+
+def comparisons(cells: Cells) -> list[Comparison]:
+    """``MORE`` against each of the others, on the seeds that both have."""
+    mechanisms = by_layers(cells)
+    more = mechanisms.pop(MORE, {})
+    found = []
+    for other, less in mechanisms.items():
+        for task in cells.tasks:
+            for layers in more.keys() & less.keys():
+                first, second = (cells.cell(task, each[layers]).runs for each in (more, less))
+                if task.ladder is not None and (seeds := first.keys() & second.keys()):
+                    top = task.ladder.num_rungs
+                    heights = {seed: (top * first[seed], top * second[seed]) for seed in seeds}
+                    found.append(Comparison(other, task.name, layers, task.ladder, heights))
+    return found
+
+
+def log_loads(ladder: Ladder, heights: Float[np.ndarray, "*size"]) -> Float[np.ndarray, "*size"]:
+    """Logarithms of the loads that heights stand for: n for that of rung n, between two rungs on a line.
+
+    Below the first rung the load falls as fast as it rises above it.
+    """
+    logs = np.log(ladder.loads)
+    return np.interp(heights, np.arange(len(logs) + 1), np.append(2 * logs[0] - logs[1], logs))
+
+
+def ratio(compared: Sequence[Comparison]) -> Interval:
+    """How many times the load of the other ``MORE`` copes with: the geometric mean, and its interval for other seeds.
+
+    Only seeds that all comparisons have count. It is NaN without any, and so are the ends with a single one.
+    """
+    seeds = sorted(set.intersection(*(set(each.heights) for each in compared)))
+    if not seeds:
+        return Interval(math.nan, math.nan, math.nan)
+    logs = np.array([log_loads(each.ladder, np.array([each.heights[seed] for seed in seeds])) for each in compared])
+    # As parts of the longest ladder they lie between -1 and 1.
+    longest = max(float(np.ptp(log_loads(each.ladder, np.array([0, each.ladder.num_rungs])))) for each in compared)
+    parts = (logs[..., 0] - logs[..., 1]) / longest
+    (mean,) = over_seeds(parts[None], np.full(len(parts), 1 / len(parts)), low=-1.0)
+    return Interval(*(math.exp(longest * part) for part in mean))
+
+
+def page() -> Iterator[str]:
+    """The paragraphs of the page; none without rows."""
+    yield from paragraphs(Store.open(climb.RESULTS, create=False).runs())
+
+
+def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
+    """The same from any rows."""
+    cells = depths_in(rows)
+    if not cells.tasks:
+        return
+    mechanisms, compared = by_layers(cells), comparisons(cells)
+    depths = sorted({layers for of_mechanism in mechanisms.values() for layers in of_mechanism})
+    headings = [_counted(layers, "layer") for layers in depths]
+    yield "# How far mechanisms get with more layers"
+    yield (
+        f"Tasks of suite `climb` under its protocol, with {_counted(len(cells.seeds), 'seed')}. The suite has "
+        f"{_counted(MODEL.num_layers, 'layer')}. Width, steps and batches stay as they are, so a deeper model has more "
+        "parameters and sees the same data."
+    )
+    if any(each.other == LESS for each in compared):
+        yield _verdict([each for each in compared if each.other == LESS])
+    yield "## What they reach"
+    yield (
+        "The load at half of the skill, median over seeds, and in brackets the mean height in rungs "
+        "([ladder.md](../../docs/ladder.md) defines both; [tasks.md](../../docs/tasks.md) says what the load is). "
+        "≥: the skill does not fall to one half; <: it is below one half on the first rung."
+    )
+    lines = [
+        [task.name, task.ladder.unit, name, *(_reached(task, found.get(layers, NO_ROWS)) for layers in depths)]
+        for task in cells.tasks
+        if task.ladder is not None
+        for name, each in mechanisms.items()
+        for found in [{layers: cells.cell(task, mechanism) for layers, mechanism in each.items()}]
+        if any(cell.runs for cell in found.values())
+    ]
+    yield _table(lines, ["task", "load in", "mechanism", *headings])
+    if compared:
+        yield f"## `{MORE}` against the others"
+        yield (
+            f"How many times the load of the other `{MORE}` copes with: the ratio of the loads that their heights "
+            "stand for, with its 95 % interval for these tasks and other seeds; of several tasks or depths the "
+            f"geometric mean. With a height within {climb.END:g} rungs of an end of the ladder the ratio is a lower "
+            "bound (≥) or an upper one (≤); a mean with bounds of both kinds has both signs. Where both mechanisms "
+            "are at the same end, nothing is compared (--)."
+        )
+        yield _table(list(_ratios(compared, depths)), ["against", "task", *headings, "all depths"])
+
+
+def _verdict(compared: Sequence[Comparison]) -> str:
+    """The ratio over all tasks and depths, beside the published one."""
+    known = [each for each in compared if each.bound != NOTHING]
+    claim = (
+        f"Claimed is {PUBLISHED:g}, for hops over a permutation, by larger models with more training and Canon layers "
+        "(Allen-Zhu, 2025; we have the number from the author's announcement, and a summary of the paper says 2 to 4). "
+        "The models here have no convolution."
+    )
+    if not known:
+        return claim
+    value, low, high = ratio(known)
+    bounds = [sum(sign in each.bound for each in known) for sign in (LOWER, UPPER)]
+    place = "above" if high < PUBLISHED else "below" if low > PUBLISHED else "inside"
+    ends = "" if math.isnan(low) else f" ({fixed(low, 1)} to {fixed(high, 1)} for these tasks and other seeds)"
+    return (
+        f"**`{MORE}` copes with {fixed(value, 1)} times the load of `{LESS}`**{ends}: the geometric mean over "
+        f"{_counted(len(known), 'pair')} of task and depth. Lower bounds among them: {bounds[0]}; upper bounds: "
+        f"{bounds[1]}; left out because both are at the same end of the ladder: {len(compared) - len(known)}. {claim}"
+        + (f" The claimed ratio is {place} our interval." if ends else "")
+    )
+
+
+def _ratios(compared: Sequence[Comparison], depths: Sequence[int]) -> Iterator[list[str]]:
+    """A line for each mechanism and task, and for all tasks if there are several; a column for each depth and all."""
+    for other in dict.fromkeys(each.other for each in compared):
+        own = [each for each in compared if each.other == other]
+        tasks = list(dict.fromkeys(each.task for each in own))
+        for task in (*tasks, *["all"] * (len(tasks) > 1)):
+            of_task = [each for each in own if task in (each.task, "all")]
+            of_depths = [[each for each in of_task if each.layers == layers] for layers in depths]
+            yield [other, task, *map(_interval, of_depths), _interval(of_task)]
+
+
+def _interval(compared: Sequence[Comparison]) -> str:
+    """The ratio as printed: ``≥ 1.8 (1.5 to 2.2)``."""
+    known = [each for each in compared if each.bound != NOTHING]
+    if not known:
+        return NOTHING
+    signs = "".join(sign for sign in (LOWER, UPPER) if any(each.bound == sign for each in known))
+    value, *ends = (fixed(end, 1) for end in ratio(known))
+    return f"{signs}{value}" + ("" if NOTHING in ends else f" ({' to '.join(ends)})")
+
+
+def _reached(task: TaskFacts, cell: Estimate) -> str:
+    """The load and the height of a cell as printed: ``1.7 (1.4)``; empty without a run."""
+    if task.ladder is None or not cell.runs:
+        return ""
+    return f"{load_text(task, load_of(cell))} ({fixed(task.ladder.num_rungs * fmean(cell.runs.values()), 1)})"
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" + "s" * (number != 1)
+
+
+def _table(lines: Sequence[Sequence[str]], headings: Sequence[str]) -> str:
+    return tabulate(lines, headings, tablefmt="github", disable_numparse=True)

@@ -1,0 +1,117 @@
+"""The option ``layers`` of every block: how many of it a model has, and what follows from that."""
+
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from torch import Tensor
+
+from synthbench.blocks import BLOCKS, Block, block
+from synthbench.blocks.base import Mix
+from synthbench.errors import UsageError
+from synthbench.knobs import knob
+from synthbench.results import Store
+from synthbench.runner.estimates import traits_of
+from synthbench.runner.match import matched_as, misses, reference_of
+from synthbench.runner.match import size_of as matched_size
+from synthbench.runner.plan import make_cells, surrounded
+from synthbench.runner.request import Request
+from synthbench.runner.run import run
+from synthbench.suites import load_suite
+from synthbench.training.cell import Cell
+from synthbench.training.ensemble import ModelSize
+from synthbench.training.train import init_generator
+from synthbench.trust.lookup import Groups, against_the_code
+from synthbench.trust.verify import Sampling, verify
+
+SUITE = load_suite("smoke")
+
+
+def cell_of(mechanism: str, block: str | None = None) -> Cell:
+    suite = surrounded(SUITE, block=block, positions=None)
+    (cell,) = make_cells(suite, {"copy": {"length": "8"}}, {mechanism: {}}, device_type="cpu", is_full=True)
+    return cell
+
+
+def size_of(cell: Cell) -> ModelSize:
+    return cell.model(init_generator(0)).size(cell.length)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("mechanism", ["softmax", "lstm"])
+def test_a_model_has_as_many_layers_as_its_block_says(name: str, mechanism: str) -> None:
+    one, two, four = (size_of(cell_of(mechanism, f"{name}{option}")) for option in (":layers=1", "", ":layers=4"))
+
+    assert len(cell_of(mechanism, f"{name}:layers=4").model(init_generator(0)).layers) == 4
+    # Whatever is not in a layer is in all three.
+    assert four.num_parameters - two.num_parameters == 2 * (two.num_parameters - one.num_parameters) > 0
+    assert four.num_parameters_mixer == 2 * two.num_parameters_mixer == 4 * one.num_parameters_mixer
+    assert one.state_elements == two.state_elements == four.state_elements
+
+
+def test_another_number_of_layers_has_another_id_and_the_suites_number_has_not() -> None:
+    plain, *same = (
+        cell_of("softmax", option) for option in (None, "attention_only:layers=0", "attention_only:layers=2")
+    )
+    four = cell_of("softmax", "attention_only:layers=4")
+
+    assert SUITE.model.num_layers == 2
+    assert [cell.identity for cell in same] == [plain.identity] * 2
+    assert plain.identity["block_args"] == {}
+    assert four.identity == {**plain.identity, "block_args": {"layers": 4}}
+    assert (traits_of(plain)["n_layers"], traits_of(four)["n_layers"]) == (2, 4)
+
+
+def test_a_pattern_of_layers_goes_on_and_must_fit_in() -> None:
+    model = cell_of("gla+softmax", "attention_only:layers=3").model(init_generator(0))
+
+    assert [layer.mixer.name for layer in model.layers] == ["gla", "softmax", "gla"]
+    with pytest.raises(UsageError, match="a pattern of 2 layers; the model has 1"):
+        cell_of("gla+softmax", "attention_only:layers=1").model(init_generator(0))
+
+
+def test_sizes_are_matched_to_those_of_a_model_with_as_many_layers() -> None:
+    cell = cell_of("lstm", "attention_only:layers=4")
+    resized = matched_as(cell, "params")
+    target = matched_size(reference_of(cell), "params")
+
+    assert target == size_of(cell_of("softmax", "attention_only:layers=4")).num_parameters
+    assert abs(size_of(resized).num_parameters - target) <= 0.05 * target
+    assert misses(resized, cell.suite) == ""
+
+
+@pytest.mark.parametrize("value", ["-1", "257", "1.5", "two"])
+def test_what_is_no_number_of_layers_is_refused(value: str) -> None:
+    with pytest.raises(UsageError, match=rf"attention_only:layers is '{value}'; allowed: int from 0 to 256"):
+        cell_of("softmax", f"attention_only:layers={value}").identity  # noqa: B018 - it is made when it is asked for
+
+
+def test_a_row_says_how_many_layers_its_model_had(tmp_path: Path) -> None:
+    request = Request(
+        suite="smoke", tasks=("copy:length=8",), mechanisms=("linear",), seeds=(0,), block="attention_only:layers=3",
+        steps=3, limit=8, device="cpu", results=tmp_path, executor="inline",
+    )  # fmt: skip
+    run(request)
+    store = Store.open(tmp_path, create=False)
+    verification = verify(store, Sampling(fraction=1.0, device="cpu"))
+    (row,) = store.table().to_pylist()
+
+    assert (row["block"], row["n_layers"]) == ("attention_only:layers=3", 3)
+    assert (verification.ok, [rerun.verdict for rerun in verification.reruns]) == (True, ["bitwise"])
+    (fault,) = against_the_code({**row, "n_layers": 2}, Groups([{**row, "n_layers": 2}], None))
+    assert fault == "n_layers is 2; the code says 3"
+
+
+def test_a_block_cannot_give_an_option_of_all_blocks_another_meaning() -> None:
+    with pytest.raises(
+        UsageError, match="Deep declares 'layers', an option that every block has; allowed: another name"
+    ):
+
+        @block
+        class Deep(Block):
+            name: ClassVar = "deep"
+            source: ClassVar = "unpublished"
+            layers: int = knob(2, "layers of its MLP", low=1, high=8)
+
+            def around(self, x: Tensor, mix: Mix) -> Tensor:
+                return x + mix(x)

@@ -1,0 +1,186 @@
+"""What the page on depth says of made-up rows."""
+
+import json
+import math
+import runpy
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from synthbench.heights import HEIGHT, RungScore, metrics_of_rungs
+from synthbench.reports.ladder import Ladder
+from synthbench.reports.selection import select
+from synthbench.suites import load_suite
+
+DOCS = Path(__file__).parents[2] / "docs"
+SUITE = load_suite("climb")
+LOADS = (1.0, 2.0, 4.0, 8.0, 16.0)
+TASKS = ("khop_induction", "tree_compose")
+Heights = Sequence[float | None]
+RowsAt = Callable[..., pd.DataFrame]
+
+
+@pytest.fixture(scope="module")
+def depth() -> Iterator[SimpleNamespace]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)
+        yield SimpleNamespace(**runpy.run_path(str(DOCS / "depth.py")))
+        sys.modules.pop("climb", None)
+
+
+@pytest.fixture
+def rows_at(make_row: Callable[..., dict[str, Any]]) -> RowsAt:
+    """Rows of a mechanism on a task, with one height a seed; None is a run that diverged."""
+
+    def make(mech: str, task: str, layers: int, heights: Heights, **changes: Any) -> pd.DataFrame:
+        block = "transformer" if layers == SUITE.model.num_layers else f"transformer:layers={layers}"
+        rows = []
+        for seed, height in enumerate(heights, start=1):
+            skills = [min(1.0, max(0.0, (height or 0.0) - rung)) for rung in range(len(LOADS))]
+            rungs = [RungScore(load, skill, 0.0, 1.0) for load, skill in zip(LOADS, skills, strict=True)]
+            made = make_row(
+                suite="climb", suite_version=SUITE.version, task=task, mech=mech, mech_family="a family", seed=seed,
+                floor=0.0, metric_name=HEIGHT, block=block,
+                metrics="{}" if height is None else json.dumps(metrics_of_rungs(rungs)),
+                score=None if height is None else height / len(LOADS), status="diverged" if height is None else "ok",
+                task_args=json.dumps({"load": "hops", "rungs": [{"load": load, "length": 2} for load in LOADS]}),
+                run_id=f"{task}-{mech}-{layers}-{seed}-{changes}",
+            )  # fmt: skip
+            rows.append(made | changes)
+        return pd.DataFrame(rows)
+
+    return make
+
+
+@pytest.fixture
+def few(rows_at: RowsAt) -> pd.DataFrame:
+    """Softmax attention is 1, 1 and 2 rungs above linear attention on one task, and on the other both are at an end."""
+    of_layers = {
+        1: ([2.0, 2.2, 1.8], [1.0, 1.2, 0.8]),
+        2: ([2.5] * 3, [1.5] * 3),
+        4: ([4.0, 4.0, 4.3], [2.0, 2.2, 2.1]),
+    }
+    hops = [
+        rows_at(mech, "khop_induction", layers, heights)
+        for layers, both in of_layers.items()
+        for mech, heights in zip(("softmax", "linear"), both, strict=True)
+    ]
+    trees = [rows_at(mech, "tree_compose", layers, [0.0] * 3) for mech in ("softmax", "linear") for layers in (1, 2)]
+    return pd.concat([*hops, *trees], ignore_index=True)
+
+
+def table_of(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()[2:]]
+
+
+def test_heights_stand_for_loads(depth: SimpleNamespace) -> None:
+    ladder = Ladder("hops", (1.0, 3.0, 12.0))
+    loads = np.exp(depth.log_loads(ladder, np.array([0.0, 0.5, 1.0, 2.0, 2.5, 3.0])))
+
+    np.testing.assert_allclose(loads, [1 / 3, 1 / 3**0.5, 1.0, 3.0, 6.0, 12.0])
+
+
+def test_a_ratio_is_a_geometric_mean_with_an_interval_over_seeds(depth: SimpleNamespace) -> None:
+    ladder = Ladder("hops", LOADS)
+    # One and two rungs apart: twice and four times the load.
+    near = depth.Comparison("linear", "a", 1, ladder, {1: (2.0, 1.0), 2: (2.5, 1.5), 3: (3.0, 2.0)})
+    far = depth.Comparison("linear", "b", 1, ladder, {1: (3.0, 1.0), 2: (3.5, 1.0), 3: (2.5, 1.0)})
+    of_near, of_far, of_both = (depth.ratio(compared) for compared in ([near], [far], [near, far]))
+
+    assert of_near == pytest.approx((2.0, 2.0, 2.0))
+    assert (of_far.value, of_both.value) == pytest.approx((4.0, 8**0.5))
+    # Student's t with 2 degrees of freedom: 4.303 standard errors of half a rung over the root of three.
+    assert math.log2(of_far.high) - 2 == pytest.approx(4.303 * 0.5 / 3**0.5, abs=1e-3)
+    assert of_far.low * of_far.high == pytest.approx(16.0)
+    # Only one of the two scatters, and it has half of the weight.
+    assert math.log2(of_both.high) - 1.5 == pytest.approx(4.303 * 0.25 / 3**0.5, abs=1e-3)
+
+
+def test_only_seeds_of_all_comparisons_count(depth: SimpleNamespace) -> None:
+    ladder = Ladder("hops", LOADS)
+    first = depth.Comparison("linear", "a", 1, ladder, {1: (2.0, 1.0), 2: (4.0, 1.0)})
+    second, third = (depth.Comparison("linear", "b", 1, ladder, {seed: (2.0, 1.0)}) for seed in (1, 3))
+
+    assert depth.ratio([first, second])[0] == pytest.approx(2.0)
+    assert np.isnan(depth.ratio([first, second])[1:]).all()
+    assert np.isnan(depth.ratio([first, third])).all()
+
+
+@pytest.mark.parametrize(
+    ("heights", "bound"),
+    [
+        ((2.0, 1.0), ""),
+        ((2.0, 0.05), "≥ "),
+        ((4.95, 1.0), "≥ "),
+        ((0.05, 1.0), "≤ "),
+        ((2.0, 5.0), "≤ "),
+        ((5.0, 0.0), "≥ "),
+        ((0.0, 0.0), "--"),
+        ((5.0, 5.0), "--"),
+    ],
+)
+def test_at_an_end_of_the_ladder_a_ratio_is_a_bound(
+    depth: SimpleNamespace, heights: tuple[float, float], bound: str
+) -> None:
+    assert depth.Comparison("linear", "a", 1, Ladder("hops", LOADS), {1: heights}).bound == bound
+
+
+def test_the_page_has_every_depth_and_the_ratio(depth: SimpleNamespace, few: pd.DataFrame) -> None:
+    _title, _about, verdict, _, _, reached, _, _, ratios = depth.paragraphs(few)
+
+    assert table_of(reached) == [
+        ["khop_induction", "hops", "softmax", "2.8 (2.0)", "4.0 (2.5)", "11 (4.1)"],
+        ["khop_induction", "hops", "linear", "1.4 (1.0)", "2.0 (1.5)", "2.9 (2.1)"],
+        ["tree_compose", "hops", "softmax", "< 1 (0.0)", "< 1 (0.0)", ""],
+        ["tree_compose", "hops", "linear", "< 1 (0.0)", "< 1 (0.0)", ""],
+    ]
+    assert [line[:2] for line in table_of(ratios)] == [["linear", task] for task in (*TASKS, "all")]
+    of_hops, of_trees, of_all = (line[2:] for line in table_of(ratios))
+    assert of_hops == of_all
+    assert of_hops[:2] == ["2.0 (2.0 to 2.0)"] * 2
+    assert of_hops[2].startswith("4.0 (")
+    assert of_trees == ["--"] * 4
+    assert "**`softmax` copes with 2.5 times the load of `linear`** (2." in verdict
+    assert "over 3 pairs of task and depth. Lower bounds among them: 0; upper bounds: 0;" in verdict
+    assert "same end of the ladder: 2. Claimed is 4" in verdict
+    assert verdict.endswith("The claimed ratio is above our interval.")
+
+
+def test_a_run_that_diverged_reaches_nothing(depth: SimpleNamespace, rows_at: RowsAt) -> None:
+    rows = [
+        rows_at(mech, "khop_induction", layers, heights)
+        for layers in (1, 2)
+        for mech, heights in {"softmax": [2.0, 2.0], "linear": [1.0, None]}.items()
+    ]
+    compared = depth.comparisons(depth.depths_in(pd.concat(rows, ignore_index=True)))
+
+    assert [each.heights for each in compared] == [{1: (2.0, 1.0), 2: (2.0, 0.0)}] * 2
+
+
+def test_other_blocks_and_single_depths_are_left_out(
+    depth: SimpleNamespace, few: pd.DataFrame, rows_at: RowsAt
+) -> None:
+    others = [
+        rows_at("softmax", "khop_induction", 2, [5.0] * 3, block="transformer:conv=4"),
+        rows_at("softmax", "mqar", 2, [3.0] * 3),
+        rows_at("gla", "khop_induction", 2, [3.0] * 3),
+    ]
+    every = pd.concat([few, *others], ignore_index=True)
+
+    assert [*depth.paragraphs(every)] == [*depth.paragraphs(few)]
+    assert not [*depth.paragraphs(pd.concat(others, ignore_index=True))]
+
+
+def test_other_depths_enter_no_table_of_all_tasks(few: pd.DataFrame, rows_at: RowsAt) -> None:
+    suites = [rows_at(mech, task, 2, [3.0] * 3) for mech in ("softmax", "linear") for task in ("mqar", *TASKS)]
+    others = few[few["block"] != "transformer"]
+    selection = select(pd.concat([*suites, others], ignore_index=True), "climb").without_variants()
+
+    assert set(selection.rows["block"]) == {"transformer"}
+    assert len(selection.variants) == len(others)
