@@ -388,14 +388,15 @@ def _changes(main: Row, other: Row) -> dict[str, str]:
     if is_known(other["match"]):
         changes["matching"] = f"match {other['match']}"
     elif main["mech_args"] != other["mech_args"]:
-        changes["options"] = _differing(arguments_in(main["mech_args"]), arguments_in(other["mech_args"]))
+        options = _differing(arguments_in(main["mech_args"]), arguments_in(other["mech_args"]))
+        changes["options"] = ", ".join(options.values())
     for kind, part in (("size", "model"), ("budget", "training"), ("tests", "evaluation")):
         ours, theirs = (
             _part(config, part) | (_rates(config) if kind == "budget" else {}) for config in (before, after)
         )
-        if ours != theirs:
-            is_width = kind == "size" and {**ours, "model_dim": 0} == {**theirs, "model_dim": 0}
-            changes["width" if is_width else kind] = _differing(ours, theirs)
+        if differing := _differing(ours, theirs):
+            alone = next(iter(differing)) if len(differing) == 1 else ""
+            changes[{"model_dim": "width", "rates": "rate"}.get(alone, kind)] = ", ".join(differing.values())
     return changes
 
 
@@ -405,7 +406,7 @@ def _without_convolution(row: Row) -> tuple[str, dict[str, str]]:
 
 
 def _rates(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The learning rates to choose from, which belong to a budget."""
+    """The learning rates to choose from."""
     return {"rates": _part(config, "tuning").get("learning_rates", [config.get("learning_rate")])}
 
 
@@ -415,10 +416,13 @@ def _part(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     return part if isinstance(part, dict) else {}
 
 
-def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """``steps 20000 instead of 2000``; a value that is absent is none."""
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return ", ".join(f"{name} {_shown(after.get(name))} instead of {_shown(before.get(name))}" for name in names)
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, str]:
+    """What differs, by name: ``steps 20,000 instead of 2,000``; a value that is absent is none."""
+    return {
+        name: f"{name} {_shown(after.get(name))} instead of {_shown(before.get(name))}"
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    }
 
 
 def _shown(value: object) -> str:

@@ -258,6 +258,14 @@ def test_the_fewest_changes_come_first(made: MakeFrame) -> None:
     assert comparison.changed[0].changes["width"] == "model_dim 256 instead of 64"
 
 
+def test_another_rate_alone_is_no_other_budget(made: MakeFrame) -> None:
+    main = made("softmax", [0.56, 0.57, 0.58])
+    fixed = made("softmax", [0.9, 0.9, 0.9], suite="peers-one-rate", config_json=config('"learning_rate":0.001'))
+    (changed,) = compared(main, fixed).changed
+
+    assert changed.changes == {"rate": "rates 0.001 instead of 0.001 or 0.003"}
+
+
 def test_the_table_with_changed_rows_fits_a_page(made: MakeFrame, compile_latex: Callable[..., str]) -> None:
     long = made("softmax", [0.96, 0.96, 0.97], suite="peers-long", config_json=config(steps=6_000))
     both = made("softmax", [0.9, 0.9, 0.8], positions="none", block="transformer:conv=4,conv_on=qkv")
