@@ -178,8 +178,11 @@ def _nearest(number: Number, quantity: Quantity, target: int) -> list[Cell]:
     def allowed(value: int) -> int:
         """The value, or the largest one below it that is allowed; 0 if there is none."""
         for lower in range(value, 0, -1):
+            candidate = number.changed(lower)
             try:
-                size_of(number.changed(lower), quantity)
+                size_of(candidate, quantity)
+                if quantity == "state":  # positions refuse widths too, and a state is counted without them
+                    candidate.model(torch.Generator())
             except UsageError:  # out of range, odd where it must be even, and the like
                 continue
             return lower

@@ -20,6 +20,8 @@ from synthbench.runner.match import (
     reference_of,
     size_of,
 )
+from synthbench.runner.plan import make_cells
+from synthbench.suites import load_suite
 from synthbench.training.cell import Cell
 
 
@@ -81,6 +83,15 @@ def test_for_parameters_the_width_changes_before_what_makes_it_another_mechanism
 
     assert resized.suite.model.model_dim < cell.suite.model.model_dim
     assert resized.resolved_mechanism_arguments["steps"] == cell.resolved_mechanism_arguments["steps"]
+
+
+def test_a_width_that_the_positions_refuse_is_not_chosen_for_a_state() -> None:
+    (cell,) = make_cells(load_suite("climb"), {"mqar": {}}, {"slay": {}}, device_type="cpu", is_full=True)
+
+    # The width 44 would fit, whose heads of 11 cannot be rotated in pairs.
+    with pytest.raises(UsageError, match="cannot have 2304 state elements within 5% on task 'mqar': the nearest is"):
+        matched(cell, "state", 2304)
+    assert matched(cell, "state", 2184).suite.model == cell.suite.model
 
 
 def test_what_fits_stays_as_it_is(make_cell: Callable[..., Cell]) -> None:
