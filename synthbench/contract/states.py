@@ -11,7 +11,9 @@ from synthbench.mechanisms._hybrid import Hybrid
 from synthbench.mechanisms.base import EVERY_INPUT
 
 MOST = 300
-"""Largest state that is measured: each number takes a backward pass."""
+"""Largest state that is measured: each number takes a sequence through a backward pass."""
+AT_ONCE = 32
+"""Directions that are tried at once, each on a sequence of its own: the same tokens in all."""
 LONGEST = 128
 """Most tokens of the past."""
 MARGIN = 8
@@ -39,15 +41,15 @@ def numbers_carried(mechanism: Mechanism, past: int, most: int) -> int:
     """
     generator = torch.Generator().manual_seed(past)
     x = torch.randn(1, 2 * past, mechanism.model_dim, generator=generator, dtype=torch.float64)
-    first = x[:, :past].clone().requires_grad_()
-    later = mechanism(torch.cat([first, x[:, past:]], dim=1))[:, past:]
-    if not later.requires_grad:
-        return 0
-    gradients = [
-        torch.autograd.grad(later, first, direction, retain_graph=True, materialize_grads=True)[0].flatten()
-        for direction in torch.randn(most, *later.shape, generator=generator, dtype=torch.float64)
-    ]
-    sizes = torch.linalg.svdvals(torch.stack(gradients))
+    directions = torch.randn(most, past, mechanism.model_dim, generator=generator, dtype=torch.float64)
+    gradients = []
+    for some in directions.split(AT_ONCE):
+        first, after = (half.repeat(len(some), 1, 1) for half in x.split(past, dim=1))
+        later = mechanism(torch.cat([first.requires_grad_(), after], dim=1))[:, past:]
+        if not later.requires_grad:
+            return 0
+        gradients.append(torch.autograd.grad(later, first, some, materialize_grads=True)[0].flatten(1))
+    sizes = torch.linalg.svdvals(torch.cat(gradients))
     return int((sizes > SMALLEST * sizes[0]).sum())
 
 
