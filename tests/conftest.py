@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from synthbench import plugins
+from synthbench.bench.instruments import keep_freed_memory
 from synthbench.canonical import canonical_json
 from synthbench.cli import main
 from synthbench.errors import UsageError
@@ -34,6 +35,8 @@ from synthbench.runner.plan import make_cells, shortened
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS, Task
 from synthbench.training.cell import Cell
+
+keep_freed_memory()  # as workers do: to fault it in again took half of the contract's time where pairs of tokens are held
 
 collect_ignore = ["golden/stores/write.py"]  # a script that runs with the code of old commits
 

@@ -45,7 +45,7 @@ def as_in_a_worker() -> Iterator[None]:
 
     Afterwards there are as many threads as before; what glibc was told of memory stays.
     """
-    _keep_freed_memory()
+    keep_freed_memory()
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -72,7 +72,7 @@ def of_glibc(name: str) -> Callable[..., int] | None:
     return getattr(ctypes.CDLL(None), name, None)
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Tell this process from now on what workers are told as they start, where it can be told."""
     tell = of_glibc("mallopt")
     if tell is not None:
