@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -255,13 +256,12 @@ def _share(found: Iterable[bool]) -> float:
     return float(np.mean(list(found)))
 
 
-def simulate(num_reports: int) -> Iterator[dict[str, str]]:
-    """The rows of the table: means over a number of reports for each case and number of seeds."""
-    for name, case in CASES.items():
-        for num_seeds in NUM_SEEDS:
-            found = [measures(case, num_seeds, index) for index in range(num_reports)]
-            means = {key: f"{np.mean([one[key] for one in found]):.4f}" for key in found[0]}
-            yield {"case": name, "seeds": str(num_seeds), "reports": str(num_reports), **means}
+def simulate(num_reports: int, rows: Iterable[tuple[str, int]] | None = None) -> Iterator[dict[str, str]]:
+    """The rows of the table: means over a number of reports for each case and number of seeds, or for some of them."""
+    for name, num_seeds in product(CASES, NUM_SEEDS) if rows is None else rows:
+        found = [measures(CASES[name], num_seeds, index) for index in range(num_reports)]
+        means = {key: f"{np.mean([one[key] for one in found]):.4f}" for key in found[0]}
+        yield {"case": name, "seeds": str(num_seeds), "reports": str(num_reports), **means}
 
 
 def read() -> list[dict[str, str]]:
@@ -307,11 +307,11 @@ def _case(line: Mapping[str, str]) -> str:
     return line["case"] if line["seeds"] == str(NUM_SEEDS[0]) else ""
 
 
-def stale() -> list[str]:
-    """What differs from the stored results: numbers of the first reports, or the tables in the text."""
+def stale(rows: Iterable[tuple[str, int]] | None = None) -> list[str]:
+    """What differs from the stored results: numbers of the first reports, of all rows or some, or the tables."""
     written = {(line["case"], line["seeds"]): line for line in read() if line["reports"] == "1"}
     found = []
-    for line in simulate(1):
+    for line in simulate(1, rows):
         old = written.get((line["case"], line["seeds"]), {})
         found += [
             f"{line['case']}, {line['seeds']} seeds, {key}: {old.get(key)} was written, now it is {value}"

@@ -36,7 +36,7 @@ from synthbench.suites import load_suite
 from synthbench.tasks import TASKS, Task
 from synthbench.training.cell import Cell
 
-keep_freed_memory()  # as workers do: to fault it in again took half of the contract's time where pairs of tokens are held
+keep_freed_memory()  # as workers do: faulting it in again took half of the time where pairs of tokens are held
 
 collect_ignore = ["golden/stores/write.py"]  # a script that runs with the code of old commits
 

@@ -97,6 +97,16 @@ def all_drawn(rows: pd.DataFrame) -> dict[str, Drawing]:
     return drawn(rows, curves_of(rows))
 
 
+def of_mechanisms(make_frame: MakeFrame, number: int) -> dict[str, Drawing]:
+    rows = sweep(make_frame, [f"mechanism-{place}" for place in range(number)])
+    return drawn(rows, curves_of(rows))
+
+
+@pytest.fixture(scope="module")
+def many_drawn(make_frame: MakeFrame) -> dict[str, Drawing]:
+    return of_mechanisms(make_frame, 41)
+
+
 CURVES = {f"learning-curves-{category}" for category in ("basic", "arithmetic", "memory")}
 RANKED = {"ranks", "profiles", "skill-state", "improvement"}
 
@@ -136,12 +146,11 @@ def test_of_many_mechanisms_each_has_a_number_and_a_marker_of_its_own_in_the_col
     assert [look.text for look in looks(points[:3])] == ["m0", "m1", "m2"]
 
 
-def test_every_mechanism_is_in_the_key_and_its_number_at_its_point(make_frame: MakeFrame) -> None:
-    rows = sweep(make_frame, [f"mechanism-{number}" for number in range(41)])
-    labels = [text for text, _ in texts(drawn(rows)["skill-state"])]
+def test_every_mechanism_is_in_the_key_and_its_number_at_its_point(many_drawn: dict[str, Drawing]) -> None:
+    labels = [text for text, _ in texts(many_drawn["skill-state"])]
 
     assert {f"mechanism-{number}" for number in range(41)} <= {text.partition("  ")[2] for text in labels}
-    num_panels = len(drawn(rows)["skill-state"].header) - 5
+    num_panels = len(many_drawn["skill-state"].header) - 5
     assert all(labels.count(str(number)) >= num_panels for number in range(1, 42))
 
 
@@ -203,9 +212,10 @@ def texts(drawing: Drawing) -> list[tuple[str, Bbox]]:
 
 
 @pytest.mark.parametrize("num_mechanisms", [2, 7, 13, 41])
-def test_no_label_lies_on_another_or_outside(make_frame: MakeFrame, num_mechanisms: int) -> None:
-    rows = sweep(make_frame, [f"mechanism-{number}" for number in range(num_mechanisms)])
-    for drawing in drawn(rows, curves_of(rows)).values():
+def test_no_label_lies_on_another_or_outside(
+    make_frame: MakeFrame, many_drawn: dict[str, Drawing], num_mechanisms: int
+) -> None:
+    for drawing in (many_drawn if num_mechanisms == 41 else of_mechanisms(make_frame, num_mechanisms)).values():
         for (one, box), (other, other_box) in combinations(texts(drawing), 2):
             # A pixel of overlap is the space above a letter.
             common = Bbox.intersection(box, other_box)

@@ -194,18 +194,3 @@ def test_a_failed_run_is_left_out_of_the_tests(make_frame: MakeFrame) -> None:
     failed = {**scores, "linear": [*scores["linear"], None]}
 
     assert only(make_frame(failed)).named == only(make_frame(scores)).named != set()
-
-
-@pytest.mark.parametrize("solved", [0.0, 0.5])
-def test_a_mechanism_against_itself_under_other_names_is_not_separated(make_frame: MakeFrame, solved: float) -> None:
-    """Scores of four names from one distribution, in some of which half of the seeds solve the task: bimodal ones."""
-    draws = np.random.default_rng(9)
-    names = ["softmax", "linear", "slay", "performer"]
-    num_separated = 0
-    for _ in range(100):
-        is_solved = draws.random((4, 8)) < solved
-        scores = np.where(is_solved, 0.98, 0.3) + 0.08 * draws.standard_normal((4, 8))
-        num_separated += only(make_frame(dict(zip(names, scores, strict=True)))).separates
-
-    # 5 % and three standard errors over 100 repetitions.
-    assert num_separated / 100 <= 0.115

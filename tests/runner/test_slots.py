@@ -77,6 +77,7 @@ def visible(deadly: str = "") -> tuple[str, int]:
     return os.environ[VISIBLE], os.getpid()
 
 
+@pytest.mark.end_to_end
 def test_a_worker_sees_its_own_gpu_and_the_one_that_replaces_it_sees_the_same(tmp_path: Path) -> None:
     places = [("7", 1.0), ("GPU-8a", 1.0)], str(tmp_path)
     with ProcessPool(2, context=get_context("spawn"), initializer=_initialise_worker, initargs=places) as pool:

@@ -3,6 +3,7 @@
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,19 +35,23 @@ RULES = ("floor", "local", "place", "seen", "unasked")
 """What is measured of any rung, besides its task's shortcuts."""
 
 
-@pytest.fixture
-def in_suites(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Task, int, bool]]:
-    monkeypatch.setenv(SWITCH, "off")
-    monkeypatch.syspath_prepend(GENERATE.parent)
-    found: dict[str, tuple[Task, int, bool]] = runpy.run_path(str(GENERATE))["suite_tasks"]()
+@pytest.fixture(scope="module")
+def generate() -> Iterator[dict[str, Any]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SWITCH, "off")
+        patch.syspath_prepend(GENERATE.parent)
+        yield runpy.run_path(str(GENERATE))
+
+
+@pytest.fixture(scope="module")
+def in_suites(generate: dict[str, Any]) -> dict[str, tuple[Task, int, bool]]:
+    found: dict[str, tuple[Task, int, bool]] = generate["suite_tasks"]()
     return found
 
 
-@pytest.fixture
-def on_ladders(monkeypatch: pytest.MonkeyPatch) -> dict[str, Rung]:
-    monkeypatch.setenv(SWITCH, "off")
-    monkeypatch.syspath_prepend(GENERATE.parent)
-    found: dict[str, Rung] = runpy.run_path(str(GENERATE))["rungs"]()
+@pytest.fixture(scope="module")
+def on_ladders(generate: dict[str, Any]) -> dict[str, Rung]:
+    found: dict[str, Rung] = generate["rungs"]()
     return found
 
 
@@ -165,10 +170,11 @@ def test_what_the_file_does_not_have_is_measured(task: Task) -> None:
     assert shortcut_accuracies(task, 32) == measured_shortcuts(task, 32)
 
 
-def test_a_task_of_another_version_is_not_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SWITCH, "off")
+def test_a_task_of_another_version_is_not_in_the_file(
+    generate: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Reverse, "version", Reverse.version + 1)
-    missing = runpy.run_path(str(GENERATE))["suite_tasks"]().keys() - _recorded.entries().keys()
+    missing = generate["suite_tasks"]().keys() - _recorded.entries().keys()
 
     assert missing == {f"reverse {Reverse.version} length=32,vocabulary=32"}
 

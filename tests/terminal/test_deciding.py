@@ -1,5 +1,6 @@
 """Seeds that are added until pairs are decided: from made-up rows, and by the command with runs of its own."""
 
+import copy
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -90,8 +91,15 @@ def scene(tmp_path: Path, make_row: MakeRow) -> Scene:
     return Scene(tmp_path, make_row)
 
 
-def test_seeds_are_added_for_undecided_pairs_only(scene: Scene) -> None:
-    requests = scene.run_until_decided()
+@pytest.fixture(scope="module")
+def decided(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> tuple[Scene, list[Request]]:
+    """A store with all rows, and the requests of its looks."""
+    scene = Scene(tmp_path_factory.mktemp("decided"), make_row)
+    return scene, scene.run_until_decided()
+
+
+def test_seeds_are_added_for_undecided_pairs_only(decided: tuple[Scene, list[Request]]) -> None:
+    scene, requests = decided
 
     assert [request.seeds for request in requests] == [(), [4, 5], [6, 7, 8, 9, 10]]
     seeds = scene.seeds
@@ -101,12 +109,12 @@ def test_seeds_are_added_for_undecided_pairs_only(scene: Scene) -> None:
 
 
 def test_a_run_that_is_stopped_anywhere_goes_on_to_the_same_rows(
-    scene: Scene, tmp_path: Path, make_row: MakeRow
+    decided: tuple[Scene, list[Request]], tmp_path: Path
 ) -> None:
-    requests = scene.run_until_decided()
+    scene, requests = decided
     whole = Store.open(scene.request.results, create=False).statuses().keys()
     for stopped, most in enumerate((3, 2, 4)):
-        again = Scene(tmp_path, make_row)
+        again = copy.copy(scene)
         again.request = replace(scene.request, results=tmp_path / f"stopped{stopped}")
         for request in requests[:stopped]:
             again.run(replace(request, results=again.request.results))
@@ -134,9 +142,10 @@ def test_one_mechanism_and_a_control_have_no_pairs(scene: Scene) -> None:
     assert looked.words == "look at 3 seeds: 0 pairs of mechanisms apart, 0 within 0.5 rungs, 0 undecided"
 
 
-def test_a_dry_run_is_of_the_next_look_that_lacks_rows(scene: Scene, tmp_path: Path) -> None:
-    assert prepare_look(scene.request).plan.num_missing == len(HEIGHTS) * 3
-    _, second, third = scene.run_until_decided()
+def test_a_dry_run_is_of_the_next_look_that_lacks_rows(decided: tuple[Scene, list[Request]], tmp_path: Path) -> None:
+    scene, (_, second, third) = decided
+    nothing = replace(scene.request, results=tmp_path / "nothing")
+    assert prepare_look(nothing).plan.num_missing == len(HEIGHTS) * 3
     assert prepare_look(scene.request).plan.num_missing == 0
 
     whole = Store.open(scene.request.results, create=False)

@@ -108,7 +108,7 @@ def test_the_lower_part_of_a_rung_is_trained_and_not_scored() -> None:
 
 
 def test_a_member_climbs_the_same_alone_and_beside_others() -> None:
-    cell = cell_of(longest=32)
+    cell = cell_of(longest=16)
     members = [Member(cell, seed, 3e-3) for seed in range(2)]
     for member, beside in zip(members, train_group(members, CPU).members, strict=True):
         (alone,) = train_group([member], CPU).members
@@ -117,7 +117,7 @@ def test_a_member_climbs_the_same_alone_and_beside_others() -> None:
 
 
 def test_a_run_that_diverges_has_no_rungs() -> None:
-    (member,) = train_group([Member(cell_of(longest=32), 1, 1e20)], CPU).members
+    (member,) = train_group([Member(cell_of(longest=16), 1, 1e20)], CPU).members
     assert member.diverged_at is not None
     assert (member.score, member.rungs) == (None, [])
 

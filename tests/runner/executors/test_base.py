@@ -116,7 +116,7 @@ def test_rows_that_cannot_be_written_end_the_command(job: Job, context: RunConte
 @pytest.mark.parametrize(
     ("executor", "edits", "message"),
     [
-        ("slurm", None, "no plugin file"),
+        pytest.param("slurm", None, "no plugin file", marks=pytest.mark.end_to_end),
         pytest.param(
             *("slurm", ("x.cumsum(-2)", "2 * x.cumsum(-2)")),
             "another version of synthbench, or of what it runs, than the",
