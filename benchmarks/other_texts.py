@@ -9,16 +9,20 @@ which must be 3.11.7, into the folder ``library``. ``python -m benchmarks.other_
 """
 
 import gzip
+import platform
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.freeze_corpus import NOT_READ
+from synthbench.errors import UnknownName, UsageError
 from synthbench.tasks.real._corpus import corpus_at
 
 NOT_COPIED = NOT_READ | {"idle_test", "encodings"}
 """Folders: more tests, and tables of characters."""
+VERSION = "3.11.7"
+"""Of the Python whose library the study of validity reads."""
 WRITTEN_BY_INSTALLATION = ("_sysconfigdata", "config-")
 """Beginnings of names: these files differ between machines."""
 
@@ -31,6 +35,17 @@ def copy_library(source: Path, copy: Path) -> Path:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             (copy / name).write_bytes(path.read_bytes().replace(b"\r\n", b"\n"))
     return copy
+
+
+def library() -> Path:
+    """Copy the sources of this Python's library into the folder ``library``.
+
+    Raises:
+        UsageError: If this is another version, whose library is another text.
+    """
+    if platform.python_version() != VERSION:
+        raise UsageError(f"this is Python {platform.python_version()}; allowed for the text library: {VERSION}")
+    return copy_library(Path(sysconfig.get_path("stdlib")), Path("library"))
 
 
 def copy_dictionary(unpacked: Path, copy: Path) -> Path:
@@ -54,15 +69,22 @@ def _text(path: Path) -> bytes:
 
 
 TEXTS: dict[str, Callable[[], Path]] = {
-    "library": lambda: copy_library(Path(sysconfig.get_path("stdlib")), Path("library")),
+    "library": library,
     "dictionary": lambda: copy_dictionary(Path(), Path("dictionary.txt")),
     "prose": lambda: copy_prose(Path(), Path("prose")),
 }
 
 
-def main() -> None:
-    """Make the texts that are named, and print their hashes."""
-    for name in sys.argv[1:]:
+def main(names: Sequence[str]) -> None:
+    """Make the texts that are named, and print their hashes.
+
+    Raises:
+        UnknownName: If there is no such text; none is made then.
+        UsageError: If this is not the Python whose library is asked for.
+    """
+    if unknown := [name for name in names if name not in TEXTS]:
+        raise UnknownName("text", unknown[0], TEXTS)
+    for name in names:
         copy = TEXTS[name]()
         corpus = corpus_at(str(copy))
         size = sum(map(len, corpus.splits.values()))
@@ -70,4 +92,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main(sys.argv[1:])
+    except UsageError as error:
+        sys.exit(f"other_texts: {error}")

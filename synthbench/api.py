@@ -245,7 +245,7 @@ def _seeds(given: Any) -> tuple[int, ...]:
 def _rates(given: Any) -> tuple[float, ...]:
     if given is None:  # all of the suite
         return ()
-    return parse_rates(given) if isinstance(given, str) else tuple([given] if isinstance(given, float) else given)
+    return parse_rates(given) if isinstance(given, str) else tuple([given] if isinstance(given, int | float) else given)
 
 
 def _suite(rows: pd.DataFrame, suite: str | None) -> str:

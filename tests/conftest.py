@@ -134,7 +134,7 @@ MODULES = ("fla", "ray", "submitit", "triton")
 """Tools without which whole modules of tests are passed over, so that they are looked for at the start."""
 TOOLS = (
     *(*MODULES, "cgroup", "chromium", "cuda", "example", "glibc", "make", "mount", "pdflatex"),
-    *("mlxtend", "pinned-torch", "pinned-triton", "root"),
+    *("mlxtend", "pinned-torch", "pinned-triton", "root", "studied-python"),
 )
 
 

@@ -62,6 +62,7 @@ def test_seeds_are_what_a_command_line_takes_or_numbers(seeds: object, planned: 
         ({"seeds": [1.5]}, "a seed is 1.5; allowed: whole numbers"),
         ({"seeds": [-1]}, "a seed is -1"),
         ({"rates": 0.5}, "a rate is 0.5; allowed in suite"),
+        ({"rates": 1}, "a rate is 1; allowed in suite"),
         ({"rates": "fast"}, "rates are 'fast'; allowed: numbers"),
         ({"seeds": [1, 1]}, "the seed 1 is there twice; allowed: each once"),
         ({"mechanisms": [object]}, "mechanisms has <class 'object'>; allowed: names"),

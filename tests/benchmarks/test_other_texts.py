@@ -3,12 +3,13 @@
 import gzip
 import platform
 import re
-import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from benchmarks.other_texts import copy_dictionary, copy_library, copy_prose
+from benchmarks.other_texts import VERSION, copy_dictionary, copy_library, copy_prose, library, main
+from synthbench.errors import UnknownName, UsageError
 from synthbench.reports.validity import TEXTS
 from synthbench.tasks.real._corpus import corpus_at
 
@@ -52,8 +53,24 @@ def test_the_plan_and_the_page_on_texts_have_the_hashes_of_the_study() -> None:
         assert set(TEXTS) <= set(hashes)
 
 
-@pytest.mark.skipif(platform.python_version() != "3.11.7", reason="another Python has another library")
-def test_the_library_of_this_python_has_the_hash_of_the_study(tmp_path: Path) -> None:
-    _, library = TEXTS
+def test_the_library_of_the_study_has_its_hash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, need: Callable[[str, bool, str], None]
+) -> None:
+    need("studied-python", platform.python_version() == VERSION, "another Python has another library")
+    monkeypatch.chdir(tmp_path)
+    _, studied = TEXTS
 
-    assert corpus_at(str(copy_library(Path(sysconfig.get_path("stdlib")), tmp_path / "library"))).name == library
+    assert corpus_at(str(library())).name == studied
+
+
+def test_another_python_and_a_text_that_there_is_not_are_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(platform, "python_version", lambda: "3.12.1")
+
+    with pytest.raises(UsageError, match=r"this is Python 3\.12\.1; allowed for the text library: 3\.11\.7"):
+        main(["library"])
+    with pytest.raises(UnknownName, match="did you mean 'library'"):
+        main(["dictionary", "libary"])
+    assert files_in(tmp_path) == {}

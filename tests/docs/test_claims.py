@@ -1,10 +1,7 @@
 """What the page on the papers' claims says of made-up rows."""
 
 import json
-import runpy
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,17 +12,12 @@ import torch
 
 from synthbench.suites import load_suite
 
-DOCS = Path(__file__).parents[2] / "docs"
 SUITE = load_suite("digits")
 
 
 @pytest.fixture(scope="module")
-def claims() -> Iterator[SimpleNamespace]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS)
-        yield SimpleNamespace(**runpy.run_path(str(DOCS / "claims.py")))
-        for name in ("climb", "tangent"):
-            sys.modules.pop(name, None)
+def claims(script: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
+    return script("claims")
 
 
 @pytest.fixture

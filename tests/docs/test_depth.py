@@ -2,10 +2,7 @@
 
 import json
 import math
-import runpy
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +15,6 @@ from synthbench.reports.ladder import Ladder
 from synthbench.reports.selection import select
 from synthbench.suites import load_suite
 
-DOCS = Path(__file__).parents[2] / "docs"
 SUITE = load_suite("climb")
 LOADS = (1.0, 2.0, 4.0, 8.0, 16.0)
 TASKS = ("khop_induction", "tree_compose")
@@ -27,11 +23,8 @@ RowsAt = Callable[..., pd.DataFrame]
 
 
 @pytest.fixture(scope="module")
-def depth() -> Iterator[SimpleNamespace]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS)
-        yield SimpleNamespace(**runpy.run_path(str(DOCS / "depth.py")))
-        sys.modules.pop("climb", None)
+def depth(script: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
+    return script("depth")
 
 
 @pytest.fixture

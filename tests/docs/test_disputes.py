@@ -1,10 +1,7 @@
 """What the page on disputes says of made-up rows, and of states that it counts."""
 
 import json
-import runpy
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,18 +12,14 @@ from synthbench.heights import HEIGHT, RungScore, metrics_of_rungs
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS
 
-DOCS = Path(__file__).parents[2] / "docs"
 SUITE = load_suite("climb")
 NUM_RUNGS = 8
 LOW, HIGH = SUITE.training.learning_rates or (0.0, 0.0)
 
 
 @pytest.fixture(scope="module")
-def disputes() -> Iterator[SimpleNamespace]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS)
-        yield SimpleNamespace(**runpy.run_path(str(DOCS / "disputes.py")))
-        sys.modules.pop("climb", None)
+def disputes(script: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
+    return script("disputes")
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """What the page on the papers' claims says of made-up rows of a language model."""
 
 import json
-import runpy
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,12 +20,8 @@ RowOf = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def language() -> Iterator[SimpleNamespace]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS)
-        yield SimpleNamespace(**runpy.run_path(str(DOCS / "language.py")))
-        for name in ("claims", "climb", "tangent"):
-            sys.modules.pop(name, None)
+def language(script: Callable[[str], SimpleNamespace]) -> SimpleNamespace:
+    return script("language")
 
 
 @pytest.fixture
