@@ -31,7 +31,7 @@ class MyModule(nn.Module):
     def forward(self, x):
         return self.out(self.lstm(x)[0])
 """
-FAILING = "        if len(x) > 9:\n            raise ArithmeticError('too many')\n        return"
+FAILING = "        if x.shape[-1] > 16:\n            raise ArithmeticError('too wide')\n        return"
 
 
 def test_two_runs_of_a_plain_module_agree_bit_for_bit(synthbench: Command, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_row_names_the_line_that_raised(synthbench: Command, tmp_path: Path) -
 
     assert ran.returncode == 1
     (message,) = set(rows.error_message)
-    assert message == "mine.py:15: too many"
+    assert message == "mine.py:15: too wide"
 
 
 def test_the_check_names_the_line_that_raised_or_that_of_the_class(synthbench: Command, tmp_path: Path) -> None:
