@@ -22,7 +22,7 @@ from synthbench.training.ensemble import stack_models, strategy_of
 from synthbench.training.train import build_models, init_generator
 from synthbench.trust.verify import Sampling, verify
 
-PATTERNS = ["gla+softmax", "lstm+softmax", "slay+deltanet", "rewa-mixture+linear"]
+PATTERNS = ["lstm+softmax", "rewa-mixture+slay"]
 
 
 def cell_of(mechanism: str, positions: str | None = None, num_layers: int = 2, **options: str) -> Cell:
