@@ -14,7 +14,7 @@ from torch import Tensor
 from synthbench.layers import Rotation
 from synthbench.positions import POSITIONS
 from synthbench.positions._rotations import cayley, num_entries, skew_matrix
-from synthbench.positions.espr import MixedRotation
+from synthbench.positions.espr import Espr, MixedRotation
 from synthbench.terms import configured
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -50,6 +50,48 @@ def pure_mixing(num_active: int, num_null: int, size: float, generator: torch.Ge
     skew = random_skew(dim, generator)
     skew[:num_active, :num_active] = 0
     return skew * (size / norm(skew))
+
+
+class Drawn:
+    """One head with random non-commuting generators on two axes, a pure mixing, and two positions r and s."""
+
+    def __init__(self, seed: int, order: str, null: str, *, num_planes: int = 2, num_null: int = 3) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.num_active = 2 * num_planes
+        dim = self.num_active + num_null
+        scale = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
+        coordinates = torch.randn(2, 2, generator=generator, dtype=torch.float64) * 2 * scale[0]
+        self.rho = 0.98 * scale[1] + 1e-3
+        skew = pure_mixing(self.num_active, num_null, self.rho, generator)
+        self.eta = norm(skew[: self.num_active, self.num_active :])
+        encoding = Espr(
+            model_dim=dim,
+            num_heads=1,
+            length=2,
+            coordinates=coordinates,
+            active=num_planes / (dim // 2),
+            order=order,  # type: ignore[arg-type]
+            null=null,  # type: ignore[arg-type]
+            commuting=False,
+        )
+        self.rotation = encoding.rotation(generator)
+        assert self.rotation.num_active == self.num_active
+        with torch.no_grad():
+            rows, columns = torch.triu_indices(dim, dim, offset=1)
+            self.rotation.skew.copy_(skew[columns, rows])
+            self.rotation.rates.normal_(std=0.5, generator=generator)
+        self.r, self.s = coordinates
+        self.generators = [skew_matrix(self.rotation.rates[0, :, axis].detach(), self.num_active) for axis in (0, 1)]
+        first, second = self.generators
+        self.epsilon = norm(first @ second - second @ first)
+        self.mixing = cayley(skew)
+        self.from_commutator = self.epsilon * self.r.abs().sum().item() * self.s.abs().sum().item() / 2
+
+    def turning(self, r: Tensor) -> Tensor:
+        """R_STR(r) on the active channels."""
+        first, second = self.generators
+        turning: Tensor = torch.linalg.matrix_exp(r[0] * first + r[1] * second)
+        return turning
 
 
 @pytest.mark.parametrize("axes", [1, 2])
@@ -170,6 +212,37 @@ def test_claim_theorem_6_11_model_free_is_false() -> None:
 
     assert quarter.det() == 1
     assert norm(quarter.T @ turning @ quarter - turning) > 1  # the bound is 0
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds)
+def test_theorem_6_11_scores_are_near_those_of_the_offset(seed: int) -> None:
+    drawn = Drawn(seed, "post", "drop")
+    generator = torch.Generator().manual_seed(seed + 1)
+    dim = len(drawn.mixing)
+    q, k = torch.randn(2, dim, generator=generator, dtype=torch.float64)
+    turned = drawn.rotation(torch.stack((q, k)).view(1, 1, 2, dim))[0, 0]
+    score = (turned[0] @ turned[1]).item() / math.sqrt(dim)
+    q, k = q[: drawn.num_active], k[: drawn.num_active]
+    scale = math.sqrt(drawn.num_active)
+    ideal = (q @ drawn.turning(drawn.s - drawn.r) @ k).item() / scale
+
+    bound = drawn.from_commutator + 4 * drawn.eta**2 / (1 - drawn.rho)
+    assert abs(score - ideal) <= bound * (q.norm() * k.norm()).item() / scale + 1e-11
+
+
+@pytest.mark.parametrize("order", ["post", "conjugate"])
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds)
+def test_theorems_6_10_and_8_13_the_invariance_residual_is_bounded(order: str, seed: int) -> None:
+    drawn = Drawn(seed, order, "keep")
+    dim = len(drawn.mixing)
+    basis = torch.eye(dim, dtype=torch.float64).view(dim, 1, 1, dim).expand(dim, 1, 2, dim)
+    at_r, at_s = drawn.rotation(basis)[:, 0].permute(1, 2, 0).detach()
+    active = slice(0, drawn.num_active)
+    residual = norm((at_r.mT @ at_s)[active, active] - drawn.turning(drawn.s - drawn.r))
+
+    assert residual <= drawn.from_commutator + 8 * drawn.eta**2 / (1 - drawn.rho) + 1e-11
 
 
 def test_claim_theorems_6_11_and_8_13_constants_of_the_mixing_are_false() -> None:

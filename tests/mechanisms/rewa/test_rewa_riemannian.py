@@ -6,13 +6,36 @@ import pytest
 import torch
 from torch import Tensor
 
-from synthbench.mechanisms.rewa._geometry import euclidean_distance
+from synthbench.mechanisms.rewa._geometry import euclidean_distance, hyperbolic_distance
 from synthbench.mechanisms.rewa.rewa_riemannian import FLOOR, RewaRiemannian, trapezoid_distance
 
 
 def build(seed: int = 0, **arguments: Any) -> RewaRiemannian:
     generator = torch.Generator().manual_seed(seed)
     return RewaRiemannian(**({"model_dim": 8, "num_heads": 2} | arguments), generator=generator).double()
+
+
+def poincare(x: Tensor) -> Tensor:
+    """Eq. 123 as a tensor."""
+    return (4 / (1 - x.square().sum(-1)).square())[..., None, None] * torch.eye(x.shape[-1], dtype=x.dtype)
+
+
+def errors(h: float) -> tuple[float, float]:
+    """Of the chord under the mean of two tensors, and under the first alone, against the geodesic distance."""
+    x = torch.tensor([[0.3, 0.2, -0.1]], dtype=torch.float64)
+    y = x + h * torch.tensor([[0.6, 0.64, 0.48]], dtype=torch.float64)
+    exact = hyperbolic_distance(x, y).item()
+    both = trapezoid_distance(x, poincare(x), y, poincare(y)).item()
+    first = trapezoid_distance(x, poincare(x), y, poincare(x)).item()
+    return abs(both - exact), abs(first - exact)
+
+
+def test_the_chord_is_the_geodesic_up_to_third_order() -> None:
+    """Halving the step divides the error by 8; with the tensor of one end by 4."""
+    coarse, fine = errors(0.02), errors(0.01)
+
+    assert coarse[0] / fine[0] == pytest.approx(8, rel=0.05)
+    assert coarse[1] / fine[1] == pytest.approx(4, rel=0.05)
 
 
 def test_a_constant_metric_is_measured_exactly(normal: Callable[..., Tensor]) -> None:
