@@ -46,6 +46,24 @@ def test_exponents_are_clipped_at_twenty() -> None:
     assert clipped == pytest.approx([torch.tensor(20.0).exp().item(), torch.tensor(-20.0).exp().item()])
 
 
+def test_proposition_2_positive_features_are_unbiased_and_have_this_variance(normal: Callable[..., Tensor]) -> None:
+    """Var ⟨φ(q), φ(k)⟩ = (e^(4s + 8sx) - e^(4sx)) / D: since E e^(a·ω) = e^(‖a‖²/2) with a = 2 √(2s) (q + k)."""
+    s, d, D, draws = 0.05, 4, 8, 40_000
+    q, k = unit_vectors(normal(5, d)), unit_vectors(normal(5, d, seed=1))
+    x = (q * k).sum(-1)
+    directions = math.sqrt(2 * s) * normal(draws, d, D, seed=2)
+    scale, shift = (torch.full((D,), value, dtype=torch.float64) for value in (1 / D, s))
+
+    phi_q, phi_k = (positive_features(u.expand(draws, 5, d), directions, shift, scale.log() / 2) for u in (q, k))
+    kernels = (phi_q * phi_k).sum(-1)
+    variance = ((4 * s + 8 * s * x).exp() - (4 * s * x).exp()) / D
+    deviations = kernels - (2 * s * x).exp()
+
+    assert (deviations.mean(0).abs() < 4 * (variance / draws).sqrt()).all()
+    squares = deviations.square()
+    assert ((squares.mean(0) - variance).abs() < 4 * squares.std(0) / math.sqrt(draws)).all()
+
+
 def test_directions_of_a_node_are_orthogonal_and_each_is_gaussian(generator: torch.Generator) -> None:
     directions = node_directions("orthogonal", num_heads=300, dim=4, num_nodes=2, per_node=6, generator=generator)
     by_node = directions.unflatten(-1, (2, 6))

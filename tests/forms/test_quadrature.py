@@ -141,6 +141,12 @@ def test_error_of_best_sums_falls_geometrically(epsilon: float, factor: float) -
     assert (errors[0] / errors[-1]) ** (1 / 11) == pytest.approx(rate, rel=0.25)
 
 
+def test_seven_nodes_are_within_one_per_cent_at_the_default_epsilon() -> None:
+    errors = {num_nodes: relative_error("exponential-sum", num_nodes, 1e-3).abs().max() for num_nodes in (6, 7)}
+
+    assert errors[7] < 0.01 < errors[6]
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("num_nodes", [1, 4, 12])
 def test_nodes_and_weights_are_positive(rule: Rule, num_nodes: int) -> None:

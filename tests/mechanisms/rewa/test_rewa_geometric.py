@@ -167,3 +167,21 @@ def test_claim_theorem_4_2_part_3_that_the_angle_reduces_to_softmax_is_false() -
 
     assert at[0.1] > 0.1
     assert at[0.01] / at[0.005] == pytest.approx(2, rel=0.1)
+
+
+def test_the_kernel_of_the_angle_has_a_cusp_and_that_of_its_square_has_none() -> None:
+    """Slopes in z = cos θ near z = 1: unbounded as 1/√(1 - z), or 1/τ of the value."""
+
+    def slope(power: int, gap: float, tau: float) -> float:
+        cosine = 1 - gap
+        q = torch.tensor([[[1.0] + [0.0] * 7]], dtype=torch.float64)
+        k = torch.tensor([[[cosine, math.sqrt(1 - cosine**2)] + [0.0] * 6]], dtype=torch.float64)
+        rewa = spherical(power, tau)
+        ends = [rewa.scores(q, x).exp().item() for x in (q, k)]
+        return (ends[0] - ends[1]) / gap
+
+    one = [slope(1, gap, 0.5) for gap in (1e-4, 1e-6, 1e-8)]
+    assert one[1] / one[0] == pytest.approx(10, rel=0.05)
+    assert one[2] / one[1] == pytest.approx(10, rel=0.05)
+    assert slope(2, 1e-4, 0.5) == pytest.approx(2 / 0.5, rel=1e-3)
+    assert slope(2, 1e-6, 0.5) == pytest.approx(2 / 0.5, rel=1e-3)

@@ -71,6 +71,24 @@ def test_kernels_do_not_see_the_length_of_vectors(
     torch.testing.assert_close(kernel(built, q, k), kernel(built, 1e3 * q, 1e-3 * k))
 
 
+def test_many_anchors_and_many_features_give_the_kernel_stated(normal: Callable[..., Tensor]) -> None:
+    """(1 + 2x²) / (d (d + 2)) times the quadrature, not x² times it."""
+    d, heads, draws = 4, 16, 25
+    q, k = normal(4, d), normal(4, d, seed=1)
+    x = unit_vectors(q) @ unit_vectors(k).mT
+    built = build(Slay, model_dim=heads * d, num_heads=heads, R=1, P=1024, D=256, epsilon=1.0)
+    draw_by_draw = []
+    for seed in range(draws):
+        built.initialise(torch.Generator().manual_seed(seed))
+        draw_by_draw.append(kernel(built.double(), q, k).mean(0))
+    values = torch.stack(draw_by_draw)
+    expected = (1 + 2 * x**2) / (d * (d + 2)) * inverse_distance("gauss-laguerre", 1, 1.0, x)
+
+    errors = values.std(0) / math.sqrt(draws)
+    assert ((values.mean(0) - expected).abs() < 4 * errors).all()
+    assert (errors < 0.02 * expected).all()
+
+
 def test_claim_quadrature_not_random_features_is_the_dominant_error_is_false() -> None:
     """Appendix L.3, at its own sizes, R = 3 and D = 16, and the cosines of random heads of 16 channels, about ±1/4."""
     x = torch.tensor([-0.5, -0.25, 0.0, 0.25, 0.5], dtype=torch.float64)
