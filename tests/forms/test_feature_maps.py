@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 
 import pytest
