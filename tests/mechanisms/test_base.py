@@ -83,6 +83,30 @@ def test_forward_projects_attends_and_projects_back() -> None:
     torch.testing.assert_close(mechanism(x), expected)
 
 
+WITH_GATES = ("differential", "forgetting", "path")
+"""Softmax attention that trains more than projections of queries, keys, values and outputs."""
+PLAIN = [
+    name
+    for name in MECHANISMS
+    if MECHANISMS[name].family in ("softmax", "linear", "yat", "slay") and name not in WITH_GATES
+]
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_generator_alone_decides_what_is_drawn(name: str) -> None:
+    first, second, other = (
+        MECHANISMS[name](generator=torch.Generator().manual_seed(seed)).state_dict() for seed in (0, 0, 1)
+    )
+
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    # Elsewhere some parameters begin at given values: temperatures, weights of geometries, decays.
+    drawn = [key for key in first if name in PLAIN or key.endswith("weight")]
+    if name == "mlstm":
+        drawn.remove("gates.weight")  # its gates begin with their biases alone
+    assert drawn
+    assert all(not torch.equal(first[key], other[key]) for key in drawn)
+
+
 @pytest.mark.parametrize("name", EXACT)
 def test_attention_maps_are_the_weights_that_attend_uses(name: str) -> None:
     mechanism = cast("ScoreAttention", MECHANISMS[name]())
