@@ -73,7 +73,7 @@ def test_kernels_do_not_see_the_length_of_vectors(
 
 def test_many_anchors_and_many_features_give_the_kernel_stated(normal: Callable[..., Tensor]) -> None:
     """(1 + 2x²) / (d (d + 2)) times the quadrature, not x² times it."""
-    d, heads, draws = 4, 16, 25
+    d, heads, draws = 4, 16, 50
     q, k = normal(4, d), normal(4, d, seed=1)
     x = unit_vectors(q) @ unit_vectors(k).mT
     built = build(Slay, model_dim=heads * d, num_heads=heads, R=1, P=1024, D=256, epsilon=1.0)
