@@ -62,8 +62,8 @@ LEAKS = {
         toy("mask-off-by-one", softmax_of(1)),
         toy("sequence-norm", divide_by_sequence_norm),
         toy("mask-after-softmax", lambda _, x: (x @ x.mT / x.shape[-1] ** 0.5).softmax(-1).tril() @ x),
-        # Gradients see nothing of this one.
-        toy("hard-gate", lambda _, x: x * (x.mean((-1, -2), keepdim=True) > 0).to(x.dtype) + x),
+        # Gradients see nothing of this one, and few inputs cross its threshold.
+        toy("hard-gate", lambda _, x: x * (x.mean((-1, -2), keepdim=True) > 0).to(x.dtype) + x.cumsum(-2)),
         toy("key-max", subtract_key_max),
         toy("circular-convolution", lambda _, x: convolve(x, max(x.shape[-2], 2))),
     ]

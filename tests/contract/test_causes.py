@@ -68,7 +68,7 @@ def test_the_refusal_of_a_stabiliser_names_it() -> None:
 
 @pytest.mark.parametrize("name", ["mask-after-softmax", "hard-gate"])
 def test_what_no_probe_supports_is_not_said(name: str) -> None:
-    """Weights over a sum of all are of no known kind; a threshold on a mean is no maximum, which few inputs cross."""
+    """Weights over a sum of all are of no known kind, and a threshold on a mean is no maximum."""
     assert cause_of(LEAKS[name]) is None
 
 
