@@ -21,10 +21,8 @@ def built(name: str, dtype: torch.dtype) -> Mechanism:
 
 
 def draw(length: int, dtype: torch.dtype) -> Tensor:
-    num_sequences = 1 if length == LONG else 2
-    return torch.randn(num_sequences, length, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(
-        dtype
-    )
+    generator, num_sequences = torch.Generator().manual_seed(1), 1 if length == LONG else 2
+    return torch.randn(num_sequences, length, 16, generator=generator, dtype=torch.float64).to(dtype)
 
 
 @pytest.mark.parametrize(
