@@ -16,7 +16,6 @@ import pytest
 from typer.testing import CliRunner
 
 from synthbench.cli import app
-from synthbench.errors import UsageError
 from synthbench.results import Store
 
 pytestmark = pytest.mark.end_to_end
@@ -102,11 +101,10 @@ def test_colours_are_neither_sent_to_a_file_nor_where_they_are_unwanted(tmp_path
     assert b"Traceback" not in shown
 
 
-@pytest.mark.parametrize("command", ["export --suite custom", "report --suite custom --format csv"])
-def test_a_reader_that_has_seen_enough_is_met_in_silence(tmp_path: Path, make_row: MakeRow, command: str) -> None:
+def test_a_reader_that_has_seen_enough_is_met_in_silence(tmp_path: Path, make_row: MakeRow) -> None:
     store_of(tmp_path / "results", rows(make_row))
     writer = subprocess.Popen(
-        [sys.executable, "-m", "synthbench", *command.split()],
+        [sys.executable, "-m", "synthbench", "export", "--suite", "custom"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path,
     )  # fmt: skip
     assert writer.stdout is not None
@@ -119,30 +117,15 @@ def test_a_reader_that_has_seen_enough_is_met_in_silence(tmp_path: Path, make_ro
     assert writer.wait() in (0, 1)
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("list suites > /dev/full", "No space left on device"),
-        (
-            "report --suite custom --format csv --out file/report",
-            "cannot write the report to file/report: not a folder",
-        ),
-    ],
-)
-def test_output_that_cannot_be_written_is_one_line_and_exit_code_3(
-    tmp_path: Path, make_row: MakeRow, command: str, message: str
-) -> None:
-    store_of(tmp_path / "results", rows(make_row))
-    (tmp_path / "file").touch()
-    words, _, target = command.partition(" > ")
-    with Path(target or os.devnull).open("w") as output:
+def test_output_that_cannot_be_written_is_one_line_and_exit_code_3(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as output:
         done = subprocess.run(
-            [sys.executable, "-m", "synthbench", *words.split()],
+            [sys.executable, "-m", "synthbench", "list", "suites"],
             stdout=output, stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=False,
         )  # fmt: skip
 
     assert done.returncode == 3
-    assert message in done.stderr
+    assert "No space left on device" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -199,22 +182,6 @@ def test_hostile_strings_are_harmless_in_every_format(tmp_path: Path, make_row: 
 
     compared = CliRunner().invoke(app, f"compare softmax slay --suite custom --results {tmp_path / 'results'}".split())
     assert not CONTROL.search(compared.stdout)
-
-
-@pytest.mark.parametrize(
-    "name", ["../../x", "a/b", "CON", "x" * 300, "\N{PILE OF POO}", "<script>", "\\input{x}", "a|b"]
-)
-@pytest.mark.parametrize("option", ["--mech", "--task", "--suite"])
-def test_a_hostile_name_on_the_command_line_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, name: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    given = {"--suite": "smoke", option: name}
-    words = [word for pair in given.items() for word in pair]
-    problem = CliRunner().invoke(app, ["run", *words, "--device", "cpu", "--results", "results"]).exception
-
-    assert isinstance(problem, UsageError)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_report_of_which_a_row_is_gone_is_stale_and_says_what_is_missing(tmp_path: Path, make_row: MakeRow) -> None:

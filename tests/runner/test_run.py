@@ -1,9 +1,7 @@
-import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -66,20 +64,6 @@ def test_every_grouping_gives_the_same_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.end_to_end
-def test_a_driver_killed_at_random_moments_leaves_what_an_undisturbed_one_does(tmp_path: Path) -> None:
-    request = tiny(tmp_path / "killed", mechanisms=("linear", "softmax"), steps=40)
-    run(tiny(tmp_path / "undisturbed", mechanisms=("linear", "softmax"), steps=40))
-    for delay in (2.5, 3.5, 4.5):
-        driver = subprocess.Popen(command(request), start_new_session=True, stderr=subprocess.DEVNULL)
-        time.sleep(delay)
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
-    subprocess.run(command(request), check=True, stderr=subprocess.DEVNULL)
-
-    pd.testing.assert_frame_equal(decided(request.results), decided(tmp_path / "undisturbed"))
-
-
-@pytest.mark.end_to_end
 def test_the_first_interrupt_finishes_what_runs_and_keeps_it(tmp_path: Path) -> None:
     request = tiny(tmp_path, tasks=("copy:length=8",), steps=200)
     driver = subprocess.Popen(
@@ -110,14 +94,6 @@ def test_a_stop_begins_no_further_job(tmp_path: Path) -> None:
     assert len(report.outcomes) == 1
     assert report.is_interrupted
     assert not report.ok
-
-
-@pytest.mark.end_to_end
-def test_a_hung_job_is_killed_and_costs_no_other(tmp_path: Path) -> None:
-    report = run(tiny(tmp_path, tasks=("copy:length=8",), steps=10**6, seeds=(0, 1), timeout_s=4.0, workers=2))
-
-    assert [outcome.status for outcome in report.outcomes] == ["timeout", "timeout"]
-    assert set(Store.open(tmp_path, create=False).runs().error_type) == {"JobTimeout"}
 
 
 def test_failed_rows_run_again_only_if_asked(tmp_path: Path) -> None:
