@@ -6,9 +6,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: on sm
 os.environ.setdefault("TRITON_INTERPRET", "1")  # before triton is imported: kernels run in Python, on a CPU
 os.environ["SYNTHBENCH_PLUGINS"] = "off"  # what else is installed is no matter of ours; tests of plugins switch them on
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -252,6 +254,18 @@ def synthbench(
         return Done(int(end.value.code or 0), *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def tiny_suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with suite ``smoke`` as ``tiny``, of ten steps and a few sequences: full runs that take a blink."""
+    text = files("synthbench.suites").joinpath("smoke.toml").read_text(encoding="utf-8")
+    changes = {"name": '"tiny"', "steps": 10, "test_sequences": 32, "curve_every": 5, "curve_sequences": 8}
+    for key, value in changes.items():
+        text = re.sub(rf"(?m)^{key} = .*", f"{key} = {value}", text, count=1)
+    path = tmp_path_factory.mktemp("suite") / "tiny.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 Mix = Callable[..., Tensor]

@@ -42,16 +42,11 @@ def test_a_report_has_the_formats_that_are_asked_for(store: Path, synthbench: Co
     folder = store / "reports" / "custom"
 
     assert done.returncode == 0, done.stderr
-    assert {line.rpartition("/")[2] for line in done.stdout.splitlines()} >= {
-        "cells.csv",
-        "runs.csv",
-        "ranks.svg",
-        "ranks.pdf",
-    }
+    written = {line.rpartition("/")[2] for line in done.stdout.splitlines()}
+    assert written >= {"cells.csv", "runs.csv", "ranks.svg", "ranks.pdf"}
     assert not list(folder.glob("*.md"))
     assert (folder / "figures" / "ranks.pdf").read_bytes().startswith(b"%PDF")
 
-    assert synthbench("report", "--suite", "custom", "--format", "csv,figures", "--check").returncode == 0
     (folder / "figures" / "ranks.pdf").unlink()
     stale = synthbench("report", "--suite", "custom", "--format", "csv,figures", "--check")
     assert (stale.returncode, stale.stdout) == (1, "stale: reports/custom/figures/ranks.pdf\n")
@@ -114,7 +109,6 @@ def test_an_export_is_one_table_on_stdout(store: Path, synthbench: Command) -> N
             "no column or metric of the rows called 'n_param'; did you mean 'n_params'",
         ),
         (["export", "--task", "coppy"], "no task called 'coppy'; did you mean 'copy'?"),
-        (["export", "--mech", "slay:R=2"], "no row of mechanism 'slay' with R=2; rows have: {\"R\":3}"),
         (["export", "--across", "task"], "no thing to stand across called 'task'; did you mean 'tasks'?"),
         (["export", "--suite", "custon"], "did you mean 'custom'?"),
     ],

@@ -46,15 +46,16 @@ def results(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made, tmp_path / "results")
 
 
-@pytest.fixture
-def full(tmp_path: Path, make_row: MakeRow) -> Path:
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Path:
     """Full rows of three mechanisms over two tasks and three seeds; slay is worse by 0.1, gla by 0.3."""
-    store = Store.open(tmp_path / "full", create=True)
+    store = Store.open(tmp_path_factory.mktemp("full") / "full", create=True)
     for task in ("copy", "reverse"):
         for seed in (42, 43, 44):
             for mech, loss in (("softmax", 0.0), ("slay", 0.1), ("gla", 0.3)):
                 store.write(make_row(task=task, mech=mech, seed=seed, score=0.7 + seed / 1000 - loss), [])
-    return tmp_path / "full"
+    store.compact()
+    return store.root
 
 
 def test_verify_prints_a_line_a_row_and_says_that_all_is_well(results: Path) -> None:
@@ -68,9 +69,7 @@ def test_verify_prints_a_line_a_row_and_says_that_all_is_well(results: Path) -> 
 
 
 def test_verify_prints_json_alone_on_stdout_and_records_who_verified_what(results: Path) -> None:
-    facts = json.loads(
-        synthbench(f"verify {results} --limit 2 --workers 1 --into {results} --by somebody --json").stdout
-    )
+    facts = json.loads(synthbench(f"verify {results} --limit 2 --into {results} --by somebody --json").stdout)
 
     assert (facts["ok"], facts["num_rows"], facts["faults"], facts["unverifiable"]) == (True, 4, [], {})
     assert facts["reruns"][0]["verdict"] == "bitwise"
@@ -83,7 +82,7 @@ def test_verify_names_a_row_that_was_edited_and_fails(results: Path) -> None:
     store = Store.open(results, create=True)
     row = store.table().to_pylist()[0]
     store.write(row | {"n_correct": 0}, [])
-    result = synthbench(f"verify {results} --limit 1 --workers 1")
+    result = synthbench(f"verify {results} --limit 1")
 
     assert result.exit_code == 1
     assert f"wrong: {row['run_id']}: score is" in result.stdout
@@ -96,8 +95,6 @@ def test_verify_names_a_row_that_was_edited_and_fails(results: Path) -> None:
         ("--fraction 0", 2, "fraction is 0.0"),
         ("--limit 0", 2, "limit is 0"),
         ("--device tpu", 2, "device is 'tpu'"),
-        ("--timeout 0", 2, "timeout is 0.0"),
-        ("--workers 0", 2, "workers is 0"),
         ("--by somebody", 2, "need each other"),
         ("--plugin gone.py", 2, "gone.py"),
     ],
@@ -215,14 +212,11 @@ def guard() -> str:
 @pytest.mark.parametrize(
     ("added", "is_passed"),
     [
-        (["submissions/my-idea.tar.gz"], True),
-        (["submissions/a.tar.gz", "submissions/b-2.tar.gz"], True),
+        (["submissions/my-idea.tar.gz", "submissions/b-2.tar.gz"], True),
         (["submissions/my-idea.tar.gz", "synthbench/evil.py"], False),
         (["submissions/$(reboot).tar.gz"], False),
-        (["submissions/a b.tar.gz"], False),
         (["submissions/x/a.tar.gz"], False),
         (["submissions/a.tar.gz\nb"], False),
-        (["submissions/-a.tar.gz"], False),
         (["README.md"], False),
     ],
 )

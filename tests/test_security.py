@@ -27,6 +27,9 @@ NAMES = [
     "\\input{x}", "a|b", "", " ", "nul\0", "two\nlines", "~/escaped", "$(touch escaped)", "%2e%2e",
 ]  # fmt: skip
 
+SOME = ["../../escaped", "/escaped", "a/../../escaped", "<script>", "", "nul\0"]
+"""One of each kind, for the commands, each of which takes a while."""
+
 COMMANDS = {
     "new mech": ["new", "mech", "{}"],
     "new task": ["new", "task", "{}"],
@@ -66,7 +69,7 @@ def listing(root: Path) -> set[str]:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_name_leads_out_of_its_folder(folder: Path, command: str) -> None:
     before = listing(folder)
-    for name in NAMES:
+    for name in SOME:
         done = CliRunner().invoke(app, [part.replace("{}", name) for part in COMMANDS[command]])
 
         assert done.exit_code, name

@@ -365,8 +365,10 @@ def test_where_the_kernel_has_no_locks_files_take_their_place(
 
 @pytest.mark.parametrize(
     ("code", "is_compact"),
-    [*((code, False) for code in (errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.EACCES, errno.EIO))]
-    + [(errno.ESTALE, True), (errno.EIO, True)],
+    [
+        *((code, False) for code in (errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.EACCES, errno.EIO)),
+        *((code, True) for code in (errno.ESTALE, errno.EIO)),
+    ],
 )
 def test_a_read_that_fails_for_now_moves_and_deletes_nothing(
     table: pa.Table,
