@@ -44,7 +44,6 @@ def rows_of(results: Path) -> pa.Table:
 @pytest.mark.parametrize(
     "how",
     [
-        {"executor": "inline"},
         {"executor": "inline", "group_size": 4},
         pytest.param({"executor": "pool", "workers": 2}, marks=pytest.mark.end_to_end),
     ],
