@@ -90,13 +90,6 @@ def test_contents_count_rows_and_files(store: Store, make_row: MakeRow) -> None:
 # What is broken
 
 
-def test_a_sound_store_has_nothing_broken(store: Store) -> None:
-    before = files(store)
-
-    assert examine(reopened(store, create=False), is_repairing=False) == []
-    assert files(store) == before
-
-
 @pytest.mark.parametrize("kind", ["runs", "curves"])
 def test_a_damaged_file_is_found_and_after_a_repair_made_again(store: Store, make_row: MakeRow, kind: str) -> None:
     row = make_row(seed=3, task="reverse")
