@@ -126,9 +126,7 @@ def _two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     ("device", "changes", "expected"),
     [
         ("cuda", {}, ["0", "1"]),
-        ("cuda", {"per_gpu": 2}, ["0", "1", "0", "1"]),
         ("cuda", {"per_gpu": 2, "workers": 3}, ["0", "1", "0"]),
-        ("cuda:1", {"per_gpu": 2}, ["1", "1"]),
         ("cuda:1", {"timeout_s": 60.0}, ["1"]),
         ("cuda:1", {}, None),
         ("cuda", {"executor": "inline"}, None),
@@ -153,7 +151,6 @@ def test_gpus_get_a_process_for_each_share_and_one_is_used_inline(
     ("device", "changes", "message"),
     [
         ("cuda", {"workers": 3}, "workers is 3; allowed: 1 to 2, 1 on each of 2 GPUs; --per-gpu"),
-        ("cuda", {"per_gpu": 0}, "processes per GPU are 0; allowed: 1 and more"),
         ("cpu", {"per_gpu": 2}, "processes per GPU are 2 with device cpu and executor auto; allowed: on GPUs"),
         ("cuda", {"per_gpu": 2, "executor": "inline"}, "executor inline; allowed: on GPUs, with pool or ray"),
     ],
