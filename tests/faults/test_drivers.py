@@ -135,21 +135,6 @@ def disk(need: Callable[[str, bool, str], None], tmp_path: Path) -> Iterator[Pat
     subprocess.run(["umount", mounted], check=True)
 
 
-def test_a_full_disk_ends_the_run_and_spares_earlier_rows(
-    driver: Any, undisturbed: Path, fields: Fields, content: Content, disk: Path
-) -> None:
-    code = driver.run(fields(disk / "results"))
-
-    assert code == 3
-    assert "No space left on device; 0 MB free" in driver.said
-    rows, _ = content(disk / "results")
-    assert 0 < len(rows) < 12
-    assert set(rows) < set(content(undisturbed)[0])
-    subprocess.run(["mount", "-o", "remount,size=10m", disk], check=True)
-    assert driver.run(fields(disk / "results")) == 0
-    assert content(disk / "results") == content(undisturbed)
-
-
 def test_a_disk_that_holds_no_further_file_is_told_from_one_without_room(
     driver: Any, undisturbed: Path, fields: Fields, content: Content, disk: Path
 ) -> None:

@@ -140,15 +140,3 @@ def test_an_unknown_name_points_to_the_file_of_that_name(synthbench: Command, tm
 
     assert refused.returncode == 2
     assert "there is a file my_idea.py: --plugin my_idea.py loads it" in refused.stderr
-
-
-def test_a_leak_is_told_by_the_check(synthbench: Command, tmp_path: Path) -> None:
-    assert synthbench("new", "mech", "my_idea").returncode == 0
-    path = tmp_path / "my_idea.py"
-    path.write_text(path.read_text().replace("= q @ k.mT", "= (q - k.amax(-2, keepdim=True)) @ k.mT"))
-    checked = synthbench("check", "my_idea")
-
-    assert checked.returncode == 4
-    assert "BROKEN    causality" in checked.stdout
-    assert "looks like a maximum over all positions" in checked.stdout
-    assert "refused, it is not trained and not ranked" in checked.stdout

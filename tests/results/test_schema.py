@@ -199,13 +199,3 @@ def test_a_frame_keeps_whole_numbers_and_booleans_where_some_are_null(make_row: 
     assert frame["n_correct"].isna().tolist() == [False, True]
     assert frame["git_dirty"].isna().tolist() == [False, True]
     assert frame["seed"].dtype == "int64"
-
-
-def test_a_made_row_is_complete_and_follows_its_changes(make_row: MakeRow) -> None:
-    row = make_row(mech="slay", score=0.625)
-
-    assert list(row) == RUNS.names
-    schema.check_values(RUN_COLUMNS, row)
-    assert row["row_sha256"] == schema.row_sha256(row)
-    assert (row["task"], row["mech_label"], row["seed"], row["skill"]) == ("copy", "Slay", 42, 0.5)
-    assert row["run_id"] != make_row()["run_id"]

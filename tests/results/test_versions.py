@@ -58,22 +58,6 @@ def test_an_older_store_reads_with_nulls_for_what_its_writer_did_not_know(older:
     assert examine(store, is_repairing=False) == []
 
 
-def test_the_stores_differ_as_the_history_does() -> None:
-    known = {name: columns_of(STORES / name) for name in OLDER}
-
-    added = set(known["1-94a8f8f"]) - set(known["1-743f58e"])
-    assert added == {"role", "task_size", "local_ceiling", "lr_first", "lr_last"}
-    assert set(known["2-3cb3fba"]) - set(known["1-2fdfcd0"]) == {"match"}
-    assert set(known[LATEST]) - set(known["3-48e2587"]) == {"plugins_loaded"}
-    assert set(known["3-48e2587"]) - set(known["2-3cb3fba"]) == {
-        *(f"{kind}_code_hash" for kind in ("task", "block", "positions")),
-        "migrated_from",
-    }
-    verified = Store.open(STORES / "1-2fdfcd0", create=False).table()["verified_by"].to_pylist()
-    assert verified[0] is not None
-    assert verified[0].startswith("a colleague (bitwise")
-
-
 def test_there_is_a_store_of_the_present_columns() -> None:
     # A column that is added needs a higher SCHEMA_VERSION, so that an older program says what it meets, and a store
     # here that was written with it.
