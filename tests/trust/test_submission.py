@@ -329,6 +329,7 @@ def test_what_a_plugins_process_says_of_it_may_be_nonsense(
     assert "my-idea" not in MECHANISMS
 
 
+@pytest.mark.end_to_end
 def test_without_its_plugin_a_bundle_is_not_passed(complete: Request, tmp_path: Path) -> None:
     bundle = packed_by_hand(complete, tmp_path / "other.tar.gz", mechanisms=("not-here",))
 
@@ -336,6 +337,7 @@ def test_without_its_plugin_a_bundle_is_not_passed(complete: Request, tmp_path: 
         receive(bundle, SAMPLING)
 
 
+@pytest.mark.end_to_end
 def test_a_bundle_with_a_plugin_says_how_it_is_run(complete: Request, tmp_path: Path) -> None:
     path = tmp_path / "my_idea.py"
     path.write_text(PLUGIN)
