@@ -420,9 +420,9 @@ def test_tuning_rows_that_are_missing_are_trained(tuned: Store) -> None:
     assert verdicts(verify(tuned, ALL)) == ["bitwise"] * 2
 
 
-def judged(made: Store, **again: Any) -> tuple[str, str]:
+def judged(made: Store, tolerance: float = 0.02, **again: Any) -> tuple[str, str]:
     row = made.table().to_pylist()[0]
-    return compare.judged(row, {**row, **again}, (None, None), tolerance=0.02)
+    return compare.judged(row, {**row, **again}, (None, None), tolerance=tolerance)
 
 
 def test_verdicts_where_the_device_is_another(made: Store) -> None:
@@ -437,10 +437,7 @@ def test_verdicts_where_the_device_is_another(made: Store) -> None:
     assert judged(made, device_type="cuda", score=score + 0.001)[0] == "tolerance"
     assert judged(made, **elsewhere, status="diverged", score=None)[0] == "differs"
     assert judged(made, status="timeout", score=None)[0] == "not run"
-    row = made.table().to_pylist()[0]  # of a cell that scatters much
-    assert (
-        compare.judged(row, {**row, **elsewhere, "score": score + 0.2}, (None, None), tolerance=0.5)[0] == "undecided"
-    )
+    assert judged(made, 0.5, **elsewhere, score=score + 0.2)[0] == "undecided"  # a cell that scatters much
 
 
 def test_the_tolerance_follows_the_test_set_and_the_seeds(made: Store) -> None:
