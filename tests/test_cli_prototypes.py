@@ -43,16 +43,16 @@ FILES = {"digits": write_images, "labels": write_documents}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with files of both tasks, and a suite of each."""
-    for task, text in SUITES.items():
-        (tmp_path / f"{task}.toml").write_text(text, encoding="utf-8")
-        FILES[task](tmp_path / f"some_{task}", 0)
+    """A folder with files of both tasks."""
+    for task, write_files in FILES.items():
+        write_files(tmp_path / f"some_{task}", 0)
     return tmp_path
 
 
 def reported(task: str, folder: Path, synthbench: Command) -> tuple[list[Row], list[str]]:
     """The rows of a suite on some files, and the tables of a report that has a mechanism on other files as well."""
-    run = ("run", "--suite", f"{task}.toml", "--executor", "inline")
+    (folder / "tiny.toml").write_text(SUITES[task], encoding="utf-8")
+    run = ("run", "--suite", "tiny.toml", "--executor", "inline")
     done = synthbench(*run, "--task", f"{task}:path=some_{task}")
     assert done.returncode == 0, done.stderr
     rows = Store.open(folder / "results", create=False).table().to_pylist()
@@ -133,8 +133,8 @@ def test_without_the_package_a_run_ends_with_the_install_line(
 def test_a_command_ends_with_one_line_where_it_cannot_begin(
     folder: Path, synthbench: Command, task: str, mech: str, message: str
 ) -> None:
-    suite = f"{task.partition(':')[0]}.toml"
-    done = synthbench("run", "--suite", suite, "--task", task, "--mech", mech)
+    (folder / "tiny.toml").write_text(SUITES[task.partition(":")[0]], encoding="utf-8")
+    done = synthbench("run", "--suite", "tiny.toml", "--task", task, "--mech", mech)
 
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())

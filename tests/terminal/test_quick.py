@@ -141,7 +141,7 @@ def test_what_is_better_than_the_best_is_kept_and_what_is_worse_discarded(scene:
 
     text = "\n".join(lines_of(first))
     assert "Rank 2 of 4; in the full suite 2, with 90 % confidence." in text
-    assert "Discard: p is 1 for better and 0.00024 for worse than softmax; query 1 is decided at 0.03 or less." in text
+    assert "Discard: p is 1 for better and 0.016 for worse than softmax; query 1 is decided at 0.03 or less." in text
     assert json.loads(json.dumps(facts_of(first)))["rank"] == {"value": 2, "low": 2, "high": 2}
 
     again = scene.verdict()
