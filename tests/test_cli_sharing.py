@@ -68,7 +68,8 @@ def test_verify_prints_a_line_a_row_and_says_that_all_is_well(results: Path) -> 
     assert "4 rows checked, 0 faults, 0 cannot be verified; run again: 2 bitwise" in result.stderr
 
 
-def test_verify_prints_json_alone_on_stdout_and_records_who_verified_what(results: Path) -> None:
+@pytest.mark.usefixtures("one_process")
+def test_verify_prints_json_alone_on_stdout_records_who_verified_what_and_fails_at_an_edited_row(results: Path) -> None:
     facts = json.loads(synthbench(f"verify {results} --limit 2 --into {results} --by somebody --json").stdout)
 
     assert (facts["ok"], facts["num_rows"], facts["faults"], facts["unverifiable"]) == (True, 4, [], {})
@@ -77,13 +78,10 @@ def test_verify_prints_json_alone_on_stdout_and_records_who_verified_what(result
     said = Store.open(results, create=False).table()["verified_by"].to_pylist()
     assert sum(word is not None and word.startswith("somebody (bitwise") for word in said) == 2
 
-
-def test_verify_names_a_row_that_was_edited_and_fails(results: Path) -> None:
     store = Store.open(results, create=True)
     row = store.table().to_pylist()[0]
     store.write(row | {"n_correct": 0}, [])
     result = synthbench(f"verify {results} --limit 1")
-
     assert result.exit_code == 1
     assert f"wrong: {row['run_id']}: score is" in result.stdout
     assert "n_correct" not in result.stderr

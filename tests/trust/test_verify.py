@@ -18,7 +18,6 @@ from synthbench.errors import UsageError
 from synthbench.results import Store
 from synthbench.results.schema import RUN_COLUMNS, RUNS, row_sha256, run_id, skill
 from synthbench.runner import plan as plan_module
-from synthbench.runner.executors.choice import make_executor
 from synthbench.runner.plan import shortened
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
@@ -26,8 +25,9 @@ from synthbench.suites import load_suite
 from synthbench.suites.config import TuningSettings
 from synthbench.training import train
 from synthbench.trust import audit, compare, lookup
-from synthbench.trust import verify as verify_module
 from synthbench.trust.verify import Sampling, Verification, verify
+
+pytestmark = pytest.mark.usefixtures("one_process")
 
 Row = dict[str, Any]
 ALL = Sampling(fraction=1.0, device="cpu")
@@ -61,16 +61,6 @@ def altered(made: Store, tmp_path: Path) -> Callable[..., Store]:
         return store
 
     return alter
-
-
-@pytest.fixture(autouse=True)
-def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run again in this process: the processes of the pool have tests of their own."""
-    monkeypatch.setattr(
-        verify_module,
-        "make_executor",
-        lambda request, plan, device, **_: make_executor(dataclasses.replace(request, executor="inline"), plan, device),
-    )
 
 
 def points_of(store: Store, row: Row) -> list[Row]:
