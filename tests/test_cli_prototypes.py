@@ -1,4 +1,4 @@
-"""The tasks digits and labels from files to tables, and what a user is told without the package or with other files."""
+"""The tasks digits and labels from files to tables, and what a user is told about other files."""
 
 import json
 import struct
@@ -12,7 +12,6 @@ import pytest
 
 from synthbench.bits import OF_PROTOTYPES
 from synthbench.results import Store
-from synthbench.tasks.real import _images
 from synthbench.trust.audit import faults
 from tests.tasks._files import NUM_LABELS, drawn, suite_of, text_of, write
 
@@ -106,28 +105,12 @@ def test_documents_run_from_files_to_tables_and_others_have_their_own(folder: Pa
     assert sum("unnormalised PSP@5" in table and "Jain" in table for table in tables) == 2
 
 
-def test_without_the_package_a_run_ends_with_the_install_line(
-    folder: Path, synthbench: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_images, "find_spec", lambda _name: None)
-    _images.packaged.cache_clear()
-    done = synthbench("run", "--suite", "digits", "--mech", "yat")
-
-    assert done.returncode == 2
-    assert "pip install 'synthbench-attention[data]'" in " ".join(done.stderr.split())
-    assert not (folder / "results").exists()
-    assert synthbench("list", "tasks").returncode == 0
-
-
 @pytest.mark.parametrize(
     ("task", "mech", "message"),
     [
         ("digits:path=nowhere", "yat", "digits:path is 'nowhere', which is no folder"),
-        ("digits:path=some_digits,corpus=sha256-0", "yat", "put the old files back"),
         ("digits:path=some_digits", "gla", "mechanism 'gla' has no fixed kernel"),
-        ("labels:path=nowhere", "yat", "labels:path is 'nowhere', which is no folder"),
         ("labels:path=some_labels,length=2", "yat", "length of task 'labels' is 2; allowed: 8 and more"),
-        ("labels", "yat", "length of task 'labels' is 8; allowed: 50 and more"),
     ],
 )
 def test_a_command_ends_with_one_line_where_it_cannot_begin(

@@ -161,20 +161,9 @@ def test_compare_prints_a_line_a_task_and_a_summary_and_fails_where_the_whole_in
     assert lines[-1].startswith("slay − softmax, suite paper 2026.1: mean difference of skill -0.1333 (")
 
 
-def test_compare_two_stores_as_json(full: Path, tmp_path: Path) -> None:
-    shutil.copytree(full, tmp_path / "other")
-    result = synthbench(f"compare {full} {tmp_path / 'other'} --mech s*,!softmax --json")
-    facts = json.loads(result.stdout)
-
-    assert {task["mechanism"] for task in facts["tasks"]} == {"slay"}
-    assert facts["mean_difference"] == {"value": 0.0, "low": 0.0, "high": 0.0}
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("softmax softmax", "name two"),
-        ("softmax slay --suite core", "no suite with full rows"),
         ("softmax slay --mech slay", "mechanisms are compared"),
         ("softmax", "only 'softmax' is named"),
         ("softmax slay gla --fail-below -0.1", "allowed: for two"),

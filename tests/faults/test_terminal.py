@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from synthbench.cli import app
 from synthbench.results import Store
 
 pytestmark = pytest.mark.end_to_end
@@ -130,26 +128,3 @@ def test_output_that_cannot_be_written_is_one_line_and_exit_code_3(tmp_path: Pat
 
 
 # Rows of others, and rows that are missing
-
-
-def test_a_report_of_which_a_row_is_gone_is_stale_and_says_what_is_missing(tmp_path: Path, make_row: MakeRow) -> None:
-    made = rows(make_row)
-    store_of(tmp_path / "results", made)
-    where = f"--suite custom --results {tmp_path / 'results'} --out {tmp_path / 'report'} --format md,csv"
-
-    def report(options: str = "") -> int:
-        return CliRunner().invoke(app, f"report {where} {options}".split()).exit_code
-
-    def line_of(table: str, name: str) -> str:
-        lines = (tmp_path / "report" / f"{table}.md").read_text(encoding="utf-8").splitlines()
-        return next(line for line in lines if line.startswith("|") and name in line)
-
-    assert (report(), report("--check")) == (0, 0)
-    assert "not ranked" not in line_of("leaderboard", "softmax")
-    (tmp_path / "results" / "runs" / f"run-{made[0]['run_id']}.parquet").unlink()
-
-    assert report("--check") == 1
-    assert report() == 0
-    assert "1 of 2 tasks" in line_of("leaderboard", "softmax"), "not ranked"
-    assert "not ranked" not in line_of("leaderboard", "slay")
-    assert re.search(r"\(n = 2\).*\(n = 3\)", line_of("full", "copy"))

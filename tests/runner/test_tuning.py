@@ -228,13 +228,3 @@ def test_members_stop_once_they_have_solved_it_and_leave_the_others_alone() -> N
     assert alone.score is not None
     assert fast.score is not None
     assert fast.score.accuracy == pytest.approx(alone.score.accuracy, abs=0.02)
-
-
-def test_the_warm_up_shows_in_the_realised_rates() -> None:
-    suite = changed("training", schedule="warmup-cosine", warmup_steps=4)
-    cell = cell_of(suite, length=6)
-    (member,) = train_group([Member(cell, 0, 1e-2)], CPU).members
-
-    assert member.rates[0] == pytest.approx(2.5e-3)
-    assert max(member.rates) == 1e-2
-    assert member.rates[-1] < 1e-3
