@@ -29,38 +29,17 @@ def synthbench(line: str, cwd: Path, **environment: str) -> subprocess.Completed
     )  # fmt: skip
 
 
-LABELS = {"softmax": "softmax ᵀ†", "slay": "slay ᵀ†"}
-
-
-def rows(make_row: MakeRow, labels: dict[str, str] = LABELS, **changes: Any) -> list[dict[str, Any]]:
-    """Mechanisms on two tasks, three seeds."""
-    return [
-        make_row(
-            suite="custom", task=task, mech=mech, mech_label=label, seed=seed, score=0.8 - index / 5 + seed / 500,
-            **changes,
-        )
-        for task in ("copy", "sort")
-        for index, (mech, label) in enumerate(labels.items())
-        for seed in (1, 2, 3)
-    ]  # fmt: skip
-
-
-def store_of(root: Path, made: list[dict[str, Any]]) -> Path:
-    store = Store.open(root, create=True)
-    for row in made:
-        store.write(row, [])
-    return root
-
-
-# Terminals
+@pytest.fixture
+def folder(tmp_path: Path, make_row: MakeRow) -> Path:
+    """A folder with a store whose labels have signs that few encodings know."""
+    store = Store.open(tmp_path / "results", create=True)
+    store.write(make_row(suite="custom", mech_label="softmax ᵀ†"), [])
+    return tmp_path
 
 
 @pytest.mark.parametrize(("encoding", "command"), [("latin-1", "export --suite custom"), ("ascii", "run --help")])
-def test_a_terminal_that_lacks_a_sign_shows_its_code(
-    tmp_path: Path, make_row: MakeRow, encoding: str, command: str
-) -> None:
-    store_of(tmp_path / "results", rows(make_row))
-    shown = synthbench(command, tmp_path, PYTHONIOENCODING=encoding, COLUMNS="40")
+def test_a_terminal_that_lacks_a_sign_shows_its_code(folder: Path, encoding: str, command: str) -> None:
+    shown = synthbench(command, folder, PYTHONIOENCODING=encoding, COLUMNS="40")
 
     assert (shown.returncode, shown.stderr) == (0, "")
     assert re.search(r"\\(u[0-9a-f]{4}|x[0-9a-f]{2})", shown.stdout)
@@ -96,11 +75,10 @@ def test_colours_are_neither_sent_to_a_file_nor_where_they_are_unwanted(tmp_path
     assert b"Traceback" not in shown
 
 
-def test_a_reader_that_has_seen_enough_is_met_in_silence(tmp_path: Path, make_row: MakeRow) -> None:
-    store_of(tmp_path / "results", rows(make_row))
+def test_a_reader_that_has_seen_enough_is_met_in_silence(folder: Path) -> None:
     writer = subprocess.Popen(
         [sys.executable, "-m", "synthbench", "export", "--suite", "custom"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder,
     )  # fmt: skip
     assert writer.stdout is not None
     assert writer.stderr is not None
