@@ -20,7 +20,7 @@ def of_suites() -> Iterator[tuple[str, str, str]]:
     yield "climb-small", "all", "softmax"
 
 
-@pytest.mark.parametrize(("suite", "task", "mechanism"), of_suites())
+@pytest.mark.parametrize(("suite", "task", "mechanism"), [*of_suites()])
 def test_the_index_gives_the_same_ids_as_the_components(suite: str, task: str, mechanism: str, tmp_path: Path) -> None:
     request = Request(suite=suite, tasks=[task], mechanisms=[mechanism], device="cpu", seeds=[1042], results=tmp_path)
     cells = quick_cells(request)
