@@ -144,5 +144,5 @@ def test_only_rows_that_are_written_from_now_on_are_news_and_each_once(tmp_path:
 
     assert [(news.run_id, news.seed, news.share_s) for news in watch.news()] == [(new["run_id"], 1, 2.5)]
     assert watch.news() == []
-    store.write(new, [])  # made again
-    assert [news.run_id for news in watch.news()] == [new["run_id"]]
+    store.write(old, [])  # made again
+    assert [news.run_id for news in watch.news()] == [old["run_id"]]
