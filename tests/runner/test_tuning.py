@@ -149,7 +149,7 @@ def test_a_seed_that_tunes_cannot_be_reported(tuned: Cell, tmp_path: Path) -> No
 
 def test_models_are_tested_on_longer_sequences_alone_and_beside_other_tasks() -> None:
     suite = changed("evaluation", stretches=(2, 4), test_sequences=64)
-    cells = [cell_of(suite, length=8, vocabulary=vocabulary) for vocabulary in (9, 3)]
+    cells = [cell_of(suite, "copy", length=8, vocabulary=vocabulary) for vocabulary in (9, 3)]
     together = train_group([Member(cell, seed, 1e-2) for cell in cells for seed in (0, 1)], CPU).members
 
     for place, cell in enumerate(cells):
@@ -157,8 +157,9 @@ def test_models_are_tested_on_longer_sequences_alone_and_beside_other_tasks() ->
         alone = train_group([Member(cell, seed, 1e-2) for seed in (0, 1)], CPU).members
         for single, beside in zip(alone, together[2 * place :], strict=False):
             assert single.score is not None
-            assert single.score.num_scored == 64
-            assert {factor: score.num_scored for factor, score in single.stretched.items()} == {2: 32, 4: 16}
+            # Fewer sequences as they get longer, so about as many tokens.
+            scored = {factor: score.num_scored for factor, score in single.stretched.items()}
+            assert scored == pytest.approx(dict.fromkeys((2, 4), single.score.num_scored), rel=0.2)
             assert beside.stretched[2].num_scored == single.stretched[2].num_scored
             assert beside.stretched[2].accuracy == pytest.approx(single.stretched[2].accuracy, abs=5e-3)
             assert beside.stretched[2].loss == pytest.approx(single.stretched[2].loss, rel=1e-4)
