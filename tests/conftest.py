@@ -278,7 +278,7 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verification runs rows again in this process: the processes of the pool have tests of their own."""
 
     def inline(request: Request, plan: Plan, device: torch.device, **_: Any) -> Executor:
-        return make_executor(replace(request, executor="inline"), plan, device)
+        return make_executor(replace(request, executor="inline", workers=None, timeout_s=None), plan, device)
 
     monkeypatch.setattr(verify, "make_executor", inline)
 
