@@ -30,7 +30,7 @@ def test_the_same_rows_are_the_same_query_and_others_the_next(store: Store) -> N
     assert number("a", "c", suite="climb 2026.2") == 1
     assert number("a", "d") == 4
     asked = json.loads((store.root / FILE).read_text())["climb 2026.1"]
-    assert [len(queries) for queries in asked.values()] == [4, 1]
+    assert {incumbent: len(queries) for incumbent, queries in asked.items()} == {"softmax": 4, "linear": 1}
 
 
 def test_commands_at_the_same_time_lose_no_count(store: Store) -> None:
