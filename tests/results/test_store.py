@@ -174,9 +174,9 @@ def test_the_order_of_rows_does_not_depend_on_the_order_of_writing(tmp_path: Pat
 def test_a_row_or_curve_that_does_not_fit_is_refused_and_leaves_nothing(
     root: Path, make_row: MakeRow, row: Row, point: Row, message: str
 ) -> None:
-    made = Store.open(root, create=True)
-    made = Store.open(root, create=True)  # the first store.json is kept
+    Store.open(root, create=True)
     before = listing(root)
+    made = Store.open(root, create=True)  # which keeps the store.json
 
     with pytest.raises(UsageError) as refusal:
         made.write(make_row() | row, [CURVE[0] | point])
