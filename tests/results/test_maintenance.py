@@ -196,8 +196,12 @@ def test_a_file_that_a_process_holds_open_is_in_use_however_old(store: Store) ->
     processes = get_context("fork")
     is_writing = processes.Event()
 
+    def pause(_file: object) -> None:
+        is_writing.set()
+        time.sleep(60)
+
     def write() -> None:
-        os.fsync = lambda _: (is_writing.set(), time.sleep(60))  # type: ignore[assignment]
+        os.fsync = pause
         Folder(store.root, is_writable=True).commit(b"half", store.root / "runs" / "x")
 
     writer = processes.Process(target=write)

@@ -38,7 +38,7 @@ CURVE = [
 def write_rows(root: Path, row: Row, seeds: range, last_call: int, log: Path) -> None:
     """Write the row with each seed, and note those that are done; end as if killed at some rename."""
     calls, genuine = itertools.count(1), os.replace
-    os.replace = lambda *names: os._exit(9) if next(calls) == last_call else genuine(*names)  # type: ignore[assignment]
+    os.replace = lambda *names: os._exit(9) if next(calls) == last_call else genuine(*names)
     store = Store.open(root, create=True)
     for seed in seeds:
         store.write(row | {"seed": seed, "run_id": run_id({"seed": seed})}, CURVE)

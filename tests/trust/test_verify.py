@@ -417,7 +417,7 @@ def judged(made: Store, tolerance: float = 0.02, **again: Any) -> tuple[str, str
 
 def test_verdicts_where_the_device_is_another(made: Store) -> None:
     score = made.table().to_pylist()[0]["score"]
-    elsewhere = {"device_name": "another processor"}
+    elsewhere: dict[str, Any] = {"device_name": "another processor"}
 
     assert judged(made, **elsewhere)[0] == "bitwise"
     assert judged(made, **elsewhere, score=score + 0.019)[0] == "tolerance"
