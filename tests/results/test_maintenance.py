@@ -196,7 +196,7 @@ def test_a_file_that_a_process_holds_open_is_in_use_however_old(store: Store) ->
     processes = get_context("fork")
     is_writing = processes.Event()
 
-    def pause(_file: object) -> None:
+    def pause(fd: object) -> None:  # noqa: ARG001 - as os.fsync calls it
         is_writing.set()
         time.sleep(60)
 
