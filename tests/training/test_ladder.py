@@ -108,16 +108,16 @@ def test_the_lower_part_of_a_rung_is_trained_and_not_scored() -> None:
 
 
 def test_a_member_climbs_the_same_alone_and_beside_others() -> None:
-    cell = cell_of(longest=16)
+    cell = cell_of(steps=4, longest=8)
     members = [Member(cell, seed, 3e-3) for seed in range(2)]
-    for member, beside in zip(members, train_group(members, CPU).members, strict=True):
-        (alone,) = train_group([member], CPU).members
-        assert alone.train_loss == pytest.approx(beside.train_loss, rel=1e-5)
-        assert [rung.score for rung in alone.rungs] == pytest.approx([rung.score for rung in beside.rungs], abs=0.03)
+    _, beside = train_group(members, CPU).members
+    (alone,) = train_group(members[1:], CPU).members
+    assert alone.train_loss == pytest.approx(beside.train_loss, rel=1e-5)
+    assert [rung.score for rung in alone.rungs] == pytest.approx([rung.score for rung in beside.rungs], abs=0.03)
 
 
 def test_a_run_that_diverges_has_no_rungs() -> None:
-    (member,) = train_group([Member(cell_of(longest=16), 1, 1e20)], CPU).members
+    (member,) = train_group([Member(cell_of(longest=8), 1, 1e20)], CPU).members
     assert member.diverged_at is not None
     assert (member.score, member.rungs) == (None, [])
 
