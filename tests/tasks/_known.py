@@ -104,16 +104,16 @@ def check_shortest(task: Task) -> None:
 def check_bounds(task: Task, length: int, oracle: Oracle) -> None:
     """Constants reach the floor and no more, the oracle the ceiling, from prefixes; and shortcuts fail."""
     floor, ceiling = task.floor(length), task.ceiling(length)
-    fit, fresh = (task.sample(np.random.default_rng(seed), 4096, length) for seed in (6, 7))
+    fit, fresh = (task.sample(np.random.default_rng(seed), 8192, length) for seed in (6, 7))
     constants = best_constants(fit.targets, task.vocab_size)
     # On the sample that they were found on, the best constants score more than the floor, on another one less.
     on_fit, on_fresh = (accuracy(np.broadcast_to(constants, of.targets.shape), of.targets) for of in (fit, fresh))
-    spread = 4 * np.hypot(on_fresh.standard_error, floor.standard_error) + 1 / 4096
+    spread = 4 * np.hypot(on_fresh.standard_error, floor.standard_error) + 1 / 8192
     assert on_fresh.value <= floor.value + spread
     if floor.kind == "exact":
         assert on_fit.value >= floor.value - spread
 
-    num_answers = (fresh.targets != IGNORE).sum() / 4096
+    num_answers = (fresh.targets != IGNORE).sum() / 8192
     num_sequences = 100 if ceiling.value == 1 else int(np.clip(4000 / num_answers, 100, 2000))
     inputs, targets = fresh.inputs[:num_sequences], fresh.targets[:num_sequences]
     reached = accuracy(oracle(task, inputs), targets)
