@@ -39,6 +39,17 @@ class Known:
     lengths: Callable[[Any], st.SearchStrategy[int]] = lambda task: st.integers(task.min_length, task.min_length + 40)
 
 
+def drawn(make: Callable[..., Any], *ranges: Any, **named: Any) -> st.SearchStrategy[Any]:
+    """What is made of values of ranges: from a number to another, both whole or both not, or any of a list."""
+
+    def any_of(values: Any) -> st.SearchStrategy[Any]:
+        if isinstance(values, list):
+            return st.sampled_from(values)
+        return st.integers(*values) if isinstance(values[0], int) else st.floats(*values)
+
+    return st.builds(make, *map(any_of, ranges), **{name: any_of(values) for name, values in named.items()})
+
+
 def checks_of(known: dict[str, Known]) -> list[Any]:
     """Parameters of a test that calls each: what must hold of every task by the name of the task."""
     checks: list[tuple[str, Callable[[], None]]] = []

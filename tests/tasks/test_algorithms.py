@@ -17,7 +17,7 @@ from synthbench.tasks.algorithms.periodic_pattern import PeriodicPattern
 from synthbench.tasks.algorithms.planted_counting import PlantedCounting
 from synthbench.tasks.algorithms.planted_majority import PlantedMajority
 from synthbench.tasks.base import IGNORE, TASKS, Rung
-from tests.tasks._known import Known, Tokens, checks_of
+from tests.tasks._known import Known, Tokens, checks_of, drawn
 
 
 def answered(task: Any, inputs: list[int], size: int, answer: list[int]) -> list[set[int]]:
@@ -151,57 +151,45 @@ KNOWN = {
     "bucket_sort": Known(
         in_order,
         bucket_by_bucket,
-        st.builds(BucketSort, num_symbols=st.integers(2, 20), shortest=st.integers(1, 10)),
+        drawn(BucketSort, num_symbols=(2, 20), shortest=(1, 10)),
         [(BucketSort(shortest=4, num_symbols=3), 24)],
     ),
     "binary_addition": Known(
         total,
         digit_by_digit,
-        st.builds(BinaryAddition, shortest=st.integers(3, 12), chain=st.floats(1, 20)),
+        drawn(BinaryAddition, shortest=(3, 12), chain=(1.0, 20.0)),
         [(BinaryAddition(shortest=5, chain=3.5), 32)],
         lambda task: st.integers(task.min_length, task.min_length + 60),
     ),
     "planted_counting": Known(
         counted,
         counting,
-        st.builds(
+        drawn(
             lambda num_symbols, least, more, separator: PlantedCounting(num_symbols, least + more, least, separator),
-            st.integers(2, 20),
-            st.integers(0, 20),
-            st.integers(1, 20),
-            st.integers(0, 40),
+            (2, 20),
+            (0, 20),
+            (1, 20),
+            (0, 40),
         ),
         [(PlantedCounting(num_symbols=2, max_count=9), 11)],
     ),
     "planted_majority": Known(
         most_frequent,
         comparing_counts,
-        st.builds(PlantedMajority, num_symbols=st.integers(3, 20), margin=st.integers(1, 20)),
+        drawn(PlantedMajority, num_symbols=(3, 20), margin=(1, 20)),
         [(PlantedMajority(num_symbols=3, margin=1), 11)],
         lambda task: st.integers(task.min_length, task.min_length + 80),
     ),
     "periodic_pattern": Known(
         continued,
         continuing,
-        st.builds(
-            PeriodicPattern,
-            num_symbols=st.integers(2, 8),
-            num_streams=st.integers(1, 3),
-            shortest_period=st.integers(2, 5),
-            longest_period=st.integers(11, 13),
-        ),
+        drawn(PeriodicPattern, num_symbols=(2, 8), num_streams=(1, 3), shortest_period=(2, 5), longest_period=(11, 13)),
         [(PeriodicPattern(num_symbols=2, num_streams=3, shortest_period=2, longest_period=6), 43)],
     ),
     "grid_neighbours": Known(
         neighbour,
         looking_around,
-        st.builds(
-            GridNeighbours,
-            num_symbols=st.integers(2, 8),
-            width=st.integers(3, 8),
-            num_queries=st.integers(1, 12),
-            num_anchors=st.integers(0, 20),
-        ),
+        drawn(GridNeighbours, num_symbols=(2, 8), width=(3, 8), num_queries=(1, 12), num_anchors=(0, 20)),
         [
             (GridNeighbours(num_symbols=7, width=3, num_queries=4), 35),
             (GridNeighbours(num_symbols=3, width=4, num_queries=6, num_anchors=9), 36),

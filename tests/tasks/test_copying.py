@@ -19,7 +19,7 @@ from synthbench.tasks.copying.palindrome import Palindrome
 from synthbench.tasks.copying.reverse_string import ReverseString
 from synthbench.tasks.copying.selective_copying import SelectiveCopying
 from synthbench.tasks.copying.string_copy import StringCopy
-from tests.tasks._known import Known, Tokens, checks_of
+from tests.tasks._known import Known, Tokens, checks_of, drawn
 
 Answer = Callable[[list[int]], list[int]]
 
@@ -138,7 +138,7 @@ def looking_up(task: Any, inputs: Tokens) -> Tokens:
 
 
 def strings(unit: Any) -> st.SearchStrategy[Any]:
-    return st.builds(unit, num_symbols=st.integers(2, 40), shortest=st.integers(1, 10))
+    return drawn(unit, num_symbols=(2, 40), shortest=(1, 10))
 
 
 KNOWN = {
@@ -154,12 +154,7 @@ KNOWN = {
     "missing_duplicate": Known(
         restored,
         restoring,
-        st.builds(
-            MissingDuplicate,
-            num_symbols=st.integers(2, 40),
-            shortest=st.integers(1, 10),
-            num_erased=st.integers(0, 9),
-        ),
+        drawn(MissingDuplicate, num_symbols=(2, 40), shortest=(1, 10), num_erased=(0, 9)),
         [
             (MissingDuplicate(shortest=5, num_symbols=2), 22),
             (MissingDuplicate(shortest=5, num_symbols=6, num_erased=4), 22),
@@ -168,25 +163,25 @@ KNOWN = {
     "selective_copying": Known(
         selected,
         selecting,
-        st.builds(SelectiveCopying, num_symbols=st.integers(2, 40), num_tokens=st.integers(1, 10)),
+        drawn(SelectiveCopying, num_symbols=(2, 40), num_tokens=(1, 10)),
         [(SelectiveCopying(num_symbols=3, num_tokens=9), 27)],
     ),
     "bottleneck_compression": Known(
         everything,
         keeping_everything,
-        st.builds(BottleneckCompression, num_symbols=st.integers(2, 40)),
+        drawn(BottleneckCompression, num_symbols=(2, 40)),
         [(BottleneckCompression(num_symbols=2), 6)],
     ),
     "ngram_lookup": Known(
         looked_up,
         looking_up,
-        st.builds(
+        drawn(
             NgramLookup,
-            num_symbols=st.integers(2, 8),
-            order=st.integers(1, 4),
-            num_decoys=st.integers(0, 4),
-            num_openings=st.integers(0, 4),
-            shares_follower=st.booleans(),
+            num_symbols=(2, 8),
+            order=(1, 4),
+            num_decoys=(0, 4),
+            num_openings=(0, 4),
+            shares_follower=[False, True],
         ),
         [
             (NgramLookup(num_symbols=3, order=4, num_decoys=2), 41),

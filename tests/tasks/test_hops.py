@@ -19,7 +19,7 @@ from synthbench.tasks.hops.induction_majority import InductionMajority
 from synthbench.tasks.hops.khop_induction import KhopInduction
 from synthbench.tasks.hops.permutation_hops import PermutationHops
 from synthbench.tasks.hops.pointer_chasing import PointerChasing
-from tests.tasks._known import Known, checks_of
+from tests.tasks._known import Known, checks_of, drawn
 
 
 def chased(task: Any, inputs: list[int]) -> list[set[int]]:
@@ -268,15 +268,6 @@ def trigram(task: Any, inputs: Any) -> Any:
     return task.shortcuts(inputs)["trigram"]
 
 
-INDUCTION: dict[str, st.SearchStrategy[int]] = {
-    "num_symbols": st.integers(8, 20),
-    "num_triggers": st.integers(1, 5),
-    "repeats": st.integers(3, 8),
-    "num_asked": st.integers(1, 5),
-    "spare_ids": st.integers(-1, 3),
-}
-
-
 def inductions(unit: Any) -> st.SearchStrategy[Any]:
     """With at most as many questions as triggers, and ids for as many triggers or more."""
 
@@ -284,41 +275,43 @@ def inductions(unit: Any) -> st.SearchStrategy[Any]:
         ids = 0 if spare_ids < 0 else num_triggers + spare_ids
         return unit(num_triggers=num_triggers, num_asked=min(num_asked, num_triggers), trigger_ids=ids, **options)
 
-    return st.builds(make, **INDUCTION)
+    return drawn(make, num_symbols=(8, 20), num_triggers=(1, 5), repeats=(3, 8), num_asked=(1, 5), spare_ids=(-1, 3))
 
 
-FEW, SPARE = st.integers(1, 4), st.integers(0, 4)
+FEW, SPARE = (1, 4), (0, 4)
 KNOWN = {
     "pointer_chasing": Known(
         chased,
         chase,
-        st.builds(
+        drawn(
             lambda shortest, more, spare, num_starts: PointerChasing(
                 max(shortest + more + 1, num_starts) + 4 + spare, shortest, shortest + more, num_starts
             ),
             FEW,
-            st.integers(0, 3),
+            (0, 3),
             SPARE,
-            st.integers(1, 6),
+            (1, 6),
         ),
         [
             (PointerChasing(num_nodes=9, shortest_chain=2, longest_chain=3), 19),
             (PointerChasing(num_nodes=7, shortest_chain=1, longest_chain=3, num_starts=6), 22),
         ],
         # With several starts a sequence may end with a padding, so that it may have half an edge less.
-        lambda task: SPARE.map(lambda longer: task.min_length + longer * (1 if task.num_starts > 1 else 2)),
+        lambda task: st.integers(*SPARE).map(
+            lambda longer: task.min_length + longer * (1 if task.num_starts > 1 else 2)
+        ),
     ),
     "permutation_hops": Known(
         permuted,
         follow,
-        st.builds(
+        drawn(
             lambda shortest, more, **options: PermutationHops(
                 num_symbols=40, shortest_chain=shortest, longest_chain=shortest + more, **options
             ),
             FEW,
-            st.integers(0, 3),
-            tokens_per_node=st.integers(1, 3),
-            num_questions=st.integers(1, 5),
+            (0, 3),
+            tokens_per_node=(1, 3),
+            num_questions=(1, 5),
         ),
         [
             (PermutationHops(num_symbols=3, symbols_used=2, tokens_per_node=3, num_questions=5), 66),
@@ -329,11 +322,11 @@ KNOWN = {
     "ancestors": Known(
         ancestral,
         name_ancestors,
-        st.builds(
+        drawn(
             lambda num_nodes, spare, reach: Ancestors(num_nodes=num_nodes, node_ids=num_nodes + spare, reach=reach),
-            st.integers(2, 12),
+            (2, 12),
             SPARE,
-            st.integers(1, 12),
+            (1, 12),
         ),
         [
             (Ancestors(num_nodes=5, node_ids=9, ids_used=6, reach=1), 22),
@@ -343,7 +336,7 @@ KNOWN = {
     "khop_induction": Known(
         hopped,
         hop,
-        st.builds(KhopInduction, num_symbols=st.integers(3, 10), num_hops=st.integers(1, 5), is_marked=st.booleans()),
+        drawn(KhopInduction, num_symbols=(3, 10), num_hops=(1, 5), is_marked=[False, True]),
         [
             (KhopInduction(num_symbols=11, num_hops=1), 17),
             (KhopInduction(num_symbols=5, num_hops=2, is_marked=True), 20),
@@ -356,10 +349,7 @@ KNOWN = {
         [(InductionLatest(num_symbols=9, num_triggers=4, repeats=3, num_asked=3, trigger_ids=6), 30)],
     ),
     "induction_first": Known(
-        first,
-        answer_last,
-        inductions(InductionFirst),
-        [(InductionFirst(num_symbols=9, num_triggers=3, repeats=4), 26)],
+        first, answer_last, inductions(InductionFirst), [(InductionFirst(num_symbols=9, num_triggers=3, repeats=4), 26)]
     ),
     "induction_majority": Known(
         majority,
@@ -370,14 +360,14 @@ KNOWN = {
     "in_context_language": Known(
         spoken,
         trigram,
-        st.builds(
+        drawn(
             lambda num_states, most_edges, spare, longest: InContextLanguage(
                 num_states, most_edges + spare, most_edges, longest
             ),
-            st.integers(2, 8),
+            (2, 8),
             FEW,
             FEW,
-            st.integers(1, 12),
+            (1, 12),
         ),
         [(InContextLanguage(num_states=3, num_symbols=2, most_edges=2, longest_string=5), 21)],
         lambda _task: st.integers(2, 60),

@@ -26,7 +26,7 @@ from synthbench.tasks.nesting.stack_manipulation import StackManipulation
 from synthbench.tasks.nesting.tree_compose import TreeCompose
 from synthbench.tasks.nesting.tree_copy import TreeCopy
 from synthbench.tasks.nesting.tree_mirror import TreeMirror
-from tests.tasks._known import SEEDS, Known, Tokens, checks_of
+from tests.tasks._known import SEEDS, Known, Tokens, checks_of, drawn
 
 EXAMPLES = settings(max_examples=30, deadline=None)
 Tree = Any  # a name, or a label and a list of trees
@@ -393,38 +393,30 @@ def grammatical(task: Any, inputs: list[int]) -> list[set[int]]:
 
 
 def trees(unit: type[TreeMirror]) -> st.SearchStrategy[TreeMirror]:
-    return st.builds(
-        unit,
-        fewest=st.integers(1, 5),
-        num_labels=st.integers(2, 9),
-        depth=st.integers(4, 6),
-        arity=st.integers(2, 4),
-        is_shown=st.booleans(),
-    )
+    return drawn(unit, fewest=(1, 5), num_labels=(2, 9), depth=(4, 6), arity=(2, 4), is_shown=[False, True])
 
 
 def longer(task: Any) -> st.SearchStrategy[int]:
     return st.integers(task.min_length, task.min_length + 60)
 
 
-FEW = st.integers(1, 12)
 KNOWN = {
     "anbncn": Known(
         reference,
         oracle,
-        st.builds(lambda least, more: AnBnCn(least, least + more), st.integers(2, 9), st.integers(0, 9)),
+        drawn(lambda least, more: AnBnCn(least, least + more), (2, 9), (0, 9)),
         [(AnBnCn(smallest=3, largest=5), 47)],
         longer,
     ),
     "dyck": Known(
         reference,
         oracle,
-        st.builds(
+        drawn(
             lambda depth, nearest, **options: Dyck(depth=depth, nearest=nearest if depth > 1 else 0, **options),
-            depth=st.integers(1, 9),
-            nearest=st.integers(0, 9),
-            unscored=st.integers(0, 9),
-            num_types=st.integers(1, 9),
+            depth=(1, 9),
+            nearest=(0, 9),
+            unscored=(0, 9),
+            num_types=(1, 9),
         ),
         [(Dyck(unscored=3, num_types=3, depth=2), 9), (Dyck(unscored=3, num_types=3, depth=3, nearest=4), 12)],
         longer,
@@ -432,13 +424,7 @@ KNOWN = {
     "grammar_next_token": Known(
         grammatical,
         believe,
-        st.builds(
-            GrammarNextToken,
-            depth=st.integers(1, 5),
-            num_symbols=st.integers(2, 5),
-            pair_rate=st.floats(0.1, 0.9),
-            scored=st.sampled_from(["all", "top"]),
-        ),
+        drawn(GrammarNextToken, depth=(1, 5), num_symbols=(2, 5), pair_rate=(0.1, 0.9), scored=["all", "top"]),
         [
             (GrammarNextToken(depth=4, num_symbols=5, pair_rate=0.8), 12),
             *((rung.task, rung.length) for rung in GrammarNextToken.ladder(8)),
@@ -448,54 +434,52 @@ KNOWN = {
     "interleaved_stacks": Known(
         reference,
         oracle,
-        st.builds(
+        drawn(
             lambda num_stacks, spare, **options: InterleavedStacks(num_stacks, num_stacks + spare, **options),
-            st.integers(1, 5),
-            st.integers(0, 3),
-            depth=st.integers(2, 6),
-            pops=st.integers(1, 2),
+            (1, 5),
+            (0, 3),
+            depth=(2, 6),
+            pops=(1, 2),
         ),
         [(InterleavedStacks(num_stacks=2, stack_ids=3, depth=2, num_values=3, pops=2), 25)],
     ),
     "listops": Known(
         reference,
         oracle,
-        st.builds(Listops, shortest=st.integers(4, 12), depth=st.integers(3, 6), arguments=st.integers(2, 6)),
+        drawn(Listops, shortest=(4, 12), depth=(3, 6), arguments=(2, 6)),
         [(Listops(depth=3, arguments=2), 22)],
         lambda task: st.integers(task.min_length, 23),
     ),
     "modular_brackets": Known(
         reference,
         oracle,
-        st.builds(ModularBrackets, shortest=FEW, modulus=st.integers(2, 12)),
+        drawn(ModularBrackets, shortest=(1, 12), modulus=(2, 12)),
         [(ModularBrackets(shortest=9, modulus=6), 16)],
     ),
     "prefix_arithmetic": Known(
         reference,
         oracle,
-        st.builds(PrefixArithmetic, modulus=st.integers(2, 30)),
+        drawn(PrefixArithmetic, modulus=(2, 30)),
         [(PrefixArithmetic(modulus=4), 8)],
         lambda _task: st.integers(1, 20).map(lambda num_operators: 2 * num_operators + 2),
     ),
     "shuffle_dyck": Known(
         reference,
         oracle,
-        st.builds(ShuffleDyck, unscored=st.integers(0, 9), num_types=st.integers(1, 6), open_rate=st.floats(0, 1)),
+        drawn(ShuffleDyck, unscored=(0, 9), num_types=(1, 6), open_rate=(0.0, 1.0)),
         [(ShuffleDyck(unscored=2, num_types=3, open_rate=0.7), 9)],
         longer,
     ),
     "solve_equation": Known(
         reference,
         oracle,
-        st.builds(SolveEquation, shortest=st.integers(3, 12), modulus=st.integers(3, 12)),
+        drawn(SolveEquation, shortest=(3, 12), modulus=(3, 12)),
         [(SolveEquation(shortest=12, modulus=4), 20)],
     ),
     "stack_manipulation": Known(
         reference,
         oracle,
-        st.builds(
-            StackManipulation, shortest=st.integers(2, 12), num_symbols=st.integers(2, 9), pop_rate=st.floats(0, 1)
-        ),
+        drawn(StackManipulation, shortest=(2, 12), num_symbols=(2, 9), pop_rate=(0.0, 1.0)),
         [(StackManipulation(shortest=4, num_symbols=3, pop_rate=0.9), 24)],
         longer,
     ),

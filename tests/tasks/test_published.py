@@ -37,7 +37,7 @@ from synthbench.tasks.reasoning.pattern import Pattern
 from synthbench.tasks.reasoning.stack import Stack
 from synthbench.tasks.robustness.compression import Compression
 from synthbench.tasks.robustness.noisy_copy import NoisyCopy
-from tests.tasks._known import Known, Oracle, Tokens, checks_of
+from tests.tasks._known import Known, Oracle, Tokens, checks_of, drawn
 
 PUBLISHED = {
     row["task"]: row
@@ -319,102 +319,96 @@ def likeliest_runs(task: Any, prefix: Tokens, length: int) -> Tokens:
     return np.array(guesses)
 
 
-def up_to(most: int, least: int = 2) -> st.SearchStrategy[int]:
-    return st.integers(least, most)
-
-
 KNOWN = {
     "addition": Known(
-        folded_sum, last_of(folded_sum), st.builds(Addition, vocabulary=up_to(40)), [(Addition(vocabulary=3), 7)]
+        folded_sum, last_of(folded_sum), drawn(Addition, vocabulary=(2, 40)), [(Addition(vocabulary=3), 7)]
     ),
     "counting": Known(
         number_of_zeros,
         last_of(number_of_zeros),
-        st.builds(Counting, largest_count=up_to(40, 1), num_symbols=up_to(12)),
+        drawn(Counting, largest_count=(1, 40), num_symbols=(2, 12)),
         [(Counting(largest_count=2, num_symbols=3), 9)],
     ),
-    "modular": Known(residue, last_of(residue), st.builds(Modular, modulus=up_to(40)), [(Modular(modulus=3), 4)]),
-    "parity": Known(residue, last_of(residue), st.builds(Parity), [(Parity(), 1)]),
-    "copy": Known(copied, echo, st.builds(Copy, vocabulary=up_to(40)), [(Copy(vocabulary=5), 7)]),
-    "reverse": Known(reversed_, backwards, st.builds(Reverse, vocabulary=up_to(40)), [(Reverse(vocabulary=4), 7)]),
-    "sort": Known(sorted_, at_each(order_statistic), st.builds(Sort, vocabulary=up_to(40)), [(Sort(vocabulary=5), 7)]),
+    "modular": Known(residue, last_of(residue), drawn(Modular, modulus=(2, 40)), [(Modular(modulus=3), 4)]),
+    "parity": Known(residue, last_of(residue), drawn(Parity), [(Parity(), 1)]),
+    "copy": Known(copied, echo, drawn(Copy, vocabulary=(2, 40)), [(Copy(vocabulary=5), 7)]),
+    "reverse": Known(reversed_, backwards, drawn(Reverse, vocabulary=(2, 40)), [(Reverse(vocabulary=4), 7)]),
+    "sort": Known(sorted_, at_each(order_statistic), drawn(Sort, vocabulary=(2, 40)), [(Sort(vocabulary=5), 7)]),
     "distant_match": Known(
-        first_in_the_middle, first, st.builds(DistantMatch, vocabulary=up_to(40)), [(DistantMatch(vocabulary=4), 9)]
+        first_in_the_middle, first, drawn(DistantMatch, vocabulary=(2, 40)), [(DistantMatch(vocabulary=4), 9)]
     ),
     "long_copy": Known(
         copied,
         echo,
-        st.builds(LongCopy, vocabulary=up_to(40)),
+        drawn(LongCopy, vocabulary=(2, 40)),
         [(LongCopy(vocabulary=3), 9)],
         lambda _task: st.integers(1, 300),
     ),
     "multihop": Known(
         after_second_marker,
         last_of(after_second_marker),
-        st.builds(Multihop, vocabulary=up_to(40, 3)),
+        drawn(Multihop, vocabulary=(3, 40)),
         [(Multihop(vocabulary=5), 11)],
     ),
     "first_token": Known(
-        first_at_the_end, first, st.builds(FirstToken, vocabulary=up_to(40)), [(FirstToken(vocabulary=4), 2)]
+        first_at_the_end, first, drawn(FirstToken, vocabulary=(2, 40)), [(FirstToken(vocabulary=4), 2)]
     ),
     "kv_recall": Known(
         value,
         last_of(value),
-        st.builds(KvRecall, vocabulary=up_to(60, 3)),
+        drawn(KvRecall, vocabulary=(3, 60)),
         [(KvRecall(vocabulary=8), 14)],
         lambda task: st.integers(1, min(20, task.vocabulary - 1)).map(lambda num_pairs: 2 * num_pairs + 2),
     ),
-    "retrieval": Known(
-        needle, last_of(needle), st.builds(Retrieval, vocabulary=up_to(40, 3)), [(Retrieval(vocabulary=4), 5)]
-    ),
+    "retrieval": Known(needle, last_of(needle), drawn(Retrieval, vocabulary=(3, 40)), [(Retrieval(vocabulary=4), 5)]),
     "selective_copy": Known(
         marked,
         at_each(after_mark),
-        st.builds(SelectiveCopy, vocabulary=up_to(40), num_marks=up_to(10, 1)),
+        drawn(SelectiveCopy, vocabulary=(2, 40), num_marks=(1, 10)),
         [(SelectiveCopy(vocabulary=4, num_marks=5), 15)],
     ),
-    "bigram": Known(looked_up, from_the_table, st.builds(Bigram), [(Bigram(), 5)]),
+    "bigram": Known(looked_up, from_the_table, drawn(Bigram), [(Bigram(), 5)]),
     "histogram": Known(
         counts,
         at_each(expected_count),
-        st.builds(Histogram, largest_count=up_to(40, 1), num_symbols=up_to(12)),
+        drawn(Histogram, largest_count=(1, 40), num_symbols=(2, 12)),
         [(Histogram(largest_count=3, num_symbols=4), 9)],
     ),
     "majority": Known(
         most_frequent,
         last_of(most_frequent),
-        st.builds(Majority, num_symbols=up_to(12)),
+        drawn(Majority, num_symbols=(2, 12)),
         [(Majority(num_symbols=3), 8), (Majority(num_symbols=9), 5)],
     ),
     "induction": Known(
         successors,
         at_last(common_successor),
-        st.builds(Induction, vocabulary=up_to(80)),
+        drawn(Induction, vocabulary=(2, 80)),
         [(Induction(vocabulary=3), 17), (Induction(vocabulary=8), 40)],
         lambda _task: st.integers(5, 80),
     ),
     "pattern": Known(
         next_of_period,
         one_period_back,
-        st.builds(Pattern, vocabulary=up_to(40), period=up_to(12, 1)),
+        drawn(Pattern, vocabulary=(2, 40), period=(1, 12)),
         [(Pattern(vocabulary=3, period=6), 9)],
     ),
     "stack": Known(
         values_at_pops,
         nothing,
-        st.builds(Stack, vocabulary=up_to(40, 3), pop_rate=st.floats(0, 1), push_rate=st.floats(0, 1)),
+        drawn(Stack, vocabulary=(3, 40), pop_rate=(0.0, 1.0), push_rate=(0.0, 1.0)),
         [(Stack(vocabulary=5, pop_rate=0.6, push_rate=0.7), 9)],
     ),
     "compression": Known(
         runs,
         at_each(likeliest_runs),
-        st.builds(Compression, vocabulary=up_to(40), longest_run=up_to(12, 1)),
+        drawn(Compression, vocabulary=(2, 40), longest_run=(1, 12)),
         [(Compression(vocabulary=3, longest_run=2), 13), (Compression(vocabulary=2, longest_run=5), 12)],
     ),
     "noisy_copy": Known(
         copied_in_the_first_half,
         first_half,
-        st.builds(NoisyCopy, vocabulary=up_to(40), noise_rate=st.floats(0, 1)),
+        drawn(NoisyCopy, vocabulary=(2, 40), noise_rate=(0.0, 1.0)),
         [(NoisyCopy(vocabulary=5, noise_rate=0.5), 9)],
     ),
 }

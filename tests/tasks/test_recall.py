@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
 from synthbench.tasks import accuracy, shortcut_accuracies
@@ -22,7 +21,7 @@ from synthbench.tasks.recall.memorization import Memorization
 from synthbench.tasks.recall.mqar import Mqar
 from synthbench.tasks.recall.noisy_recall import NoisyRecall
 from synthbench.tasks.recall.overwrite_recall import OverwriteRecall
-from tests.tasks._known import Known, checks_of
+from tests.tasks._known import Known, checks_of, drawn
 
 
 def read_pairs(task: Any, inputs: list[int]) -> Iterator[int]:
@@ -236,19 +235,19 @@ def of_memory(task: Any, inputs: list[int]) -> list[set[int]]:
     return reference(task, inputs)
 
 
-SPARE = st.integers(0, 3)
+SPARE = (0, 3)
 KNOWN = {
     "mqar": Known(
         of_pairs,
         oracle,
-        st.builds(
+        drawn(
             lambda num_pairs, spare, **options: Mqar(
                 num_pairs=num_pairs, vocabulary=2 * num_pairs + 2 + spare, **options
             ),
-            st.integers(1, 8),
-            st.integers(0, 9),
-            alpha=st.floats(0, 1),
-            filler=st.sampled_from(["blank", "noise"]),
+            (1, 8),
+            (0, 9),
+            alpha=(0.0, 1.0),
+            filler=["blank", "noise"],
         ),
         [
             (Mqar(num_pairs=5, vocabulary=13, alpha=1.0, filler="noise"), 29),
@@ -258,17 +257,17 @@ KNOWN = {
     "overwrite_recall": Known(
         of_writes,
         oracle,
-        st.builds(
+        drawn(
             lambda num_keys, rewritten, num_writes, spare: OverwriteRecall(
                 num_keys=num_keys,
                 num_rewritten=min(rewritten, num_keys),
                 vocabulary=2 * num_keys + 2 + spare,
                 num_writes=num_writes,
             ),
-            st.integers(1, 8),
-            st.integers(0, 8),
-            st.integers(2, 4),
-            st.integers(5, 9),
+            (1, 8),
+            (0, 8),
+            (2, 4),
+            (5, 9),
         ),
         [
             (OverwriteRecall(num_keys=3, num_rewritten=2, vocabulary=11, num_writes=4, with_replacement=True), 31),
@@ -278,14 +277,14 @@ KNOWN = {
     "composite_recall": Known(
         of_composites,
         oracle,
-        st.builds(
+        drawn(
             lambda num_rows, num_columns, spare, num_values: CompositeRecall(
                 num_rows * num_columns, max(num_rows, num_columns) + spare, num_values
             ),
-            st.integers(2, 4),
-            st.integers(2, 4),
+            (2, 4),
+            (2, 4),
             SPARE,
-            st.integers(2, 9),
+            (2, 9),
         ),
         [
             (CompositeRecall(num_pairs=9, grid=3, num_values=5), 58),
@@ -295,42 +294,29 @@ KNOWN = {
     "in_context_recall": Known(
         reference,
         oracle,
-        st.builds(
-            InContextRecall,
-            vocabulary=st.integers(4, 20),
-            keys_used=st.integers(0, 2),
-            scored=st.sampled_from(["repeats", "probe"]),
-        ),
+        drawn(InContextRecall, vocabulary=(4, 20), keys_used=(0, 2), scored=["repeats", "probe"]),
         [(InContextRecall(vocabulary=9, scored="probe"), 21), (InContextRecall(vocabulary=12, keys_used=2), 20)],
     ),
     "noisy_recall": Known(
         reference,
         oracle,
-        st.builds(
-            NoisyRecall,
-            vocabulary=st.integers(4, 20),
-            keys_used=st.integers(0, 2),
-            num_noise=st.integers(1, 5),
-            noise=st.floats(0, 1),
-        ),
+        drawn(NoisyRecall, vocabulary=(4, 20), keys_used=(0, 2), num_noise=(1, 5), noise=(0.0, 1.0)),
         [(NoisyRecall(vocabulary=9, num_noise=1, noise=0.9), 21), (NoisyRecall(vocabulary=10, keys_used=3), 24)],
     ),
     "fuzzy_recall": Known(
         reference,
         oracle,
-        st.builds(FuzzyRecall, vocabulary=st.integers(12, 20), num_keys=st.integers(2, 6), max_motif=st.integers(2, 4)),
+        drawn(FuzzyRecall, vocabulary=(12, 20), num_keys=(2, 6), max_motif=(2, 4)),
         [(FuzzyRecall(vocabulary=7, num_keys=2), 17)],
     ),
-    "memorization": Known(
-        of_memory, oracle, st.builds(Memorization, num_keys=st.integers(2, 9)), [(Memorization(num_keys=3), 5)]
-    ),
+    "memorization": Known(of_memory, oracle, drawn(Memorization, num_keys=(2, 9)), [(Memorization(num_keys=3), 5)]),
     "joint_recall": Known(
         of_contexts,
         oracle,
-        st.builds(
+        drawn(
             lambda contexts, keys, spare: JointRecall(contexts, keys, contexts + spare, keys + spare, contexts + spare),
-            st.integers(2, 5),
-            st.integers(1, 5),
+            (2, 5),
+            (1, 5),
             SPARE,
         ),
         [(JointRecall(num_contexts=3, num_keys=2, context_ids=4, key_ids=5, num_values=5, tokens_used=4), 24)],
@@ -338,11 +324,11 @@ KNOWN = {
     "alias_recall": Known(
         of_aliases,
         oracle,
-        st.builds(
+        drawn(
             lambda pairs, spare, names: AliasRecall(pairs + spare, names, max(2, pairs + spare), pairs),
-            st.integers(1, 5),
+            (1, 5),
             SPARE,
-            st.integers(2, 4),
+            (2, 4),
         ),
         [(AliasRecall(num_keys=5, num_names=3, num_values=6, num_pairs=4, tokens_used=4), 19)],
     ),

@@ -29,9 +29,8 @@ from synthbench.tasks.state_tracking.s3_words import S3Words
 from synthbench.tasks.state_tracking.s5_swaps import S5Swaps
 from synthbench.tasks.state_tracking.s5_words import S5Words
 from synthbench.tasks.state_tracking.z60_words import Z60Words
-from tests.tasks._known import SEEDS, Known, Tokens, checks_of
+from tests.tasks._known import SEEDS, Known, Tokens, checks_of, drawn
 
-RATES = st.floats(0.01, 0.9)
 GROUPS = {"S3": S3, "A4_Z5": A4_Z5, "A5": A5, "Z60": Z60, "S5": S5}
 WORDS: list[type[GroupWords]] = [S3Words, A4Z5Words, A5Words, Z60Words, S5Words, S5Swaps]
 
@@ -161,54 +160,46 @@ def keep_to_the_rule(task: Any, inputs: Tokens) -> Tokens:
     return predictions
 
 
-SHORTEST, MODULI = st.integers(2, 20), st.integers(2, 12)
+SHORTEST, MODULI, RATES = (2, 20), (2, 12), (0.01, 0.9)
 KNOWN = {
     "broken_grammar": Known(
         reached,
         keep_to_the_rule,
-        st.builds(
-            BrokenGrammar,
-            num_symbols=st.integers(5, 9),
-            branches=st.integers(1, 3),
-            longest_gap=st.integers(3, 6),
-            nearest=st.integers(1, 3),
-        ),
+        drawn(BrokenGrammar, num_symbols=(5, 9), branches=(1, 3), longest_gap=(3, 6), nearest=(1, 3)),
         [(BrokenGrammar(num_symbols=4, branches=1, longest_gap=3, nearest=2), 20)],
     ),
     "even_pairs": Known(
         unequal_pairs,
         count_changes,
-        st.builds(EvenPairs, shortest=SHORTEST, num_symbols=st.integers(2, 5)),
+        drawn(EvenPairs, shortest=SHORTEST, num_symbols=(2, 5)),
         [(EvenPairs(shortest=5, num_symbols=3), 20)],
     ),
     "parity_final": Known(
         ones,
         count_ones,
-        st.builds(ParityFinal, shortest=SHORTEST, one_rate=RATES),
+        drawn(ParityFinal, shortest=SHORTEST, one_rate=RATES),
         [(ParityFinal(shortest=4, one_rate=0.1), 20)],
     ),
     "parity_running": Known(
-        ones_so_far, count_ones, st.builds(ParityRunning, one_rate=RATES), [(ParityRunning(one_rate=0.2), 20)]
+        ones_so_far, count_ones, drawn(ParityRunning, one_rate=RATES), [(ParityRunning(one_rate=0.2), 20)]
     ),
     "cycle_navigation": Known(
         place,
         walk,
-        st.builds(CycleNavigation, shortest=SHORTEST, modulus=MODULI, stay_rate=RATES),
+        drawn(CycleNavigation, shortest=SHORTEST, modulus=MODULI, stay_rate=RATES),
         [(CycleNavigation(modulus=6, stay_rate=0.0), 20)],
     ),
     "modular_arithmetic": Known(
         value,
         calculate,
-        st.builds(ModularArithmetic, shortest=SHORTEST, modulus=MODULI, product_rate=RATES),
+        drawn(ModularArithmetic, shortest=SHORTEST, modulus=MODULI, product_rate=RATES),
         [(ModularArithmetic(shortest=4, modulus=6, product_rate=0.6), 21)],
     ),
     **{
         type(other).name: Known(
             word,
             multiply,
-            st.builds(
-                type(other), num_inputs=st.integers(5, type(other)().num_inputs), tokens_per_element=st.integers(1, 5)
-            ),
+            drawn(type(other), num_inputs=st.integers(5, type(other)().num_inputs), tokens_per_element=(1, 5)),
             [(other, length)],
         )
         for other, length in (
