@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from synthbench.tasks.algorithms.grid_neighbours import GridNeighbours
 from synthbench.tasks.algorithms.periodic_pattern import PeriodicPattern
 from synthbench.tasks.algorithms.planted_counting import PlantedCounting
 from synthbench.tasks.algorithms.planted_majority import PlantedMajority
-from synthbench.tasks.base import IGNORE, TASKS, Rung
+from synthbench.tasks.base import IGNORE, Rung
 from tests.tasks._known import Known, Tokens, checks_of, drawn
 
 
@@ -299,15 +298,6 @@ def test_the_coordinates_of_a_rung_are_the_first_of_those_of_the_rungs_above() -
     assert np.ptp(longest, axis=0).tolist() == [rungs[-1].length // 4 - 1, 3]
     for rung in rungs:
         np.testing.assert_array_equal(rung.task.coordinates(rung.length), longest[: rung.length])
-
-
-@pytest.mark.parametrize("name", ["bucket_sort", "binary_addition"])
-def test_a_rung_has_the_strings_that_are_longer_than_those_of_the_rung_below(name: str) -> None:
-    for below, rung in pairwise(TASKS[name].ladder(longest=64)):
-        inputs, _ = rung.task.sample(np.random.default_rng(0), 4000, rung.length)
-        sizes = rung.task.string_lengths(inputs)  # type: ignore[attr-defined]
-
-        assert (sizes.min(), sizes.max()) == (below.load + 1, rung.load)
 
 
 def test_no_two_rungs_of_periodic_pattern_share_a_period() -> None:

@@ -257,34 +257,6 @@ def test_floor_of_modular_arithmetic_is_the_stated_one() -> None:
     assert list(floors.values()) == sorted(floors.values(), reverse=True)
 
 
-STRINGS = [EvenPairs, ParityFinal, CycleNavigation, ModularArithmetic]
-
-
-@pytest.mark.parametrize("unit", STRINGS)
-@pytest.mark.parametrize("factor", [2, 4])
-def test_stretched_strings_are_longer_than_any_in_training(unit: type[Any], factor: int) -> None:
-    task, length = unit(), 16 + (unit is not ModularArithmetic)
-    tested, tested_length = task.stretched(length, factor)
-    inputs, _ = tested.sample(np.random.default_rng(0), 2000, tested_length)
-    longest = np.nonzero(task.sample(np.random.default_rng(0), 2000, length).inputs == task.num_symbols)[1].max()
-    tested_lengths = np.nonzero(inputs == task.num_symbols)[1]
-
-    assert factor // 2 * longest < tested_lengths.min() <= factor // 2 * longest + 2
-    assert factor * longest - 1 <= tested_lengths.max() <= factor * longest
-
-
-@pytest.mark.parametrize("unit", STRINGS)
-def test_strings_of_a_rung_are_longer_than_those_of_the_rung_below(unit: type[Any]) -> None:
-    longest = 0
-    for rung in unit.ladder(longest=64):
-        inputs, _ = rung.task.sample(np.random.default_rng(0), 2000, rung.length)
-        string_lengths = np.nonzero(inputs == rung.task.num_symbols)[1]
-
-        assert longest < string_lengths.min()
-        longest = string_lengths.max()
-        assert longest == rung.load == rung.length - 1
-
-
 @given(seed=SEEDS, length=st.integers(1, 40), window=st.sampled_from([None, 1, 2, 4, 8]))
 def test_running_products_are_those_of_a_loop(seed: int, length: int, window: int | None) -> None:
     factors = np.random.default_rng(seed).integers(S3.order, size=(3, length))
