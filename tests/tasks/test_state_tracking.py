@@ -199,7 +199,7 @@ KNOWN = {
         type(other).name: Known(
             word,
             multiply,
-            drawn(type(other), num_inputs=st.integers(5, type(other)().num_inputs), tokens_per_element=(1, 5)),
+            drawn(type(other), num_inputs=(5, type(other)().num_inputs), tokens_per_element=(1, 5)),
             [(other, length)],
         )
         for other, length in (
