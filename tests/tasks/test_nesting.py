@@ -392,7 +392,7 @@ def grammatical(task: Any, inputs: list[int]) -> list[set[int]]:
     ]
 
 
-def trees(unit: type[TreeMirror]) -> st.SearchStrategy[TreeMirror]:
+def trees(unit: type[TreeMirror | TreeCopy | TreeCompose]) -> st.SearchStrategy[Any]:
     return drawn(unit, fewest=(1, 5), num_labels=(2, 9), depth=(4, 6), arity=(2, 4), is_shown=[False, True])
 
 
