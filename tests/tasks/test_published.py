@@ -1,4 +1,4 @@
-"""The tasks of the paper, of eight categories: their answers a second time, and the published numbers."""
+"""The tasks of the paper, of seven categories: their answers a second time, and the published numbers."""
 
 import csv
 from collections import Counter
