@@ -35,6 +35,9 @@ class Interval(NamedTuple):
     high: float
 
 
+UNKNOWN = Interval(math.nan, math.nan, math.nan)
+
+
 class Rank(NamedTuple):
     """The rank of a mechanism, 1 for the best; equal mechanisms share the better rank."""
 
@@ -62,6 +65,16 @@ def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high
     value = round(value, 12)
     half = float(special.stdtrit(dof, (1 + CONFIDENCE) / 2)) * error if error > TOLERANCE else 0.0
     return Interval(value, max(low, value - half), min(high, value + half))
+
+
+def over_runs(
+    values: Sequence[float] | Float[np.ndarray, " runs"], *, low: float = -math.inf, high: float = math.inf
+) -> Interval:
+    """The mean of some numbers with its t interval, for more of their kind; its ends are NaN with a single one."""
+    if not len(values):
+        return UNKNOWN
+    error = float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else math.nan
+    return t_interval(float(np.mean(values)), error, len(values) - 1.0, low=low, high=high)
 
 
 def over_seeds(skills: Skills, weights: PerTask, *, low: float = 0.0) -> list[Interval]:

@@ -190,7 +190,7 @@ class Report:
         # Figures compare accuracies and skills of mechanisms in models.
         if self.cells.is_apart:
             return []
-        return drawings(Facts(self._shown, self.cells, self.averages, self.board, self.variants))
+        return drawings(Facts(self.cells, self.averages, self.board, self.variants))
 
     @cached_property
     def cited(self) -> tuple[str, list[str]]:

@@ -6,6 +6,7 @@ Both are compared on the tasks and seeds that both have, run by run.
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -130,6 +131,13 @@ def variants_of(main: Cells, others: Cells) -> list[Variant]:
             tasks = tuple(task for task, *_cells in both)
             found.append(Variant(nearest, variant, tasks, tuple(seeds), np.swapaxes(np.array(skills), 0, 1)))
     return found
+
+
+def of_sizes(variants: Sequence[Variant]) -> list[Variant]:
+    """The variants whose state has another size, on the tasks and seeds that most of these have."""
+    sized = [variant for variant in variants if variant.is_of_another_size]
+    common = Counter((variant.tasks, variant.seeds) for variant in sized).most_common(1)
+    return [variant for variant in sized if (variant.tasks, variant.seeds) == common[0][0]]
 
 
 def changes_of(variants: Sequence[Variant]) -> list[Change]:

@@ -3,9 +3,8 @@
 from synthbench.reports.render.figures.drawing import PICTURES, Drawing, render
 from synthbench.reports.render.figures.facts import Facts
 from synthbench.reports.render.figures.frontier import frontier
-from synthbench.reports.render.figures.heat_map import heat_map
-from synthbench.reports.render.figures.improvement import improvement
 from synthbench.reports.render.figures.learning_curves import learning_curves
+from synthbench.reports.render.figures.matrix import heat_map, improvement
 from synthbench.reports.render.figures.profiles import profiles
 from synthbench.reports.render.figures.ranks import ranks
 from synthbench.reports.render.figures.rungs import rungs
