@@ -18,9 +18,9 @@ from jaxtyping import Float
 from scipy.special import softmax
 from tabulate import tabulate
 
-from synthbench.reports.aggregates import Interval, t_interval
+from synthbench.reports.aggregates import UNKNOWN, Interval, over_runs
 from synthbench.reports.selection import select
-from synthbench.reports.table import fixed
+from synthbench.reports.table import fixed, in_words
 from synthbench.results import Store
 
 Quantity = Callable[[pd.DataFrame], "pd.Series[float]"]
@@ -312,7 +312,7 @@ def table(found: Found) -> str:
     """A line for each comparison."""
     return tabulate(
         [
-            [claim.says, claim.published, suite, in_words(interval), _verdict(claim, interval)]
+            [claim.says, claim.published, suite, in_words(interval, 1), _verdict(claim, interval)]
             for claim, suite, interval in found
         ],
         ["claim", "published, points", "suite", "here, points", "verdict"],
@@ -336,13 +336,4 @@ def _measured(claim: Claim, suite: str, rows: pd.DataFrame) -> Interval:
 
 def interval_of(values: Float[np.ndarray, " seeds"]) -> Interval:
     """The mean over seeds with its 95 % interval; NaN for fewer than two."""
-    if len(values) < 2:
-        return Interval(math.nan, math.nan, math.nan)
-    error = float(np.std(values, ddof=1)) / len(values) ** 0.5
-    return t_interval(float(values.mean()), error, len(values) - 1.0, low=-math.inf, high=math.inf)
-
-
-def in_words(interval: Interval, decimals: int = 1) -> str:
-    """The value with the ends of its interval."""
-    value, low, high = (fixed(number, decimals) for number in interval)
-    return f"{value} ({low} to {high})"
+    return over_runs(values) if len(values) > 1 else UNKNOWN

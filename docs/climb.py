@@ -21,7 +21,7 @@ from tabulate import tabulate
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Rank, balanced
 from synthbench.reports.cells import Cells, grid
-from synthbench.reports.rivals import Rivals
+from synthbench.reports.quick import Rivals
 from synthbench.reports.selection import select
 from synthbench.reports.verdicts import judge
 from synthbench.results import Store

@@ -21,7 +21,6 @@ from claims import (
     counted,
     curvature,
     found_in,
-    in_words,
     interval_of,
     over_heads,
     table,
@@ -29,7 +28,7 @@ from claims import (
 from tabulate import tabulate
 
 from synthbench.reports.selection import full_runs, select
-from synthbench.reports.table import fixed
+from synthbench.reports.table import fixed, in_words
 from synthbench.reports.validity import CHOOSING_SEED, MATCH, TEXT, TEXTS
 from synthbench.results import Store
 from synthbench.results.schema import split_match
@@ -243,7 +242,7 @@ def _factorial(rows: pd.DataFrame) -> Iterator[str]:
 def _shares(rows: pd.DataFrame) -> Iterator[str]:
     """The difference of Aether from a transformer, and of what changes only one of the two, in words."""
     whole, attention, block = (
-        in_words(interval_of(quantity(rows).to_numpy()))
+        in_words(interval_of(quantity(rows).to_numpy()), 1)
         for quantity in (
             between(of("yat", block=_NO_NORM), of("softmax")),
             between(of("yat"), of("softmax")),

@@ -47,6 +47,11 @@ class Rank(NamedTuple):
     high: int
     """Worst rank in the interval."""
 
+    @property
+    def ends(self) -> str:
+        """The interval as printed: ``2-5``, or ``2``."""
+        return f"{self.low}-{self.high}" if self.low < self.high else str(self.low)
+
 
 def balanced(categories: Sequence[str]) -> PerTask:
     """The weights of the tasks: all categories weigh the same, and so do the tasks of one category. The sum is 1."""

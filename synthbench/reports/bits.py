@@ -12,7 +12,7 @@ from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval
 from synthbench.reports.cells import Cells, Key, MechanismFacts, Runs, TaskFacts, is_known
 from synthbench.reports.statistics import SIGNIFICANCE, holm, pair_tests, shares_seeds
-from synthbench.reports.table import Cell, Mark, Table, fixed, interval_cell, ranked_table
+from synthbench.reports.table import Cell, Mark, Table, counted, fixed, interval_cell, ranked_table
 
 CAPTION = (
     "Bits per token on the test split, lower is better: mean over {seeds}, with its 95 % interval over seeds. Bold: "
@@ -92,7 +92,7 @@ def _table(cells: Cells, task: TaskFacts, runs: Runs, name: str) -> Table:
     }
     references = {each.removeprefix("reference."): metrics[each] for each in metrics if each.startswith("reference.")}
     counts = {cell.n for cell in cells.cells_of(task)} - {0}
-    seeds = "n seeds" if len(counts) > 1 else f"{(num := max(counts, default=0))} seed" + "s" * (num != 1)
+    seeds = "n seeds" if len(counts) > 1 else counted(max(counts, default=0), "seed")
     return ranked_table(
         cells,
         task,

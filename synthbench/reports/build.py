@@ -92,13 +92,6 @@ def _uncollected(report: Report) -> Iterator[None]:
         gc.unfreeze()
 
 
-def _markdown_files(report: Report) -> Files:
-    return {
-        f"{stem}.md": markdown.document(page.title, page.tables, page.introduction)
-        for stem, page in report.pages.items()
-    }
-
-
 def _csv_files(report: Report) -> Files:
     ladder_columns = ("rungs", "load_at_half", "load_in") if report.cells.has_ladder else ()
     files = {
@@ -180,13 +173,16 @@ def _facts(task: TaskFacts) -> dict[str, object]:
 def _figure_files(report: Report) -> Files:
     files: dict[str, str | bytes] = {}
     for drawing in report.drawings:
-        files[f"figures/{drawing.name}.csv"] = drawing.numbers
-        files |= {f"figures/{drawing.name}.{kind}": picture for kind, picture in render(drawing).items()}
+        contents = {"csv": drawing.numbers, **render(drawing)}
+        files |= {f"figures/{drawing.name}.{kind}": content for kind, content in contents.items()}
     return files
 
 
 FORMATS: dict[str, Callable[[Report], Files]] = {
-    "md": _markdown_files,
+    "md": lambda report: {
+        f"{stem}.md": markdown.document(page.title, page.tables, page.introduction)
+        for stem, page in report.pages.items()
+    },
     "tex": lambda report: {
         f"{stem}.tex": latex.document(page.tables, report.selection.suite) for stem, page in report.pages.items()
     },

@@ -141,10 +141,14 @@ class Comparison:
     def summary(self) -> str:
         """The comparison in a few sentences."""
         subject = f"{self.second} − {self.first}, suite {self.suite} {self.suite_version}"
+        left_out = (
+            f"{self.num_unpaired} rows have no partner; {self.num_left_out} tasks have too small a gap between floor "
+            "and ceiling for a skill."
+        )
         if self.mean_difference is None:
             return (
                 f"{subject}: {self.num_seeds} seeds are common to all tasks, and an interval of the difference needs "
-                f"two. {self._left_out}"
+                f"two. {left_out}"
             )
         value, low, high = self.mean_difference
         num_apart = sum(task.is_apart for task in self.tasks)
@@ -154,7 +158,7 @@ class Comparison:
         return (
             f"{subject}: mean difference of {self.skill} {value:+.4f} ({low:+.4f} to {high:+.4f} for these tasks and "
             f"other seeds) over {len(self.tasks)} tasks and {self.num_seeds} seeds; they differ by {margin} or more on "
-            f"{num_apart} of the tasks; probability of improvement {chance:.3f}{of_tasks}. {self._left_out}"
+            f"{num_apart} of the tasks; probability of improvement {chance:.3f}{of_tasks}. {left_out}"
         )
 
     @property
@@ -166,13 +170,6 @@ class Comparison:
     def skill(self) -> str:
         """What the mean difference measures."""
         return f"skill ({skill_words(has_ladder=True)})" if self.has_ladder else "skill"
-
-    @property
-    def _left_out(self) -> str:
-        return (
-            f"{self.num_unpaired} rows have no partner; {self.num_left_out} tasks have too small a gap between floor "
-            "and ceiling for a skill."
-        )
 
 
 class Pair(NamedTuple):

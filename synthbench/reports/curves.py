@@ -19,7 +19,7 @@ def mean_curves(cells: Cells, records: Sequence[Row], curves: pd.DataFrame) -> p
 
     Args:
         cells: The cells of a report.
-        records: Their rows.
+        records: Their rows, and any others.
         curves: Points of any runs in long form: run_id, step, split, metric, value.
 
     Returns:
@@ -32,7 +32,7 @@ def mean_curves(cells: Cells, records: Sequence[Row], curves: pd.DataFrame) -> p
         [
             (row["run_id"], row["seed"], task_rank[task_key(row)], mechanism_rank[mechanism_key(row)])
             for row in records
-            if row["status"] == "ok"
+            if row["status"] == "ok" and task_key(row) in task_rank
         ],
         columns=["run_id", "seed", "task", "mechanism"],
     )

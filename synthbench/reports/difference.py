@@ -311,12 +311,10 @@ def _drawn_z(ours: Estimate, rng: np.random.Generator) -> Float[np.ndarray, " dr
 def _named(cells: Cells, published: str) -> list[MechanismFacts]:
     """Our mechanisms of a published name; of several settings, those of the published protocol."""
     named = [mechanism for mechanism in cells.mechanisms if published_name(mechanism.name) == published]
-    return list(filter(_is_as_published, named)) if len(named) > 1 else named
-
-
-def _is_as_published(mechanism: MechanismFacts) -> bool:
-    published = published_arguments()[published_name(mechanism.name)]
-    return mechanism.match is None and published.items() <= arguments_in(mechanism.arguments).items()
+    if len(named) < 2:
+        return named
+    wanted = published_arguments()[published].items()
+    return [one for one in named if one.match is None and wanted <= arguments_in(one.arguments).items()]
 
 
 class _Average(NamedTuple):

@@ -125,6 +125,21 @@ def grouped(lines: Iterable[Line]) -> tuple[Line, ...]:
     )
 
 
+def printed_labels(table: Table) -> list[tuple[str, ...]]:
+    """The labels of each line; the name of a group is printed once, in its first line."""
+    printed, group = [], ""
+    for index, line in enumerate(table.lines):
+        repeats = index > 0 and len(line.labels) > 1 and line.labels[0] == group
+        printed.append(("", *line.labels[1:]) if repeats else line.labels)
+        group = line.labels[0]
+    return printed
+
+
+def counted(number: int, word: str) -> str:
+    """A number of things: ``1 seed``, ``3 seeds``."""
+    return f"{number} {word}" + "s" * (number != 1)
+
+
 def percent(fraction: float) -> str:
     """A fraction in per cent with one decimal: ``51.6``; ``--`` for NaN."""
     return NOTHING if math.isnan(fraction) else fixed(100 * fraction, 1)
@@ -362,6 +377,12 @@ def interval_cell(interval: Interval, show: Callable[[float], str] | None = None
     show = show or (lambda number: fixed(number, 2))
     ends = () if math.isnan(interval.low) else (f"{show(interval.low)} to {show(interval.high)}",)
     return Cell(show(interval.value), remarks=ends)
+
+
+def in_words(interval: Interval, decimals: int = 2, *, is_signed: bool = False) -> str:
+    """A number with the ends of its interval: ``0.52 (0.48 to 0.56)``."""
+    value, low, high = interval
+    return f"{fixed(value, decimals, is_signed=is_signed)} ({fixed(low, decimals)} to {fixed(high, decimals)})"
 
 
 def sources_of(

@@ -7,6 +7,7 @@ from synthbench.reports.aggregates import Interval
 from synthbench.reports.render.figures.drawing import COMPACT, Drawing, looks
 from synthbench.reports.render.figures.facts import Facts
 from synthbench.reports.render.figures.lines import draw_lines, panel_of_shares
+from synthbench.reports.table import counted
 from synthbench.reports.variants import of_sizes
 
 _HEIGHT = 2.2
@@ -33,7 +34,7 @@ def frontier(facts: Facts) -> Drawing | None:
         name="frontier",
         title="Skill at several sizes of the state",
         caption=(
-            f"Mean skill over {num_tasks} tasks and {num_seeds} {'seed' if num_seeds == 1 else 'seeds'}, with equal "
+            f"Mean skill over {num_tasks} tasks and {counted(num_seeds, 'seed')}, with equal "
             "weight for all categories, against the numbers that one layer keeps after a whole sequence, the largest "
             "over the tasks; a line for each mechanism. Where no option of a mechanism sets its state, the whole model "
             "is narrower or wider. Band: 95 % interval for these tasks and other seeds."

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from synthbench.reports.aggregates import over_seeds, profile
+from synthbench.reports.aggregates import PerTask, balanced, over_seeds, profile
 from synthbench.reports.leaderboard import Leaderboard
 from synthbench.reports.render.figures.drawing import PERCENT, PLAIN, Drawing
 from synthbench.reports.render.figures.facts import Facts
@@ -26,8 +26,9 @@ def profiles(facts: Facts) -> Drawing | None:
     board = facts.board
     if board is None or len(board.entries) < 2:
         return None
-    shares_of = {entry.mechanism.label: profile(entry.skills, board.weights, _THRESHOLDS) for entry in board.entries}
-    bands = _bands(board)
+    weights = balanced([task.category for task in board.tasks])
+    shares_of = {entry.mechanism.label: profile(entry.skills, weights, _THRESHOLDS) for entry in board.entries}
+    bands = _bands(board, weights)
     return Drawing(
         name="profiles",
         title="Performance profiles",
@@ -46,10 +47,10 @@ def profiles(facts: Facts) -> Drawing | None:
     )
 
 
-def _bands(board: Leaderboard) -> dict[str, tuple[Profile, Profile]]:
+def _bands(board: Leaderboard, weights: PerTask) -> dict[str, tuple[Profile, Profile]]:
     """Lower and upper ends for every mechanism, by its label."""
     skills = np.array([entry.skills for entry in board.entries])
-    at = [over_seeds((skills >= threshold - TOLERANCE).astype(float), board.weights) for threshold in _THRESHOLDS]
+    at = [over_seeds((skills >= threshold - TOLERANCE).astype(float), weights) for threshold in _THRESHOLDS]
     _value, low, high = np.array(at).transpose(2, 1, 0)  # [entries, thresholds]
     return {entry.mechanism.label: ends for entry, ends in zip(board.entries, zip(low, high, strict=True), strict=True)}
 

@@ -172,9 +172,9 @@ def places(
     for (x, y), width in zip(anchors, widths, strict=True):
         tried = _boxes(x, y, width)
         box, other = tried[:, None], taken[None]
-        overlaps = (box[..., :2] < other[..., 2:]).all(axis=-1) & (other[..., :2] < box[..., 2:]).all(axis=-1)
+        overlaps = ((box[..., :2] < other[..., 2:]) & (other[..., :2] < box[..., 2:])).all(axis=-1)
         is_inside = (tried[:, :2] >= 0).all(axis=1) & (tried[:, 2:] <= size).all(axis=1)
-        is_free = is_inside & ~overlaps.any(axis=1)
+        is_free = is_inside & ~np.asarray(overlaps).any(axis=1)
         boxes.append(Box(*tried[is_free.argmax()].tolist()) if is_free.any() else None)
         if boxes[-1] is not None:
             taken = np.vstack([taken, boxes[-1]])

@@ -45,7 +45,7 @@ def _of_suite(report: Report) -> SimpleNamespace:
 
 
 def _of_category(whole: Cells, facet: Facet, results: Mapping[tuple[Key, Key], Result]) -> SimpleNamespace:
-    cells = whole.only(facet.label)
+    cells = whole.among(whole.tasks_of(facet.label))
     tasks = {task.label: task for task in cells.tasks}
 
     def part(label: str, mechanism: MechanismFacts, _entry: Entry | None) -> Interval:
