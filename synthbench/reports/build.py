@@ -173,7 +173,7 @@ def _facts(task: TaskFacts) -> dict[str, object]:
 def _figure_files(report: Report) -> Files:
     files: dict[str, str | bytes] = {}
     for drawing in report.drawings:
-        contents = {"csv": drawing.numbers, **render(drawing)}
+        contents: dict[str, str | bytes] = {"csv": drawing.numbers, **render(drawing)}
         files |= {f"figures/{drawing.name}.{kind}": content for kind, content in contents.items()}
     return files
 

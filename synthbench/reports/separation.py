@@ -63,7 +63,7 @@ def separation_table(cells: Cells, verdicts: Verdicts) -> Table:
         columns[name] = _of_task(bound)
     columns["Height" if cells.has_ladder else "Accuracy"] = _means_text
     if not cells.has_ladder:
-        columns["Skill"] = _skills_text
+        columns["Skill"] = lambda verdict: " to ".join(fixed(skill, 2) for skill in verdict.skills or ()) or NOTHING
     columns |= {
         "p": lambda verdict: p_text(verdict.p),
         "Pairs": _pairs_cell,
@@ -126,11 +126,7 @@ def _caption(cells: Cells) -> str:
 
 
 def _means_text(verdict: Verdict) -> str:
-    return " to ".join(score_text(verdict.task, mean) for mean in verdict.means) if verdict.means else NOTHING
-
-
-def _skills_text(verdict: Verdict) -> str:
-    return " to ".join(fixed(skill, 2) for skill in verdict.skills) if verdict.skills else NOTHING
+    return " to ".join(score_text(verdict.task, mean) for mean in verdict.means or ()) or NOTHING
 
 
 def _pairs_cell(verdict: Verdict) -> Cell:

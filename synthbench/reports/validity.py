@@ -263,40 +263,51 @@ def predictions_of(study: Study) -> list[Prediction]:
         for other, text in permutations(losses, 2)
     }
     mean = float(np.mean([one.value for one in main.values()]))
+
+    def prediction(words: str, found: str, needs: Sequence[Interval | float], *, came_true: bool) -> Prediction:
+        known = [number for one in (second, *needs) for number in (one if isinstance(one, Interval) else (one,))]
+        return Prediction(words, None if any(map(math.isnan, known)) else came_true, found)
+
     return [
-        Prediction(
+        prediction(
             f"{SYNTHETIC} predicts the order on both texts: each rho above 0, the mean at least .5",
-            _judged(by=all(one.low > 0 for one in main.values()) and mean >= 0.5, needs=[second, *main.values()]),
             f"{_listed(main)}; mean {fixed(mean, 2)}",
+            list(main.values()),
+            came_true=all(one.low > 0 for one in main.values()) and mean >= 0.5,
         ),
-        Prediction(
+        prediction(
             f"not by size alone: on each text, partial rho given the {PARAMETERS} in {SYNTHETIC} above 0",
-            _judged(by=all(one.low > 0 for one in partials.values()), needs=[second, *partials.values()]),
             _listed(partials),
+            list(partials.values()),
+            came_true=all(one.low > 0 for one in partials.values()),
         ),
-        Prediction(
+        prediction(
             "the published tasks do not predict it: rho below .2 on both texts",
-            _judged(by=max(of_published.values()) < 0.2, needs=[second, *of_published.values()]),
             ", ".join(f"{text} {fixed(one, 2)}" for text, one in of_published.items()),
+            list(of_published.values()),
+            came_true=max(of_published.values()) < 0.2,
         ),
-        Prediction(
+        prediction(
             "recall predicts the loss on repeated bytes more than on others",
-            _judged(by=of_recall.low > 0, needs=[second, of_recall]),
             f"difference of rho {in_words(of_recall)}",
+            [of_recall],
+            came_true=of_recall.low > 0,
         ),
-        Prediction(
+        prediction(
             f"a language model at 1/{EARLY} of its steps predicts itself better than {SYNTHETIC} does",
-            _judged(by=all(early[text] > main[text].value for text in losses), needs=[second, *early.values()]),
             ", ".join(f"{text} {fixed(one, 2)}" for text, one in early.items()),
+            list(early.values()),
+            came_true=all(early[text] > main[text].value for text in losses),
         ),
-        Prediction(
+        prediction(
             "weights fitted to the categories on another text bring less than .05",
-            _judged(by=all(by_fit - equal < 0.05 for by_fit, equal in weighted.values()), needs=[second]),
             "; ".join(
                 f"{text} {fixed(by_fit, 2)}, equal weights {fixed(equal, 2)}"
                 for text, (by_fit, equal) in weighted.items()
             )
             or "one text",
+            [],
+            came_true=all(by_fit - equal < 0.05 for by_fit, equal in weighted.values()),
         ),
     ]
 
@@ -432,11 +443,6 @@ def _plain(x: Numbers, y: Numbers) -> float:
     """Rho over the mechanisms that have both; NaN for too few."""
     x, y = complete(x, y)
     return float(spearman(x, y)) if x.size >= LEAST else math.nan
-
-
-def _judged(*, by: bool, needs: Sequence[Interval | float]) -> bool | None:
-    known = [number for one in needs for number in (one if isinstance(one, Interval) else (one,))]
-    return None if any(map(math.isnan, known)) else by
 
 
 def _listed(by_text: Mapping[str, Interval]) -> str:

@@ -35,22 +35,20 @@ class Variant(NamedTuple):
     @property
     def words(self) -> tuple[str, str]:
         """The settings in which the two differ, of each."""
-        before, after = zip(*self._differences(), strict=True)
-        return ", ".join(before), ", ".join(after)
-
-    def _differences(self) -> Iterator[tuple[str, str]]:
-        main, variant = self.main, self.variant
+        main, variant, pairs = self.main, self.variant, []
         if main.block != variant.block:
-            yield main.block, variant.block
+            pairs.append((main.block, variant.block))
         if main.positions != variant.positions:
-            yield f"positions {main.positions}", f"positions {variant.positions}"
+            pairs.append((f"positions {main.positions}", f"positions {variant.positions}"))
         if main.match or variant.match:
-            yield main.match or "not matched", variant.match or "not matched"
+            pairs.append((main.match or "not matched", variant.match or "not matched"))
         elif main.arguments != variant.arguments:
             ours, theirs = arguments_in(main.arguments), arguments_in(variant.arguments)
             names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
             before, after = (" ".join(f"{name}={side.get(name, NOTHING)}" for name in names) for side in (ours, theirs))
-            yield before, after
+            pairs.append((before, after))
+        before, after = (", ".join(words) for words in zip(*pairs, strict=True))
+        return before, after
 
     @property
     def categories(self) -> list[str]:

@@ -357,9 +357,7 @@ def _changes(main: Row, other: Row) -> dict[str, str]:
         options = _differing(arguments_in(main["mech_args"]), arguments_in(other["mech_args"]))
         changes["options"] = ", ".join(options.values())
     for kind, part in (("size", "model"), ("budget", "training"), ("tests", "evaluation")):
-        ours, theirs = (
-            _part(config, part) | (_rates(config) if kind == "budget" else {}) for config in (before, after)
-        )
+        ours, theirs = (_part(config, part) for config in (before, after))
         if differing := _differing(ours, theirs):
             alone = next(iter(differing)) if len(differing) == 1 else ""
             changes[{"model_dim": "width", "rates": "rate"}.get(alone, kind)] = ", ".join(differing.values())
@@ -371,15 +369,12 @@ def _without_convolution(row: Row) -> tuple[str, dict[str, str]]:
     return name, {option: value for option, value in options.items() if not option.startswith("conv")}
 
 
-def _rates(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The learning rates to choose from."""
-    return {"rates": _part(config, "tuning").get("learning_rates", [config.get("learning_rate")])}
-
-
 def _part(config: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A table of a configuration; empty if it has none, as that of a foreign row may."""
-    part = config.get(name)
-    return part if isinstance(part, dict) else {}
+    """A table of a configuration, ``training`` with the learning rates; empty if it has none, as a foreign row may."""
+    part = found if isinstance(found := config.get(name), dict) else {}
+    if name == "training":
+        return part | {"rates": _part(config, "tuning").get("learning_rates", [config.get("learning_rate")])}
+    return part
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, str]:

@@ -75,7 +75,7 @@ def _environment() -> Environment:
         "sentence": untrusted.sentence,
         "skill": _skill,
         "per_cent": lambda fraction: _NOTHING if math.isnan(fraction) else percent(fraction),
-        "count": _count,
+        "count": _whole,
         "whole": _whole,
         "heat": charts.heat,
         "p": p_relation,
@@ -100,12 +100,8 @@ def _skill(number: float, rungs: int | None = None) -> str:
     return fixed(rungs * number, 1) if rungs else fixed(number, 2)
 
 
-def _count(number: int) -> str:
-    return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-
-
 def _whole(number: float) -> str:
-    return _count(round(number)) if math.isfinite(number) else _NOTHING
+    return f"{round(number):,}".replace(",", "\N{NARROW NO-BREAK SPACE}") if math.isfinite(number) else _NOTHING
 
 
 def _load(result: Result) -> str:
@@ -116,7 +112,5 @@ def _load(result: Result) -> str:
 
 def _loads(task: TaskFacts) -> str:
     """The range of loads of a task; empty without a ladder."""
-    if task.ladder is None:
-        return ""
-    loads = task.ladder.loads
-    return f"{loads[0]:g} to {loads[-1]:g} {task.ladder.unit}"
+    ladder = task.ladder
+    return f"{ladder.loads[0]:g} to {ladder.loads[-1]:g} {ladder.unit}" if ladder else ""
