@@ -16,9 +16,9 @@ import pandas as pd
 import tangent
 from jaxtyping import Float
 from scipy.special import softmax
-from tabulate import tabulate
 
 from synthbench.reports.aggregates import UNKNOWN, Interval, over_runs
+from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
 from synthbench.reports.table import fixed, in_words
 from synthbench.results import Store
@@ -310,15 +310,11 @@ def counted(found: Found) -> str:
 
 def table(found: Found) -> str:
     """A line for each comparison."""
-    return tabulate(
-        [
-            [claim.says, claim.published, suite, in_words(interval, 1), _verdict(claim, interval)]
-            for claim, suite, interval in found
-        ],
-        ["claim", "published, points", "suite", "here, points", "verdict"],
-        tablefmt="github",
-        disable_numparse=True,
-    )
+    lines = [
+        [claim.says, claim.published, suite, in_words(interval, 1), _verdict(claim, interval)]
+        for claim, suite, interval in found
+    ]
+    return plain_table(lines, ["claim", "published, points", "suite", "here, points", "verdict"])
 
 
 VERDICTS = ("holds", "not shown", "contradicted")

@@ -12,7 +12,6 @@ import climb
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from tabulate import tabulate
 
 from synthbench.blocks import conv_elements
 from synthbench.mechanisms import MECHANISMS
@@ -20,8 +19,9 @@ from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval, balanced, over_runs, over_seeds
 from synthbench.reports.cells import Cells, grid
 from synthbench.reports.ladder import LEAST
+from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
-from synthbench.reports.table import fixed, in_words
+from synthbench.reports.table import counted, fixed, in_words
 from synthbench.reports.variants import Variant, changes_of, of_sizes, variants_of
 from synthbench.results import Store
 
@@ -77,8 +77,8 @@ def _convolution(rows: pd.DataFrame) -> Iterator[str]:
     yield (
         "Many layers of recurrent mechanisms contain a causal convolution over three or four tokens, and softmax "
         "attention, with which they are compared, does not. Here the same convolution stands before any mechanism, or "
-        f"before none: `--conv 4`, on {len(names)} mechanisms ({', '.join(names)}), with {_seeds(num_seeds)}. `mamba2` "
-        "has one of its own in both. Those that have the same runs stand together:"
+        f"before none: `--conv 4`, on {len(names)} mechanisms ({', '.join(names)}), with {counted(num_seeds, 'seed')}. "
+        "`mamba2` has one of its own in both. Those that have the same runs stand together:"
     )
     yield "\n".join(f"- {change.sentence}" for change in with_conv)
     yield (
@@ -96,8 +96,8 @@ def _sizes(rows: pd.DataFrame) -> Iterator[str]:
     yield "## Does the size of the state decide recall?"
     yield (
         f"{len(found)} mechanisms at three or more sizes of their state, on {num_tasks} tasks with "
-        f"{_seeds(num_seeds)}. Where no option of a mechanism sets the size, the whole model is narrower or wider "
-        "(`--match state=2304`), so that its number of parameters changes too. Mean skill from the smallest state to "
+        f"{counted(num_seeds, 'seed')}. Where no option of a mechanism sets the size, the whole model is narrower or "
+        "wider (`--match state=2304`), so that its number of parameters changes too. Mean skill from the smallest state to "
         "the largest, and what a doubling of the state adds to it, by least squares over the logarithm:"
     )
     lines = [
@@ -112,7 +112,7 @@ def _sizes(rows: pd.DataFrame) -> Iterator[str]:
         for sizes in found
     ]
     headings = ["mechanism", "state", *(category.replace("_", " ") for category in categories)]
-    yield tabulate(lines, headings, tablefmt="github", disable_numparse=True)
+    yield plain_table(lines, headings)
     if len(found) > 1:
         yield (
             "Over these mechanisms, with a 95 % t interval for other mechanisms, a doubling adds "
@@ -186,7 +186,7 @@ def _states() -> Iterator[str]:
             ]
         )  # fmt: skip
     headings = ["mechanism", "width", "heads", "published formula", "published", "kept", "ratio", "because"]
-    yield tabulate(lines, headings, tablefmt="github", disable_numparse=True)
+    yield plain_table(lines, headings)
     yield (
         "The formulas are those of the code behind the figures of Zoology (github.com/HazyResearch/zoology, "
         "`state_size` in the files of `zoology/mixers`, 2025); its issue 34 reports the first, which two later "
@@ -214,7 +214,7 @@ def _rates(rows: pd.DataFrame) -> Iterator[str]:
         for one in found
     ]  # fmt: skip
     headings = ["mechanism", "best rate", "lost with it", "lost with the other", f"{low:g} better", f"{high:g} better"]
-    yield tabulate(lines, headings, tablefmt="github", disable_numparse=True)
+    yield plain_table(lines, headings)
     by_best = ", ".join(f"{sum(one.best == rate for one in found)} at {rate:g}" for rate in (low, high))
     worst = max(found, key=lambda one: one.lost_otherwise.value)
     yield (
@@ -274,7 +274,3 @@ def _difference(differences: Float[np.ndarray, "tasks seeds"], weights: Float[np
 def _published() -> list[dict[str, str]]:
     with STATES.open(newline="", encoding="utf-8") as lines:
         return list(csv.DictReader(lines))
-
-
-def _seeds(number: int) -> str:
-    return f"{number} {'seed' if number == 1 else 'seeds'}"

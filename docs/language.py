@@ -25,8 +25,8 @@ from claims import (
     over_heads,
     table,
 )
-from tabulate import tabulate
 
+from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import full_runs, select
 from synthbench.reports.table import fixed, in_words
 from synthbench.reports.validity import CHOOSING_SEED, MATCH, TEXT, TEXTS
@@ -231,12 +231,8 @@ def _factorial(rows: pd.DataFrame) -> Iterator[str]:
         "Networks). "
         f"Here each changes by itself. {' '.join(_shares(best))}"
     )
-    yield tabulate(
-        lines,
-        ["attention", "block", *(f"{rate:g}, seed {CHOOSING_SEED}" for rate in rates), "rate chosen", "bits per byte"],
-        tablefmt="github",
-        disable_numparse=True,
-    )
+    by_rate = [f"{rate:g}, seed {CHOOSING_SEED}" for rate in rates]
+    yield plain_table(lines, ["attention", "block", *by_rate, "rate chosen", "bits per byte"])
 
 
 def _shares(rows: pd.DataFrame) -> Iterator[str]:

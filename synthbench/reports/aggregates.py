@@ -59,6 +59,11 @@ def balanced(categories: Sequence[str]) -> PerTask:
     return np.array([1 / (len(sizes) * sizes[category]) for category in categories])
 
 
+def by_category(categories: Sequence[str]) -> dict[str, Bool[np.ndarray, " tasks"]]:
+    """Which tasks are of each category, in the order of their first tasks."""
+    return {name: np.array([category == name for category in categories]) for name in dict.fromkeys(categories)}
+
+
 def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high: float = 1.0) -> Interval:
     """A value with its t interval, cut to the range from ``low`` to ``high``. The ends are NaN if value or error is.
 
@@ -275,12 +280,11 @@ def _error_over_tasks(
     values: Float[np.ndarray, "rows tasks"], categories: Sequence[str]
 ) -> tuple[Float[np.ndarray, " rows"], float]:
     """Standard errors of balanced means over tasks, and their degrees of freedom; NaN below two."""
-    names = list(dict.fromkeys(categories))
-    of_category = np.array([[category == name for category in categories] for name in names], dtype=float)
+    of_category = np.array(list(by_category(categories).values()), dtype=float)
     sizes = of_category.sum(axis=1)
-    dof = len(categories) - len(names)
+    dof = len(categories) - len(sizes)
     if dof < 2:
         return np.full(len(values), math.nan), math.nan
     residuals = values - (values @ of_category.T / sizes) @ of_category
     variance = (residuals**2).sum(axis=1) / dof
-    return np.sqrt(variance * (1 / sizes).sum()) / len(names), float(dof)
+    return np.sqrt(variance * (1 / sizes).sum()) / len(sizes), float(dof)

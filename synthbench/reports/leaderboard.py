@@ -15,6 +15,7 @@ from synthbench.reports.aggregates import (
     Interval,
     Rank,
     balanced,
+    by_category,
     interquartile_means,
     over_seeds,
     probability_of_improvement,
@@ -189,15 +190,15 @@ def leaderboard(cells: Cells) -> Leaderboard:
     skills = np.array([[skills_of(cells.cell(task, mechanism), task, seeds) for task in tasks] for mechanism in ranked])
     categories = [task.category for task in tasks]
     weights = balanced(categories)
-    is_in = {name: np.array([category == name for category in categories]) for name in dict.fromkeys(categories)}
-    by_category = {name: over_seeds(skills[:, part], weights[part] * len(is_in)) for name, part in is_in.items()}
+    is_in = by_category(categories)
+    of_parts = {name: over_seeds(skills[:, part], weights[part] * len(is_in)) for name, part in is_in.items()}
     columns = zip(
         ranked,
         ranks(skills, categories),
         skills,
         over_seeds(skills, weights),
         interquartile_means(skills, weights),
-        [dict(zip(by_category, intervals, strict=True)) for intervals in zip(*by_category.values(), strict=True)],
+        [dict(zip(of_parts, intervals, strict=True)) for intervals in zip(*of_parts.values(), strict=True)],
         solved_rates(skills >= SOLVED, weights),
         strict=True,
     )

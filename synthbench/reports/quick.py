@@ -18,7 +18,7 @@ from scipy.special import stdtrit
 from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import parse_term
 from synthbench.registry import CONTROL
-from synthbench.reports.aggregates import PerTask, Rank, balanced
+from synthbench.reports.aggregates import PerTask, Rank, balanced, by_category
 from synthbench.reports.cells import (
     COLUMNS,
     NO_ROWS,
@@ -273,14 +273,8 @@ class Rivals:
 
     def profile(self, incumbent: MechanismFacts | None) -> list[Heights]:
         """Mean heights by category, and last the mean over the categories."""
-        whole = self._heights("mean", np.ones(len(self.tasks), dtype=bool), incumbent)
-        return [
-            *(
-                self._heights(name, np.array([category == name for category in self._categories]), incumbent)
-                for name in dict.fromkeys(self._categories)
-            ),
-            whole,
-        ]
+        parts = by_category(self._categories) | {"mean": np.ones(len(self.tasks), dtype=bool)}
+        return [self._heights(name, is_in, incumbent) for name, is_in in parts.items()]
 
     def _heights(self, name: str, is_in: Bool[np.ndarray, " tasks"], incumbent: MechanismFacts | None) -> Heights:
         weights = balanced(list(compress(self._categories, is_in)))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from synthbench.reports.aggregates import Interval, balanced, over_seeds
+from synthbench.reports.aggregates import Interval, balanced, by_category, over_seeds
 from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts, arguments_in, skills_of
 from synthbench.reports.table import NOTHING, Cell, Table, fixed, score_text, skill_words, sources_of, table_of
 from synthbench.reports.verdicts import is_ranked
@@ -146,9 +146,9 @@ def summary_of(variants: Sequence[Variant]) -> str:
 def _by_category(group: Sequence[Variant]) -> Iterator[Change]:
     first = group[0]
     skills = np.array([variant.skills for variant in group])  # [mechanisms, 2, tasks, seeds]
-    names = list(dict.fromkeys(first.categories))
-    for name in [*(names if len(names) > 1 else []), ""]:
-        part = np.array([name in ("", category) for category in first.categories])
+    parts = by_category(first.categories)
+    whole = {"": np.ones(len(first.tasks), dtype=bool)}
+    for name, part in (parts | whole if len(parts) > 1 else whole).items():
         weights = balanced([category for category, is_in in zip(first.categories, part, strict=True) if is_in])
         means = skills[:, :, part].mean(axis=3) @ weights
         # The cells of all mechanisms count as the tasks of one.

@@ -1,6 +1,6 @@
 """Tables as GitHub-flavoured Markdown."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tabulate import tabulate
 
@@ -30,6 +30,11 @@ def table(table: Table) -> str:
         # Without this a label like 007 would be read as a number.
         disable_numparse=True,
     )
+
+
+def plain_table(lines: Iterable[Sequence[object]], headings: Sequence[str]) -> str:
+    """Lines of Markdown and numbers in pipes, as they are."""
+    return tabulate(list(lines), headings, tablefmt="github", disable_numparse=True)
 
 
 def document(title: str, tables: Iterable[Table], introduction: str = "") -> str:

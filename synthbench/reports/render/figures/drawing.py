@@ -130,6 +130,12 @@ def render(drawing: Drawing) -> dict[str, bytes]:
     return contents
 
 
+def files_of(drawing: Drawing) -> dict[str, str | bytes]:
+    """The pictures of a drawing and its numbers, by file name."""
+    contents: dict[str, str | bytes] = {"csv": drawing.numbers, **render(drawing)}
+    return {f"figures/{drawing.name}.{kind}": content for kind, content in contents.items()}
+
+
 def mark_in(picture: bytes) -> bytes | None:
     """The mark of the drawing that a picture was made of; None if it has none."""
     mark = re.search(rb"synthbench-[0-9a-f]{16}", picture)
