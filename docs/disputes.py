@@ -97,8 +97,8 @@ def _sizes(rows: pd.DataFrame) -> Iterator[str]:
     yield (
         f"{len(found)} mechanisms at three or more sizes of their state, on {num_tasks} tasks with "
         f"{counted(num_seeds, 'seed')}. Where no option of a mechanism sets the size, the whole model is narrower or "
-        "wider (`--match state=2304`), so that its number of parameters changes too. Mean skill from the smallest state to "
-        "the largest, and what a doubling of the state adds to it, by least squares over the logarithm:"
+        "wider (`--match state=2304`), so that its number of parameters changes too. Mean skill from the smallest "
+        "state to the largest, and what a doubling of the state adds to it, by least squares over the logarithm:"
     )
     lines = [
         [
