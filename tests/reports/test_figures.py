@@ -83,7 +83,7 @@ def drawn(rows: pd.DataFrame, curves: pd.DataFrame | None = None) -> dict[str, D
     """All drawings of some rows by name."""
     board = leaderboard(grid(rows)) if len(set(rows["seed"])) > 1 else None
     averages = None if curves is None else mean_curves(grid(rows), records(rows), curves)
-    return {one.name: one for one in drawings(Facts(records(rows), grid(rows), averages, board))}
+    return {one.name: one for one in drawings(Facts(grid(rows), averages, board))}
 
 
 def numbers(drawing: Drawing) -> list[dict[str, str]]:
