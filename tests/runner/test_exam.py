@@ -64,10 +64,11 @@ def test_answers_that_are_missing_or_change_are_named() -> None:
     assert Sitting({1: changed}, 0).contradicts(row()) == "other tokens behind them change 30% of its predictions"
 
 
-def test_an_honest_model_at_chance_raises_no_alarm() -> None:
+@pytest.mark.parametrize("chance", [0.08, 0.5])
+def test_an_honest_model_at_chance_raises_no_alarm(chance: float) -> None:
     """One answer a sequence, 256 in the test and 64 in the second: the hardest case of suite ``climb``."""
     rng = np.random.default_rng(0)
-    said, answered = rng.binomial(256, 0.08, 20_000) / 256, rng.binomial(64, 0.08, 20_000) / 64
+    said, answered = rng.binomial(256, chance, 20_000) / 256, rng.binomial(64, chance, 20_000) / 64
     errors = np.maximum(np.sqrt(answered * (1 - answered) / 64), 1 / 64)
     sittings = [Sitting({1: Mark(a, e, 0.0, 64)}, 0) for a, e in zip(answered.tolist(), errors.tolist(), strict=True)]
     alarms = sum(sitting.contradicts(row(score)) is not None for sitting, score in zip(sittings, said, strict=True))
