@@ -67,3 +67,43 @@ def test_long_sequences_are_attended_in_blocks(normal: Callable[..., Tensor], ge
     q, k, v = (normal(1, 1100, 4, seed=seed) for seed in range(3))
 
     torch.testing.assert_close(unit.attend(q, k, v)[:, :600], unit.attend(q[:, :600], k[:, :600], v[:, :600]))
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 2), (1, 1), (1, 2), (3, 2)])
+def test_carrying_an_entity_along_relations_is_a_functor(
+    first: int, second: int, normal: Callable[..., Tensor], generator: torch.Generator
+) -> None:
+    """Phadke (2025), definition 10.6: chains of relations go to operators, the empty one to the identity, and one chain
+    behind another to the product. Read off what the mechanism gives: with A invertible, A_i F = P has one solution F.
+    """
+    unit = RewaPath(model_dim=8, num_heads=2, m=3, r=3, generator=generator).double()
+    q, k = (normal(2, 2, 6, 4, seed=seed) for seed in range(2))
+
+    def paths(hops: int) -> Tensor:
+        unit.hops = hops
+        return unit.paths(q, k)
+
+    def functor(hops: int) -> Tensor:
+        solved: Tensor = torch.linalg.solve(paths(0), paths(hops))
+        return solved
+
+    torch.testing.assert_close(functor(0), torch.eye(3, dtype=q.dtype).expand_as(functor(0)))
+    torch.testing.assert_close(functor(first) @ functor(second), functor(first + second))
+
+
+def test_a_change_of_basis_of_entities_and_relations_changes_no_score(
+    normal: Callable[..., Tensor], generator: torch.Generator
+) -> None:
+    """An orthogonal G is a natural isomorphism: A to A Gᵀ and R to G R Gᵀ keep every tr(A R R A*)."""
+    unit = RewaPath(model_dim=4, num_heads=1, m=3, r=2, generator=generator).double()
+    q, k, v = (normal(1, 1, 6, 4, seed=seed) for seed in range(3))
+    before = unit.attend(q, k, v)
+    basis = torch.linalg.qr(normal(3, 3, seed=5)).Q
+
+    with torch.no_grad():
+        for witness, is_turned in ((unit.entity, (False, True)), (unit.relation, (True, True))):
+            left, right = witness.query.unflatten(-1, (2, 2, 3)).unbind(-3)
+            sides = [side @ basis.mT if turned else side for side, turned in zip((left, right), is_turned, strict=True)]
+            witness.query.copy_(torch.stack(sides, dim=-3).flatten(-3))
+
+    torch.testing.assert_close(unit.attend(q, k, v), before)
