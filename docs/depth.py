@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from synthbench.reports.aggregates import Interval, over_seeds
+from synthbench.reports.aggregates import UNKNOWN, Interval, over_seeds
 from synthbench.reports.cells import NO_ROWS, Cells, Estimate, MechanismFacts, TaskFacts, grid
 from synthbench.reports.heights import load_of, load_text
 from synthbench.reports.ladder import Ladder
@@ -102,7 +102,7 @@ def ratio(compared: Sequence[Comparison]) -> Interval:
     """
     seeds = sorted(set.intersection(*(set(each.heights) for each in compared)))
     if not seeds:
-        return Interval(math.nan, math.nan, math.nan)
+        return UNKNOWN
     logs = np.array([log_loads(each.ladder, np.array([each.heights[seed] for seed in seeds])) for each in compared])
     # As parts of the longest ladder they lie between -1 and 1.
     longest = max(float(np.ptp(log_loads(each.ladder, np.array([0, each.ladder.num_rungs])))) for each in compared)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import optimize, stats
 
-from synthbench.reports.aggregates import Interval
+from synthbench.reports.aggregates import UNKNOWN, Interval
 from synthbench.reports.statistics import CONFIDENCE
 
 Numbers = Float[np.ndarray, "*#draws mechanisms"]
@@ -68,7 +68,7 @@ def interval(statistic: Statistic, *columns: Float[np.ndarray, " mechanisms"]) -
     """
     columns = complete(*columns)
     if columns[0].size < LEAST:
-        return Interval(math.nan, math.nan, math.nan)
+        return UNKNOWN
     value = float(statistic(*columns))
     with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore"):
         # Where no draw differs, there is no interval.
