@@ -16,11 +16,11 @@ import pandas as pd
 import tangent
 from jaxtyping import Float
 from scipy.special import softmax
-from tabulate import tabulate
 
-from synthbench.reports.aggregates import Interval, t_interval
+from synthbench.reports.aggregates import UNKNOWN, Interval, over_runs
+from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
-from synthbench.reports.table import fixed
+from synthbench.reports.table import fixed, in_words
 from synthbench.results import Store
 
 Quantity = Callable[[pd.DataFrame], "pd.Series[float]"]
@@ -310,15 +310,11 @@ def counted(found: Found) -> str:
 
 def table(found: Found) -> str:
     """A line for each comparison."""
-    return tabulate(
-        [
-            [claim.says, claim.published, suite, in_words(interval), _verdict(claim, interval)]
-            for claim, suite, interval in found
-        ],
-        ["claim", "published, points", "suite", "here, points", "verdict"],
-        tablefmt="github",
-        disable_numparse=True,
-    )
+    lines = [
+        [claim.says, claim.published, suite, in_words(interval, 1), _verdict(claim, interval)]
+        for claim, suite, interval in found
+    ]
+    return plain_table(lines, ["claim", "published, points", "suite", "here, points", "verdict"])
 
 
 VERDICTS = ("holds", "not shown", "contradicted")
@@ -336,13 +332,4 @@ def _measured(claim: Claim, suite: str, rows: pd.DataFrame) -> Interval:
 
 def interval_of(values: Float[np.ndarray, " seeds"]) -> Interval:
     """The mean over seeds with its 95 % interval; NaN for fewer than two."""
-    if len(values) < 2:
-        return Interval(math.nan, math.nan, math.nan)
-    error = float(np.std(values, ddof=1)) / len(values) ** 0.5
-    return t_interval(float(values.mean()), error, len(values) - 1.0, low=-math.inf, high=math.inf)
-
-
-def in_words(interval: Interval, decimals: int = 1) -> str:
-    """The value with the ends of its interval."""
-    value, low, high = (fixed(number, decimals) for number in interval)
-    return f"{value} ({low} to {high})"
+    return over_runs(values) if len(values) > 1 else UNKNOWN

@@ -16,12 +16,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from scipy.stats import kendalltau
-from tabulate import tabulate
 
 from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Rank, balanced
 from synthbench.reports.cells import Cells, grid
-from synthbench.reports.rivals import Rivals
+from synthbench.reports.quick import Rivals
+from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
 from synthbench.reports.verdicts import judge
 from synthbench.results import Store
@@ -213,7 +213,7 @@ def page() -> Iterator[str]:
     )
     yield "## Where heights sit"
     yield f"A run within {END:g} rungs of the ground or the top counts as being there."
-    yield _table(lines, ["category", "task", "rungs", "mean heights", "on the ground, %", "at the top, %"])
+    yield plain_table(lines, ["category", "task", "rungs", "mean heights", "on the ground, %", "at the top, %"])
     yield (
         f"{100 * np.mean([one.at_an_end for one in at]):.0f} % of the runs are at one of the ends; "
         f"{_tasks(sum(one.at_an_end > 0.5 for one in at))} more than half of their runs there. On "
@@ -239,7 +239,7 @@ def page() -> Iterator[str]:
             "Each mechanism in turn plays the new one: `synthbench quick` sees its seed "
             f"{SUITE.seeds[0]} on {len(SUITE.quick)} of the {len(SUITE.tasks)} tasks, and all rows of the others."
         )
-        yield _table(lines, ["mechanism", "rank on the quick tasks", "expected", "rank in the full suite"])
+        yield plain_table(lines, ["mechanism", "rank on the quick tasks", "expected", "rank in the full suite"])
         yield (
             f"{sum(one.covers for one in replays)} of {len(replays)} intervals contain the rank in the full suite; "
             f"their median width is {np.median(widths):g} ranks."
@@ -248,10 +248,6 @@ def page() -> Iterator[str]:
 
 def _tasks(number: int) -> str:
     return f"{number} task has" if number == 1 else f"{number or 'no'} tasks have"
-
-
-def _table(lines: list[list[object]], headings: list[str]) -> str:
-    return tabulate(lines, headings, tablefmt="github", disable_numparse=True)
 
 
 def _tau(first: Float[np.ndarray, " mechanisms"], second: Float[np.ndarray, " mechanisms"]) -> float:

@@ -14,14 +14,14 @@ import climb
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from tabulate import tabulate
 
-from synthbench.reports.aggregates import Interval, over_seeds
+from synthbench.reports.aggregates import UNKNOWN, Interval, over_seeds
 from synthbench.reports.cells import NO_ROWS, Cells, Estimate, MechanismFacts, TaskFacts, grid
 from synthbench.reports.heights import load_of, load_text
 from synthbench.reports.ladder import Ladder
+from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select, settings
-from synthbench.reports.table import NOTHING, fixed
+from synthbench.reports.table import NOTHING, counted, fixed
 from synthbench.results import Store
 
 MODEL = climb.SUITE.model
@@ -102,7 +102,7 @@ def ratio(compared: Sequence[Comparison]) -> Interval:
     """
     seeds = sorted(set.intersection(*(set(each.heights) for each in compared)))
     if not seeds:
-        return Interval(math.nan, math.nan, math.nan)
+        return UNKNOWN
     logs = np.array([log_loads(each.ladder, np.array([each.heights[seed] for seed in seeds])) for each in compared])
     # As parts of the longest ladder they lie between -1 and 1.
     longest = max(float(np.ptp(log_loads(each.ladder, np.array([0, each.ladder.num_rungs])))) for each in compared)
@@ -123,11 +123,11 @@ def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
         return
     mechanisms, compared = by_layers(cells), comparisons(cells)
     depths = sorted({layers for of_mechanism in mechanisms.values() for layers in of_mechanism})
-    headings = [_counted(layers, "layer") for layers in depths]
+    headings = [counted(layers, "layer") for layers in depths]
     yield "# How far mechanisms get with more layers"
     yield (
-        f"Tasks of suite `climb` under its protocol, with {_counted(len(cells.seeds), 'seed')}. The suite has "
-        f"{_counted(MODEL.num_layers, 'layer')}. Width, steps and batches stay as they are, so a deeper model has more "
+        f"Tasks of suite `climb` under its protocol, with {counted(len(cells.seeds), 'seed')}. The suite has "
+        f"{counted(MODEL.num_layers, 'layer')}. Width, steps and batches stay as they are, so a deeper model has more "
         "parameters and sees the same data."
     )
     if any(each.other == LESS for each in compared):
@@ -146,7 +146,7 @@ def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
         for found in [{layers: cells.cell(task, mechanism) for layers, mechanism in each.items()}]
         if any(cell.runs for cell in found.values())
     ]
-    yield _table(lines, ["task", "load in", "mechanism", *headings])
+    yield plain_table(lines, ["task", "load in", "mechanism", *headings])
     if compared:
         yield f"## `{MORE}` against the others"
         yield (
@@ -156,7 +156,7 @@ def paragraphs(rows: pd.DataFrame) -> Iterator[str]:
             "bound (≥) or an upper one (≤); a mean with bounds of both kinds has both signs. Where both mechanisms "
             "are at the same end, nothing is compared (--)."
         )
-        yield _table(list(_ratios(compared, depths)), ["against", "task", *headings, "all depths"])
+        yield plain_table(list(_ratios(compared, depths)), ["against", "task", *headings, "all depths"])
 
 
 def _verdict(compared: Sequence[Comparison]) -> str:
@@ -175,7 +175,7 @@ def _verdict(compared: Sequence[Comparison]) -> str:
     ends = "" if math.isnan(low) else f" ({fixed(low, 2)} to {fixed(high, 2)} for these tasks and other seeds)"
     return (
         f"**`{MORE}` copes with {fixed(value, 2)} times the load of `{LESS}`**{ends}: the geometric mean over "
-        f"{_counted(len(known), 'pair')} of task and depth. Lower bounds among them: {bounds[0]}; upper bounds: "
+        f"{counted(len(known), 'pair')} of task and depth. Lower bounds among them: {bounds[0]}; upper bounds: "
         f"{bounds[1]}; left out because both are at the same end of the ladder: {len(compared) - len(known)}. {claim}"
         + (f" The claimed ratio is {place} our interval." if ends else "")
     )
@@ -207,11 +207,3 @@ def _reached(task: TaskFacts, cell: Estimate) -> str:
     if task.ladder is None or not cell.runs:
         return ""
     return f"{load_text(task, load_of(cell))} ({fixed(task.ladder.num_rungs * fmean(cell.runs.values()), 1)})"
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}" + "s" * (number != 1)
-
-
-def _table(lines: Sequence[Sequence[str]], headings: Sequence[str]) -> str:
-    return tabulate(lines, headings, tablefmt="github", disable_numparse=True)

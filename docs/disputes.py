@@ -4,8 +4,7 @@
 """
 
 import csv
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,17 +12,17 @@ import climb
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from tabulate import tabulate
 
 from synthbench.blocks import conv_elements
 from synthbench.mechanisms import MECHANISMS
 from synthbench.registry import CONTROL
-from synthbench.reports.aggregates import Interval, balanced, over_seeds, t_interval
+from synthbench.reports.aggregates import Interval, balanced, over_runs, over_seeds
 from synthbench.reports.cells import Cells, grid
 from synthbench.reports.ladder import LEAST
+from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import select
-from synthbench.reports.table import fixed
-from synthbench.reports.variants import Variant, changes_of, variants_of
+from synthbench.reports.table import counted, fixed, in_words
+from synthbench.reports.variants import Variant, changes_of, of_sizes, variants_of
 from synthbench.results import Store
 
 STATES = Path(__file__).with_name("states.csv")
@@ -78,8 +77,8 @@ def _convolution(rows: pd.DataFrame) -> Iterator[str]:
     yield (
         "Many layers of recurrent mechanisms contain a causal convolution over three or four tokens, and softmax "
         "attention, with which they are compared, does not. Here the same convolution stands before any mechanism, or "
-        f"before none: `--conv 4`, on {len(names)} mechanisms ({', '.join(names)}), with {_seeds(num_seeds)}. `mamba2` "
-        "has one of its own in both. Those that have the same runs stand together:"
+        f"before none: `--conv 4`, on {len(names)} mechanisms ({', '.join(names)}), with {counted(num_seeds, 'seed')}. "
+        "`mamba2` has one of its own in both. Those that have the same runs stand together:"
     )
     yield "\n".join(f"- {change.sentence}" for change in with_conv)
     yield (
@@ -97,9 +96,9 @@ def _sizes(rows: pd.DataFrame) -> Iterator[str]:
     yield "## Does the size of the state decide recall?"
     yield (
         f"{len(found)} mechanisms at three or more sizes of their state, on {num_tasks} tasks with "
-        f"{_seeds(num_seeds)}. Where no option of a mechanism sets the size, the whole model is narrower or wider "
-        "(`--match state=2304`), so that its number of parameters changes too. Mean skill from the smallest state to "
-        "the largest, and what a doubling of the state adds to it, by least squares over the logarithm:"
+        f"{counted(num_seeds, 'seed')}. Where no option of a mechanism sets the size, the whole model is narrower or "
+        "wider (`--match state=2304`), so that its number of parameters changes too. Mean skill from the smallest "
+        "state to the largest, and what a doubling of the state adds to it, by least squares over the logarithm:"
     )
     lines = [
         [
@@ -113,12 +112,12 @@ def _sizes(rows: pd.DataFrame) -> Iterator[str]:
         for sizes in found
     ]
     headings = ["mechanism", "state", *(category.replace("_", " ") for category in categories)]
-    yield tabulate(lines, headings, tablefmt="github", disable_numparse=True)
+    yield plain_table(lines, headings)
     if len(found) > 1:
         yield (
             "Over these mechanisms, with a 95 % t interval for other mechanisms, a doubling adds "
             + "; ".join(
-                f"{_interval(_over_mechanisms([sizes.slope(category) for sizes in found]), is_signed=True)} to "
+                f"{in_words(over_runs([sizes.slope(category) for sizes in found]), 3, is_signed=True)} to "
                 f"{category.replace('_', ' ')}"
                 for category in categories
             )
@@ -143,16 +142,12 @@ class _Sizes(NamedTuple):
 
 def _all_sizes(rows: pd.DataFrame) -> Iterator[_Sizes]:
     """Those on the tasks and seeds that most of the variants have."""
-    sized = [variant for variant in _variants(rows) if variant.is_of_another_size]
-    if not sized:
-        return
-    (tasks, seeds), _ = Counter((variant.tasks, variant.seeds) for variant in sized).most_common(1)[0]
     by_main: dict[str, list[Variant]] = {}
-    for variant in sized:
-        if (variant.tasks, variant.seeds) == (tasks, seeds):
-            by_main.setdefault(variant.main.name, []).append(variant)
-    of_category = np.array([task.category for task in tasks])
+    for variant in of_sizes(_variants(rows)):
+        by_main.setdefault(variant.main.name, []).append(variant)
     for name, variants in by_main.items():
+        tasks, seeds = variants[0].tasks, variants[0].seeds
+        of_category = np.array([task.category for task in tasks])
         points = {variants[0].main.state: variants[0].skills[0]} | {
             variant.variant.state: variant.skills[1] for variant in variants
         }
@@ -167,11 +162,6 @@ def _all_sizes(rows: pd.DataFrame) -> Iterator[_Sizes]:
             len(tasks),
             len(seeds),
         )
-
-
-def _over_mechanisms(values: Sequence[float]) -> Interval:
-    error = float(np.std(values, ddof=1)) / len(values) ** 0.5
-    return t_interval(float(np.mean(values)), error, len(values) - 1.0, low=-np.inf, high=np.inf)
 
 
 def _states() -> Iterator[str]:
@@ -196,7 +186,7 @@ def _states() -> Iterator[str]:
             ]
         )  # fmt: skip
     headings = ["mechanism", "width", "heads", "published formula", "published", "kept", "ratio", "because"]
-    yield tabulate(lines, headings, tablefmt="github", disable_numparse=True)
+    yield plain_table(lines, headings)
     yield (
         "The formulas are those of the code behind the figures of Zoology (github.com/HazyResearch/zoology, "
         "`state_size` in the files of `zoology/mixers`, 2025); its issue 34 reports the first, which two later "
@@ -218,20 +208,20 @@ def _rates(rows: pd.DataFrame) -> Iterator[str]:
     )
     lines = [
         [
-            one.mechanism, f"{one.best:g}", _interval(one.lost), _interval(one.lost_otherwise), one.num_low,
+            one.mechanism, f"{one.best:g}", in_words(one.lost, 3), in_words(one.lost_otherwise, 3), one.num_low,
             one.num_high,
         ]
         for one in found
     ]  # fmt: skip
     headings = ["mechanism", "best rate", "lost with it", "lost with the other", f"{low:g} better", f"{high:g} better"]
-    yield tabulate(lines, headings, tablefmt="github", disable_numparse=True)
+    yield plain_table(lines, headings)
     by_best = ", ".join(f"{sum(one.best == rate for one in found)} at {rate:g}" for rate in (low, high))
     worst = max(found, key=lambda one: one.lost_otherwise.value)
     yield (
         f"The best single rate is not the same for all: {by_best}. With the other of the two, up to "
-        f"{_interval(worst.lost_otherwise)} of mean skill is lost ({worst.mechanism}); with the best, up to "
-        f"{_interval(found[0].lost)} ({found[0].mechanism}). So one rate for all mechanisms decides comparisons, and a "
-        "choice among at least these two is part of the protocol."
+        f"{in_words(worst.lost_otherwise, 3)} of mean skill is lost ({worst.mechanism}); with the best, up to "
+        f"{in_words(found[0].lost, 3)} ({found[0].mechanism}). So one rate for all mechanisms decides comparisons, and "
+        "a choice among at least these two is part of the protocol."
     )
 
 
@@ -284,11 +274,3 @@ def _difference(differences: Float[np.ndarray, "tasks seeds"], weights: Float[np
 def _published() -> list[dict[str, str]]:
     with STATES.open(newline="", encoding="utf-8") as lines:
         return list(csv.DictReader(lines))
-
-
-def _interval(interval: Interval, *, is_signed: bool = False) -> str:
-    return f"{fixed(interval.value, 3, is_signed=is_signed)} ({fixed(interval.low, 3)} to {fixed(interval.high, 3)})"
-
-
-def _seeds(number: int) -> str:
-    return f"{number} {'seed' if number == 1 else 'seeds'}"

@@ -21,15 +21,14 @@ from claims import (
     counted,
     curvature,
     found_in,
-    in_words,
     interval_of,
     over_heads,
     table,
 )
-from tabulate import tabulate
 
+from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.selection import full_runs, select
-from synthbench.reports.table import fixed
+from synthbench.reports.table import fixed, in_words
 from synthbench.reports.validity import CHOOSING_SEED, MATCH, TEXT, TEXTS
 from synthbench.results import Store
 from synthbench.results.schema import split_match
@@ -232,18 +231,14 @@ def _factorial(rows: pd.DataFrame) -> Iterator[str]:
         "Networks). "
         f"Here each changes by itself. {' '.join(_shares(best))}"
     )
-    yield tabulate(
-        lines,
-        ["attention", "block", *(f"{rate:g}, seed {CHOOSING_SEED}" for rate in rates), "rate chosen", "bits per byte"],
-        tablefmt="github",
-        disable_numparse=True,
-    )
+    by_rate = [f"{rate:g}, seed {CHOOSING_SEED}" for rate in rates]
+    yield plain_table(lines, ["attention", "block", *by_rate, "rate chosen", "bits per byte"])
 
 
 def _shares(rows: pd.DataFrame) -> Iterator[str]:
     """The difference of Aether from a transformer, and of what changes only one of the two, in words."""
     whole, attention, block = (
-        in_words(interval_of(quantity(rows).to_numpy()))
+        in_words(interval_of(quantity(rows).to_numpy()), 1)
         for quantity in (
             between(of("yat", block=_NO_NORM), of("softmax")),
             between(of("yat"), of("softmax")),

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from tabulate import tabulate
 
+from synthbench.reports.render.markdown import plain_table
 from synthbench.reports.table import fixed
 
 NUM_INPUTS = 256
@@ -88,9 +88,6 @@ def paragraphs() -> Iterator[str]:
         f"128), and in {num_flatter} of {num_cases} it takes more of the largest to make up {100 * PART:.0f} % of the "
         "trace. So it depends on the dimension and on ε; no training is involved."
     )
-    yield tabulate(
-        lines,
-        ["dimension", "unit", "ε", "exponent of the rank", f"eigenvalues of {100 * PART:.0f} % of the trace"],
-        tablefmt="github",
-        disable_numparse=True,
+    yield plain_table(
+        lines, ["dimension", "unit", "ε", "exponent of the rank", f"eigenvalues of {100 * PART:.0f} % of the trace"]
     )

@@ -6,9 +6,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: on sm
 os.environ.setdefault("TRITON_INTERPRET", "1")  # before triton is imported: kernels run in Python, on a CPU
 os.environ["SYNTHBENCH_PLUGINS"] = "off"  # what else is installed is no matter of ours; tests of plugins switch them on
 
+import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,10 +34,14 @@ from synthbench.results.schema import (
     skill,
     table_of,
 )
-from synthbench.runner.plan import make_cells, shortened
+from synthbench.runner.executors import Executor
+from synthbench.runner.executors.choice import make_executor
+from synthbench.runner.plan import Plan, make_cells, shortened
+from synthbench.runner.request import Request
 from synthbench.suites import load_suite
 from synthbench.tasks import TASKS, Task
 from synthbench.training.cell import Cell
+from synthbench.trust import verify
 
 keep_freed_memory()  # as workers do: faulting it in again took half of the time where pairs of tokens are held
 
@@ -252,6 +259,28 @@ def synthbench(
         return Done(int(end.value.code or 0), *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def tiny_suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with suite ``smoke`` as ``tiny``, of ten steps and a few sequences: full runs that take a blink."""
+    text = files("synthbench.suites").joinpath("smoke.toml").read_text(encoding="utf-8")
+    changes = {"name": '"tiny"', "steps": 10, "test_sequences": 32, "curve_every": 5, "curve_sequences": 8}
+    for key, value in changes.items():
+        text = re.sub(rf"(?m)^{key} = .*", f"{key} = {value}", text, count=1)
+    path = tmp_path_factory.mktemp("suite") / "tiny.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verification runs rows again in this process: the processes of the pool have tests of their own."""
+
+    def inline(request: Request, plan: Plan, device: torch.device, **_: Any) -> Executor:
+        return make_executor(replace(request, executor="inline", workers=None, timeout_s=None), plan, device)
+
+    monkeypatch.setattr(verify, "make_executor", inline)
 
 
 Mix = Callable[..., Tensor]

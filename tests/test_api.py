@@ -11,10 +11,10 @@ from synthbench.results import RUNS
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> synthbench.RunReport:
+def report(tmp_path_factory: pytest.TempPathFactory, tiny_suite: Path) -> synthbench.RunReport:
     """Two mechanisms on one short task, with two seeds."""
     return synthbench.run(
-        suite="smoke",
+        suite=str(tiny_suite),
         tasks="copy:length=8",
         mechanisms=["linear", "softmax"],
         device="cpu",
@@ -30,8 +30,8 @@ def test_a_run_says_what_became_of_it(report: synthbench.RunReport) -> None:
     assert set(report.rows["mech"]) == {"linear", "softmax"}
 
 
-def test_the_same_run_again_has_nothing_to_do(report: synthbench.RunReport) -> None:
-    options = {"suite": "smoke", "tasks": ["copy:length=8"], "mechanisms": "linear", "device": "cpu"}
+def test_the_same_run_again_has_nothing_to_do(report: synthbench.RunReport, tiny_suite: Path) -> None:
+    options = {"suite": str(tiny_suite), "tasks": ["copy:length=8"], "mechanisms": "linear", "device": "cpu"}
 
     plan = synthbench.plan(**options, results=report.results)
     again = synthbench.run(**options, results=report.results)
@@ -103,9 +103,9 @@ def test_rows_become_a_ranking_and_tables(report: synthbench.RunReport) -> None:
 
 
 def test_a_check_is_a_verdict_on_every_promise() -> None:
-    verdicts = synthbench.check("linear")
+    verdicts = synthbench.check("identity")
 
-    assert set(verdicts["unit"]) == {"linear"}
+    assert set(verdicts["unit"]) == {"identity"}
     assert set(verdicts["state"]) == {"kept"}
     assert len(verdicts) > 5
 

@@ -46,15 +46,16 @@ def results(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made, tmp_path / "results")
 
 
-@pytest.fixture
-def full(tmp_path: Path, make_row: MakeRow) -> Path:
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Path:
     """Full rows of three mechanisms over two tasks and three seeds; slay is worse by 0.1, gla by 0.3."""
-    store = Store.open(tmp_path / "full", create=True)
+    store = Store.open(tmp_path_factory.mktemp("full") / "full", create=True)
     for task in ("copy", "reverse"):
         for seed in (42, 43, 44):
             for mech, loss in (("softmax", 0.0), ("slay", 0.1), ("gla", 0.3)):
                 store.write(make_row(task=task, mech=mech, seed=seed, score=0.7 + seed / 1000 - loss), [])
-    return tmp_path / "full"
+    store.compact()
+    return store.root
 
 
 def test_verify_prints_a_line_a_row_and_says_that_all_is_well(results: Path) -> None:
@@ -67,10 +68,9 @@ def test_verify_prints_a_line_a_row_and_says_that_all_is_well(results: Path) -> 
     assert "4 rows checked, 0 faults, 0 cannot be verified; run again: 2 bitwise" in result.stderr
 
 
-def test_verify_prints_json_alone_on_stdout_and_records_who_verified_what(results: Path) -> None:
-    facts = json.loads(
-        synthbench(f"verify {results} --limit 2 --workers 1 --into {results} --by somebody --json").stdout
-    )
+@pytest.mark.usefixtures("one_process")
+def test_verify_prints_json_alone_on_stdout_records_who_verified_what_and_fails_at_an_edited_row(results: Path) -> None:
+    facts = json.loads(synthbench(f"verify {results} --limit 2 --into {results} --by somebody --json").stdout)
 
     assert (facts["ok"], facts["num_rows"], facts["faults"], facts["unverifiable"]) == (True, 4, [], {})
     assert facts["reruns"][0]["verdict"] == "bitwise"
@@ -78,13 +78,10 @@ def test_verify_prints_json_alone_on_stdout_and_records_who_verified_what(result
     said = Store.open(results, create=False).table()["verified_by"].to_pylist()
     assert sum(word is not None and word.startswith("somebody (bitwise") for word in said) == 2
 
-
-def test_verify_names_a_row_that_was_edited_and_fails(results: Path) -> None:
     store = Store.open(results, create=True)
     row = store.table().to_pylist()[0]
     store.write(row | {"n_correct": 0}, [])
-    result = synthbench(f"verify {results} --limit 1 --workers 1")
-
+    result = synthbench(f"verify {results} --limit 1")
     assert result.exit_code == 1
     assert f"wrong: {row['run_id']}: score is" in result.stdout
     assert "n_correct" not in result.stderr
@@ -96,8 +93,6 @@ def test_verify_names_a_row_that_was_edited_and_fails(results: Path) -> None:
         ("--fraction 0", 2, "fraction is 0.0"),
         ("--limit 0", 2, "limit is 0"),
         ("--device tpu", 2, "device is 'tpu'"),
-        ("--timeout 0", 2, "timeout is 0.0"),
-        ("--workers 0", 2, "workers is 0"),
         ("--by somebody", 2, "need each other"),
         ("--plugin gone.py", 2, "gone.py"),
     ],
@@ -139,15 +134,6 @@ def test_submit_and_verify_carry_rows_of_the_committed_store(tmp_path: Path) -> 
     assert facts["reruns"][0]["verdict"] in ("bitwise", "tolerance"), facts["reruns"]
 
 
-def test_compare_prints_a_line_a_task_and_a_summary(full: Path) -> None:
-    result = synthbench(f"compare softmax slay --results {full}")
-
-    assert result.exit_code == 0, result.output
-    lines = result.stdout.splitlines()
-    assert [line.split()[0] for line in lines[:3]] == ["task", "copy", "reverse"]
-    assert lines[-1].startswith("slay − softmax, suite paper 2026.1: mean difference of skill -0.1333 (")
-
-
 def test_compare_more_than_two_pair_by_pair(full: Path) -> None:
     result = synthbench(f"compare softmax slay gla --results {full}")
     facts = json.loads(synthbench(f"compare softmax slay gla --results {full} --json").stdout)
@@ -164,32 +150,20 @@ def test_compare_more_than_two_pair_by_pair(full: Path) -> None:
     assert len(facts["comparisons"]) == 3
 
 
-@pytest.mark.parametrize(
-    ("sides", "limit", "exit_code"),
-    [("softmax slay", "-0.02", 1), ("slay softmax", "-0.02", 0), ("softmax slay", "-0.2", 0)],
-)
-def test_compare_fails_where_the_whole_interval_lies_below(full: Path, sides: str, limit: str, exit_code: int) -> None:
-    result = synthbench(f"compare {sides} --results {full} --fail-below {limit}")
+def test_compare_prints_a_line_a_task_and_a_summary_and_fails_where_the_whole_interval_lies_below(full: Path) -> None:
+    passed = synthbench(f"compare softmax slay --results {full} --fail-below -0.2")
+    failed = synthbench(f"compare softmax slay --results {full} --fail-below -0.02")
 
-    assert result.exit_code == exit_code
-    assert ("lies below -0.02" in result.stderr) == (exit_code == 1)
-
-
-def test_compare_two_stores_as_json(full: Path, tmp_path: Path) -> None:
-    shutil.copytree(full, tmp_path / "other")
-    result = synthbench(f"compare {full} {tmp_path / 'other'} --mech s*,!softmax --json")
-    facts = json.loads(result.stdout)
-
-    assert {task["mechanism"] for task in facts["tasks"]} == {"slay"}
-    assert facts["mean_difference"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert (passed.exit_code, failed.exit_code) == (0, 1), passed.output
+    assert ("lies below" in passed.stderr, "lies below -0.02" in failed.stderr) == (False, True)
+    lines = passed.stdout.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["task", "copy", "reverse"]
+    assert lines[-1].startswith("slay − softmax, suite paper 2026.1: mean difference of skill -0.1333 (")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("softmax slai", "did you mean 'slay'"),
-        ("softmax softmax", "name two"),
-        ("softmax slay --suite core", "no suite with full rows"),
         ("softmax slay --mech slay", "mechanisms are compared"),
         ("softmax", "only 'softmax' is named"),
         ("softmax slay gla --fail-below -0.1", "allowed: for two"),
@@ -215,14 +189,11 @@ def guard() -> str:
 @pytest.mark.parametrize(
     ("added", "is_passed"),
     [
-        (["submissions/my-idea.tar.gz"], True),
-        (["submissions/a.tar.gz", "submissions/b-2.tar.gz"], True),
+        (["submissions/my-idea.tar.gz", "submissions/b-2.tar.gz"], True),
         (["submissions/my-idea.tar.gz", "synthbench/evil.py"], False),
         (["submissions/$(reboot).tar.gz"], False),
-        (["submissions/a b.tar.gz"], False),
         (["submissions/x/a.tar.gz"], False),
         (["submissions/a.tar.gz\nb"], False),
-        (["submissions/-a.tar.gz"], False),
         (["README.md"], False),
     ],
 )

@@ -35,13 +35,13 @@ learning_rates = [1e-3, 3e-2]
 betas = [0.9, 0.999]
 eps = 1e-8
 weight_decay = 0.01
-steps = 30
+steps = 10
 batch_size = 8
 
 [evaluation]
 test_sequences = 64
 validation_sequences = 64
-curve_every = 15
+curve_every = 5
 curve_sequences = 16
 
 [tasks]
@@ -70,10 +70,11 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_text_runs_from_a_folder_to_a_table_and_another_one_has_its_own(folder: Path, synthbench: Command) -> None:
-    done = synthbench("run", "--suite", "tiny.toml", "--task", "text:path=notes", "--executor", "inline")
+    """Beside a task that is scored by accuracy, in a report that keeps both measures apart."""
+    done = synthbench("run", "--suite", "tiny.toml", "--task", "copy,text:path=notes", "--executor", "inline")
     assert done.returncode == 0, done.stderr
     assert "bits" in done.stdout
-    rows = rows_of(folder)
+    rows = [row for row in rows_of(folder) if row["task"] == "text"]
     assert len(rows) == 8
     for row in rows:
         metrics = json.loads(row["metrics"])
@@ -91,64 +92,22 @@ def test_a_text_runs_from_a_folder_to_a_table_and_another_one_has_its_own(folder
     (folder / "poem.txt").write_text("Roses are red, violets are blue. " * 60, "utf-8")
     poem = ("--task", "text:path=poem.txt", "--mech", "softmax", "--seeds", "1")
     assert synthbench("run", "--suite", "tiny.toml", *poem, "--executor", "inline").returncode == 0
-    report = synthbench("report", "--suite", "tiny", "--format", "md,tex,csv")
+    report = synthbench("report", "--suite", "tiny", "--format", "md")
     assert report.returncode == 0, report.stderr
-    page = (folder / "reports" / "tiny" / "bits.md").read_text(encoding="utf-8")
+    made = folder / "reports" / "tiny"
+    assert "copy" in (made / "full.md").read_text(encoding="utf-8")
+    assert "| real" not in (made / "full.md").read_text(encoding="utf-8")
+    assert (made / "basic.md").exists()
+    page = (made / "bits.md").read_text(encoding="utf-8")
+    assert "copy" not in page
+    corpora = {json.loads(row["task_args"])["corpus"] for row in rows_of(folder) if row["task"] == "text"}
     first, second = page.split("\n## ")[1:]
-    for table, hashed in zip(
-        (first, second), sorted({json.loads(row["task_args"])["corpus"] for row in rows_of(folder)}), strict=True
-    ):
+    for table, hashed in zip((first, second), sorted(corpora), strict=True):
         assert hashed in table
         assert ("Mean" in table) == (hashed == json.loads(rows[0]["task_args"])["corpus"])
         assert all(name in table for name in ("unigram", "bigram", "lzma", "bits per token", "repeated", "other"))
     assert "needs the fewest bits per token" in report.stdout
     assert "unigram" in report.stdout
-
-
-def test_a_suite_of_both_measures_keeps_them_apart(folder: Path, synthbench: Command) -> None:
-    tasks = ("--task", "copy,text:path=notes")
-    done = synthbench("run", "--suite", "tiny.toml", *tasks, "--executor", "inline", "--seeds", "1")
-    assert done.returncode == 0, done.stderr
-    report = synthbench("report", "--suite", "tiny", "--format", "md,csv")
-    assert report.returncode == 0, report.stderr
-    made = folder / "reports" / "tiny"
-
-    assert "copy" in (made / "full.md").read_text(encoding="utf-8")
-    assert "| real" not in (made / "full.md").read_text(encoding="utf-8")
-    assert "copy" not in (made / "bits.md").read_text(encoding="utf-8")
-    assert (made / "basic.md").exists()
-
-
-def test_bad_input_is_one_line_and_loses_nothing(folder: Path, synthbench: Command) -> None:
-    run = ("run", "--suite", "tiny.toml", "--mech", "mean", "--seeds", "1", "--executor", "inline")
-    assert synthbench(*run, "--task", "text:path=notes").returncode == 0
-    before = rows_of(folder)
-    (folder / "empty.txt").touch()
-    (folder / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00")
-    hashed = json.loads(before[0]["task_args"])["corpus"]
-    for term, message in (
-        (
-            "text:path=nots",
-            "text:path is 'nots': No such file or directory; allowed: a file of UTF-8 text, or a folder",
-        ),
-        ("text:path=empty.txt", "text:path is 'empty.txt', which has no text; allowed"),
-        (
-            "text:path=picture.png",
-            "text:path is 'picture.png', where picture.png is not UTF-8 text, from byte 0; allow",
-        ),
-        (f"text:corpus={hashed}", f"text:corpus is '{hashed}', and that of synthbench is 'sha256-"),
-        ("text:path=notes,length=900", "length of task 'text' is 900; allowed: 1 to "),
-    ):
-        refused = synthbench(*run, "--task", term)
-
-        assert refused.returncode == 2
-        assert message in refused.stderr
-        assert len(refused.stderr.strip().splitlines()) == 1
-    (folder / "notes" / "81.txt").write_text("a new note", "utf-8")
-    refused = synthbench(*run, "--task", f"text:path=notes,corpus={hashed}")
-    assert refused.returncode == 2
-    assert "put the old text back, or leave corpus out for rows of their own" in refused.stderr
-    assert rows_of(folder) == before
 
 
 def test_a_suite_that_tunes_by_skill_refuses_a_task_in_bits(folder: Path, synthbench: Command) -> None:

@@ -37,8 +37,3 @@ def test_an_unknown_name_where_there_are_none_says_so() -> None:
 def test_each_exception_has_its_exit_code(error: type[SynthbenchError], exit_code: int) -> None:
     assert error.exit_code == exit_code
     assert issubclass(error, SynthbenchError)
-
-
-def test_an_unknown_name_is_a_usage_error() -> None:
-    with pytest.raises(UsageError):
-        raise UnknownName("task", "coppy", ["copy"])

@@ -16,12 +16,9 @@ from typer.testing import CliRunner
 from synthbench.cli import app
 from synthbench.errors import StoreError, UnknownName
 from synthbench.forms.quadrature import Rule
-from synthbench.gallery import FIGURES, denominators, files, geometry, neurons, quadrature, response, select
-from synthbench.gallery.kernels import at_cosines, attention_map, head, kernel, normal, responses
+from synthbench.gallery import FIGURES, denominators, files, neurons, quadrature, response, select
+from synthbench.gallery.kernels import attention_map, head, kernel, normal
 from synthbench.gallery.kernels import response as kernel_response
-from synthbench.gallery.neurons import OTHERS, first_of_softermax
-from synthbench.gallery.selectivity import COMPARED, relative_entropy
-from synthbench.layers import Linear
 from synthbench.mechanisms import FeatureAttention
 from synthbench.reports.render.figures.drawing import Drawing, mark_in
 from synthbench.reports.render.spreadsheet import Value
@@ -29,9 +26,6 @@ from synthbench.reports.render.spreadsheet import Value
 ROOT = Path(__file__).parents[1]
 GOLDEN = Path(__file__).parent / "gallery.json"
 """By figure: the mark of the gallery's picture, and some of the numbers that it was drawn from."""
-QUICK = ("nmn-10-squashing", "nmn-xor", "slay-09-quadrature-error", "slay-20-polar")
-"""One a way of drawing, each computed in a blink."""
-
 X = np.array([-1.0, -0.3, 0.0, 0.5, 1.0])
 
 
@@ -53,14 +47,7 @@ def test_slopes_are_those_of_the_formulas() -> None:
     )
 
 
-def test_queries_and_keys_have_the_cosines_and_lengths_asked_for() -> None:
-    q, k = at_cosines(torch.from_numpy(X))
-
-    np.testing.assert_allclose(torch.cosine_similarity(q, k, dim=-1), X, atol=1e-15)
-    np.testing.assert_allclose(k.norm(dim=-1), 4)
-
-
-@pytest.mark.parametrize("name", ["softmax", "yat-sum", "slay", "slay-tensorsketch", "performer"])
+@pytest.mark.parametrize("name", ["softmax", "yat-sum", "slay", "performer"])
 def test_the_kernel_over_its_sum_is_what_the_mechanism_attends_by(name: str) -> None:
     unit, (q, k) = head(name, seed=3), normal(0, 2, 2, 9, 16)
     weights = kernel(unit, q, k).tril()
@@ -84,34 +71,10 @@ def test_the_nodes_shares_add_up_to_what_the_rule_finds() -> None:
     np.testing.assert_allclose(quadrature.share_found("gauss-laguerre", 3, X)[-2:], [0.997, 0.0047], rtol=2e-3)
 
 
-def test_the_mean_share_of_the_nodes_is_that_of_random_directions() -> None:
-    x = normal(0, 200_000, 16)
-    cosines = (x[:, 0] / x.norm(dim=-1)).numpy()
-    exact = cosines**2 / (2.001 - 2 * cosines)
-    drawn = (quadrature.shares("gauss-laguerre", 3, cosines) * exact).mean(1) / exact.mean()
-
-    np.testing.assert_allclose(quadrature.expected_shares(3, 16), drawn, rtol=0.02)
-
-
-def test_responses_are_relative_to_a_random_key() -> None:
-    keys = normal(5, 50_000, 16)
-    cosines = (keys[:, 0] / keys.norm(dim=-1)).numpy()
-
-    assert responses("yat-spherical", cosines, [0]).mean() == pytest.approx(1, abs=0.05)
-
-
 def test_denominators_are_negative_for_signed_features_only() -> None:
     for name in denominators.VARIANTS:
         is_signed = name in {"slay-nystrom", "slay-tensorsketch", "slay-maclaurin"}
         assert (denominators.mean_kernels(name).min() < 0) == is_signed, name
-
-
-def test_the_largest_kernel_wins() -> None:
-    keys = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
-    places = torch.tensor([[3.0, 1.0], [1.0, 1.0], [0.0, 1.9]], dtype=torch.float64)
-
-    np.testing.assert_array_equal(geometry.winners(head("softmax", dim=2), places, keys), [0, 1, 1])
-    np.testing.assert_array_equal(geometry.winners(head("yat-spherical", dim=2), places[::2], keys), [0, 1])
 
 
 def test_one_unit_answers_xor_as_in_section_3_1() -> None:
@@ -128,33 +91,6 @@ def test_a_neuron_peaks_beyond_its_weight_and_levels_off() -> None:
     at = neurons.answers(unit, np.array([(1.0, 0.0), (1.1, 0.0), (1e6, 0.0), (0.0, 5.0)]))
 
     np.testing.assert_allclose(at, [10, 11, 1, 0], rtol=1e-5)
-
-
-def test_training_moves_the_neurons_to_the_right_classes() -> None:
-    points, classes = neurons.three_clouds()
-    unit = Linear(2, 3, bias=False, generator=torch.Generator().manual_seed(1)).double()
-    before = (unit(points).argmax(-1) == classes).double().mean()
-    neurons.train(unit, points, classes)
-
-    assert (unit(points).argmax(-1) == classes).double().mean() > max(0.95, before)
-
-
-def test_entropy_of_equal_weights_is_1_and_of_a_single_one_0() -> None:
-    shares = torch.tensor([[0.25, 0.25, 0.25, 0.25], [0, 1, 0, 0]], dtype=torch.float64)
-
-    np.testing.assert_allclose(relative_entropy(shares, torch.tensor([4, 4])), [1, 0])
-
-
-def test_entropies_are_of_mechanisms_whose_weights_are_never_negative() -> None:
-    q, k = normal(0, 2, 4, 32, 16)
-
-    assert all(attention_map(head(name), q, k).min() >= 0 for name in COMPARED)
-
-
-def test_softermax_beside_others() -> None:
-    x = torch.tensor([0.0, 2.0], dtype=torch.float64)
-
-    np.testing.assert_allclose(first_of_softermax(x, 2.0), [0, 4 / (4 + len(OTHERS) + 1e-6)])
 
 
 @cache
@@ -198,17 +134,7 @@ def as_json(figures: dict[str, dict[str, Any]]) -> str:
     return "{\n" + ",\n".join(found) + "\n}\n"
 
 
-def test_every_figure_has_numbers_and_words(drawing: Drawing) -> None:
-    header, *lines = csv.reader(io.StringIO(drawing.numbers))
-
-    assert drawing.name in FIGURES
-    assert len(drawing.caption) > 80
-    assert len(lines) > 10
-    assert all(len(line) == len(header) for line in lines)
-    assert not re.search(r"\b(inf|nan)\b", drawing.numbers)
-
-
-@pytest.mark.parametrize("drawing", QUICK, indirect=True)
+@pytest.mark.parametrize("drawing", ["nmn-xor"], indirect=True)  # computed in a blink
 def test_a_figure_has_the_same_bytes_on_every_call(drawing: Drawing) -> None:
     name = drawing.name
     first = files(FIGURES[name])
@@ -229,40 +155,30 @@ def labels_of(lines: Sequence[Sequence[Value]]) -> list[Value]:
 def test_figures_have_the_numbers_that_the_gallery_was_drawn_from(
     golden: dict[str, dict[str, Any]], drawing: Drawing
 ) -> None:
-    """To a thousandth, as no eye sees less.
+    """To a thousandth, as no eye sees less; and each has words.
 
     The mark of a picture cannot be compared: it changes with the last of six digits, and that is rounding where numbers
     follow from float32, such as the directions that ``torch.randn`` draws. One number in a hundred may differ more:
     those near 0, and keys on the border between two regions.
     """
     was, now = golden[drawing.name], in_short(drawing)
+    header, *lines = csv.reader(io.StringIO(drawing.numbers))
 
+    assert len(drawing.caption) > 80
+    assert all(len(line) == len(header) for line in lines)
+    assert not re.search(r"\b(inf|nan)\b", drawing.numbers)
     assert now["count"] == was["count"]
     assert labels_of(now["lines"]) == labels_of(was["lines"])
     near = np.isclose(numbers_of(now["lines"]), numbers_of(was["lines"]), rtol=1e-3, atol=0)
     assert near.mean() > 0.99, "run the command of docs/anatomy.md, then these tests with SYNTHBENCH_REWRITE_GOLDEN=1"
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_the_gallery_shows_those_numbers(golden: dict[str, dict[str, Any]], name: str) -> None:
-    picture = (ROOT / "docs" / "anatomy" / f"{name}.svg").read_bytes()
+def test_the_gallery_has_every_figure_with_those_numbers_and_no_other(golden: dict[str, dict[str, Any]]) -> None:
+    pictures = list((ROOT / "docs" / "anatomy").iterdir())
 
-    assert mark_in(picture) == golden[name]["mark"].encode(), "run the command of docs/anatomy.md"
-
-
-def test_the_golden_file_has_every_figure_and_no_other(golden: dict[str, dict[str, Any]]) -> None:
-    assert golden.keys() == FIGURES.keys()
-
-
-def test_all_figures_of_the_papers_are_there() -> None:
-    numbers = {tuple(name.split("-")[:2]) for name in FIGURES}
-
-    assert {("slay", f"{number:02}") for number in (1, *range(4, 21))} <= numbers
-    assert {("nmn", f"{number:02}") for number in (2, 3, 5, 7, 10)} <= numbers
-
-
-def test_the_gallery_has_every_figure_and_no_other() -> None:
-    assert {path.stem for path in (ROOT / "docs" / "anatomy").iterdir()} == set(FIGURES)
+    assert {path.stem for path in pictures} == golden.keys() == FIGURES.keys()
+    other = [path.name for path in pictures if mark_in(path.read_bytes()) != golden[path.stem]["mark"].encode()]
+    assert other == [], "run the command of docs/anatomy.md"
 
 
 def test_figures_are_chosen_by_globs() -> None:

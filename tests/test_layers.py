@@ -1,8 +1,9 @@
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from synthbench.errors import UsageError
 from synthbench.layers import Embedding, LayerNorm, Linear, YatProduct, project, uniform
@@ -43,22 +44,44 @@ def test_linear_begins_as_pytorch_does() -> None:
         assert float(parameter.detach().std()) == pytest.approx(1 / math.sqrt(3 * 400), rel=0.1)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("shape", [(7, 5), (2, 7, 5), (2, 3, 7, 5)])
-def test_stacked_linear_layers_compute_what_each_computes_alone(
-    bias: bool,  # noqa: FBT001 - a case, not a switch
-    shape: tuple[int, ...],
+LAYERS: list[Callable[[torch.Generator], nn.Module]] = [
+    lambda generator: Linear(5, 3, bias=True, generator=generator),
+    lambda generator: Linear(5, 3, bias=False, generator=generator),
+    lambda generator: YatProduct(5, 3, bias=True, generator=generator),
+    lambda generator: YatProduct(5, 3, bias=False, generator=generator),
+    lambda _generator: LayerNorm(5),
+]
+
+
+@pytest.mark.parametrize("make", LAYERS)
+@pytest.mark.parametrize("shape", [(7, 5), (2, 3, 7, 5)])
+def test_stacked_layers_compute_what_each_computes_alone(
+    make: Callable[[torch.Generator], nn.Module], shape: tuple[int, ...]
 ) -> None:
-    members = [Linear(5, 3, bias=bias, generator=generator(seed)) for seed in range(2)]
-    stacked = Linear(5, 3, bias=bias)
-    stacked.weight = stack([member.weight for member in members])
-    if bias:
-        stacked.bias = stack([member.bias for member in members if member.bias is not None])
-    x = torch.randn(2, *shape, generator=generator(2))
+    members = [make(generator(seed)).double() for seed in range(2)]
+    for seed, member in enumerate(members):
+        for parameter in member.parameters():
+            parameter.data.normal_(generator=generator(seed))
+    stacked = make(generator())
+    for name, _ in members[0].named_parameters():
+        setattr(stacked, name, stack([getattr(member, name) for member in members]))
+    x = torch.randn(2, *shape, generator=generator(2), dtype=torch.float64)
 
     expected = torch.stack([member(x[i]) for i, member in enumerate(members)])
 
-    torch.testing.assert_close(stacked(x), expected)
+    torch.testing.assert_close(stacked(x), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_embeddings_look_up_rows_and_stacked_ones_in_their_own_table() -> None:
+    members = [Embedding(6, 4, generator=generator(seed)) for seed in range(2)]
+    stacked = Embedding(6, 4)
+    stacked.weight = stack([member.weight for member in members])
+    ids = torch.randint(6, (2, 3, 5), generator=generator(2))
+
+    expected = torch.stack([member.weight[ids[i]] for i, member in enumerate(members)])
+
+    torch.testing.assert_close(members[0](ids[0]), expected[0])
+    torch.testing.assert_close(stacked(ids), expected)
 
 
 def test_layer_norm_leaves_zero_mean_and_unit_variance() -> None:
@@ -69,23 +92,8 @@ def test_layer_norm_leaves_zero_mean_and_unit_variance() -> None:
     torch.testing.assert_close(layer(x).var(-1, correction=0), torch.ones(2, 4, dtype=torch.float64), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(6,), (7, 6), (2, 3, 7, 6)])
-def test_stacked_layer_norms_compute_what_each_computes_alone(shape: tuple[int, ...]) -> None:
-    members = [LayerNorm(6).double() for _ in range(2)]
-    for seed, member in enumerate(members):
-        for parameter in member.parameters():
-            parameter.data.normal_(generator=generator(seed))
-    stacked = LayerNorm(6)
-    stacked.weight, stacked.bias = (stack([getattr(m, name) for m in members]) for name in ("weight", "bias"))
-    x = torch.randn(2, *shape, generator=generator(2), dtype=torch.float64)
-
-    expected = torch.stack([member(x[i]) for i, member in enumerate(members)])
-
-    torch.testing.assert_close(stacked(x), expected, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("alpha", [1.0, 0.0, 2.68])
+@pytest.mark.parametrize("alpha", [0.0, 2.68])
 def test_yat_units_score_alignment_over_distance(
     bias: bool,  # noqa: FBT001 - a case, not a switch
     alpha: float,
@@ -117,26 +125,6 @@ def test_yat_units_begin_as_linear_layers_do_and_with_an_alpha_of_one() -> None:
     assert linear.bias is not None
     assert torch.equal(layer.bias, linear.bias)
     assert layer.alpha.item() == 1
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("shape", [(7, 5), (2, 7, 5), (2, 3, 7, 5)])
-def test_stacked_yat_units_compute_what_each_computes_alone(
-    bias: bool,  # noqa: FBT001 - a case, not a switch
-    shape: tuple[int, ...],
-) -> None:
-    members = [YatProduct(5, 3, bias=bias, generator=generator(seed)).double() for seed in range(2)]
-    for seed, member in enumerate(members):
-        member.alpha.data.fill_(1 + seed)
-    stacked = YatProduct(5, 3, bias=bias)
-    stacked.weight, stacked.alpha = (stack([getattr(m, name) for m in members]) for name in ("weight", "alpha"))
-    if bias:
-        stacked.bias = stack([member.bias for member in members if member.bias is not None])
-    x = torch.randn(2, *shape, generator=generator(2), dtype=torch.float64)
-
-    expected = torch.stack([member(x[i]) for i, member in enumerate(members)])
-
-    torch.testing.assert_close(stacked(x), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_gradients_of_yat_units_are_those_of_finite_differences() -> None:
@@ -208,24 +196,6 @@ def test_theorem_4_three_yat_units_make_an_inverse_multiquadric() -> None:
 
     distances = (x - unit.weight[:, 0].detach()).square().sum(-1)
     torch.testing.assert_close(below - 2 * at + above, 2 / (distances + 0.2))
-
-
-def test_embedding_looks_up_rows() -> None:
-    layer = Embedding(6, 4, generator=generator())
-    ids = torch.tensor([[0, 5], [3, 3]])
-
-    torch.testing.assert_close(layer(ids), layer.weight[ids])
-
-
-def test_stacked_embeddings_look_up_in_their_own_table() -> None:
-    members = [Embedding(6, 4, generator=generator(seed)) for seed in range(2)]
-    stacked = Embedding(6, 4)
-    stacked.weight = stack([member.weight for member in members])
-    ids = torch.randint(6, (2, 3, 5), generator=generator(2))
-
-    expected = torch.stack([member(ids[i]) for i, member in enumerate(members)])
-
-    torch.testing.assert_close(stacked(ids), expected)
 
 
 @pytest.mark.parametrize("leading", [(), (3,), (1, 3), (2, 1, 3), (2, 5, 3)])

@@ -97,27 +97,12 @@ def test_the_room_is_imported_on_first_use_and_not_its_underscored_files(room: P
     units = importlib.import_module("some_room.base").UNITS
 
     assert "some_room.sub.one" not in sys.modules
-    assert list(units) == ["one"]
-    assert len(units) == 1
+    units.register(unit_called("copy"))
+    assert list(units) == ["copy", "one"]
+    assert len(units) == 2
     assert "one" in units
     assert "two" not in units
     assert units["one"].__name__ == "One"
-
-
-@pytest.mark.usefixtures("room")
-def test_names_are_iterated_in_alphabetical_order() -> None:
-    units: Registry[Any] = Registry("unit", room="some_room")
-    for name in ("sort", "copy", "reverse"):
-        units.register(unit_called(name))
-
-    assert list(units) == ["copy", "reverse", "sort"]
-
-
-@pytest.mark.usefixtures("room")
-def test_a_misspelt_name_is_refused_with_the_nearest() -> None:
-    units: Registry[Any] = Registry("unit", room="some_room")
-    units.register(unit_called("copy"))
-
     with pytest.raises(UnknownName, match="no unit called 'coppy'; did you mean 'copy'"):
         units["coppy"]
 
@@ -140,15 +125,8 @@ def test_two_units_under_one_name_are_refused() -> None:
     with pytest.raises(UsageError, match=r"two units are called 'copy': .*Unit_copy and .*Other"):
         units.register(second)
     assert units["copy"] is first
-
-
-@pytest.mark.usefixtures("room")
-def test_a_module_that_is_loaded_again_replaces_its_unit() -> None:
-    units: Registry[Any] = Registry("unit", room="some_room")
-    first, again = unit_called("copy"), unit_called("copy")
-    units.register(first)
+    again = unit_called("copy")  # as where its module is loaded again
     units.register(again)
-
     assert units["copy"] is again
 
 
@@ -231,11 +209,9 @@ class Unit(Base):
     ("old", "new", "is_seen"),
     [
         ("SCALE = 2", "SCALE = 3", True),
-        ("SHIFT = 1", "SHIFT = 3", True),
         ("return x + SHIFT", "return x - SHIFT", True),
         ("return SCALE", "return SCALE + 1", True),
         ("self.shift = 4", "self.shift = 5", True),
-        ("(self, x)", "(self, x, y)", True),
         ('"unit"', '"units"', True),
         ("seven = 7", "seven = 8", False),
         ("SCALE = 2", "SCALE = 2\ni = 8", False),
@@ -265,18 +241,14 @@ def test_what_comes_with_synthbench_has_its_declared_version() -> None:
     assert version_of(TASKS["composite_recall"]) == "2"
 
 
-def test_a_foreign_unit_has_its_source_for_a_version_unless_it_declares_one(tmp_path: Path) -> None:
+def test_a_foreign_unit_has_its_source_for_a_version_unless_it_declares_one_itself(tmp_path: Path) -> None:
     plain = unit_from(tmp_path / "unit_plain.py", PLAIN)
     second = unit_from(tmp_path / "unit_second.py", PLAIN.replace('name = "unit"', 'name = "unit"; version = 2'))
 
+    heir = type("Heir", (second,), {"__module__": second.__module__})
+
     assert version_of(plain) == f"1+{code_hash(plain)}"
     assert version_of(second) == "2"
-
-
-def test_the_version_of_a_foreign_base_is_not_that_of_its_heir(tmp_path: Path) -> None:
-    base = unit_from(tmp_path / "unit_base.py", PLAIN.replace('name = "unit"', 'name = "unit"; version = 2'))
-    heir = type("Heir", (base,), {"__module__": base.__module__})
-
     assert version_of(heir) == f"2+{code_hash(heir)}"
 
 

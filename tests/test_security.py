@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,9 @@ NAMES = [
     "../../escaped", "/escaped", "..", ".", "a/../../escaped", "a\\..\\b", "CON", "x" * 300, "🙂", "<script>",
     "\\input{x}", "a|b", "", " ", "nul\0", "two\nlines", "~/escaped", "$(touch escaped)", "%2e%2e",
 ]  # fmt: skip
+
+SOME = ["../../escaped", "/escaped", "a/../../escaped", "<script>", "", "nul\0"]
+"""One of each kind, for the commands, each of which takes a while."""
 
 COMMANDS = {
     "new mech": ["new", "mech", "{}"],
@@ -66,7 +70,7 @@ def listing(root: Path) -> set[str]:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_name_leads_out_of_its_folder(folder: Path, command: str) -> None:
     before = listing(folder)
-    for name in NAMES:
+    for name in SOME:
         done = CliRunner().invoke(app, [part.replace("{}", name) for part in COMMANDS[command]])
 
         assert done.exit_code, name
@@ -94,7 +98,12 @@ def test_a_run_id_leads_nowhere(tmp_path: Path) -> None:
 
 # Text
 
-PAYLOAD = '=HYPERLINK("x")|<script>alert(1)</script><img src=x onerror=alert(1)>\\input{/etc/passwd} `a` [b](c)'
+PAYLOAD = (
+    '=HYPERLINK("x")|<script>alert(1)</script><img src=x onerror=alert(1)>\\input{/etc/passwd} `a` [b](c)'
+    "\x1b]0;owned\x07\x1b[2J\u202egpj"
+)
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What a terminal may obey instead of printing it."""
 TEXTS = {column.name for column in RUN_COLUMNS if column.type == "string" and not column.choices} - {
     "run_id", "suite_version", "row_sha256", "curve_sha256",
 }  # fmt: skip
@@ -161,6 +170,16 @@ def test_no_text_of_a_row_is_a_formula_of_a_spreadsheet(files: dict[str, str]) -
     for text in of_kind(files, ".csv"):
         for line in csv.reader(io.StringIO(text)):
             assert not any(cell.startswith(("=", "+", "@", "\t", "\r")) for cell in line)
+
+
+@pytest.mark.parametrize(
+    "command", [*(f"export --format {kind}" for kind in ("md", "tex", "csv", "json")), "compare softmax linear"]
+)
+def test_no_text_of_a_row_is_an_order_to_a_terminal(hostile: Store, command: str) -> None:
+    done = CliRunner().invoke(app, [*command.split(), "--suite", "paper", "--results", str(hostile.root)])
+
+    assert done.stdout
+    assert not CONTROL.search(done.stdout)
 
 
 def test_json_of_rows_is_json(files: dict[str, str]) -> None:

@@ -15,8 +15,7 @@ from synthbench.bench import context, fidelity, forms, scaling, suite
 from synthbench.bench.rows import Row, load
 from synthbench.errors import StoreError
 from synthbench.gallery.curves import Curve, Curves, Panel
-from synthbench.reports.folder import Files
-from synthbench.reports.render.figures.drawing import PICTURES, Drawing, render
+from synthbench.reports.render.figures.drawing import Drawing, files_of
 from synthbench.reports.render.markdown import escape
 from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.suites import load_suite
@@ -57,16 +56,8 @@ def build(folder: Path) -> dict[str, str | bytes]:
         files[f"{name}.csv"] = csv_text(list(rows[0]), [list(row.values()) for row in rows])
         for drawing in drawings:
             blocks += [f"![{escape(drawing.title)}](figures/{drawing.name}.svg)", escape(drawing.caption)]
-            files |= _pictures(drawing)
+            files |= files_of(drawing)
     return {"README.md": "\n\n".join(blocks) + "\n", **files}
-
-
-def _pictures(drawing: Drawing) -> Files:
-    pictures = render(drawing)
-    return {
-        **{f"figures/{drawing.name}.{kind}": pictures[kind] for kind in PICTURES},
-        f"figures/{drawing.name}.csv": drawing.numbers,
-    }
 
 
 def _about(rows: Sequence[Row], file: str) -> str:

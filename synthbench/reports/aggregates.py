@@ -35,6 +35,9 @@ class Interval(NamedTuple):
     high: float
 
 
+UNKNOWN = Interval(math.nan, math.nan, math.nan)
+
+
 class Rank(NamedTuple):
     """The rank of a mechanism, 1 for the best; equal mechanisms share the better rank."""
 
@@ -44,11 +47,21 @@ class Rank(NamedTuple):
     high: int
     """Worst rank in the interval."""
 
+    @property
+    def ends(self) -> str:
+        """The interval as printed: ``2-5``, or ``2``."""
+        return f"{self.low}-{self.high}" if self.low < self.high else str(self.low)
+
 
 def balanced(categories: Sequence[str]) -> PerTask:
     """The weights of the tasks: all categories weigh the same, and so do the tasks of one category. The sum is 1."""
     sizes = {category: categories.count(category) for category in categories}
     return np.array([1 / (len(sizes) * sizes[category]) for category in categories])
+
+
+def by_category(categories: Sequence[str]) -> dict[str, Bool[np.ndarray, " tasks"]]:
+    """Which tasks are of each category, in the order of their first tasks."""
+    return {name: np.array([category == name for category in categories]) for name in dict.fromkeys(categories)}
 
 
 def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high: float = 1.0) -> Interval:
@@ -62,6 +75,16 @@ def t_interval(value: float, error: float, dof: float, *, low: float = 0.0, high
     value = round(value, 12)
     half = float(special.stdtrit(dof, (1 + CONFIDENCE) / 2)) * error if error > TOLERANCE else 0.0
     return Interval(value, max(low, value - half), min(high, value + half))
+
+
+def over_runs(
+    values: Sequence[float] | Float[np.ndarray, " runs"], *, low: float = -math.inf, high: float = math.inf
+) -> Interval:
+    """The mean of some numbers with its t interval, for more of their kind; its ends are NaN with a single one."""
+    if not len(values):
+        return UNKNOWN
+    error = float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else math.nan
+    return t_interval(float(np.mean(values)), error, len(values) - 1.0, low=low, high=high)
 
 
 def over_seeds(skills: Skills, weights: PerTask, *, low: float = 0.0) -> list[Interval]:
@@ -257,12 +280,11 @@ def _error_over_tasks(
     values: Float[np.ndarray, "rows tasks"], categories: Sequence[str]
 ) -> tuple[Float[np.ndarray, " rows"], float]:
     """Standard errors of balanced means over tasks, and their degrees of freedom; NaN below two."""
-    names = list(dict.fromkeys(categories))
-    of_category = np.array([[category == name for category in categories] for name in names], dtype=float)
+    of_category = np.array(list(by_category(categories).values()), dtype=float)
     sizes = of_category.sum(axis=1)
-    dof = len(categories) - len(names)
+    dof = len(categories) - len(sizes)
     if dof < 2:
         return np.full(len(values), math.nan), math.nan
     residuals = values - (values @ of_category.T / sizes) @ of_category
     variance = (residuals**2).sum(axis=1) / dof
-    return np.sqrt(variance * (1 / sizes).sum()) / len(names), float(dof)
+    return np.sqrt(variance * (1 / sizes).sum()) / len(sizes), float(dof)

@@ -1,7 +1,8 @@
 """Tables of tasks in bits: bits per token with intervals over seeds, apart for kinds of positions, and references."""
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from statistics import fmean
 
@@ -11,7 +12,7 @@ from synthbench.registry import CONTROL
 from synthbench.reports.aggregates import Interval
 from synthbench.reports.cells import Cells, Key, MechanismFacts, Runs, TaskFacts, is_known
 from synthbench.reports.statistics import SIGNIFICANCE, holm, pair_tests, shares_seeds
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Mark, Table, fixed, interval_cell, sources_of
+from synthbench.reports.table import Cell, Mark, Table, counted, fixed, interval_cell, ranked_table
 
 CAPTION = (
     "Bits per token on the test split, lower is better: mean over {seeds}, with its 95 % interval over seeds. Bold: "
@@ -30,8 +31,7 @@ def bits_tables(cells: Cells, runs: Runs) -> tuple[Table, ...]:
         runs: The rows of all cells.
     """
     return tuple(
-        replace(_table(cells.among([task]), task, runs), name=f"bits-{number}")
-        for number, task in enumerate(cells.tasks, start=1)
+        _table(cells.among([task]), task, runs, f"bits-{number}") for number, task in enumerate(cells.tasks, start=1)
     )
 
 
@@ -52,64 +52,56 @@ def _verdict(cells: Cells, task: TaskFacts) -> str:
     return f"{fewest}; not shown to need more: {', '.join(tied) or 'none'}."
 
 
-def _table(cells: Cells, task: TaskFacts, runs: Runs) -> Table:
+def _table(cells: Cells, task: TaskFacts, runs: Runs, name: str) -> Table:
     newest = max(
         (row for (of_task, _), of_cell in runs.items() if of_task == task.key for row in of_cell),
         key=lambda row: row["finished_at"],
     )
-    names = json.loads(newest["metrics"])
-    kinds = [name.removesuffix(".bits") for name in names if name.endswith(".bits") and not name.startswith("x")]
-    shown = [cells, *(of_kind(cells, runs, kind) for kind in kinds)]
-    ranked = cells.ranked(task)
-    candidates = [mechanism for mechanism in ranked if _can_win(cells, task, mechanism)]
+    metrics = json.loads(newest["metrics"])
+    candidates = [mechanism for mechanism in cells.ranked(task) if _can_win(cells, task, mechanism)]
     tied = _tied(cells, task, candidates[0]) if candidates else frozenset()
     marks: dict[Key, Mark] = {}
     if len(candidates) > 1:
         marks = {candidates[0].key: "best", candidates[1].key: "second"}
-    counts = {cells.cell(task, mechanism).n for mechanism in ranked} - {0}
-    lines = []
-    for mechanism in ranked:
-        estimate = cells.cell(task, mechanism)
-        numbers = [_bits_cell(some, task, mechanism) for some in shown]
-        remarks = [*numbers[0].remarks, *([f"n = {estimate.n}"] if len(counts) > 1 and estimate.n else [])]
-        remarks += [f"{estimate.num_failed} failed"] if estimate.num_failed else []
-        numbers[0] = replace(
-            numbers[0],
-            remarks=tuple(remarks),
-            mark=marks.get(mechanism.key, ""),
-            is_tied=mechanism.key in tied,
-        )
-        of_runs = [json.loads(row["metrics"]) for row in runs.get((task.key, mechanism.key), ())]
-        shares = [_mean_share(of_runs, metric) for metric in ("accuracy", "calibration_error")]
-        sizes = [fixed(number, 0) for number in (mechanism.num_parameters, mechanism.state)]
-        lines.append(Line((mechanism.label,), (*numbers, *map(Cell, (*shares, *sizes)))))
-    width = len(shown) + 4
-    references = {name.removeprefix("reference."): names[name] for name in names if name.startswith("reference.")}
-    for position, name in enumerate(sorted(references, key=lambda name: references[name])):
-        cell = Cell(fixed(references[name], 3))
-        lines.append(Line((name,), (cell, *[Cell("")] * (width - 1)), is_first_of_group=position == 0))
-    parts = {kind: names.get(f"{kind}.share") for kind in kinds}
-    columns = [f"{kind} ({100 * part:.0f} %)" if is_known(part := parts[kind]) else kind for kind in kinds]
-    seeds = f"{max(counts, default=0)} seed" + ("s" if max(counts, default=0) != 1 else "")
-    return Table(
-        name="bits",
+
+    def whole(mechanism: MechanismFacts) -> Cell:
+        cell = _bits_cell(cells, task, mechanism)
+        return replace(cell, mark=marks.get(mechanism.key, ""), is_tied=mechanism.key in tied)
+
+    def of_positions(kind: str) -> Callable[[MechanismFacts], Cell]:
+        some = of_kind(cells, runs, kind)
+        return lambda mechanism: _bits_cell(some, task, mechanism)
+
+    def share(metric: str) -> Callable[[MechanismFacts], Cell]:
+        def cell(mechanism: MechanismFacts) -> Cell:
+            of_runs = [json.loads(row["metrics"]).get(metric) for row in runs.get((task.key, mechanism.key), ())]
+            known = [value for value in of_runs if value is not None]
+            return Cell(fixed(100 * fmean(known), 1) if known else fixed(math.nan, 1))
+
+        return cell
+
+    columns: dict[str, Callable[[MechanismFacts], Cell]] = {"bits per token": whole}
+    for kind in [each.removesuffix(".bits") for each in metrics if each.endswith(".bits") and not each.startswith("x")]:
+        part = metrics.get(f"{kind}.share")
+        columns[f"{kind} ({100 * part:.0f} %)" if is_known(part) else kind] = of_positions(kind)
+    columns |= {
+        "right, %": share("accuracy"),
+        "calibration error, %": share("calibration_error"),
+        "parameters of mixers": lambda mechanism: Cell(fixed(mechanism.num_parameters, 0)),
+        "state": lambda mechanism: Cell(fixed(mechanism.state, 0)),
+    }
+    references = {each.removeprefix("reference."): metrics[each] for each in metrics if each.startswith("reference.")}
+    counts = {cell.n for cell in cells.cells_of(task)} - {0}
+    seeds = "n seeds" if len(counts) > 1 else counted(max(counts, default=0), "seed")
+    return ranked_table(
+        cells,
+        task,
+        columns,
+        {each: fixed(bits, 3) for each, bits in sorted(references.items(), key=lambda item: item[1])},
+        name=name,
         title=task.label,
-        caption=CAPTION.format(seeds=seeds if len(counts) < 2 else "n seeds"),
-        headings=("Mechanism",),
-        columns=tuple(
-            map(
-                Column,
-                ("bits per token", *columns, "right, %", "calibration error, %", "parameters of mixers", "state"),
-            )
-        ),
-        lines=tuple(lines),
-        sources=sources_of([task], cells.mechanisms),
+        caption=CAPTION.format(seeds=seeds),
     )
-
-
-def _mean_share(of_runs: Sequence[Mapping[str, float | None]], metric: str) -> str:
-    values = [value for named in of_runs if (value := named.get(metric)) is not None]
-    return fixed(100 * fmean(values), 1) if values else NOTHING
 
 
 def of_kind(cells: Cells, runs: Runs, kind: str) -> Cells:

@@ -11,8 +11,7 @@ from synthbench.reports.cells import TaskFacts
 from synthbench.reports.descriptions import Describe
 from synthbench.reports.folder import Files
 from synthbench.reports.heights import load_of
-from synthbench.reports.render import latex, markdown
-from synthbench.reports.render.figures import render
+from synthbench.reports.render import figures, latex, markdown
 from synthbench.reports.render.page import page
 from synthbench.reports.render.readme import readme
 from synthbench.reports.render.spreadsheet import csv_text, json_text
@@ -90,13 +89,6 @@ def _uncollected(report: Report) -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-def _markdown_files(report: Report) -> Files:
-    return {
-        f"{stem}.md": markdown.document(page.title, page.tables, page.introduction)
-        for stem, page in report.pages.items()
-    }
 
 
 def _csv_files(report: Report) -> Files:
@@ -177,22 +169,17 @@ def _facts(task: TaskFacts) -> dict[str, object]:
     return facts | ({"ladder": ladder._asdict()} if ladder else {})
 
 
-def _figure_files(report: Report) -> Files:
-    files: dict[str, str | bytes] = {}
-    for drawing in report.drawings:
-        files[f"figures/{drawing.name}.csv"] = drawing.numbers
-        files |= {f"figures/{drawing.name}.{kind}": picture for kind, picture in render(drawing).items()}
-    return files
-
-
 FORMATS: dict[str, Callable[[Report], Files]] = {
-    "md": _markdown_files,
+    "md": lambda report: {
+        f"{stem}.md": markdown.document(page.title, page.tables, page.introduction)
+        for stem, page in report.pages.items()
+    },
     "tex": lambda report: {
         f"{stem}.tex": latex.document(page.tables, report.selection.suite) for stem, page in report.pages.items()
     },
     "csv": _csv_files,
     "json": _json_files,
-    "figures": _figure_files,
+    "figures": lambda report: {name: file for one in report.drawings for name, file in figures.files_of(one).items()},
     "html": lambda report: {} if report.cells.is_apart else {"index.html": page(report)},
 }
 """The function that makes the files of each format; the HTML page is made of skills."""

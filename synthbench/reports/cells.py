@@ -230,15 +230,12 @@ class Cells:
         variance, _, dof = spread(self.scores)
         with np.errstate(invalid="ignore", divide="ignore"):
             means, errors = np.nansum(self.scores, axis=2) / num_runs, np.sqrt(variance / num_runs)
-        return {
-            (task.key, mechanism.key): t_interval(
-                float(means[at]), float(errors[at]), float(dof[at]), low=least, high=most
-            )
-            for row, task in enumerate(self.tasks)
-            for least, most in [(-math.inf, 0.0) if task.is_in_bits else (0.0, 1.0)]
-            for column, mechanism in enumerate(self.mechanisms)
-            for at in [(row, column)]
-        }
+        intervals = {}
+        for task, *of_task in zip(self.tasks, means.tolist(), errors.tolist(), dof.tolist(), strict=True):
+            low, high = (-math.inf, 0.0) if task.is_in_bits else (0.0, 1.0)
+            for mechanism, *facts in zip(self.mechanisms, *of_task, strict=True):
+                intervals[task.key, mechanism.key] = t_interval(*facts, low=low, high=high)
+        return intervals
 
     @cached_property
     def seeds(self) -> tuple[int, ...]:
@@ -249,18 +246,13 @@ class Cells:
         """The tasks of one category."""
         return tuple(task for task in self.tasks if task.category == category)
 
-    def only(self, category: str) -> "Cells":
-        """The tasks of one category, with the mechanisms that have rows of it."""
-        return self.among(self.tasks_of(category))
-
     def among(self, tasks: Sequence[TaskFacts]) -> "Cells":
         """Some of the tasks, with the mechanisms that have rows of them."""
         keys = {task.key for task in tasks}
         estimates = {(task, mechanism): cell for (task, mechanism), cell in self.estimates.items() if task in keys}
         present = {mechanism for _task, mechanism in estimates}
-        return Cells(
-            tuple(tasks), tuple(mechanism for mechanism in self.mechanisms if mechanism.key in present), estimates
-        )
+        mechanisms = tuple(mechanism for mechanism in self.mechanisms if mechanism.key in present)
+        return Cells(tuple(tasks), mechanisms, estimates)
 
 
 def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells:
@@ -282,10 +274,11 @@ def grid(rows: pd.DataFrame, oldest_first: Sequence[Row] | None = None) -> Cells
     mechanisms = {key: mechanism_rows[-1] for key, mechanism_rows in rows_of.items()}
     task_labels = _labels(tasks, "task", ["seq_len", "task_args", "task_category"])
     mechanism_labels = _labels(_with_settings(mechanisms), "mech_label", ["mech", "positions", "block", "setting"])
+    shown = [_task(key, task_labels[key], row) for key, row in sorted(tasks.items(), key=_task_rank)]
+    if not all(task.ladder for task in shown):  # no table shows heights beside accuracies
+        shown = [task._replace(ladder=None) for task in shown]
     return Cells(
-        tasks=_of_one_measure(
-            [_task(key, task_labels[key], row) for key, row in sorted(tasks.items(), key=_task_rank)]
-        ),
+        tasks=tuple(shown),
         mechanisms=tuple(
             _mechanism(key, mechanism_labels[key], row, rows_of[key])
             for key, row in sorted(mechanisms.items(), key=_mechanism_rank)
@@ -393,30 +386,28 @@ def _labels(units: Mapping[Key, Row], label: str, parts: Sequence[str]) -> dict[
 
 
 def _task_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
-    row = item[1]
-    return (
-        *_rank(published_order("category"), row["task_category"]),
-        *_rank(published_order("task"), row["task"]),
-        row["seq_len"],
-        row["task_args"],
-    )
+    row, categories, tasks = item[1], published_order("category"), published_order("task")
+    category, task = row["task_category"], row["task"]
+    in_order = (categories.get(category, len(categories)), category, tasks.get(task, len(tasks)), task)
+    return (*in_order, row["seq_len"], row["task_args"])
 
 
 def _mechanism_rank(item: tuple[Key, Row]) -> tuple[Any, ...]:
-    key, row = item
+    (*around, setting), row = item
     order = published_order("mechanism")
     rank = order.get(published_name(row["mech"]), len(order))
-    *around, setting = key
     # Published mechanisms in their order, then the others by label, ignoring case; P=8 before P=16.
     return rank, str(row["mech_label"]).casefold(), around, len(setting), setting
 
 
-def _rank(order: Mapping[str, int], name: str) -> tuple[int, str]:
-    return order.get(name, len(order)), name
-
-
 def _task(key: Key, label: str, row: Row) -> TaskFacts:
     ladder = ladder_in(arguments_in(row["task_args"]))
+    metrics = json.loads(row["metrics"]).items()
+    shortcuts = [
+        (name.removeprefix("shortcut."), score)
+        for name, score in metrics
+        if name.startswith("shortcut.") and score is not None
+    ]
     return TaskFacts(
         key=key,
         label=label,
@@ -427,7 +418,7 @@ def _task(key: Key, label: str, row: Row) -> TaskFacts:
         ceiling=_number(row["ceiling"]),
         ceiling_is_exact=row["ceiling_kind"] == "exact",
         local_ceiling=math.nan if ladder else _number(row["local_ceiling"]),
-        shortcut=_best_shortcut(json.loads(row["metrics"])),
+        shortcut=max(shortcuts, key=itemgetter(1), default=None),
         source=row["task_source"],
         ladder=ladder,
         is_in_bits=row["metric_name"].endswith(BITS),
@@ -435,21 +426,11 @@ def _task(key: Key, label: str, row: Row) -> TaskFacts:
     )
 
 
-def _of_one_measure(tasks: Sequence[TaskFacts]) -> tuple[TaskFacts, ...]:
-    """The tasks, with ladders only if all have one: no table shows heights beside accuracies."""
-    return tuple(tasks if all(task.ladder for task in tasks) else (task._replace(ladder=None) for task in tasks))
-
-
-def _best_shortcut(metrics: Mapping[str, float | None]) -> tuple[str, float] | None:
-    shortcuts = [
-        (name.removeprefix("shortcut."), score)
-        for name, score in metrics.items()
-        if name.startswith("shortcut.") and score is not None
-    ]
-    return max(shortcuts, key=lambda shortcut: shortcut[1], default=None)
-
-
 def _mechanism(key: Key, label: str, row: Row, rows: Sequence[Row]) -> MechanismFacts:
+    num_parameters, state = (
+        max((float(each[column]) for each in rows if is_known(each[column])), default=math.nan)
+        for column in ("n_params_mixer", "state_size")
+    )
     return MechanismFacts(
         key=key,
         label=label,
@@ -460,21 +441,18 @@ def _mechanism(key: Key, label: str, row: Row, rows: Sequence[Row]) -> Mechanism
         family=row["mech_family"],
         origin=row["mech_origin"],
         source=row["mech_source"],
-        num_parameters=_largest(rows, "n_params_mixer"),
-        state=_largest(rows, "state_size"),
+        num_parameters=num_parameters,
+        state=state,
     )
 
 
-def _largest(rows: Sequence[Row], column: str) -> float:
-    return max((float(row[column]) for row in rows if is_known(row[column])), default=math.nan)
-
-
 def _estimate(runs: Sequence[Row]) -> Estimate:
-    finished = [row for row in runs if _has_score(row)]
+    finished = [row for row in runs if row["status"] == "ok" and is_known(row["score"])]
+    scores = {int(row["seed"]): float(row["score"]) for row in finished}
     metrics = {int(row["seed"]): json.loads(row["metrics"]) for row in finished}
     return Estimate(
-        scores={int(row["seed"]): float(row["score"]) for row in finished},
-        failed_seeds=tuple(int(row["seed"]) for row in runs if not _has_score(row)),
+        scores=scores,
+        failed_seeds=tuple(int(row["seed"]) for row in runs if int(row["seed"]) not in scores),
         skill=_mean([row["skill"] for row in finished], clipped),
         evaluation_std=_mean([named.get("score_std_over_sequences") for named in metrics.values()]),
         num_sequences=sum(int(row["n_eval"]) for row in finished),
@@ -484,10 +462,6 @@ def _estimate(runs: Sequence[Row]) -> Estimate:
         steps_planned=max((int(row["steps_planned"]) for row in finished), default=0),
         rungs={seed: rungs for seed, named in metrics.items() if (rungs := scored_rungs(named))},
     )
-
-
-def _has_score(row: Row) -> bool:
-    return bool(row["status"] == "ok" and is_known(row["score"]))
 
 
 def skills_of(cell: Estimate, task: TaskFacts, seeds: Sequence[int]) -> list[float]:

@@ -23,6 +23,7 @@ from synthbench.errors import UnknownName, UsageError
 from synthbench.knobs import parse_term
 from synthbench.reports.aggregates import (
     TIE,
+    UNKNOWN,
     Interval,
     balanced,
     over_seeds,
@@ -30,7 +31,7 @@ from synthbench.reports.aggregates import (
     probability_of_improvement,
     t_interval,
 )
-from synthbench.reports.cells import arguments_in, by_seed, clipped
+from synthbench.reports.cells import arguments_in
 from synthbench.reports.ladder import LEAST, Ladder, ladder_in
 from synthbench.reports.looks import share_at
 from synthbench.reports.selection import TASK_KEY, Terms, having, select, settings
@@ -48,8 +49,6 @@ from synthbench.reports.table import fixed, skill_words
 from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
-
-UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 Kind = Literal["mechanism", "store", "commit"]
 """The kind of a side; stores and commits are compared mechanism by mechanism."""
@@ -142,10 +141,14 @@ class Comparison:
     def summary(self) -> str:
         """The comparison in a few sentences."""
         subject = f"{self.second} − {self.first}, suite {self.suite} {self.suite_version}"
+        left_out = (
+            f"{self.num_unpaired} rows have no partner; {self.num_left_out} tasks have too small a gap between floor "
+            "and ceiling for a skill."
+        )
         if self.mean_difference is None:
             return (
                 f"{subject}: {self.num_seeds} seeds are common to all tasks, and an interval of the difference needs "
-                f"two. {self._left_out}"
+                f"two. {left_out}"
             )
         value, low, high = self.mean_difference
         num_apart = sum(task.is_apart for task in self.tasks)
@@ -155,7 +158,7 @@ class Comparison:
         return (
             f"{subject}: mean difference of {self.skill} {value:+.4f} ({low:+.4f} to {high:+.4f} for these tasks and "
             f"other seeds) over {len(self.tasks)} tasks and {self.num_seeds} seeds; they differ by {margin} or more on "
-            f"{num_apart} of the tasks; probability of improvement {chance:.3f}{of_tasks}. {self._left_out}"
+            f"{num_apart} of the tasks; probability of improvement {chance:.3f}{of_tasks}. {left_out}"
         )
 
     @property
@@ -167,13 +170,6 @@ class Comparison:
     def skill(self) -> str:
         """What the mean difference measures."""
         return f"skill ({skill_words(has_ladder=True)})" if self.has_ladder else "skill"
-
-    @property
-    def _left_out(self) -> str:
-        return (
-            f"{self.num_unpaired} rows have no partner; {self.num_left_out} tasks have too small a gap between floor "
-            "and ceiling for a skill."
-        )
 
 
 class Pair(NamedTuple):
@@ -270,32 +266,51 @@ def compare(
     if paired.empty:
         raise UsageError(_nothing_pairs(ours, theirs, first.name, second.name, by))
     has_skill = (paired["ceiling"] - paired["floor"]) >= SMALLEST_GAP - TOLERANCE
-    measured: list[dict[str, Any]] = [
-        dict(zip(task_columns, key, strict=True)) | {"runs": runs}
-        for key, runs in paired[has_skill].groupby(task_columns, observed=True)
-    ]
-    if not measured:
+    measured = paired[has_skill]
+    if measured.empty:
         raise UsageError("floor and ceiling are too near to each other in every task that both sides have")
-    skills = [(_skills(task["runs"], ""), _skills(task["runs"], "_other")) for task in measured]
-    seeds = sorted({seed for by_side in skills for seed in by_side[0]})
-    scores = np.array([by_seed(by_side, seeds) for by_side in skills])
+    groups = measured.groupby(task_columns, observed=True)
+    tasks: list[dict[str, Any]] = [dict(zip(task_columns, key, strict=True)) for key, _runs in groups]
+    task, (seed, seeds) = groups.ngroup().to_numpy(), measured["seed"].factorize(sort=True)
+    is_failed = (measured[["status", "status_other"]] != "ok").to_numpy()
+    # A run without a score is one at the floor.
+    skills = np.where(is_failed, 0.0, measured[["skill", "skill_other"]].fillna(0.0).to_numpy(dtype=float))
+    scores = np.full((len(tasks), 2, len(seeds)), math.nan)
+    scores[task, :, seed] = np.clip(skills, 0, 1)
     is_paired = shares_seeds(scores)
     tests = pair_tests(scores, is_paired=is_paired)
-    ladders = [ladder_in(arguments_in(task["task_args"])) for task in measured]
+    ladders = [ladder_in(arguments_in(facts["task_args"])) for facts in tasks]
     adjusted = holm(_p_values(tests, scores, is_paired=is_paired, ladders=ladders))
     common = scores[:, :, ~np.isnan(scores).any(axis=(0, 1))]
     differences = common[:, 1] - common[:, 0]
-    categories = [task["task_category"] for task in measured]
+    categories = [facts["task_category"] for facts in tasks]
     ties = np.array([ladder.margin if ladder else TIE for ladder in ladders])
+    found = []
+    for index, (facts, ladder) in enumerate(zip(tasks, ladders, strict=True)):
+        before, after = np.nanmean(scores[index], axis=1).tolist()
+        error, dof = float(tests.error[index, 0]), float(tests.dof[index, 0])
+        found.append(
+            PairedTask(
+                facts["task"],
+                facts["seq_len"],
+                facts.get("mech", ""),
+                facts["block"],
+                facts["positions"],
+                before,
+                after,
+                *t_interval(after - before, error, dof, low=-1.0),
+                p=float(adjusted[index]),
+                num_seeds=int((task == index).sum()),
+                num_failed=int(is_failed[task == index].sum()),
+                rungs=ladder.num_rungs if ladder else None,
+            )
+        )
     return Comparison(
         first=first.name,
         second=second.name,
         suite=suite,
         suite_version=chosen.suite_version,
-        tasks=tuple(
-            _paired_task(task, ladder, scores[index], tests, index, float(adjusted[index]))
-            for index, (task, ladder) in enumerate(zip(measured, ladders, strict=True))
-        ),
+        tasks=tuple(found),
         p=p_over_seeds(differences, balanced(categories)),
         mean_difference=over_seeds(differences[None], balanced(categories), low=-1.0)[0]
         if common.shape[2] > 1
@@ -375,42 +390,6 @@ def _in_store(name: str, rows: pd.DataFrame) -> Side:
         return Side(name, "commit", rows[rows["git_sha"].isin(commits)])
     raise UnknownName(
         "store, or mechanism or commit with rows", name, {*rows["mech"], *rows["git_sha"].dropna().str[:10]}
-    )
-
-
-def _skills(runs: pd.DataFrame, suffix: str) -> dict[int, float]:
-    """Skill by seed; a run without a score is one at the floor."""
-    skill = runs[f"skill{suffix}"].where(runs[f"status{suffix}"] == "ok", 0.0).fillna(0.0)
-    return {int(seed): clipped(value) for seed, value in zip(runs["seed"], skill, strict=True)}
-
-
-def _paired_task(
-    task: dict[str, Any],
-    ladder: Ladder | None,
-    skills: Float[np.ndarray, "2 seeds"],
-    tests: PairTests,
-    index: int,
-    p: float,
-) -> PairedTask:
-    runs: pd.DataFrame = task["runs"]
-    before, after = np.nanmean(skills, axis=1).tolist()
-    error, dof = float(tests.error[index, 0]), float(tests.dof[index, 0])
-    difference, low, high = t_interval(after - before, error, dof, low=-1.0)
-    return PairedTask(
-        task=task["task"],
-        length=task["seq_len"],
-        mechanism=task.get("mech", ""),
-        block=task["block"],
-        positions=task["positions"],
-        first=before,
-        second=after,
-        difference=difference,
-        low=low,
-        high=high,
-        p=p,
-        num_seeds=len(runs),
-        num_failed=int((runs["status"] != "ok").sum() + (runs["status_other"] != "ok").sum()),
-        rungs=ladder.num_rungs if ladder else None,
     )
 
 

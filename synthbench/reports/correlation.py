@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import optimize, stats
 
-from synthbench.reports.aggregates import Interval
+from synthbench.reports.aggregates import UNKNOWN, Interval
 from synthbench.reports.statistics import CONFIDENCE
 
 Numbers = Float[np.ndarray, "*#draws mechanisms"]
@@ -42,7 +42,8 @@ def spearman(x: Numbers, y: Numbers, *covariates: Numbers, axis: int = -1) -> Fl
         >>> float(spearman(np.array([1.0, 2.0, 3.0, 5.0]), np.array([1.0, 4.0, 3.0, 9.0])).round(1))
         0.8
     """
-    first, second, *others = (_centred(stats.rankdata(values, axis=axis)) for values in (x, y, *covariates))
+    ranks = (stats.rankdata(values, axis=axis) for values in (x, y, *covariates))
+    first, second, *others = (values - values.mean(axis=-1, keepdims=True) for values in ranks)
     if others:
         design = np.stack(np.broadcast_arrays(*others), axis=-1)
         projection = design @ np.linalg.pinv(design)
@@ -67,7 +68,7 @@ def interval(statistic: Statistic, *columns: Float[np.ndarray, " mechanisms"]) -
     """
     columns = complete(*columns)
     if columns[0].size < LEAST:
-        return Interval(math.nan, math.nan, math.nan)
+        return UNKNOWN
     value = float(statistic(*columns))
     with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore"):
         # Where no draw differs, there is no interval.
@@ -147,8 +148,3 @@ def complete(*columns: Float[np.ndarray, " mechanisms"]) -> tuple[Float[np.ndarr
     """The columns without mechanisms that lack a number in one of them."""
     has_all = ~np.isnan(np.array(columns)).any(axis=0)
     return tuple(column[has_all] for column in columns)
-
-
-def _centred(ranks: Numbers) -> Numbers:
-    centred: Numbers = ranks - ranks.mean(axis=-1, keepdims=True)
-    return centred

@@ -4,12 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Shaped
 
 from synthbench.reports.cells import Cells, Row, mechanism_key, task_key
-
-Values = Float[np.ndarray, "curves seeds steps"]
-Moments = Shaped[np.ndarray, "curves steps"]
 
 
 def mean_curves(cells: Cells, records: Sequence[Row], curves: pd.DataFrame) -> pd.DataFrame:
@@ -19,7 +15,7 @@ def mean_curves(cells: Cells, records: Sequence[Row], curves: pd.DataFrame) -> p
 
     Args:
         cells: The cells of a report.
-        records: Their rows.
+        records: Their rows, and any others.
         curves: Points of any runs in long form: run_id, step, split, metric, value.
 
     Returns:
@@ -32,7 +28,7 @@ def mean_curves(cells: Cells, records: Sequence[Row], curves: pd.DataFrame) -> p
         [
             (row["run_id"], row["seed"], task_rank[task_key(row)], mechanism_rank[mechanism_key(row)])
             for row in records
-            if row["status"] == "ok"
+            if row["status"] == "ok" and task_key(row) in task_rank
         ],
         columns=["run_id", "seed", "task", "mechanism"],
     )
@@ -62,22 +58,13 @@ def _of_one_task(points: pd.DataFrame) -> pd.DataFrame:
     values[curve, seed, step] = points["value"]
     is_there = np.zeros((len(curves), len(steps)), dtype=bool)
     is_there[curve, step] = True
-    mean, std, count = _moments(_held(values))
-    of_curve, at_step = np.nonzero(is_there)
-    return curves.iloc[of_curve].assign(step=steps[at_step], mean=mean[is_there], std=std[is_there], n=count[is_there])
-
-
-def _held(values: Values) -> Values:
-    """The values with each gap filled by the last value before it."""
-    places = np.where(np.isnan(values), 0, np.arange(values.shape[-1]))
-    return np.take_along_axis(values, np.maximum.accumulate(places, axis=-1), axis=-1)
-
-
-def _moments(values: Values) -> tuple[Moments, Moments, Moments]:
-    """Mean, sample standard deviation and number of the seeds that have a value."""
+    # Each gap is filled by the last value before it.
+    places = np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(len(steps))), axis=-1)
+    values = np.take_along_axis(values, places, axis=-1)
     is_known = ~np.isnan(values)
     count = is_known.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(is_known, values, 0).sum(axis=1) / count
-        squares = np.where(is_known, (values - mean[:, None]) ** 2, 0).sum(axis=1)
-        return mean, np.sqrt(squares / (count - 1)), count
+        std = np.sqrt(np.where(is_known, (values - mean[:, None]) ** 2, 0).sum(axis=1) / (count - 1))
+    of_curve, at_step = np.nonzero(is_there)
+    return curves.iloc[of_curve].assign(step=steps[at_step], mean=mean[is_there], std=std[is_there], n=count[is_there])

@@ -1,8 +1,9 @@
 """Our table against the published one: what was reproduced, cell by cell."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -11,7 +12,6 @@ from synthbench.reports.against.published import (
     NUM_SEEDS,
     NUM_SEQUENCES,
     ROUNDING,
-    PublishedAverage,
     PublishedCell,
     published_arguments,
     published_name,
@@ -19,7 +19,7 @@ from synthbench.reports.against.published import (
     table8,
 )
 from synthbench.reports.cells import Cells, Estimate, MechanismFacts, arguments_in
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, average_of, fixed, grouped, mean_cell, percent
+from synthbench.reports.table import NOTHING, Cell, Column, Table, fixed, mean_cell, percent, table_of
 
 LIMIT = 3.0
 """Combined standard errors beyond which two cells differ."""
@@ -34,9 +34,6 @@ ROUNDING_ERROR = ROUNDING / math.sqrt(12)
 
 UNEXPLAINED = "not explained"
 PAPER = "slay2026"
-
-_DIFFERENCE = (Column("Difference"), Column("SE"), Column("z"))
-_WITHIN = Column("Within 3 SE", "word")
 
 
 @dataclass(frozen=True)
@@ -111,22 +108,6 @@ class Difference:
         judged = [comparison.z for comparison in self.comparisons if comparison.is_judged]
         return float(np.sqrt(np.mean(np.square(judged)))) if judged else math.nan
 
-    @property
-    def informative(self) -> tuple[Comparison, ...]:
-        """The judged cells that are published between floor and ceiling."""
-        return tuple(
-            comparison for comparison in self.comparisons if comparison.is_judged and comparison.is_informative
-        )
-
-    @property
-    def unnoticed(self) -> float:
-        """Skill by which half of the informative cells could differ and stay within the limit; NaN without any."""
-        reach = [
-            LIMIT * comparison.standard_error / (comparison.ceiling - comparison.floor)
-            for comparison in self.informative
-        ]
-        return float(np.median(reach)) if reach else math.nan
-
     def expected_rms_z(self) -> tuple[float, float, float]:
         """The root mean square of z if all published cells come from our distributions: mean and 95 % range.
 
@@ -146,30 +127,33 @@ class Difference:
 
     def summary(self) -> str:
         """The outcome in words, every count computed."""
-        num_within = sum(comparison.is_within for comparison in self.comparisons)
-        num_judged = sum(comparison.is_judged for comparison in self.comparisons)
-        num_missing = sum(comparison.ours is None for comparison in self.comparisons)
-        num_single = len(self.comparisons) - num_judged - num_missing
+        judged = [comparison for comparison in self.comparisons if comparison.is_judged]
+        ours = [comparison.ours for comparison in self.comparisons if comparison.ours]
+        num_within = sum(comparison.is_within for comparison in judged)
+        num_missing = len(self.comparisons) - len(ours)
+        num_single = len(ours) - len(judged)
         sentence = f"{num_within} of {len(self.comparisons)} published cells within 3 combined standard errors"
         sentence += f"; {len(self.outside)} outside."
-        if self.informative:
+        # The skill by which each informative cell could differ and stay within the limit.
+        reach = [
+            LIMIT * comparison.standard_error / (comparison.ceiling - comparison.floor)
+            for comparison in judged
+            if comparison.is_informative
+        ]
+        if reach:
             sentence += (
-                f" {len(self.informative)} of them are informative, with a published skill from {UNINFORMATIVE:g} to "
-                f"{1 - UNINFORMATIVE:g}; in half of these, a difference in skill of {self.unnoticed:.2f} would go "
+                f" {len(reach)} of them are informative, with a published skill from {UNINFORMATIVE:g} to "
+                f"{1 - UNINFORMATIVE:g}; in half of these, a difference in skill of {np.median(reach):.2f} would go "
                 "unnoticed."
             )
-        if num_judged:
+        if judged:
             mean, low, high = self.expected_rms_z()
             sentence += f" rms z = {self.rms_z:.2f}; an exact reproduction has {mean:.2f} ({low:.2f} to {high:.2f})."
         if num_missing:
             sentence += f" Not compared, since we do not have exactly one cell with a score: {num_missing}."
         if num_single:
             sentence += f" Not judged, fewer than two seeds: {num_single}."
-        unknown = sum(
-            comparison.ours is not None and math.isnan(comparison.ours.evaluation_std)
-            for comparison in self.comparisons
-        )
-        if unknown:
+        if unknown := sum(math.isnan(estimate.evaluation_std) for estimate in ours):
             sentence += f" Judged without evaluation noise, which our rows lack: {unknown}."
         if self.unpublished:
             sentence += f" Published without a number, left out: {', '.join(self.unpublished)}."
@@ -232,12 +216,71 @@ def difference_tables(result: Difference, causes: Mapping[tuple[str, str], str])
         result: All published cells beside ours.
         causes: Why a cell differs, by task and published name of the mechanism; default: ``not explained``.
     """
-    tables = [_outside_table(result, causes)] if result.outside else []
-    tables += [
-        _cells_table(category, [comparison for comparison in result.comparisons if comparison.category == category])
+    outside = table_of(
+        "difference-outside",
+        "Cells outside",
+        "Published cells that differ from ours by more than 3 combined standard errors (SE). Difference (ours − "
+        "published) and SE in percentage points.",
+        ("Task", "Mechanism"),
+        result.outside,
+        lambda one: (one.task, one.mechanism),
+        {
+            **_DIFFERENCE,
+            Column("Cause", "text"): lambda one: causes.get((one.task, one.mechanism_published), UNEXPLAINED),
+        },
+        sources=(PAPER,),
+    )
+    of_categories = [
+        table_of(
+            f"difference-{category}",
+            f"{category.replace('_', ' ').capitalize()} tasks",
+            "Accuracy in per cent: ours as mean ± sample standard deviation over n seeds, published as printed (mean ± "
+            f"population standard deviation over {NUM_SEEDS} seeds, {NUM_SEQUENCES} test sequences each). Difference "
+            "(ours − published) and combined standard error (SE) in percentage points.",
+            ("Task", "Mechanism"),
+            [comparison for comparison in result.comparisons if comparison.category == category],
+            lambda one: (one.task, one.mechanism),
+            {
+                "Ours": lambda one: mean_cell(one.ours, one.ours.n) if one.ours else Cell(),
+                "n": lambda one: str(one.ours.n) if one.ours else NOTHING,
+                "Published": lambda one: Cell(f"{100 * one.published_mean:.0f}", f"{100 * one.published_std:.0f}"),
+                **_DIFFERENCE,
+                **_WITHIN,
+            },
+            sources=(PAPER,),
+            is_grouped=True,
+        )
         for category in dict.fromkeys(comparison.category for comparison in result.comparisons)
     ]
-    return [*tables, _averages_table(result)]
+    averages = table_of(
+        "difference-averages",
+        "Averages of the categories",
+        "Mean over the category's published tasks in per cent, ours and as printed; difference and combined "
+        "standard error (SE) in percentage points. There is no average of ours if our rows lack a published task.",
+        ("Category", "Mechanism"),
+        _averages(result),
+        lambda one: (one.category, one.mechanism),
+        {
+            "Ours": lambda one: percent(one.ours),
+            "Published": lambda one: f"{100 * one.published:.0f}",
+            **_DIFFERENCE,
+            **_WITHIN,
+        },
+        sources=(PAPER,),
+        is_grouped=True,
+    )
+    return [*[outside] * bool(result.outside), *of_categories, averages]
+
+
+_DIFFERENCE: Mapping[Column | str, Callable[[Any], str]] = {
+    "Difference": lambda one: fixed(100 * one.difference, 1, is_signed=True),
+    "SE": lambda one: percent(one.standard_error),
+    "z": lambda one: fixed(one.z, 1, is_signed=True),
+}
+"""A difference and its standard error, in points, and their ratio."""
+_WITHIN: Mapping[Column | str, Callable[[Any], str]] = {
+    Column("Within 3 SE", "word"): lambda one: NOTHING if math.isnan(one.z) else "yes" if abs(one.z) <= LIMIT else "no"
+}
 
 
 def _ours(cells: Cells, published: PublishedCell) -> tuple[Estimate | None, float, float]:
@@ -268,113 +311,45 @@ def _drawn_z(ours: Estimate, rng: np.random.Generator) -> Float[np.ndarray, " dr
 def _named(cells: Cells, published: str) -> list[MechanismFacts]:
     """Our mechanisms of a published name; of several settings, those of the published protocol."""
     named = [mechanism for mechanism in cells.mechanisms if published_name(mechanism.name) == published]
-    return list(filter(_is_as_published, named)) if len(named) > 1 else named
+    if len(named) < 2:
+        return named
+    wanted = published_arguments()[published].items()
+    return [one for one in named if one.match is None and wanted <= arguments_in(one.arguments).items()]
 
 
-def _is_as_published(mechanism: MechanismFacts) -> bool:
-    published = published_arguments()[published_name(mechanism.name)]
-    return mechanism.match is None and published.items() <= arguments_in(mechanism.arguments).items()
+class _Average(NamedTuple):
+    """Our average over the published tasks of a category, beside the published one."""
+
+    category: str
+    mechanism: str
+    ours: float
+    """NaN if our rows lack a task, as is its error."""
+    published: float
+    standard_error: float
+
+    @property
+    def difference(self) -> float:
+        """Ours − the published one."""
+        return self.ours - self.published
+
+    @property
+    def z(self) -> float:
+        """The difference in combined standard errors."""
+        return self.difference / self.standard_error
 
 
-def _outside_table(result: Difference, causes: Mapping[tuple[str, str], str]) -> Table:
-    return Table(
-        name="difference-outside",
-        title="Cells outside",
-        caption=(
-            "Published cells that differ from ours by more than 3 combined standard errors (SE). Difference (ours − "
-            "published) and SE in percentage points."
-        ),
-        headings=("Task", "Mechanism"),
-        columns=(*_DIFFERENCE, Column("Cause", "text")),
-        lines=tuple(
-            Line(
-                (comparison.task, comparison.mechanism),
-                (
-                    *_difference_cells(comparison.difference, comparison.standard_error),
-                    Cell(causes.get((comparison.task, comparison.mechanism_published), UNEXPLAINED)),
-                ),
-            )
-            for comparison in result.outside
-        ),
-        sources=(PAPER,),
-    )
-
-
-def _cells_table(category: str, comparisons: Sequence[Comparison]) -> Table:
-    return Table(
-        name=f"difference-{category}",
-        title=f"{category.replace('_', ' ').capitalize()} tasks",
-        caption=(
-            "Accuracy in per cent: ours as mean ± sample standard deviation over n seeds, published as printed (mean ± "
-            f"population standard deviation over {NUM_SEEDS} seeds, {NUM_SEQUENCES} test sequences each). Difference "
-            "(ours − published) and combined standard error (SE) in percentage points."
-        ),
-        headings=("Task", "Mechanism"),
-        columns=(Column("Ours"), Column("n"), Column("Published"), *_DIFFERENCE, _WITHIN),
-        lines=grouped(
-            Line(
-                (comparison.task, comparison.mechanism),
-                (
-                    mean_cell(comparison.ours, comparison.ours.n) if comparison.ours else Cell(),
-                    Cell(str(comparison.ours.n) if comparison.ours else NOTHING),
-                    Cell(f"{100 * comparison.published_mean:.0f}", f"{100 * comparison.published_std:.0f}"),
-                    *_difference_cells(comparison.difference, comparison.standard_error),
-                    _verdict_cell(comparison.z),
-                ),
-            )
-            for comparison in comparisons
-        ),
-        sources=(PAPER,),
-    )
-
-
-def _averages_table(result: Difference) -> Table:
-    """Our averages over the tasks that were published, beside the published averages."""
-    lines = []
+def _averages(result: Difference) -> list[_Average]:
+    averages = []
     for published in table3():
         comparisons = [
             comparison
             for comparison in result.comparisons
             if (comparison.category, comparison.mechanism_published) == (published.category, published.mechanism)
         ]
-        lines.append(Line((published.category, comparisons[0].mechanism), _average_cells(published, comparisons)))
-    return Table(
-        name="difference-averages",
-        title="Averages of the categories",
-        caption=(
-            "Mean over the category's published tasks in per cent, ours and as printed; difference and combined "
-            "standard error (SE) in percentage points. There is no average of ours if our rows lack a published task."
-        ),
-        headings=("Category", "Mechanism"),
-        columns=(Column("Ours"), Column("Published"), *_DIFFERENCE, _WITHIN),
-        lines=grouped(lines),
-        sources=(PAPER,),
-    )
-
-
-def _average_cells(published: PublishedAverage, comparisons: Sequence[Comparison]) -> tuple[Cell, ...]:
-    printed = Cell(f"{100 * published.mean:.0f}")
-    estimates = [comparison.ours for comparison in comparisons if comparison.ours]
-    if len(estimates) < len(comparisons):
-        return (Cell(), printed, Cell(), Cell(), Cell(), Cell())
-    ours = average_of(estimates).mean
-    errors = [comparison.standard_error for comparison in comparisons]
-    # The means of Table 3 were rounded once more.
-    error = math.hypot(math.hypot(*errors) / len(errors), ROUNDING_ERROR)
-    z = (ours - published.mean) / error
-    return (Cell(percent(ours)), printed, *_difference_cells(ours - published.mean, error), _verdict_cell(z))
-
-
-def _difference_cells(difference: float, error: float) -> tuple[Cell, Cell, Cell]:
-    """A difference and its standard error, in points, and their ratio."""
-    return (
-        Cell(fixed(100 * difference, 1, is_signed=True)),
-        Cell(percent(error)),
-        Cell(fixed(difference / error, 1, is_signed=True)),
-    )
-
-
-def _verdict_cell(z: float) -> Cell:
-    if math.isnan(z):
-        return Cell()
-    return Cell("yes" if abs(z) <= LIMIT else "no")
+        means = [comparison.ours.mean if comparison.ours else math.nan for comparison in comparisons]
+        errors = [comparison.standard_error for comparison in comparisons]
+        # The means of Table 3 were rounded once more.
+        error = math.hypot(math.hypot(*errors) / len(errors), ROUNDING_ERROR)
+        mechanism = comparisons[0].mechanism
+        averages.append(_Average(published.category, mechanism, float(np.mean(means)), published.mean, error))
+    return averages

@@ -10,11 +10,6 @@ from synthbench.results import RUNS
 from synthbench.results.files import encode
 
 
-def _csv(rows: pa.Table) -> str:
-    lines = zip(*(map(_field, column.to_pylist()) for column in rows.columns), strict=True)
-    return csv_text(rows.column_names, lines)
-
-
 def _parquet(rows: pa.Table) -> bytes:
     # The verifier is stored beside the rows and is not part of their checksums.
     place = RUNS.get_field_index("verified_by")
@@ -26,7 +21,9 @@ def _field(value: datetime | Value) -> Value:
 
 
 DUMPS: dict[str, Callable[[pa.Table], str | bytes]] = {
-    "csv": _csv,
+    "csv": lambda rows: csv_text(
+        rows.column_names, zip(*(map(_field, one.to_pylist()) for one in rows.columns), strict=True)
+    ),
     "json": lambda rows: json_text([{name: _field(value) for name, value in row.items()} for row in rows.to_pylist()]),
     "parquet": _parquet,
 }

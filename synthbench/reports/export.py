@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,8 +33,7 @@ from synthbench.reports.table import (
 )
 from synthbench.results.schema import RUN_COLUMNS
 
-Across = Literal["columns", "tasks", "mechanisms"]
-ACROSS: tuple[Across, ...] = ("columns", "tasks", "mechanisms")
+ACROSS = ("columns", "tasks", "mechanisms")
 
 _NUMBERS = ("int32", "int64", "float32", "float64")
 _SPREAD = "in per cent, skills cut to 0 to 1: mean ± sample standard deviation over the successful runs,"
@@ -62,16 +61,24 @@ class Measure(NamedTuple):
         """Whether it measures how good a mechanism is, so that its spread is printed even if it is 0."""
         return self.name in _BETTER_HIGHER or (self.is_metric and self.name.endswith((".skill", ".score")))
 
+    def value(self, run: Row) -> Any:
+        """The value of one run; None if it is missing."""
+        found = json.loads(run["metrics"]).get(self.name) if self.is_metric else run[self.name]
+        return None if pd.isna(found) else found
 
-class Summary(NamedTuple):
-    """The runs of one cell in one column."""
+    def words(self, runs: Sequence[Row]) -> str:
+        """All distinct values of some runs."""
+        values = (value for run in runs if (value := self.value(run)) is not None)
+        words = (str(value).lower() if isinstance(value, bool | np.bool_) else str(value) for value in values)
+        return ", ".join(dict.fromkeys(words))
 
-    mean: float
-    """NaN in a column of words, or without a successful run."""
-    std: float
-    """Sample standard deviation; NaN below two runs."""
-    words: str
-    """All distinct values; empty in a column of numbers."""
+    def moments(self, runs: Sequence[Row]) -> tuple[float, float]:
+        """Mean and sample standard deviation of the successful runs."""
+        known = [float(value) for run in runs if run["status"] == "ok" and (value := self.value(run)) is not None]
+        if self.is_skill:
+            known = [clipped(value) for value in known]
+        mean = float(np.mean(known)) if known else math.nan
+        return mean, float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
 
 
 @dataclass(frozen=True)
@@ -81,16 +88,20 @@ class Export:
     report: Report
     tasks: tuple[TaskFacts, ...]
     measures: tuple[Measure, ...]
-    across: Across = "columns"
+    across: str = "columns"
+
+    @cached_property
+    def cells(self) -> list[tuple[TaskFacts, MechanismFacts, list[Row]]]:
+        """The cells that have runs, in printed order."""
+        mechanisms = self.report.cells.mechanisms
+        found = [(task, one, self.report.runs_of(task, one)) for task in self.tasks for one in mechanisms]
+        return [cell for cell in found if cell[2]]
 
     @property
     def mechanisms(self) -> tuple[MechanismFacts, ...]:
         """The mechanisms with a run of one of the tasks, in printed order."""
-        return tuple(
-            mechanism
-            for mechanism in self.report.cells.mechanisms
-            if any(self.report.runs_of(task, mechanism) for task in self.tasks)
-        )
+        present = {mechanism for _task, mechanism, _runs in self.cells}
+        return tuple(mechanism for mechanism in self.report.cells.mechanisms if mechanism in present)
 
     def markdown(self) -> str:
         """The table as GitHub-flavoured Markdown, under its caption."""
@@ -106,14 +117,13 @@ class Export:
         for measure in self.measures:
             header += [measure.name, f"{measure.name}_std"] if measure.is_number else [measure.name]
         lines: list[list[Value]] = []
-        for task, mechanism in self._cells:
+        for task, mechanism, runs in self.cells:
             cell = self.report.cells.cell(task, mechanism)
             line: list[Value] = [task.category, task.label, mechanism.label, cell.n, cell.num_failed]
             line += [task.ladder.num_rungs] if task.ladder else []
             for measure in self.measures:
-                mean, std, words = self._summary(measure, task, mechanism)
-                line += [mean, std] if measure.is_number else [words]
-            lines.append([*line, " ".join(str(run["run_id"]) for run in self.report.runs_of(task, mechanism))])
+                line += measure.moments(runs) if measure.is_number else [measure.words(runs)]
+            lines.append([*line, " ".join(str(run["run_id"]) for run in runs)])
         return csv_text([*header, "run_ids"], lines)
 
     def json(self) -> str:
@@ -124,14 +134,19 @@ class Export:
                 "task": task.label,
                 "mechanism": mechanism.label,
                 **({"rungs": task.ladder.num_rungs} if task.ladder else {}),
-                "values": {measure.name: self._json_value(measure, task, mechanism) for measure in self.measures},
+                "values": {
+                    measure.name: dict(zip(("mean", "std"), measure.moments(runs), strict=True))
+                    if measure.is_number
+                    else measure.words(runs)
+                    for measure in self.measures
+                },
                 "runs": [
                     {name: run[name] for name in ("run_id", "seed", "status")}
-                    | {measure.name: _plain(_value(measure, run)) for measure in self.measures}
-                    for run in self.report.runs_of(task, mechanism)
+                    | {measure.name: _plain(measure.value(run)) for measure in self.measures}
+                    for run in runs
                 ],
             }
-            for task, mechanism in self._cells
+            for task, mechanism, runs in self.cells
         ]
         selection = self.report.selection
         return json_text({"suite": selection.suite, "suite_version": selection.suite_version, "cells": cells})
@@ -144,87 +159,55 @@ class Export:
     @cached_property
     def table(self) -> Table:
         """The table without markup."""
-        headings, columns, lines = self._layout()
+        tasks, mechanisms, selection = self.tasks, self.mechanisms, self.report.selection
+        printed = [self._printed(measure) for measure in self.measures]
+        kinds = [Column(measure.name, "number" if measure.is_number else "word") for measure in self.measures]
+        if self.across == "columns":
+            headings: tuple[str, ...] = ("Task", "Mechanism")
+            columns = kinds
+            lines = [
+                Line((task.label, one.label), tuple(cells[task, one] for cells in printed))
+                for task, one, _runs in self.cells
+            ]
+        elif self.across == "tasks":
+            headings, columns = ("Mechanism",), [kinds[0]._replace(label=task.label) for task in tasks]
+            lines = [Line((one.label,), tuple(printed[0][task, one] for task in tasks)) for one in mechanisms]
+        else:
+            headings, columns = ("Category", "Task"), [kinds[0]._replace(label=one.label) for one in mechanisms]
+            lines = [
+                Line((task.category, task.label), tuple(printed[0][task, one] for one in mechanisms)) for task in tasks
+            ]
         names = ", ".join(measure.name for measure in self.measures)
         meanings = [f"{each.name}: {each.meaning.partition(';')[0].replace('`', '')}." for each in self.measures]
         notes = [MARKS] if any(each.name in _MARKED for each in self.measures) else []
         fractions = "Heights in rungs, other fractions" if self.report.cells.has_ladder else "Fractions"
-        selection = self.report.selection
+        counts = {n for task, one, _runs in self.cells if (n := self.report.cells.cell(task, one).n)} or {0}
+        num_seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
         return Table(
             name="export",
             title=f"{names} of suite {selection.suite}, version {selection.suite_version}",
-            caption=" ".join([fractions, _SPREAD, f"{self._counts}.", *meanings, *notes]),
+            caption=" ".join([fractions, _SPREAD, f"n = {num_seeds}.", *meanings, *notes]),
             headings=headings,
-            columns=columns,
-            lines=lines,
-            sources=sources_of(self.tasks, self.mechanisms),
+            columns=tuple(columns),
+            lines=grouped(lines) if len(headings) > 1 else tuple(lines),
+            sources=sources_of(tasks, mechanisms),
         )
-
-    def _layout(self) -> tuple[tuple[str, ...], tuple[Column, ...], tuple[Line, ...]]:
-        """Headings of the labels, columns and rows."""
-        tasks, mechanisms = self.tasks, self.mechanisms
-        printed = {measure: self._printed(measure) for measure in self.measures}
-        if self.across == "columns":
-            lines = [
-                Line((task.label, mechanism.label), tuple(printed[each][task, mechanism] for each in self.measures))
-                for task, mechanism in self._cells
-            ]
-            return ("Task", "Mechanism"), tuple(map(_column, self.measures)), grouped(lines)
-        measure = self.measures[0]
-        cells = printed[measure]
-        if self.across == "tasks":
-            lines = [
-                Line((mechanism.label,), tuple(cells[task, mechanism] for task in tasks)) for mechanism in mechanisms
-            ]
-            return ("Mechanism",), _labelled(measure, tasks), tuple(lines)
-        lines = [
-            Line((task.category, task.label), tuple(cells[task, mechanism] for mechanism in mechanisms))
-            for task in tasks
-        ]
-        return ("Category", "Task"), _labelled(measure, mechanisms), grouped(lines)
-
-    @property
-    def _cells(self) -> list[tuple[TaskFacts, MechanismFacts]]:
-        """The cells that have runs."""
-        return [
-            (task, mechanism)
-            for task in self.tasks
-            for mechanism in self.mechanisms
-            if self.report.runs_of(task, mechanism)
-        ]
 
     def _printed(self, measure: Measure) -> dict[tuple[TaskFacts, MechanismFacts], Cell]:
         """All cells of one column; scores and skills are marked as in a report."""
         printed: dict[tuple[TaskFacts, MechanismFacts], Cell] = {}
         for task in self.tasks:
-            summaries = [self._summary(measure, task, mechanism) for mechanism in self.mechanisms]
-            cells = [_cell(measure, summary, task) for summary in summaries]
+            runs = [self.report.runs_of(task, one) for one in self.mechanisms]
+            if measure.is_number:
+                moments = [measure.moments(of_cell) for of_cell in runs]
+                cells = [_number_cell(measure, *of_cell, task) for of_cell in moments]
+            else:
+                cells = [Cell(measure.words(of_cell) or NOTHING) for of_cell in runs]
             if measure.name in _MARKED:
-                means = [summary.mean for summary in summaries]
+                means = [mean for mean, _std in moments]
                 cells = marked(self.report.cells, self.report.verdicts[task.key], self.mechanisms, cells, means)
-            printed |= {(task, mechanism): cell for mechanism, cell in zip(self.mechanisms, cells, strict=True)}
+            printed |= {(task, one): cell for one, cell in zip(self.mechanisms, cells, strict=True)}
         return printed
-
-    def _summary(self, measure: Measure, task: TaskFacts, mechanism: MechanismFacts) -> Summary:
-        runs = self.report.runs_of(task, mechanism)
-        if not measure.is_number:
-            words = dict.fromkeys(_words(value) for run in runs if not _is_missing(value := _value(measure, run)))
-            return Summary(math.nan, math.nan, ", ".join(words))
-        values = [_value(measure, run) for run in runs if run["status"] == "ok"]
-        known = [float(value) for value in values if not _is_missing(value)]
-        if measure.is_skill:
-            known = [clipped(value) for value in known]
-        mean = float(np.mean(known)) if known else math.nan
-        return Summary(mean, float(np.std(known, ddof=1)) if len(known) > 1 else math.nan, "")
-
-    @property
-    def _counts(self) -> str:
-        counts = {n for task, mechanism in self._cells if (n := self.report.cells.cell(task, mechanism).n)} or {0}
-        return "n = " + " to ".join(map(str, sorted({min(counts), max(counts)})))
-
-    def _json_value(self, measure: Measure, task: TaskFacts, mechanism: MechanismFacts) -> object:
-        mean, std, words = self._summary(measure, task, mechanism)
-        return {"mean": mean, "std": std} if measure.is_number else words
 
 
 EXPORTS: dict[str, Callable[[Export], str]] = {
@@ -279,12 +262,7 @@ def export(
         names = ",".join(measure.name for measure in measures)
         raise UsageError(f"{across} stand across and the columns are {names!r}; allowed: a single column")
     report = Report(selection, None, tuple(measure.name for measure in measures))
-    return Export(report, report.cells.tasks, measures, ACROSS[ACROSS.index(across)])
-
-
-def _labelled(measure: Measure, units: Sequence[TaskFacts] | Sequence[MechanismFacts]) -> tuple[Column, ...]:
-    """A column of one measure for each task or mechanism."""
-    return tuple(_column(measure)._replace(label=unit.label) for unit in units)
+    return Export(report, report.cells.tasks, measures, across)
 
 
 def _measures(selection: Selection, names: Sequence[str]) -> tuple[Measure, ...]:
@@ -308,51 +286,26 @@ def _measures(selection: Selection, names: Sequence[str]) -> tuple[Measure, ...]
     return tuple(known[name] for name in dict.fromkeys(names))
 
 
-def _value(measure: Measure, run: Row) -> Any:
-    return json.loads(run["metrics"]).get(measure.name) if measure.is_metric else run[measure.name]
-
-
-def _is_missing(value: Any) -> bool:
-    return bool(pd.isna(value))
-
-
 def _plain(value: Any) -> object:
     """A value of a row as JSON has it."""
-    if _is_missing(value):
-        return None
     if isinstance(value, np.generic):
         return value.item()
-    return value if isinstance(value, bool | int | float | str) else str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def _words(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
-
-
-def _column(measure: Measure) -> Column:
-    return Column(measure.name, "number" if measure.is_number else "word")
-
-
-def _cell(measure: Measure, summary: Summary, task: TaskFacts) -> Cell:
-    if not measure.is_number:
-        return Cell(summary.words or NOTHING)
+def _number_cell(measure: Measure, mean: float, std: float, task: TaskFacts) -> Cell:
     ladder = task.ladder if measure.name == "score" else None
     if ladder:
         printed: Callable[[float], str] = partial(score_text, task)
     elif measure.is_skill:
-        printed = _skill
+        printed = partial(fixed, decimals=2)
     else:
         is_share = measure.unit in ("fraction", "fraction or bits", "as the score") and not task.is_in_bits
         printed = percent if is_share else _significant
     # A value that is the same for all runs, like a floor, is a fact and has no spread.
-    has_std = not math.isnan(summary.std) and (measure.is_result or summary.std > 0)
-    value, std = printed(summary.mean), printed(summary.std) if has_std else ""
-    rungs = f" of {ladder.num_rungs}" if ladder and value != NOTHING else ""
-    return Cell(value, std + rungs) if std else Cell(value + rungs)
-
-
-def _skill(value: float) -> str:
-    return fixed(value, 2)
+    has_std = not math.isnan(std) and (measure.is_result or std > 0)
+    rungs = f" of {ladder.num_rungs}" if ladder and not math.isnan(mean) else ""
+    return Cell(printed(mean), printed(std) + rungs) if has_std else Cell(printed(mean) + rungs)
 
 
 def _significant(value: float) -> str:

@@ -25,26 +25,21 @@ def write(files: Files, folder: Path) -> list[str]:
         StoreError: If the folder is a file, or something in it cannot be written.
     """
     wanted = _with_index(files)
-    changed = _differing(wanted, folder, _is_same)
+    changed = _differing(wanted, folder, lambda _name, content, present: content == present)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in changed:
-            _bring_up_to_date(folder, name, wanted.get(name))
+        for path, content in ((folder / name, wanted.get(name)) for name in changed):
+            if content is not None:
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(content)
+                continue
+            path.unlink()
+            if path.parent != folder and not any(path.parent.iterdir()):
+                path.parent.rmdir()
     except OSError as problem:
         reason = "not a folder" if isinstance(problem, FileExistsError | NotADirectoryError) else problem.strerror
         raise StoreError(f"cannot write the report to {folder}: {reason}; name another folder with --out") from None
     return changed
-
-
-def _bring_up_to_date(folder: Path, name: str, content: bytes | None) -> None:
-    path = folder / name
-    if content is not None:
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content)
-        return
-    path.unlink()
-    if path.parent != folder and not any(path.parent.iterdir()):
-        path.parent.rmdir()
 
 
 def stale(files: Files, folder: Path) -> list[str]:
@@ -53,37 +48,28 @@ def stale(files: Files, folder: Path) -> list[str]:
     Pictures are the same if they were drawn from the same numbers and words: other versions of matplotlib draw the same
     figure in other bytes. The numbers lie beside it and are compared like all text.
     """
-    return _differing(_with_index(files), folder, _is_as_good)
+
+    def is_as_good(name: str, content: bytes, present: bytes | None) -> bool:
+        if present is None or Path(name).suffix.removeprefix(".") not in PICTURES:
+            return content == present
+        return mark_in(content) == mark_in(present) is not None
+
+    return _differing(_with_index(files), folder, is_as_good)
 
 
 def _differing(
     wanted: Mapping[str, bytes], folder: Path, is_good: Callable[[str, bytes, bytes | None], bool]
 ) -> list[str]:
     different = {name for name, content in wanted.items() if not is_good(name, content, _content(folder / name))}
-    left = {name for name in _indexed(folder) if name not in wanted and (folder / name).is_file()}
+    # Names in the folder's index, except those outside the folder or more than one folder deep.
+    index = (_content(folder / INDEX) or b"").decode(errors="replace").splitlines()
+    left = {name for name in index if _is_inside(folder, name) and name not in wanted and (folder / name).is_file()}
     return sorted(different | left)
-
-
-def _is_same(_name: str, wanted: bytes, present: bytes | None) -> bool:
-    return wanted == present
-
-
-def _is_as_good(name: str, wanted: bytes, present: bytes | None) -> bool:
-    if present is None or Path(name).suffix.removeprefix(".") not in PICTURES:
-        return wanted == present
-    return mark_in(wanted) == mark_in(present) is not None
 
 
 def _with_index(files: Files) -> dict[str, bytes]:
     contents = {**files, INDEX: "".join(f"{name}\n" for name in sorted(files))}
     return {name: content.encode() if isinstance(content, str) else content for name, content in contents.items()}
-
-
-def _indexed(folder: Path) -> list[str]:
-    """Names in the folder's index, except those outside the folder or more than one folder deep."""
-    content = _content(folder / INDEX)
-    names = content.decode(errors="replace").splitlines() if content else []
-    return [name for name in names if _is_inside(folder, name)]
 
 
 def _is_inside(folder: Path, name: str) -> bool:

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Sequence
+from statistics import median_low
 
 from synthbench.heights import load_at_half
 from synthbench.reports.cells import Cells, Estimate, TaskFacts
-from synthbench.reports.ladder import median_load
 from synthbench.reports.table import NOTHING, Cell, Column, Table, fixed, task_table
 
 
@@ -15,7 +15,8 @@ def load_table(cells: Cells, tasks: Sequence[TaskFacts], name: str) -> Table | N
         return None
 
     def row(task: TaskFacts) -> list[Cell]:
-        return [Cell(task.ladder.unit if task.ladder else NOTHING), *_load_cells(cells, task)]
+        unit = Cell(task.ladder.unit if task.ladder else NOTHING)
+        return [unit, *(_load_cell(task, cell) for cell in cells.cells_of(task))]
 
     caption = (
         "Load at which the skill falls to one half, interpolated over the logarithm of the load: median over seeds "
@@ -26,8 +27,11 @@ def load_table(cells: Cells, tasks: Sequence[TaskFacts], name: str) -> Table | N
 
 
 def load_of(cell: Estimate) -> float:
-    """Median over seeds of the load at half of the skill; :func:`~synthbench.reports.ladder.median_load`."""
-    return median_load(list(cell.rungs.values()))
+    """Median over seeds of the load at half of the skill: ``inf`` at the top, 0 below the first rung, NaN without runs.
+
+    If the number of seeds is even, it is the lower middle one: no mean with ``inf`` would be a load.
+    """
+    return median_low(map(load_at_half, cell.rungs.values())) if cell.rungs else math.nan
 
 
 def load_text(task: TaskFacts, load: float) -> str:
@@ -39,10 +43,7 @@ def load_text(task: TaskFacts, load: float) -> str:
     return fixed(load, 1 if load < 10 else 0) if load else f"< {task.ladder.loads[0]:g}"
 
 
-def _load_cells(cells: Cells, task: TaskFacts) -> list[Cell]:
-    printed = []
-    for cell in cells.cells_of(task):
-        loads = sorted(map(load_at_half, cell.rungs.values()))
-        ends = dict.fromkeys(load_text(task, load) for load in (*loads[:1], *loads[-1:]))
-        printed.append(Cell(load_text(task, load_of(cell)), remarks=(" to ".join(ends),) if len(ends) > 1 else ()))
-    return printed
+def _load_cell(task: TaskFacts, cell: Estimate) -> Cell:
+    loads = sorted(map(load_at_half, cell.rungs.values()))
+    ends = dict.fromkeys(load_text(task, load) for load in (*loads[:1], *loads[-1:]))
+    return Cell(load_text(task, load_of(cell)), remarks=(" to ".join(ends),) if len(ends) > 1 else ())

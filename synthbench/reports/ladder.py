@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from statistics import fmean, median_low
+from statistics import fmean
 from typing import Any, NamedTuple
 
-from synthbench.heights import RungScore, load_at_half, profile, rungs_in
+from synthbench.heights import RungScore, profile, rungs_in
 
 LEAST = 0.5
 """Smallest difference of two mean heights that counts, in rungs."""
@@ -63,14 +63,6 @@ def scored_rungs(metrics: Mapping[str, float | None]) -> list[RungScore]:
     """The rungs of a row; none if one lacks a score or has no room between base and ceiling."""
     rungs = rungs_in(metrics)
     return rungs if all(rung.base < rung.ceiling and not math.isnan(rung.score) for rung in rungs) else []
-
-
-def median_load(runs: Collection[Sequence[RungScore]]) -> float:
-    """Median over runs of the load at half of the skill: ``inf`` at the top, 0 below the first rung, NaN without a run.
-
-    If the number of runs is even, it is the lower middle one: no mean with ``inf`` would be a load.
-    """
-    return median_low([load_at_half(rungs) for rungs in runs]) if runs else math.nan
 
 
 class Profile(NamedTuple):

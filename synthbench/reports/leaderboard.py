@@ -1,9 +1,8 @@
 """The ranking of a suite: which mechanism is good at what, and how certain that is."""
 
-import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 
@@ -16,6 +15,7 @@ from synthbench.reports.aggregates import (
     Interval,
     Rank,
     balanced,
+    by_category,
     interquartile_means,
     over_seeds,
     probability_of_improvement,
@@ -25,7 +25,6 @@ from synthbench.reports.aggregates import (
 from synthbench.reports.cells import Cells, Estimate, MechanismFacts, TaskFacts, skills_of
 from synthbench.reports.statistics import TOLERANCE
 from synthbench.reports.table import (
-    NOTHING,
     Cell,
     Column,
     Line,
@@ -35,6 +34,7 @@ from synthbench.reports.table import (
     percent,
     skill_words,
     sources_of,
+    table_of,
     tie_words,
 )
 from synthbench.reports.verdicts import SMALLEST_GAP, is_ranked, needed_seeds
@@ -108,11 +108,6 @@ class Leaderboard:
         return tuple(dict.fromkeys(task.category for task in self.tasks))
 
     @property
-    def weights(self) -> Float[np.ndarray, " tasks"]:
-        """The weight of each task: all categories weigh the same."""
-        return balanced([task.category for task in self.tasks])
-
-    @property
     def mechanisms(self) -> tuple[Entry, ...]:
         """The entries without the controls, best first."""
         return tuple(entry for entry in self.entries if entry.mechanism.family != CONTROL)
@@ -146,23 +141,24 @@ class Leaderboard:
 
     def _claim(self) -> str:
         best, lowest, num = self.mechanisms[0], self.mechanisms[-1], len(self.mechanisms)
-        tasks, categories = len(self.tasks), len(self.categories)
-        over = f"over {tasks} {'task' if tasks == 1 else 'tasks'}"
-        over += f" in {categories} {'category' if categories == 1 else 'categories'}"
+        categories = "category" if len(self.categories) == 1 else "categories"
+        over = f"over {len(self.tasks)} task{'s' * (len(self.tasks) != 1)} in {len(self.categories)} {categories}"
         if best.skill.value - lowest.skill.value <= TOLERANCE:
             return f"All {num} mechanisms have the same mean skill {over}: {fixed(best.skill.value, 2)}."
+        value, low, high = (fixed(number, 2) for number in best.skill)
         highest = (
-            f"{best.mechanism.label} has the highest mean skill {over}: {fixed(best.skill.value, 2)} "
-            f"({fixed(best.skill.low, 2)} to {fixed(best.skill.high, 2)} for other seeds)."
+            f"{best.mechanism.label} has the highest mean skill {over}: {value} ({low} to {high} for other seeds)."
         )
         if self.best:
             return f"{highest} On tasks like these it is the best of {num}."
         if len(self.candidates) == num:
             return f"{highest} No mechanism is shown to be better than another on tasks like these."
         others = [entry.mechanism.label for entry in self.candidates if entry is not best]
-        num_more = max(0, len(others) - MOST_NAMES)
-        named = [*others[:MOST_NAMES], f"{num_more} more"] if num_more else others
-        return f"{highest} On tasks like these the best of {num} may as well be {_listed(named)}."
+        if len(others) > MOST_NAMES:
+            others = [*others[:MOST_NAMES], f"{len(others) - MOST_NAMES} more"]
+        *first, last = others
+        named = f"{', '.join(first)} or {last}" if first else last
+        return f"{highest} On tasks like these the best of {num} may as well be {named}."
 
 
 MOST_NAMES = 5
@@ -194,15 +190,15 @@ def leaderboard(cells: Cells) -> Leaderboard:
     skills = np.array([[skills_of(cells.cell(task, mechanism), task, seeds) for task in tasks] for mechanism in ranked])
     categories = [task.category for task in tasks]
     weights = balanced(categories)
-    is_in = {name: np.array([category == name for category in categories]) for name in dict.fromkeys(categories)}
-    by_category = {name: over_seeds(skills[:, part], weights[part] * len(is_in)) for name, part in is_in.items()}
+    is_in = by_category(categories)
+    of_parts = {name: over_seeds(skills[:, part], weights[part] * len(is_in)) for name, part in is_in.items()}
     columns = zip(
         ranked,
         ranks(skills, categories),
         skills,
         over_seeds(skills, weights),
         interquartile_means(skills, weights),
-        [dict(zip(by_category, intervals, strict=True)) for intervals in zip(*by_category.values(), strict=True)],
+        [dict(zip(of_parts, intervals, strict=True)) for intervals in zip(*of_parts.values(), strict=True)],
         solved_rates(skills >= SOLVED, weights),
         strict=True,
     )
@@ -212,54 +208,68 @@ def leaderboard(cells: Cells) -> Leaderboard:
 
 def leaderboard_tables(board: Leaderboard) -> list[Table]:
     """The profile by category, the means over all categories with the rank, and the probabilities of improvement."""
-    tables = [_profile_table(board), _summary_table(board)]
+    left_out = ", ".join(task.label for task in board.left_out)
+    profile = table_of(
+        "leaderboard",
+        "Skill by category",
+        f"Mean skill, {skill_words(has_ladder=board.has_ladder)}, over the tasks of a category and "
+        f"{board.num_seeds}, with {THESE_TASKS}. A run without a score counts as 0. Best mean over the "
+        "categories first."
+        + f" Not ranked, with less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling: {left_out}."
+        * bool(left_out),
+        ("Mechanism",),
+        board.entries,
+        lambda entry: (entry.mechanism.label,),
+        {
+            f"{name} ({count})": _of_category(name)
+            for name, count in Counter(task.category for task in board.tasks).items()
+        },
+    )
+    # On a ladder nothing is "solved": it ends only because its lengths do.
+    solved: dict[Column | str, Callable[[Entry], Cell | str]] = {}
+    if not board.has_ladder:
+        solved["Solved"] = lambda entry: interval_cell(entry.solved, show=percent)
+    summary = table_of(
+        "leaderboard-summary",
+        "Means and ranks",
+        f"Over {len(board.tasks)} tasks and {board.num_seeds}; every category weighs the same. Skill: mean. "
+        f"IQM: interquartile mean of all runs. "
+        + (f"Solved: share of runs with a skill of {SOLVED:g}, in per cent. All three" if solved else "Both")
+        + f" with {THESE_TASKS}. Parameters of the mechanisms of all layers, state of one, the largest over the "
+        "tasks. Rank by mean skill, with 95 % intervals that hold for all mechanisms at once and for tasks like "
+        "these.",
+        ("Mechanism",),
+        board.entries,
+        lambda entry: (entry.mechanism.label,),
+        {
+            "Skill": lambda entry: interval_cell(entry.skill),
+            "IQM": lambda entry: interval_cell(entry.middle),
+            **solved,
+            "Parameters": lambda entry: fixed(entry.mechanism.num_parameters, 0),
+            "State": lambda entry: fixed(entry.mechanism.state, 0),
+            "Rank": lambda entry: Cell(str(entry.rank.value), remarks=(entry.rank.ends,)),
+        },
+    )
+    tables = [_with_partial(board, profile), _with_partial(board, summary)]
     return [*tables, _improvement_table(board)] if len(board.entries) > 1 else tables
 
 
-def _profile_table(board: Leaderboard) -> Table:
-    return Table(
-        name="leaderboard",
-        title="Skill by category",
-        caption=(
-            f"Mean skill, {skill_words(has_ladder=board.has_ladder)}, over the tasks of a category and "
-            f"{board.num_seeds}, with {THESE_TASKS}. A run without a score counts as 0. Best mean over the "
-            f"categories first.{_left_out(board)}"
-        ),
-        headings=("Mechanism",),
-        columns=tuple(
-            Column(f"{name} ({count})") for name, count in Counter(task.category for task in board.tasks).items()
-        ),
-        lines=_with_partial(
-            board,
-            [tuple(map(interval_cell, entry.categories.values())) for entry in board.entries],
-            len(board.categories),
-        ),
-        sources=sources_of(board.tasks, (*(entry.mechanism for entry in board.entries), *board.partial)),
-    )
+def _of_category(name: str) -> Callable[[Entry], Cell]:
+    return lambda entry: interval_cell(entry.categories[name])
 
 
-def _summary_table(board: Leaderboard) -> Table:
-    # On a ladder nothing is "solved": it ends only because its lengths do.
-    solved = () if board.has_ladder else ("Solved",)
-    names = ("Skill", "IQM", *solved, "Parameters", "State", "Rank")
-    return Table(
-        name="leaderboard-summary",
-        title="Means and ranks",
-        caption=(
-            f"Over {len(board.tasks)} tasks and {board.num_seeds}; every category weighs the same. Skill: mean. "
-            f"IQM: interquartile mean of all runs. "
-            + (f"Solved: share of runs with a skill of {SOLVED:g}, in per cent. All three" if solved else "Both")
-            + f" with {THESE_TASKS}. Parameters of the mechanisms of all layers, state of one, the largest over the "
-            "tasks. Rank by mean skill, with 95 % intervals that hold for all mechanisms at once and for tasks like "
-            "these."
-        ),
-        headings=("Mechanism",),
-        columns=tuple(Column(name) for name in names),
-        lines=_with_partial(
-            board, [_summary_cells(entry, has_solved=bool(solved)) for entry in board.entries], len(names)
-        ),
-        sources=sources_of(board.tasks, (*(entry.mechanism for entry in board.entries), *board.partial)),
-    )
+def _with_partial(board: Leaderboard, table: Table) -> Table:
+    """The same table with a row for each mechanism that lacks a run."""
+    lines = [
+        Line(
+            (f"{mechanism.label} ({count} of {len(board.tasks)} tasks, not ranked)",),
+            (Cell(),) * len(table.columns),
+            is_first_of_group=position == 0,
+        )
+        for position, (mechanism, count) in enumerate(board.partial.items())
+    ]
+    sources = sources_of(board.tasks, (*(entry.mechanism for entry in board.entries), *board.partial))
+    return replace(table, lines=(*table.lines, *lines), sources=sources)
 
 
 def _improvement_table(board: Leaderboard) -> Table:
@@ -286,40 +296,6 @@ def _improvement_table(board: Leaderboard) -> Table:
         ),
         sources=sources_of(board.tasks, (entry.mechanism for entry in board.entries)),
     )
-
-
-def _with_partial(board: Leaderboard, cells: Sequence[tuple[Cell, ...]], num_columns: int) -> tuple[Line, ...]:
-    """A row for each ranked mechanism, then one for each that lacks a run."""
-    lines = [Line((entry.mechanism.label,), row) for entry, row in zip(board.entries, cells, strict=True)]
-    for mechanism, count in board.partial.items():
-        label = f"{mechanism.label} ({count} of {len(board.tasks)} tasks, not ranked)"
-        lines.append(Line((label,), (Cell(),) * num_columns, is_first_of_group=len(lines) == len(board.entries)))
-    return tuple(lines)
-
-
-def _summary_cells(entry: Entry, *, has_solved: bool) -> tuple[Cell, ...]:
-    rank = entry.rank
-    return (
-        interval_cell(entry.skill),
-        interval_cell(entry.middle),
-        *([interval_cell(entry.solved, show=percent)] if has_solved else []),
-        *(
-            Cell(NOTHING if math.isnan(cost) else f"{cost:.0f}")
-            for cost in (entry.mechanism.num_parameters, entry.mechanism.state)
-        ),
-        Cell(str(rank.value), remarks=(f"{rank.low}-{rank.high}" if rank.low < rank.high else f"{rank.low}",)),
-    )
-
-
-def _left_out(board: Leaderboard) -> str:
-    if not board.left_out:
-        return ""
-    names = ", ".join(task.label for task in board.left_out)
-    return f" Not ranked, with less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling: {names}."
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _has_runs(cell: Estimate, seeds: Sequence[int]) -> bool:

@@ -18,7 +18,6 @@ from scipy import special
 from synthbench.reports.statistics import (
     SIGNIFICANCE,
     TOLERANCE,
-    PerCell,
     Permutation,
     Scores,
     benjamini_hochberg,
@@ -113,7 +112,8 @@ def examine(
         tests = [task_test(of_task, is_paired=is_paired, share=look.share) for of_task in seen]
         adjusted = benjamini_hochberg(np.array([test.p for test in tests], dtype=float))
         p = np.fmin(p, adjusted)
-        means = _means(seen)
+        num_runs = (~np.isnan(seen)).sum(axis=2)
+        means = np.where(num_runs > 0, np.nansum(seen, axis=2) / np.maximum(num_runs, 1), math.nan)
         farthest = np.fmax.reduce(means, axis=1, initial=math.nan) - np.fmin.reduce(means, axis=1, initial=math.nan)
         separates = separates | ((adjusted < SIGNIFICANCE) & (farthest >= margins - TOLERANCE))
 
@@ -157,8 +157,3 @@ def task_test(scores: Float[np.ndarray, "cells seeds"], *, is_paired: bool, shar
         outlier=int(scored[test.outlier]),
         p_outlier=min(1.0, test.p_outlier / share),
     )
-
-
-def _means(scores: Scores) -> PerCell:
-    num_runs = (~np.isnan(scores)).sum(axis=2)
-    return np.where(num_runs > 0, np.nansum(scores, axis=2) / np.maximum(num_runs, 1), math.nan)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 
 from synthbench import sources
-from synthbench.errors import UnknownName
 from synthbench.reports.against.peers import peers_table
 from synthbench.reports.against.published import PEERS, causes
 from synthbench.reports.against.ratios import ratio_table
@@ -24,7 +23,6 @@ from synthbench.reports.cells import (
     grid,
     records,
     runs_by_cell,
-    task_key,
 )
 from synthbench.reports.curves import mean_curves
 from synthbench.reports.descriptions import Describe
@@ -82,18 +80,6 @@ class Report:
         return self.all_cells if len(others) in (0, len(self.all_cells.tasks)) else self.all_cells.among(others)
 
     @cached_property
-    def in_bits(self) -> Cells | None:
-        """The cells of the tasks in bits; None if there is no such task."""
-        tasks = [task for task in self.all_cells.tasks if task.is_in_bits]
-        return self.all_cells.among(tasks) if tasks else None
-
-    @cached_property
-    def with_prototypes(self) -> Cells | None:
-        """The cells of the tasks with prototypes; None if there is no such task."""
-        tasks = [task for task in self.all_cells.tasks if task.has_prototypes]
-        return self.all_cells.among(tasks) if tasks else None
-
-    @cached_property
     def all_cells(self) -> Cells:
         """The cells of all rows, whatever their measure."""
         return grid(self.selection.rows, self.records)
@@ -103,14 +89,6 @@ class Report:
         """The selected rows, oldest first, with the columns that a report reads."""
         rows = self.selection.rows
         return records(rows, [name for name in dict.fromkeys((*COLUMNS, *_MADE_BY, *self.measured)) if name in rows])
-
-    @property
-    def _shown(self) -> list[Row]:
-        """The records of :attr:`cells`."""
-        if self.cells is self.all_cells:
-            return self.records
-        keys = {task.key for task in self.cells.tasks}
-        return [row for row in self.records if task_key(row) in keys]
 
     @cached_property
     def stores(self) -> dict[str, int]:
@@ -132,7 +110,7 @@ class Report:
     @cached_property
     def averages(self) -> pd.DataFrame | None:
         """Learning curves averaged over seeds."""
-        return None if self.curves is None else mean_curves(self.cells, self._shown, self.curves)
+        return None if self.curves is None else mean_curves(self.cells, self.records, self.curves)
 
     @cached_property
     def board(self) -> Leaderboard | None:
@@ -167,11 +145,14 @@ class Report:
     def pages_apart(self) -> dict[str, Page]:
         """The pages of the tasks that have tables of their own, by the stem of their file names."""
         pages = {}
-        if self.in_bits is not None:
-            pages["bits"] = Page("Bits per token", bits_tables(self.in_bits, self.runs), bits_verdict(self.in_bits))
-        if (cells := self.with_prototypes) is not None:
-            tables = prototype_tables(cells, self.runs)
-            pages["prototypes"] = Page("Prototypes", tables, prototype_verdict(cells, self.runs))
+        cells = self.all_cells
+        in_bits = cells.among([task for task in cells.tasks if task.is_in_bits])
+        with_prototypes = cells.among([task for task in cells.tasks if task.has_prototypes])
+        if in_bits.tasks:
+            pages["bits"] = Page("Bits per token", bits_tables(in_bits, self.runs), bits_verdict(in_bits))
+        if with_prototypes.tasks:
+            tables = prototype_tables(with_prototypes, self.runs)
+            pages["prototypes"] = Page("Prototypes", tables, prototype_verdict(with_prototypes, self.runs))
         return pages
 
     @cached_property
@@ -190,7 +171,7 @@ class Report:
         # Figures compare accuracies and skills of mechanisms in models.
         if self.cells.is_apart:
             return []
-        return drawings(Facts(self._shown, self.cells, self.averages, self.board, self.variants))
+        return drawings(Facts(self.cells, self.averages, self.board, self.variants))
 
     @cached_property
     def cited(self) -> tuple[str, list[str]]:
@@ -251,13 +232,5 @@ def stem_of(category: str, taken: Container[str], reserved: Container[str] = ())
 def cite(keys: Iterable[str]) -> tuple[str, list[str]]:
     """BibTeX of some sources, and the keys without an entry (from plugins), in alphabetical order."""
     all_keys = set(keys)
-    known = set(filter(_has_entry, all_keys))
+    known = {key for key in all_keys if sources.describe(key) != key}
     return sources.bibtex(known), sorted(all_keys - known)
-
-
-def _has_entry(key: str) -> bool:
-    try:
-        sources.bibtex([key])
-    except UnknownName:
-        return False
-    return True

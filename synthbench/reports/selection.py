@@ -18,7 +18,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -41,11 +41,6 @@ SETTING = ["match", "mech_args"]
 def settings(rows: pd.DataFrame) -> "pd.Series[str]":
     """The setting of each row: what its mechanism was matched to, or else its arguments."""
     return rows["match"].fillna(rows["mech_args"])
-
-
-def _columns_of(rows: pd.DataFrame) -> "list[pd.Series[str]]":
-    """What identifies the column of each row in a table."""
-    return [*(rows[name] for name in AROUND), settings(rows)]
 
 
 _COLUMN = [*AROUND, "setting"]
@@ -110,17 +105,17 @@ class Selection:
             main, others = (self.rows[part].reset_index(drop=True) for part in (~is_changed, is_changed))
             return replace(self, rows=main, changed=_joined([others, self.changed]))
         # Other suites list the settings that they want on some of their tasks, and no mean is over all of those.
-        rows = self.rows[self.rows["metric_name"] == HEIGHT]
-        tasks_of = {
-            column: set(tasks)
-            for column, tasks in rows.groupby(TASK_KEY).ngroup().groupby(_columns_of(rows), observed=True)
-        }
+        columns = pd.MultiIndex.from_arrays([*(self.rows[name] for name in AROUND), settings(self.rows)])
+        is_height = (self.rows["metric_name"] == HEIGHT).to_numpy()
+        tasks_of: dict[tuple[str, ...], set[int]] = {}
+        for column, task in zip(columns[is_height], self.rows[is_height].groupby(TASK_KEY).ngroup(), strict=True):
+            tasks_of.setdefault(column, set()).add(task)
         variants = [
             column
             for column, tasks in tasks_of.items()
             if any(tasks < others for other, others in tasks_of.items() if other[0] == column[0])
         ]
-        is_variant = pd.MultiIndex.from_arrays(_columns_of(self.rows)).isin(variants)
+        is_variant = columns.isin(variants)
         main, others = (self.rows[part].reset_index(drop=True) for part in (~is_variant, is_variant))
         return replace(self, rows=main, variants=others)
 
@@ -147,11 +142,11 @@ def select(
     """
     suite_version = version_shown(rows, suite, suite_version)
     full = full_runs(rows)
-    of_suite = full[full["suite"] == suite]
-    of_version = of_suite[of_suite["suite_version"] == suite_version].sort_values(["finished_at", "run_id"])
     for column, wanted in (("mech", mechanisms), ("seed", seeds)):
         if wanted is not None:
-            of_version = of_version[of_version[column].isin(list(wanted))]
+            full = full[full[column].isin(list(wanted))]
+    of_suite = full[full["suite"] == suite]
+    of_version = of_suite[of_suite["suite_version"] == suite_version].sort_values(["finished_at", "run_id"])
     if of_version.empty:
         raise UsageError(f"the store has no full row of suite {suite!r} with these mechanisms and seeds")
 
@@ -196,19 +191,12 @@ def select(
         suite_version=suite_version,
         rows=chosen.drop(columns=["is_ok", "setting"]).sort_values(["finished_at", "run_id"]).reset_index(drop=True),
         left_out={reason: count for reason, count in left_out.items() if count},
-        changed=_at_other_budgets(rows, mechanisms, seeds) if suite == PEERS else pd.DataFrame(),
+        changed=_at_other_budgets(full) if suite == PEERS else pd.DataFrame(),
     )
 
 
-def _at_other_budgets(
-    rows: pd.DataFrame, mechanisms: Collection[str] | None, seeds: Collection[int] | None
-) -> pd.DataFrame:
+def _at_other_budgets(full: pd.DataFrame) -> pd.DataFrame:
     """The rows of every suite ``peers-...``, such as ``peers-long``, each selected as those of a report are."""
-    full = full_runs(rows)
-    if mechanisms is not None:
-        full = full[full["mech"].isin(list(mechanisms))]
-    if seeds is not None:
-        full = full[full["seed"].isin(list(seeds))]
     names = {str(name) for name in full["suite"] if name.startswith(f"{PEERS}-") and not name.endswith(EXTRA)}
     return _joined([select(full, name).rows for name in sorted(names)])
 
@@ -270,7 +258,11 @@ def having(rows: pd.DataFrame, unit: Literal["task", "mech"], terms: Terms) -> p
     for name, arguments in terms.items():
         named = rows[rows[unit] == name]
         given = {text: json.loads(text) for text in named[f"{unit}_args"].unique()}
-        agreeing = [text for text, values in given.items() if _agrees(values, arguments)]
+        agreeing = [
+            text
+            for text, values in given.items()
+            if all(key in values and _reads_as(values[key], wanted) for key, wanted in arguments.items())
+        ]
         matching = named[named[f"{unit}_args"].isin(agreeing)]
         if matching.empty:
             kind = "task" if unit == "task" else "mechanism"
@@ -336,10 +328,6 @@ def _version_order(version: str) -> list[tuple[int, int, str]]:
     """Order ``2026.10`` after ``2026.9``; a hash after ``+`` has no order."""
     parts = re.findall(r"[0-9]+|[^0-9]+", version.partition("+")[0])
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
-
-
-def _agrees(given: Mapping[str, Any], arguments: Mapping[str, str]) -> bool:
-    return all(name in given and _reads_as(given[name], text) for name, text in arguments.items())
 
 
 def _reads_as(value: object, text: str) -> bool:

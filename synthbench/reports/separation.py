@@ -14,18 +14,15 @@ from synthbench.reports.table import (
     NOTHING,
     Cell,
     Column,
-    Line,
     Table,
-    ceiling_cell,
+    bounds_of,
     fixed,
-    floor_cell,
-    grouped,
     on_added_seeds,
     p_text,
     percent,
-    rungs_cell,
     score_text,
     sources_of,
+    table_of,
 )
 from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP, Place, Verdict, Verdicts, with_single_runs
 
@@ -57,19 +54,37 @@ def summary(verdicts: Verdicts) -> str:
 
 def separation_table(cells: Cells, verdicts: Verdicts) -> Table:
     """One row per task: the range of the mechanisms' means and skills, the pairs that differ, and the verdict."""
-    columns = _columns(cells)
-    return Table(
-        name="separation",
-        title="What separates mechanisms",
-        caption=_caption(cells),
-        headings=("Category", "Task"),
-        columns=tuple(columns),
-        lines=grouped(
-            Line((verdict.task.category, verdict.task.label), tuple(cell_of(verdict) for cell_of in columns.values()))
-            for verdict in verdicts.values()
-        ),
+    columns: dict[Column | str, Callable[[Verdict], Cell | str]] = {}
+    for name, bound in bounds_of(cells).items():
+        if name == "Ceiling" and _has_local(cells):
+            columns["Local"] = lambda verdict: percent(verdict.task.local_ceiling)
+        if name == "Ceiling" and _has_shortcut(cells):
+            columns["Shortcut"] = lambda verdict: _shortcut_cell(verdict.task)
+        columns[name] = _of_task(bound)
+    columns["Height" if cells.has_ladder else "Accuracy"] = _means_text
+    if not cells.has_ladder:
+        columns["Skill"] = lambda verdict: " to ".join(fixed(skill, 2) for skill in verdict.skills or ()) or NOTHING
+    columns |= {
+        "p": lambda verdict: p_text(verdict.p),
+        "Pairs": _pairs_cell,
+        "Between": lambda verdict: percent(verdict.between),
+        Column("Verdict", "word"): lambda verdict: verdict.words,
+    }
+    return table_of(
+        "separation",
+        "What separates mechanisms",
+        _caption(cells),
+        ("Category", "Task"),
+        verdicts.values(),
+        lambda verdict: (verdict.task.category, verdict.task.label),
+        columns,
         sources=sources_of(cells.tasks, cells.mechanisms),
+        is_grouped=True,
     )
+
+
+def _of_task(cell_of: Callable[[TaskFacts], Cell]) -> Callable[[Verdict], Cell]:
+    return lambda verdict: cell_of(verdict.task)
 
 
 def _has_local(cells: Cells) -> bool:
@@ -78,36 +93,6 @@ def _has_local(cells: Cells) -> bool:
 
 def _has_shortcut(cells: Cells) -> bool:
     return any(task.shortcut for task in cells.tasks)
-
-
-def _columns(cells: Cells) -> dict[Column, Callable[[Verdict], Cell]]:
-    """The columns, each with the function that fills it."""
-    if cells.has_ladder:
-        scores: dict[Column, Callable[[Verdict], Cell]] = {
-            Column("Rungs"): lambda verdict: rungs_cell(verdict.task),
-            Column("Height"): _means_cell,
-        }
-    else:
-        scores = {
-            Column("Floor"): lambda verdict: floor_cell(verdict.task),
-            **(
-                {Column("Local"): lambda verdict: Cell(percent(verdict.task.local_ceiling))}
-                if _has_local(cells)
-                else {}
-            ),
-            **({Column("Shortcut"): lambda verdict: _shortcut_cell(verdict.task)} if _has_shortcut(cells) else {}),
-            Column("Ceiling"): lambda verdict: ceiling_cell(verdict.task),
-            Column("Accuracy"): _means_cell,
-            Column("Skill"): lambda verdict: Cell(
-                " to ".join(fixed(skill, 2) for skill in verdict.skills) if verdict.skills else NOTHING
-            ),
-        }
-    return scores | {
-        Column("p"): lambda verdict: Cell(p_text(verdict.p)),
-        Column("Pairs"): _pairs_cell,
-        Column("Between"): lambda verdict: Cell(percent(verdict.between)),
-        Column("Verdict", "word"): lambda verdict: Cell(verdict.words),
-    }
 
 
 def _caption(cells: Cells) -> str:
@@ -140,8 +125,8 @@ def _caption(cells: Cells) -> str:
     )
 
 
-def _means_cell(verdict: Verdict) -> Cell:
-    return Cell(" to ".join(score_text(verdict.task, mean) for mean in verdict.means) if verdict.means else NOTHING)
+def _means_text(verdict: Verdict) -> str:
+    return " to ".join(score_text(verdict.task, mean) for mean in verdict.means or ()) or NOTHING
 
 
 def _pairs_cell(verdict: Verdict) -> Cell:

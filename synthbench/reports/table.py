@@ -6,9 +6,9 @@ means that print alike share their mark. Only tasks that separate mechanisms hav
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from synthbench.reports.ladder import LEAST, SPLIT, num_climbed
 from synthbench.reports.verdicts import Verdict, Verdicts, best_of, needed_seeds
 
 Mark = Literal["", "best", "second"]
+Item = TypeVar("Item")
 
 NOTHING = "--"
 """Printed where there is no number."""
@@ -92,12 +93,51 @@ class Table:
     """The result in one sentence, which begins a page."""
 
 
+def table_of(
+    name: str,
+    title: str,
+    caption: str,
+    headings: tuple[str, ...],
+    items: Iterable[Item],
+    labels: Callable[[Item], tuple[str, ...]],
+    columns: Mapping[Column | str, Callable[[Item], Cell | str]],
+    *,
+    sources: tuple[str, ...] = (),
+    outcome: str = "",
+    is_grouped: bool = False,
+) -> Table:
+    """A table with a row for each item: its labels, and under each heading what ``columns`` prints of it."""
+    lines = []
+    for item in items:
+        printed = [fill(item) for fill in columns.values()]
+        cells = [Cell(text) if isinstance(text, str) else text for text in printed]
+        lines.append(Line(labels(item), tuple(cells)))
+    shown = tuple(Column(label) if isinstance(label, str) else label for label in columns)
+    rows = grouped(lines) if is_grouped else tuple(lines)
+    return Table(name, title, caption, headings, shown, rows, sources, outcome)
+
+
 def grouped(lines: Iterable[Line]) -> tuple[Line, ...]:
     """The same lines, with a new group wherever the first label changes."""
     groups = itertools.groupby(lines, key=lambda line: line.labels[0])
     return tuple(
         replace(line, is_first_of_group=position == 0) for _, group in groups for position, line in enumerate(group)
     )
+
+
+def printed_labels(table: Table) -> list[tuple[str, ...]]:
+    """The labels of each line; the name of a group is printed once, in its first line."""
+    printed, group = [], ""
+    for index, line in enumerate(table.lines):
+        repeats = index > 0 and len(line.labels) > 1 and line.labels[0] == group
+        printed.append(("", *line.labels[1:]) if repeats else line.labels)
+        group = line.labels[0]
+    return printed
+
+
+def counted(number: int, word: str) -> str:
+    """A number of things: ``1 seed``, ``3 seeds``."""
+    return f"{number} {word}" + "s" * (number != 1)
 
 
 def percent(fraction: float) -> str:
@@ -131,8 +171,8 @@ def category_table(cells: Cells, verdicts: Verdicts, category: str) -> Table:
         for mechanism, row in zip(cells.mechanisms, zip(*columns, strict=True), strict=True)
     ]
     lines += [
-        Line((label,), tuple(bound(task) for task in tasks), is_first_of_group=position == 0)
-        for position, (label, bound) in enumerate(bounds_of(cells))
+        Line((label,), tuple(map(bound, tasks)), is_first_of_group=position == 0)
+        for position, (label, bound) in enumerate(bounds_of(cells).items())
     ]
     return Table(
         name=category,
@@ -150,10 +190,11 @@ def full_table(cells: Cells, verdicts: Verdicts) -> Table:
     common_n, bounds = _common_n(cells, cells.tasks), bounds_of(cells)
 
     def row(task: TaskFacts) -> list[Cell]:
-        return [*(bound(task) for _label, bound in bounds), *_task_cells(cells, verdicts[task.key], common_n)]
+        return [*(bound(task) for bound in bounds.values()), *_task_cells(cells, verdicts[task.key], common_n)]
 
-    columns = [Column(label) for label, _bound in bounds]
-    return task_table("full", "All tasks", _caption(cells, common_n), cells, cells.tasks, row, columns)
+    return task_table(
+        "full", "All tasks", _caption(cells, common_n), cells, cells.tasks, row, list(map(Column, bounds))
+    )
 
 
 def category_averages(cells: Cells) -> Table:
@@ -165,16 +206,17 @@ def category_averages(cells: Cells) -> Table:
     lines = []
     for category in cells.categories:
         tasks = cells.tasks_of(category)
-        averages = [average_of([cells.cell(task, mechanism) for task in tasks]) for mechanism in cells.mechanisms]
-        floor = float(np.mean([task.floor for task in tasks]))
-        ceiling = float(np.mean([task.ceiling for task in tasks]))
-        bounds = (
+        floor, ceiling = np.mean([(task.floor, task.ceiling) for task in tasks], axis=0).tolist()
+        row = [
             _bound_cell(floor, "≥", is_exact=all(task.floor_is_exact for task in tasks)),
             _bound_cell(ceiling, "≤", is_exact=all(task.ceiling_is_exact for task in tasks)),
-        )
-        printed = [Cell(percent(average.mean), remarks=_average_remarks(average, len(tasks))) for average in averages]
-        lines.append(Line((category,), (*bounds, *printed)))
-    return readable(
+        ]
+        for mechanism in cells.mechanisms:
+            means = [cell.mean for task in tasks if (cell := cells.cell(task, mechanism)).n]
+            remarks = (f"{len(means)} of {len(tasks)} tasks",) if 0 < len(means) < len(tasks) else ()
+            row.append(Cell(percent(float(np.mean(means)) if means else math.nan), remarks=remarks))
+        lines.append(Line((category,), tuple(row)))
+    return _readable(
         Table(
             name="averages",
             title="Averages of the categories",
@@ -224,8 +266,8 @@ def task_table(
     row: Callable[[TaskFacts], Sequence[Cell]],
     columns: Sequence[Column] = (),
 ) -> Table:
-    """A table with a row per task and a column per mechanism, behind some other columns; :func:`readable`."""
-    return readable(
+    """A table with a row per task and a column per mechanism, behind some other columns."""
+    return _readable(
         Table(
             name=name,
             title=title,
@@ -238,7 +280,7 @@ def task_table(
     )
 
 
-def readable(table: Table) -> Table:
+def _readable(table: Table) -> Table:
     """The same table, turned so that mechanisms are rows if there are many of them."""
     if len(table.columns) <= MOST_COLUMNS:
         return table
@@ -253,22 +295,17 @@ def readable(table: Table) -> Table:
     )
 
 
-class Average(NamedTuple):
-    """Mean of the task means of one mechanism, and the number of tasks without one."""
+def bounds_of(cells: Cells) -> dict[str, Callable[[TaskFacts], Cell]]:
+    """The bounds that a report prints, by their heading: the number of rungs, or floor and ceiling in per cent.
 
-    mean: float
-    num_missing: int
-
-
-def average_of(cells: Sequence[Estimate]) -> Average:
-    """The mean of the means of some tasks; NaN if none has a score."""
-    means = [cell.mean for cell in cells if cell.n]
-    return Average(float(np.mean(means)) if means else math.nan, len(cells) - len(means))
-
-
-def bounds_of(cells: Cells) -> tuple[tuple[str, Callable[[TaskFacts], Cell]], ...]:
-    """The bounds that a report prints, each with its heading: floor and ceiling, or the number of rungs."""
-    return (("Rungs", rungs_cell),) if cells.has_ladder else (("Floor", floor_cell), ("Ceiling", ceiling_cell))
+    A floor or ceiling that is only a bound itself has a sign.
+    """
+    if cells.has_ladder:
+        return {"Rungs": lambda task: Cell(str(task.ladder.num_rungs)) if task.ladder else Cell()}
+    return {
+        "Floor": lambda task: _bound_cell(task.floor, "≥", is_exact=task.floor_is_exact),
+        "Ceiling": lambda task: _bound_cell(task.ceiling, "≤", is_exact=task.ceiling_is_exact),
+    }
 
 
 def skill_words(*, has_ladder: bool) -> str:
@@ -287,29 +324,42 @@ def score_text(task: TaskFacts, score: float) -> str:
     return fixed(task.ladder.num_rungs * score, 1) if task.ladder else percent(score)
 
 
-def floor_cell(task: TaskFacts) -> Cell:
-    """The floor of a task in per cent, with a sign if it is only a lower bound."""
-    return _bound_cell(task.floor, "≥", is_exact=task.floor_is_exact)
+def ranked_table(
+    cells: Cells,
+    task: TaskFacts,
+    columns: Mapping[str, Callable[[MechanismFacts], Cell]],
+    references: Mapping[str, str],
+    *,
+    name: str,
+    title: str,
+    caption: str,
+    others: Iterable[str] = (),
+) -> Table:
+    """A row for each mechanism on one task, the highest mean first, then one for each reference and its score.
 
-
-def ceiling_cell(task: TaskFacts) -> Cell:
-    """The ceiling of a task in per cent, with a sign if it is only an upper bound."""
-    return _bound_cell(task.ceiling, "≤", is_exact=task.ceiling_is_exact)
-
-
-def rungs_cell(task: TaskFacts) -> Cell:
-    """The number of rungs of a task; empty without a ladder."""
-    return Cell(str(task.ladder.num_rungs)) if task.ladder else Cell()
+    The first column has the remarks on the runs; ``others`` are further sources.
+    """
+    lines, common_n = [], _common_n(cells, [task])
+    for mechanism in cells.ranked(task):
+        first, *rest = (fill(mechanism) for fill in columns.values())
+        remarks = (*first.remarks, *_run_remarks(cells.cell(task, mechanism), common_n))
+        lines.append(Line((mechanism.label,), (replace(first, remarks=remarks), *rest)))
+    empty = (Cell(""),) * (len(columns) - 1)
+    for position, (label, score) in enumerate(references.items()):
+        lines.append(Line((label,), (Cell(score), *empty), is_first_of_group=position == 0))
+    sources = sources_of([task], cells.mechanisms, others)
+    return Table(name, title, caption, ("Mechanism",), tuple(map(Column, columns)), tuple(lines), sources)
 
 
 def mean_cell(cell: Estimate, common_n: int | None = None) -> Cell:
     """Mean and standard deviation in per cent, with the number of seeds unless all cells have ``common_n``."""
-    remarks = []
-    if cell.n and cell.n != common_n:
-        remarks.append(f"n = {cell.n}")
-    if cell.num_failed:
-        remarks.append(f"{cell.num_failed} failed")
-    return Cell(percent(cell.mean), "" if math.isnan(cell.std) else percent(cell.std), tuple(remarks))
+    std = "" if math.isnan(cell.std) else percent(cell.std)
+    return Cell(percent(cell.mean), std, _run_remarks(cell, common_n))
+
+
+def _run_remarks(cell: Estimate, common_n: int | None) -> tuple[str, ...]:
+    counted = (f"n = {cell.n}",) if cell.n and cell.n != common_n else ()
+    return (*counted, f"{cell.num_failed} failed") if cell.num_failed else counted
 
 
 def p_text(p: float) -> str:
@@ -317,11 +367,22 @@ def p_text(p: float) -> str:
     return "< 0.001" if p < 0.001 else fixed(p, 3)
 
 
+def p_relation(p: float) -> str:
+    """The same as what follows a p: ``= 0.012``, ``< 0.001``."""
+    return p_text(p) if p < 0.001 else f"= {p_text(p)}"
+
+
 def interval_cell(interval: Interval, show: Callable[[float], str] | None = None) -> Cell:
     """A number with the ends of its interval, if it has one; ``show`` prints each, default: with two decimals."""
     show = show or (lambda number: fixed(number, 2))
     ends = () if math.isnan(interval.low) else (f"{show(interval.low)} to {show(interval.high)}",)
     return Cell(show(interval.value), remarks=ends)
+
+
+def in_words(interval: Interval, decimals: int = 2, *, is_signed: bool = False) -> str:
+    """A number with the ends of its interval: ``0.52 (0.48 to 0.56)``."""
+    value, low, high = interval
+    return f"{fixed(value, decimals, is_signed=is_signed)} ({fixed(low, decimals)} to {fixed(high, decimals)})"
 
 
 def sources_of(
@@ -334,9 +395,8 @@ def sources_of(
 
 def _task_cells(cells: Cells, verdict: Verdict, common_n: int | None) -> list[Cell]:
     """The cells of one task with their marks, in the order of the mechanisms."""
-    task = verdict.task
-    estimates = cells.cells_of(task)
-    if task.ladder:
+    estimates = cells.cells_of(verdict.task)
+    if verdict.task.ladder:
         printed = [height_cell(cells, verdict, mechanism, common_n) for mechanism in cells.mechanisms]
     else:
         printed = [mean_cell(estimate, common_n) for estimate in estimates]
@@ -357,35 +417,32 @@ def marked(
     ranked = [
         math.nan if mechanism.family == CONTROL else mean for mechanism, mean in zip(mechanisms, means, strict=True)
     ]
-    marks = marks_of(ranked, lambda mean: score_text(verdict.task, mean))
+    known = sorted((mean for mean in ranked if not math.isnan(mean)), reverse=True)
+    # Means that print alike share their mark; there are no marks if all do.
+    texts = list(dict.fromkeys(score_text(verdict.task, mean) for mean in known))
+    marks: dict[str, Mark] = {texts[0]: "best", texts[1]: "second"} if len(texts) > 1 else {}
     return [
-        replace(cell, mark=mark, is_tied=not math.isnan(mean) and is_tied(verdict, best, mechanism))
-        for mechanism, mean, cell, mark in zip(mechanisms, ranked, printed, marks, strict=True)
+        replace(
+            cell,
+            mark=marks.get(score_text(verdict.task, mean), ""),
+            is_tied=not math.isnan(mean) and is_tied(verdict, best, mechanism),
+        )
+        for mechanism, mean, cell in zip(mechanisms, ranked, printed, strict=True)
     ]
 
 
 def height_cell(cells: Cells, verdict: Verdict, mechanism: MechanismFacts, common_n: int | None = None) -> Cell:
     """A mean height in rungs with half of its 95 % interval, and how many seeds climbed if they are far apart."""
-    task = verdict.task
-    cell = mean_cell(cells.cell(task, mechanism), common_n)
-    mean, low, high = cells.cell(task, mechanism).mean, *cells.interval(task, mechanism)
-    # An interval that ends at the top of the ladder is as wide as its other half.
-    half = "" if math.isnan(low) else score_text(task, max(mean - low, high - mean))
-    climbed = _climbed(cells, verdict, mechanism)
-    return replace(cell, value=score_text(task, mean), std=half, remarks=(*cell.remarks, *([climbed] * bool(climbed))))
-
-
-def _climbed(cells: Cells, verdict: Verdict, mechanism: MechanismFacts) -> str:
-    """How many seeds of a cell climbed, with the p value of its task; empty if they are not far apart."""
     task, estimate = verdict.task, cells.cell(verdict.task, mechanism)
-    if not task.ladder:
-        return ""
-    num = num_climbed([task.ladder.num_rungs * score for score in estimate.scores.values()])
-    if num is None:
-        return ""
-    p = p_text(verdict.p)
-    tested = "" if p == NOTHING else f", p {p}" if p.startswith("<") else f", p = {p}"
-    return f"{num} of {estimate.n} seeds climbed{tested}"
+    cell, (low, high) = mean_cell(estimate, common_n), cells.interval(task, mechanism)
+    # An interval that ends at the top of the ladder is as wide as its other half.
+    half = "" if math.isnan(low) else score_text(task, max(estimate.mean - low, high - estimate.mean))
+    remarks = list(cell.remarks)
+    num_rungs = task.ladder.num_rungs if task.ladder else 1
+    if (num := num_climbed([num_rungs * score for score in estimate.scores.values()])) is not None:
+        tested = "" if math.isnan(verdict.p) else f", p {p_relation(verdict.p)}"
+        remarks.append(f"{num} of {estimate.n} seeds climbed{tested}")
+    return replace(cell, value=score_text(task, estimate.mean), std=half, remarks=tuple(remarks))
 
 
 def is_tied(verdict: Verdict, best: MechanismFacts | None, mechanism: MechanismFacts) -> bool:
@@ -393,19 +450,6 @@ def is_tied(verdict: Verdict, best: MechanismFacts | None, mechanism: MechanismF
     if best is None or mechanism == best or mechanism.family == CONTROL:
         return False
     return not verdict.is_apart(best, mechanism)
-
-
-def marks_of(means: Sequence[float], show: Callable[[float], str] = percent) -> list[Mark]:
-    """Mark the highest mean and the next one that prints differently, with all that print alike; NaN has no mark.
-
-    There are no marks if all print alike.
-    """
-    known = sorted((mean for mean in means if not math.isnan(mean)), reverse=True)
-    ranks = list(dict.fromkeys(show(mean) for mean in known))
-    if len(ranks) < 2:
-        return [""] * len(means)
-    marks: dict[str, Mark] = {ranks[0]: "best", ranks[1]: "second"}
-    return [marks.get(show(mean), "") for mean in means]
 
 
 def _common_n(cells: Cells, tasks: Sequence[TaskFacts]) -> int | None:
@@ -416,12 +460,8 @@ def _common_n(cells: Cells, tasks: Sequence[TaskFacts]) -> int | None:
 
 def _caption(cells: Cells, common_n: int | None) -> str:
     spread = "half of its 95 % interval" if cells.has_ladder else "sample standard deviation"
-    if common_n is None:
-        seeds = f"mean ± {spread} over n seeds"
-    elif common_n == 1:
-        seeds = "one seed (n = 1)"
-    else:
-        seeds = f"mean ± {spread} over n = {common_n} seeds"
+    num = "n" if common_n is None else f"n = {common_n}"
+    seeds = "one seed (n = 1)" if common_n == 1 else f"mean ± {spread} over {num} seeds"
     if cells.has_ladder:
         return f"Height in rungs, {seeds}. {HEIGHT} {CLIMBED} {MARKS}{on_added_seeds(cells)}"
     return f"Accuracy in per cent, {seeds}. {MARKS} {BOUNDS}"
@@ -435,11 +475,6 @@ def on_added_seeds(cells: Cells) -> str:
 def _bound_cell(bound: float, relation: str, *, is_exact: bool) -> Cell:
     text = percent(bound)
     return Cell(text if is_exact or text == NOTHING else f"{relation} {text}")
-
-
-def _average_remarks(average: Average, num_tasks: int) -> tuple[str, ...]:
-    num_scored = num_tasks - average.num_missing
-    return (f"{num_scored} of {num_tasks} tasks",) if 0 < num_scored < num_tasks else ()
 
 
 def _num_reached(cell: Estimate) -> int:

@@ -5,7 +5,7 @@ held out. Both are means over seeds.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from synthbench.reports.cells import (
     Runs,
     TaskFacts,
     arguments_in,
+    by_seed,
     grid,
     records,
     runs_by_cell,
@@ -45,7 +46,7 @@ from synthbench.reports.folder import Files
 from synthbench.reports.render import markdown
 from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.reports.selection import full_runs, select
-from synthbench.reports.table import Cell, Column, Line, Table, fixed, grouped, interval_cell
+from synthbench.reports.table import Cell, Column, Table, fixed, in_words, interval_cell, table_of
 from synthbench.results.schema import split_match
 
 Numbers = Float[np.ndarray, " mechanisms"]
@@ -113,7 +114,7 @@ class Study:
     def together(self) -> dict[str, Numbers]:
         """The outcomes by kind of bytes: the mean of the ranks on all texts."""
         kinds = ("", REPEATED, OTHER)
-        return {kind: _mean_rank([of_text[kind] for of_text in self.outcomes.values()]) for kind in kinds}
+        return {kind: _mean_rank(of_text[kind] for of_text in self.outcomes.values()) for kind in kinds}
 
     @property
     def sides(self) -> dict[str, tuple[dict[str, Numbers], Numbers]]:
@@ -121,11 +122,16 @@ class Study:
         losses = {text: of_text[""] for text, of_text in self.outcomes.items()}
         early = dict(self.early)
         if len(losses) > 1:
-            losses["both"], early["both"] = self.together[""], _mean_rank(list(early.values()))
+            losses["both"], early["both"] = self.together[""], _mean_rank(early.values())
         return {
             text: ({**self.predictors, f"the same model at 1/{EARLY} of its steps": early[text]}, loss)
             for text, loss in losses.items()
         }
+
+
+def _mean_rank(columns: Iterable[Numbers]) -> Numbers:
+    ranks: Numbers = np.mean([stats.rankdata(column) for column in columns], axis=0)
+    return ranks
 
 
 class Prediction(NamedTuple):
@@ -210,8 +216,8 @@ def _at_chosen_rates(rows: pd.DataFrame) -> pd.DataFrame:
     Raises:
         UsageError: If that seed has no rows there.
     """
-    of_suite = full_runs(rows[(rows["suite"] == TEXT) & (rows["block"] == BLOCK)])
-    matched = of_suite[of_suite["match"].map(_asked_of) == MATCH]
+    of_suite = full_runs(rows[(rows["suite"] == TEXT) & (rows["block"] == BLOCK) & rows["match"].notna()])
+    matched = of_suite[of_suite["match"].map(lambda match: split_match(match)[0]) == MATCH]
     corpora = matched["task_args"].map(_corpus_of)
     wanted = matched[corpora.isin(TEXTS)]
     first, *_ = TEXTS
@@ -220,11 +226,6 @@ def _at_chosen_rates(rows: pd.DataFrame) -> pd.DataFrame:
         raise _too_few(0)
     rates = select(choosing, TEXT).rows.drop_duplicates("mech").set_index("mech")["lr"]  # of each seed the best
     return select(wanted[wanted["lr"] == wanted["mech"].map(rates)], TEXT).rows
-
-
-def _asked_of(match: str | None) -> str | None:
-    """What was asked for with ``--match``; None without."""
-    return split_match(match)[0] if isinstance(match, str) else None
 
 
 def _corpus_of(task_args: str) -> str:
@@ -239,11 +240,6 @@ def _too_few(num: int) -> UsageError:
     )
 
 
-def _mean_rank(columns: Sequence[Numbers]) -> Numbers:
-    ranks: Numbers = np.mean([stats.rankdata(column) for column in columns], axis=0)
-    return ranks
-
-
 def predictions_of(study: Study) -> list[Prediction]:
     """What the plan predicts, judged by its own rules; with one text nothing is."""
     losses = {text: outcome[""] for text, outcome in study.outcomes.items()}
@@ -251,56 +247,101 @@ def predictions_of(study: Study) -> list[Prediction]:
     main = {text: interval(spearman, study.main, loss) for text, loss in losses.items()}
     given = study.covariates[PARAMETERS]
     partials = {text: interval(spearman, study.main, loss, given) for text, loss in losses.items()}
-    published = next((values for name, values in study.predictors.items() if name.endswith("published tasks")), None)
-    of_published = {text: math.nan if published is None else _plain(published, loss) for text, loss in losses.items()}
+    missing = np.full(len(study.mechanisms), math.nan)
+    published = next((values for name, values in study.predictors.items() if name.endswith("published tasks")), missing)
+    of_published = {text: _plain(published, loss) for text, loss in losses.items()}
     early = {text: _plain(study.early[text], loss) for text, loss in losses.items()}
-    of_recall, weighted = _contrast(study), _weighted(study)
+    # Rho of recall with the loss on repeated bytes less that on others, of the mean ranks on all texts.
+    of_recall = interval(contrast, study.categories[RECALL], study.together[REPEATED], study.together[OTHER])
+    # For each text, with weights of the categories that were fitted on another one, and with equal weights.
+    categories = np.array(list(study.categories.values())).T
+    weighted = {
+        text: (
+            _plain(fitted(study.families, categories, losses[other]), losses[text]),
+            _plain(study.main, losses[text]),
+        )
+        for other, text in permutations(losses, 2)
+    }
     mean = float(np.mean([one.value for one in main.values()]))
+
+    def prediction(words: str, found: str, needs: Sequence[Interval | float], *, came_true: bool) -> Prediction:
+        known = [number for one in (second, *needs) for number in (one if isinstance(one, Interval) else (one,))]
+        return Prediction(words, None if any(map(math.isnan, known)) else came_true, found)
+
     return [
-        Prediction(
+        prediction(
             f"{SYNTHETIC} predicts the order on both texts: each rho above 0, the mean at least .5",
-            _judged(by=all(one.low > 0 for one in main.values()) and mean >= 0.5, needs=[second, *main.values()]),
             f"{_listed(main)}; mean {fixed(mean, 2)}",
+            list(main.values()),
+            came_true=all(one.low > 0 for one in main.values()) and mean >= 0.5,
         ),
-        Prediction(
+        prediction(
             f"not by size alone: on each text, partial rho given the {PARAMETERS} in {SYNTHETIC} above 0",
-            _judged(by=all(one.low > 0 for one in partials.values()), needs=[second, *partials.values()]),
             _listed(partials),
+            list(partials.values()),
+            came_true=all(one.low > 0 for one in partials.values()),
         ),
-        Prediction(
+        prediction(
             "the published tasks do not predict it: rho below .2 on both texts",
-            _judged(by=max(of_published.values()) < 0.2, needs=[second, *of_published.values()]),
             ", ".join(f"{text} {fixed(one, 2)}" for text, one in of_published.items()),
+            list(of_published.values()),
+            came_true=max(of_published.values()) < 0.2,
         ),
-        Prediction(
+        prediction(
             "recall predicts the loss on repeated bytes more than on others",
-            _judged(by=of_recall.low > 0, needs=[second, of_recall]),
-            f"difference of rho {_with_ends(of_recall)}",
+            f"difference of rho {in_words(of_recall)}",
+            [of_recall],
+            came_true=of_recall.low > 0,
         ),
-        Prediction(
+        prediction(
             f"a language model at 1/{EARLY} of its steps predicts itself better than {SYNTHETIC} does",
-            _judged(by=all(early[text] > main[text].value for text in losses), needs=[second, *early.values()]),
             ", ".join(f"{text} {fixed(one, 2)}" for text, one in early.items()),
+            list(early.values()),
+            came_true=all(early[text] > main[text].value for text in losses),
         ),
-        Prediction(
+        prediction(
             "weights fitted to the categories on another text bring less than .05",
-            _judged(by=all(one.fitted - one.equal < 0.05 for one in weighted.values()), needs=[second]),
             "; ".join(
-                f"{text} {fixed(one.fitted, 2)}, equal weights {fixed(one.equal, 2)}" for text, one in weighted.items()
+                f"{text} {fixed(by_fit, 2)}, equal weights {fixed(equal, 2)}"
+                for text, (by_fit, equal) in weighted.items()
             )
             or "one text",
+            [],
+            came_true=all(by_fit - equal < 0.05 for by_fit, equal in weighted.values()),
         ),
     ]
 
 
 def tables_of(study: Study) -> list[Table]:
     """The predictions, correlations, families left out, and the numbers of the mechanisms."""
-    return [
-        _predictions_table(predictions_of(study)),
-        _correlations_table(study),
-        _families_table(study),
-        _mechanisms_table(study),
-    ]
+    came_true = {True: "yes", False: "no", None: "rows are missing"}
+    predictions = table_of(
+        "predictions",
+        "Predictions made before the rows",
+        "Each with the rule of the plan by which it is true, and what came out.",
+        ("Prediction",),
+        predictions_of(study),
+        lambda one: (one.words,),
+        {Column("True", "word"): lambda one: came_true[one.came_true], Column("Found", "text"): lambda one: one.found},
+    )
+    by_text = {text: list(without_each(study.families, study.main, one[""])) for text, one in study.outcomes.items()}
+    families = table_of(
+        "families",
+        "One family left out",
+        f"Rho of {SYNTHETIC} with each text without the mechanisms of a family.",
+        ("Without",),
+        list(zip(*by_text.values(), strict=True)),
+        lambda of_texts: (of_texts[0][0],),
+        {
+            "mechanisms": lambda of_texts: str(of_texts[0][1]),
+            **{text: _rho_without(number) for number, text in enumerate(by_text)},
+        },
+    )
+    return [predictions, _correlations_table(study), families, _mechanisms_table(study)]
+
+
+def _rho_without(number: int) -> Callable[[Sequence[tuple[str, int, float]]], str]:
+    return lambda of_texts: fixed(of_texts[number][2], 2)
 
 
 def files_of(study: Study, tables: Sequence[Table]) -> Files:
@@ -313,7 +354,12 @@ def files_of(study: Study, tables: Sequence[Table]) -> Files:
         "docs/validity.md is the plan, which was committed before the rows."
     )
     labels = [mechanism.label for mechanism in study.mechanisms]
-    numbers = _columns_of(study)
+    outcomes = {
+        f"{text}, {kind or 'all'}": -values
+        for text, of_text in study.outcomes.items()
+        for kind, values in of_text.items()
+    }
+    numbers = {**study.predictors, **study.categories, **outcomes, **study.covariates, "rate": study.rates}
     lines = zip(labels, study.families, *(values.tolist() for values in numbers.values()), strict=True)
     return {
         "README.md": markdown.document("Validity", tables, introduction),
@@ -365,19 +411,13 @@ def _halves(
 ) -> tuple[Numbers, Numbers]:
     """Weighted means over the first seeds and over the others; NaN without one of these."""
     at = len(cells.seeds) // 2
-    return tuple(
-        np.array(
-            [
-                [
-                    np.mean([cells.cell(task, one).scores.get(seed, math.nan) for seed in seeds] or [math.nan])
-                    for task in tasks
-                ]
-                for one in mechanisms
-            ]
-        )
-        @ weights
-        for seeds in (cells.seeds[:at], cells.seeds[at:])
-    )
+
+    def mean(seeds: Sequence[int]) -> Numbers:
+        scores = [by_seed([cells.cell(task, one).scores for task in tasks], seeds) for one in mechanisms]
+        means: Numbers = np.array(scores).mean(axis=2) @ weights if seeds else np.full(len(mechanisms), math.nan)
+        return means
+
+    return mean(cells.seeds[:at]), mean(cells.seeds[at:])
 
 
 def _early(
@@ -399,159 +439,76 @@ def _early(
     return np.array(found)
 
 
-def _contrast(study: Study) -> Interval:
-    """Rho of recall with the loss on repeated bytes less that on others, of the mean ranks on all texts."""
-    together = study.together
-    return interval(contrast, study.categories[RECALL], together[REPEATED], together[OTHER])
-
-
-class Weighted(NamedTuple):
-    """Rho of predictions by two kinds of weights of the categories."""
-
-    fitted: float
-    equal: float
-
-
-def _weighted(study: Study) -> dict[str, Weighted]:
-    """For each text, with weights that were fitted on another one."""
-    categories = np.array(list(study.categories.values())).T
-    return {
-        text: Weighted(
-            _plain(fitted(study.families, categories, study.outcomes[other][""]), study.outcomes[text][""]),
-            _plain(study.main, study.outcomes[text][""]),
-        )
-        for other, text in permutations(study.outcomes, 2)
-    }
-
-
 def _plain(x: Numbers, y: Numbers) -> float:
     """Rho over the mechanisms that have both; NaN for too few."""
     x, y = complete(x, y)
     return float(spearman(x, y)) if x.size >= LEAST else math.nan
 
 
-def _judged(*, by: bool, needs: Sequence[Interval | float]) -> bool | None:
-    known = [number for one in needs for number in (one if isinstance(one, Interval) else (one,))]
-    return None if any(map(math.isnan, known)) else by
-
-
-def _with_ends(rho: Interval) -> str:
-    return f"{fixed(rho.value, 2)} ({fixed(rho.low, 2)} to {fixed(rho.high, 2)})"
-
-
 def _listed(by_text: Mapping[str, Interval]) -> str:
-    return ", ".join(f"{text} {_with_ends(rho)}" for text, rho in by_text.items())
-
-
-def _predictions_table(predictions: Sequence[Prediction]) -> Table:
-    words = {True: "yes", False: "no", None: "rows are missing"}
-    return Table(
-        name="predictions",
-        title="Predictions made before the rows",
-        caption="Each with the rule of the plan by which it is true, and what came out.",
-        headings=("Prediction",),
-        columns=(Column("True", "word"), Column("Found", "text")),
-        lines=tuple(Line((one.words,), (Cell(words[one.came_true]), Cell(one.found))) for one in predictions),
-    )
+    return ", ".join(f"{text} {in_words(rho)}" for text, rho in by_text.items())
 
 
 def _correlations_table(study: Study) -> Table:
-    lines = [
-        Line((text, name), _correlation_cells(study, name, predictor, loss))
+    reliable = "; ".join(f"{name} {fixed(_plain(*of_halves), 2)}" for name, of_halves in study.halves.items())
+    over_families = {
+        text: interval_over_families(spearman, study.families, study.main, loss)
+        for text, (_, loss) in study.sides.items()
+    }
+    # Each of a text, the name of a predictor, its numbers, and minus the loss.
+    rows = [
+        (text, name, predictor, loss)
         for text, (predictors, loss) in study.sides.items()
         for name, predictor in predictors.items()
     ]
-    reliable = "; ".join(f"{name} {fixed(_plain(*of_halves), 2)}" for name, of_halves in study.halves.items())
-    over_families = _listed(
+
+    def rho(*given: str) -> Callable[[tuple[str, str, Numbers, Numbers]], Cell]:
+        covariates = [study.covariates[name] for name in given]
+        return lambda row: interval_cell(interval(spearman, *row[2:], *covariates))
+
+    return table_of(
+        "correlations",
+        "Correlations",
+        "Spearman's rho with minus the bits per byte of each text and with the mean of the ranks on both, with its "
+        "95 % interval by a bootstrap over mechanisms (BCa, 10,000 draws), and p by permutation. All language "
+        f"models have about as many parameters. Partial: given {PARAMETERS} in {SYNTHETIC}, then also state, then "
+        f"also the time of a step. Last: rho of {SYNTHETIC} less this one, over the same draws. Of {SYNTHETIC} by "
+        f"a bootstrap over families: {_listed(over_families)}. Between two halves of the seeds: {reliable}.",
+        ("Text", "Predictor"),
+        rows,
+        lambda row: row[:2],
         {
-            text: interval_over_families(spearman, study.families, study.main, loss)
-            for text, (_, loss) in study.sides.items()
-        }
+            "n": lambda row: str(complete(*row[2:])[0].size),
+            "rho": rho(),
+            "p": lambda row: fixed(permutation_p(*row[2:]), 3),
+            "given parameters": rho(PARAMETERS),
+            "and state": rho(PARAMETERS, STATE),
+            "and time": rho(PARAMETERS, STATE, STEP),
+            f"{SYNTHETIC} − this": lambda row: (
+                "" if row[1] == SYNTHETIC else interval_cell(interval(contrast, row[3], study.main, row[2]))
+            ),
+        },
+        is_grouped=True,
     )
-    return Table(
-        name="correlations",
-        title="Correlations",
-        caption=(
-            "Spearman's rho with minus the bits per byte of each text and with the mean of the ranks on both, with its "
-            "95 % interval by a bootstrap over mechanisms (BCa, 10,000 draws), and p by permutation. All language "
-            f"models have about as many parameters. Partial: given {PARAMETERS} in {SYNTHETIC}, then also state, then "
-            f"also the time of a step. Last: rho of {SYNTHETIC} less this one, over the same draws. Of {SYNTHETIC} by "
-            f"a bootstrap over families: {over_families}. Between two halves of the seeds: {reliable}."
-        ),
-        headings=("Text", "Predictor"),
-        columns=tuple(
-            map(Column, ("n", "rho", "p", "given parameters", "and state", "and time", f"{SYNTHETIC} − this"))
-        ),
-        lines=grouped(lines),
-    )
-
-
-def _correlation_cells(study: Study, name: str, predictor: Numbers, loss: Numbers) -> tuple[Cell, ...]:
-    given = [[PARAMETERS, STATE, STEP][:num] for num in range(4)]
-    alone, *partials = (
-        interval_cell(interval(spearman, predictor, loss, *(study.covariates[one] for one in names))) for names in given
-    )
-    gain = Cell("") if name == SYNTHETIC else interval_cell(interval(contrast, loss, study.main, predictor))
-    return (
-        Cell(str(complete(predictor, loss)[0].size)),
-        alone,
-        Cell(fixed(permutation_p(predictor, loss), 3)),
-        *partials,
-        gain,
-    )
-
-
-def _families_table(study: Study) -> Table:
-    by_text = {text: list(without_each(study.families, study.main, one[""])) for text, one in study.outcomes.items()}
-    lines = [
-        Line((family,), (Cell(str(num)), *(Cell(fixed(of_text[number][2], 2)) for of_text in by_text.values())))
-        for number, (family, num, _rho_without) in enumerate(next(iter(by_text.values())))
-    ]
-    return Table(
-        name="families",
-        title="One family left out",
-        caption=f"Rho of {SYNTHETIC} with each text without the mechanisms of a family.",
-        headings=("Without",),
-        columns=(Column("mechanisms"), *map(Column, by_text)),
-        lines=tuple(lines),
-    )
-
-
-def _columns_of(study: Study) -> dict[str, Numbers]:
-    outcomes = {
-        f"{text}, {kind or 'all'}": -values
-        for text, of_text in study.outcomes.items()
-        for kind, values in of_text.items()
-    }
-    return {**study.predictors, **study.categories, **outcomes, **study.covariates, "rate": study.rates}
 
 
 def _mechanisms_table(study: Study) -> Table:
-    shown = {
-        SYNTHETIC: study.main,
-        **{text: -outcome[""] for text, outcome in study.outcomes.items()},
-        **study.covariates,
-    }
-    order = np.argsort(-study.main, kind="stable")
-    decimals = {SYNTHETIC: 3, **dict.fromkeys(study.outcomes, 3), PARAMETERS: 0, STATE: 0, STEP: 0}
-    return Table(
-        name="mechanisms",
-        title="The mechanisms",
-        caption=(
-            f"Mean height on {SYNTHETIC}, all categories with equal weight; bits per byte on each text; {PARAMETERS} "
-            f"in {SYNTHETIC}; state, step and rate of the language model; seeds of {', '.join(study.num_seeds)}."
-        ),
-        headings=("Mechanism", "Family"),
-        columns=tuple(map(Column, (*shown, "rate", "seeds"))),
-        lines=tuple(
-            Line(
-                (study.mechanisms[at].label, study.mechanisms[at].family),
-                (
-                    *(Cell(fixed(float(values[at]), decimals[name])) for name, values in shown.items()),
-                    Cell(f"{study.rates[at]:g}"),
-                    Cell(", ".join(str(nums[at]) for nums in study.num_seeds.values())),
-                ),
-            )
-            for at in order
-        ),
+    def number(values: Numbers, decimals: int) -> Callable[[int], str]:
+        return lambda at: fixed(float(values[at]), decimals)
+
+    return table_of(
+        "mechanisms",
+        "The mechanisms",
+        f"Mean height on {SYNTHETIC}, all categories with equal weight; bits per byte on each text; {PARAMETERS} "
+        f"in {SYNTHETIC}; state, step and rate of the language model; seeds of {', '.join(study.num_seeds)}.",
+        ("Mechanism", "Family"),
+        np.argsort(-study.main, kind="stable").tolist(),
+        lambda at: (study.mechanisms[at].label, study.mechanisms[at].family),
+        {
+            SYNTHETIC: number(study.main, 3),
+            **{text: number(-outcome[""], 3) for text, outcome in study.outcomes.items()},
+            **{name: number(values, 0) for name, values in study.covariates.items()},
+            "rate": lambda at: f"{study.rates[at]:g}",
+            "seeds": lambda at: ", ".join(str(nums[at]) for nums in study.num_seeds.values()),
+        },
     )

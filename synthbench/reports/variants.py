@@ -6,27 +6,17 @@ Both are compared on the tasks and seeds that both have, run by run.
 
 import itertools
 import math
+import operator
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from synthbench.reports.aggregates import Interval, balanced, over_seeds
+from synthbench.reports.aggregates import Interval, balanced, by_category, over_seeds
 from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts, arguments_in, skills_of
-from synthbench.reports.table import (
-    NOTHING,
-    Cell,
-    Column,
-    Line,
-    Table,
-    fixed,
-    grouped,
-    score_text,
-    skill_words,
-    sources_of,
-)
+from synthbench.reports.table import NOTHING, Cell, Table, fixed, score_text, skill_words, sources_of, table_of
 from synthbench.reports.verdicts import is_ranked
 
 
@@ -45,22 +35,20 @@ class Variant(NamedTuple):
     @property
     def words(self) -> tuple[str, str]:
         """The settings in which the two differ, of each."""
-        before, after = zip(*self._differences(), strict=True)
-        return ", ".join(before), ", ".join(after)
-
-    def _differences(self) -> Iterator[tuple[str, str]]:
-        main, variant = self.main, self.variant
+        main, variant, pairs = self.main, self.variant, []
         if main.block != variant.block:
-            yield main.block, variant.block
+            pairs.append((main.block, variant.block))
         if main.positions != variant.positions:
-            yield f"positions {main.positions}", f"positions {variant.positions}"
+            pairs.append((f"positions {main.positions}", f"positions {variant.positions}"))
         if main.match or variant.match:
-            yield main.match or "not matched", variant.match or "not matched"
+            pairs.append((main.match or "not matched", variant.match or "not matched"))
         elif main.arguments != variant.arguments:
             ours, theirs = arguments_in(main.arguments), arguments_in(variant.arguments)
             names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
             before, after = (" ".join(f"{name}={side.get(name, NOTHING)}" for name in names) for side in (ours, theirs))
-            yield before, after
+            pairs.append((before, after))
+        before, after = (", ".join(words) for words in zip(*pairs, strict=True))
+        return before, after
 
     @property
     def categories(self) -> list[str]:
@@ -118,7 +106,8 @@ def variants_of(main: Cells, others: Cells) -> list[Variant]:
         named = [mechanism for mechanism in main.mechanisms if mechanism.name == variant.name]
         if not named:
             continue
-        nearest = min(named, key=lambda mechanism: _distance(mechanism, variant))
+        # The one that differs in the fewest ways.
+        nearest = min(named, key=lambda one: sum(map(operator.ne, one.key, variant.key)))
         both = [
             (task, main.cell(task, nearest), others.cell(task, variant))
             for task in main.tasks
@@ -132,19 +121,19 @@ def variants_of(main: Cells, others: Cells) -> list[Variant]:
     return found
 
 
+def of_sizes(variants: Sequence[Variant]) -> list[Variant]:
+    """The variants whose state has another size, on the tasks and seeds that most of these have."""
+    sized = [variant for variant in variants if variant.is_of_another_size]
+    common = Counter((variant.tasks, variant.seeds) for variant in sized).most_common(1)
+    return [variant for variant in sized if (variant.tasks, variant.seeds) == common[0][0]]
+
+
 def changes_of(variants: Sequence[Variant]) -> list[Change]:
     """The changes that several mechanisms have on the same tasks and seeds: by category, then over all."""
     alike: dict[tuple[object, ...], list[Variant]] = {}
     for variant in variants:
         alike.setdefault((variant.words, variant.tasks, variant.seeds), []).append(variant)
     return [change for group in alike.values() if len(group) > 1 for change in _by_category(group)]
-
-
-def variant_tables(variants: Sequence[Variant]) -> list[Table]:
-    """Means by category, the changes that several mechanisms share, and the tasks one by one."""
-    changes = changes_of(variants)
-    tables = [_means_table(variants), _tasks_table(variants)]
-    return [_changes_table(changes), *tables] if changes else tables
 
 
 def summary_of(variants: Sequence[Variant]) -> str:
@@ -157,9 +146,9 @@ def summary_of(variants: Sequence[Variant]) -> str:
 def _by_category(group: Sequence[Variant]) -> Iterator[Change]:
     first = group[0]
     skills = np.array([variant.skills for variant in group])  # [mechanisms, 2, tasks, seeds]
-    names = list(dict.fromkeys(first.categories))
-    for name in [*(names if len(names) > 1 else []), ""]:
-        part = np.array([name in ("", category) for category in first.categories])
+    parts = by_category(first.categories)
+    whole = {"": np.ones(len(first.tasks), dtype=bool)}
+    for name, part in (parts | whole if len(parts) > 1 else whole).items():
         weights = balanced([category for category, is_in in zip(first.categories, part, strict=True) if is_in])
         means = skills[:, :, part].mean(axis=3) @ weights
         # The cells of all mechanisms count as the tasks of one.
@@ -184,129 +173,123 @@ def _mean(
     return Interval(float(skills[0, :, 0] @ weights), math.nan, math.nan)
 
 
-def _changes_table(changes: Sequence[Change]) -> Table:
-    return Table(
-        name="changes",
-        title="Changes that several mechanisms share",
-        caption=(
-            "Mean skill over the mechanisms in both settings, over the tasks of a category, and over all tasks with "
-            "equal weight for all categories. Difference: after − before, with its 95 % interval for these mechanisms "
-            "and tasks and other seeds. In brackets: the lowest and the highest mechanism."
-        ),
-        headings=("Change", "Tasks"),
-        columns=tuple(map(Column, ("Mechanisms", "Seeds", "Before", "After", "Difference"))),
-        lines=grouped(
-            Line(
-                (" → ".join(change.words), f"{change.category or 'all'} ({change.num_tasks})"),
-                (
-                    Cell(str(len(change.mechanisms))),
-                    Cell(str(change.num_seeds)),
-                    *(
-                        Cell(fixed(side.mean(), 2), remarks=(f"{fixed(side.min(), 2)} to {fixed(side.max(), 2)}",))
-                        for side in change.means
-                    ),
-                    Cell(_signed(change.difference)),
-                ),
-            )
-            for change in changes
-        ),
-    )
-
-
-def _means_table(variants: Sequence[Variant]) -> Table:
+def variant_tables(variants: Sequence[Variant]) -> list[Table]:
+    """Means by category, the changes that several mechanisms share, and the tasks one by one."""
+    changes, rows = changes_of(variants), _rows(variants)
     names = list(dict.fromkeys(name for variant in variants for name in variant.categories))
-    has_ladder = any(task.ladder for variant in variants for task in variant.tasks)
-    return Table(
-        name="variants",
-        title="Settings side by side",
-        caption=(
-            f"Mean skill, {skill_words(has_ladder=has_ladder)}, over the tasks and seeds that a variant shares with "
-            "the main setting of its mechanism, which stands above it; in brackets the difference from it with its "
-            "95 % interval for these tasks and other seeds. A run without a score counts as 0. Mean: every category "
-            "weighs the same. Parameters of the mechanisms of all layers, state of one, the largest over the tasks."
-        ),
-        headings=("Mechanism", "Setting"),
-        columns=tuple(map(Column, ("Tasks", "Seeds", *names, "Mean", "Parameters", "State"))),
-        lines=_lines(variants, lambda variant: _mean_cells(variant, names)),
-        sources=_sources(variants),
-    )
-
-
-def _tasks_table(variants: Sequence[Variant]) -> Table:
     tasks = list(dict.fromkeys(task for variant in variants for task in variant.tasks))
-    unit = "Heights in rungs" if any(task.ladder for task in tasks) else "Accuracies in per cent"
-    return Table(
-        name="variants-tasks",
-        title="Settings side by side, task by task",
-        caption=(
-            f"{unit}, means over the seeds that a variant shares with the main setting of its mechanism, which stands "
-            "above it; in brackets the difference from it."
-        ),
-        headings=("Mechanism", "Setting"),
-        columns=tuple(Column(task.label) for task in tasks),
-        lines=_lines(variants, lambda variant: _task_cells(variant, tasks)),
-        sources=_sources(variants),
+    has_ladder = any(task.ladder for task in tasks)
+    sources = sources_of(tasks, (variant.main for variant in variants))
+    shared = table_of(
+        "changes",
+        "Changes that several mechanisms share",
+        "Mean skill over the mechanisms in both settings, over the tasks of a category, and over all tasks with "
+        "equal weight for all categories. Difference: after − before, with its 95 % interval for these mechanisms "
+        "and tasks and other seeds. In brackets: the lowest and the highest mechanism.",
+        ("Change", "Tasks"),
+        changes,
+        lambda change: (" → ".join(change.words), f"{change.category or 'all'} ({change.num_tasks})"),
+        {
+            "Mechanisms": lambda change: str(len(change.mechanisms)),
+            "Seeds": lambda change: str(change.num_seeds),
+            "Before": lambda change: _with_range(change.means[0]),
+            "After": lambda change: _with_range(change.means[1]),
+            "Difference": lambda change: _signed(change.difference),
+        },
+        is_grouped=True,
     )
+    means = table_of(
+        "variants",
+        "Settings side by side",
+        f"Mean skill, {skill_words(has_ladder=has_ladder)}, over the tasks and seeds that a variant shares with "
+        "the main setting of its mechanism, which stands above it; in brackets the difference from it with its "
+        "95 % interval for these tasks and other seeds. A run without a score counts as 0. Mean: every category "
+        "weighs the same. Parameters of the mechanisms of all layers, state of one, the largest over the tasks.",
+        ("Mechanism", "Setting"),
+        rows,
+        _labels,
+        {
+            "Tasks": lambda row: str(len(row[0].tasks)),
+            "Seeds": lambda row: str(len(row[0].seeds)),
+            **{name: _mean_in(name) for name in names},
+            "Mean": _mean_in(""),
+            "Parameters": lambda row: fixed(_setting(row).num_parameters, 0),
+            "State": lambda row: fixed(_setting(row).state, 0),
+        },
+        sources=sources,
+        is_grouped=True,
+    )
+    by_task = table_of(
+        "variants-tasks",
+        "Settings side by side, task by task",
+        f"{'Heights in rungs' if has_ladder else 'Accuracies in per cent'}, means over the seeds that a variant shares "
+        "with the main setting of its mechanism, which stands above it; in brackets the difference from it.",
+        ("Mechanism", "Setting"),
+        rows,
+        _labels,
+        {task.label: _mean_on(task) for task in tasks},
+        sources=sources,
+        is_grouped=True,
+    )
+    return [*[shared] * bool(changes), means, by_task]
 
 
-def _lines(
-    variants: Sequence[Variant], cells_of: Callable[[Variant], tuple[Sequence[Cell], Sequence[Cell]]]
-) -> tuple[Line, ...]:
-    """A group a mechanism: its main setting (again if other variants share other runs with it), then its variants."""
-    lines = []
-    for (main, *_), group in itertools.groupby(variants, lambda each: (each.main, each.tasks, each.seeds)):
-        for position, variant in enumerate(group):
-            ours, theirs = map(tuple, cells_of(variant))
-            if position == 0:
-                lines.append(Line((main.label, variant.words[0]), ours))
-            lines.append(Line((main.label, variant.words[1]), theirs))
-    return grouped(lines)
+_Row = tuple[Variant, int]
+"""A row of a table: 0 for the main setting, 1 for the variant."""
 
 
-def _mean_cells(variant: Variant, names: Sequence[str]) -> tuple[Sequence[Cell], Sequence[Cell]]:
-    weights = balanced(variant.categories)
-    parts = [np.array([category == name for category in variant.categories]) for name in names]
-    weighted = [weights * part / (weights[part].sum() or 1.0) for part in parts] + [weights]
-    is_known = [*(part.any() for part in parts), True]
-    differences = [_mean((variant.skills[1] - variant.skills[0])[None], each) for each in weighted]
-    sides = []
-    for mechanism, skills in zip((variant.main, variant.variant), variant.skills, strict=True):
-        means = [float(skills.mean(axis=1) @ each) for each in weighted]
-        printed = [Cell(fixed(mean, 2)) if known else Cell() for mean, known in zip(means, is_known, strict=True)]
-        if mechanism is variant.variant:
-            printed = [
-                replace(cell, remarks=(_signed(difference),)) if known else cell
-                for cell, difference, known in zip(printed, differences, is_known, strict=True)
-            ]
-        counts = [Cell(str(len(variant.tasks))), Cell(str(len(variant.seeds)))]
-        costs = (mechanism.num_parameters, mechanism.state)
-        sides.append([*counts, *printed, *(Cell(NOTHING if math.isnan(cost) else f"{cost:.0f}") for cost in costs)])
-    return sides[0], sides[1]
+def _rows(variants: Sequence[Variant]) -> list[_Row]:
+    """The main setting of each mechanism (again if other variants share other runs with it), then its variants."""
+    rows: list[_Row] = []
+    for _, group in itertools.groupby(variants, lambda each: (each.main, each.tasks, each.seeds)):
+        first, *others = group
+        rows += [(first, 0), (first, 1), *((variant, 1) for variant in others)]
+    return rows
 
 
-def _task_cells(variant: Variant, tasks: Sequence[TaskFacts]) -> tuple[Sequence[Cell], Sequence[Cell]]:
-    main: list[Cell] = []
-    other: list[Cell] = []
-    for task in tasks:
+def _setting(row: _Row) -> MechanismFacts:
+    return row[0].variant if row[1] else row[0].main
+
+
+def _labels(row: _Row) -> tuple[str, str]:
+    return row[0].main.label, row[0].words[row[1]]
+
+
+def _mean_in(category: str) -> Callable[[_Row], Cell]:
+    """The mean skill over a category, or over all; for a variant with its difference."""
+
+    def cell(row: _Row) -> Cell:
+        variant, side = row
+        weights = balanced(variant.categories)
+        part = np.array([category in ("", name) for name in variant.categories])
+        if not part.any():
+            return Cell()
+        if category:
+            weights = weights * part / weights[part].sum()
+        difference = _mean((variant.skills[1] - variant.skills[0])[None], weights)
+        mean = float(variant.skills[side].mean(axis=1) @ weights)
+        return Cell(fixed(mean, 2), remarks=(_signed(difference),) if side else ())
+
+    return cell
+
+
+def _mean_on(task: TaskFacts) -> Callable[[_Row], Cell]:
+    """The mean score on a task; for a variant with its difference."""
+
+    def cell(row: _Row) -> Cell:
+        variant, side = row
         if task not in variant.tasks:
-            main.append(Cell())
-            other.append(Cell())
-            continue
-        ours, theirs = variant.skills[:, variant.tasks.index(task)].mean(axis=1).tolist()
-        scores = [task.floor + skill * task.gap for skill in (ours, theirs)]
+            return Cell()
+        skills = variant.skills[:, variant.tasks.index(task)].mean(axis=1).tolist()
         scale = task.ladder.num_rungs if task.ladder else 100 * task.gap
-        main.append(Cell(score_text(task, scores[0])))
-        other.append(Cell(score_text(task, scores[1]), remarks=(fixed(scale * (theirs - ours), 1, is_signed=True),)))
-    return main, other
+        difference = fixed(scale * (skills[1] - skills[0]), 1, is_signed=True)
+        return Cell(score_text(task, task.floor + skills[side] * task.gap), remarks=(difference,) if side else ())
+
+    return cell
 
 
-def _sources(variants: Sequence[Variant]) -> tuple[str, ...]:
-    return sources_of((task for variant in variants for task in variant.tasks), (variant.main for variant in variants))
-
-
-def _distance(mechanism: MechanismFacts, other: MechanismFacts) -> int:
-    """In how many ways two settings of a mechanism differ."""
-    return sum(part != of_other for part, of_other in zip(mechanism.key, other.key, strict=True))
+def _with_range(means: Float[np.ndarray, " mechanisms"]) -> Cell:
+    return Cell(fixed(means.mean(), 2), remarks=(f"{fixed(means.min(), 2)} to {fixed(means.max(), 2)}",))
 
 
 def _signed(difference: Interval) -> str:

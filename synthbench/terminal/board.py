@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from synthbench.reports.aggregates import Interval, Rank
 from synthbench.reports.leaderboard import Leaderboard
-from synthbench.reports.table import Cell, Table, fixed
+from synthbench.reports.table import Cell, Table, in_words
 from synthbench.terminal.layout import aligned
 
 MOST_LINES = 10
@@ -20,7 +19,7 @@ def lines_of(board: Leaderboard | None) -> Iterator[str]:
     if board is None or not board.entries:
         return
     best = board.entries[:MOST_LINES]
-    body = [[_rank_text(entry.rank), entry.mechanism.label, _interval_text(entry.skill)] for entry in best]
+    body = [[entry.rank.ends, entry.mechanism.label, in_words(entry.skill)] for entry in best]
     yield from aligned([["rank", "mechanism", "skill"], *body])
     if num_more := len(board.entries) - len(best):
         yield f"and {num_more} more"
@@ -37,12 +36,3 @@ def lines_of_table(table: Table) -> Iterator[str]:
 
 def _cell_text(cell: Cell) -> str:
     return f"{cell.value} ({', '.join(cell.remarks)})" if cell.remarks else cell.value
-
-
-def _rank_text(rank: Rank) -> str:
-    """The interval of the rank."""
-    return f"{rank.low}" if rank.low == rank.high else f"{rank.low}-{rank.high}"
-
-
-def _interval_text(skill: Interval) -> str:
-    return f"{fixed(skill.value, 2)} ({fixed(skill.low, 2)} to {fixed(skill.high, 2)})"

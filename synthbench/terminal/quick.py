@@ -11,8 +11,16 @@ import pandas as pd
 from synthbench.errors import UsageError
 from synthbench.knobs import parse_term
 from synthbench.reports.aggregates import Rank
-from synthbench.reports.quick import RANK_CONFIDENCE, Decision, decide, least_p, level_of
-from synthbench.reports.rivals import Heights, Rivals, rows_against
+from synthbench.reports.quick import (
+    RANK_CONFIDENCE,
+    Decision,
+    Heights,
+    Rivals,
+    decide,
+    least_p,
+    level_of,
+    rows_against,
+)
 from synthbench.reports.selection import full_runs, select
 from synthbench.reports.table import NOTHING, fixed
 from synthbench.results import Store, published
@@ -123,16 +131,11 @@ def judge(request: Request, report: RunReport, against: str | None = None) -> Fi
             )
         return alone
     incumbent = rivals.best if against is None else rivals.named(against)
-    beside = replace(
-        alone,
-        profile=rivals.profile(incumbent),
-        overall=rivals.overall(incumbent),
-        num_ranked=len(rivals.ranked),
-        rank=rivals.rank,
-    )
+    *profile, overall = rivals.profile(incumbent)
+    beside = replace(alone, profile=tuple(profile), overall=overall, num_ranked=len(rivals.ranked), rank=rivals.rank)
     if incumbent is None:
         return beside
-    p = rivals.signs(incumbent)
+    p_better, p_worse = rivals.signs(incumbent)
     query = query_number(
         Store.open(request.results, create=True),
         f"{suite.name} {suite.version}",
@@ -142,11 +145,11 @@ def judge(request: Request, report: RunReport, against: str | None = None) -> Fi
     return replace(
         beside,
         incumbent=against or incumbent.name,
-        decision=decide(p.better, p.worse, query),
+        decision=decide(p_better, p_worse, query),
         query=query,
         level=level_of(query),
-        p_better=p.better,
-        p_worse=p.worse,
+        p_better=p_better,
+        p_worse=p_worse,
     )
 
 

@@ -25,6 +25,7 @@ def timed(mechanism: str, *, num_members: Sequence[int] = (2,), num_rates: int =
     )
 
 
+@pytest.mark.end_to_end
 def test_the_ways_to_train_are_timed_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "usable_cores", lambda: 1)
     threads = torch.get_num_threads()

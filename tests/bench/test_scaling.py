@@ -65,13 +65,12 @@ def test_every_form_is_measured_in_both_directions_at_every_length() -> None:
 
 
 def test_features_that_a_module_makes_are_measured_in_blocks_too() -> None:
-    rows = measured("rewa-fourier", [32])
+    rows = measured("rewa-fourier", [32], forms=["streamed"])
 
-    assert {row["status"] for row in rows} == {"ok"}
-    assert {row["direction"] for row in rows if row["form"] == "streamed"} == set(DIRECTIONS)
+    assert {(row["direction"], row["status"]) for row in rows} == {(direction, "ok") for direction in DIRECTIONS}
 
 
-@pytest.mark.parametrize("name", ["slay", "linear", "performer", "softmax", "yat-spherical", "cosformer"])
+@pytest.mark.parametrize("name", ["slay", "softmax", "yat-spherical", "cosformer"])
 def test_forms_of_the_heads_are_one_function(name: str) -> None:
     unit = MECHANISMS[name](model_dim=16, num_heads=2, max_length=40, generator=torch.Generator().manual_seed(0))
     unit = unit.double()
@@ -84,11 +83,10 @@ def test_forms_of_the_heads_are_one_function(name: str) -> None:
         torch.testing.assert_close(other, first)
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_every_form_can_be_asked_for(name: str) -> None:
-    unit = MECHANISMS[name](model_dim=16, num_heads=2, max_length=40)
+def test_every_form_can_be_asked_for() -> None:
+    units = [unit(model_dim=16, num_heads=2, max_length=40) for unit in MECHANISMS.values()]
 
-    assert {form.name for form in forms_of(unit, setting_of(40))} <= set(FORMS)
+    assert {form.name for unit in units for form in forms_of(unit, setting_of(40))} <= set(FORMS)
 
 
 def test_the_published_forms_compute_the_definition() -> None:
@@ -225,7 +223,7 @@ def test_products_are_counted_however_they_are_called() -> None:
     assert instruments.flops_of(lambda: linear(a[0])) == 2 * 3 * 4 * 5
 
 
-@pytest.mark.parametrize("name", ["slay", "yat-spherical", "rewa-fourier"])
+@pytest.mark.parametrize("name", ["slay", "yat-spherical"])
 def test_forms_that_do_the_same_work_have_about_the_same_count(name: str) -> None:
     setting = Setting("forward+backward", 1100, 1, CPU, torch.float32)
     unit = MECHANISMS[name](model_dim=16, num_heads=2, max_length=1100, generator=torch.Generator().manual_seed(0))
@@ -241,11 +239,11 @@ def test_forms_that_do_the_same_work_have_about_the_same_count(name: str) -> Non
 def test_memory_of_the_streamed_form_grows_with_the_length_and_that_of_the_dense_form_with_its_square() -> None:
     slay = MECHANISMS["slay"](model_dim=16, num_heads=2, generator=torch.Generator().manual_seed(0))
     assert isinstance(slay, FeatureAttention)
-    calls = {form.name: form.call for form in forms_of(slay, setting_of(8192))}
+    calls = {form.name: form.call for form in forms_of(slay, setting_of(4096))}
     peaks = {
         name: [
             instruments.peak_bytes(lambda: calls[name](*(torch.ones(1, 2, length, 8) for _ in "qkv")), CPU)  # noqa: B023
-            for length in (4096, 8192)
+            for length in (2048, 4096)
         ]
         for name in ("streamed", "gram")
     }
@@ -263,6 +261,12 @@ def test_what_is_not_allowed_is_refused() -> None:
         measured("linear", [8], forms=["steamed"])
     with pytest.raises(UsageError, match="slay:P is"):
         measured("slay", [8], arguments={"P": "0"})
+
+
+def test_arguments_are_part_of_a_mechanisms_name() -> None:
+    (row, *_) = measured("slay", [16], arguments={"P": "16"}, forms=["layer"])
+
+    assert row["mechanism"] == "slay:P=16"
 
 
 def test_the_same_call_again_measures_what_is_missing(tmp_path: Path) -> None:
@@ -304,12 +308,6 @@ def test_a_row_of_an_older_version_is_measured_again_and_replaced() -> None:
     assert len(table.rows) == 2
 
 
-def test_arguments_are_part_of_a_mechanisms_name() -> None:
-    (row, *_) = measured("slay", [16], arguments={"P": "16"}, forms=["layer"])
-
-    assert row["mechanism"] == "slay:P=16"
-
-
 def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "rows.parquet"
     with Table(["estimator"], CPU, file) as table:
@@ -319,15 +317,14 @@ def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
         Table(scaling.IDENTITY, CPU, file)
 
 
-@pytest.mark.parametrize("name", ["slay", "linear", "yat-spherical"])
-def test_kernels_are_measured_where_they_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_measured_where_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[triton]'")
-    assert measured(name, [8], forms=["kernel"]) == []
+    assert measured("yat-spherical", [8], forms=["kernel"]) == []
     monkeypatch.setattr(kernels, "runs_on", lambda _device: True)  # in Triton's interpreter, on a CPU
     monkeypatch.setattr("synthbench.bench.forms.MODEL_DIM", 32)
     monkeypatch.setattr("synthbench.bench.forms.NUM_HEADS", 2)
 
-    rows = measured(name, [8], forms=["kernel"], arguments={"P": "2", "D": "4"} if name == "slay" else None)
+    rows = measured("yat-spherical", [8], forms=["kernel"])
 
     assert {(row["form"], row["direction"], row["status"]) for row in rows} == {
         ("kernel", direction, "ok") for direction in DIRECTIONS

@@ -15,6 +15,7 @@ def moments(delay: float) -> tuple[int, float, float]:
     return os.getpid(), is_there, time.perf_counter()
 
 
+@pytest.mark.end_to_end
 def test_none_begins_before_the_last_is_there() -> None:
     processes, there, began = zip(*side_by_side(moments, [0.0, 0.2]), strict=True)
 

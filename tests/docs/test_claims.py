@@ -68,7 +68,7 @@ def test_the_opposite_sign_has_the_opposite_verdict(
 
     assert shrinks.sign == -1
     assert claims._verdict(shrinks, measured) == "holds"
-    assert claims.in_words(measured) == "−3.0 (−5.5 to −0.5)"
+    assert claims.in_words(measured, 1) == "−3.0 (−5.5 to −0.5)"
 
 
 def test_tokens_needed_are_those_at_the_first_loss_as_low_as_the_last_of_the_baseline(claims: SimpleNamespace) -> None:

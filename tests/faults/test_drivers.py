@@ -25,9 +25,8 @@ KILLS = 10
 ROUNDS = 2
 
 
-@pytest.mark.parametrize("seed", [0])
 def test_a_driver_killed_ten_times_at_random_leaves_what_an_undisturbed_one_does(
-    driver: Any, undisturbed: Path, fields: Fields, content: Content, tmp_path: Path, seed: int
+    driver: Any, undisturbed: Path, fields: Fields, content: Content, tmp_path: Path
 ) -> None:
     """A killed driver begins again from nothing, so on a slow machine none of ten would live to see a row end.
 
@@ -37,7 +36,7 @@ def test_a_driver_killed_ten_times_at_random_leaves_what_an_undisturbed_one_does
     began = time.monotonic()
     driver.run(fields(tmp_path / "timed"))
     whole = time.monotonic() - began
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     moments, ends, rows = [], [], [0]
     for kill in range(KILLS):
         moments.append(rng.uniform(0, whole / KILLS))
@@ -50,7 +49,7 @@ def test_a_driver_killed_ten_times_at_random_leaves_what_an_undisturbed_one_does
         ends.append(driver.ended())
         rows.append(len(Store.open(tmp_path / "results", create=True).runs()))
 
-    story = f"seed {seed}, killed after {moments} s, rows {rows}"
+    story = f"killed after {moments} s, rows {rows}"
     assert ends.count(-signal.SIGKILL) >= KILLS // 2, story
     assert rows == sorted(rows), story
     assert 0 < rows[KILLS // 2] < 12, story
@@ -58,44 +57,35 @@ def test_a_driver_killed_ten_times_at_random_leaves_what_an_undisturbed_one_does
     assert content(tmp_path / "results") == content(undisturbed), story
 
 
-@pytest.mark.parametrize("rename", [1, 2, 6])
 def test_a_driver_that_dies_before_a_rename_shows_no_half_row(
-    driver: Any, undisturbed: Path, fields: Fields, content: Content, tmp_path: Path, rename: int
+    driver: Any, undisturbed: Path, fields: Fields, content: Content, tmp_path: Path
 ) -> None:
-    """A row takes two renames, first that of its curve; so it dies within the first row or the third."""
+    """A row takes two renames, first that of its curve; so it dies within the third row."""
     request = fields(tmp_path / "results")
     Store.open(tmp_path / "results", create=True)
-    fault = f"""
+    fault = """
 import itertools
 calls, genuine = itertools.count(1), os.replace
-os.replace = lambda *names: os._exit(9) if next(calls) == {rename} else genuine(*names)
+os.replace = lambda *names: os._exit(9) if next(calls) == 6 else genuine(*names)
 """
     assert driver.run(request, fault) == 9
 
     left = Store.open(tmp_path / "results", create=False)
-    assert len(left.runs()) == (rename - 1) // 2
+    assert len(left.runs()) == 2
     assert left.quarantined == []
     assert len(list((tmp_path / "results" / "_tmp").glob("*.partial"))) == 1
-    assert len(list((tmp_path / "results" / "curves").iterdir())) == rename // 2
+    assert len(list((tmp_path / "results" / "curves").iterdir())) == 3
     assert driver.run(request) == 0
     assert content(tmp_path / "results") == content(undisturbed)
 
 
-def test_two_drivers_on_one_store_make_every_row_once(
+def test_drivers_that_begin_together_on_a_new_store_make_every_row_once(
     driver: Any, undisturbed: Path, fields: Fields, content: Content, tmp_path: Path
 ) -> None:
-    assert driver.run(fields(tmp_path / "results"), times=2) == 0
+    """Each has two workers, with a log for every job; they are forked, since each would import for seconds.
 
-    # Each planned before the other had written a row, so both wrote more than half of them.
-    assert driver.said.count("row ok") > 12
-    assert content(tmp_path / "results") == content(undisturbed)
-
-
-@pytest.mark.parametrize("drivers", [2, 4])
-def test_drivers_that_begin_together_on_a_new_store_make_every_row_once(
-    driver: Any, undisturbed: Path, fields: Fields, content: Content, tmp_path: Path, drivers: int
-) -> None:
-    """Each has two workers, with a log for every job; they are forked, since each would import for seconds."""
+    Each planned before another had written a row, so together they wrote more than there are.
+    """
     quick = """
 import multiprocessing
 from synthbench.runner.executors import pool
@@ -104,7 +94,7 @@ pool.get_context = lambda _: multiprocessing.get_context("fork")
     for number in range(ROUNDS):
         results = tmp_path / f"results-{number}"
 
-        assert driver.run(fields(results, executor="pool", workers=2), quick, times=drivers) == 0, driver.said
+        assert driver.run(fields(results, executor="pool", workers=2), quick, times=4) == 0, driver.said
 
         assert driver.said.count("row ok") > 12
         assert content(results) == content(undisturbed)
@@ -143,21 +133,6 @@ def disk(need: Callable[[str, bool, str], None], tmp_path: Path) -> Iterator[Pat
     need("mount", done.returncode == 0, f"a small disk is mounted as root: {done.stderr.strip()}")
     yield mounted
     subprocess.run(["umount", mounted], check=True)
-
-
-def test_a_full_disk_ends_the_run_and_spares_earlier_rows(
-    driver: Any, undisturbed: Path, fields: Fields, content: Content, disk: Path
-) -> None:
-    code = driver.run(fields(disk / "results"))
-
-    assert code == 3
-    assert "No space left on device; 0 MB free" in driver.said
-    rows, _ = content(disk / "results")
-    assert 0 < len(rows) < 12
-    assert set(rows) < set(content(undisturbed)[0])
-    subprocess.run(["mount", "-o", "remount,size=10m", disk], check=True)
-    assert driver.run(fields(disk / "results")) == 0
-    assert content(disk / "results") == content(undisturbed)
 
 
 def test_a_disk_that_holds_no_further_file_is_told_from_one_without_room(
@@ -265,7 +240,7 @@ def test_a_second_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
     assert len(Store.open(results, create=False).runs()) == 0
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.2, 0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("delay", [0.0, 0.5, 2.0])
 def test_no_worker_outlives_a_driver_that_is_killed_while_they_start(tmp_path: Path, delay: float) -> None:
     driver = subprocess.Popen(command(tmp_path / "results"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:

@@ -35,7 +35,7 @@ def run(form: Callable[..., Tensor], case: tuple[Factors, Factors, Tensor], guar
 
 @pytest.mark.parametrize("guard", GUARDS)
 @pytest.mark.parametrize("num_factors", WIDTHS)
-@pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 131])
+@pytest.mark.parametrize("length", [1, 64, 65, 131])
 def test_fast_forms_equal_the_recurrent_form_and_so_do_their_gradients(
     guard: Guard, num_factors: int, length: int
 ) -> None:
@@ -48,9 +48,8 @@ def test_fast_forms_equal_the_recurrent_form_and_so_do_their_gradients(
 
 
 @pytest.mark.parametrize("form", [*FAST, linear.recurrent])
-@pytest.mark.parametrize("num_factors", WIDTHS)
-def test_float32_loses_only_rounding(form: Callable[..., Tensor], num_factors: int) -> None:
-    double = query, key, v = draw(num_factors, 131)
+def test_float32_loses_only_rounding(form: Callable[..., Tensor]) -> None:
+    double = query, key, v = draw(3, 131)
     single = (
         tuple(factor.detach().float().requires_grad_() for factor in query),
         tuple(factor.detach().float().requires_grad_() for factor in key),

@@ -26,8 +26,8 @@ def gradients(out: Tensor, inputs: tuple[Tensor, ...]) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("guard", ["add", "clamp"])
-@pytest.mark.parametrize("delta", [0.0, 1e-6, 5.0])
-@pytest.mark.parametrize(("length", "queries"), [(1, 1), (63, 63), (64, 64), (65, 65), (140, 140), (140, 1), (140, 70)])
+@pytest.mark.parametrize("delta", [0.0, 5.0])
+@pytest.mark.parametrize(("length", "queries"), [(1, 1), (64, 64), (140, 140), (140, 1), (140, 70)])
 def test_it_is_attention_by_the_features_themselves_and_so_are_its_gradients(
     guard: Guard, delta: float, length: int, queries: int
 ) -> None:

@@ -73,8 +73,7 @@ def test_gauss_laguerre_never_exceeds_the_kernel() -> None:
         assert (relative_error("gauss-laguerre", num_nodes, 1e-3) <= 1e-12).all()
 
 
-@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.1, 1.0])
-@pytest.mark.parametrize("num_nodes", [1, 2, 3, 5])
+@pytest.mark.parametrize(("num_nodes", "epsilon"), [(1, 1e-3), (2, 0.1), (3, 1e-6), (5, 1.0)])
 def test_best_sums_equioscillate(num_nodes: int, epsilon: float) -> None:
     error = relative_error("exponential-sum", num_nodes, epsilon)
     changes = torch.where(error.sign().diff() != 0)[0] + 1
@@ -84,10 +83,10 @@ def test_best_sums_equioscillate(num_nodes: int, epsilon: float) -> None:
     assert (extremes / extremes.max() > 1 - 1e-4).all()
 
 
-@pytest.mark.parametrize("epsilon", [1e-6, 1e-4, 1e-3])
-def test_every_best_sum_up_to_24_nodes_is_the_best(epsilon: float) -> None:
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3])
+def test_best_sums_are_the_best(epsilon: float) -> None:
     """Alternating extremes bound the error of every other sum from below."""
-    for num_nodes in range(1, 25):
+    for num_nodes in (1, 2, 3, 6, 11, 16, 24):
         best = best_sum(num_nodes, epsilon)
         assert best is not None
         sizes = np.abs(best.deviations)
@@ -132,7 +131,7 @@ def test_nodes_do_not_depend_on_how_near_the_search_started(
     np.testing.assert_array_equal(again.log_weights, best.log_weights)
 
 
-@pytest.mark.parametrize(("epsilon", "factor"), [(1e-2, 3.3), (1e-3, 2.4), (1e-4, 2.0), (1e-6, 1.6)])
+@pytest.mark.parametrize(("epsilon", "factor"), [(1e-2, 3.3), (1e-6, 1.6)])
 def test_error_of_best_sums_falls_geometrically(epsilon: float, factor: float) -> None:
     errors = [float(relative_error("exponential-sum", num_nodes, epsilon).abs().max()) for num_nodes in range(4, 16)]
 
@@ -179,7 +178,7 @@ def test_sums_for_too_small_an_epsilon_are_refused(epsilon: float) -> None:
         nodes_and_weights("exponential-sum", 2, epsilon)
 
 
-@pytest.mark.parametrize(("epsilon", "most"), [(1e-6, 43), (1e-3, 25), (0.1, 13), (1.0, 7)])
+@pytest.mark.parametrize(("epsilon", "most"), [(1e-3, 25), (0.1, 13), (1.0, 7)])
 def test_sums_whose_error_is_below_1e_10_are_refused(epsilon: float, most: int) -> None:
     """The limits are the same on every processor."""
     nodes, _ = exponential_sum(most, epsilon)

@@ -12,7 +12,8 @@ from synthbench.mechanisms.base import FeatureAttention
 WIDTHS = {1: (5,), 2: (3, 4), 3: (4, 2, 3)}
 TRAINED = {"rewa-fourier"}
 """Features that read a parameter, which must get its gradient from them."""
-STREAMED = [name for name, unit in MECHANISMS.items() if getattr(unit, "attend", None) is FeatureAttention.attend]
+STREAMED = ["linear", "slay", "cosformer", "rff", "performer-exp", *TRAINED]
+"""One mechanism for each kind of features."""
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def gradients(out: Tensor, inputs: tuple[Tensor, ...]) -> list[Tensor]:
 
 @pytest.mark.parametrize("guard", ["add", "clamp"])
 @pytest.mark.parametrize("num_factors", WIDTHS)
-@pytest.mark.parametrize("length", [1, 2, 3, 5, 6, 7, 12, 17])
+@pytest.mark.parametrize("length", [1, 3, 6, 7, 17])
 def test_the_streamed_form_equals_the_recurrent_form_and_so_do_its_gradients(
     guard: Guard, num_factors: int, length: int
 ) -> None:

@@ -74,7 +74,7 @@ def run(form: Form, inputs: tuple[Tensor, Tensor, Tensor]) -> list[Tensor]:
 
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize(("name", "arguments"), CASES, ids=IDS)
-@pytest.mark.parametrize("length", [1, 2, 5, 8, 13])
+@pytest.mark.parametrize("length", [1, 8, 13])
 def test_tiles_equal_the_dense_form_and_so_do_their_gradients(
     name: str, arguments: dict[str, Any], length: int
 ) -> None:
@@ -85,7 +85,7 @@ def test_tiles_equal_the_dense_form_and_so_do_their_gradients(
 
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize(("name", "arguments"), CASES, ids=IDS)
-@pytest.mark.parametrize("queries", [1, 4, 6])
+@pytest.mark.parametrize("queries", [1, 6])
 def test_fewer_queries_are_the_last(name: str, arguments: dict[str, Any], queries: int) -> None:
     unit, inputs = built(name, arguments), draw(13, queries=queries)
 
@@ -165,7 +165,7 @@ def test_a_softmax_of_huge_scores_neither_overflows_nor_is_off() -> None:
 
 @pytest.mark.parametrize("direction", ["forward", "forward and backward"])
 def test_nothing_of_length_times_length_is_held(direction: str) -> None:
-    length = 4096
+    length = 2048
     form = tiled(built("yat", {}))
     inputs = [torch.randn(1, length, 8).requires_grad_(direction != "forward") for _ in range(3)]
 

@@ -3,13 +3,15 @@
 import torch
 from torch import Tensor
 
-from synthbench.mechanisms import Attention
+from synthbench.mechanisms import Attention, Mechanism
 
 
-def agree(net: Attention, x: Tensor, plain: Tensor) -> None:
+def agree(net: Mechanism, x: Tensor, plain: Tensor) -> None:
     """``net(x)`` is ``plain``, and so are the gradients by the tokens and all parameters."""
     leaves, out = [x, *net.parameters()], net(x)
-    fast, slow = (torch.autograd.grad(y.sin().sum(), leaves, retain_graph=True) for y in (out, plain))
+    fast, slow = (
+        torch.autograd.grad(y.sin().sum(), leaves, retain_graph=True, materialize_grads=True) for y in (out, plain)
+    )
 
     torch.testing.assert_close(out, plain, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(fast, slow, rtol=1e-8, atol=1e-9)
@@ -28,9 +30,9 @@ def merged(net: Attention, outs: list[Tensor]) -> Tensor:
     return projected
 
 
-def divide_by_rms(heads: Tensor) -> Tensor:
+def divide_by_rms(heads: Tensor, epsilon: float = 1e-5) -> Tensor:
     """Every head's output over its root mean square."""
-    return heads / (heads.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    return heads / (heads.square().mean(-1, keepdim=True) + epsilon).sqrt()
 
 
 def unit(x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from synthbench.mechanisms.differential import Differential
 from tests.mechanisms.loops import agree, divide_by_rms, heads_of, merged
 
 
-@pytest.mark.parametrize("length", [1, 11, 75])
+@pytest.mark.parametrize("length", [1, 75])
 def test_forward_is_the_difference_of_two_softmaxes_query_by_query(
     length: int, normal: Callable[..., Tensor], generator: torch.Generator
 ) -> None:

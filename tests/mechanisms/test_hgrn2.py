@@ -10,7 +10,7 @@ from tests.mechanisms.loops import agree, divide_by_rms, heads_of, merged
 
 
 @pytest.mark.parametrize("lower", [0.0, 0.3])
-@pytest.mark.parametrize("length", [1, 11, 75])
+@pytest.mark.parametrize("length", [1, 75])
 def test_forward_is_the_gated_recurrence_step_by_step(
     length: int, lower: float, normal: Callable[..., Tensor], generator: torch.Generator
 ) -> None:

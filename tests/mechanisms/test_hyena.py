@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from synthbench.mechanisms.hyena import Hyena
+from tests.mechanisms.loops import agree
 
 
 def filters_of(net: Hyena, length: int) -> Tensor:
@@ -37,15 +38,11 @@ def summed(net: Hyena, x: Tensor) -> Tensor:
     return projected
 
 
-@pytest.mark.parametrize("length", [1, 11, 75])
+@pytest.mark.parametrize("length", [1, 40])
 def test_forward_is_the_gated_sum_over_all_earlier_tokens(
     length: int, normal: Callable[..., Tensor], generator: torch.Generator
 ) -> None:
-    net = Hyena(model_dim=12, num_heads=2, max_length=75, filter_dim=10, generator=generator).double()
+    net = Hyena(model_dim=12, num_heads=2, max_length=40, filter_dim=10, generator=generator).double()
     x = normal(3, length, 12).requires_grad_()
-    leaves, out, plain = [x, *net.parameters()], net(x), summed(net, x)
-    fast, slow = (torch.autograd.grad(y.sin().sum(), leaves, retain_graph=True) for y in (out, plain))
 
-    torch.testing.assert_close(out, plain, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(fast, slow, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(net.forward_last(x), plain[:, -1:], rtol=1e-9, atol=1e-9)
+    agree(net, x, summed(net, x))

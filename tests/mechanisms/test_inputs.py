@@ -21,15 +21,15 @@ def built(name: str, dtype: torch.dtype) -> Mechanism:
 
 
 def draw(length: int, dtype: torch.dtype) -> Tensor:
-    return torch.randn(2, length, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
+    generator, num_sequences = torch.Generator().manual_seed(1), 1 if length == LONG else 2
+    return torch.randn(num_sequences, length, 16, generator=generator, dtype=torch.float64).to(dtype)
 
 
 @pytest.mark.parametrize(
     ("name", "length", "dtype"),
     [
         *[(name, SHORT, torch.bfloat16) for name in MECHANISMS],
-        *[(name, SHORT, torch.float16) for name in LONG_FORMS],
-        *[(name, LONG, torch.bfloat16) for name in LONG_FORMS],
+        *[(name, LONG, torch.float16 if name == "yat-sum" else torch.bfloat16) for name in LONG_FORMS],
     ],
 )
 def test_half_precision_gives_the_right_outputs_to_its_rounding(name: str, length: int, dtype: torch.dtype) -> None:

@@ -17,8 +17,7 @@ def written_out(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     return torch.stack(rows, dim=-2)
 
 
-@pytest.mark.parametrize("window", [1, 3, 16, 40])
-@pytest.mark.parametrize("length", [1, 5, 31, 97, 130])
+@pytest.mark.parametrize(("length", "window"), [(1, 3), (5, 16), (97, 1), (97, 16), (130, 40)])
 def test_attention_is_softmax_over_the_last_tokens(length: int, window: int, normal: Callable[..., Tensor]) -> None:
     q, k, v = (normal(2, 4, length, 8, seed=seed) for seed in range(3))
 

@@ -27,7 +27,7 @@ def step_by_step(net: Mlstm, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("scale", [0.3, 10.0])
-@pytest.mark.parametrize("length", [1, 11, 75])
+@pytest.mark.parametrize("length", [1, 75])
 def test_forward_is_the_cell_without_its_stabiliser_step_by_step(
     length: int, scale: float, normal: Callable[..., Tensor], generator: torch.Generator
 ) -> None:

@@ -1,6 +1,5 @@
 """Any causal ``nn.Module`` is a mechanism, and stays the class that it was."""
 
-import linecache
 import math
 import sys
 from pathlib import Path
@@ -17,29 +16,6 @@ from synthbench.knobs import coerce, knobs_of
 from synthbench.mechanisms import MECHANISMS, Mechanism, ScoreAttention, mechanism, num_parameters
 from synthbench.registry import code_hash, version_of
 from synthbench.training.ensemble import strategy_of
-
-CELL = """
-from functools import lru_cache
-from torch import nn
-from synthbench.mechanisms import mechanism
-
-@lru_cache
-def factor():
-    return FACTOR
-
-class Scale(nn.Module):
-    def forward(self, x):
-        return factor() * x
-
-@mechanism
-class Gate(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = Scale()
-
-    def forward(self, x):
-        return self.scale(x)
-"""
 
 
 class Passing(nn.Module):
@@ -228,19 +204,6 @@ def test_parameters_and_state_are_counted() -> None:
     assert built("remembers").state_elements(10) == 16 * 4
 
 
-def test_the_hash_covers_the_cells_of_a_notebook_that_a_module_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    hashes: list[str] = []
-    for factor in (2, 2, 3):
-        cell, notebook = f"<cell {len(hashes)}>", ModuleType("__main__")
-        monkeypatch.setitem(sys.modules, "__main__", notebook)
-        text = CELL.replace("FACTOR", str(factor))
-        monkeypatch.setitem(linecache.cache, cell, (len(text), None, text.splitlines(keepends=True), cell))
-        exec(compile(text, cell, "exec"), vars(notebook))  # noqa: S102 - as a notebook does
-        hashes.append(code_hash(MECHANISMS["gate"]))
-
-    assert hashes[0] == hashes[1] != hashes[2]
-
-
 def test_a_complex_parameter_counts_as_two_numbers() -> None:
     one = nn.Module()
     one.poles = nn.Parameter(torch.zeros(3, dtype=torch.complex64))
@@ -390,4 +353,4 @@ def test_a_gate_around_forward_changes_the_last_position_too() -> None:
             return q @ k.mT / 2
 
     for unit in (Gated, Further):
-        check_mechanism(unit, {})
+        check_mechanism(unit, {"max_length": 150})

@@ -34,7 +34,7 @@ def group_norm(heads: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("scale", [0.5, 3.0])
-@pytest.mark.parametrize("length", [1, 9, 71])
+@pytest.mark.parametrize("length", [1, 40])
 def test_attention_is_the_papers_parallel_form(length: int, scale: float, normal: Callable[..., Tensor]) -> None:
     q, k, v = (scale * normal(2, 3, length, 4, seed=seed) for seed in range(3))
     expected = written_out(q, k, v, [1 - 2**-5, 1 - 2**-6, 1 - 2**-7])
@@ -56,8 +56,7 @@ def test_chunks_agree_with_the_parallel_form_and_so_do_gradients(
     torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("queries", [1, 7])
-@pytest.mark.parametrize("length", [20, 100])
+@pytest.mark.parametrize(("length", "queries"), [(20, 7), (100, 7)])
 def test_the_last_queries_alone_attend_as_among_the_others(
     length: int, queries: int, normal: Callable[..., Tensor]
 ) -> None:

@@ -9,7 +9,7 @@ from synthbench.mechanisms.rwkv7 import Rwkv7
 from tests.mechanisms.loops import agree, heads_of, merged
 
 
-@pytest.mark.parametrize("length", [1, 11, 75])
+@pytest.mark.parametrize("length", [1, 75])
 def test_forward_is_the_recurrence_of_rwkv7_step_by_step(
     length: int, normal: Callable[..., Tensor], generator: torch.Generator
 ) -> None:

@@ -280,11 +280,3 @@ class CannotBeBuilt(Late):
 
     def initialise(self, generator: torch.Generator | None) -> None:
         raise OSError("no weights")
-
-
-@mechanism
-class DiesWhenBuilt(Late):
-    name: ClassVar = "dies-when-built"
-
-    def initialise(self, generator: torch.Generator | None) -> None:
-        os._exit(5)

@@ -96,9 +96,7 @@ def test_a_class_without_the_decorator_is_broken(
         units["bare/plain"]
 
 
-@pytest.mark.parametrize(
-    "name", ["../../x", "a/b", "CON", "x" * 300, "\N{PILE OF POO}", "<script>", "\\input{x}", "a|b"]
-)
+@pytest.mark.parametrize("name", ["../../x", "x" * 300, "\N{PILE OF POO}", "<script>"])
 def test_a_hostile_name_is_broken_and_printed_as_ascii(
     name: str, install: Install, units: Registry[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from synthbench.blocks import block
 from synthbench.blocks.attention_only import AttentionOnly
 from synthbench.contract.trial import Subject, Trial, examine, record, vet
 from synthbench.errors import ContractError
-from synthbench.process import contained, settings_restored
+from synthbench.process import settings_restored
 from synthbench.results import Store
 from synthbench.runner.plan import select_components
 from synthbench.runner.request import Request
@@ -105,22 +105,15 @@ def test_what_hangs_or_dies_while_it_is_examined_breaks_its_contract() -> None:
     assert details[1] == "mechanism 'dies-always' ends the process that it runs in, with exit code 9"
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("cannot-be-built", "'cannot-be-built' cannot be built: OSError: no weights"),
-        ("dies-when-built", "'dies-when-built' ends the process that it runs in, with exit code 5"),
-    ],
-)
-def test_what_cannot_be_built_is_refused_before_anything_is_written(name: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ContractError, match=message):
-        run(request(tmp_path / "results", name, "sound"))
+def test_what_cannot_be_built_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ContractError, match="'cannot-be-built' cannot be built: OSError: no weights"):
+        run(request(tmp_path / "results", "cannot-be-built", "sound"))
     assert not (tmp_path / "results").exists()
 
 
 def test_a_file_that_ends_its_process_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "deadly.py").write_text("import os\nos._exit(6)\n")
-    with pytest.raises(ContractError, match=r"deadly.py' ends the process that it runs in, with exit code 6"):
+    (tmp_path / "deadly.py").write_text("import os\nos._exit(0)\n")  # as if all were well
+    with pytest.raises(ContractError, match=r"deadly.py' ends the process that it runs in, with exit code 0"):
         run(request(tmp_path / "results", "softmax", plugins=(str(tmp_path / "deadly.py"),)))
 
 
@@ -163,14 +156,6 @@ def test_settings_are_put_back(tmp_path: Path) -> None:
     assert torch.equal(torch.get_rng_state(), states[0])
     assert random.getstate() == states[1]
     assert np.random.get_state(legacy=False)["state"]["key"].tolist() == states[2]  # noqa: NPY002
-
-
-def test_a_job_that_prints_nothing_leaves_no_log(tmp_path: Path) -> None:
-    with contained(tmp_path / "logs" / "one.log"):
-        Path("a file").touch()
-
-    assert list((tmp_path / "logs").iterdir()) == []
-    assert not (tmp_path / "a file").exists()
 
 
 def test_only_foreign_units_are_examined(tmp_path: Path) -> None:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from synthbench.contract.trial import Trial
-from synthbench.errors import ContractError
 from synthbench.results import Store
 
 pytestmark = pytest.mark.end_to_end
@@ -88,13 +86,3 @@ def test_the_examples_of_the_documentation_keep_the_contract(synthbench: Command
 
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert [report["name"] for report in json.loads(checked.stdout)] == ["gated_softmax", "my_module"]
-
-
-@pytest.mark.parametrize("code", [0, 6])
-def test_an_exit_is_told_at_once_whatever_its_code(code: int, tmp_path: Path) -> None:
-    (tmp_path / "deadly.py").write_text(f"import os\nos._exit({code})\n")
-    plugin = str(tmp_path / "deadly.py")
-    with Trial([plugin], timeout_s=60.0) as trial, pytest.raises(ContractError) as problem:
-        trial.attempt("it", len, [])
-
-    assert str(problem.value) == f"it ends the process that it runs in, with exit code {code}"

@@ -41,9 +41,9 @@ def test_a_new_file_passes_its_own_tests_and_the_check(kind: list[str], synthben
     assert "2 passed" in tested.stdout, tested.stdout
 
 
-@pytest.mark.parametrize(("kind", "is_module"), [("mech", False), ("mech", True), ("task", False)])
-def test_a_new_package_passes_its_own_tests_once_it_is_installed(kind: str, is_module: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case
-    write(kind, "my_idea", tmp_path, is_package=True, is_module=is_module)
+@pytest.mark.parametrize("kind", ["mech", "task"])
+def test_a_new_package_passes_its_own_tests_once_it_is_installed(kind: str, tmp_path: Path) -> None:
+    write(kind, "my_idea", tmp_path, is_package=True, is_module=kind == "mech")
     site = tmp_path / "site"
     subprocess.run(
         [
@@ -55,20 +55,6 @@ def test_a_new_package_passes_its_own_tests_once_it_is_installed(kind: str, is_m
     tested = pytest_in(tmp_path / "my-idea", PYTHONPATH=str(site), SYNTHBENCH_PLUGINS="on")
 
     assert "2 passed" in tested.stdout, tested.stdout
-
-
-def test_from_an_empty_folder_to_a_ranking(synthbench: Command, tmp_path: Path) -> None:
-    assert synthbench("new", "mech", "my_idea").returncode == 0
-    short = ["--suite", "mine.toml", "--results", "rows", "--device", "cpu"]
-    suite = Path(__file__).parents[2] / "synthbench" / "suites" / "smoke.toml"
-    text = suite.read_text().replace('name = "smoke"', 'name = "mine"').replace("steps = 200", "steps = 10")
-    (tmp_path / "mine.toml").write_text(text.replace("test_sequences = 1024", "test_sequences = 16"))
-    ran = synthbench("run", *short, "--task", "copy", "--mech", "my_idea,softmax")
-    reported = synthbench("report", "--suite", "mine", "--results", "rows", "--mech", "all")
-
-    assert ran.returncode == 0, ran.stderr
-    assert reported.returncode == 0, reported.stderr
-    assert "my\\_idea" in (tmp_path / "reports" / "mine" / "leaderboard.md").read_text()
 
 
 def test_a_new_task_is_run_in_its_own_suite_and_beside_those_of_another(synthbench: Command, tmp_path: Path) -> None:
@@ -115,7 +101,7 @@ def test_a_second_plugin_joins_the_first_and_comments_stay(tmp_path: Path) -> No
     assert 'plugins = ["two.py", "one.py"]' in settings.read_text()
 
 
-@pytest.mark.parametrize("name", ["My_Idea", "1st", "my-idea", "../x", "class", "", "a" * 64, "my idea", "softmax"])
+@pytest.mark.parametrize("name", ["My_Idea", "1st", "../x", "", "a" * 64, "softmax"])
 def test_bad_names_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="name is "):
         write("mech", name, tmp_path, is_package=False)
@@ -154,15 +140,3 @@ def test_an_unknown_name_points_to_the_file_of_that_name(synthbench: Command, tm
 
     assert refused.returncode == 2
     assert "there is a file my_idea.py: --plugin my_idea.py loads it" in refused.stderr
-
-
-def test_a_leak_is_told_by_the_check(synthbench: Command, tmp_path: Path) -> None:
-    assert synthbench("new", "mech", "my_idea").returncode == 0
-    path = tmp_path / "my_idea.py"
-    path.write_text(path.read_text().replace("= q @ k.mT", "= (q - k.amax(-2, keepdim=True)) @ k.mT"))
-    checked = synthbench("check", "my_idea")
-
-    assert checked.returncode == 4
-    assert "BROKEN    causality" in checked.stdout
-    assert "looks like a maximum over all positions" in checked.stdout
-    assert "refused, it is not trained and not ranked" in checked.stdout

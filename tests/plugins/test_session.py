@@ -23,41 +23,40 @@ class Sums(Mechanism):
     source: ClassVar = "unpublished"
 
     def forward(self, x):
-        return x {what}
+        return x.cumsum(-2)
 
     def state_elements(self, length):
         return self.model_dim
 
+@mechanism
+class Leaks(Sums):
+    name: ClassVar = "leaks"
+    label: ClassVar = "Leaks"
+
+    def forward(self, x):
+        return x - x.mean(-2, keepdim=True)
+
 def request(**changes):
     return synthbench.Request(
-        suite="smoke", tasks=["copy:length=8"], mechanisms=["sums"], seeds=[0], steps=2, limit=4, **changes
+        suite="smoke", tasks=["copy:length=8"], mechanisms=["sums,leaks"], seeds=[0], steps=2, limit=4, **changes
     )
 
 try:
     synthbench.run(request(workers=2))
 except UsageError as problem:
     print(problem)
-(outcome,) = synthbench.run(request()).outcomes
-print(outcome.status, outcome.message)
-print(*sorted(set(synthbench.check("sums")["state"])))
+for outcome in sorted(synthbench.run(request()).outcomes, key=lambda outcome: outcome.mechanism):
+    print(outcome.mechanism, outcome.status, outcome.message)
+    print(*sorted(set(synthbench.check(outcome.mechanism)["state"])))
 """
 
 
-def test_a_unit_of_a_script_runs_here_and_workers_refuse_it(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SESSION.replace("{what}", ".cumsum(-2)"))
+def test_units_of_a_script_run_here_workers_refuse_them_and_a_leak_is_a_row_that_is_not_ranked(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SESSION)
     done = subprocess.run(
         [sys.executable, "script.py"], capture_output=True, text=True, cwd=tmp_path, check=True
     ).stdout.splitlines()
 
     assert "a component was defined in this session, where worker processes do not find it" in done[0]
-    assert done[1:] == ["ok None", "kept"]
-
-
-def test_a_leak_of_a_script_is_a_row_that_is_not_ranked(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SESSION.replace("{what}", "- x.mean(-2, keepdim=True)"))
-    done = subprocess.run(
-        [sys.executable, "script.py"], capture_output=True, text=True, cwd=tmp_path, check=True
-    ).stdout.splitlines()
-
-    assert done[1].startswith("contract mechanism 'sums' is not causal")
-    assert done[2] == "broken kept"
+    assert done[1].startswith("leaks contract mechanism 'leaks' is not causal")
+    assert done[2:] == ["broken kept", "sums ok None", "kept"]

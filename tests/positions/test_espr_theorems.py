@@ -1,4 +1,4 @@
-"""The statements of the ESPR derivation that a machine can check, and those of them that are false."""
+"""What the ESPR derivation proves of the maps that are computed, and those of its statements that are false."""
 
 import itertools
 import math
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from synthbench.layers import Rotation
-from synthbench.mechanisms.performer_exp import PerformerExp
 from synthbench.positions import POSITIONS
 from synthbench.positions._rotations import cayley, num_entries, skew_matrix
 from synthbench.positions.espr import Espr, MixedRotation
@@ -144,22 +143,6 @@ def test_theorem_2_9_holds_for_any_generator_of_one_axis_and_fails_for_two_that_
     assert residual_of_offsets(two, matrices) > 0.1
 
 
-def test_theorem_2_11_turning_commutes_with_the_projection_on_active_channels(
-    grid: Tensor, matrices: Callable[..., Tensor]
-) -> None:
-    for term in ("espr:null=keep,spread=0", "espr:null=keep,spread=0,commuting=false"):
-        rotation = rotation_of(term, grid)
-        assert isinstance(rotation, MixedRotation)
-        with torch.no_grad():
-            rotation.rates.add_(0.3 * torch.randn(rotation.rates.shape, generator=torch.Generator().manual_seed(0)))
-        turned = matrices(rotation, HEADS, LENGTH, DIM)
-        active = torch.diag(torch.arange(DIM) < rotation.num_active).double()
-
-        assert rotation.num_active == 6
-        torch.testing.assert_close(turned @ active, active @ turned)
-        torch.testing.assert_close(turned[..., 6:, 6:], torch.eye(2).expand(HEADS, LENGTH, 2, 2))
-
-
 @settings(max_examples=50, deadline=None)
 @given(seed=seeds, dim=st.integers(1, 9))
 def test_theorem_3_2_cayley_gives_rotations(seed: int, dim: int) -> None:
@@ -167,17 +150,6 @@ def test_theorem_3_2_cayley_gives_rotations(seed: int, dim: int) -> None:
 
     torch.testing.assert_close(mixing.mT @ mixing, torch.eye(dim, dtype=mixing.dtype), rtol=0, atol=1e-11)
     assert mixing.det().item() == pytest.approx(1)
-
-
-@settings(max_examples=50, deadline=None)
-@given(seed=seeds, dim=st.integers(1, 6))
-def test_theorem_3_3_every_rotation_without_eigenvalue_minus_one_is_a_cayley_transform(seed: int, dim: int) -> None:
-    rotation = torch.linalg.matrix_exp(0.5 * random_skew(dim, torch.Generator().manual_seed(seed)))
-    skew = cayley(rotation)
-
-    if norm(skew) < 1e4:  # far from the eigenvalue -1
-        torch.testing.assert_close(skew, -skew.mT, rtol=0, atol=1e-6)
-        torch.testing.assert_close(cayley(skew), rotation, rtol=0, atol=1e-6)
 
 
 def only_null_mixing(rotation: Rotation) -> None:
@@ -203,107 +175,11 @@ def test_theorems_3_7_and_8_23_mixing_within_the_null_part_leaves_scores_a_funct
     torch.testing.assert_close(on_active[:, 5, 11], turned[:, 6, :4, :4], rtol=0, atol=1e-12)  # (1, 1) to (2, 3)
 
 
-def change_of_scores(
-    term: str, grid: Tensor, normal: Callable[..., Tensor], prepare: Callable[[Rotation], None]
-) -> float:
-    """How much scores change, at most, when all tokens move by 7 on both axes."""
-    q, k = normal(1, HEADS, LENGTH, DIM), normal(1, HEADS, LENGTH, DIM, seed=1)
-    scores = []
-    for where in (grid, grid + 7.0):
-        rotation = rotation_of(term, where)
-        prepare(rotation)
-        scores.append(rotation(q) @ rotation(k).mT)
-    return float((scores[0] - scores[1]).detach().abs().max())
-
-
-@pytest.mark.parametrize("order", ["post", "conjugate"])
-def test_theorems_4_5_and_6_1_scores_on_the_active_part_are_those_of_string_without_mixing_into_it(
-    order: str, grid: Tensor, normal: Callable[..., Tensor], scramble: Callable[..., None]
-) -> None:
-    q, k = normal(1, HEADS, LENGTH, DIM), normal(1, HEADS, LENGTH, DIM, seed=1)
-    rotation = rotation_of(f"espr:active=0.5,order={order}", grid)
-    scramble(rotation)
-    only_null_mixing(rotation)
-    scores = rotation(q) @ rotation(k).mT / DIM**0.5
-
-    assert isinstance(rotation, MixedRotation)
-    for head in range(HEADS):
-        for i, j in ((0, 0), (3, 9), (11, 2)):
-            ideal = 0.0
-            for u, angle in enumerate((rotation.rates[head] @ (grid[j] - grid[i])).tolist()):
-                turned = torch.complex(*k[0, head, j, 2 * u : 2 * u + 2]) * complex(math.cos(angle), math.sin(angle))
-                ideal += (torch.complex(*q[0, head, i, 2 * u : 2 * u + 2]).conj() * turned).real.item()
-            assert scores[0, head, i, j].item() == pytest.approx(ideal / 2, abs=1e-12)  # √(2m) = 2
-
-
-def test_scores_on_the_active_part_see_only_the_offset_whatever_post_mixes(
-    grid: Tensor, normal: Callable[..., Tensor], scramble: Callable[..., None]
-) -> None:
-    """More than T4.5 says: A^T R(offset) A for any P with the active block A; only the conjugate map needs P in 𝒜."""
-
-    def prepare_class_a(rotation: Rotation) -> None:
-        scramble(rotation)
-        only_null_mixing(rotation)
-
-    assert change_of_scores("espr:active=0.5", grid, normal, scramble) < 1e-11
-    assert change_of_scores("espr:active=0.5,order=conjugate", grid, normal, prepare_class_a) < 1e-11
-    assert change_of_scores("espr:active=0.5,order=conjugate", grid, normal, scramble) > 0.1
-    assert change_of_scores("espr:active=0.5,commuting=false", grid, normal, scramble) > 0.1
-
-
-@settings(max_examples=50, deadline=None)
-@given(seed=seeds)
-def test_theorems_5_3_and_6_3_offsets_are_missed_by_half_the_commutator_at_most(seed: int) -> None:
-    drawn = Drawn(seed, "post", "drop")
-    residual = norm(drawn.turning(drawn.r).mT @ drawn.turning(drawn.s) - drawn.turning(drawn.s - drawn.r))
-
-    # C₁ = 1/2 and C₂ = 0: no terms of second order are needed, since all factors are orthogonal.
-    assert residual <= drawn.from_commutator + 1e-11
-
-
-@settings(max_examples=50, deadline=None)
-@given(seed=seeds, dim=st.integers(2, 8))
-def test_theorems_5_5_and_6_4_inverses_of_a_skew_matrix_plus_one_are_bounded(seed: int, dim: int) -> None:
-    skew = random_skew(dim, torch.Generator().manual_seed(seed))
-    smallest = torch.linalg.svdvals(torch.eye(dim, dtype=skew.dtype) + skew)[-1].item()
-
-    assert smallest >= 1 - 1e-12
-    assert smallest >= 1 - norm(skew)
-
-
-@settings(max_examples=50, deadline=None)
-@given(seed=seeds, num_planes=st.integers(1, 4), axes=st.integers(1, 3))
-def test_theorem_6_1_the_generator_is_as_large_as_its_fastest_plane(seed: int, num_planes: int, axes: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    frequencies, r = torch.randn(num_planes, axes, generator=generator), torch.randn(axes, generator=generator)
-    angles = frequencies @ r
-    planes = [torch.tensor([[0.0, -angle], [angle, 0.0]]) for angle in angles.tolist()]
-    largest = frequencies.abs().sum(-1).max() * r.abs().sum()
-
-    assert norm(torch.block_diag(*planes)) == pytest.approx(angles.abs().max().item(), rel=1e-6)
-    assert angles.abs().max() <= largest * (1 + 1e-6)
-
-
 def test_claim_theorem_6_1_bounds_the_sum_over_planes_is_false() -> None:
     frequencies, r = torch.ones(4, 1), torch.ones(1)
     largest = frequencies.abs().sum(-1).max() * r.abs().sum()
 
     assert (frequencies @ r).abs().sum() == 4 * largest
-
-
-@settings(max_examples=50, deadline=None)
-@given(seed=seeds, dim=st.integers(2, 8))
-def test_theorem_6_5_cayley_is_lipschitz(seed: int, dim: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    one, two = random_skew(dim, generator), random_skew(dim, generator)
-    identity = torch.eye(dim, dtype=one.dtype)
-    inverse_one, inverse_two = torch.linalg.inv(identity + one), torch.linalg.inv(identity + two)
-    difference = cayley(one) - cayley(two)
-
-    assert norm(difference) <= 2 * norm(inverse_one) * norm(inverse_two) * norm(one - two) + 1e-12
-    assert norm(difference) <= 2 * norm(one - two) + 1e-12
-    second = (identity - two) @ (inverse_one - inverse_two)
-    torch.testing.assert_close(difference, (two - one) @ inverse_one + second, rtol=0, atol=1e-11)
 
 
 def test_claim_theorem_6_5_decomposition_of_the_difference_is_false_in_a_sign() -> None:
@@ -312,31 +188,6 @@ def test_claim_theorem_6_5_decomposition_of_the_difference_is_false_in_a_sign() 
     printed = (two - one) @ inverse_one + (torch.eye(2) - two) @ (inverse_two - inverse_one)
 
     assert norm(cayley(one) - cayley(two) - printed) > 0.5
-
-
-@settings(max_examples=50, deadline=None)
-@given(seed=seeds, size=st.floats(0.01, 0.7))
-def test_theorem_6_6_cayley_is_a_neumann_series(seed: int, size: float) -> None:
-    skew = random_skew(5, torch.Generator().manual_seed(seed))
-    skew = skew * (size / norm(skew))
-    powers, power = torch.zeros(5, 5, dtype=skew.dtype), torch.eye(5, dtype=skew.dtype)
-    for u in range(1, 120):
-        power = power @ skew
-        powers = powers + (-1) ** (u - 1) * power
-
-    torch.testing.assert_close(cayley(skew), torch.eye(5, dtype=skew.dtype) - 2 * powers, rtol=0, atol=1e-11)
-
-
-@settings(max_examples=50, deadline=None)
-@given(seed=seeds, size=st.floats(0.01, 0.95), num_active=st.integers(2, 4), num_null=st.integers(1, 4))
-def test_theorem_6_7_pure_mixing_changes_the_active_block_by_its_square(
-    seed: int, size: float, num_active: int, num_null: int
-) -> None:
-    skew = pure_mixing(num_active, num_null, size, torch.Generator().manual_seed(seed))
-    eta = norm(skew[:num_active, num_active:])
-    block = cayley(skew)[:num_active, :num_active]
-
-    assert norm(block - torch.eye(num_active, dtype=block.dtype)) <= 2 * eta**2 / (1 - size) + 1e-12
 
 
 def test_claim_theorem_6_9_bound_of_the_whole_mixing_by_the_square_is_false() -> None:
@@ -354,20 +205,6 @@ def test_claim_theorems_5_8_and_6_8_active_block_is_near_the_identity_is_false()
     assert norm(mixing[:2, :2] - torch.eye(2)) == 2
 
 
-@settings(max_examples=50, deadline=None)
-@given(seed=seeds, num_active=st.integers(1, 5), num_null=st.integers(1, 4), size=st.floats(0.01, 3))
-def test_theorems_5_8_and_6_8_active_block_is_near_an_orthogonal_matrix(
-    seed: int, num_active: int, num_null: int, size: float
-) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    mixing = torch.linalg.matrix_exp(size * random_skew(num_active + num_null, generator))
-    block = mixing[:num_active, :num_active]
-    eta_mix = max(norm(mixing[num_active:, :num_active]), norm(mixing[:num_active, num_active:]))
-    left, _, right = torch.linalg.svd(block)
-
-    assert norm(block - left @ right) <= min(2 * eta_mix, eta_mix**2) + 1e-9
-
-
 def test_claim_theorem_6_11_model_free_is_false() -> None:
     """Without any mixing of active and null channels, P turns the planes: the offset is seen, R(offset) is not."""
     quarter = torch.tensor([[0.0, 0.0, -1.0, 0.0], [0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
@@ -377,7 +214,7 @@ def test_claim_theorem_6_11_model_free_is_false() -> None:
     assert norm(quarter.T @ turning @ quarter - turning) > 1  # the bound is 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=seeds)
 def test_theorem_6_11_scores_are_near_those_of_the_offset(seed: int) -> None:
     drawn = Drawn(seed, "post", "drop")
@@ -395,7 +232,7 @@ def test_theorem_6_11_scores_are_near_those_of_the_offset(seed: int) -> None:
 
 
 @pytest.mark.parametrize("order", ["post", "conjugate"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=seeds)
 def test_theorems_6_10_and_8_13_the_invariance_residual_is_bounded(order: str, seed: int) -> None:
     drawn = Drawn(seed, order, "keep")
@@ -449,66 +286,3 @@ def test_claim_theorem_8_14_string_has_a_positive_residual_is_false(
                 on_active = (turned[:, i].mT @ turned[:, j])[..., :4, :4]
                 at_offset = turned[:, int(4 * offset[0] + offset[1]), :4, :4]
                 torch.testing.assert_close(on_active, at_offset, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("term", ["rope", "string", "espr", "espr:commuting=false", "espr:null=keep"])
-def test_theorems_7_2_and_7_3_positive_features_of_turned_vectors_are_unbiased(
-    term: str, grid: Tensor, normal: Callable[..., Tensor], scramble: Callable[..., None]
-) -> None:
-    """Of T7.2's logit, which for a head of which all is active is q̃·k̃/√d."""
-    q, k = (0.3 * normal(1, HEADS, LENGTH, DIM, seed=seed) for seed in (0, 1))
-    rotation = rotation_of(term, grid)
-    scramble(rotation)
-    q, k = rotation(q).detach(), rotation(k).detach()
-    estimates = []
-    for seed in range(60):
-        generator = torch.Generator().manual_seed(seed)
-        performer = PerformerExp(model_dim=HEADS * DIM, num_heads=HEADS, M=64, omega="iid", generator=generator)
-        # A query's features are divided by the largest of them; a key's are T7.1's.
-        estimates.append(performer.features(q, "key") @ performer.features(k, "key").mT)
-    estimate = torch.stack(estimates)
-    x, y = (rows.unsqueeze(axis) / DIM**0.25 for rows, axis in ((q, -2), (k, -3)))
-    product, squares = (x * y).sum(-1), x.square().sum(-1) + y.square().sum(-1)
-
-    variance = (2 * product).exp() * ((squares + 2 * product).exp() - 1)  # T7.4
-    standard_error = (variance / (64 * 60)).sqrt()
-    assert ((estimate.mean(0) - product.exp()).abs() < 4.5 * standard_error).all()  # 288 dependent comparisons
-    ratio = estimate.var(0) / (variance / 64)  # T7.5
-    assert abs(ratio.mean().item() - 1) < 0.1
-
-
-def test_theorem_7_4_closed_form_variance_matches_sampling(
-    grid: Tensor, normal: Callable[..., Tensor], scramble: Callable[..., None]
-) -> None:
-    rotation = rotation_of("espr", grid)
-    scramble(rotation)
-    q, k = (rotation(0.6 * normal(1, HEADS, LENGTH, DIM, seed=seed)).detach() for seed in (0, 1))
-    num_draws = 200_000
-    for t in range(0, LENGTH, 3):
-        x, y = q[0, 0, t] / DIM**0.25, k[0, 0, t] / DIM**0.25
-        w = normal(num_draws, DIM, seed=10 + t)
-        draws = (w @ (x + y) - (x.square().sum() + y.square().sum()) / 2).exp()
-        product, square = (x @ y).item(), (x + y).square().sum().item()
-        variance = math.exp(2 * product) * (math.exp(square) - 1)
-
-        assert variance > 0.05
-        # A log-normal's fourth central moment gives the standard error of a sample's variance.
-        e = math.exp(square)
-        excess = e**4 + 2 * e**3 + 3 * e**2 - 6
-        assert draws.mean().item() == pytest.approx(math.exp(product), abs=4 * math.sqrt(variance / num_draws))
-        assert draws.var().item() == pytest.approx(variance, abs=4 * variance * math.sqrt((excess + 2) / num_draws))
-
-
-def test_theorem_7_2_dropped_null_channels_take_no_part_in_the_features(
-    grid: Tensor, normal: Callable[..., Tensor], scramble: Callable[..., None]
-) -> None:
-    """The inner product of what PerformerExp sees is T4.4's logit, from 2m channels scaled by (2m)^(-1/4)."""
-    kept, dropped = rotation_of("espr:null=keep", grid), rotation_of("espr", grid)
-    scramble(kept)
-    scramble(dropped)
-    q = normal(1, HEADS, LENGTH, DIM)
-    of_active = torch.cat((q[..., :6], torch.zeros(1, HEADS, LENGTH, 2)), dim=-1)
-
-    seen = dropped(q) / DIM**0.25
-    torch.testing.assert_close(seen[..., :6], kept(of_active)[..., :6] / 6**0.25, rtol=0, atol=1e-12)
-    assert (seen[..., 6:] == 0).all()

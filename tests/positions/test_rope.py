@@ -34,20 +34,6 @@ def test_each_axis_has_its_own_planes_and_the_frequencies_of_a_narrower_head(
         torch.testing.assert_close(turned[..., channels], alone(q[..., channels]), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("offset", [[3.0, 0.0], [0.0, -2.0], [100.5, 7.25]])
-def test_scores_do_not_change_when_all_tokens_move(
-    offset: list[float], normal: Callable[..., Tensor], grid: Tensor
-) -> None:
-    q, k = normal(2, 2, 12, 8), normal(2, 2, 12, 8, seed=1)
-    here, there = (
-        Rope(model_dim=16, num_heads=2, length=12, coordinates=where).rotation(None)
-        for where in (grid, grid + torch.tensor(offset))
-    )
-
-    torch.testing.assert_close(here(q) @ here(k).mT, there(q) @ there(k).mT, rtol=0, atol=1e-11)
-    assert (here(q) - there(q)).abs().max() > 0.1
-
-
 def test_angles_at_far_positions_are_exact_to_the_precision_of_the_parameters() -> None:
     far = torch.tensor([[131_071.0]])
     x = torch.tensor([1.0, 0.0], dtype=torch.float32).view(1, 1, 1, 2)

@@ -44,7 +44,7 @@ def test_it_is_the_exponential_of_generators_in_a_learned_basis(
             )
 
 
-@pytest.mark.parametrize("knobs", [{}, {"frequencies": "fixed"}, {"basis": "identity"}])
+@pytest.mark.parametrize("knobs", [{}, {"frequencies": "fixed", "basis": "identity"}])
 @pytest.mark.parametrize("axes", [1, 2])
 def test_it_begins_as_rope(knobs: dict[str, Any], axes: int, normal: Callable[..., Tensor], grid: Tensor) -> None:
     fields: dict[str, Any] = {
@@ -56,46 +56,9 @@ def test_it_begins_as_rope(knobs: dict[str, Any], axes: int, normal: Callable[..
     }
     q = normal(3, 2, 12, 8)
 
-    expected = Rope(**fields).rotation(None)(q)
-    torch.testing.assert_close(String(**fields, **knobs).rotation(None)(q), expected, rtol=0, atol=1e-12)
-
-
-def test_rope_is_one_axis_the_standard_basis_and_fixed_frequencies(normal: Callable[..., Tensor]) -> None:
-    rotation = String(model_dim=16, num_heads=2, length=30, basis="identity", frequencies="fixed").rotation(None)
-    q = normal(3, 2, 30, 8)
-
-    assert list(rotation.parameters()) == []
-    expected = Rope(model_dim=16, num_heads=2, length=30).rotation(None)(q)
+    rotation, expected = String(**fields, **knobs).rotation(None), Rope(**fields).rotation(None)(q)
     torch.testing.assert_close(rotation(q), expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("axes", [1, 2])
-def test_scores_do_not_change_when_all_tokens_move(
-    axes: int, normal: Callable[..., Tensor], grid: Tensor, scramble: Callable[..., None]
-) -> None:
-    q, k = normal(2, 2, 12, 8), normal(2, 2, 12, 8, seed=1)
-    here, there = (
-        String(model_dim=16, num_heads=2, length=12, coordinates=where[:, :axes]).rotation(None)
-        for where in (grid, grid + torch.tensor([5.0, -3.5]))
-    )
-    scramble(here)
-    scramble(there)
-
-    torch.testing.assert_close(here(q) @ here(k).mT, there(q) @ there(k).mT, rtol=0, atol=1e-11)
-    assert (here(q) - there(q)).abs().max() > 0.1
-
-
-def test_gradients_are_right(grid: Tensor, normal: Callable[..., Tensor], scramble: Callable[..., None]) -> None:
-    rotation = String(model_dim=5, num_heads=1, length=12, coordinates=grid).rotation(None)
-    scramble(rotation)
-    x = normal(1, 1, 4, 5)
-
-    def turned(skew: Tensor, frequencies: Tensor) -> Tensor:
-        output: Tensor = torch.func.functional_call(rotation, {"skew": skew, "frequencies": frequencies}, (x,))
-        return output
-
-    inputs = [p.detach().clone().requires_grad_() for p in (rotation.skew, rotation.frequencies)]
-    assert torch.autograd.gradcheck(turned, inputs)
+    assert len(list(rotation.parameters())) == (0 if knobs else 2)
 
 
 def test_a_head_with_fewer_planes_than_axes_is_refused(grid: Tensor) -> None:

@@ -76,9 +76,9 @@ def test_the_files_are_the_golden_ones(whole: dict[str, str | bytes]) -> None:
     ],
 )
 def test_a_format_brings_its_own_files_only(
-    paper: pd.DataFrame, paper_curves: pd.DataFrame, formats: list[str], kinds: set[str], others: set[str]
+    make_frame: MakeFrame, formats: list[str], kinds: set[str], others: set[str]
 ) -> None:
-    files = build(paper, paper_curves, "paper", formats=formats)
+    files = build(make_frame({"slay": [0.5, 0.6], "linear": [0.1, 0.2]}), None, "paper", formats=formats)
 
     assert {Path(name).suffix for name in files if name not in others} == kinds
     assert others <= set(files)

@@ -5,7 +5,8 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synthbench.heights import load_at_half, metrics_of_rungs, profile
+from synthbench.heights import RungScore, load_at_half, metrics_of_rungs, profile
 from synthbench.registry import CONTROL
 from synthbench.reports.build import FORMATS, build
-from synthbench.reports.cells import Cells, grid
+from synthbench.reports.cells import NO_ROWS, Cells, grid
 from synthbench.reports.compare import Side, compare
 from synthbench.reports.folder import stale, write
 from synthbench.reports.heights import load_of, load_table, load_text
-from synthbench.reports.ladder import Ladder, ladder_in, mean_profile, median_load, num_climbed, scored_rungs
+from synthbench.reports.ladder import Ladder, ladder_in, mean_profile, num_climbed, scored_rungs
 from synthbench.reports.leaderboard import leaderboard
 from synthbench.reports.looks import LOOKS
 from synthbench.reports.render.page.content import content
@@ -121,10 +122,13 @@ def test_the_load_is_that_of_a_run_in_the_middle() -> None:
     runs = [rungs_at(PAIRS, wanted) for wanted in (11, 2.0, 5.0, 0.1)]
     loads = [load_at_half(rungs) for rungs in runs]
 
-    assert median_load(runs[:3]) == loads[2]
-    assert median_load(runs[:2]) == loads[1]  # not half of the way to infinity
-    assert median_load(runs) == sorted(loads)[1]
-    assert math.isnan(median_load([]))
+    def median(some: Sequence[Sequence[RungScore]]) -> float:
+        return load_of(replace(NO_ROWS, rungs=dict(enumerate(some))))
+
+    assert median(runs[:3]) == loads[2]
+    assert median(runs[:2]) == loads[1]  # not half of the way to infinity
+    assert median(runs) == sorted(loads)[1]
+    assert math.isnan(median([]))
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_a_look_begins_with_its_first_new_seed(num_seeds: int, looks: tuple[Look
     assert share_at(num_seeds) == share
 
 
-COUNTS = [40, pytest.param(600, marks=pytest.mark.slow)]
+COUNTS = [20, pytest.param(600, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("count", COUNTS)

@@ -40,12 +40,6 @@ def forged(rows: list[dict[str, Any]], tmp_path: Path) -> Store:
     return sealed(tmp_path / "forged", [rows[0] | {"eval_loss": 0.125}, *rows[1:]])
 
 
-def test_readers_take_the_seal_for_the_checksums_of_its_rows(forged: Store) -> None:
-    assert forged.table().num_rows == forged.runs().shape[0] == forged.read()[0].shape[0] == NUM_ROWS
-    assert len(forged.statuses()) == NUM_ROWS
-    assert forged.quarantined == []
-
-
 def test_a_seal_that_is_broken_brings_every_checksum_back(forged: Store, rows: list[dict[str, Any]]) -> None:
     (path,) = forged.root.joinpath("compact").iterdir()
     path.rename(path.with_name(f"runs-{'0' * 16}.parquet"))
@@ -58,6 +52,9 @@ def test_whoever_vouches_for_rows_computes_their_checksums(
     forged: Store, rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     sound = {row["run_id"] for row in rows[1:]}
+    # Readers take the seal.
+    assert forged.table().num_rows == forged.read()[0].shape[0] == len(forged.statuses()) == NUM_ROWS
+    assert forged.quarantined == []
     assert set(forged.table(is_checked=True)["run_id"].to_pylist()) == sound
 
     (broken,) = examine(Store.open(forged.root, create=False), is_repairing=False)
@@ -86,7 +83,7 @@ def test_rows_of_somebody_else_that_stand_beside_ones_own_have_their_checksums_c
     assert any("checksum" in left.reason for left in joined.left_out)
 
 
-@pytest.mark.parametrize("change", [{"task": "../b"}, {"mech": "<script>"}, {"metrics": "{"}, {"status": "fine"}])
+@pytest.mark.parametrize("change", [{"task": "../b"}, {"metrics": "{"}])
 def test_a_seal_says_nothing_of_the_values(rows: list[dict[str, Any]], tmp_path: Path, change: dict[str, Any]) -> None:
     hostile = rows[0] | change
     store = sealed(tmp_path / "hostile", [hostile | {"row_sha256": row_sha256(hostile)}, *rows[1:]])

@@ -2,15 +2,16 @@
 
 import errno
 import itertools
-import json
 import os
 import shutil
-import subprocess
-import sys
+import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from filelock import FileLock
 
-from synthbench.errors import StoreError, UnknownName, UsageError
+from synthbench.errors import StoreError, UsageError
 from synthbench.results import RUNS, SCHEMA_VERSION, Store, files, reading, store
 from synthbench.results.schema import RUN_COLUMNS, row_sha256, run_id, table_of
 
@@ -33,54 +34,37 @@ CURVE = [
     for split in ("train", "validation")
 ]
 
-WRITER = """
-import itertools, os, resource, sys
-from pathlib import Path
-from synthbench.errors import StoreError
-from synthbench.results import Store, run_id
 
-template, root, first, stop = sys.argv[1:5]
-source = Store.open(Path(template), create=False)
-(row,) = source.table().to_pylist()
-curve = source.curves().to_dict("records")
-for point in curve:
-    del point["run_id"]
-target = Store.open(Path(root), create=True)
-def fail_at(call):
+def write_rows(root: Path, row: Row, seeds: range, last_call: int, log: Path) -> None:
+    """Write the row with each seed, and note those that are done; end as if killed at some rename."""
     calls, genuine = itertools.count(1), os.replace
-    os.replace = lambda *names: os._exit(9) if next(calls) == call else genuine(*names)
-{fault}
-try:
-    for seed in range(int(first), int(stop)):
-        target.write(row | {{"seed": seed, "run_id": run_id({{"seed": seed}})}}, curve)
-        print(seed, flush=True)
-except StoreError as error:
-    print(error, file=sys.stderr)
-    sys.exit(error.exit_code)
-"""
+    os.replace = lambda *names: os._exit(9) if next(calls) == last_call else genuine(*names)
+    store = Store.open(root, create=True)
+    for seed in seeds:
+        store.write(row | {"seed": seed, "run_id": run_id({"seed": seed})}, CURVE)
+        with log.open("a") as notes:
+            notes.write(f"{seed}\n")
+
+
+@pytest.fixture
+def spawn(root: Path, tmp_path: Path, make_row: MakeRow) -> Callable[..., tuple[BaseProcess, Path]]:
+    """Begin a process that writes rows; its log."""
+    Store.open(root, create=True)
+
+    def begin(first: int, stop: int, last_call: int = 0) -> tuple[BaseProcess, Path]:
+        log = tmp_path / f"{first}.log"
+        log.touch()
+        arguments = (root, make_row(), range(first, stop), last_call, log)
+        writer = get_context("fork").Process(target=write_rows, args=arguments)
+        writer.start()
+        return writer, log
+
+    return begin
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     return tmp_path / "results"
-
-
-@pytest.fixture
-def template(tmp_path: Path, make_row: MakeRow) -> Path:
-    """A store of one row, from which a child process takes what it writes."""
-    path = tmp_path / "template"
-    Store.open(path, create=True).write(make_row(), CURVE)
-    return path
-
-
-def spawn(template: Path, root: Path, first: int, stop: int, fault: str = "") -> "subprocess.Popen[str]":
-    arguments = [str(template), str(root), str(first), str(stop)]
-    return subprocess.Popen(
-        [sys.executable, "-c", WRITER.format(fault=fault), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def filled(root: Path, rows: Sequence[Row], curve: Sequence[Mapping[str, Any]] = ()) -> Store:
@@ -127,7 +111,7 @@ def signed(row: Row) -> Row:
 def test_a_row_and_its_curve_come_back_as_written(root: Path, make_row: MakeRow) -> None:
     row = make_row()
 
-    made = filled(root, [row], CURVE)
+    made = filled(root, [row | {"schema_version": 99, "row_sha256": "no", "curve_sha256": "no"}], CURVE)
 
     (back,) = reader(root).table().to_pylist()
     filled_by_store = {"curve_sha256", "row_sha256"}
@@ -153,16 +137,6 @@ def test_nan_null_infinity_and_signed_zero_stay_apart(root: Path, make_row: Make
     assert reader(root).runs()["eval_loss"].isna().tolist() == [True, True, False, False, False, False, False]
 
 
-def test_a_failed_run_is_a_row_without_a_score(root: Path, make_row: MakeRow) -> None:
-    unknown = {column.name: None for column in RUN_COLUMNS if column.is_nullable}
-
-    filled(root, [make_row(**(unknown | {"status": "oom"}))])
-
-    frame = reader(root).runs()
-    assert frame["status"].tolist() == ["oom"]
-    assert frame["score"].isna().all()
-
-
 def test_an_empty_store_has_no_rows_but_all_columns(root: Path) -> None:
     made = Store.open(root, create=True)
 
@@ -172,17 +146,8 @@ def test_an_empty_store_has_no_rows_but_all_columns(root: Path) -> None:
     assert made.compact() == 0
 
 
-def test_curves_can_be_asked_for_by_run(root: Path, make_row: MakeRow) -> None:
-    rows = [make_row(seed=seed) for seed in range(3)]
-    made = filled(root, rows, CURVE)
-
-    assert len(made.curves()) == 3 * len(CURVE)
-    assert set(made.curves([rows[1]["run_id"]])["run_id"]) == {rows[1]["run_id"]}
-    assert len(made.curves([])) == 0
-
-
 def test_the_order_of_rows_does_not_depend_on_the_order_of_writing(tmp_path: Path, make_row: MakeRow) -> None:
-    rows = [make_row(task=task, mech=mech, seed=seed) for task in ("b", "a") for mech in ("y", "x") for seed in (10, 9)]
+    rows = [make_row(task=task, mech=mech, seed=seed) for task, mech, seed in itertools.product("ba", "yx", (10, 9))]
 
     filled(tmp_path / "one", rows, CURVE)
     filled(tmp_path / "other", rows[::-1], CURVE)
@@ -194,63 +159,30 @@ def test_the_order_of_rows_does_not_depend_on_the_order_of_writing(tmp_path: Pat
     assert keys == sorted(keys)
 
 
-def test_what_the_store_fills_cannot_be_forged_by_a_row(root: Path, make_row: MakeRow) -> None:
-    filled(root, [make_row() | {"schema_version": 99, "row_sha256": "no", "curve_sha256": "no"}])
-
-    (back,) = reader(root).table().to_pylist()
-    assert back["schema_version"] == SCHEMA_VERSION
-    assert back["curve_sha256"] is None
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("row", "point", "message"),
     [
-        ({"scor": 1.0}, "no column called 'scor'; did you mean 'score'"),
-        ({"run_id": "../../../etc/passwd"}, "run_id is '../../../etc/passwd'; allowed: 16 hex digits"),
-        ({"run_id": "0123456789ABCDEF"}, "run_id is"),
-        ({"run_id": None}, "run_id is None"),
-        ({"status": "fine"}, "column 'status' is 'fine'; allowed: one of ok, diverged"),
-        ({"wall_s": None}, "column 'wall_s' is None; allowed: float64"),
+        ({"scor": 1.0}, {}, "no column called 'scor'; did you mean 'score'"),
+        ({"run_id": "../../../etc/passwd"}, {}, "run_id is '../../../etc/passwd'; allowed: 16 hex digits"),
+        ({"run_id": None}, {}, "run_id is None"),
+        ({"status": "fine"}, {}, "column 'status' is 'fine'; allowed: one of ok, diverged"),
+        ({}, {"run_id": "0" * 16}, "points of another run"),
+        ({}, {"stepp": 1}, "did you mean 'step'"),
+        ({}, {"value": None}, "column 'value'"),
     ],
 )
-def test_a_row_that_does_not_fit_is_refused_and_leaves_nothing(
-    root: Path, make_row: MakeRow, change: Row, message: str
+def test_a_row_or_curve_that_does_not_fit_is_refused_and_leaves_nothing(
+    root: Path, make_row: MakeRow, row: Row, point: Row, message: str
 ) -> None:
-    made = Store.open(root, create=True)
+    Store.open(root, create=True)
     before = listing(root)
+    made = Store.open(root, create=True)  # which keeps the store.json
 
     with pytest.raises(UsageError) as refusal:
-        made.write(make_row() | change, CURVE)
+        made.write(make_row() | row, [CURVE[0] | point])
 
     assert message in str(refusal.value)
     assert listing(root) == before
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"run_id": "0" * 16}, "points of another run"),
-        ({"stepp": 1}, "did you mean 'step'"),
-        ({"split": "Test set"}, "column 'split'"),
-        ({"value": None}, "column 'value'"),
-    ],
-)
-def test_a_curve_that_does_not_fit_is_refused(root: Path, make_row: MakeRow, change: Row, message: str) -> None:
-    made = Store.open(root, create=True)
-
-    with pytest.raises(UsageError, match=message):
-        made.write(make_row(), [CURVE[0] | change])
-    assert set(made.statuses()) == set()
-
-
-def test_a_missing_column_is_named(root: Path, make_row: MakeRow) -> None:
-    row = make_row()
-    del row["mech_family"]
-
-    with pytest.raises(UsageError, match="the row lacks mech_family"):
-        Store.open(root, create=True).write(row, [])
-    with pytest.raises(UnknownName):
-        Store.open(root, create=True).write(make_row() | {"x": 1}, [])
 
 
 # Opening
@@ -266,12 +198,11 @@ def test_there_is_no_store_to_read_where_none_was_made(root: Path) -> None:
     assert list(root.iterdir()) == []
 
 
-@pytest.mark.parametrize("create", [True, False])
-def test_a_file_in_place_of_the_folder_is_one_line(tmp_path: Path, *, create: bool) -> None:
+def test_a_file_in_place_of_the_folder_is_one_line(tmp_path: Path) -> None:
     blocker = tmp_path / "file"
     blocker.touch()
 
-    for path in (blocker, blocker / "below"):
+    for path, create in itertools.product((blocker, blocker / "below"), (True, False)):
         with pytest.raises(StoreError) as refusal:
             Store.open(path, create=create)
         assert refusal.value.exit_code == 3
@@ -321,64 +252,45 @@ def test_reading_changes_nothing_on_the_disk(root: Path, make_row: MakeRow) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"format": 2}', "written by a newer synthbench: format 2"),
-        ('{"format": "1"}', "allowed: 1"),
-        ('{"format": true}', "allowed: 1"),
-        ('{"format": 0}', "allowed: 1"),
-        ("{}", "cannot be read"),
-        ("[]", "cannot be read"),
-        ("", "cannot be read"),
-        ("[" * 100_000, "cannot be read"),
+        (b'{"format": 2}', "written by a newer synthbench: format 2"),
+        (b'{"format": "1"}', "allowed: 1"),
+        (b'{"format": true}', "allowed: 1"),
+        (b'{"format": 0}', "allowed: 1"),
+        (b"{}", "cannot be read"),
+        (b"[]", "cannot be read"),
+        (b"", "cannot be read"),
+        (b"[" * 100_000, "cannot be read"),
+        (b"\xff\xfe\x00", "cannot be read"),
     ],
 )
-@pytest.mark.parametrize("create", [True, False])
-def test_a_store_json_from_the_future_or_from_nowhere_is_refused(
-    root: Path, text: str, message: str, *, create: bool
-) -> None:
+def test_a_store_json_from_the_future_or_from_nowhere_is_refused(root: Path, text: bytes, message: str) -> None:
     root.mkdir()
-    (root / "store.json").write_text(text)
+    (root / "store.json").write_bytes(text)
 
-    with pytest.raises(StoreError, match=message) as refusal:
-        Store.open(root, create=create)
-
-    assert refusal.value.exit_code == 3
-    assert [path.name for path in root.iterdir()] == ["store.json"]
-
-
-def test_a_store_json_that_is_not_text_is_refused(root: Path) -> None:
-    root.mkdir()
-    (root / "store.json").write_bytes(b"\xff\xfe\x00")
-
-    with pytest.raises(StoreError, match="cannot be read"):
-        reader(root)
-
-
-def test_opening_twice_keeps_the_first_store_json(root: Path) -> None:
-    Store.open(root, create=True)
-    before = listing(root)
-
-    Store.open(root, create=True)
-
-    assert listing(root) == before
-    assert json.loads((root / "store.json").read_text())["format"] == 1
+    for create in (True, False):
+        with pytest.raises(StoreError, match=message) as refusal:
+            Store.open(root, create=create)
+        assert refusal.value.exit_code == 3
+        assert [path.name for path in root.iterdir()] == ["store.json"]
 
 
 # Writers that die, and writers that meet
 
 
-def test_writers_that_are_killed_lose_only_the_row_in_flight(template: Path, root: Path) -> None:
-    Store.open(root, create=True)
+def test_writers_that_are_killed_lose_only_the_row_in_flight(
+    root: Path, spawn: Callable[..., tuple[BaseProcess, Path]]
+) -> None:
     rng = np.random.default_rng(0)
-    writers = [spawn(template, root, 10_000 * number, 10_000 * (number + 1)) for number in range(4)]
-    committed: list[int] = []
-    for writer in writers:
-        with writer:
-            assert writer.stdout is not None
-            committed.append(int(writer.stdout.readline()))
-            with pytest.raises(subprocess.TimeoutExpired):
-                writer.wait(timeout=rng.uniform(0.05, 0.3))
-            writer.kill()
-            committed.extend(int(line) for line in writer.stdout.read().split())
+    writers = [spawn(10_000 * number, 10_000 * (number + 1)) for number in range(3)]
+    for writer, log in writers:
+        while not log.stat().st_size:
+            time.sleep(0.01)
+        writer.join(timeout=rng.uniform(0.05, 0.2))
+        writer.kill()
+        writer.join()
+        assert writer.exitcode == -signal.SIGKILL
+    # The last note may be cut.
+    committed = [int(line) for _, log in writers for line in log.read_text().splitlines(keepends=True) if "\n" in line]
 
     survivor = Store.open(root, create=True)
     seeds = survivor.runs()["seed"].tolist()
@@ -391,13 +303,13 @@ def test_writers_that_are_killed_lose_only_the_row_in_flight(template: Path, roo
 
 
 @pytest.mark.parametrize(("call", "left"), [(1, 0), (2, 1)])
-def test_a_kill_before_a_rename_leaves_no_visible_row(template: Path, root: Path, call: int, left: int) -> None:
-    Store.open(root, create=True)
+def test_a_kill_before_a_rename_leaves_no_visible_row(
+    root: Path, spawn: Callable[..., tuple[BaseProcess, Path]], call: int, left: int
+) -> None:
+    writer, _ = spawn(0, 1, last_call=call)
+    writer.join()
 
-    writer = spawn(template, root, 0, 1, fault=f"fail_at({call})")
-    writer.communicate()
-
-    assert writer.returncode == 9
+    assert writer.exitcode == 9
     assert len(list((root / "_tmp").glob("*.partial"))) == 1
     assert len(list((root / "curves").iterdir())) == left
     survivor = reader(root)
@@ -417,26 +329,6 @@ def test_partial_files_are_removed_once_they_are_old(root: Path) -> None:
 
     assert fresh.exists()
     assert not stale.exists()
-
-
-def test_a_full_disk_is_told_and_leaves_earlier_rows(template: Path, root: Path, make_row: MakeRow) -> None:
-    filled(root, [make_row()], CURVE)
-    before = listing(root / "runs")
-    # The curve fits into this limit, the row does not.
-    fault = "resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))"
-
-    writer = spawn(template, root, 0, 1, fault=fault)
-    _, message = writer.communicate()
-
-    assert writer.returncode == 3
-    assert "File too large" in message
-    assert "MB free" in message
-    assert message.count("\n") == 1
-    assert listing(root / "runs") == before
-    assert list((root / "_tmp").glob("*.partial")) == []
-    assert len(list((root / "curves").iterdir())) == 2
-    assert len(reader(root).runs()) == 1
-    assert len(reader(root).curves()) == len(CURVE)
 
 
 def test_a_disk_that_fills_at_the_fsync_leaves_nothing(
@@ -465,32 +357,25 @@ def test_runs_that_are_written_together_are_the_same_files_and_all_on_the_disk(
     for row, curve in runs:
         one_by_one.write(row, curve)
     synced: list[int] = []
+    renamed: list[str] = []
+    genuine = os.replace
+
+    def replace(source: Path, target: Path) -> None:
+        renamed.append(target.parent.name)
+        genuine(source, target)
+
     monkeypatch.setattr(os, "fsync", synced.append)
+    monkeypatch.setattr(os, "replace", replace)
     together.write_all(runs)
 
     assert len(synced) == 5 + 4 + 2  # rows, curves and their two folders
+    assert renamed == ["curves"] * 4 + ["runs"] * 5
     (together_files, one_by_one_files) = (
         {name: content for name, (_, content) in listing(path).items()} for path in (root, tmp_path / "other")
     )
     assert together_files == one_by_one_files
     assert len(reader(root).runs()) == 5
     assert len(reader(root).curves()) == 4 * len(CURVE)
-
-
-def test_of_runs_that_are_written_together_no_row_is_there_before_every_curve(
-    root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    targets: list[str] = []
-    genuine = os.replace
-
-    def replace(source: Path, target: Path) -> None:
-        targets.append(target.parent.name)
-        genuine(source, target)
-
-    monkeypatch.setattr(os, "replace", replace)
-    Store.open(root, create=True).write_all([(make_row(seed=seed), CURVE) for seed in range(20)])
-
-    assert targets == [root.name] + ["curves"] * 20 + ["runs"] * 20
 
 
 def test_where_the_disk_fills_none_of_the_runs_that_are_written_together_is_half_there(
@@ -500,16 +385,16 @@ def test_where_the_disk_fills_none_of_the_runs_that_are_written_together_is_half
     calls, genuine = itertools.count(1), os.replace
 
     def refuse(source: Path, target: Path) -> None:
-        if next(calls) == 25:  # a row, after all of the curves
+        if next(calls) == 9:  # a row, after all of the curves
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         genuine(source, target)
 
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(StoreError, match="No space left on device"):
-        made.write_all([(make_row(seed=seed), CURVE) for seed in range(20)])
+        made.write_all([(make_row(seed=seed), CURVE) for seed in range(6)])
 
     assert list((root / "_tmp").glob("*.partial")) == []
-    assert 0 < len(reader(root).runs()) < 20
+    assert 0 < len(reader(root).runs()) < 6
     assert len(reader(root).curves()) == len(reader(root).runs()) * len(CURVE)
 
 
@@ -521,11 +406,12 @@ def test_a_run_that_does_not_fit_the_schema_keeps_those_beside_it_out(root: Path
     assert list((root / "runs").iterdir()) == list((root / "curves").iterdir()) == []
 
 
-def test_two_writers_of_the_same_plan_make_each_row_once(template: Path, root: Path) -> None:
-    writers = [spawn(template, root, 0, 20), spawn(template, root, 10, 30)]
-    for writer in writers:
-        _, errors = writer.communicate()
-        assert (writer.returncode, errors) == (0, "")
+def test_two_writers_of_the_same_plan_make_each_row_once(
+    root: Path, spawn: Callable[..., tuple[BaseProcess, Path]]
+) -> None:
+    for writer, _ in (spawn(0, 20), spawn(10, 30)):
+        writer.join()
+        assert writer.exitcode == 0
 
     survivor = reader(root)
 
@@ -538,8 +424,9 @@ def test_two_writers_of_the_same_plan_make_each_row_once(template: Path, root: P
 # Files that cannot be trusted
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"garbage" * 100, b"PAR1" + bytes(5000) + b"PAR1"])
-@pytest.mark.parametrize("kind", ["runs", "curves"])
+@pytest.mark.parametrize(
+    ("content", "kind"), [(b"", "runs"), (b"garbage" * 100, "curves"), (b"PAR1" + bytes(5000) + b"PAR1", "runs")]
+)
 def test_a_file_that_is_not_parquet_is_moved_and_counted(
     root: Path, make_row: MakeRow, content: bytes, kind: str
 ) -> None:
@@ -564,18 +451,16 @@ def test_a_file_cut_at_any_length_is_never_read(root: Path, make_row: MakeRow) -
     path = run_file(root, row)
     content = path.read_bytes()
 
-    for length in range(0, len(content), len(content) // 100):
+    for length in range(0, len(content), len(content) // 15):
         path.write_bytes(content[:length])
         survivor = reader(root)
         assert len(survivor.table()) == 0
         assert len(survivor.quarantined) == 1
 
 
-@pytest.mark.parametrize(("kind", "num_flips"), [("runs", 300), ("curves", 150), ("compact", 200)])
-def test_a_flipped_bit_costs_rows_or_curves_but_alters_none(
-    root: Path, make_row: MakeRow, kind: str, num_flips: int
-) -> None:
-    rows = [make_row(seed=seed) for seed in range(5 if kind == "compact" else 1)]
+@pytest.mark.parametrize("kind", ["runs", "curves", "compact"])
+def test_a_flipped_bit_costs_rows_or_curves_but_alters_none(root: Path, make_row: MakeRow, kind: str) -> None:
+    rows = [make_row(seed=seed) for seed in range(3 if kind == "compact" else 1)]
     made = filled(root, rows, CURVE if kind == "curves" else ())
     if kind == "compact":
         made.compact()
@@ -588,7 +473,8 @@ def test_a_flipped_bit_costs_rows_or_curves_but_alters_none(
     intact = read(made)
     rng = np.random.default_rng(0)
     outcomes = []
-    for offset in rng.choice(len(content), size=num_flips, replace=False):
+    num_data = len(content) - 8 - int.from_bytes(content[-8:-4], "little")  # what is before the footer
+    for offset in (*rng.choice(num_data, size=25, replace=False), *rng.integers(num_data, len(content), size=10)):
         flipped = bytearray(content)
         flipped[offset] ^= 1 << int(rng.integers(8))
         path.write_bytes(flipped)
@@ -600,15 +486,6 @@ def test_a_flipped_bit_costs_rows_or_curves_but_alters_none(
         outcomes.append(seen == intact)
 
     assert not all(outcomes)
-
-
-def test_a_row_with_a_wrong_checksum_is_set_aside(root: Path, make_row: MakeRow) -> None:
-    row = make_row()
-    made = Store.open(root, create=True)
-    forge(run_file(root, row), [row | {"score": 0.99}])
-
-    assert len(made.runs()) == 0
-    assert "checksum" in made.quarantined[0].reason
 
 
 def test_one_bad_row_in_a_compact_file_does_not_cost_the_others(root: Path, make_row: MakeRow) -> None:
@@ -757,16 +634,6 @@ def test_a_version_that_only_footer_or_row_claims_is_damage(
     assert made.quarantined[0].reason == "footer and rows disagree about the schema"
 
 
-def test_old_rows_in_a_file_that_a_newer_version_merged_stop_the_reader(root: Path, make_row: MakeRow) -> None:
-    made = Store.open(root, create=True)
-    path = root / "compact" / f"runs-{'0' * 16}.parquet"
-    forge(path, [make_row()], schema=RUNS.append(pa.field("invented_later", pa.string())), version=99)
-
-    with pytest.raises(StoreError, match="written by a newer synthbench: schema 99"):
-        made.runs()
-    assert path.exists()
-
-
 # One run, one row
 
 
@@ -791,13 +658,6 @@ def test_of_two_rows_of_a_run_the_one_that_finished_last_counts(
     assert made.quarantined == []
 
 
-def test_writing_a_run_again_replaces_its_row(root: Path, make_row: MakeRow) -> None:
-    made = filled(root, [make_row(status="error"), make_row(status="ok")], CURVE)
-
-    assert list(made.statuses().values()) == ["ok"]
-    assert len(list((root / "runs").iterdir())) == 1
-
-
 def test_a_curve_that_does_not_belong_to_its_row_is_left_out(root: Path, make_row: MakeRow) -> None:
     row = make_row()
     made = filled(root, [row], CURVE)
@@ -813,31 +673,14 @@ def test_a_curve_that_does_not_belong_to_its_row_is_left_out(root: Path, make_ro
 # Compaction
 
 
-def test_compaction_changes_no_answer_and_happens_once(root: Path, make_row: MakeRow) -> None:
-    rows = [make_row(seed=seed, eval_loss=value) for seed, value in enumerate([None, float("nan"), 1.0])]
-    made = filled(root, rows, CURVE)
-    table, curves, statuses = exact(made.table()), made.curves(), made.statuses()
-
-    assert made.compact() == 6
-
-    assert sorted(path.name.split("-")[0] for path in (root / "compact").iterdir()) == ["curves", "runs"]
-    assert list((root / "runs").iterdir()) == list((root / "curves").iterdir()) == []
-    survivor = reader(root)
-    assert exact(survivor.table()) == table
-    assert survivor.curves().equals(curves)
-    assert survivor.statuses() == statuses
-    before = listing(root)
-    assert made.compact() == 0
-    assert listing(root) == before
-
-
 def test_compaction_in_many_parts_changes_no_answer_and_happens_once(
     root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = filled(root, [make_row(seed=seed) for seed in range(6)], CURVE)
     made.compact()
-    filled(root, [make_row(seed=seed, eval_loss=9.0) for seed in (1, 7, 8)], CURVE)
-    rows, curves = exact(made.table()), made.curves()
+    changed = zip((1, 7, 8), (None, float("nan"), 9.0), strict=True)
+    filled(root, [make_row(seed=seed, eval_loss=loss) for seed, loss in changed], CURVE)
+    rows, curves, statuses = exact(made.table()), made.curves(), made.statuses()
     for module, name, size in (
         *((module, "FILE_ROWS", 3) for module in (files, store)),
         *((files, "FILE_POINTS", 2 * len(CURVE)), (reading, "BATCH_POINTS", 4)),
@@ -849,8 +692,10 @@ def test_compaction_in_many_parts_changes_no_answer_and_happens_once(
 
     names = sorted(path.name.split("-")[0] for path in (root / "compact").iterdir())
     assert names == ["curves"] * 5 + ["runs"] * 3
+    assert list((root / "runs").iterdir()) == list((root / "curves").iterdir()) == []
     assert exact(made.table()) == rows
     assert made.curves().equals(curves)
+    assert made.statuses() == statuses
     before = listing(root)
     assert made.compact() == 0
     assert listing(root) == before
@@ -889,9 +734,9 @@ def test_a_reader_that_sees_both_forms_counts_each_row_once(tmp_path: Path, make
 
 
 def test_readers_miss_no_row_while_the_store_is_compacted(root: Path, make_row: MakeRow) -> None:
-    rows = [make_row(seed=seed) for seed in range(24)]
-    made = filled(root, rows[:4], CURVE)
-    first = {row["run_id"] for row in rows[:4]}
+    rows = [make_row(seed=seed) for seed in range(8)]
+    made = filled(root, rows[:2], CURVE)
+    first = {row["run_id"] for row in rows[:2]}
     is_done = threading.Event()
     missed: list[str] = []
     num_reads = 0
@@ -906,7 +751,7 @@ def test_readers_miss_no_row_while_the_store_is_compacted(root: Path, make_row: 
     thread = threading.Thread(target=read)
     thread.start()
     try:
-        for row in rows[4:]:
+        for row in rows[2:]:
             made.write(row, CURVE)
             made.compact()
     finally:
@@ -936,24 +781,6 @@ def test_a_compact_file_that_vanishes_between_listing_and_reading_loses_no_row(
 
     assert reader(root).runs()["seed"].tolist() == [0, 1]
     assert not is_first
-
-
-def test_a_row_that_is_replaced_during_compaction_stays(
-    root: Path, make_row: MakeRow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = make_row(status="error")
-    new = make_row(finished_at=old["finished_at"] + timedelta(seconds=1))
-    made = filled(root, [old, make_row(seed=1)])
-    genuine = files.same
-
-    def replace_then_compare(actual: pa.Table, expected: pa.Table) -> bool:
-        made.write(new, [])
-        return genuine(actual, expected)
-
-    monkeypatch.setattr(files, "same", replace_then_compare)
-
-    assert made.compact() == 1
-    assert made.statuses()[old["run_id"]] == "ok"
 
 
 def test_a_compact_file_that_reads_back_differently_deletes_nothing(

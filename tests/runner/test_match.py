@@ -34,16 +34,14 @@ def test_a_match_is_a_quantity_with_or_without_a_number() -> None:
         parse_match("state=0.5")
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "target"), [("slay", 4300), ("performer", 2000), ("rff", 8192), ("linear", 3000), ("softmax", 9000)]
-)
+@pytest.mark.parametrize(("mechanism", "target"), [("slay", 4300), ("linear", 3000), ("softmax", 9000)])
 def test_states_meet_the_target(make_cell: Callable[..., Cell], mechanism: str, target: int) -> None:
     resized = matched(make_cell("copy", mechanism), "state", target)
 
     assert abs(size_of(resized, "state") - target) <= TOLERANCE * target
 
 
-@pytest.mark.parametrize("mechanism", ["lstm", "rewa-geometric", "mamba2", "deltanet", "identity"])
+@pytest.mark.parametrize("mechanism", ["lstm", "rewa-geometric", "identity"])
 def test_parameters_meet_those_of_softmax(make_cell: Callable[..., Cell], mechanism: str) -> None:
     cell = make_cell("copy", mechanism)
     target = size_of(make_cell("copy", "softmax"), "params")
@@ -64,15 +62,6 @@ def test_a_count_that_was_added_later_is_changed_too(
 
     assert cell.resolved_mechanism_arguments == {}
     assert resized.resolved_mechanism_arguments == {"M": 128}
-
-
-def test_a_count_of_features_changes_before_the_width_does(make_cell: Callable[..., Cell]) -> None:
-    cell = make_cell("copy", "performer")
-    resized = matched(cell, "state", 2 * size_of(cell, "state"))
-
-    assert resized.suite.model.model_dim == cell.suite.model.model_dim
-    assert resized.mechanism_arguments["M"] == 128
-    assert cell.members([0])[0].run_id != resized.members([0])[0].run_id
 
 
 def test_for_parameters_the_width_changes_before_what_makes_it_another_mechanism(
@@ -140,12 +129,10 @@ def test_controls_stay_as_they_are_and_all_that_cannot_be_met_is_named(make_cell
 
     assert resized[0].match == "state of softmax"
     assert resized[1] is mean
-    with pytest.raises(UsageError, match=r"'lstm' cannot have 3 .*'linear' cannot have 3 .*!lstm,!linear'"):
+    with pytest.raises(
+        UsageError,
+        match=r"'lstm' cannot have 3 state elements within 5%.*the nearest is.*'linear' cannot have 3 .*!lstm,!linear'",
+    ):
         all_matched([lstm, mean, linear], "state=3")
     with pytest.raises(UnknownName, match="did you mean 'state'"):
         all_matched([mean], "stat")
-
-
-def test_what_cannot_be_met_is_said_with_the_nearest(make_cell: Callable[..., Cell]) -> None:
-    with pytest.raises(UsageError, match=r"'mean' cannot have 100000 state elements within 5%.*the nearest is"):
-        matched(make_cell("copy", "mean", length=4), "state", 100_000)

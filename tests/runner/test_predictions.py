@@ -44,7 +44,6 @@ def rows_of(results: Path) -> pa.Table:
 @pytest.mark.parametrize(
     "how",
     [
-        {"executor": "inline"},
         {"executor": "inline", "group_size": 4},
         pytest.param({"executor": "pool", "workers": 2}, marks=pytest.mark.end_to_end),
     ],
@@ -99,7 +98,7 @@ def test_the_python_interface_takes_a_text_and_a_diverged_run_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    options = {"suite": "smoke", "tasks": "copy:length=4", "mechanisms": "mean", "limit": 4, "device": "cpu"}
+    options = {"suite": "smoke", "tasks": "copy:length=4", "mechanisms": "linear", "limit": 4, "device": "cpu"}
     synthbench.run(**options, steps=2, seeds=(0,), predictions="kept")
     monkeypatch.setattr("synthbench.training.train._record", _diverging)
     report = synthbench.run(**options, steps=2, seeds=(1,), predictions="kept")

@@ -1,9 +1,7 @@
-import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -15,8 +13,6 @@ import pytest
 from synthbench.errors import StoreError, UnknownName, UsageError
 from synthbench.results import Store
 from synthbench.runner.environment import resolve_device
-from synthbench.runner.executors import Inline, Pool
-from synthbench.runner.executors.choice import make_executor
 from synthbench.runner.plan import plan_request, progress_of
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
@@ -28,7 +24,7 @@ DECIDED = ["run_id", "status", "score", "skill", "train_loss", "eval_loss", "ste
 def tiny(results: Path, **changes: Any) -> Request:
     """Four rows that take a second."""
     base: dict[str, Any] = {
-        "suite": "smoke", "tasks": ("copy:length=8,majority:length=8",), "mechanisms": ("linear",), "steps": 20,
+        "suite": "smoke", "tasks": ("copy:length=8,majority:length=8",), "mechanisms": ("linear",), "steps": 5,
         "limit": 32, "device": "cpu", "results": results,
     }  # fmt: skip
     return Request(**(base | changes))
@@ -47,36 +43,14 @@ def command(request: Request) -> list[str]:
     ]  # fmt: skip
 
 
-def test_the_same_request_again_runs_nothing(tmp_path: Path) -> None:
-    first, again = run(tiny(tmp_path)), run(tiny(tmp_path))
-
-    assert (first.num_planned, len(first.outcomes), first.ok) == (4, 4, True)
-    assert (again.num_done_before, len(again.outcomes), again.ok) == (4, 0, True)
-
-
 def test_every_grouping_gives_the_same_rows(tmp_path: Path) -> None:
-    run(tiny(tmp_path / "inline", executor="inline"))
+    run(tiny(tmp_path / "inline", executor="inline", group_size=2))
     inline = decided(tmp_path / "inline")
-    for group_size in (2, 4):  # 4: both tasks
-        run(tiny(tmp_path / f"grouped{group_size}", executor="inline", group_size=group_size))
-        assert set(Store.open(tmp_path / f"grouped{group_size}", create=False).runs().ensemble_size) == {group_size}
-        grouped = decided(tmp_path / f"grouped{group_size}")
-        assert list(grouped.run_id) == list(inline.run_id)
-        assert (grouped.score - inline.score).abs().max() <= 0.02
-
-
-@pytest.mark.end_to_end
-def test_a_driver_killed_at_random_moments_leaves_what_an_undisturbed_one_does(tmp_path: Path) -> None:
-    request = tiny(tmp_path / "killed", mechanisms=("linear", "softmax"), steps=40)
-    run(tiny(tmp_path / "undisturbed", mechanisms=("linear", "softmax"), steps=40))
-    for delay in (2.5, 3.5, 4.5):
-        driver = subprocess.Popen(command(request), start_new_session=True, stderr=subprocess.DEVNULL)
-        time.sleep(delay)
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
-    subprocess.run(command(request), check=True, stderr=subprocess.DEVNULL)
-
-    pd.testing.assert_frame_equal(decided(request.results), decided(tmp_path / "undisturbed"))
+    run(tiny(tmp_path / "grouped", executor="inline", group_size=4))  # both tasks
+    assert set(Store.open(tmp_path / "grouped", create=False).runs().ensemble_size) == {4}
+    grouped = decided(tmp_path / "grouped")
+    assert list(grouped.run_id) == list(inline.run_id)
+    assert (grouped.score - inline.score).abs().max() <= 0.02
 
 
 @pytest.mark.end_to_end
@@ -110,14 +84,6 @@ def test_a_stop_begins_no_further_job(tmp_path: Path) -> None:
     assert len(report.outcomes) == 1
     assert report.is_interrupted
     assert not report.ok
-
-
-@pytest.mark.end_to_end
-def test_a_hung_job_is_killed_and_costs_no_other(tmp_path: Path) -> None:
-    report = run(tiny(tmp_path, tasks=("copy:length=8",), steps=10**6, seeds=(0, 1), timeout_s=4.0, workers=2))
-
-    assert [outcome.status for outcome in report.outcomes] == ["timeout", "timeout"]
-    assert set(Store.open(tmp_path, create=False).runs().error_type) == {"JobTimeout"}
 
 
 def test_failed_rows_run_again_only_if_asked(tmp_path: Path) -> None:
@@ -194,19 +160,12 @@ def test_the_extra_suite_has_tasks_that_are_named_and_none_of_the_suite(tmp_path
             plan_request(tiny(tmp_path, suite="smoke.extra", tasks=tasks), CPU)
 
 
-def test_executors_are_chosen_by_the_size_of_the_plan(tmp_path: Path) -> None:
-    small, large = tiny(tmp_path), tiny(tmp_path, group_size=1)
-
-    assert isinstance(make_executor(small, plan_request(small, CPU), CPU), Inline)
-    assert isinstance(make_executor(large, plan_request(large, CPU), CPU), Pool)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
         {"suite": "papers"}, {"tasks": ("coppy",)}, {"mechanisms": ("slai",)}, {"device": "tpu"}, {"device": "cuda:99"},
         {"executor": "pol"}, {"workers": 0}, {"timeout_s": 0.0}, {"timeout_s": float("nan")}, {"group_size": 0},
-        {"rerun": "some"}, {"executor": "inline", "workers": 2}, {"steps": 0}, {"limit": 0},
+        {"rerun": "some"}, {"executor": "inline", "workers": 2}, {"per_gpu": 2}, {"steps": 0}, {"limit": 0},
     ],
 )  # fmt: skip
 def test_bad_requests_are_refused_before_anything_is_written(changes: dict[str, Any], tmp_path: Path) -> None:
@@ -218,7 +177,6 @@ def test_bad_requests_are_refused_before_anything_is_written(changes: dict[str, 
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ('block = "attention_only"', 'block = "attention_onyl"', "did you mean 'attention_only'"),
         ('positions = "learned"', 'positions = "lerned"', "did you mean 'learned'"),
         ("num_heads = 4", "num_heads = 5", "a divisor of the width 64"),
         ("copy = {", "coppy = {", "did you mean 'copy'"),

@@ -20,8 +20,8 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.runner.worker import RunContext
 
-TASKS, MECHANISMS = "copy:length=8,majority:length=9", "slay,softmax,performer"
-SEEDS, STEPS, LIMIT = (0, 1), 3, 16
+TASKS, MECHANISMS = "copy:length=8,majority:length=9", "slay,softmax"
+SEEDS, STEPS, LIMIT = (0,), 3, 16
 
 CIRCUMSTANCES = {
     *("executor", "attempt", "started_at", "finished_at", "peak_mem_bytes", "row_sha256", "curve_sha256"),
@@ -68,11 +68,8 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[pa.Table, list[t
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize(("num_workers", "hash_seed"), [(1, "0"), (2, "1"), (3, "4294967295")])
-def test_rows_do_not_depend_on_workers_nor_on_the_hash_seed(
-    num_workers: int, hash_seed: str, expected: object, tmp_path: Path
-) -> None:
-    command(tmp_path, "--device", "cpu", "--executor", "pool", "--workers", str(num_workers), hash_seed=hash_seed)
+def test_rows_do_not_depend_on_workers_nor_on_the_hash_seed(expected: object, tmp_path: Path) -> None:
+    command(tmp_path, "--device", "cpu", "--executor", "pool", "--workers", "3", hash_seed="4294967295")
 
     assert bits(tmp_path) == expected
     assert set(Store.open(tmp_path, create=False).runs()["executor"]) == {"pool"}
@@ -87,7 +84,7 @@ def test_rows_do_not_depend_on_the_order_of_jobs(
     def shuffled(
         self: Inline, jobs: Sequence[Job], context: RunContext, stop: Event, on_begin: Callable[[Job], None]
     ) -> Iterator[JobEvent]:
-        mixed = [jobs[place] for place in np.random.default_rng(1).permutation(len(jobs))]
+        mixed = [jobs[place] for place in np.random.default_rng(0).permutation(len(jobs))]
         orders.append(([*jobs], mixed))
         return in_order(self, mixed, context, stop, on_begin)
 
@@ -95,7 +92,7 @@ def test_rows_do_not_depend_on_the_order_of_jobs(
     run(request(tmp_path))
 
     ((planned, mixed),) = orders
-    assert len(planned) == 12
+    assert len(planned) == 4
     assert mixed != planned
     assert bits(tmp_path) == expected
 
@@ -105,8 +102,8 @@ def test_everything_that_a_training_decides_is_compared(expected: tuple[pa.Table
 
     assert set(RUNS.names) > CIRCUMSTANCES
     assert {"score", "metrics", "train_loss", "eval_loss", "num_threads"} <= set(table.column_names)
-    assert table.num_rows == 12
-    assert len(curves) >= 12 * 3
+    assert table.num_rows == 4
+    assert len(curves) >= 4 * 3
 
 
 @pytest.mark.gpu

@@ -1,8 +1,8 @@
 """Learning rates that are chosen on other seeds, tests out of range, and members that stop when they have solved it."""
 
 import json
+import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from synthbench.results import Store
 from synthbench.runner import worker
 from synthbench.runner.plan import make_cells, make_plan, shortened
 from synthbench.runner.rows import Failure
-from synthbench.runner.worker import RunContext, execute
+from synthbench.runner.worker import Outcome, RunContext, execute
 from synthbench.suites import Suite, load_suite
 from synthbench.suites.config import TuningSettings
 from synthbench.training.cell import Cell, Member
@@ -36,11 +36,22 @@ def cell_of(suite: Suite, task: str = "first_token", mechanism: str = "softmax",
     return cell
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tuned() -> Cell:
     """A cell that chooses among three rates by two seeds."""
     suite = changed("training", learning_rates=RATES).model_copy(update={"tuning": TuningSettings(seeds=(7, 8))})
     return cell_of(suite, length=6, vocabulary=3)
+
+
+@pytest.fixture(scope="module")
+def trained(tuned: Cell, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Outcome], Path]:
+    """A store with two seeds of it, what became of them, and the predictions that were kept."""
+    folder = tmp_path_factory.mktemp("trained")
+    kept = folder / "kept"
+    kept.mkdir()
+    context = RunContext(folder / "results", "cpu", "inline", time.time(), predictions=kept)
+    (job,) = plan_of(tuned, range(2), context.results).jobs
+    return context.results, execute(job, context, 1), kept
 
 
 @pytest.fixture
@@ -56,13 +67,11 @@ def plan_of(cell: Cell, seeds: range, store: Path, group_size: int = 2) -> Any:
     return make_plan([cell], seeds, done, group_size)
 
 
-def test_the_rate_is_chosen_by_validation_skill_on_other_seeds(tuned: Cell, context: RunContext) -> None:
-    (job,) = plan_of(tuned, range(3), context.results).jobs
-    outcomes = execute(job, context, 1)
-
-    rows = Store.open(context.results, create=False).runs()
+def test_the_rate_is_chosen_by_validation_skill_on_other_seeds(trained: tuple[Path, list[Outcome], Path]) -> None:
+    results, outcomes, kept = trained
+    rows = Store.open(results, create=False).runs()
     tuning, reported = rows[rows.role == "tuning"], rows[rows.role.isna()]
-    assert [outcome.seed for outcome in outcomes] == [0, 1, 2]
+    assert [outcome.seed for outcome in outcomes] == [0, 1]
     assert sorted(zip(tuning.seed, tuning.lr, strict=True)) == sorted((seed, rate) for seed in (7, 8) for rate in RATES)
     means = tuning.groupby("lr").skill.mean()
     assert means.max() > means.min()
@@ -71,19 +80,19 @@ def test_the_rate_is_chosen_by_validation_skill_on_other_seeds(tuned: Cell, cont
     assert set(tuning.n_eval) == {32}
     assert set(reported.tuning_rule) == {"highest mean validation skill over seeds 7, 8"}
     assert set(reported.tuning_trials) == {3}
+    assert {path.stem for path in kept.iterdir()} == set(reported.run_id)
 
 
 def test_what_has_been_tuned_is_not_tuned_again(
-    tuned: Cell, context: RunContext, monkeypatch: pytest.MonkeyPatch
+    tuned: Cell, trained: tuple[Path, list[Outcome], Path], context: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (job,) = plan_of(tuned, range(2), context.results).jobs
-    execute(job, context, 1)
+    shutil.copytree(trained[0], context.results)
     chosen = set(Store.open(context.results, create=False).runs().query("role.isna()").lr)
-    trained: list[Member] = []
+    members: list[Member] = []
 
-    def spied(members: Any, device: torch.device, **how: Any) -> Any:
-        trained.extend(members)
-        return train_group(members, device, **how)
+    def spied(some: Any, device: torch.device, **how: Any) -> Any:
+        members.extend(some)
+        return train_group(some, device, **how)
 
     monkeypatch.setattr(worker, "train_group", spied)
     plan = plan_of(tuned, range(3), context.results)
@@ -91,19 +100,8 @@ def test_what_has_been_tuned_is_not_tuned_again(
     execute(job, context, 1)
 
     assert (plan.num_planned, plan.num_done) == (3, 2)
-    assert {(member.seed, member.is_tuning) for member in trained} == {(2, False)}
-    assert {member.learning_rate for member in trained} == chosen
-
-
-def test_predictions_are_kept_of_reported_members_only(tuned: Cell, context: RunContext, tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    (job,) = plan_of(tuned, range(2), context.results).jobs
-    execute(job, replace(context, predictions=kept), 1)
-    rows = Store.open(context.results, create=False).runs()
-
-    assert rows.role.notna().any()
-    assert {path.stem for path in kept.iterdir()} == set(rows[rows.role.isna()].run_id)
+    assert {(member.seed, member.is_tuning) for member in members} == {(2, False)}
+    assert {member.learning_rate for member in members} == chosen
 
 
 def test_the_smallest_rate_is_taken_where_nothing_was_learned(
@@ -149,16 +147,22 @@ def test_a_seed_that_tunes_cannot_be_reported(tuned: Cell, tmp_path: Path) -> No
         plan_of(tuned, range(8, 10), tmp_path / "none")
 
 
-def test_a_trained_model_is_tested_on_longer_sequences() -> None:
+def test_models_are_tested_on_longer_sequences_alone_and_beside_other_tasks() -> None:
     suite = changed("evaluation", stretches=(2, 4), test_sequences=64)
-    cell = cell_of(suite, length=8, vocabulary=3)
-    result = train_group([Member(cell, 0, 1e-2), Member(cell, 1, 1e-2)], CPU)
+    cells = [cell_of(suite, "copy", length=8, vocabulary=vocabulary) for vocabulary in (9, 3)]
+    together = train_group([Member(cell, seed, 1e-2) for cell in cells for seed in (0, 1)], CPU).members
 
-    assert {factor: length for factor, (_, length) in cell.tests.items()} == {1: 8, 2: 16, 4: 32}
-    for member in result.members:
-        assert {factor: score.num_scored for factor, score in member.stretched.items()} == {2: 32, 4: 16}
-        assert member.score is not None
-        assert member.score.num_scored == 64
+    for place, cell in enumerate(cells):
+        assert {factor: length for factor, (_, length) in cell.tests.items()} == {1: 8, 2: 16, 4: 32}
+        alone = train_group([Member(cell, seed, 1e-2) for seed in (0, 1)], CPU).members
+        for single, beside in zip(alone, together[2 * place :], strict=False):
+            assert single.score is not None
+            # Fewer sequences as they get longer, so about as many tokens.
+            scored = {factor: score.num_scored for factor, score in single.stretched.items()}
+            assert scored == pytest.approx(dict.fromkeys((2, 4), single.score.num_scored), rel=0.2)
+            assert beside.stretched[2].num_scored == single.stretched[2].num_scored
+            assert beside.stretched[2].accuracy == pytest.approx(single.stretched[2].accuracy, abs=5e-3)
+            assert beside.stretched[2].loss == pytest.approx(single.stretched[2].loss, rel=1e-4)
 
 
 @pytest.mark.parametrize("mechanism", ["softmax", "cosformer", "slay"])
@@ -173,19 +177,6 @@ def test_a_stretched_model_is_the_trained_one_where_both_can_read(mechanism: str
     column = torch.tensor([7])
 
     torch.testing.assert_close(trainer.stretched(trainer.members, 2)(tokens, column), trainer.model(tokens, column))
-
-
-def test_a_model_that_was_trained_beside_other_tasks_is_tested_like_one_that_was_not() -> None:
-    suite = changed("evaluation", stretches=(2,), test_sequences=64)
-    cells = [cell_of(suite, "copy", length=8, vocabulary=vocabulary) for vocabulary in (9, 3)]
-    together = train_group([Member(cell, seed, 1e-2) for cell in cells for seed in (0, 1)], CPU).members
-
-    for place, cell in enumerate(cells):
-        alone = train_group([Member(cell, seed, 1e-2) for seed in (0, 1)], CPU).members
-        for single, beside in zip(alone, together[2 * place :], strict=False):
-            assert beside.stretched[2].num_scored == single.stretched[2].num_scored
-            assert beside.stretched[2].accuracy == pytest.approx(single.stretched[2].accuracy, abs=5e-3)
-            assert beside.stretched[2].loss == pytest.approx(single.stretched[2].loss, rel=1e-4)
 
 
 def test_every_cell_of_a_job_chooses_its_own_rate(tuned: Cell, context: RunContext) -> None:
@@ -206,28 +197,19 @@ def test_every_cell_of_a_job_chooses_its_own_rate(tuned: Cell, context: RunConte
     assert set(rows[rows.role.isna()].ensemble_size) == {4}
 
 
-def test_stretched_scores_are_in_the_row(context: RunContext) -> None:
-    cell = cell_of(changed("evaluation", stretches=(2,)), length=8, vocabulary=3)
+def test_stretched_scores_and_what_shortcuts_reach_are_in_the_row(context: RunContext) -> None:
+    suite = changed("evaluation", stretches=(2,)).model_copy(update={"tasks": {"parity_running": {"length": 16}}})
+    cell = cell_of(suite, "parity_running")
     (job,) = plan_of(cell, range(1), context.results).jobs
     execute(job, context, 1)
     (row,) = Store.open(context.results, create=False).runs().to_dict("records")
     metrics = json.loads(row["metrics"])
+    shortcuts = {name for name in metrics if name.startswith("shortcut.")}
 
     assert metrics["x2.score"] == row["score_ood"]
-    assert metrics["x2.skill"] == pytest.approx((metrics["x2.score"] - 1 / 3) / (1 - 1 / 3))
+    assert metrics["x2.skill"] == pytest.approx((metrics["x2.score"] - row["floor"]) / (1 - row["floor"]))
     assert (row["lr_first"], row["lr"], row["lr_last"]) == (1e-3, 1e-3, 1e-3)
     assert row["floor"] <= row["local_ceiling"] < row["ceiling"]
-
-
-def test_what_shortcuts_reach_is_in_the_row(context: RunContext) -> None:
-    cell = cell_of(
-        changed("evaluation").model_copy(update={"tasks": {"parity_running": {"length": 16}}}), "parity_running"
-    )
-    (job,) = plan_of(cell, range(1), context.results).jobs
-    execute(job, context, 1)
-    (row,) = Store.open(context.results, create=False).runs().to_dict("records")
-    shortcuts = {name for name in json.loads(row["metrics"]) if name.startswith("shortcut.")}
-
     assert shortcuts == {f"shortcut.{name}" for name in cell.task.shortcuts(np.zeros((1, cell.length), dtype=int))}
 
 
@@ -247,13 +229,3 @@ def test_members_stop_once_they_have_solved_it_and_leave_the_others_alone() -> N
     assert alone.score is not None
     assert fast.score is not None
     assert fast.score.accuracy == pytest.approx(alone.score.accuracy, abs=0.02)
-
-
-def test_the_warm_up_shows_in_the_realised_rates() -> None:
-    suite = changed("training", schedule="warmup-cosine", warmup_steps=4)
-    cell = cell_of(suite, length=6)
-    (member,) = train_group([Member(cell, 0, 1e-2)], CPU).members
-
-    assert member.rates[0] == pytest.approx(2.5e-3)
-    assert max(member.rates) == 1e-2
-    assert member.rates[-1] < 1e-3

@@ -59,14 +59,6 @@ def test_a_trained_job_leaves_rows_that_explain_themselves(make_cell: Callable[.
     assert set(store.curves().groupby("run_id").size()) == {3}
 
 
-def test_only_what_is_missing_is_written(make_cell: Callable[..., Cell], context: RunContext) -> None:
-    cell = make_cell(length=4)
-    outcomes = execute(job_of(cell, [1]), context, 1)
-
-    assert [outcome.seed for outcome in outcomes] == [1]
-    assert set(Store.open(context.results, create=False).statuses()) == {cell.members([1])[0].run_id}
-
-
 def test_an_error_is_a_row_with_its_type_and_message(
     make_cell: Callable[..., Cell], context: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +77,6 @@ def test_an_error_is_a_row_with_its_type_and_message(
     "problem",
     [
         torch.OutOfMemoryError("CUDA out of memory"),
-        MemoryError(),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"),
     ],
 )
@@ -102,15 +93,7 @@ def test_out_of_memory_halves_the_ensemble_until_it_fits(
     assert set(Store.open(context.results, create=False).runs().ensemble_size) == {1}
 
 
-def test_out_of_memory_for_a_single_member_is_a_row(
-    make_cell: Callable[..., Cell], context: RunContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "train_group", failing(MemoryError()))
-
-    assert [outcome.status for outcome in execute(job_of(make_cell()), context, 1)] == ["oom"] * 3
-
-
-def test_out_of_memory_beside_other_workers_is_no_row_yet(
+def test_out_of_memory_is_a_row_but_not_yet_beside_other_workers(
     make_cell: Callable[..., Cell], context: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "train_group", failing(MemoryError("2 GiB more")))
@@ -118,16 +101,7 @@ def test_out_of_memory_beside_other_workers_is_no_row_yet(
         execute(job_of(make_cell()), replace(context, is_alone=False), 1)
 
     assert not Store.open(context.results, create=False).statuses()
-
-
-def test_a_row_says_whether_only_deterministic_algorithms_were_allowed(
-    make_cell: Callable[..., Cell], context: RunContext
-) -> None:
-    for asked in (True, False):
-        execute(job_of(make_cell(length=4)), replace(context, is_deterministic=asked), 1)
-
-        assert set(Store.open(context.results, create=False).runs().deterministic) == {asked}
-        assert not torch.are_deterministic_algorithms_enabled()
+    assert [outcome.status for outcome in execute(job_of(make_cell()), context, 1)] == ["oom"] * 3  # alone
 
 
 def test_what_has_no_deterministic_algorithm_is_unsupported_only_if_one_is_asked_for(
@@ -141,7 +115,10 @@ def test_what_has_no_deterministic_algorithm_is_unsupported_only_if_one_is_asked
     cell = make_cell(length=4)
 
     (asked, *_) = execute(job_of(cell), replace(context, is_deterministic=True), 1)
+    assert set(Store.open(context.results, create=False).runs().deterministic) == {True}
+    assert not torch.are_deterministic_algorithms_enabled()
     (not_asked, *_) = execute(job_of(cell), context, 1)
+    assert set(Store.open(context.results, create=False).runs().deterministic) == {False}
 
     assert (asked.status, not_asked.status) == ("unsupported", "ok")
     assert asked.message is not None
@@ -182,21 +159,3 @@ def test_a_cell_that_fails_takes_no_other_with_it(
     rows = Store.open(context.results, create=False).runs()
     assert set(rows.ensemble_size) == {3}
     assert set(rows[rows.status == "error"].error_message) == {"no such token"}
-
-
-def test_a_diverged_member_is_a_row_without_a_score_but_with_its_curve(
-    make_cell: Callable[..., Cell], context: RunContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def diverge(members: Sequence[Member], device: torch.device, **how: Any) -> GroupResult:
-        result = train_group(members, device, **how)
-        result.members[1].score, result.members[1].diverged_at = None, 4
-        return result
-
-    monkeypatch.setattr(worker, "train_group", diverge)
-    execute(job_of(make_cell(length=4)), context, 1)
-
-    store = Store.open(context.results, create=False)
-    rows = store.runs().set_index("seed")
-    assert list(rows.status) == ["ok", "diverged", "ok"]
-    assert rows.score.isna().tolist() == [False, True, False]
-    assert store.curves().run_id.nunique() == 3

@@ -2,12 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
@@ -17,11 +15,8 @@ from synthbench.tasks.algorithms.grid_neighbours import GridNeighbours
 from synthbench.tasks.algorithms.periodic_pattern import PeriodicPattern
 from synthbench.tasks.algorithms.planted_counting import PlantedCounting
 from synthbench.tasks.algorithms.planted_majority import PlantedMajority
-from synthbench.tasks.base import IGNORE, TASKS, Rung, Task
-
-SEEDS = st.integers(0, 2**32 - 1)
-Check = Callable[..., None]
-Predictions = Any  # an array of int64
+from synthbench.tasks.base import IGNORE, Rung
+from tests.tasks._known import Known, Tokens, checks_of, drawn
 
 
 def answered(task: Any, inputs: list[int], size: int, answer: list[int]) -> list[set[int]]:
@@ -96,17 +91,7 @@ def neighbour(task: Any, inputs: list[int]) -> list[set[int]]:
     return targets
 
 
-REFERENCES = {
-    "bucket_sort": in_order,
-    "binary_addition": total,
-    "planted_counting": counted,
-    "planted_majority": most_frequent,
-    "periodic_pattern": continued,
-    "grid_neighbours": neighbour,
-}
-
-
-def bucket_by_bucket(task: Any, inputs: Predictions) -> Predictions:
+def bucket_by_bucket(task: Any, inputs: Tokens) -> Tokens:
     """Each slot holds the smallest symbol whose bucket, with all before it, has more tokens than there were slots."""
     ends = (inputs == task.num_symbols).argmax(axis=1)[:, None]
     places = np.arange(inputs.shape[1])
@@ -114,7 +99,7 @@ def bucket_by_bucket(task: Any, inputs: Predictions) -> Predictions:
     return sum((places - ends - 1 >= top).astype(np.int64) for top in tops)
 
 
-def digit_by_digit(_task: Any, inputs: Predictions) -> Predictions:
+def digit_by_digit(_task: Any, inputs: Tokens) -> Tokens:
     """Add from the lowest place on, with the carry of the place before."""
     rows, length = np.arange(len(inputs)), inputs.shape[1]
     plus, end = (inputs == 2).argmax(axis=1), (inputs == 4).argmax(axis=1)
@@ -128,16 +113,16 @@ def digit_by_digit(_task: Any, inputs: Predictions) -> Predictions:
     return predictions[:, :length]
 
 
-def counting(_task: Any, inputs: Predictions) -> Predictions:
+def counting(_task: Any, inputs: Tokens) -> Tokens:
     return np.broadcast_to((inputs[:, :-1] == inputs[:, -1:]).sum(axis=1, keepdims=True), inputs.shape)
 
 
-def comparing_counts(task: Any, inputs: Predictions) -> Predictions:
+def comparing_counts(task: Any, inputs: Tokens) -> Tokens:
     counts = [(inputs == symbol).cumsum(axis=1) for symbol in range(task.num_symbols)]
     return np.argmax(counts, axis=0)
 
 
-def continuing(task: Any, inputs: Predictions) -> Predictions:
+def continuing(task: Any, inputs: Tokens) -> Tokens:
     """Continue each stream with the shortest period that fits so far."""
     predictions = np.zeros((len(inputs), inputs.shape[1] + 1), dtype=np.int64)
     for stream in range(task.num_streams):
@@ -150,7 +135,7 @@ def continuing(task: Any, inputs: Predictions) -> Predictions:
     return predictions[:, 1:]
 
 
-def looking_around(task: Any, inputs: Predictions) -> Predictions:
+def looking_around(task: Any, inputs: Tokens) -> Tokens:
     steps = (-task.width, task.width, -1, 1)
     num_cells = inputs.shape[1] - 2 * task.num_queries
     predictions = np.zeros_like(inputs)
@@ -161,53 +146,65 @@ def looking_around(task: Any, inputs: Predictions) -> Predictions:
     return predictions
 
 
-ORACLES = {
-    "bucket_sort": bucket_by_bucket,
-    "binary_addition": digit_by_digit,
-    "planted_counting": counting,
-    "planted_majority": comparing_counts,
-    "periodic_pattern": continuing,
-    "grid_neighbours": looking_around,
+KNOWN = {
+    "bucket_sort": Known(
+        in_order,
+        bucket_by_bucket,
+        drawn(BucketSort, num_symbols=(2, 20), shortest=(1, 10)),
+        [(BucketSort(shortest=4, num_symbols=3), 24)],
+    ),
+    "binary_addition": Known(
+        total,
+        digit_by_digit,
+        drawn(BinaryAddition, shortest=(3, 12), chain=(1.0, 20.0)),
+        [(BinaryAddition(shortest=5, chain=3.5), 32)],
+        lambda task: st.integers(task.min_length, task.min_length + 60),
+    ),
+    "planted_counting": Known(
+        counted,
+        counting,
+        drawn(
+            lambda num_symbols, least, more, separator: PlantedCounting(num_symbols, least + more, least, separator),
+            (2, 20),
+            (0, 20),
+            (1, 20),
+            (0, 40),
+        ),
+        [(PlantedCounting(num_symbols=2, max_count=9), 11)],
+    ),
+    "planted_majority": Known(
+        most_frequent,
+        comparing_counts,
+        drawn(PlantedMajority, num_symbols=(3, 20), margin=(1, 20)),
+        [(PlantedMajority(num_symbols=3, margin=1), 11)],
+        lambda task: st.integers(task.min_length, task.min_length + 80),
+    ),
+    "periodic_pattern": Known(
+        continued,
+        continuing,
+        drawn(PeriodicPattern, num_symbols=(2, 8), num_streams=(1, 3), shortest_period=(2, 5), longest_period=(11, 13)),
+        [(PeriodicPattern(num_symbols=2, num_streams=3, shortest_period=2, longest_period=6), 43)],
+    ),
+    "grid_neighbours": Known(
+        neighbour,
+        looking_around,
+        drawn(GridNeighbours, num_symbols=(2, 8), width=(3, 8), num_queries=(1, 12), num_anchors=(0, 20)),
+        [
+            (GridNeighbours(num_symbols=7, width=3, num_queries=4), 35),
+            (GridNeighbours(num_symbols=3, width=4, num_queries=6, num_anchors=9), 36),
+        ],
+    ),
 }
-CASES = [
-    *((TASKS[name](), TASKS[name].length) for name in ORACLES),
-    (BucketSort(shortest=4, num_symbols=3), 24),
-    (BinaryAddition(shortest=5, chain=3.5), 32),
-    (PlantedCounting(num_symbols=2, max_count=9), 11),
-    (PlantedMajority(num_symbols=3, margin=1), 11),
-    (PeriodicPattern(num_symbols=2, num_streams=3, shortest_period=2, longest_period=6), 43),
-    (GridNeighbours(num_symbols=7, width=3, num_queries=4), 35),
-    (GridNeighbours(num_symbols=3, width=4, num_queries=6, num_anchors=9), 36),
-    *((rung.task, rung.length) for name in ORACLES for rung in TASKS[name].ladder(longest=64)[::2]),
-]
 
 
-@pytest.mark.parametrize(("task", "length"), CASES, ids=[f"{task.name}-{length}" for task, length in CASES])
-def test_bounds_hold_and_shortcuts_fail(assert_task_holds: Check, task: Task, length: int) -> None:
-    assert_task_holds(task, length, ORACLES[task.name])
-
-
-@settings(deadline=None)
-@given(seed=SEEDS, num_symbols=st.integers(2, 20), shortest=st.integers(1, 10), more=st.integers(0, 40))
-def test_bucket_sort_asks_for_the_string_in_order(
-    assert_targets_follow: Check, seed: int, num_symbols: int, shortest: int, more: int
-) -> None:
-    task = BucketSort(num_symbols=num_symbols, shortest=shortest)
-    assert_targets_follow(task, in_order, seed, task.min_length + more)
+@pytest.mark.parametrize("check", checks_of(KNOWN))
+def test_answers_and_bounds_are_those_that_are_known(check: Callable[[], None]) -> None:
+    check()
 
 
 @pytest.mark.parametrize(("size", "floor"), [(10, 0.60), (40, 0.78), (500, 0.94)])
 def test_bucket_sort_has_the_known_floor_where_the_length_is_known(size: int, floor: float) -> None:
     assert round(BucketSort(shortest=size).floor(2 * size + 1).value, 2) == floor
-
-
-@settings(deadline=None)
-@given(seed=SEEDS, shortest=st.integers(3, 12), more=st.integers(0, 60), chain=st.floats(1, 20))
-def test_binary_addition_asks_for_the_sum(
-    assert_targets_follow: Check, seed: int, shortest: int, more: int, chain: float
-) -> None:
-    task = BinaryAddition(shortest=shortest, chain=chain)
-    assert_targets_follow(task, total, seed, task.min_length + more)
 
 
 @pytest.mark.parametrize("chain", [1.0, 2.0, 5.0])
@@ -224,28 +221,6 @@ def test_binary_addition_hands_carries_on_as_far_as_it_says(chain: float) -> Non
     assert abs(np.mean(differs) - (1 - 1 / chain)) < 4 * 0.5 / len(differs) ** 0.5
 
 
-@settings(deadline=None)
-@given(
-    seed=SEEDS,
-    num_symbols=st.integers(2, 20),
-    min_count=st.integers(0, 20),
-    range_of_counts=st.integers(1, 20),
-    separator=st.integers(0, 40),
-    more=st.integers(0, 40),
-)
-def test_planted_counting_asks_how_often_the_last_symbol_occurred(
-    assert_targets_follow: Check,
-    seed: int,
-    num_symbols: int,
-    min_count: int,
-    range_of_counts: int,
-    separator: int,
-    more: int,
-) -> None:
-    task = PlantedCounting(num_symbols, min_count + range_of_counts, min_count, separator)
-    assert_targets_follow(task, counted, seed, task.min_length + more)
-
-
 def test_planted_counting_refuses_a_smallest_count_above_the_largest() -> None:
     with pytest.raises(UsageError, match=r"min_count of task 'planted_counting' is 9; allowed: up to max_count=8"):
         PlantedCounting(min_count=9, max_count=8).floor(64)
@@ -254,15 +229,6 @@ def test_planted_counting_refuses_a_smallest_count_above_the_largest() -> None:
 @pytest.mark.parametrize(("separator", "vocab_size"), [(0, 16), (8, 16), (15, 16), (40, 41)])
 def test_planted_counting_has_ids_up_to_its_separator(separator: int, vocab_size: int) -> None:
     assert PlantedCounting(separator=separator).vocab_size == vocab_size
-
-
-@settings(deadline=None)
-@given(seed=SEEDS, num_symbols=st.integers(3, 20), margin=st.integers(1, 20), more=st.integers(0, 80))
-def test_planted_majority_has_its_margin_exactly(
-    assert_targets_follow: Check, seed: int, num_symbols: int, margin: int, more: int
-) -> None:
-    task = PlantedMajority(num_symbols=num_symbols, margin=margin)
-    assert_targets_follow(task, most_frequent, seed, task.min_length + more)
 
 
 def test_the_majority_of_the_last_half_is_a_shortcut_on_rungs() -> None:
@@ -288,28 +254,6 @@ def test_the_carry_of_the_lowest_place_is_handed_on_everywhere(
     assert guesses[0, -len(expected) :].tolist() == expected
 
 
-@settings(deadline=None)
-@given(
-    seed=SEEDS,
-    num_symbols=st.integers(2, 8),
-    num_streams=st.integers(1, 3),
-    shortest_period=st.integers(2, 5),
-    longest_period=st.integers(11, 13),
-    more=st.integers(0, 40),
-)
-def test_periodic_pattern_continues_the_stream_whose_turn_it_is(
-    assert_targets_follow: Check,
-    seed: int,
-    num_symbols: int,
-    num_streams: int,
-    shortest_period: int,
-    longest_period: int,
-    more: int,
-) -> None:
-    task = PeriodicPattern(num_symbols, num_streams, shortest_period, longest_period)
-    assert_targets_follow(task, continued, seed, task.min_length + more)
-
-
 def test_the_streams_of_periodic_pattern_have_different_periods_within_the_limits() -> None:
     task, length = PeriodicPattern(num_symbols=65536, num_streams=2, shortest_period=25, longest_period=48), 416
     inputs, _ = task.sample(np.random.default_rng(0), 200, length)
@@ -325,22 +269,6 @@ def test_the_streams_of_periodic_pattern_have_different_periods_within_the_limit
 def test_periodic_pattern_refuses_more_streams_than_there_are_periods() -> None:
     with pytest.raises(UsageError, match=r"num_streams .* is 4; allowed: up to 3, for .* primes from 5 to 11"):
         PeriodicPattern(num_streams=4, longest_period=11).floor(200)
-
-
-@settings(deadline=None)
-@given(
-    seed=SEEDS,
-    num_symbols=st.integers(2, 8),
-    width=st.integers(3, 8),
-    num_queries=st.integers(1, 12),
-    num_anchors=st.integers(0, 20),
-    more=st.integers(0, 40),
-)
-def test_grid_neighbours_asks_for_neighbours(
-    assert_targets_follow: Check, seed: int, num_symbols: int, width: int, num_queries: int, num_anchors: int, more: int
-) -> None:
-    task = GridNeighbours(num_symbols=num_symbols, width=width, num_queries=num_queries, num_anchors=num_anchors)
-    assert_targets_follow(task, neighbour, seed, task.min_length + more)
 
 
 def test_grid_neighbours_draws_all_anchors_equally_often() -> None:
@@ -372,15 +300,6 @@ def test_the_coordinates_of_a_rung_are_the_first_of_those_of_the_rungs_above() -
         np.testing.assert_array_equal(rung.task.coordinates(rung.length), longest[: rung.length])
 
 
-@pytest.mark.parametrize("name", ["bucket_sort", "binary_addition"])
-def test_a_rung_has_the_strings_that_are_longer_than_those_of_the_rung_below(name: str) -> None:
-    for below, rung in pairwise(TASKS[name].ladder(longest=64)):
-        inputs, _ = rung.task.sample(np.random.default_rng(0), 4000, rung.length)
-        sizes = rung.task.string_lengths(inputs)  # type: ignore[attr-defined]
-
-        assert (sizes.min(), sizes.max()) == (below.load + 1, rung.load)
-
-
 def test_no_two_rungs_of_periodic_pattern_share_a_period() -> None:
     found = [period for rung in PeriodicPattern.ladder(longest=1024) for period in primes(rung.task)]
 
@@ -396,18 +315,3 @@ def test_no_two_rungs_of_planted_counting_share_a_count() -> None:
 def sampled(rung: Rung) -> list[int]:
     targets: list[int] = rung.task.sample(np.random.default_rng(0), 500, rung.length).targets[:, -1].tolist()
     return targets
-
-
-@pytest.mark.parametrize("name", ORACLES)
-def test_a_length_without_room_is_refused(name: str) -> None:
-    task = TASKS[name]()
-    for call in (task.floor, task.ceiling, lambda length: task.sample(np.random.default_rng(0), 1, length)):
-        with pytest.raises(UsageError, match=f"length of task '{name}' is .*; allowed: {task.min_length} and more"):
-            call(task.min_length - 1)
-
-
-@pytest.mark.parametrize(("name", "reference"), REFERENCES.items(), ids=REFERENCES)
-def test_worked_example_of_the_docstring_is_true(
-    assert_example_holds: Check, name: str, reference: Callable[..., list[set[int]]]
-) -> None:
-    assert_example_holds(name, reference)

@@ -1,17 +1,14 @@
 """The copying tasks: targets recomputed from the inputs alone, and solved from prefixes."""
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synthbench.errors import UsageError
 from synthbench.tasks import accuracy
-from synthbench.tasks.base import IGNORE, TASKS, Task
+from synthbench.tasks.base import IGNORE, TASKS
 from synthbench.tasks.copying.bottleneck_compression import BottleneckCompression
 from synthbench.tasks.copying.duplicate_string import DuplicateString
 from synthbench.tasks.copying.missing_duplicate import MissingDuplicate
@@ -21,10 +18,8 @@ from synthbench.tasks.copying.palindrome import Palindrome
 from synthbench.tasks.copying.reverse_string import ReverseString
 from synthbench.tasks.copying.selective_copying import SelectiveCopying
 from synthbench.tasks.copying.string_copy import StringCopy
+from tests.tasks._known import Known, Tokens, checks_of, drawn
 
-SEEDS = st.integers(0, 2**32 - 1)
-Check = Callable[..., None]
-Predictions = Any  # an array of int64
 Answer = Callable[[list[int]], list[int]]
 
 ANSWERS: dict[str, Answer] = {
@@ -94,17 +89,7 @@ def looked_up(task: Any, inputs: list[int]) -> list[set[int]]:
     return [{IGNORE}] * (len(inputs) - 1) + [followers(string, gram)]
 
 
-REFERENCES = {
-    **dict.fromkeys(ANSWERS, rearranged),
-    "palindrome": mirrored,
-    "missing_duplicate": restored,
-    "selective_copying": selected,
-    "bottleneck_compression": everything,
-    "ngram_lookup": looked_up,
-}
-
-
-def rearranging(task: Any, inputs: Predictions) -> Predictions:
+def rearranging(task: Any, inputs: Tokens) -> Tokens:
     predictions = np.zeros_like(inputs)
     for row, sequence in enumerate(inputs.tolist()):
         if task.num_symbols in sequence:
@@ -114,7 +99,7 @@ def rearranging(task: Any, inputs: Predictions) -> Predictions:
     return predictions
 
 
-def reading_back(task: Any, inputs: Predictions) -> Predictions:
+def reading_back(task: Any, inputs: Tokens) -> Tokens:
     predictions = np.zeros_like(inputs)
     for row, sequence in enumerate(inputs.tolist()):
         size = sequence.index(task.num_symbols) if task.num_symbols in sequence else 0
@@ -123,7 +108,7 @@ def reading_back(task: Any, inputs: Predictions) -> Predictions:
     return predictions
 
 
-def restoring(task: Any, inputs: Predictions) -> Predictions:
+def restoring(task: Any, inputs: Tokens) -> Tokens:
     """At the first separator, the symbol that stands half of the tokens before it away from the mask."""
     predictions = np.zeros_like(inputs)
     for row, sequence in enumerate(inputs.tolist()):
@@ -132,7 +117,7 @@ def restoring(task: Any, inputs: Predictions) -> Predictions:
     return predictions
 
 
-def selecting(task: Any, inputs: Predictions) -> Predictions:
+def selecting(task: Any, inputs: Tokens) -> Tokens:
     predictions = np.zeros_like(inputs)
     for row, sequence in enumerate(inputs.tolist()):
         symbols = [token for token in sequence if token < task.num_symbols]
@@ -140,76 +125,75 @@ def selecting(task: Any, inputs: Predictions) -> Predictions:
     return predictions
 
 
-def keeping_everything(_task: Any, inputs: Predictions) -> Predictions:
+def keeping_everything(_task: Any, inputs: Tokens) -> Tokens:
     return inputs
 
 
-def looking_up(task: Any, inputs: Predictions) -> Predictions:
+def looking_up(task: Any, inputs: Tokens) -> Tokens:
     answers = [
         min(followers(sequence[: -task.order - 1], sequence[-task.order :]), default=0) for sequence in inputs.tolist()
     ]
     return np.broadcast_to(np.array(answers)[:, None], inputs.shape)
 
 
-ORACLES = {
-    **dict.fromkeys(ANSWERS, rearranging),
-    "palindrome": reading_back,
-    "missing_duplicate": restoring,
-    "selective_copying": selecting,
-    "bottleneck_compression": keeping_everything,
-    "ngram_lookup": looking_up,
+def strings(unit: Any) -> st.SearchStrategy[Any]:
+    return drawn(unit, num_symbols=(2, 40), shortest=(1, 10))
+
+
+KNOWN = {
+    "string_copy": Known(rearranged, rearranging, strings(StringCopy), [(StringCopy(shortest=7, num_symbols=2), 15)]),
+    "reverse_string": Known(
+        rearranged, rearranging, strings(ReverseString), [(ReverseString(shortest=2, num_symbols=2), 8)]
+    ),
+    "duplicate_string": Known(
+        rearranged, rearranging, strings(DuplicateString), [(DuplicateString(shortest=3, num_symbols=2), 18)]
+    ),
+    "odds_first": Known(rearranged, rearranging, strings(OddsFirst), [(OddsFirst(shortest=4, num_symbols=3), 20)]),
+    "palindrome": Known(mirrored, reading_back, strings(Palindrome), [(Palindrome(shortest=6, num_symbols=2), 21)]),
+    "missing_duplicate": Known(
+        restored,
+        restoring,
+        drawn(MissingDuplicate, num_symbols=(2, 40), shortest=(1, 10), num_erased=(0, 9)),
+        [
+            (MissingDuplicate(shortest=5, num_symbols=2), 22),
+            (MissingDuplicate(shortest=5, num_symbols=6, num_erased=4), 22),
+        ],
+    ),
+    "selective_copying": Known(
+        selected,
+        selecting,
+        drawn(SelectiveCopying, num_symbols=(2, 40), num_tokens=(1, 10)),
+        [(SelectiveCopying(num_symbols=3, num_tokens=9), 27)],
+    ),
+    "bottleneck_compression": Known(
+        everything,
+        keeping_everything,
+        drawn(BottleneckCompression, num_symbols=(2, 40)),
+        [(BottleneckCompression(num_symbols=2), 6)],
+    ),
+    "ngram_lookup": Known(
+        looked_up,
+        looking_up,
+        drawn(
+            NgramLookup,
+            num_symbols=(2, 8),
+            order=(1, 4),
+            num_decoys=(0, 4),
+            num_openings=(0, 4),
+            shares_follower=[False, True],
+        ),
+        [
+            (NgramLookup(num_symbols=3, order=4, num_decoys=2), 41),
+            (NgramLookup(num_symbols=6, order=3, num_decoys=1, num_openings=2), 30),
+            (NgramLookup(num_symbols=6, order=3, num_decoys=2, num_openings=1, shares_follower=True), 30),
+        ],
+    ),
 }
-CASES = [
-    *((TASKS[name](), TASKS[name].length) for name in ORACLES),
-    *((rung.task, rung.length) for name in ORACLES for rung in TASKS[name].ladder(longest=48)[::2]),
-    (StringCopy(shortest=7, num_symbols=2), 15),
-    (ReverseString(shortest=2, num_symbols=2), 8),
-    (DuplicateString(shortest=3, num_symbols=2), 18),
-    (OddsFirst(shortest=4, num_symbols=3), 20),
-    (Palindrome(shortest=6, num_symbols=2), 21),
-    (MissingDuplicate(shortest=5, num_symbols=2), 22),
-    (MissingDuplicate(shortest=5, num_symbols=6, num_erased=4), 22),
-    (SelectiveCopying(num_symbols=3, num_tokens=9), 27),
-    (BottleneckCompression(num_symbols=2), 6),
-    (NgramLookup(num_symbols=3, order=4, num_decoys=2), 41),
-    (NgramLookup(num_symbols=6, order=3, num_decoys=1, num_openings=2), 30),
-    (NgramLookup(num_symbols=6, order=3, num_decoys=2, num_openings=1, shares_follower=True), 30),
-]
 
 
-@pytest.mark.parametrize(("task", "length"), CASES, ids=[f"{task.name}-{length}" for task, length in CASES])
-def test_bounds_hold_and_shortcuts_fail(assert_task_holds: Check, task: Task, length: int) -> None:
-    assert_task_holds(task, length, ORACLES[task.name])
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-@settings(deadline=None)
-@given(
-    seed=SEEDS,
-    num_symbols=st.integers(2, 40),
-    shortest=st.integers(1, 10),
-    more=st.integers(0, 40),
-)
-def test_rearrangements_ask_for_the_symbols_of_the_string(
-    assert_targets_follow: Check, name: str, seed: int, num_symbols: int, shortest: int, more: int
-) -> None:
-    task = TASKS[name](num_symbols=num_symbols, shortest=shortest)  # type: ignore[call-arg]
-    assert_targets_follow(task, rearranged, seed, task.min_length + more)
-
-
-@settings(deadline=None)
-@given(
-    seed=SEEDS,
-    num_symbols=st.integers(2, 40),
-    shortest=st.integers(1, 10),
-    num_erased=st.integers(0, 9),
-    more=st.integers(0, 40),
-)
-def test_missing_duplicate_asks_for_the_masked_symbol(
-    assert_targets_follow: Check, seed: int, num_symbols: int, shortest: int, num_erased: int, more: int
-) -> None:
-    task = MissingDuplicate(num_symbols=num_symbols, shortest=shortest, num_erased=num_erased)
-    assert_targets_follow(task, restored, seed, task.min_length + more)
+@pytest.mark.parametrize("check", checks_of(KNOWN))
+def test_answers_and_bounds_are_those_that_are_known(check: Callable[[], None]) -> None:
+    check()
 
 
 @pytest.mark.parametrize(("num_erased", "least", "most"), [(0, 1.0, 1.0), (2, 0.35, 0.45)])
@@ -234,49 +218,9 @@ def test_the_surroundings_of_the_mask_are_compared_with_those_of_all_symbols() -
     assert rules["odd count"][0, -1] == 2
 
 
-@settings(deadline=None)
-@given(seed=SEEDS, num_symbols=st.integers(2, 40), num_tokens=st.integers(1, 10), num_blanks=st.integers(0, 20))
-def test_selective_copying_asks_for_what_is_not_blank(
-    assert_targets_follow: Check, seed: int, num_symbols: int, num_tokens: int, num_blanks: int
-) -> None:
-    task = SelectiveCopying(num_symbols=num_symbols, num_tokens=num_tokens)
-    assert_targets_follow(task, selected, seed, task.min_length + num_blanks)
-
-
-@settings(deadline=None)
-@given(seed=SEEDS, num_symbols=st.integers(2, 40), length=st.integers(2, 40))
-def test_bottleneck_compression_asks_for_everything(
-    assert_targets_follow: Check, seed: int, num_symbols: int, length: int
-) -> None:
-    assert_targets_follow(BottleneckCompression(num_symbols=num_symbols), everything, seed, length)
-
-
-def test_only_bottleneck_compression_answers_from_the_last_position() -> None:
-    assert [name for name in ORACLES if TASKS[name].readout == "bottleneck"] == ["bottleneck_compression"]
-
-
-@settings(deadline=None)
-@given(
-    seed=SEEDS,
-    num_symbols=st.integers(2, 8),
-    order=st.integers(1, 4),
-    num_decoys=st.integers(0, 4),
-    num_openings=st.integers(0, 4),
-    shares_follower=st.booleans(),
-    more=st.integers(0, 40),
-)
-def test_ngram_lookup_has_one_answer(
-    assert_targets_follow: Check,
-    seed: int,
-    num_symbols: int,
-    order: int,
-    num_decoys: int,
-    num_openings: int,
-    shares_follower: bool,  # noqa: FBT001  hypothesis draws it
-    more: int,
-) -> None:
-    task = NgramLookup(num_symbols, order, num_decoys, num_openings, shares_follower)
-    assert_targets_follow(task, looked_up, seed, task.min_length + more)
+def test_only_bottleneck_compression_answers_from_the_last_position_and_has_no_ladder() -> None:
+    assert [name for name in KNOWN if TASKS[name].readout == "bottleneck"] == ["bottleneck_compression"]
+    assert [name for name in KNOWN if not TASKS[name].rungs] == ["bottleneck_compression"]
 
 
 def test_ngram_lookup_plants_as_many_decoys_as_it_says() -> None:
@@ -322,39 +266,6 @@ def test_where_plants_share_their_follower_it_gets_as_many_votes_as_the_answer()
     assert abs(reached[True] - 0.5) < 4 * 0.5 / 1000**0.5
 
 
-@pytest.mark.parametrize("name", [*ANSWERS, "missing_duplicate"])
-@pytest.mark.parametrize("factor", [2, 4])
-def test_strings_out_of_range_are_longer_than_half_the_factor_allows(name: str, factor: int) -> None:
-    trained = TASKS[name](shortest=3)  # type: ignore[call-arg]
-    task, length = trained.stretched(trained.length, factor)
-    inputs, _ = task.sample(np.random.default_rng(0), 4000, length)
-    sizes = task.string_lengths(inputs)  # type: ignore[attr-defined]
-    if name == "missing_duplicate":
-        sizes = sizes // 2
-    longest = trained.longest(trained.length)  # type: ignore[attr-defined]
-
-    assert (sizes.min(), sizes.max()) == (factor // 2 * longest + 1, factor * longest)
-
-
-@pytest.mark.parametrize("name", [*ANSWERS, "missing_duplicate"])
-def test_a_rung_has_the_strings_that_are_longer_than_those_of_the_rung_below(name: str) -> None:
-    rungs = TASKS[name].ladder(longest=48)
-    for below, rung in pairwise(rungs):
-        inputs, _ = rung.task.sample(np.random.default_rng(0), 4000, rung.length)
-        sizes = rung.task.string_lengths(inputs)  # type: ignore[attr-defined]
-        if name == "missing_duplicate":
-            sizes = sizes // 2
-
-        assert (sizes.min(), sizes.max()) == (below.load + 1, rung.load)
-
-
-LADDERS = [name for name in ORACLES if TASKS[name].rungs]
-
-
-def test_all_but_the_control_have_a_ladder() -> None:
-    assert set(ORACLES) - set(LADDERS) == {"bottleneck_compression"}
-
-
 def test_selective_copying_has_the_same_share_of_blanks_on_all_rungs() -> None:
     for rung in SelectiveCopying.ladder(longest=1024):
         num_tokens = rung.task.num_tokens  # type: ignore[attr-defined]
@@ -362,30 +273,6 @@ def test_selective_copying_has_the_same_share_of_blanks_on_all_rungs() -> None:
 
         assert num_tokens == rung.load
         assert num_blanks == 2 * num_tokens - 1
-
-
-@pytest.mark.parametrize("name", ORACLES)
-def test_a_length_without_room_is_refused(name: str) -> None:
-    task = TASKS[name]()
-    for call in (task.floor, task.ceiling, lambda length: task.sample(np.random.default_rng(0), 1, length)):
-        with pytest.raises(UsageError, match=f"length of task '{name}' is .*; allowed: {task.min_length} and more"):
-            call(task.min_length - 1)
-
-
-@pytest.mark.parametrize(("name", "reference"), REFERENCES.items(), ids=REFERENCES)
-def test_worked_example_of_the_docstring_is_true(
-    assert_example_holds: Check, name: str, reference: Callable[..., list[set[int]]]
-) -> None:
-    assert_example_holds(name, reference)
-
-
-@settings(deadline=None)
-@given(seed=SEEDS, num_symbols=st.integers(2, 40), shortest=st.integers(1, 10), more=st.integers(0, 40))
-def test_palindrome_asks_for_the_string_backwards_one_symbol_after_it_is_shown(
-    assert_targets_follow: Check, seed: int, num_symbols: int, shortest: int, more: int
-) -> None:
-    task = Palindrome(num_symbols=num_symbols, shortest=shortest)
-    assert_targets_follow(task, mirrored, seed, task.min_length + more)
 
 
 @pytest.mark.parametrize("num_tokens", [1, 2])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
-from synthbench.tasks.base import IGNORE, TASKS, Rung, Task
+from synthbench.tasks.base import IGNORE, Task
 from synthbench.tasks.nesting._trees import Law, Nodes, grow
 from synthbench.tasks.nesting.anbncn import LONGEST_GAP, AnBnCn
 from synthbench.tasks.nesting.dyck import Dyck
@@ -26,11 +26,9 @@ from synthbench.tasks.nesting.stack_manipulation import StackManipulation
 from synthbench.tasks.nesting.tree_compose import TreeCompose
 from synthbench.tasks.nesting.tree_copy import TreeCopy
 from synthbench.tasks.nesting.tree_mirror import TreeMirror
+from tests.tasks._known import SEEDS, Known, Tokens, checks_of, drawn
 
-SEEDS = st.integers(0, 2**32 - 1)
-EXAMPLES = settings(max_examples=40, deadline=None)
-Check = Callable[..., None]
-Tokens = Any  # an array of int64; NumPy types what is indexed or computed from one as Any
+EXAMPLES = settings(max_examples=30, deadline=None)
 Tree = Any  # a name, or a label and a list of trees
 Answers = Callable[[Any, list[int]], list[int]]
 """The answers to what stands before a separator."""
@@ -319,69 +317,202 @@ def oracle(task: Any, inputs: Tokens) -> Tokens:
     return predictions
 
 
-@EXAMPLES
-@given(seed=SEEDS, shortest=st.integers(1, 12), more=st.integers(0, 40), modulus=st.integers(2, 12))
-def test_modular_brackets_asks_the_value(
-    assert_targets_follow: Check, seed: int, shortest: int, more: int, modulus: int
-) -> None:
-    task = ModularBrackets(shortest=shortest, modulus=modulus)
-    assert_targets_follow(task, reference, seed, shortest + 1 + more)
+State = tuple[int, tuple[tuple[int, bool], ...]]
+"""How many words have begun, at most two; and of the constituent of each level, from level 1, its symbol and whether
+its second part has begun."""
 
 
-@EXAMPLES
-@given(seed=SEEDS, shortest=st.integers(3, 12), more=st.integers(0, 40), modulus=st.integers(3, 12))
-def test_solve_equation_asks_the_only_digit_that_fits(
-    assert_targets_follow: Check, seed: int, shortest: int, more: int, modulus: int
-) -> None:
-    task = SolveEquation(shortest=shortest, modulus=modulus)
-    assert_targets_follow(task, reference, seed, shortest + 1 + more)
+class Option(NamedTuple):
+    """What may come next."""
+
+    chance: float
+    level: int
+    """Of the constituent whose second part begins, counted from 0; the depth if a word begins."""
+    symbol: int
+    after: State
+
+    def is_scored(self, task: Any) -> bool:
+        return task.scored == "all" or (self.level == task.depth - 1 and self.after[0] == 2)
 
 
-@EXAMPLES
-@given(
-    seed=SEEDS, shortest=st.integers(4, 12), more=st.integers(0, 24), depth=st.integers(3, 6), args=st.integers(2, 6)
-)
-def test_listops_asks_the_value(
-    assert_targets_follow: Check, seed: int, shortest: int, more: int, depth: int, args: int
-) -> None:
-    task = Listops(shortest=shortest, depth=depth, arguments=args)
-    assert_targets_follow(task, reference, seed, min(task.min_length + more, 23))
+def beliefs(task: Any, tokens: list[int]) -> Iterator[list[Option]]:
+    """Before each token and after the last, what may come, for every state that the tokens allow.
+
+    A state is known but for which constituents have two parts, which only the next token tells.
+    """
+    seconds = _grammar(task.num_symbols)
+    belief: dict[State, float] = {(0, ((0, True),) * task.depth): 1.0}
+    for position in range(len(tokens) + 1):
+        options = []
+        for (num_words, constituents), chance in belief.items():
+            left = chance
+            for level, (symbol, has_second) in enumerate(constituents):
+                if not has_second:
+                    second = int(seconds[level, symbol])
+                    inner, outer = ((second, False),) * level, constituents[level + 1 :]
+                    after = (num_words, (*inner, (symbol, True), *outer))
+                    options.append(Option(left * task.pair_rate, level, second, after))
+                    left *= 1 - task.pair_rate
+            for symbol in range(task.num_symbols):
+                after = (min(num_words + 1, 2), ((symbol, False),) * task.depth)
+                options.append(Option(left / task.num_symbols, task.depth, symbol, after))
+        yield options
+        if position < len(tokens):
+            belief = {}
+            for option in options:
+                if option.symbol == tokens[position]:
+                    belief[option.after] = belief.get(option.after, 0) + option.chance
+            total = sum(belief.values())
+            belief = {state: chance / total for state, chance in belief.items()}
 
 
-@EXAMPLES
-@given(
-    seed=SEEDS,
-    shortest=st.integers(2, 12),
-    more=st.integers(0, 60),
-    num_symbols=st.integers(2, 9),
-    pop_rate=st.floats(0, 1),
-)
-def test_stack_manipulation_asks_the_stack_that_is_left(
-    assert_targets_follow: Check, seed: int, shortest: int, more: int, num_symbols: int, pop_rate: float
-) -> None:
-    task = StackManipulation(shortest=shortest, num_symbols=num_symbols, pop_rate=pop_rate)
-    assert_targets_follow(task, reference, seed, 2 * shortest + 1 + more)
+def law_of(task: Any, options: list[Option]) -> Tokens:
+    """The probability of each token that is scored if it comes next."""
+    law = np.zeros(task.num_symbols)
+    for option in options:
+        law[option.symbol] += option.chance * option.is_scored(task)
+    return law
 
 
-@EXAMPLES
-@given(
-    seed=SEEDS,
-    unscored=st.integers(0, 9),
-    scored=st.integers(1, 60),
-    num_types=st.integers(1, 9),
-    depth=st.integers(1, 9),
-    nearest=st.integers(0, 9),
-)
-def test_dyck_asks_the_innermost_bracket_and_whether_the_depth_is_reached(
-    assert_targets_follow: Check, seed: int, unscored: int, scored: int, num_types: int, depth: int, nearest: int
-) -> None:
-    nearest = 0 if depth == 1 else nearest
-    task = Dyck(unscored=unscored, num_types=num_types, depth=depth, nearest=nearest)
-    assert_targets_follow(task, reference, seed, task.min_length - 1 + scored)
+def believe(task: Any, inputs: Tokens) -> Tokens:
+    """The likeliest token that is scored."""
+    predictions = np.zeros_like(inputs)
+    for row, (_, *tokens) in enumerate(inputs.tolist()):
+        if max(tokens, default=0) < task.num_symbols:
+            predictions[row] = [law_of(task, options).argmax() for options in beliefs(task, tokens)]
+    return predictions
 
 
-@pytest.mark.parametrize("nearest", [1, 2, 5])
-@pytest.mark.parametrize("unscored", range(8))
+def grammatical(task: Any, inputs: list[int]) -> list[set[int]]:
+    depth, *tokens = inputs
+    assert depth == task.num_symbols + task.depth - 1
+    unscored = set() if task.scored == "all" else {IGNORE}
+    return [
+        {option.symbol for option in options if option.is_scored(task)} | unscored for options in beliefs(task, tokens)
+    ]
+
+
+def trees(unit: type[TreeMirror | TreeCopy | TreeCompose]) -> st.SearchStrategy[Any]:
+    return drawn(unit, fewest=(1, 5), num_labels=(2, 9), depth=(4, 6), arity=(2, 4), is_shown=[False, True])
+
+
+def longer(task: Any) -> st.SearchStrategy[int]:
+    return st.integers(task.min_length, task.min_length + 60)
+
+
+KNOWN = {
+    "anbncn": Known(
+        reference,
+        oracle,
+        drawn(lambda least, more: AnBnCn(least, least + more), (2, 9), (0, 9)),
+        [(AnBnCn(smallest=3, largest=5), 47)],
+        longer,
+    ),
+    "dyck": Known(
+        reference,
+        oracle,
+        drawn(
+            lambda depth, nearest, **options: Dyck(depth=depth, nearest=nearest if depth > 1 else 0, **options),
+            depth=(1, 9),
+            nearest=(0, 9),
+            unscored=(0, 9),
+            num_types=(1, 9),
+        ),
+        [(Dyck(unscored=3, num_types=3, depth=2), 9), (Dyck(unscored=3, num_types=3, depth=3, nearest=4), 12)],
+        longer,
+    ),
+    "grammar_next_token": Known(
+        grammatical,
+        believe,
+        drawn(GrammarNextToken, depth=(1, 5), num_symbols=(2, 5), pair_rate=(0.1, 0.9), scored=["all", "top"]),
+        [
+            (GrammarNextToken(depth=4, num_symbols=5, pair_rate=0.8), 12),
+            *((rung.task, rung.length) for rung in GrammarNextToken.ladder(8)),
+        ],
+        lambda _task: st.just(12),
+    ),
+    "interleaved_stacks": Known(
+        reference,
+        oracle,
+        drawn(
+            lambda num_stacks, spare, **options: InterleavedStacks(num_stacks, num_stacks + spare, **options),
+            (1, 5),
+            (0, 3),
+            depth=(2, 6),
+            pops=(1, 2),
+        ),
+        [(InterleavedStacks(num_stacks=2, stack_ids=3, depth=2, num_values=3, pops=2), 25)],
+    ),
+    "listops": Known(
+        reference,
+        oracle,
+        drawn(Listops, shortest=(4, 12), depth=(3, 6), arguments=(2, 6)),
+        [(Listops(depth=3, arguments=2), 22)],
+        lambda task: st.integers(task.min_length, 23),
+    ),
+    "modular_brackets": Known(
+        reference,
+        oracle,
+        drawn(ModularBrackets, shortest=(1, 12), modulus=(2, 12)),
+        [(ModularBrackets(shortest=9, modulus=6), 16)],
+    ),
+    "prefix_arithmetic": Known(
+        reference,
+        oracle,
+        drawn(PrefixArithmetic, modulus=(2, 30)),
+        [(PrefixArithmetic(modulus=4), 8)],
+        lambda _task: st.integers(1, 20).map(lambda num_operators: 2 * num_operators + 2),
+    ),
+    "shuffle_dyck": Known(
+        reference,
+        oracle,
+        drawn(ShuffleDyck, unscored=(0, 9), num_types=(1, 6), open_rate=(0.0, 1.0)),
+        [(ShuffleDyck(unscored=2, num_types=3, open_rate=0.7), 9)],
+        longer,
+    ),
+    "solve_equation": Known(
+        reference,
+        oracle,
+        drawn(SolveEquation, shortest=(3, 12), modulus=(3, 12)),
+        [(SolveEquation(shortest=12, modulus=4), 20)],
+    ),
+    "stack_manipulation": Known(
+        reference,
+        oracle,
+        drawn(StackManipulation, shortest=(2, 12), num_symbols=(2, 9), pop_rate=(0.0, 1.0)),
+        [(StackManipulation(shortest=4, num_symbols=3, pop_rate=0.9), 24)],
+        longer,
+    ),
+    "tree_compose": Known(
+        reference,
+        oracle,
+        trees(TreeCompose),
+        [
+            (TreeCompose(fewest=2, num_labels=2, depth=3, arity=2, num_templates=2, num_names=3), 64),
+            (TreeCompose(fewest=2, num_labels=3, num_templates=2, num_names=3, is_shown=True), 50),
+        ],
+        longer,
+    ),
+    "tree_copy": Known(
+        reference,
+        oracle,
+        trees(TreeCopy),
+        [(TreeCopy(fewest=2, num_labels=3, num_templates=3, num_names=3, is_shown=True), 82)],
+        longer,
+    ),
+    "tree_mirror": Known(
+        reference, oracle, trees(TreeMirror), [(TreeMirror(fewest=5, num_labels=3, is_shown=True), 40)], longer
+    ),
+}
+
+
+@pytest.mark.parametrize("check", checks_of(KNOWN))
+def test_answers_and_bounds_are_those_that_are_known(check: Callable[[], None]) -> None:
+    check()
+
+
+@pytest.mark.parametrize("nearest", [1, 5])
+@pytest.mark.parametrize("unscored", [0, 3, 6])
 @pytest.mark.parametrize("depth", [2, 3])
 def test_the_shortest_sequence_of_dyck_is_the_first_that_may_be_scored(depth: int, unscored: int, nearest: int) -> None:
     task = Dyck(depth=depth, unscored=unscored, nearest=nearest)
@@ -389,57 +520,6 @@ def test_the_shortest_sequence_of_dyck_is_the_first_that_may_be_scored(depth: in
     is_scored = (everywhere != IGNORE).any(axis=0) & (np.arange(16) >= unscored)
 
     assert task.min_length == 1 + is_scored.argmax()
-
-
-@EXAMPLES
-@given(
-    seed=SEEDS,
-    unscored=st.integers(0, 9),
-    scored=st.integers(1, 60),
-    num_types=st.integers(1, 6),
-    open_rate=st.floats(0, 1),
-)
-def test_shuffle_dyck_asks_the_types_that_are_open(
-    assert_targets_follow: Check, seed: int, unscored: int, scored: int, num_types: int, open_rate: float
-) -> None:
-    task = ShuffleDyck(unscored=unscored, num_types=num_types, open_rate=open_rate)
-    assert_targets_follow(task, reference, seed, unscored + scored)
-
-
-@EXAMPLES
-@given(seed=SEEDS, smallest=st.integers(2, 9), wider=st.integers(0, 9), more=st.integers(0, 60))
-def test_anbncn_asks_whether_a_run_ends(
-    assert_targets_follow: Check, seed: int, smallest: int, wider: int, more: int
-) -> None:
-    task = AnBnCn(smallest=smallest, largest=smallest + wider)
-    assert_targets_follow(task, reference, seed, task.min_length + more)
-
-
-@EXAMPLES
-@given(
-    seed=SEEDS,
-    task_class=st.sampled_from([TreeMirror, TreeCopy, TreeCompose]),
-    fewest=st.integers(1, 5),
-    more=st.integers(0, 60),
-    num_labels=st.integers(2, 9),
-    depth=st.integers(4, 6),
-    arity=st.integers(2, 4),
-    is_shown=st.booleans(),
-)
-def test_tree_tasks_ask_what_is_hidden_of_a_tree_that_follows_or_all_of_it(
-    assert_targets_follow: Check,
-    seed: int,
-    task_class: type[TreeMirror],
-    fewest: int,
-    more: int,
-    num_labels: int,
-    depth: int,
-    arity: int,
-    *,
-    is_shown: bool,
-) -> None:
-    task = task_class(fewest=fewest, num_labels=num_labels, depth=depth, arity=arity, is_shown=is_shown)
-    assert_targets_follow(task, reference, seed, task.min_length + more)
 
 
 def nodes_of(tree: Tree, level: int = 1) -> Iterator[tuple[int, int]]:
@@ -476,50 +556,6 @@ def test_trees_keep_to_the_knobs_and_names_stand_where_they_should(
             assert num_names == [num_templates] + [0] * num_templates
         else:
             assert sorted(num_names) == [0] + [1] * num_templates
-
-
-@pytest.mark.parametrize("name", TARGETS)
-def test_worked_example_of_the_docstring_is_true(assert_example_holds: Check, name: str) -> None:
-    assert_example_holds(name, reference)
-
-
-@pytest.mark.parametrize("name", TARGETS)
-def test_bounds_hold_at_the_length_of_the_paper(assert_task_holds: Check, name: str) -> None:
-    assert_task_holds(TASKS[name](), TASKS[name].length, oracle)
-
-
-RUNGS = [rung for name in TARGETS for rung in TASKS[name].ladder(64)[::3]]
-
-
-@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: f"{rung.task.name}-{rung.load}")
-def test_bounds_hold_on_the_rungs_of_a_ladder(assert_task_holds: Check, rung: Rung) -> None:
-    assert_task_holds(rung.task, rung.length, oracle)
-
-
-@pytest.mark.parametrize(
-    ("task", "length"),
-    [
-        (AnBnCn(smallest=3, largest=5), 47),
-        (Dyck(unscored=3, num_types=3, depth=2), 9),
-        (Dyck(unscored=3, num_types=3, depth=3, nearest=4), 12),
-        (Listops(depth=3, arguments=2), 22),
-        (InterleavedStacks(num_stacks=2, stack_ids=3, depth=2, num_values=3, pops=2), 25),
-        (ModularBrackets(shortest=9, modulus=6), 16),
-        (PrefixArithmetic(modulus=4), 8),
-        (ShuffleDyck(unscored=2, num_types=3, open_rate=0.7), 9),
-        (SolveEquation(shortest=12, modulus=4), 20),
-        (StackManipulation(shortest=4, num_symbols=3, pop_rate=0.9), 24),
-        (TreeCompose(fewest=2, num_labels=2, depth=3, arity=2, num_templates=2, num_names=3), 64),
-        (TreeCopy(fewest=2, num_labels=2, depth=3, arity=2, num_templates=3, num_names=3), 81),
-        (TreeMirror(fewest=5, num_labels=2, depth=3, arity=2), 40),
-        (TreeCompose(fewest=2, num_labels=3, num_templates=2, num_names=3, is_shown=True), 50),
-        (TreeCopy(fewest=2, num_labels=3, num_templates=3, num_names=3, is_shown=True), 82),
-        (TreeMirror(fewest=5, num_labels=3, is_shown=True), 40),
-    ],
-    ids=lambda value: getattr(value, "name", None),
-)
-def test_bounds_hold_for_other_knobs(assert_task_holds: Check, task: Task, length: int) -> None:
-    assert_task_holds(task, length, oracle)
 
 
 @pytest.mark.parametrize("task", [TreeMirror(is_shown=True), TreeCopy(is_shown=True)], ids=lambda task: task.name)
@@ -639,14 +675,6 @@ def test_trees_follow_the_branching_process_given_their_size(law: Law, size: int
         assert abs(counts[tree] - expected) < 5 * np.sqrt(expected) + 1
 
 
-@EXAMPLES
-@given(seed=SEEDS, num_operators=st.integers(1, 20), modulus=st.integers(2, 30))
-def test_prefix_arithmetic_asks_the_value_of_an_expression(
-    assert_targets_follow: Check, seed: int, num_operators: int, modulus: int
-) -> None:
-    assert_targets_follow(PrefixArithmetic(modulus=modulus), reference, seed, 2 * num_operators + 2)
-
-
 def test_all_trees_of_prefix_arithmetic_are_equally_likely() -> None:
     inputs, _ = PrefixArithmetic(modulus=2).sample(np.random.default_rng(0), 14_000, 10)
     trees = Counter(map(tuple, (inputs[:, :-1] >= 2).tolist()))
@@ -660,22 +688,6 @@ def test_prefix_arithmetic_refuses_half_an_operator() -> None:
         PrefixArithmetic().sample(np.random.default_rng(0), 1, 9)
 
 
-@EXAMPLES
-@given(
-    seed=SEEDS,
-    num_stacks=st.integers(1, 5),
-    spare=st.integers(0, 3),
-    depth=st.integers(2, 6),
-    pops=st.integers(1, 2),
-    more=st.integers(0, 40),
-)
-def test_interleaved_stacks_asks_what_comes_off_a_stack(
-    assert_targets_follow: Check, seed: int, num_stacks: int, spare: int, depth: int, pops: int, more: int
-) -> None:
-    task = InterleavedStacks(num_stacks=num_stacks, stack_ids=num_stacks + spare, depth=depth, pops=pops)
-    assert_targets_follow(task, reference, seed, task.min_length + more)
-
-
 @pytest.mark.parametrize(
     ("knobs", "message"),
     [
@@ -686,100 +698,6 @@ def test_interleaved_stacks_asks_what_comes_off_a_stack(
 def test_interleaved_stacks_refuses_what_cannot_be_told_or_asked(knobs: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         InterleavedStacks(**knobs)
-
-
-State = tuple[int, tuple[tuple[int, bool], ...]]
-"""How many words have begun, at most two; and of the constituent of each level, from level 1, its symbol and whether
-its second part has begun."""
-
-
-class Option(NamedTuple):
-    """What may come next."""
-
-    chance: float
-    level: int
-    """Of the constituent whose second part begins, counted from 0; the depth if a word begins."""
-    symbol: int
-    after: State
-
-    def is_scored(self, task: Any) -> bool:
-        return task.scored == "all" or (self.level == task.depth - 1 and self.after[0] == 2)
-
-
-def beliefs(task: Any, tokens: list[int]) -> Iterator[list[Option]]:
-    """Before each token and after the last, what may come, for every state that the tokens allow.
-
-    A state is known but for which constituents have two parts, which only the next token tells.
-    """
-    seconds = _grammar(task.num_symbols)
-    belief: dict[State, float] = {(0, ((0, True),) * task.depth): 1.0}
-    for position in range(len(tokens) + 1):
-        options = []
-        for (num_words, constituents), chance in belief.items():
-            left = chance
-            for level, (symbol, has_second) in enumerate(constituents):
-                if not has_second:
-                    second = int(seconds[level, symbol])
-                    inner, outer = ((second, False),) * level, constituents[level + 1 :]
-                    after = (num_words, (*inner, (symbol, True), *outer))
-                    options.append(Option(left * task.pair_rate, level, second, after))
-                    left *= 1 - task.pair_rate
-            for symbol in range(task.num_symbols):
-                after = (min(num_words + 1, 2), ((symbol, False),) * task.depth)
-                options.append(Option(left / task.num_symbols, task.depth, symbol, after))
-        yield options
-        if position < len(tokens):
-            belief = {}
-            for option in options:
-                if option.symbol == tokens[position]:
-                    belief[option.after] = belief.get(option.after, 0) + option.chance
-            total = sum(belief.values())
-            belief = {state: chance / total for state, chance in belief.items()}
-
-
-def law_of(task: Any, options: list[Option]) -> Tokens:
-    """The probability of each token that is scored if it comes next."""
-    law = np.zeros(task.num_symbols)
-    for option in options:
-        law[option.symbol] += option.chance * option.is_scored(task)
-    return law
-
-
-def believe(task: Any, inputs: Tokens) -> Tokens:
-    """The likeliest token that is scored."""
-    predictions = np.zeros_like(inputs)
-    for row, (_, *tokens) in enumerate(inputs.tolist()):
-        if max(tokens, default=0) < task.num_symbols:
-            predictions[row] = [law_of(task, options).argmax() for options in beliefs(task, tokens)]
-    return predictions
-
-
-def grammatical(task: Any, inputs: list[int]) -> list[set[int]]:
-    depth, *tokens = inputs
-    assert depth == task.num_symbols + task.depth - 1
-    unscored = set() if task.scored == "all" else {IGNORE}
-    return [
-        {option.symbol for option in options if option.is_scored(task)} | unscored for options in beliefs(task, tokens)
-    ]
-
-
-@EXAMPLES
-@given(
-    seed=SEEDS,
-    depth=st.integers(1, 5),
-    num_symbols=st.integers(2, 5),
-    pair_rate=st.floats(0.1, 0.9),
-    scored=st.sampled_from(["all", "top"]),
-)
-def test_words_follow_the_grammar(
-    assert_targets_follow: Check, seed: int, depth: int, num_symbols: int, pair_rate: float, scored: Any
-) -> None:
-    task = GrammarNextToken(num_symbols=num_symbols, depth=depth, pair_rate=pair_rate, scored=scored)
-    assert_targets_follow(task, grammatical, seed, 12)
-
-
-def test_worked_example_of_grammar_next_token_is_true(assert_example_holds: Check) -> None:
-    assert_example_holds("grammar_next_token", grammatical)
 
 
 @EXAMPLES
@@ -801,19 +719,6 @@ def test_the_sum_over_parses_is_what_the_states_of_a_stack_give_one_token_after_
     for row, sequence in enumerate(inputs[:, 1:].tolist()):
         expected = [law_of(task, options) for options in beliefs(task, sequence)]
         np.testing.assert_allclose(laws.following[row] / laws.read[row][:, None], expected, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("task", "length"),
-    [
-        (GrammarNextToken(depth=4, num_symbols=5, pair_rate=0.8), 12),
-        *((rung.task, rung.length) for rung in GrammarNextToken.ladder(24)),
-    ],
-)
-def test_bounds_of_a_grammar_are_what_the_states_of_a_stack_reach(
-    assert_task_holds: Check, task: Task, length: int
-) -> None:
-    assert_task_holds(task, length, believe)
 
 
 def test_ceilings_of_long_words_neither_overflow_nor_vanish() -> None:

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
 from synthbench.tasks import accuracy, shortcut_accuracies
@@ -23,9 +21,7 @@ from synthbench.tasks.recall.memorization import Memorization
 from synthbench.tasks.recall.mqar import Mqar
 from synthbench.tasks.recall.noisy_recall import NoisyRecall
 from synthbench.tasks.recall.overwrite_recall import OverwriteRecall
-
-SEEDS = st.integers(0, 2**32 - 1)
-Check = Callable[..., None]
+from tests.tasks._known import Known, checks_of, drawn
 
 
 def read_pairs(task: Any, inputs: list[int]) -> Iterator[int]:
@@ -151,6 +147,12 @@ def oracle(task: Any, inputs: Any) -> Any:
     return np.array([list(READERS[task.name](task, sequence)) for sequence in inputs.tolist()])
 
 
+def asked_once(inputs: list[int], targets: list[set[int]], keys: list[int]) -> bool:
+    """Whether the keys, and no others, are asked, each of them once."""
+    asked = [token for token, target in zip(inputs, targets, strict=True) if target != {IGNORE}]
+    return len(set(keys)) == len(keys) and sorted(asked) == sorted(keys)
+
+
 def reference(task: Any, inputs: list[int]) -> list[set[int]]:
     """What the reader says, where it is asked."""
     targets = [{answer} for answer in READERS[task.name](task, inputs)]
@@ -166,129 +168,181 @@ def reference(task: Any, inputs: list[int]) -> list[set[int]]:
     return targets
 
 
-COMPOSITES = [(CompositeRecall(num_pairs=4, grid=4, num_values=4), 24), (CompositeRecall(), 128)]
-ODD: list[tuple[Task, int]] = [
-    (Mqar(num_pairs=5, vocabulary=13, alpha=1.0, filler="noise"), 29),
-    (Mqar(num_pairs=3, vocabulary=8, alpha=0.0), 12),
-    (OverwriteRecall(num_keys=3, num_rewritten=3, vocabulary=9), 21),
-    (OverwriteRecall(num_keys=3, num_rewritten=2, vocabulary=11, num_writes=4, with_replacement=True), 31),
-    (OverwriteRecall(num_keys=3, num_rewritten=3, vocabulary=19, tokens_used=4), 25),
-    (Mqar(num_pairs=3, vocabulary=19, tokens_used=4), 25),
-    (CompositeRecall(num_pairs=9, grid=3, num_values=5), 58),
-    (CompositeRecall(num_pairs=4, grid=3, num_values=5, with_replacement=True), 31),
-    (CompositeRecall(num_pairs=6, grid=5, num_values=3), 40),
-    (InContextRecall(vocabulary=9, scored="probe"), 21),
-    (NoisyRecall(vocabulary=9, num_noise=1, noise=0.9), 21),
-    (InContextRecall(vocabulary=12, keys_used=2), 20),
-    (NoisyRecall(vocabulary=10, keys_used=3, noise=0.5), 24),
-    (FuzzyRecall(vocabulary=7, num_keys=2), 17),
-    (FuzzyRecall(vocabulary=11, num_keys=9, max_motif=5), 121),
-    (Memorization(num_keys=3), 5),
-    (JointRecall(num_contexts=3, num_keys=2, context_ids=4, key_ids=5, num_values=5, tokens_used=4), 24),
-    (AliasRecall(num_keys=5, num_names=3, num_values=6, num_pairs=4, tokens_used=4), 19),
-]
+def of_pairs(task: Any, inputs: list[int]) -> list[set[int]]:
+    """Keys and values are distinct and have ids of their own; each key is asked once."""
+    keys, values = inputs[0 : 2 * task.num_pairs : 2], inputs[1 : 2 * task.num_pairs : 2]
+    targets = reference(task, inputs)
+    assert len(set(keys)) == len(set(values)) == task.num_pairs
+    assert max(keys) < task.num_key_tokens <= min(values)
+    assert max(values) < task.vocabulary - 1
+    assert task.filler == "noise" or asked_once(inputs, targets, keys)
+    return targets
 
 
-@pytest.mark.parametrize("name", READERS)
-def test_bounds_hold_at_the_length_of_the_paper(assert_task_holds: Check, name: str) -> None:
-    assert_task_holds(TASKS[name](), TASKS[name].length, oracle)
+def of_writes(task: Any, inputs: list[int]) -> list[set[int]]:
+    """So many keys are written so often, with another value each time; each key is asked once for its latest."""
+    pairs = [tuple(inputs[place : place + 2]) for place in range(0, 2 * task.num_pairs, 2)]
+    writes = Counter(key for key, _ in pairs)
+    num_rewritten = task.num_rewritten
+    targets = reference(task, inputs)
+    assert len(set(pairs)) == len(pairs)
+    assert sorted(writes.values()) == [1] * (task.num_keys - num_rewritten) + [task.num_writes] * num_rewritten
+    assert asked_once(inputs, targets, list(writes))
+    return targets
 
 
-@pytest.mark.parametrize(("task", "length"), ODD, ids=[task.name for task, _ in ODD])
-def test_odd_knobs_and_lengths_hold_their_bounds(assert_task_holds: Check, task: Task, length: int) -> None:
-    assert_task_holds(task, length, oracle)
+def of_composites(task: Any, inputs: list[int]) -> list[set[int]]:
+    """The keys are all cells of a part of the grid, so that one token alone leaves several values; each is asked once.
+
+    One is worth a guess among the values of its keys: a first token stands in one key for each second token.
+    """
+    firsts, seconds = inputs[0 : 3 * task.num_pairs : 3], inputs[1 : 3 * task.num_pairs : 3]
+    keys = list(zip(firsts, seconds, strict=True))
+    targets = reference(task, inputs)
+    asked = [place for place, target in enumerate(targets) if target != {IGNORE}]
+    assert min(Counter(firsts).values()) == len(set(seconds)) >= 2
+    assert min(Counter(seconds).values()) == len(set(firsts)) >= 2
+    assert len(set(keys)) == task.num_pairs
+    assert max(firsts) < task.grid <= min(seconds)
+    assert max(seconds) < 2 * task.grid
+    assert sorted((inputs[place - 1], inputs[place]) for place in asked) == sorted(keys)
+    return targets
 
 
-@pytest.mark.parametrize("name", READERS)
-def test_worked_example_of_the_docstring_is_true(assert_example_holds: Check, name: str) -> None:
-    assert_example_holds(name, reference)
+def of_contexts(task: Any, inputs: list[int]) -> list[set[int]]:
+    """Every context has the same keys, and every key another value in each."""
+    width = 1 + 2 * task.num_keys
+    blocks = [inputs[place : place + width] for place in range(0, task.num_contexts * width, width)]
+    tables = [dict(zip(block[1::2], block[2::2], strict=True)) for block in blocks]
+    assert len({block[0] for block in blocks}) == task.num_contexts
+    assert all(table.keys() == tables[0].keys() for table in tables)
+    assert all(len({table[key] for table in tables}) == task.num_contexts for key in tables[0])
+    return reference(task, inputs)
 
 
-@given(
-    seed=SEEDS,
-    num_pairs=st.integers(1, 8),
-    spare=st.integers(0, 9),
-    more=st.integers(0, 20),
-    alpha=st.floats(0, 1),
-    filler=st.sampled_from(["blank", "noise"]),
+def of_aliases(task: Any, inputs: list[int]) -> list[set[int]]:
+    """Each key is asked once, by another name."""
+    meaning, targets = meanings(task.num_keys, task.num_names), reference(task, inputs)
+    stored = inputs[0 : 2 * task.num_pairs : 2]
+    asked = [token for token, target in zip(inputs, targets, strict=True) if target != {IGNORE}]
+    assert not set(stored) & set(asked)
+    assert sorted(meaning[name] for name in stored) == sorted(meaning[name] for name in asked)
+    return targets
+
+
+def of_memory(task: Any, inputs: list[int]) -> list[set[int]]:
+    assert sorted(memorized(task.num_keys).values()) == list(range(task.num_keys, 2 * task.num_keys))
+    return reference(task, inputs)
+
+
+SPARE = (0, 3)
+KNOWN = {
+    "mqar": Known(
+        of_pairs,
+        oracle,
+        drawn(
+            lambda num_pairs, spare, **options: Mqar(
+                num_pairs=num_pairs, vocabulary=2 * num_pairs + 2 + spare, **options
+            ),
+            (1, 8),
+            (0, 9),
+            alpha=(0.0, 1.0),
+            filler=["blank", "noise"],
+        ),
+        [
+            (Mqar(num_pairs=5, vocabulary=13, alpha=1.0, filler="noise"), 29),
+            (Mqar(num_pairs=3, vocabulary=19, tokens_used=4), 25),
+        ],
+    ),
+    "overwrite_recall": Known(
+        of_writes,
+        oracle,
+        drawn(
+            lambda num_keys, rewritten, num_writes, spare: OverwriteRecall(
+                num_keys=num_keys,
+                num_rewritten=min(rewritten, num_keys),
+                vocabulary=2 * num_keys + 2 + spare,
+                num_writes=num_writes,
+            ),
+            (1, 8),
+            (0, 8),
+            (2, 4),
+            (5, 9),
+        ),
+        [
+            (OverwriteRecall(num_keys=3, num_rewritten=2, vocabulary=11, num_writes=4, with_replacement=True), 31),
+            (OverwriteRecall(num_keys=3, num_rewritten=3, vocabulary=19, tokens_used=4), 25),
+        ],
+    ),
+    "composite_recall": Known(
+        of_composites,
+        oracle,
+        drawn(
+            lambda num_rows, num_columns, spare, num_values: CompositeRecall(
+                num_rows * num_columns, max(num_rows, num_columns) + spare, num_values
+            ),
+            (2, 4),
+            (2, 4),
+            SPARE,
+            (2, 9),
+        ),
+        [
+            (CompositeRecall(num_pairs=9, grid=3, num_values=5), 58),
+            (CompositeRecall(num_pairs=4, grid=3, num_values=5, with_replacement=True), 31),
+        ],
+    ),
+    "in_context_recall": Known(
+        reference,
+        oracle,
+        drawn(InContextRecall, vocabulary=(4, 20), keys_used=(0, 2), scored=["repeats", "probe"]),
+        [(InContextRecall(vocabulary=9, scored="probe"), 21), (InContextRecall(vocabulary=12, keys_used=2), 20)],
+    ),
+    "noisy_recall": Known(
+        reference,
+        oracle,
+        drawn(NoisyRecall, vocabulary=(4, 20), keys_used=(0, 2), num_noise=(1, 5), noise=(0.0, 1.0)),
+        [(NoisyRecall(vocabulary=9, num_noise=1, noise=0.9), 21), (NoisyRecall(vocabulary=10, keys_used=3), 24)],
+    ),
+    "fuzzy_recall": Known(
+        reference,
+        oracle,
+        drawn(FuzzyRecall, vocabulary=(12, 20), num_keys=(2, 6), max_motif=(2, 4)),
+        [(FuzzyRecall(vocabulary=7, num_keys=2), 17)],
+    ),
+    "memorization": Known(of_memory, oracle, drawn(Memorization, num_keys=(2, 9)), [(Memorization(num_keys=3), 5)]),
+    "joint_recall": Known(
+        of_contexts,
+        oracle,
+        drawn(
+            lambda contexts, keys, spare: JointRecall(contexts, keys, contexts + spare, keys + spare, contexts + spare),
+            (2, 5),
+            (1, 5),
+            SPARE,
+        ),
+        [(JointRecall(num_contexts=3, num_keys=2, context_ids=4, key_ids=5, num_values=5, tokens_used=4), 24)],
+    ),
+    "alias_recall": Known(
+        of_aliases,
+        oracle,
+        drawn(
+            lambda pairs, spare, names: AliasRecall(pairs + spare, names, max(2, pairs + spare), pairs),
+            (1, 5),
+            SPARE,
+            (2, 4),
+        ),
+        [(AliasRecall(num_keys=5, num_names=3, num_values=6, num_pairs=4, tokens_used=4), 19)],
+    ),
+}
+
+
+@pytest.mark.parametrize("check", checks_of(KNOWN))
+def test_answers_and_bounds_are_those_that_are_known(check: Callable[[], None]) -> None:
+    check()
+
+
+@pytest.mark.parametrize(
+    ("task", "length"), [(CompositeRecall(num_pairs=4, grid=4, num_values=4), 24), (CompositeRecall(), 128)]
 )
-def test_mqar_asks_each_key_once_for_its_value(
-    assert_targets_follow: Check, seed: int, num_pairs: int, spare: int, more: int, alpha: float, filler: Any
-) -> None:
-    task = Mqar(num_pairs=num_pairs, vocabulary=2 * num_pairs + 2 + spare, alpha=alpha, filler=filler)
-    length = 4 * num_pairs + more
-    assert_targets_follow(task, reference, seed, length)
-
-    for inputs, targets in zip(*task.sample(np.random.default_rng(seed), 4, length), strict=True):
-        keys, values = inputs[0 : 2 * num_pairs : 2], inputs[1 : 2 * num_pairs : 2]
-        assert len(set(keys)) == len(set(values)) == num_pairs
-        assert keys.max() < task.num_key_tokens <= values.min() <= values.max() < task.vocabulary - 1
-        assert sorted(inputs[targets != IGNORE]) == sorted(keys)
-
-
-@given(
-    seed=SEEDS,
-    num_keys=st.integers(1, 8),
-    rewritten=st.integers(0, 8),
-    num_writes=st.integers(2, 4),
-    spare=st.integers(5, 9),
-    more=st.integers(0, 20),
-)
-def test_overwrite_recall_asks_each_key_once_for_its_latest_value(
-    assert_targets_follow: Check, seed: int, num_keys: int, rewritten: int, num_writes: int, spare: int, more: int
-) -> None:
-    num_rewritten = min(rewritten, num_keys)
-    vocabulary = 2 * num_keys + 2 + spare
-    task = OverwriteRecall(num_keys=num_keys, num_rewritten=num_rewritten, vocabulary=vocabulary, num_writes=num_writes)
-    length = task.min_length + more
-    assert_targets_follow(task, reference, seed, length)
-
-    for inputs, targets in zip(*task.sample(np.random.default_rng(seed), 4, length), strict=True):
-        pairs = inputs[: 2 * task.num_pairs].reshape(-1, 2).tolist()
-        writes = Counter(key for key, _ in pairs)
-        assert len({tuple(pair) for pair in pairs}) == len(pairs)
-        assert sorted(writes.values()) == [1] * (num_keys - num_rewritten) + [num_writes] * num_rewritten
-        assert sorted(inputs[targets != IGNORE]) == sorted({key for key, _ in pairs})
-
-
-@given(
-    seed=SEEDS,
-    num_rows=st.integers(2, 4),
-    num_columns=st.integers(2, 4),
-    spare=st.integers(0, 3),
-    num_values=st.integers(2, 9),
-    more=st.integers(0, 20),
-)
-def test_composite_recall_asks_each_key_once_for_its_value(
-    assert_targets_follow: Check, seed: int, num_rows: int, num_columns: int, spare: int, num_values: int, more: int
-) -> None:
-    grid = max(num_rows, num_columns) + spare
-    task = CompositeRecall(num_pairs=num_rows * num_columns, grid=grid, num_values=num_values)
-    length = task.min_length + more
-    assert_targets_follow(task, reference, seed, length)
-
-    for inputs, targets in zip(*task.sample(np.random.default_rng(seed), 4, length), strict=True):
-        asked = np.flatnonzero(targets != IGNORE)
-        keys = inputs[: 3 * task.num_pairs].reshape(-1, 3)[:, :2].tolist()
-        assert sorted(zip(inputs[asked - 1], inputs[asked], strict=True)) == sorted(map(tuple, keys))
-
-
-@pytest.mark.parametrize(("task", "length"), COMPOSITES)
-@given(seed=SEEDS)
-def test_every_token_of_a_composite_key_stands_at_its_place_in_two_keys_or_more(
-    task: CompositeRecall, length: int, seed: int
-) -> None:
-    """The keys are all cells of a part of the grid, so that one of their tokens alone leaves several values."""
-    for inputs in task.sample(np.random.default_rng(seed), 4, length).inputs:
-        first, second, _ = inputs[: 3 * task.num_pairs].reshape(-1, 3).T
-        for tokens in (first, second):
-            assert np.unique(tokens, return_counts=True)[1].min() >= 2
-        assert len(set(first)) * len(set(second)) == len(set(zip(first, second, strict=True))) == task.num_pairs
-        assert first.max() < task.grid <= second.min()
-        assert second.max() < 2 * task.grid
-
-
-@pytest.mark.parametrize(("task", "length"), COMPOSITES)
 def test_one_token_of_a_composite_key_is_worth_a_guess_among_the_values_of_its_keys(
     task: CompositeRecall, length: int
 ) -> None:
@@ -323,35 +377,6 @@ def test_the_sides_of_a_number_of_keys_differ_as_little_as_possible(num_pairs: i
     assert sides(num_pairs) == expected
 
 
-@given(
-    seed=SEEDS,
-    length=st.integers(3, 40),
-    vocabulary=st.integers(4, 20),
-    keys=st.integers(0, 2),
-    scored=st.sampled_from(["repeats", "probe"]),
-)
-def test_in_context_recall_asks_keys_that_come_again(
-    assert_targets_follow: Check, seed: int, length: int, vocabulary: int, keys: int, scored: Any
-) -> None:
-    task = InContextRecall(vocabulary=vocabulary, keys_used=keys, scored=scored)
-    assert_targets_follow(task, reference, seed, length)
-
-
-@given(
-    seed=SEEDS,
-    length=st.integers(3, 40),
-    vocabulary=st.integers(4, 20),
-    keys=st.integers(0, 2),
-    num_noise=st.integers(1, 5),
-    noise=st.floats(0, 1),
-)
-def test_noisy_recall_asks_keys_that_come_again(
-    assert_targets_follow: Check, seed: int, length: int, vocabulary: int, keys: int, num_noise: int, noise: float
-) -> None:
-    task = NoisyRecall(vocabulary=vocabulary, keys_used=keys, num_noise=num_noise, noise=noise)
-    assert_targets_follow(task, reference, seed, length)
-
-
 @pytest.mark.parametrize("unit", [InContextRecall, NoisyRecall])
 def test_of_a_streams_keys_the_first_ones_occur_with_any_value(unit: Any) -> None:
     task = unit(vocabulary=16, keys_used=3)
@@ -361,28 +386,6 @@ def test_of_a_streams_keys_the_first_ones_occur_with_any_value(unit: Any) -> Non
 
     assert set(keys[is_pair]) == {0, 1, 2}
     assert set(values[is_pair]) == set(range(8, 16))
-
-
-@given(
-    seed=SEEDS,
-    num_keys=st.integers(2, 6),
-    max_motif=st.integers(2, 4),
-    vocabulary=st.integers(12, 20),
-    more=st.integers(0, 30),
-)
-def test_fuzzy_recall_asks_values_of_keys_that_come_again(
-    assert_targets_follow: Check, seed: int, num_keys: int, max_motif: int, vocabulary: int, more: int
-) -> None:
-    task = FuzzyRecall(vocabulary=vocabulary, num_keys=num_keys, max_motif=max_motif)
-    assert_targets_follow(task, reference, seed, task.min_length + more)
-
-
-@given(seed=SEEDS, num_keys=st.integers(2, 9), length=st.integers(2, 40))
-def test_memorization_gives_every_key_the_same_value_always(
-    assert_targets_follow: Check, seed: int, num_keys: int, length: int
-) -> None:
-    assert sorted(memorized(num_keys).values()) == list(range(num_keys, 2 * num_keys))
-    assert_targets_follow(Memorization(num_keys=num_keys), reference, seed, length)
 
 
 @pytest.mark.parametrize("task", [InContextRecall(vocabulary=4), NoisyRecall(vocabulary=4)])
@@ -506,29 +509,6 @@ def test_knobs_that_contradict_each_other_are_refused(name: str, knobs: dict[str
         TASKS[name](**knobs)
 
 
-@pytest.mark.parametrize(
-    ("name", "shortest"),
-    [
-        ("mqar", 64),
-        ("overwrite_recall", 40),
-        ("composite_recall", 96),
-        ("in_context_recall", 3),
-        ("noisy_recall", 3),
-        ("fuzzy_recall", 51),
-        ("memorization", 2),
-    ],
-)
-def test_shorter_sequences_are_refused(name: str, shortest: int) -> None:
-    task = TASKS[name]()
-    rng = np.random.default_rng(0)
-    assert task.sample(rng, 1, shortest).inputs.shape == (1, shortest)
-    for call in (task.floor, task.ceiling, lambda length: task.sample(rng, 1, length)):
-        with pytest.raises(
-            UsageError, match=f"length of task '{name}' is {shortest - 1}; allowed: {shortest} and more"
-        ):
-            call(shortest - 1)
-
-
 def assert_shares(outcomes: Any, expected: dict[tuple[int, ...], float]) -> None:
     found, counts = np.unique(outcomes, axis=0, return_counts=True)
     assert set(map(tuple, found.tolist())) == set(expected)
@@ -566,59 +546,6 @@ def test_keys_draw_their_places_one_after_the_other_by_the_power_law(alpha: floa
             if i != j
         },
     )
-
-
-@settings(deadline=None)
-@given(
-    seed=SEEDS,
-    num_contexts=st.integers(2, 5),
-    num_keys=st.integers(1, 5),
-    spare=st.integers(0, 3),
-    more=st.integers(0, 20),
-)
-def test_joint_recall_asks_keys_in_contexts_whose_values_differ(
-    assert_targets_follow: Check, seed: int, num_contexts: int, num_keys: int, spare: int, more: int
-) -> None:
-    task = JointRecall(
-        num_contexts=num_contexts,
-        num_keys=num_keys,
-        context_ids=num_contexts + spare,
-        key_ids=num_keys + spare,
-        num_values=num_contexts + spare,
-    )
-    assert_targets_follow(task, reference, seed, task.min_length + more)
-
-    inputs, _ = task.sample(np.random.default_rng(seed), 4, task.min_length + more)
-    for read in inputs[:, : task.min_length - 2].reshape(4, num_contexts, -1).tolist():
-        tables = [dict(zip(block[1::2], block[2::2], strict=True)) for block in read]
-        assert len({block[0] for block in read}) == num_contexts
-        assert all(table.keys() == tables[0].keys() for table in tables)
-        assert all(len({table[key] for table in tables}) == num_contexts for key in tables[0])
-
-
-@settings(deadline=None)
-@given(
-    seed=SEEDS,
-    num_pairs=st.integers(1, 5),
-    spare=st.integers(0, 3),
-    num_names=st.integers(2, 4),
-    more=st.integers(0, 20),
-)
-def test_alias_recall_asks_each_key_once_by_another_name(
-    assert_targets_follow: Check, seed: int, num_pairs: int, spare: int, num_names: int, more: int
-) -> None:
-    task = AliasRecall(
-        num_keys=num_pairs + spare, num_names=num_names, num_values=max(2, num_pairs + spare), num_pairs=num_pairs
-    )
-    length = 4 * num_pairs + more
-    assert_targets_follow(task, reference, seed, length)
-
-    meaning = meanings(task.num_keys, num_names)
-    for inputs, targets in zip(*task.sample(np.random.default_rng(seed), 4, length), strict=True):
-        stored = inputs[0 : 2 * num_pairs : 2].tolist()
-        asked = inputs[targets != IGNORE].tolist()
-        assert not set(stored) & set(asked)
-        assert sorted(meaning[name] for name in stored) == sorted(meaning[name] for name in asked)
 
 
 def test_any_value_takes_each_value_of_a_key_or_context_as_often_as_another() -> None:

@@ -95,8 +95,8 @@ def test_every_task_of_every_suite_is_in_the_file_at_its_version(
     assert not in_suites.keys() - in_file.keys(), "python docs/generate.py adds them"
     assert not in_file.keys() - in_suites.keys() - on_ladders.keys(), "python docs/generate.py takes them out"
     for key, (task, length, is_stretched) in in_suites.items():
-        few = task.sample(np.random.default_rng(0), 2, length).inputs
-        assert in_file[key].get("shortcuts", {}).keys() == (set() if is_stretched else task.shortcuts(few).keys()), key
+        rules = {} if is_stretched else task.shortcuts(task.sample(np.random.default_rng(0), 2, length).inputs)
+        assert in_file[key].get("shortcuts", {}).keys() == rules.keys(), key
         assert in_file[key].get("references", {}).keys() == task.references(length).keys(), key
         assert ("shortcuts" in in_file[key]) == (not is_stretched and task.measure == "accuracy")
 
@@ -110,7 +110,7 @@ def test_what_is_cheap_to_measure_is_right(in_suites: dict[str, Any]) -> None:
 
 
 def test_what_is_cheap_to_measure_of_a_ladder_is_right(on_ladders: dict[str, Rung]) -> None:
-    cheap = {key: rung for key, rung in on_ladders.items() if rung.task.name in LADDERS and rung.length <= 16}
+    cheap = {key: rung for key, rung in on_ladders.items() if rung.task.name in LADDERS and rung.length <= 8}
 
     assert {rung.task.name for rung in cheap.values()} == {*LADDERS}
     for key, rung in cheap.items():
@@ -163,11 +163,13 @@ class Mine(Copy):
         return Bound(super().floor(length).value / 2)
 
 
-@pytest.mark.parametrize("task", [Mine(), Copy(vocabulary=7)], ids=["from elsewhere", "with an option of its own"])
-def test_what_the_file_does_not_have_is_measured(task: Task) -> None:
-    assert floor_and_ceiling(task, 32) == (task.floor(32), task.ceiling(32))
-    assert local_ceiling(task, 32) == measured_local_ceiling(task, 32)
-    assert shortcut_accuracies(task, 32) == measured_shortcuts(task, 32)
+def test_what_the_file_does_not_have_is_measured() -> None:
+    from_elsewhere, with_an_option = Mine(), Copy(vocabulary=7)
+
+    for task in (from_elsewhere, with_an_option):
+        assert floor_and_ceiling(task, 32) == (task.floor(32), task.ceiling(32))
+    assert local_ceiling(with_an_option, 32) == measured_local_ceiling(with_an_option, 32)
+    assert shortcut_accuracies(with_an_option, 32) == measured_shortcuts(with_an_option, 32)
 
 
 def test_a_task_of_another_version_is_not_in_the_file(

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from synthbench.errors import UsageError
 from synthbench.knobs import knobs_of
-from synthbench.tasks.base import IGNORE, TASKS, Task
+from synthbench.tasks.base import IGNORE
 from synthbench.tasks.state_tracking._groups import A4_Z5, A5, S3, S5, Z60, Group
 from synthbench.tasks.state_tracking._running import running
 from synthbench.tasks.state_tracking._words import GroupWords
@@ -29,11 +29,8 @@ from synthbench.tasks.state_tracking.s3_words import S3Words
 from synthbench.tasks.state_tracking.s5_swaps import S5Swaps
 from synthbench.tasks.state_tracking.s5_words import S5Words
 from synthbench.tasks.state_tracking.z60_words import Z60Words
+from tests.tasks._known import SEEDS, Known, Tokens, checks_of, drawn
 
-SEEDS = st.integers(0, 2**32 - 1)
-RATES = st.floats(0.01, 0.9)
-Check = Callable[..., None]
-Tokens = Any  # an array of int64; NumPy types what is indexed or computed from one as Any
 GROUPS = {"S3": S3, "A4_Z5": A4_Z5, "A5": A5, "Z60": Z60, "S5": S5}
 WORDS: list[type[GroupWords]] = [S3Words, A4Z5Words, A5Words, Z60Words, S5Words, S5Swaps]
 
@@ -118,51 +115,6 @@ def reached(task: Any, inputs: list[int]) -> list[set[int]]:
     return targets
 
 
-REFERENCES = {
-    "broken_grammar": reached,
-    "even_pairs": unequal_pairs,
-    "parity_final": ones,
-    "parity_running": ones_so_far,
-    "cycle_navigation": place,
-    "modular_arithmetic": value,
-    **{unit.name: word for unit in WORDS},
-}
-SHORTEST = st.integers(2, 20)
-MODULI = st.integers(2, 12)
-KNOBS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
-    "broken_grammar": {
-        "num_symbols": st.integers(5, 9),
-        "branches": st.integers(1, 3),
-        "longest_gap": st.integers(3, 6),
-        "nearest": st.integers(1, 3),
-    },
-    "even_pairs": {"shortest": SHORTEST, "num_symbols": st.integers(2, 5)},
-    "parity_final": {"shortest": SHORTEST, "one_rate": RATES},
-    "parity_running": {"one_rate": RATES},
-    "cycle_navigation": {"shortest": SHORTEST, "modulus": MODULI, "stay_rate": RATES},
-    "modular_arithmetic": {"shortest": SHORTEST, "modulus": MODULI, "product_rate": RATES},
-    **{
-        unit.name: {"num_inputs": st.integers(5, unit().num_inputs), "tokens_per_element": st.integers(1, 5)}
-        for unit in WORDS
-    },
-}
-
-
-@pytest.mark.parametrize("name", REFERENCES)
-@settings(deadline=None)  # the first call builds the table of a group
-@given(data=st.data(), seed=SEEDS, more=st.integers(0, 40))
-def test_targets_follow_from_the_inputs(
-    assert_targets_follow: Check, name: str, data: st.DataObject, seed: int, more: int
-) -> None:
-    task = TASKS[name](**data.draw(st.fixed_dictionaries(KNOBS[name])))
-    assert_targets_follow(task, REFERENCES[name], seed, task.min_length + more)
-
-
-@pytest.mark.parametrize("name", REFERENCES)
-def test_worked_example_of_the_docstring_is_true(assert_example_holds: Check, name: str) -> None:
-    assert_example_holds(name, REFERENCES[name])
-
-
 def count_changes(task: Any, inputs: Tokens) -> Tokens:
     is_change = (inputs[:, 1:] != inputs[:, :-1]) & (inputs[:, 1:] < task.num_symbols)
     return np.pad(is_change.cumsum(axis=1) % 2, ((0, 0), (1, 0)))
@@ -208,49 +160,63 @@ def keep_to_the_rule(task: Any, inputs: Tokens) -> Tokens:
     return predictions
 
 
-ORACLES = {
-    "broken_grammar": keep_to_the_rule,
-    "even_pairs": count_changes,
-    "parity_final": count_ones,
-    "parity_running": count_ones,
-    "cycle_navigation": walk,
-    "modular_arithmetic": calculate,
-    **{unit.name: multiply for unit in WORDS},
+SHORTEST, MODULI, RATES = (2, 20), (2, 12), (0.01, 0.9)
+KNOWN = {
+    "broken_grammar": Known(
+        reached,
+        keep_to_the_rule,
+        drawn(BrokenGrammar, num_symbols=(5, 9), branches=(1, 3), longest_gap=(3, 6), nearest=(1, 3)),
+        [(BrokenGrammar(num_symbols=4, branches=1, longest_gap=3, nearest=2), 20)],
+    ),
+    "even_pairs": Known(
+        unequal_pairs,
+        count_changes,
+        drawn(EvenPairs, shortest=SHORTEST, num_symbols=(2, 5)),
+        [(EvenPairs(shortest=5, num_symbols=3), 20)],
+    ),
+    "parity_final": Known(
+        ones,
+        count_ones,
+        drawn(ParityFinal, shortest=SHORTEST, one_rate=RATES),
+        [(ParityFinal(shortest=4, one_rate=0.1), 20)],
+    ),
+    "parity_running": Known(
+        ones_so_far, count_ones, drawn(ParityRunning, one_rate=RATES), [(ParityRunning(one_rate=0.2), 20)]
+    ),
+    "cycle_navigation": Known(
+        place,
+        walk,
+        drawn(CycleNavigation, shortest=SHORTEST, modulus=MODULI, stay_rate=RATES),
+        [(CycleNavigation(modulus=6, stay_rate=0.0), 20)],
+    ),
+    "modular_arithmetic": Known(
+        value,
+        calculate,
+        drawn(ModularArithmetic, shortest=SHORTEST, modulus=MODULI, product_rate=RATES),
+        [(ModularArithmetic(shortest=4, modulus=6, product_rate=0.6), 21)],
+    ),
+    **{
+        type(other).name: Known(
+            word,
+            multiply,
+            drawn(type(other), num_inputs=(5, type(other)().num_inputs), tokens_per_element=(1, 5)),
+            [(other, length)],
+        )
+        for other, length in (
+            (S3Words(num_inputs=3, tokens_per_element=3), 50),
+            (A4Z5Words(tokens_per_element=2), 31),
+            (A5Words(tokens_per_element=4), 64),
+            (Z60Words(num_inputs=3), 20),
+            (S5Words(num_inputs=11), 20),
+            (S5Swaps(tokens_per_element=2), 25),
+        )
+    },
 }
 
 
-@pytest.mark.parametrize("name", ORACLES)
-def test_bounds_and_shortcuts_hold_at_the_length_of_the_paper(assert_task_holds: Check, name: str) -> None:
-    assert_task_holds(TASKS[name](), TASKS[name].length, ORACLES[name])
-
-
-@pytest.mark.parametrize("factor", [2, 4])
-@pytest.mark.parametrize("name", ORACLES)
-def test_bounds_and_shortcuts_hold_out_of_range(assert_task_holds: Check, name: str, factor: int) -> None:
-    assert_task_holds(*TASKS[name]().stretched(17, factor), ORACLES[name])
-
-
-@pytest.mark.parametrize(
-    ("task", "length"),
-    [
-        (BrokenGrammar(num_symbols=4, branches=1, longest_gap=3, nearest=2), 20),
-        *((rung.task, rung.length) for rung in BrokenGrammar.ladder(64)),
-        (EvenPairs(shortest=5, num_symbols=3), 20),
-        (ParityFinal(shortest=4, one_rate=0.1), 20),
-        (ParityRunning(one_rate=0.2), 20),
-        (CycleNavigation(modulus=6, stay_rate=0.0), 20),
-        (ModularArithmetic(shortest=4, modulus=6, product_rate=0.6), 21),
-        (S3Words(num_inputs=3, tokens_per_element=3), 50),
-        (A4Z5Words(tokens_per_element=2), 31),
-        (A5Words(tokens_per_element=4), 64),
-        (Z60Words(num_inputs=3), 20),
-        (S5Words(num_inputs=11), 20),
-        (S5Swaps(tokens_per_element=2), 25),
-    ],
-    ids=lambda value: value.name if isinstance(value, Task) else None,
-)
-def test_bounds_and_shortcuts_hold_with_other_knobs(assert_task_holds: Check, task: Task, length: int) -> None:
-    assert_task_holds(task, length, ORACLES[task.name])
+@pytest.mark.parametrize("check", checks_of(KNOWN))
+def test_answers_and_bounds_are_those_that_are_known(check: Callable[[], None]) -> None:
+    check()
 
 
 def share_of_mode(answers: list[int]) -> float:
@@ -289,51 +255,6 @@ def test_floor_of_modular_arithmetic_is_the_stated_one() -> None:
     assert floors[5] == pytest.approx(0.23, abs=0.005)
     assert all(0.2 < floor < 0.21 for length, floor in floors.items() if length >= 9)
     assert list(floors.values()) == sorted(floors.values(), reverse=True)
-
-
-STRINGS = [EvenPairs, ParityFinal, CycleNavigation, ModularArithmetic]
-
-
-@pytest.mark.parametrize("unit", STRINGS)
-@pytest.mark.parametrize("factor", [2, 4])
-def test_stretched_strings_are_longer_than_any_in_training(unit: type[Any], factor: int) -> None:
-    task, length = unit(), 16 + (unit is not ModularArithmetic)
-    tested, tested_length = task.stretched(length, factor)
-    inputs, _ = tested.sample(np.random.default_rng(0), 2000, tested_length)
-    longest = np.nonzero(task.sample(np.random.default_rng(0), 2000, length).inputs == task.num_symbols)[1].max()
-    tested_lengths = np.nonzero(inputs == task.num_symbols)[1]
-
-    assert factor // 2 * longest < tested_lengths.min() <= factor // 2 * longest + 2
-    assert factor * longest - 1 <= tested_lengths.max() <= factor * longest
-
-
-@pytest.mark.parametrize("unit", STRINGS)
-def test_strings_of_a_rung_are_longer_than_those_of_the_rung_below(unit: type[Any]) -> None:
-    longest = 0
-    for rung in unit.ladder(longest=64):
-        inputs, _ = rung.task.sample(np.random.default_rng(0), 2000, rung.length)
-        string_lengths = np.nonzero(inputs == rung.task.num_symbols)[1]
-
-        assert longest < string_lengths.min()
-        longest = string_lengths.max()
-        assert longest == rung.load == rung.length - 1
-
-
-@pytest.mark.parametrize(
-    ("task", "length", "reason"),
-    [
-        (EvenPairs(), 2, "is 2; allowed: 3 and more"),
-        (ParityFinal(shortest=7), 7, "is 7; allowed: 8 and more"),
-        (ParityRunning(), 0, "is 0; allowed: 1 and more"),
-        (CycleNavigation(), 1, "is 1; allowed: 2 and more"),
-        (ModularArithmetic(shortest=4), 5, "is 5; allowed: 6 and more"),
-        (A5Words(tokens_per_element=4), 3, "is 3; allowed: 4 and more"),
-    ],
-)
-def test_too_short_sequences_are_refused(task: Task, length: int, reason: str) -> None:
-    for call in (lambda: task.sample(np.random.default_rng(0), 1, length), lambda: task.floor(length)):
-        with pytest.raises(UsageError, match=f"length of task '{task.name}' {reason}"):
-            call()
 
 
 @given(seed=SEEDS, length=st.integers(1, 40), window=st.sampled_from([None, 1, 2, 4, 8]))

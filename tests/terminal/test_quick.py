@@ -27,7 +27,7 @@ MakeRow = Callable[..., dict[str, Any]]
 Command = Callable[..., Any]
 
 CLIMB = (Path(package.__file__).parent / "suites" / "climb.toml").read_text(encoding="utf-8")
-CLIMBED = [name for name in TASKS if TASKS.is_built_in(name) and TASKS[name].rungs][:12]
+CLIMBED = [name for name in TASKS if TASKS.is_built_in(name) and TASKS[name].rungs][:6]
 SEEDS = (1, 2, 3)
 
 
@@ -45,7 +45,7 @@ class Made(RunReport):
 
 
 class Scene:
-    """One's own store and the published one, of a suite of twelve tasks."""
+    """One's own store and the published one, of a suite of six tasks."""
 
     def __init__(self, folder: Path, make_row: MakeRow) -> None:
         self.suite = folder / "mine.toml"
@@ -81,6 +81,7 @@ class Scene:
             for number, task in enumerate(CLIMBED)
             for seed in seeds
         )
+        store.compact()  # to be read at once
 
     @property
     def request(self) -> Request:
@@ -113,7 +114,7 @@ def test_the_runs_are_those_of_a_run_of_the_suite_whatever_the_quick_tasks_are(t
     assert asked.num_planned == len(load_suite("climb").training.learning_rates)
 
 
-@pytest.mark.parametrize("mech", ["softmax,linear", "all", "@linear", "lin*", "!softmax", ""])
+@pytest.mark.parametrize("mech", ["softmax,linear", "all", "lin*", ""])
 def test_a_first_verdict_is_on_one_mechanism(mech: str) -> None:
     with pytest.raises(UsageError, match="allowed: one mechanism"):
         request_of(mech, "climb")
@@ -130,19 +131,23 @@ def test_what_is_better_than_the_best_is_kept_and_what_is_worse_discarded(scene:
     first = scene.verdict()
 
     assert (first.incumbent, first.decision, first.query, first.level) == ("softmax", "discard", 1, level_of(1))
-    assert (first.overall.best_mechanism, first.overall.num_tasks) == ("softmax", 12)
+    assert (first.overall.best_mechanism, first.overall.num_tasks) == ("softmax", 6)
     assert first.overall.mine == pytest.approx(0.456, abs=0.001)
     assert first.overall.incumbent == pytest.approx(0.51, abs=0.001)
     assert first.rank == (2, 2, 2)
-    assert sum(part.num_tasks for part in first.profile) == 12
-    assert scene.verdict("linear").decision == "keep"
-    assert scene.verdict("gla").query == 1
-    assert [scene.verdict().query, scene.verdict().decision] == [1, "discard"]  # the same rows again
+    assert sum(part.num_tasks for part in first.profile) == 6
+    other = scene.verdict("linear")
+    assert (other.decision, other.query) == ("keep", 1)
 
     text = "\n".join(lines_of(first))
     assert "Rank 2 of 4; in the full suite 2, with 90 % confidence." in text
-    assert "Discard: p is 1 for better and 0.00024 for worse than softmax; query 1 is decided at 0.03 or less." in text
+    assert "Discard: p is 1 for better and 0.016 for worse than softmax; query 1 is decided at 0.03 or less." in text
     assert json.loads(json.dumps(facts_of(first)))["rank"] == {"value": 2, "low": 2, "high": 2}
+
+    again = scene.verdict()
+    assert (again.query, again.decision) == (1, "discard")  # the same rows
+    scene.add(scene.published, {"softmax": 0.5}, seeds=(4,))
+    assert scene.verdict().query == 2  # more seeds of the incumbent
 
 
 def test_an_incumbent_is_one_setting_of_another_mechanism(scene: Scene) -> None:
@@ -156,15 +161,6 @@ def test_an_incumbent_is_one_setting_of_another_mechanism(scene: Scene) -> None:
     with pytest.raises(UsageError, match="against is 'my-idea', the mechanism itself"):
         scene.verdict("my-idea")
     assert scene.verdict("slay:R=3").decision == "keep"
-    assert scene.verdict("softmax").decision == "discard"
-
-
-def test_more_seeds_of_the_incumbent_are_the_next_query(scene: Scene) -> None:
-    scene.add(scene.published, {"softmax": 0.5})
-    scene.add(scene.own, {"my-idea": 0.45}, seeds=(1,))
-    assert [scene.verdict().query, scene.verdict().query] == [1, 1]
-    scene.add(scene.published, {"softmax": 0.5}, seeds=(4,))
-    assert scene.verdict().query == 2
 
 
 def test_rows_of_other_versions_of_the_tasks_are_not_compared(scene: Scene) -> None:

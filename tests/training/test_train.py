@@ -40,41 +40,26 @@ def test_the_curve_has_a_point_every_interval_and_at_the_end(make_cell: Callable
         assert [step for step, _ in curve(result, 0, split, metric)] == [20, 40, 50]
 
 
-@pytest.mark.parametrize("mechanism", ["softmax", "slay", "performer"])
-def test_a_member_trains_the_same_alone_and_beside_others(mechanism: str, make_cell: Callable[..., Cell]) -> None:
-    cell = make_cell("reverse", mechanism, steps=20, length=8)
-    members = [Member(cell, seed, 1e-3) for seed in range(3)]
-    together = train_group(members, CPU)
-    for member, beside in zip(members, together.members, strict=True):
-        (alone,) = train_group([member], CPU).members
-        assert alone.train_loss == pytest.approx(beside.train_loss, rel=1e-5)
-        assert alone.score is not None
-        assert beside.score is not None
-        assert alone.score.accuracy == pytest.approx(beside.score.accuracy, abs=5e-3)
-
-
-@pytest.mark.parametrize("mechanism", ["softmax", "slay", "lstm"])
-def test_tasks_of_one_length_train_the_same_alone_and_beside_each_other(
+@pytest.mark.parametrize("mechanism", ["softmax", "slay"])
+def test_a_member_trains_the_same_alone_and_beside_others_of_its_task_and_of_other_tasks(
     mechanism: str, make_cell: Callable[..., Cell]
 ) -> None:
-    cells = [make_cell(task, mechanism, steps=40, length=8) for task in ("parity", "reverse", "first_token")]
+    cells = [make_cell(task, mechanism, steps=10, length=8) for task in ("parity", "reverse", "first_token")]
     assert len({cell.program for cell in cells}) == 1
     assert len({cell.task.vocab_size for cell in cells}) > 1
+    members = [member for cell in cells for member in cell.members([0, 1])]
 
-    together = train_group([member for cell in cells for member in cell.members([0, 1])], CPU)
+    together = train_group(members, CPU)
 
-    for place, cell in enumerate(cells):
-        for alone, beside in zip(
-            train_group(cell.members([0, 1]), CPU).members, together.members[2 * place : 2 * place + 2], strict=True
-        ):
-            assert beside.member == alone.member
-            assert beside.size == alone.size
-            assert beside.train_loss == pytest.approx(alone.train_loss, rel=1e-5)
-            assert beside.score is not None
-            assert alone.score is not None
-            assert beside.score.num_scored == alone.score.num_scored
-            assert beside.score.accuracy == pytest.approx(alone.score.accuracy, abs=5e-3)
-            assert beside.score.loss == pytest.approx(alone.score.loss, rel=1e-4)
+    for beside in together.members[1::2]:
+        (alone,) = train_group([beside.member], CPU).members
+        assert beside.size == alone.size
+        assert beside.train_loss == pytest.approx(alone.train_loss, rel=1e-5)
+        assert beside.score is not None
+        assert alone.score is not None
+        assert beside.score.num_scored == alone.score.num_scored
+        assert beside.score.accuracy == pytest.approx(alone.score.accuracy, abs=5e-3)
+        assert beside.score.loss == pytest.approx(alone.score.loss, rel=1e-4)
 
 
 def test_cells_that_differ_in_shape_or_protocol_share_no_program(make_cell: Callable[..., Cell]) -> None:
@@ -106,7 +91,7 @@ def test_a_task_of_a_plugin_shares_no_program(make_cell: Callable[..., Cell], mo
 def test_a_step_in_pieces_is_the_step_of_the_whole_batch(
     task: str, make_cell: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    members = make_cell(task, "slay", steps=20, length=8).members([0, 1])
+    members = make_cell(task, "slay", steps=3, length=8).members([0, 1])
     whole, cut = (Trainer(members, CPU, tokens_at_once=tokens) for tokens in (None, 2 * 8 * 7))
     forward = SequenceModel.forward
     sizes: list[int] = []
@@ -220,7 +205,7 @@ def test_data_does_not_depend_on_the_mechanism(make_cell: Callable[..., Cell]) -
 def test_what_a_mechanism_says_of_itself_is_in_the_metrics_of_each_member(
     mechanism: str, make_cell: Callable[..., Cell]
 ) -> None:
-    cell = make_cell("copy", mechanism, steps=20, length=8)
+    cell = make_cell("copy", mechanism, steps=4, length=8)
     members = [Member(cell, 0, 1e-2), Member(cell, 1, 1e-2)]
     together = [trained.metrics for trained in train_group(members, CPU).members]
     alone = [train_group([member], CPU).members[0].metrics for member in members]

@@ -11,7 +11,7 @@ import pytest
 
 from synthbench import plugins
 from synthbench.contract.trial import Trial
-from synthbench.errors import ContractError, StoreError, UnknownName, UsageError
+from synthbench.errors import ContractError, UnknownName, UsageError
 from synthbench.mechanisms import MECHANISMS
 from synthbench.results import Store
 from synthbench.runner import plan as plan_module
@@ -122,15 +122,6 @@ def packed_by_hand(
     return target
 
 
-def test_complete_rows_become_a_bundle_that_verifies(complete: Request, tmp_path: Path) -> None:
-    submission = submit(complete, tmp_path / "linear.tar.gz")
-    verification = receive(tmp_path / "linear.tar.gz", SAMPLING)
-
-    assert submission.manifest is not None
-    assert (submission.manifest.num_rows, submission.manifest.num_curves) == (8, 8)  # four of them tuned
-    assert (verification.ok, verification.faults, verification.num_rows) == (True, [], 8)
-
-
 def test_what_is_missing_is_said_and_nothing_is_written(complete: Request, tmp_path: Path) -> None:
     store = Store.open(complete.results, create=True)
     rows = {(row["task"], row["seed"], row["lr"]): row["run_id"] for row in store.table().to_pylist()}
@@ -145,13 +136,8 @@ def test_what_is_missing_is_said_and_nothing_is_written(complete: Request, tmp_p
     assert not (tmp_path / "linear.tar.gz").exists()
 
 
-def test_rows_of_another_kind_of_device_are_not_those_asked_for(complete: Request, tmp_path: Path) -> None:
-    submission = submit(dataclasses.replace(complete, device="cuda"), tmp_path / "linear.tar.gz")
-
-    assert len(submission.problems) == 8
-
-
 def test_the_device_is_that_of_the_rows(complete: Request, tmp_path: Path) -> None:
+    assert len(submit(dataclasses.replace(complete, device="cuda"), tmp_path / "cuda.tar.gz").problems) == 8
     handed_in(dataclasses.replace(complete, device="auto"), tmp_path / "linear.tar.gz")
 
     with opened(tmp_path / "linear.tar.gz") as (_, manifest):
@@ -159,25 +145,20 @@ def test_the_device_is_that_of_the_rows(complete: Request, tmp_path: Path) -> No
         assert manifest.device_type == "cpu"
 
 
-def test_rows_that_broke_the_contract_or_were_shortened_are_not_submitted(complete: Request, tmp_path: Path) -> None:
+def test_rows_that_broke_the_contract_or_were_shortened_are_not_submitted_and_failed_ones_are(
+    complete: Request, tmp_path: Path
+) -> None:
     store = Store.open(complete.results, create=True)
     first, second = (row for row in store.table().to_pylist() if row["role"] is None and row["task"] == "copy")
     none = dict.fromkeys(("score", "skill", "n_correct", "n_eval_examples", "eval_loss"))
+    store.write(first | none | {"status": "diverged", "error_type": "Diverged", "error_message": "nan"}, [])
+    assert submit(complete, tmp_path / "failed.tar.gz").problems == ()
     store.write(first | none | {"status": "contract", "error_type": "ContractError", "error_message": "it leaks"}, [])
     store.write(second | {"is_full": False}, [])
     problems = submit(complete, tmp_path / "linear.tar.gz").problems
 
     assert sorted(problem.partition(":")[0] for problem in problems) == ["contract", "not full"]
     assert any("it leaks" in problem for problem in problems)
-
-
-def test_a_failed_run_is_part_of_a_complete_submission(complete: Request, tmp_path: Path) -> None:
-    store = Store.open(complete.results, create=True)
-    row = next(row for row in store.table().to_pylist() if row["role"] is None)
-    none = dict.fromkeys(("score", "skill", "n_correct", "n_eval_examples", "eval_loss"))
-    store.write(row | none | {"status": "diverged", "error_type": "Diverged", "error_message": "nan"}, [])
-
-    assert submit(complete, tmp_path / "linear.tar.gz").problems == ()
 
 
 @pytest.mark.parametrize(
@@ -196,19 +177,6 @@ def test_a_plugins_file_needs_a_name_that_a_bundle_can_hold(complete: Request, t
         submit(complete, tmp_path / "linear.tar.gz", plugin=tmp_path / "My Idea.py")
 
 
-def test_a_bundle_that_lacks_rows_or_has_others_is_not_passed(complete: Request, tmp_path: Path) -> None:
-    run_ids = sorted(Store.open(complete.results, create=False).statuses())
-    part = receive(packed_by_hand(complete, tmp_path / "part.tar.gz", run_ids[:-1]), SAMPLING)
-    run(dataclasses.replace(complete, mechanisms=("identity",), seeds=(42,)))
-    more = receive(packed_by_hand(complete, tmp_path / "more.tar.gz"), SAMPLING)
-
-    assert any(fault.startswith("missing:") for _, fault in part.faults)
-    assert any(fault.startswith("digest:") for _, fault in part.faults)
-    assert any("no row of this submission" in fault for _, fault in more.faults)
-    assert not part.ok
-    assert not more.ok
-
-
 def test_seeds_of_ones_own_choice_are_no_submission(complete: Request, tmp_path: Path) -> None:
     store = Store.open(complete.results, create=False)
     unlucky = next(row for row in store.table().to_pylist() if row["role"] is None)
@@ -219,6 +187,8 @@ def test_seeds_of_ones_own_choice_are_no_submission(complete: Request, tmp_path:
     faults = [fault for _, fault in found.faults]
     assert f"missing: {unlucky['task']} / linear / seed {unlucky['seed']}" in faults
     assert any("seed 12345" in fault and fault.endswith("is no row of this submission") for fault in faults)
+    assert any(fault.startswith("digest:") for fault in faults)
+    assert not found.ok
 
 
 def test_a_manifest_of_another_version_of_the_suite_is_refused(
@@ -232,9 +202,12 @@ def test_a_manifest_of_another_version_of_the_suite_is_refused(
         receive(tmp_path / "linear.tar.gz", SAMPLING)
 
 
-def test_verified_rows_are_taken_into_a_store_with_who_verified_them(complete: Request, tmp_path: Path) -> None:
-    handed_in(complete, tmp_path / "linear.tar.gz")
+def test_complete_rows_are_taken_into_a_store_with_who_verified_them(complete: Request, tmp_path: Path) -> None:
+    submission = submit(complete, tmp_path / "linear.tar.gz")
+    assert submission.manifest is not None
+    assert (submission.manifest.num_rows, submission.manifest.num_curves) == (8, 8)  # four of them tuned
     verification = receive(tmp_path / "linear.tar.gz", SAMPLING, into=tmp_path / "board", by="somebody")
+    assert (verification.ok, verification.faults, verification.num_rows) == (True, [], 8)
     taken = Store.open(tmp_path / "board", create=False)
     rows = {row["run_id"]: row for row in taken.table().to_pylist()}
 
@@ -242,14 +215,6 @@ def test_verified_rows_are_taken_into_a_store_with_who_verified_them(complete: R
     assert {name for name, row in rows.items() if row["verified_by"]} == {rerun.run_id for rerun in verification.reruns}
     assert taken.curves()["run_id"].nunique() == 8
     assert taken.quarantined == []
-
-
-def test_a_store_can_record_the_verification_of_its_own_rows(complete: Request) -> None:
-    receive(complete.results, SAMPLING, into=complete.results, by="somebody")
-    said = Store.open(complete.results, create=False).table()["verified_by"].to_pylist()
-
-    assert len(said) == 8
-    assert sum(word is not None for word in said) >= 1
 
 
 def test_what_is_wrong_is_not_taken_in(complete: Request, tmp_path: Path) -> None:
@@ -289,11 +254,6 @@ def test_a_row_that_the_store_has_with_another_result_is_refused_and_ours_stays(
     assert Store.open(board.root, create=False).table().equals(before)
 
 
-def test_who_and_where_need_each_other(complete: Request, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="need each other"):
-        receive(complete.results, SAMPLING, into=tmp_path / "board")
-
-
 @pytest.mark.end_to_end
 def test_a_plugin_travels_and_runs_only_if_asked(tmp_path: Path, request_of: Request) -> None:
     path = tmp_path / "my_idea_submitted.py"
@@ -312,6 +272,7 @@ def test_a_plugin_travels_and_runs_only_if_asked(tmp_path: Path, request_of: Req
     assert (verification.ok, verification.num_rows) == (True, 8), verification
 
 
+@pytest.mark.end_to_end
 def test_a_plugin_that_leaks_is_named_before_anything_is_run_again(tmp_path: Path, complete: Request) -> None:
     path = tmp_path / "leaking.py"
     path.write_text(PLUGIN.replace("self.out(x)", "self.out(x) + x.mean(-2, keepdim=True)"))
@@ -352,7 +313,7 @@ def test_a_row_that_invents_a_task_does_not_have_a_plugin_loaded(complete: Reque
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize("text", ["{}", "no JSON", '{"base": "Nope"}', "[1]"])
+@pytest.mark.parametrize("text", ["no JSON", '{"base": "Nope"}'])
 def test_what_a_plugins_process_says_of_it_may_be_nonsense(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +329,7 @@ def test_what_a_plugins_process_says_of_it_may_be_nonsense(
     assert "my-idea" not in MECHANISMS
 
 
+@pytest.mark.end_to_end
 def test_without_its_plugin_a_bundle_is_not_passed(complete: Request, tmp_path: Path) -> None:
     bundle = packed_by_hand(complete, tmp_path / "other.tar.gz", mechanisms=("not-here",))
 
@@ -375,6 +337,7 @@ def test_without_its_plugin_a_bundle_is_not_passed(complete: Request, tmp_path: 
         receive(bundle, SAMPLING)
 
 
+@pytest.mark.end_to_end
 def test_a_bundle_with_a_plugin_says_how_it_is_run(complete: Request, tmp_path: Path) -> None:
     path = tmp_path / "my_idea.py"
     path.write_text(PLUGIN)
@@ -382,10 +345,3 @@ def test_a_bundle_with_a_plugin_says_how_it_is_run(complete: Request, tmp_path: 
 
     with pytest.raises(UsageError, match=r"brings 'my_idea\.py'.*--run-plugin"):
         receive(bundle, SAMPLING)
-
-
-def test_what_cannot_be_read_is_a_store_error(tmp_path: Path) -> None:
-    (tmp_path / "bundle.tar.gz").write_bytes(b"no archive")
-
-    with pytest.raises(StoreError, match="not a readable bundle"):
-        receive(tmp_path / "bundle.tar.gz", SAMPLING)

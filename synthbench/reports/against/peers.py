@@ -7,7 +7,7 @@ is a guess where no such run comes close enough.
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -36,7 +36,7 @@ from synthbench.reports.cells import (
 )
 from synthbench.reports.selection import Selection
 from synthbench.reports.statistics import spread
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, grouped, interval_cell, sources_of
+from synthbench.reports.table import NOTHING, Cell, Column, Table, fixed, interval_cell, sources_of, table_of
 
 NEAR = 0.03
 """Largest distance from a published number that counts as near."""
@@ -47,6 +47,7 @@ UNKNOWN = 2.0
 AFFORDABLE = 4.0
 """Core-hours up to which one run at the published budget is within reach."""
 Measure = Literal["score", "skill"]
+MEASURES: dict[str, Measure] = {name: name for name in get_args(Measure)}
 _MEASURED = ("batch_size", "config_json", "ensemble_size", "n_eval_examples", "step_ms_median")
 """Columns that are read beside those of the cells."""
 
@@ -89,6 +90,16 @@ class Result(NamedTuple):
     """The same at the training length: what is low there was not learned, rather than not extended."""
     changes: Mapping[str, str] = {}
     """What differs from the main setting, by the kind of the cause; empty for the main setting."""
+
+    @property
+    def kinds(self) -> str:
+        """The kinds of what differs from the main setting."""
+        return " and ".join(self.changes)
+
+    @property
+    def words(self) -> str:
+        """What differs from the main setting."""
+        return ", ".join(self.changes.values())
 
     @property
     def difference(self) -> float:
@@ -140,11 +151,6 @@ class Comparison(NamedTuple):
     """In other settings and at other budgets, those with the fewest changes first."""
 
     @property
-    def published(self) -> PublishedNumber:
-        """The published number."""
-        return self.main.published
-
-    @property
     def is_affordable(self) -> bool:
         """Whether a run at the published budget is within reach; False if its cost is unknown."""
         return self.hours <= AFFORDABLE
@@ -162,9 +168,9 @@ class Comparison(NamedTuple):
         if self.main.is_within:
             return ""
         if self.cause is not None:
-            return f"{_kinds(self.cause)}, shown below"
-        parts = [_kinds(result) for result in self.changed if result.explains(self.main) == "a part"]
-        guess = f"a guess: {self.published.guess}" if self.published.guess else "not known"
+            return f"{self.cause.kinds}, shown below"
+        parts = [result.kinds for result in self.changed if result.explains(self.main) == "a part"]
+        guess = f"a guess: {self.main.published.guess}" if self.main.published.guess else "not known"
         return f"in part {' or '.join(parts)}, shown below; the rest is {guess}" if parts else guess
 
 
@@ -179,9 +185,10 @@ def published_numbers() -> tuple[PublishedNumber, ...]:
             block=line["block"],
             positions=line["positions"],
             factors=tuple(int(test.removeprefix("x")) for test in line["tests"].split()),
-            measure=_measure(line["measure"]),
+            measure=MEASURES[line["measure"]],
             value=float(line["published"]),
-            reading=float(line["reading"] or _half_of_last_digit(line["published"])),
+            # Half of the last digit: 0.964 was rounded from a number at most 0.0005 away.
+            reading=float(line["reading"] or 0.5 * 10.0 ** -len(line["published"].partition(".")[2])),
             sequences=int(line["steps"]) * int(line["batch"]),
             source=line["source"],
             setting=line["setting"],
@@ -201,18 +208,23 @@ def compare(cells: Cells, selection: Selection) -> list[Comparison]:
     runs = _runs(selection)
     comparisons = []
     for number, task, mechanism in product(published_numbers(), cells.tasks, cells.mechanisms):
-        if not _is_of(number, task, mechanism):
+        around = (task.name, mechanism.name, mechanism.block, mechanism.positions)
+        if around != (number.task, number.mechanism, number.block, number.positions) or mechanism.match is not None:
             continue
-        rows = runs.get((task.key, PEERS, mechanism.key), [])
+        # Settings of the number's mechanism: that of the suite, and those that may explain a difference.
+        settings = {
+            (suite, key): rows
+            for (at, suite, key), rows in runs.items()
+            if at == task.key
+            and key[0] == number.mechanism
+            and number.arguments.items() <= arguments_in(rows[-1]["mech_args"]).items()
+        }
+        rows = settings.pop((PEERS, mechanism.key), [])
         main = _result(number, rows)
         if main.ours.n:
-            others = [
-                _result(number, of_setting, _changes(rows[-1], of_setting[-1]))
-                for (at, _suite, key), of_setting in runs.items()
-                if at == task.key and of_setting is not rows and _may_explain(number, key, of_setting[-1])
-            ]
+            others = [_result(number, other, _changes(rows[-1], other[-1])) for other in settings.values()]
             changed = sorted(
-                (other for other in others if other.ours.n), key=lambda other: (len(other.changes), _words(other))
+                (other for other in others if other.ours.n), key=lambda other: (len(other.changes), other.words)
             )
             comparisons.append(Comparison(task, mechanism, main, _hours(number, rows), tuple(changed)))
     return comparisons
@@ -226,60 +238,77 @@ def peers_table(cells: Cells, selection: Selection) -> Table | None:
     comparisons = compare(cells, selection)
     if not comparisons:
         return None
-    return Table(
-        name="peers",
-        title="Against other suites",
-        caption=(
-            "Numbers that other suites published, beside ours at the same training lengths: accuracy, or skill if "
-            "theirs is scaled so that chance is 0. Ours: mean over seeds at the given multiples of the training "
-            "length, with its 95 % t interval for other seeds (too narrow if only some seeds learn); theirs is often "
-            f"the best of many runs. {LIMIT:g} SE: standard errors of ours over seeds, at least those of the test "
-            "sequences, doubled because theirs are unknown, with the error of reading the number. At 1×: ours at the "
-            "training length. A score that is high there and low beyond was learned but did not extend; one that is "
-            "low there was not learned in our number of steps. Their budget: core-hours of one run with their steps "
-            f"and batch, at our length and width and our fastest step; above {AFFORDABLE:g} it is out of reach. "
-            "Beneath a number that differs stand our runs with something changed. They explain a part of the "
-            f"difference if they are {LIMIT:g} standard errors nearer, and all of it if they lie within besides."
-        ),
-        headings=("Task", "Mechanism"),
-        columns=(
-            Column("Test"),
-            Column("Measure", "word"),
-            Column("Published"),
-            Column("Ours"),
-            Column("Difference"),
-            Column(f"{LIMIT:g} SE"),
-            Column("Within", "word"),
-            Column("At 1×"),
-            Column("Cause", "text"),
-            Column("Their budget"),
-            Column("Their protocol", "text"),
-            Column("Source", "word"),
-        ),
-        lines=grouped(line for comparison in comparisons for line in _lines(comparison)),
+    return table_of(
+        "peers",
+        "Against other suites",
+        "Numbers that other suites published, beside ours at the same training lengths: accuracy, or skill if "
+        "theirs is scaled so that chance is 0. Ours: mean over seeds at the given multiples of the training "
+        "length, with its 95 % t interval for other seeds (too narrow if only some seeds learn); theirs is often "
+        f"the best of many runs. {LIMIT:g} SE: standard errors of ours over seeds, at least those of the test "
+        "sequences, doubled because theirs are unknown, with the error of reading the number. At 1×: ours at the "
+        "training length. A score that is high there and low beyond was learned but did not extend; one that is "
+        "low there was not learned in our number of steps. Their budget: core-hours of one run with their steps "
+        f"and batch, at our length and width and our fastest step; above {AFFORDABLE:g} it is out of reach. "
+        "Beneath a number that differs stand our runs with something changed. They explain a part of the "
+        f"difference if they are {LIMIT:g} standard errors nearer, and all of it if they lie within besides.",
+        ("Task", "Mechanism"),
+        [
+            (comparison, result)
+            for comparison in comparisons
+            for result in (comparison.main, *comparison.changed * (not comparison.main.is_within))
+        ],
+        lambda row: (row[0].task.label, f"changed: {row[1].kinds}" if row[1].changes else row[0].mechanism.label),
+        {
+            "Test": _of_number(lambda one: ", ".join(f"{factor}×" for factor in one.main.published.factors)),
+            Column("Measure", "word"): _of_number(
+                lambda one: {"score": "accuracy", "skill": "skill"}[one.main.published.measure]
+            ),
+            "Published": _of_number(lambda one: fixed(one.main.published.value, 3)),
+            "Ours": lambda row: _ours(row[1].ours),
+            "Difference": lambda row: fixed(row[1].difference, 3, is_signed=True),
+            f"{LIMIT:g} SE": lambda row: fixed(row[1].reach, 3),
+            Column("Within", "word"): lambda row: (
+                NOTHING if math.isnan(row[1].reach) else "yes" if row[1].is_within else "no"
+            ),
+            "At 1×": lambda row: fixed(row[1].trained.mean, 3),
+            Column("Cause", "text"): lambda row: (
+                f"{row[1].words}: {_explained(row[1], row[0].main)}"
+                if row[1].changes
+                else row[0].cause_in_words or NOTHING
+            ),
+            "Their budget": _of_number(
+                lambda one: Cell(fixed(one.hours, 1), remarks=() if one.is_affordable else ("out of reach",))
+            ),
+            Column("Their protocol", "text"): _of_number(lambda one: one.main.published.setting),
+            Column("Source", "word"): _of_number(lambda one: one.main.published.source),
+        },
         sources=sources_of(
-            (comparison.task for comparison in comparisons),
-            (comparison.mechanism for comparison in comparisons),
-            (comparison.published.source for comparison in comparisons),
+            (one.task for one in comparisons),
+            (one.mechanism for one in comparisons),
+            (one.main.published.source for one in comparisons),
         ),
         outcome=_outcome(comparisons),
+        is_grouped=True,
     )
+
+
+def _of_number(cell_of: Callable[[Comparison], Cell | str]) -> Callable[[tuple[Comparison, Result]], Cell | str]:
+    """What stands in the row of a number alone; empty beneath it."""
+    return lambda row: "" if row[1].changes else cell_of(row[0])
 
 
 def _outcome(comparisons: Sequence[Comparison]) -> str:
     """How many numbers lie within, how many of those that are affordable do, and what is known of the others."""
-    within = [comparison for comparison in comparisons if comparison.main.is_within]
-    affordable = [comparison for comparison in comparisons if comparison.is_affordable]
-    num_near = sum(abs(comparison.main.difference) <= NEAR for comparison in comparisons)
-    num_affordable_within = sum(comparison.main.is_within for comparison in affordable)
-    num_shown = sum(comparison.cause is not None for comparison in comparisons)
-    num_affordable_shown = sum(comparison.cause is not None for comparison in affordable)
-    num_open = len(comparisons) - len(within) - num_shown
-    reaches = [comparison.main.reach for comparison in comparisons if not math.isnan(comparison.main.reach)]
-    compared = [comparison.published for comparison in comparisons]
+    affordable = [one for one in comparisons if one.is_affordable]
+    num_within, num_affordable_within = (sum(one.main.is_within for one in some) for some in (comparisons, affordable))
+    num_shown, num_affordable_shown = (sum(one.cause is not None for one in some) for some in (comparisons, affordable))
+    num_near = sum(abs(one.main.difference) <= NEAR for one in comparisons)
+    num_open = len(comparisons) - num_within - num_shown
+    reaches = [one.main.reach for one in comparisons if not math.isnan(one.main.reach)]
+    compared = [one.main.published for one in comparisons]
     num_missing = sum(number not in compared for number in published_numbers())
     return (
-        f"{len(within)} of {len(comparisons)} published numbers lie within {LIMIT:g} standard errors of ours, "
+        f"{num_within} of {len(comparisons)} published numbers lie within {LIMIT:g} standard errors of ours, "
         f"{num_near} within {NEAR:g}"
         + (f"; in half of them a difference of {np.median(reaches):.2f} would go unnoticed" if reaches else "")
         + ". "
@@ -290,47 +319,6 @@ def _outcome(comparisons: Sequence[Comparison]) -> str:
     )
 
 
-def _lines(comparison: Comparison) -> Iterable[Line]:
-    """The line of a number and, if it differs, those of the results with something changed."""
-    published, main = comparison.published, comparison.main
-    yield Line(
-        (comparison.task.label, comparison.mechanism.label),
-        (
-            Cell(", ".join(f"{factor}×" for factor in published.factors)),
-            Cell({"score": "accuracy", "skill": "skill"}[published.measure]),
-            Cell(fixed(published.value, 3)),
-            *_numbers(main),
-            Cell(comparison.cause_in_words or NOTHING),
-            Cell(fixed(comparison.hours, 1), remarks=() if comparison.is_affordable else ("out of reach",)),
-            Cell(published.setting),
-            Cell(published.source),
-        ),
-    )
-    if not main.is_within:
-        for result in comparison.changed:
-            yield Line(
-                (comparison.task.label, f"changed: {_kinds(result)}"),
-                (
-                    *3 * (Cell(""),),
-                    *_numbers(result),
-                    Cell(f"{_words(result)}: {_explained(result, main)}"),
-                    *3 * (Cell(""),),
-                ),
-            )
-
-
-def _numbers(result: Result) -> tuple[Cell, ...]:
-    """Ours, the difference, its limit, whether it is within, and ours at the training length."""
-    verdict = NOTHING if math.isnan(result.reach) else "yes" if result.is_within else "no"
-    return (
-        _ours(result.ours),
-        Cell(fixed(result.difference, 3, is_signed=True)),
-        Cell(fixed(result.reach, 3)),
-        Cell(verdict),
-        Cell(fixed(result.trained.mean, 3)),
-    )
-
-
 def _explained(result: Result, main: Result) -> str:
     """Whether what was changed explains the difference of the main result."""
     if math.isnan(result.reach):
@@ -338,14 +326,6 @@ def _explained(result: Result, main: Result) -> str:
     if share := result.explains(main):
         return "explains it" if share == "all" else f"explains {share}"
     return "undecided, as the seeds scatter too much" if result.is_within else "does not explain it"
-
-
-def _kinds(result: Result) -> str:
-    return " and ".join(result.changes)
-
-
-def _words(result: Result) -> str:
-    return ", ".join(result.changes.values())
 
 
 # Which of our rows belong to a number, and what differs between two settings.
@@ -360,20 +340,6 @@ def _runs(selection: Selection) -> dict[tuple[Key, str, Key], list[Row]]:
         if row["status"] == "ok":
             runs.setdefault((task_key(row), str(row["suite"]), mechanism_key(row)), []).append(row)
     return runs
-
-
-def _is_of(number: PublishedNumber, task: TaskFacts, mechanism: MechanismFacts) -> bool:
-    return (
-        (task.name, mechanism.name, mechanism.block, mechanism.positions)
-        == (number.task, number.mechanism, number.block, number.positions)
-        and mechanism.match is None
-        and number.arguments.items() <= arguments_in(mechanism.arguments).items()
-    )
-
-
-def _may_explain(number: PublishedNumber, key: Key, row: Row) -> bool:
-    """Whether a setting is one of the number's mechanism."""
-    return key[0] == number.mechanism and number.arguments.items() <= arguments_in(row["mech_args"]).items()
 
 
 def _changes(main: Row, other: Row) -> dict[str, str]:
@@ -391,9 +357,7 @@ def _changes(main: Row, other: Row) -> dict[str, str]:
         options = _differing(arguments_in(main["mech_args"]), arguments_in(other["mech_args"]))
         changes["options"] = ", ".join(options.values())
     for kind, part in (("size", "model"), ("budget", "training"), ("tests", "evaluation")):
-        ours, theirs = (
-            _part(config, part) | (_rates(config) if kind == "budget" else {}) for config in (before, after)
-        )
+        ours, theirs = (_part(config, part) for config in (before, after))
         if differing := _differing(ours, theirs):
             alone = next(iter(differing)) if len(differing) == 1 else ""
             changes[{"model_dim": "width", "rates": "rate"}.get(alone, kind)] = ", ".join(differing.values())
@@ -405,15 +369,12 @@ def _without_convolution(row: Row) -> tuple[str, dict[str, str]]:
     return name, {option: value for option, value in options.items() if not option.startswith("conv")}
 
 
-def _rates(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The learning rates to choose from."""
-    return {"rates": _part(config, "tuning").get("learning_rates", [config.get("learning_rate")])}
-
-
 def _part(config: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A table of a configuration; empty if it has none, as that of a foreign row may."""
-    part = config.get(name)
-    return part if isinstance(part, dict) else {}
+    """A table of a configuration, ``training`` with the learning rates; empty if it has none, as a foreign row may."""
+    part = found if isinstance(found := config.get(name), dict) else {}
+    if name == "training":
+        return part | {"rates": _part(config, "tuning").get("learning_rates", [config.get("learning_rate")])}
+    return part
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, str]:
@@ -455,39 +416,28 @@ def _estimate(number: PublishedNumber, rows: Sequence[Row]) -> Estimate:
 
     Its ``evaluation_error`` is that of the test sequences alone.
     """
-    tested = {int(row["seed"]): _tests(number, row) for row in rows}
-    complete = {seed: tests for seed, tests in tested.items() if len(tests) == len(number.factors)}
-    means = {seed: float(np.mean([test.value for test in tests])) for seed, tests in complete.items()}
-    variance = sum(test.variance for tests in complete.values() for test in tests)
-    count = len(complete) * len(number.factors)
-    return replace(NO_ROWS, scores=means, evaluation_std=math.sqrt(variance) / max(1, count), num_sequences=1)
-
-
-class _Test(NamedTuple):
-    """One run's result at one multiple of its training length."""
-
-    value: float
-    variance: float
-    """Of drawing other test sequences, if answers are right or wrong independently; 0 if their number is unknown."""
-
-
-def _tests(number: PublishedNumber, row: Row) -> list[_Test]:
-    """The results of one run at the multiples of the number at which it was tested."""
-    metrics: dict[str, Any] = json.loads(row["metrics"])
-    tests = []
-    for factor in number.factors:
-        facts: dict[str, Any] = {
-            name: row[name] if factor == 1 else metrics.get(f"x{factor}.{name}") for name in _FACTS
-        }
-        if is_known(facts[number.measure]):
-            tests.append(_Test(float(facts[number.measure]), _variance(number.measure, facts, row, factor)))
-    return tests
+    means, variances = {}, []
+    for row in rows:
+        metrics: dict[str, Any] = json.loads(row["metrics"])
+        tests = [
+            {name: row[name] if factor == 1 else metrics.get(f"x{factor}.{name}") for name in _FACTS}
+            for factor in number.factors
+        ]
+        if all(is_known(facts[number.measure]) for facts in tests):
+            means[int(row["seed"])] = float(np.mean([facts[number.measure] for facts in tests]))
+            variances += [
+                _variance(number.measure, facts, row, factor)
+                for factor, facts in zip(number.factors, tests, strict=True)
+            ]
+    error = math.sqrt(sum(variances)) / max(1, len(variances))
+    return replace(NO_ROWS, scores=means, evaluation_std=error, num_sequences=1)
 
 
 _FACTS = ("score", "skill", "floor", "ceiling")
 
 
 def _variance(measure: Measure, facts: Mapping[str, Any], row: Row, factor: int) -> float:
+    """Of drawing other test sequences, if answers are right or wrong independently; 0 if their number is unknown."""
     names = ("score", "floor", "ceiling") if measure == "skill" else ("score",)
     if not (all(is_known(facts[name]) for name in names) and is_known(row.get("n_eval_examples"))):
         return 0.0
@@ -501,14 +451,3 @@ def _ours(cell: Estimate) -> Cell:
     variance, _, dof = spread(np.array([[list(cell.scores.values())]], dtype=float))
     interval = t_interval(cell.mean, math.sqrt(variance[0, 0] / cell.n), float(dof[0, 0]), low=-math.inf)
     return interval_cell(interval, show=lambda number: fixed(number, 3))
-
-
-def _half_of_last_digit(text: str) -> float:
-    """``0.964`` was rounded from a number at most 0.0005 away."""
-    return 0.5 * 10.0 ** -len(text.partition(".")[2])
-
-
-def _measure(text: str) -> Measure:
-    if text not in get_args(Measure):
-        raise ValueError(f"measure is {text!r}; allowed: {', '.join(get_args(Measure))}")
-    return "skill" if text == "skill" else "score"

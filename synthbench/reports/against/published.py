@@ -43,8 +43,7 @@ def table8() -> tuple[PublishedCell, ...]:
             line["task"],
             line["category"],
             line["mechanism"],
-            _number(line["accuracy_mean"]),
-            _number(line["accuracy_std"]),
+            *(float(line[name]) if line[name] else None for name in ("accuracy_mean", "accuracy_std")),
         )
         for line in lines_of("slay_table8.csv")
     )
@@ -95,7 +94,3 @@ def lines_of(name: str) -> list[dict[str, str]]:
     """The lines of a table of the package's reference data, by heading."""
     text = files("synthbench").joinpath("reports", "reference", name).read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None

@@ -14,7 +14,7 @@ from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts
 from synthbench.reports.heights import load_text
 from synthbench.reports.ladder import Ladder
 from synthbench.reports.statistics import TOLERANCE
-from synthbench.reports.table import NOTHING, Cell, Column, Line, Table, fixed, grouped, sources_of
+from synthbench.reports.table import NOTHING, Column, Table, fixed, sources_of, table_of
 
 Class = Literal["softmax", "additive", "gated", "delta", "signed", "nonlinear"]
 Outcome = Literal["agrees", "disagrees", "undecided"]
@@ -68,11 +68,6 @@ class Comparison(NamedTuple):
     def outcome(self) -> Outcome:
         """Whether the loads agree with the prediction."""
         return judge(self.ladder, self.prediction.ratio, self.loads, self.other_loads)
-
-    @property
-    def if_reversed(self) -> Outcome:
-        """The outcome with the mechanisms exchanged."""
-        return judge(self.ladder, self.prediction.ratio, self.other_loads, self.loads)
 
     @property
     def medians(self) -> tuple[float, float]:
@@ -148,11 +143,9 @@ def compare(cells: Cells) -> list[Comparison]:
 
 def summary(compared: Sequence[Comparison]) -> str:
     """The outcome in a sentence or two: first with both loads on the ladder, then with a load at an end of it."""
-    places = {
-        "With both loads on the ladder": [comparison for comparison in compared if comparison.is_on_ladder],
-        "With a load at an end of it": [comparison for comparison in compared if not comparison.is_on_ladder],
-    }
-    return " ".join(f"{words}, {_count(comparisons)}." for words, comparisons in places.items() if comparisons)
+    places = {"With both loads on the ladder": True, "With a load at an end of it": False}
+    groups = {words: [one for one in compared if one.is_on_ladder == is_on] for words, is_on in places.items()}
+    return " ".join(f"{words}, {_count(group)}." for words, group in groups.items() if group)
 
 
 def ratio_table(cells: Cells) -> Table | None:
@@ -160,43 +153,27 @@ def ratio_table(cells: Cells) -> Table | None:
     compared = sorted(compare(cells), key=lambda comparison: not comparison.is_on_ladder)
     if not compared:
         return None
-    return Table(
-        name="predictions",
-        title="Predictions of the literature",
-        caption=(
-            "Predicted: the first mechanism copes with at least this multiple of the load of the second (1.4, about a "
-            "rung, if a paper says only which copes with more). Loads at half of the skill, median over seeds, and "
-            f"their ratio. A prediction agrees or disagrees if {100 * CLEAR:.0f} % of the pairs of runs, one of each "
-            "mechanism, do; otherwise, and with a single run, it is undecided, for example if the ends of the ladder "
-            "leave it open. The literature is about larger models that were trained longer."
-        ),
-        headings=("Task", "Mechanisms"),
-        columns=(
-            Column("Predicted"),
-            Column("Loads"),
-            Column("Ratio"),
-            Column("Agreement", "word"),
-            Column("Source", "word"),
-        ),
-        lines=grouped(
-            Line(
-                (comparison.task.label, f"{comparison.more.label}, {comparison.less.label}"),
-                (
-                    Cell(f"≥ {comparison.prediction.ratio:g}×"),
-                    Cell(", ".join(load_text(comparison.task, load) for load in comparison.medians)),
-                    Cell(_ratio_text(comparison)),
-                    Cell(comparison.outcome),
-                    Cell(f"{comparison.prediction.source}, {comparison.prediction.place}"),
-                ),
-            )
-            for comparison in compared
-        ),
-        sources=sources_of(
-            dict.fromkeys(comparison.task for comparison in compared),
-            (),
-            (comparison.prediction.source for comparison in compared),
-        ),
+    return table_of(
+        "predictions",
+        "Predictions of the literature",
+        "Predicted: the first mechanism copes with at least this multiple of the load of the second (1.4, about a "
+        "rung, if a paper says only which copes with more). Loads at half of the skill, median over seeds, and "
+        f"their ratio. A prediction agrees or disagrees if {100 * CLEAR:.0f} % of the pairs of runs, one of each "
+        "mechanism, do; otherwise, and with a single run, it is undecided, for example if the ends of the ladder "
+        "leave it open. The literature is about larger models that were trained longer.",
+        ("Task", "Mechanisms"),
+        compared,
+        lambda one: (one.task.label, f"{one.more.label}, {one.less.label}"),
+        {
+            "Predicted": lambda one: f"≥ {one.prediction.ratio:g}×",
+            "Loads": lambda one: ", ".join(load_text(one.task, load) for load in one.medians),
+            "Ratio": _ratio_text,
+            Column("Agreement", "word"): lambda one: one.outcome,
+            Column("Source", "word"): lambda one: f"{one.prediction.source}, {one.prediction.place}",
+        },
+        sources=sources_of({one.task for one in compared}, (), (one.prediction.source for one in compared)),
         outcome=summary(compared),
+        is_grouped=True,
     )
 
 
@@ -215,8 +192,9 @@ def _ratio_text(comparison: Comparison) -> str:
 
 
 def _count(compared: Sequence[Comparison]) -> str:
-    counts = Counter(comparison.outcome for comparison in compared)
-    by_chance = (counts["agrees"] + sum(comparison.if_reversed == "agrees" for comparison in compared)) / 2
+    counts = Counter(one.outcome for one in compared)
+    reversed_ones = [judge(one.ladder, one.prediction.ratio, one.other_loads, one.loads) for one in compared]
+    by_chance = (counts["agrees"] + reversed_ones.count("agrees")) / 2
     return (
         f"{counts['agrees']} of {len(compared)} agree, {counts['disagrees']} disagree, {counts['undecided']} "
         f"undecided; random guesses at which of the two copes with more would agree with {by_chance:g}"

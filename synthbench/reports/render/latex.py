@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from synthbench.reports.render.typesetting import escape, pieces_of, units_of, width_of, wrapped
-from synthbench.reports.table import Cell, Line, Mark, Table
+from synthbench.reports.table import Cell, Line, Mark, Table, printed_labels
 
 _NEEDS = "% Needs \\usepackage{booktabs}. Fits on letter paper and A4 with margins of one inch.\n"
 _MARKS = {"best": r"\textbf", "second": r"\underline"}
@@ -107,11 +107,6 @@ class _Part:
         """Of the whole table, in points."""
         return sum(self.widths) + 2 * self.size.separation * len(self.widths)
 
-    @property
-    def breaks_words(self) -> bool:
-        """Whether anything is broken into lines that is usually read at a glance."""
-        return any(wrapped and kind != "text" for wrapped, kind in zip(self.is_wrapped, self.kinds, strict=True))
-
 
 def document(tables: Iterable[Table], prefix: str) -> str:
     """Tables one after the other, for one file: each one float, or several if it does not fit on a page.
@@ -127,7 +122,7 @@ def document(tables: Iterable[Table], prefix: str) -> str:
 
 def _floats(table: Table, prefix: str) -> list[str]:
     parts = _best_parts(table)
-    label = f"tab:{_label(prefix)}-{_label(table.name)}"
+    label = "tab:" + "-".join(re.sub(r"[^A-Za-z0-9-]+", "-", text) for text in (prefix, table.name))
     if len(parts) == 1:
         return [_float(parts[0], f"{table.title}. {table.caption}", label)]
     titles = [f"{table.title} (part {number} of {len(parts)})." for number in range(1, len(parts) + 1)]
@@ -161,30 +156,29 @@ def _faults(parts: Sequence[_Part]) -> tuple[bool, int, bool]:
     numbers in several lines, which read worse than the next smaller print.
     """
     is_too_wide = any(part.width > _PAGE_WIDTH for part in parts)
-    return is_too_wide, len(parts), any(part.breaks_words for part in parts)
+    breaks_words = any(
+        is_wrapped and kind != "text"
+        for part in parts
+        for is_wrapped, kind in zip(part.is_wrapped, part.kinds, strict=True)
+    )
+    return is_too_wide, len(parts), breaks_words
 
 
 def _candidates(table: Table, size: _Size) -> Iterator[list[_Part]]:
     """Two ways to share out a table at one size: with long cells in wide lines and in narrow ones."""
-    labels = [
-        _extent(heading, [Cell(line.labels[position]) for line in table.lines], size)
-        for position, heading in enumerate(table.headings)
-    ]
-    columns = [
-        _extent(column.label, [line.cells[position] for line in table.lines], size)
-        for position, column in enumerate(table.columns)
-    ]
+    lines = [[*map(Cell, line.labels), *line.cells] for line in table.lines]
+    headings = [*table.headings, *(column.label for column in table.columns)]
+    extents = [_extent(heading, [line[position] for line in lines], size) for position, heading in enumerate(headings)]
     for limit in (_COMFORTABLE, _NARROW):
-        yield [*_parts(table, size, limit, labels, columns)]
+        yield [*_parts(table, size, limit, extents)]
 
 
-def _parts(
-    table: Table, size: _Size, limit: float, labels: Sequence[_Extent], columns: Sequence[_Extent]
-) -> Iterator[_Part]:
+def _parts(table: Table, size: _Size, limit: float, extents: Sequence[_Extent]) -> Iterator[_Part]:
     """The parts of a table: first the columns are divided, then their rows.
 
     Cells wider than ``limit`` are broken into lines before a column goes to the next part.
     """
+    labels, columns = extents[: len(table.headings)], extents[len(table.headings) :]
     gap = 2 * size.separation
     room = _PAGE_WIDTH - sum(gap + label.narrowed(limit, _MOST_ROWS) for label in labels)
     for across in _runs([gap + column.narrowed(limit, _MOST_ROWS) for column in columns], room):
@@ -214,11 +208,8 @@ def _pages(part: _Part, *, has_caption: bool) -> list[slice]:
     if heights and has_caption:
         heights[0] += max(0.0, _caption_height(f"{table.title} (part 10 of 10). {table.caption}") - short)
     single = _runs(heights, room)
-    starts = [
-        0,
-        *(index for index, line in enumerate(table.lines) if index and line.is_first_of_group),
-        len(table.lines),
-    ]
+    firsts = [index for index, line in enumerate(table.lines) if index and line.is_first_of_group]
+    starts = [0, *firsts, len(table.lines)]
     groups = [sum(heights[start:end], 0.0) for start, end in pairwise(starts)]
     together = _runs(groups, room)
     if len(together) > len(single) or max(groups) > room:
@@ -328,6 +319,10 @@ def _cell_width(cell: Cell, size: _Size) -> float:
 def _float(part: _Part, caption: str, label: str, reference: str = "") -> str:
     """A float; the reference, which ends the caption, is LaTeX already."""
     table, size = part.table, part.size
+    alignment = "".join(
+        f"p{{{math.floor(width)}pt}}" if is_wrapped else "r" if kind == "number" else "l"
+        for kind, width, is_wrapped in zip(part.kinds, part.widths, part.is_wrapped, strict=True)
+    )
     environment = "table*" if part.width > _COLUMN_WIDTH else "table"
     lines = [rf"\begin{{{environment}}}", r"\centering"]
     if size.command:
@@ -338,24 +333,18 @@ def _float(part: _Part, caption: str, label: str, reference: str = "") -> str:
         r"\setlength{\belowcaptionskip}{5pt}\setlength{\emergencystretch}{3em}",
         rf"\caption{{{_breakable(caption, _PAGE_WIDTH / 4, 1.0)}{reference}}}",
         rf"\label{{{label}}}",
-        rf"\begin{{tabular}}{{{''.join(map(_alignment, part.kinds, part.widths, part.is_wrapped))}}}",
+        rf"\begin{{tabular}}{{{alignment}}}",
         r"\toprule",
         *(_line(part, map(Cell, row)) for row in _heading(part)),
         r"\midrule",
     ]
-    for index, line in enumerate(table.lines):
+    for index, (labels, line) in enumerate(zip(printed_labels(table), table.lines, strict=True)):
         if index and line.is_first_of_group:
             lines.append(r"\midrule")
         elif index and any(part.is_wrapped):
             lines.append(rf"\addlinespace[{_LINE_SPACE:g}pt]")
-        lines.append(_line(part, [*_labels(table, index), *line.cells]))
+        lines.append(_line(part, [*map(Cell, labels), *line.cells]))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", rf"\end{{{environment}}}", ""])
-
-
-def _alignment(kind: str, width: float, is_wrapped: bool) -> str:  # noqa: FBT001 - map gives it
-    if is_wrapped:
-        return f"p{{{math.floor(width)}pt}}"
-    return "r" if kind == "number" else "l"
 
 
 def _heading(part: _Part) -> list[tuple[str, ...]]:
@@ -364,13 +353,6 @@ def _heading(part: _Part) -> list[tuple[str, ...]]:
     columns = [wrapped(text, width, part.size.scale) for text, width in zip(headings, part.widths, strict=True)]
     num_rows = max(map(len, columns), default=1)
     return list(zip(*([""] * (num_rows - len(rows)) + rows for rows in columns), strict=True))
-
-
-def _labels(table: Table, index: int) -> list[Cell]:
-    """Labels of a row; the name of a group is printed once, in its first row."""
-    labels = table.lines[index].labels
-    repeats = len(labels) > 1 and index > 0 and labels[0] == table.lines[index - 1].labels[0]
-    return [Cell("" if repeats and position == 0 else label) for position, label in enumerate(labels)]
 
 
 def _line(part: _Part, cells: Iterable[Cell]) -> str:
@@ -420,7 +402,3 @@ def _std(cell: Cell) -> str:
 
 def _dagger(cell: Cell) -> str:
     return r"$^\dagger$" if cell.is_tied else ""
-
-
-def _label(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9-]+", "-", text)

@@ -1,11 +1,11 @@
 """Tables as GitHub-flavoured Markdown."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tabulate import tabulate
 
 from synthbench.reports.render import visible
-from synthbench.reports.table import Cell, Table
+from synthbench.reports.table import Cell, Table, printed_labels
 
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {sign: "\\" + sign for sign in "\\`*_[]#|~$"})
 _ALIGNMENT = {"number": "right", "word": "left", "text": "left"}
@@ -18,22 +18,23 @@ def escape(text: str) -> str:
 
 def table(table: Table) -> str:
     """A table in pipes, with neither title nor caption."""
-    lines = []
-    group: str | None = None
-    for line in table.lines:
-        labels = [escape(label) for label in line.labels]
-        if len(labels) > 1:
-            # A group's name is printed once, in its first row.
-            labels[0], group = ("" if labels[0] == group else labels[0]), labels[0]
-        lines.append([*labels, *(_cell(cell) for cell in line.cells)])
+    lines = [
+        [*map(escape, labels), *map(_cell, line.cells)]
+        for labels, line in zip(printed_labels(table), table.lines, strict=True)
+    ]
     return tabulate(
         lines,
-        headers=[*(escape(heading) for heading in table.headings), *(escape(column.label) for column in table.columns)],
+        headers=[escape(heading) for heading in (*table.headings, *(column.label for column in table.columns))],
         tablefmt="github",
         colalign=["left"] * len(table.headings) + [_ALIGNMENT[column.kind] for column in table.columns],
         # Without this a label like 007 would be read as a number.
         disable_numparse=True,
     )
+
+
+def plain_table(lines: Iterable[Sequence[object]], headings: Sequence[str]) -> str:
+    """Lines of Markdown and numbers in pipes, as they are."""
+    return tabulate(list(lines), headings, tablefmt="github", disable_numparse=True)
 
 
 def document(title: str, tables: Iterable[Table], introduction: str = "") -> str:

@@ -85,10 +85,10 @@ def check(rows: list[dict[str, Any]]) -> None:
 
 
 def test_forward_kernels_spill_nothing_and_multiply_on_tensor_cores() -> None:
-    """At the default size, and that of ``linear``, in bfloat16; the others take longer."""
-    rows = compile_all([("slay", 32, 8, 48), ("linear", 32, 0, 32)], ["bfloat16"], ["forward"])
+    """At the default size, in bfloat16; the others take longer."""
+    rows = compile_all([("slay", 32, 8, 48)], ["bfloat16"], ["forward"])
 
-    assert [row["kernel"] for row in rows] == ["state", "running", "output", "state", "output"]
+    assert [row["kernel"] for row in rows] == ["state", "running", "output"]
     check(rows)
 
 

@@ -22,15 +22,16 @@ def compare(q: Tensor, k: Tensor, v: Tensor, guard: Guard, delta: float, segment
     torch.testing.assert_close(out, expected.float(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("segment", [None, 64], ids=["scores", "states"])
-@pytest.mark.parametrize("length", [1, 63, 64, 65, 129, 200])
+@pytest.mark.parametrize(
+    ("length", "segment"), [(1, None), (64, None), (129, None), (63, 64), (65, 64), (128, 64), (200, 64)]
+)
 def test_the_kernel_computes_the_recurrent_form(draw: Draw, length: int, segment: int | None) -> None:
     q, k, v = draw(length)
 
     compare(q.abs(), k.abs(), v, "add", 1e-6, segment)
 
 
-@pytest.mark.parametrize(("num_features", "value_dim"), [(5, 3), (32, 32), (48, 20), (100, 17)])
+@pytest.mark.parametrize(("num_features", "value_dim"), [(5, 3), (48, 20), (100, 17)])
 def test_widths_need_not_be_powers_of_two(draw: Draw, num_features: int, value_dim: int) -> None:
     q, k, v = draw(70, num_features, value_dim)
 

@@ -38,12 +38,12 @@ def compare(case: tuple[Tensor, ...], mix: Mix, epsilon: float = 1e-3) -> None:
         assert (own - true).abs().max() <= allowed
 
 
-@pytest.mark.parametrize("length", [1, 63, 64, 65, 200])
+@pytest.mark.parametrize("length", [1, 64, 65, 140])
 def test_tiles_compute_the_definition_and_its_gradients(draw: Draw, mix: Mix, length: int) -> None:
     compare(draw(length), mix)
 
 
-@pytest.mark.parametrize(("key_dim", "value_dim"), [(3, 5), (32, 32), (20, 17)])
+@pytest.mark.parametrize(("key_dim", "value_dim"), [(3, 5), (20, 17)])
 def test_widths_need_not_be_powers_of_two(draw: Draw, mix: Mix, key_dim: int, value_dim: int) -> None:
     compare(draw(70, key_dim, value_dim), mix)
 

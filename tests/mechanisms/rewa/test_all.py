@@ -31,7 +31,7 @@ def test_one_geometry_is_the_geometric_one_with_the_other_widths_at_zero(
     assert torch.equal(build(name)(x), build("rewa-geometric", m=m, n=n, p=p)(x))
 
 
-@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0, 1000.0])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1000.0])
 @pytest.mark.parametrize("name", REWA)
 def test_gradients_stay_finite_where_queries_and_keys_are_equal_or_vanish(
     name: str, scale: float, normal: Callable[..., Tensor]

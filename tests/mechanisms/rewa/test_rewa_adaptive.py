@@ -7,7 +7,6 @@ from torch import Tensor
 
 from synthbench.errors import UsageError
 from synthbench.mechanisms.rewa.rewa_adaptive import RewaAdaptive
-from synthbench.mechanisms.rewa.rewa_geometric import RewaGeometric
 
 
 def build(seed: int = 0, **arguments: Any) -> RewaAdaptive:
@@ -36,21 +35,6 @@ def test_algorithm_8_every_query_weighs_the_distances_by_its_own_softmax(
             shares = shares_of(adaptive, q[head, i], head)
             expected = -sum(share * d[head, i] for share, d in zip(shares, distances, strict=True)) / 0.4
             torch.testing.assert_close(scores[head, i], expected, rtol=1e-6, atol=1e-6)
-
-
-def test_witnesses_are_those_of_geometric_rewa(normal: Callable[..., Tensor]) -> None:
-    """With a gate that ignores the query and equal weights the two mechanisms are one."""
-    adaptive = build(tau=1 / 3)
-    geometric = RewaGeometric(model_dim=8, num_heads=2, tau=1.0).double()
-    with torch.no_grad():
-        adaptive.gate.network.outer.zero_()
-        adaptive.gate.network.outer_bias.zero_()
-        for weight in geometric.metric.weights.parameters():
-            weight.copy_(geometric.metric.tau.raw)
-    geometric.metric.witnesses = adaptive.witnesses
-    q, k, v = (normal(1, 2, 6, 4, seed=seed) for seed in range(3))
-
-    torch.testing.assert_close(adaptive.attend(q, k, v), geometric.attend(q, k, v), rtol=1e-6, atol=1e-6)
 
 
 def test_a_phase_leaves_the_shares_to_the_geometries_that_act(normal: Callable[..., Tensor]) -> None:

@@ -58,26 +58,6 @@ def test_theorem_5_3_the_estimate_is_unbiased(bandwidth: float, normal: Callable
     assert (error <= 4 * estimates.std(0) / math.sqrt(512)).all()
 
 
-@pytest.fixture(scope="module")
-def errors(normal: Callable[..., Tensor]) -> Tensor:
-    """How far the estimate is off in each of 2,000 heads, which draw their own frequencies."""
-    unit = RewaFunctional(
-        model_dim=2 * 2000, num_heads=2000, D=100, generator=torch.Generator().manual_seed(4)
-    ).double()
-    q, k = (normal(2, seed=seed).expand(2000, 1, 2) for seed in range(2))
-
-    estimates = unit.features(q, "query") @ unit.features(k, "key").mT
-    expected = (-(q[0] - k[0]).square().sum() / 2).exp()
-    return (estimates - expected).abs()
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 0.2, 0.3])
-def test_theorem_5_3_errors_beyond_epsilon_are_as_rare_as_the_bound_says(epsilon: float, errors: Tensor) -> None:
-    """Equation 132, with D / 2 frequencies in the place of D."""
-    share = (errors > epsilon).double().mean().item()
-    assert share <= 2 * math.exp(-50 * epsilon**2 / 2)
-
-
 def test_claim_k_frequencies_take_two_to_the_k_dimensions_is_false() -> None:
     """Theorem 5.1: scores with K incommensurate frequencies are inner products on a sphere in 2K dimensions."""
     num_frequencies = 7

@@ -96,14 +96,3 @@ def test_blocks_and_the_last_queries_alone_give_the_same(
     torch.testing.assert_close(unit.attend(q[..., -5:, :], k, v), expected[..., -5:, :])
     monkeypatch.setattr(rewa_topological, "BLOCK", 4)
     torch.testing.assert_close(unit.attend(q, k, v), expected)
-
-
-def test_a_neighbourhood_is_known_up_to_where_it_lies_and_how_it_is_turned(
-    normal: Callable[..., Tensor], generator: torch.Generator
-) -> None:
-    unit = RewaTopological(m=3, generator=generator).double()
-    points = normal(2, 20, 3)
-    turn = torch.linalg.qr(normal(3, 3, seed=1)).Q
-
-    moved = points @ turn + 5
-    torch.testing.assert_close(unit.diagrams(moved, moved, 0), unit.diagrams(points, points, 0))

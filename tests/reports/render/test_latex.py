@@ -146,7 +146,7 @@ def test_hostile_names_are_escaped_in_cells_labels_headings_and_captions(name: s
 
 
 @given(st.text(), st.text())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_any_text_gives_a_table_that_parses(label: str, remark: str) -> None:
     body_of((Cell("1.0", remarks=(remark,)), Cell("2.0")), labels=(label,))
 
@@ -247,12 +247,11 @@ def test_so_many_floats_that_latex_would_stop_are_let_out_on_the_way() -> None:
 
 
 def check_that_all_fits(texts: Mapping[str, str], compile_latex: Compile) -> None:
-    """On either paper with margins of one inch nothing is too wide or too high."""
+    """With margins of one inch nothing is too wide for A4 paper, the narrower one, or too high for letter paper."""
     for text in texts.values():
         check_structure(text)
-    for paper in ("letterpaper", "a4paper"):
-        log = compile_latex(texts, paper)
-        assert re.findall(r"^(?:Overfull|LaTeX Warning: Float too large).*", log, re.MULTILINE) == [], paper
+    log = compile_latex(texts, "paperwidth=210mm,paperheight=11in")
+    assert re.findall(r"^(?:Overfull|LaTeX Warning: Float too large).*", log, re.MULTILINE) == []
 
 
 @pytest.mark.parametrize("folder", sorted({file.parent.name for file in REPORTS.glob("*/*.tex")}))

@@ -113,15 +113,11 @@ def test_rows_that_cannot_be_written_end_the_command(job: Job, context: RunConte
         end_of(Attempt(job, 1), raises(problem), context)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     ("executor", "edits", "message"),
     [
-        pytest.param("slurm", None, "no plugin file", marks=pytest.mark.end_to_end),
-        pytest.param(
-            *("slurm", ("x.cumsum(-2)", "2 * x.cumsum(-2)")),
-            "another version of synthbench, or of what it runs, than the",
-            marks=pytest.mark.end_to_end,
-        ),
+        ("slurm", None, "no plugin file"),
         ("pool", ("x.cumsum(-2)", "2 * x.cumsum(-2)"), "another version of synthbench, or of what it runs, than the"),
     ],
 )

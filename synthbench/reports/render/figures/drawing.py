@@ -112,9 +112,28 @@ class Look(NamedTuple):
 
 def render(drawing: Drawing) -> dict[str, bytes]:
     """The pictures of a drawing by file type: always the same bytes, independent of time and settings."""
+    metadata = {
+        "svg": {"Date": None, "Creator": None, "Source": drawing.mark},
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None, "Keywords": drawing.mark},
+    }
+    contents = {}
     with _style():
         figure = drawing.draw()
-        return {kind: _picture(figure, kind, drawing.mark) for kind in PICTURES}
+        for kind in PICTURES:
+            content = io.BytesIO()
+            figure.savefig(content, format=kind, metadata=metadata[kind])
+            contents[kind] = content.getvalue()
+    # Two decimals, a hundredth of a point: files are smaller, and the last bits of a processor do not show.
+    contents["svg"] = _DECIMALS.sub(
+        lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip(".").encode(), contents["svg"]
+    )
+    return contents
+
+
+def files_of(drawing: Drawing) -> dict[str, str | bytes]:
+    """The pictures of a drawing and its numbers, by file name."""
+    contents: dict[str, str | bytes] = {"csv": drawing.numbers, **render(drawing)}
+    return {f"figures/{drawing.name}.{kind}": content for kind, content in contents.items()}
 
 
 def mark_in(picture: bytes) -> bytes | None:
@@ -228,24 +247,8 @@ def _style() -> Iterator[None]:
         yield
 
 
-def _picture(figure: Figure, kind: str, mark: str) -> bytes:
-    content = io.BytesIO()
-    metadata = (
-        {"Date": None, "Creator": None, "Source": mark}
-        if kind == "svg"
-        else {"CreationDate": None, "Creator": None, "Producer": None, "Keywords": mark}
-    )
-    figure.savefig(content, format=kind, metadata=metadata)
-    return _DECIMALS.sub(_rounded, content.getvalue()) if kind == "svg" else content.getvalue()
-
-
 _DECIMALS = re.compile(rb'(?<=[ "])-?[0-9]+\.[0-9]{3,}(?=[ "\n])')
 """A coordinate in an SVG file; the factors of its transformations stand between brackets."""
-
-
-def _rounded(coordinate: re.Match[bytes]) -> bytes:
-    """Two decimals, a hundredth of a point: files are smaller, and the last bits of a processor do not show."""
-    return f"{float(coordinate[0]):.2f}".rstrip("0").rstrip(".").encode()
 
 
 @cache

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from synthbench.reports.aggregates import balanced
-from synthbench.reports.cells import Cells, MechanismFacts, Row, TaskFacts
+from synthbench.reports.cells import Cells, MechanismFacts, TaskFacts
 from synthbench.reports.leaderboard import Leaderboard
 from synthbench.reports.render.figures.drawing import COLOURS, Look, looks
 from synthbench.reports.variants import Variant
@@ -19,7 +19,6 @@ from synthbench.reports.verdicts import is_ranked
 class Facts:
     """The rows of one report and what was computed from them."""
 
-    records: Sequence[Row]
     cells: Cells
     averages: pd.DataFrame | None
     """Learning curves averaged by :func:`synthbench.reports.curves.mean_curves`; None without curves."""

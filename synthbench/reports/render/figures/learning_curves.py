@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -79,10 +78,14 @@ def _draw(facts: Facts, tasks: Sequence[TaskFacts], curves: pd.DataFrame, metric
             for mechanism in facts.cells.mechanisms
             if (task.label, mechanism.label) in by_cell
         }
+        columns = {
+            label: (curve["step"].to_numpy(), curve["mean"].to_numpy(), curve["standard_error"].to_numpy())
+            for label, curve in shown.items()
+        }
         draw_lines(
             axis,
-            {label: (curve["step"].to_numpy(), curve["mean"].to_numpy()) for label, curve in shown.items()},
-            {label: _band(curve) for label, curve in shown.items()},
+            {label: (step, mean) for label, (step, mean, _error) in columns.items()},
+            {label: (mean - error, mean + error) for label, (_step, mean, error) in columns.items()},
             facts.looks,
         )
         axis.set_xlim(0, last_step)
@@ -90,10 +93,5 @@ def _draw(facts: Facts, tasks: Sequence[TaskFacts], curves: pd.DataFrame, metric
         axis.xaxis.set_major_formatter(COMPACT)
         if is_accuracy:
             axis.yaxis.set_major_formatter(PERCENT)
-    draw_legend(figure, facts.looks, has_pale=has_pale, has_markers=False)
+    draw_legend(figure, facts.looks, has_pale=has_pale)
     return figure
-
-
-def _band(curve: pd.DataFrame) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
-    mean, error = curve["mean"].to_numpy(), curve["standard_error"].to_numpy()
-    return mean - error, mean + error

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from synthbench.reports.render.figures.drawing import PALE, PITCH, SMALL, Look, shown, widest
+from synthbench.reports.render.figures.drawing import PALE, PITCH, SINGLE, SMALL, Look, place, shown, widest
 
 _HANDLE = 0.4
 """Inches from the beginning of one entry's line to that of its label, and to the next entry."""
@@ -45,14 +45,24 @@ def height_of(looks: Mapping[str, Look], width: float, *, has_pale: bool) -> flo
     return 0.08 + 1.35 * PITCH * -(-(len(looks) + has_pale) // _num_columns(looks, width))
 
 
-def draw_legend(figure: Figure, looks: Mapping[str, Look], *, has_pale: bool, has_markers: bool) -> None:
+def panel_of_shares(
+    looks: Mapping[str, Look], x_label: str, y_label: str, *, height: float, has_pale: bool
+) -> tuple[Figure, Axes]:
+    """A figure of one panel for numbers from 0 to 1, with its legend below; ``height`` of the axes in inches."""
+    below = height_of(looks, SINGLE, has_pale=has_pale) + 0.3
+    figure = Figure(figsize=(SINGLE, below + height + 0.1))
+    axis = place(figure, 0.42, below, SINGLE - 0.42 - 0.1, height)
+    axis.grid(color="#E6E6E6", linewidth=0.4)
+    axis.set_ylim(0, 1.02)
+    axis.set_xlabel(x_label, labelpad=1)
+    axis.set_ylabel(y_label, labelpad=2)
+    draw_legend(figure, looks, has_pale=has_pale)
+    return figure, axis
+
+
+def draw_legend(figure: Figure, looks: Mapping[str, Look], *, has_pale: bool) -> None:
     """Draw the legend at the foot of a figure; pale lines share one entry."""
-    handles = [
-        Line2D(
-            [], [], color=look.colour, linestyle=look.dashes, marker=look.marker if has_markers else "", markersize=3
-        )
-        for look in looks.values()
-    ]
+    handles = [Line2D([], [], color=look.colour, linestyle=look.dashes) for look in looks.values()]
     if has_pale:
         handles.append(Line2D([], [], color=PALE))
     figure.legend(

@@ -1,7 +1,7 @@
-"""A matrix of coloured fields with a label at each line and column: shared by the figures that are one."""
+"""Matrices of coloured fields with a label at each line and column: skills, and probabilities of improvement."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import matplotlib as mpl
 import numpy as np
@@ -10,7 +10,20 @@ from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.path import Path
 
-from synthbench.reports.render.figures.drawing import DARK, DOUBLE, SINGLE, SMALL, place, shown, widest, width_of
+from synthbench.reports.render.figures.drawing import (
+    DARK,
+    DOUBLE,
+    SINGLE,
+    SMALL,
+    Drawing,
+    place,
+    shown,
+    widest,
+    width_of,
+)
+from synthbench.reports.render.figures.facts import Facts
+from synthbench.reports.table import fixed, skill_words, tie_words
+from synthbench.reports.verdicts import SMALLEST_GAP
 
 _FEW = 12
 """Columns up to which every field has its number."""
@@ -19,15 +32,80 @@ _HEIGHT, _GAP = 0.13, 0.07
 _PAD = 0.06
 
 
-def draw_matrix(
+def heat_map(facts: Facts) -> Drawing | None:
+    """The drawing; None if no cell has a skill."""
+    mechanisms = facts.best_first
+    values = np.array([[facts.cells.cell(task, mechanism).skill for mechanism in mechanisms] for task in facts.tasks])
+    if np.isnan(values).all():
+        return None
+    left_out = ", ".join(task.label for task in facts.cells.tasks if task not in facts.tasks)
+    return Drawing(
+        name="heat-map",
+        title="Skill by task and mechanism",
+        caption=(
+            f"Mean skill over seeds, {skill_words(has_ladder=facts.cells.has_ladder)}. Mechanisms by mean skill "
+            "(all categories weigh the same), best first. White: no score."
+            + f" Left out, with less than {100 * SMALLEST_GAP:.0f} points between floor and ceiling: {left_out}."
+            * bool(left_out)
+        ),
+        header=("category", "task", "mechanism", "skill"),
+        lines=tuple(
+            (task.category, task.label, mechanism.label, float(value))
+            for task, line in zip(facts.tasks, values, strict=True)
+            for mechanism, value in zip(mechanisms, line, strict=True)
+        ),
+        draw=lambda: _draw_matrix(
+            values,
+            [task.label for task in facts.tasks],
+            [mechanism.label for mechanism in mechanisms],
+            groups=[task.category for task in facts.tasks],
+            colours="cividis",
+            scale="skill",
+        ),
+    )
+
+
+def improvement(facts: Facts) -> Drawing | None:
+    """The drawing; None if fewer than two mechanisms are ranked."""
+    if facts.board is None or len(facts.board.entries) < 2:
+        return None
+    labels = [entry.mechanism.label for entry in facts.board.entries]
+    values = np.array(
+        [[math.nan if chance is None else chance.value for chance in line] for line in facts.board.improvement]
+    )
+    return Drawing(
+        name="improvement",
+        title="Probability of improvement",
+        caption=(
+            "Chance that a run of the row's mechanism has a higher skill than a run of the column's, on a task drawn "
+            f"at random, with equal weight for all categories; {tie_words(has_ladder=facts.board.has_ladder)}. Best "
+            "mechanism first. The CSV file has a separate 95 % interval of each for tasks like these."
+        ),
+        header=("mechanism", "other", "probability", "low", "high"),
+        lines=tuple(
+            (label, other, *chance)
+            for label, line in zip(labels, facts.board.improvement, strict=True)
+            for other, chance in zip(labels, line, strict=True)
+            if chance is not None
+        ),
+        draw=lambda: _draw_matrix(
+            values,
+            labels,
+            labels,
+            colours="PuOr",
+            scale="row beats column",
+        ),
+    )
+
+
+def _draw_matrix(
     values: Float[np.ndarray, "lines columns"],
     lines: Sequence[str],
     columns: Sequence[str],
     *,
-    groups: Sequence[str] | None,
     colours: str,
     scale: str,
-    number: Callable[[float], str],
+    groups: Sequence[str] | None = None,
 ) -> Figure:
     """Draw fields coloured from 0 to 1; a value outside has the colour of the nearer end, NaN is left white.
 
@@ -35,10 +113,9 @@ def draw_matrix(
         values: Of the fields.
         lines: Labels of the rows.
         columns: Labels of the columns.
-        groups: Group of each row, named once at its first row.
         colours: Name of the colour map.
         scale: Label of the colour scale.
-        number: Formats the number that a field shows if there are few columns.
+        groups: Group of each row, named once at its first row.
     """
     has_numbers = len(columns) <= _FEW
     left_labels, top_labels = [*map(shown, lines)], [*map(shown, columns)]
@@ -81,7 +158,7 @@ def draw_matrix(
             value = float(values[line, column])
             is_dark = _luminance(map_(min(1.0, max(0.0, value)))) < 0.45
             axis.text(
-                middles[column], depths[line], number(value), size=SMALL - 0.5, color="white" if is_dark else "black",
+                middles[column], depths[line], fixed(value, 2), size=SMALL - 0.5, color="white" if is_dark else "black",
                 ha="center", va="center_baseline",
             )  # fmt: skip
     axis.set_yticks(depths, left_labels)

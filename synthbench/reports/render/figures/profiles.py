@@ -4,11 +4,11 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from synthbench.reports.aggregates import over_seeds, profile
+from synthbench.reports.aggregates import PerTask, balanced, over_seeds, profile
 from synthbench.reports.leaderboard import Leaderboard
-from synthbench.reports.render.figures.drawing import PERCENT, PLAIN, SINGLE, Drawing, place
+from synthbench.reports.render.figures.drawing import PERCENT, PLAIN, Drawing
 from synthbench.reports.render.figures.facts import Facts
-from synthbench.reports.render.figures.lines import draw_legend, draw_lines, height_of
+from synthbench.reports.render.figures.lines import draw_lines, panel_of_shares
 from synthbench.reports.statistics import TOLERANCE
 
 _THRESHOLDS = np.arange(41) / 40
@@ -26,8 +26,9 @@ def profiles(facts: Facts) -> Drawing | None:
     board = facts.board
     if board is None or len(board.entries) < 2:
         return None
-    shares_of = {entry.mechanism.label: profile(entry.skills, board.weights, _THRESHOLDS) for entry in board.entries}
-    bands = _bands(board)
+    weights = balanced([task.category for task in board.tasks])
+    shares_of = {entry.mechanism.label: profile(entry.skills, weights, _THRESHOLDS) for entry in board.entries}
+    bands = _bands(board, weights)
     return Drawing(
         name="profiles",
         title="Performance profiles",
@@ -46,29 +47,21 @@ def profiles(facts: Facts) -> Drawing | None:
     )
 
 
-def _bands(board: Leaderboard) -> dict[str, tuple[Profile, Profile]]:
+def _bands(board: Leaderboard, weights: PerTask) -> dict[str, tuple[Profile, Profile]]:
     """Lower and upper ends for every mechanism, by its label."""
     skills = np.array([entry.skills for entry in board.entries])
-    at = [over_seeds((skills >= threshold - TOLERANCE).astype(float), board.weights) for threshold in _THRESHOLDS]
-    return {
-        entry.mechanism.label: (np.array([each.low for each in ends]), np.array([each.high for each in ends]))
-        for entry, ends in zip(board.entries, zip(*at, strict=True), strict=True)
-    }
+    at = [over_seeds((skills >= threshold - TOLERANCE).astype(float), weights) for threshold in _THRESHOLDS]
+    _value, low, high = np.array(at).transpose(2, 1, 0)  # [entries, thresholds]
+    return {entry.mechanism.label: ends for entry, ends in zip(board.entries, zip(low, high, strict=True), strict=True)}
 
 
 def _draw(facts: Facts, shares_of: dict[str, Profile], bands: dict[str, tuple[Profile, Profile]]) -> Figure:
     looks = {label: look for label, look in facts.looks.items() if label in shares_of}
-    has_pale = len(shares_of) > len(looks)
-    below = height_of(looks, SINGLE, has_pale=has_pale) + 0.3
-    figure = Figure(figsize=(SINGLE, below + _HEIGHT + 0.1))
-    axis = place(figure, 0.42, below, SINGLE - 0.42 - 0.1, _HEIGHT)
-    axis.grid(color="#E6E6E6", linewidth=0.4)
+    figure, axis = panel_of_shares(
+        looks, "skill", "runs with that skill or more, %", height=_HEIGHT, has_pale=len(shares_of) > len(looks)
+    )
     axis.set_xlim(0, 1)
-    axis.set_ylim(0, 1.02)
     draw_lines(axis, {label: (_THRESHOLDS, shares) for label, shares in shares_of.items()}, bands, looks)
-    axis.set_xlabel("skill", labelpad=1)
-    axis.set_ylabel("runs with that skill or more, %", labelpad=2)
     axis.xaxis.set_major_formatter(PLAIN)
     axis.yaxis.set_major_formatter(PERCENT)
-    draw_legend(figure, looks, has_pale=has_pale, has_markers=False)
     return figure

@@ -46,12 +46,8 @@ def _draw(entries: tuple[Entry, ...]) -> Figure:
     axis.spines["left"].set_visible(False)
     axis.set_ylim(len(entries) - 0.5, -0.5)
     axis.set_xlim(0.5, len(entries) + 0.5)
-    axis.set_xticks(_ticks(len(entries)))
+    step = 1 if len(entries) <= 12 else 5 if len(entries) <= 60 else 10 * -(-len(entries) // 100)
+    # The first rank and round ones.
+    axis.set_xticks([1, *(rank for rank in range(step, len(entries) + 1, step) if rank > 1)])
     axis.set_xlabel("rank", size=SMALL, labelpad=1)
     return figure
-
-
-def _ticks(num_ranks: int) -> list[int]:
-    """The first rank and round ones."""
-    step = 1 if num_ranks <= 12 else 5 if num_ranks <= 60 else 10 * -(-num_ranks // 100)
-    return [1, *(rank for rank in range(step, num_ranks + 1, step) if rank > 1)]

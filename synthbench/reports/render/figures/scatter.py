@@ -6,18 +6,17 @@ to its point if that is far; a point without room for text is still identified b
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from synthbench.reports.aggregates import Interval
-from synthbench.reports.leaderboard import Entry
 from synthbench.reports.render.figures.drawing import (
     COLOURS,
     COMPACT,
@@ -53,11 +52,8 @@ _FURTHEST, _TIED = 0.9, 0.1
 _NUM_DIRECTIONS = 16
 
 
-_SIZES: dict[str, tuple[str, Callable[[Entry], float]]] = {
-    "state": ("state of a layer, numbers", lambda entry: entry.mechanism.state),
-    "parameters": ("parameters", lambda entry: entry.mechanism.num_parameters),
-}
-"""The sizes to draw, each with the label of its axis."""
+_SIZES = {"state": ("state of a layer, numbers", "state"), "parameters": ("parameters", "num_parameters")}
+"""The sizes to draw, each with the label of its axis and the fact that it is."""
 
 
 class Point(NamedTuple):
@@ -66,7 +62,7 @@ class Point(NamedTuple):
     label: str
     family: str
     skill: Interval
-    costs: tuple[float, ...]
+    costs: Sequence[float]
     """One a panel; a panel leaves out what is NaN."""
 
 
@@ -106,19 +102,23 @@ def looks(points: Sequence[Point]) -> list[Look]:
 def skill_state(facts: Facts) -> Drawing | None:
     """Skill against state and parameters; None if the ranked mechanisms differ in neither."""
     entries = facts.board.entries if facts.board else ()
+    sizes = {
+        name: (axis, [float(getattr(entry.mechanism, fact)) for entry in entries])
+        for name, (axis, fact) in _SIZES.items()
+    }
     telling = {
-        name: (axis, size_of)
-        for name, (axis, size_of) in _SIZES.items()
-        if len({size for entry in entries if not math.isnan(size := size_of(entry))}) > 1
+        name: (axis, costs)
+        for name, (axis, costs) in sizes.items()
+        if len({cost for cost in costs if not math.isnan(cost)}) > 1
     }
     points = [
-        Point(entry.mechanism.label, entry.mechanism.family, entry.skill, sizes)
-        for entry in entries
-        if not all(map(math.isnan, sizes := tuple(size_of(entry) for _axis, size_of in telling.values())))
+        Point(entry.mechanism.label, entry.mechanism.family, entry.skill, costs)
+        for entry, *costs in zip(entries, *(costs for _axis, costs in telling.values()), strict=True)
+        if not all(map(math.isnan, costs))
     ]
     if not points:
         return None
-    axes = [axis for axis, _size_of in telling.values()]
+    axes = [axis for axis, _costs in telling.values()]
     return Drawing(
         name="skill-state",
         title="Skill against state and parameters",
@@ -131,27 +131,32 @@ def skill_state(facts: Facts) -> Drawing | None:
         ),
         header=("mechanism", "family", *telling, "skill", "low", "high"),
         lines=tuple((point.label, point.family, *point.costs, *point.skill) for point in points),
-        draw=lambda: draw_scatter(points, axes, DOUBLE if len(axes) > 1 else SINGLE),
+        draw=lambda: _draw(points, axes, DOUBLE if len(axes) > 1 else SINGLE),
     )
 
 
-def draw_scatter(points: Sequence[Point], names: Sequence[str], width: float) -> Figure:
+def _draw(points: Sequence[Point], names: Sequence[str], width: float) -> Figure:
     """Draw skill against each cost (``names`` with units), side by side; points with the highest skill come first."""
     of_points = looks(points)
     panel_width = (width - _LEFT - _RIGHT - _GAP * (len(names) - 1)) / len(names)
     height = _HEIGHT if len(points) > MOST_NAMED else 0.75 * _HEIGHT
-    key = _Key(points, of_points, width)
-    figure = Figure(figsize=(width, key.height + _BOTTOM + height + _TOP))
+    handles, labels = zip(*_entries(points, of_points), strict=True)
+    num_columns = max(1, int(width / (0.3 + widest(labels))))
+    below = 0.1 + 1.15 * PITCH * -(-len(labels) // num_columns)
+    figure = Figure(figsize=(width, below + _BOTTOM + height + _TOP))
     for index, name in enumerate(names):
         left = _LEFT + index * (panel_width + _GAP)
-        axis = place(figure, left, key.height + _BOTTOM, panel_width, height)
+        axis = place(figure, left, below + _BOTTOM, panel_width, height)
         axis.set_xlabel(name, labelpad=2)
         axis.set_ylim(*_limits(points))
         axis.tick_params(labelleft=index == 0)
         if index == 0:
             axis.set_ylabel("skill", labelpad=2)
         _draw_panel(axis, points, index, of_points, (panel_width, height))
-    key.draw(figure)
+    figure.legend(
+        handles=handles, labels=labels, loc="lower center", ncols=num_columns, handletextpad=0.2, columnspacing=1.0,
+        labelspacing=0.35, borderaxespad=0.2,
+    )  # fmt: skip
     return figure
 
 
@@ -165,42 +170,28 @@ def places(
     taken = np.array([(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in anchors])
     boxes: list[Box | None] = []
     for (x, y), width in zip(anchors, widths, strict=True):
-        tried = np.array([_box(x, y, width, way) for way in _ways()])
-        is_free = _is_inside(tried, size) & ~_overlaps(tried, taken).any(axis=1)
-        box = Box(*tried[is_free.argmax()].tolist()) if is_free.any() else None
-        boxes.append(box)
-        if box is not None:
-            taken = np.vstack([taken, box])
+        tried = _boxes(x, y, width)
+        box, other = tried[:, None], taken[None]
+        overlaps = ((box[..., :2] < other[..., 2:]) & (other[..., :2] < box[..., 2:])).all(axis=-1)
+        is_inside = (tried[:, :2] >= 0).all(axis=1) & (tried[:, 2:] <= size).all(axis=1)
+        is_free = is_inside & ~np.asarray(overlaps).any(axis=1)
+        boxes.append(Box(*tried[is_free.argmax()].tolist()) if is_free.any() else None)
+        if boxes[-1] is not None:
+            taken = np.vstack([taken, boxes[-1]])
     return boxes
 
 
-def _ways() -> Iterator[tuple[float, float]]:
-    """Distance and direction from a point, nearest first, and of those to the right first."""
+def _boxes(x: float, y: float, width: float) -> Float[np.ndarray, "boxes 4"]:
+    """The boxes of a text around a point, nearest first, and of those to the right first."""
     distances = np.arange(_MARK + 0.025, _FURTHEST, 0.05)
     turns = np.arange(_NUM_DIRECTIONS) / _NUM_DIRECTIONS
     turns = turns[np.argsort(np.minimum(turns, 1 - turns), kind="stable")]
-    return itertools.product(distances.tolist(), (2 * np.pi * turns).tolist())
-
-
-def _box(x: float, y: float, width: float, way: tuple[float, float]) -> Box:
-    """The box of a text that begins, or ends, at a distance from a point."""
-    distance, direction = way
-    aside, up = math.cos(direction), math.sin(direction)
-    # It grows away from the point, so that its nearest side is as far off as asked for.
+    distance = np.repeat(distances, len(turns))
+    aside, up = (np.tile(part(2 * np.pi * turns), len(distances)) for part in (np.cos, np.sin))
+    # A text grows away from the point, so that its nearest side is as far off as asked for.
     middle_x = x + distance * aside + width / 2 * aside
     middle_y = y + distance * up + PITCH / 2 * up
-    return Box(middle_x - width / 2, middle_y - PITCH / 2, middle_x + width / 2, middle_y + PITCH / 2)
-
-
-def _is_inside(boxes: Float[np.ndarray, "boxes 4"], size: tuple[float, float]) -> Bool[np.ndarray, " boxes"]:
-    return np.asarray((boxes[:, :2] >= 0).all(axis=1) & (boxes[:, 2:] <= size).all(axis=1))
-
-
-def _overlaps(
-    boxes: Float[np.ndarray, "boxes 4"], taken: Float[np.ndarray, "taken 4"]
-) -> Bool[np.ndarray, "boxes taken"]:
-    box, other = boxes[:, None], taken[None]
-    return np.asarray((box[..., :2] < other[..., 2:]).all(axis=-1) & (other[..., :2] < box[..., 2:]).all(axis=-1))
+    return np.column_stack([middle_x - width / 2, middle_y - PITCH / 2, middle_x + width / 2, middle_y + PITCH / 2])
 
 
 def _limits(points: Sequence[Point]) -> tuple[float, float]:
@@ -215,11 +206,13 @@ def _draw_panel(
     axis: Axes, points: Sequence[Point], index: int, of_points: Sequence[Look], size: tuple[float, float]
 ) -> None:
     edge = _scale(axis, [point.costs[index] for point in points])
-    shown_here = [
-        (point, look) for point, look in zip(points, of_points, strict=True) if not math.isnan(point.costs[index])
-    ]
-    for point, look in shown_here:
+    anchors, looks_here = [], []
+    for point, look in zip(points, of_points, strict=True):
+        if math.isnan(point.costs[index]):
+            continue
         x = point.costs[index] or edge
+        anchors.append((x, point.skill.value))
+        looks_here.append(look)
         if not math.isnan(point.skill.low):
             strokes(
                 axis, [(x, point.skill.low)], [(x, point.skill.high)], color=look.colour, linewidth=0.5, alpha=0.5,
@@ -229,12 +222,8 @@ def _draw_panel(
             [x], [point.skill.value], color=look.colour, marker=look.marker, markersize=3.5, linestyle="",
             markeredgecolor="white", markeredgewidth=0.3, zorder=4, clip_on=False,
         )  # fmt: skip
-    _draw_texts(
-        axis,
-        [(point.costs[index] or edge, point.skill.value) for point, _look in shown_here],
-        [look for _point, look in shown_here],
-        size,
-    )
+    if anchors:
+        _draw_texts(axis, anchors, looks_here, size)
 
 
 def _scale(axis: Axes, costs: Sequence[float]) -> float:
@@ -269,8 +258,6 @@ def _draw_texts(
     axis: Axes, anchors: Sequence[tuple[float, float]], of_points: Sequence[Look], size: tuple[float, float]
 ) -> None:
     """Draw the texts of the points for which there is room."""
-    if not anchors:
-        return
     (left, right), (low, high) = axis.get_xlim(), axis.get_ylim()
     x, y = np.array(anchors, dtype=float).T
     inches = np.column_stack([np.log(x / left) / np.log(right / left), (y - low) / (high - low)]) * size
@@ -286,23 +273,6 @@ def _draw_texts(
         axis.text(
             middle[0] / size[0], middle[1] / size[1], look.text, size=SMALL, color=look.colour, ha="center",
             va="center_baseline", transform=axis.transAxes, zorder=5,
-        )  # fmt: skip
-
-
-class _Key:
-    """All mechanisms below the panels, family after family, each with its number, marker and name."""
-
-    def __init__(self, points: Sequence[Point], of_points: Sequence[Look], width: float) -> None:
-        entries = list(_entries(points, of_points))
-        self._handles, self._labels = [handle for handle, _ in entries], [label for _, label in entries]
-        self._num_columns = max(1, int(width / (0.3 + widest(self._labels))))
-        self.height = 0.1 + 1.15 * PITCH * -(-len(entries) // self._num_columns)
-
-    def draw(self, figure: Figure) -> None:
-        """Put it at the foot of a figure."""
-        figure.legend(
-            handles=self._handles, labels=self._labels, loc="lower center", ncols=self._num_columns,
-            handletextpad=0.2, columnspacing=1.0, labelspacing=0.35, borderaxespad=0.2,
         )  # fmt: skip
 
 

@@ -4,6 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
 BAR_WIDTH, BAR_MARGIN = 96, 6
 """Skills 0 and 1 are drawn a margin away from the ends; values beyond are drawn at an end."""
 RANKS_WIDTH = 48
@@ -70,48 +74,34 @@ def along(loads: Sequence[float], load: float) -> float:
     return math.log2(load / loads[0]) / (math.log2(loads[-1] / loads[0]) or 1.0)
 
 
-def curve(
-    steps: Sequence[int],
-    means: Sequence[float],
-    deviations: Sequence[float],
-    *,
-    metric: str,
-    bounds: tuple[float, float] | None,
-) -> Curve | None:
+def curve(points: pd.DataFrame, *, metric: str, bounds: tuple[float, float] | None) -> Curve | None:
     """Draw a learning curve over seeds: its mean and one standard deviation around it; None without a finite point.
 
     With ``bounds``, the floor and ceiling of an accuracy, it is drawn from 0 to 1, otherwise from 0 to its maximum.
+    ``points`` has the columns step, mean and std.
     """
-    points = [
-        (step, mean, 0.0 if math.isnan(deviation) else deviation)
-        for step, mean, deviation in zip(steps, means, deviations, strict=True)
-        if math.isfinite(mean)
-    ]
-    if not points:
+    points = points[np.isfinite(points["mean"])].fillna({"std": 0.0})
+    if points.empty:
         return None
-    shown = _thinned(points)
-    last_step, last, _ = points[-1]
-    top = 1.0 if bounds else max(mean + deviation for _, mean, deviation in points) or 1.0
-    xs = [f"{PLOT_WIDTH * step / max(1, last_step):.0f}" for step, _, _ in shown]
-    upper = [f"{x} {_y((mean + deviation) / top)}" for x, (_, mean, deviation) in zip(xs, shown, strict=True)]
-    lower = [f"{x} {_y((mean - deviation) / top)}" for x, (_, mean, deviation) in zip(xs, shown, strict=True)]
-    line = [f"{x} {_y(mean / top)}" for x, (_, mean, _) in zip(xs, shown, strict=True)]
-    has_band = any(deviation > 0 for _, _, deviation in shown)
+    top = 1.0 if bounds else float((points["mean"] + points["std"]).max()) or 1.0
+    last, last_step = float(points["mean"].iloc[-1]), int(points["step"].iloc[-1])
+    if len(points) > MOST_POINTS:
+        points = points.iloc[np.rint(np.arange(MOST_POINTS) * (len(points) - 1) / (MOST_POINTS - 1)).astype(int)]
+    mean, deviation = points["mean"].to_numpy(), points["std"].to_numpy()
+
+    def path(heights: Float[np.ndarray, " points"]) -> list[str]:
+        xs = PLOT_WIDTH * points["step"] / max(1, last_step)
+        return [f"{x:.0f} {_y(height / top)}" for x, height in zip(xs, heights, strict=True)]
+
     return Curve(
-        line="M" + "L".join(line),
-        band="M" + "L".join([*upper, *reversed(lower)]) + "Z" if has_band else "",
+        line="M" + "L".join(path(mean)),
+        band=f"M{'L'.join([*path(mean + deviation), *path(mean - deviation)[::-1]])}Z" if deviation.any() else "",
         floor=_y(bounds[0]) if bounds else "",
         ceiling=_y(bounds[1]) if bounds else "",
         metric=metric,
         last=last,
         last_step=last_step,
     )
-
-
-def _thinned(points: list[tuple[int, float, float]]) -> list[tuple[int, float, float]]:
-    if len(points) <= MOST_POINTS:
-        return points
-    return [points[round(index * (len(points) - 1) / (MOST_POINTS - 1))] for index in range(MOST_POINTS)]
 
 
 def _x(skill: float) -> str:

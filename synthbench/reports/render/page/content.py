@@ -1,108 +1,221 @@
-"""The numbers and names on the leaderboard page, without markup."""
+"""The numbers and names on the leaderboard page, without markup.
+
+What a template reads is a namespace: templates check the names themselves, since they refuse one that is not there.
+"""
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 
-from synthbench.reports.cells import Key, Row, is_known
-from synthbench.reports.render.page.boards import Board, boards
-from synthbench.reports.render.page.commands import report_command, run_command, seed_ranges, task_terms
-from synthbench.reports.render.page.facets import Facet, facets
-from synthbench.reports.render.page.panels import Panel, coloured, panels
-from synthbench.reports.render.page.results import results
-from synthbench.reports.render.page.sections import (
-    MechanismSection,
-    TaskSection,
-    mechanism_sections,
-    statuses,
-    task_sections,
+from synthbench.reports.cells import (
+    Cells,
+    Key,
+    MechanismFacts,
+    Row,
+    TaskFacts,
+    arguments_in,
+    is_known,
+    mechanism_key,
+    task_key,
 )
-from synthbench.reports.report import Report
+from synthbench.reports.ladder import mean_profile
+from synthbench.reports.render.page import charts
+from synthbench.reports.render.page.boards import Facet, boards
+from synthbench.reports.render.page.commands import report_command, run_command, seed_ranges, task_terms, term
+from synthbench.reports.render.page.results import Result, results
+from synthbench.reports.render.page.untrusted import anchors
+from synthbench.reports.report import Report, cite
 from synthbench.reports.table import on_added_seeds
+from synthbench.reports.verdicts import best_of, needed_seeds
+
+NUM_COLOURS = 7
+"""Of ``rungs.css``."""
+
+Filters = Mapping[str, Mapping[str, Facet]]
+"""The families, categories, blocks and position encodings of a page, each value by its label."""
 
 
-@dataclass(frozen=True)
-class Content:
-    """Everything on a page that the report does not have itself."""
-
-    report: Report
-    statuses: dict[str, int]
-    seeds: str
-    on_added_seeds: str
-    """:func:`synthbench.reports.table.on_added_seeds`."""
-    devices: tuple[str, ...]
-    versions: tuple[str, ...]
-    """Of the code that made the rows."""
-    run_command: str | None
-    report_command: str | None
-    boards: tuple[Board, ...]
-    """The suite's, then one for each category."""
-    mechanisms: tuple[MechanismSection, ...]
-    """In the order of the suite's ranking."""
-    tasks: tuple[TaskSection, ...]
-    facets: dict[str, dict[str, Facet]]
-    panels: dict[Facet, tuple[Panel, ...]]
-    """Skill over rungs by category; empty without a ladder."""
-    coloured: tuple[str, ...]
-    """Labels of the mechanisms that have a colour there."""
-
-    @property
-    def has_pale(self) -> bool:
-        """Whether there are more mechanisms than colours."""
-        return len(self.mechanisms) > len(self.coloured)
-
-    @property
-    def has_local(self) -> bool:
-        """Whether some row has a local ceiling."""
-        return not all(math.isnan(section.facts.local_ceiling) for section in self.tasks)
-
-    @property
-    def mechanism_anchors(self) -> dict[Key, str]:
-        """The id of each mechanism's section."""
-        return {section.facts.key: section.anchor for section in self.mechanisms}
-
-    @property
-    def task_anchors(self) -> dict[Key, str]:
-        """The id of each task's section."""
-        return {section.facts.key: section.anchor for section in self.tasks}
-
-    @property
-    def sections(self) -> dict[Key, MechanismSection]:
-        """Each mechanism's section."""
-        return {section.facts.key: section for section in self.mechanisms}
-
-
-def content(report: Report) -> Content:
-    """Everything that the page of a report shows."""
-    selection, cells, records = report.selection, report.cells, report.records
+def content(report: Report) -> SimpleNamespace:
+    """Everything that the page of a report shows and the report does not have itself."""
+    selection, cells, records, seeds = report.selection, report.cells, report.records, report.cells.seeds
+    filters = _filters(cells)
     shown = results(report)
-    ranked = boards(report, shown)
-    seeds = cells.seeds
-    mechanisms = mechanism_sections(report, ranked[0], shown)
-    with_colour = coloured(cells, [section.facts for section in mechanisms])
+    ranked = boards(report, shown, filters["category"])  # the suite's, then one for each category
+    mechanisms = _mechanism_sections(report, ranked[0], shown, filters)
+    tasks = _task_sections(report, shown, filters)
+    best = [section.facts for section in mechanisms[:NUM_COLOURS]]
+    coloured = [mechanism for mechanism in cells.mechanisms if mechanism in best]  # as in the figures
     names = list(dict.fromkeys(mechanism.name for mechanism in cells.mechanisms))
-    extra = task_terms(selection.suite, {str(row["task"]): str(row["task_args"]) for row in records})
     # One command has one setting of a mechanism: where there are more, the sections have theirs.
     is_one_command = len({mechanism.key[:-1] for mechanism in cells.mechanisms}) == len(cells.mechanisms)
-    return Content(
+    again = run_command(selection.suite, seeds, task=_terms(selection.suite, records), mechanism=",".join(names))
+    return SimpleNamespace(
         report=report,
-        statuses=statuses(records),
+        statuses=_statuses(records),
         seeds=seed_ranges(seeds),
         on_added_seeds=on_added_seeds(cells),
-        devices=tuple(sorted({f"{row['device_type']} ({row['device_name']})" for row in records})),
-        versions=tuple(sorted({_code_version(row) for row in records})),
-        run_command=(
-            run_command(selection.suite, seeds, task=extra, mechanism=",".join(names)) if is_one_command else None
-        ),
-        report_command=report_command(
-            selection.suite, selection.suite_version, seeds, names, stores=list(report.stores)
-        ),
+        devices=sorted({f"{row['device_type']} ({row['device_name']})" for row in records}),
+        versions=sorted({_code_version(row) for row in records}),
+        run_command=again if is_one_command else None,
+        report_command=report_command(selection.suite, selection.suite_version, seeds, names, list(report.stores)),
         boards=ranked,
         mechanisms=mechanisms,
-        tasks=task_sections(report, shown),
-        facets=facets(cells),
-        panels=panels(cells, with_colour),
-        coloured=tuple(mechanism.label for mechanism in with_colour),
+        sections={section.facts.key: section for section in mechanisms},
+        tasks=tasks,
+        task_anchors={section.facts.key: section.anchor for section in tasks},
+        has_local=not all(math.isnan(task.local_ceiling) for task in cells.tasks),
+        facets=filters,
+        panels=_panels(cells, coloured, filters),
+        coloured=tuple(mechanism.label for mechanism in coloured),
+        has_pale=len(mechanisms) > len(coloured),
     )
+
+
+def _filters(cells: Cells) -> Filters:
+    """Categories in printed order, the others in alphabetical order."""
+    labels = {
+        "family": sorted({mechanism.family for mechanism in cells.mechanisms}),
+        "category": cells.categories,
+        "block": sorted({mechanism.block for mechanism in cells.mechanisms}),
+        "positions": sorted({mechanism.positions for mechanism in cells.mechanisms}),
+    }
+    ids = {name: anchors(name, [(label, label) for label in of_filter]) for name, of_filter in labels.items()}
+    return {
+        name: {label: Facet(anchor, label) for label, anchor in of_filter.items()} for name, of_filter in ids.items()
+    }
+
+
+def _mechanism_sections(
+    report: Report, board: SimpleNamespace, shown: Mapping[tuple[Key, Key], Result], filters: Filters
+) -> list[SimpleNamespace]:
+    """One section for each mechanism, in the order of the suite's ranking."""
+    suite, cells = report.selection.suite, report.cells
+    lines = [*board.ranked, *board.unranked]
+    ids = anchors("mech", [(line.mechanism.key, line.mechanism.name) for line in lines])
+    by_mechanism: dict[Key, list[Row]] = {}
+    for row in report.records:
+        by_mechanism.setdefault(mechanism_key(row), []).append(row)
+    needed = needed_seeds(cells)
+    has_verified = any(map(_is_verified, report.records))
+    around = Counter(name for name, *_ in {mechanism.key[:-1] for mechanism in cells.mechanisms})
+    sections = []
+    for line in lines:
+        facts = line.mechanism
+        rows = by_mechanism[facts.key]
+        of_tasks = [shown[task.key, facts.key] for task in cells.tasks if (task.key, facts.key) in shown]
+        named = term(facts.name, facts.arguments)
+        is_one_of_several = around[facts.name] > 1
+        # Runs that other mechanisms have.
+        num_missing = len(cells.tasks) * len(needed) - sum(int(row["seed"]) in needed for row in rows)
+        sections.append(
+            SimpleNamespace(
+                facts=facts,
+                anchor=ids[facts.key],
+                family=filters["family"][facts.family],
+                block=filters["block"][facts.block],
+                positions=filters["positions"][facts.positions],
+                board=line,
+                arguments=arguments_in(facts.arguments),
+                statuses=_statuses(rows) | ({"missing": num_missing} if num_missing else {}),
+                badge=_badge(rows) if has_verified else "",
+                source=_source(facts.source),
+                command=named
+                and run_command(
+                    suite,
+                    {int(row["seed"]) for row in rows},
+                    task=_terms(suite, rows),
+                    mechanism=named,
+                    match=facts.match,
+                    block=facts.block if is_one_of_several else None,
+                    positions=facts.positions if is_one_of_several else None,
+                ),
+                results=of_tasks,
+                drawn=[result for result in of_tasks if result.curve],
+            )
+        )
+    return sections
+
+
+def _task_sections(report: Report, shown: Mapping[tuple[Key, Key], Result], filters: Filters) -> list[SimpleNamespace]:
+    """One section for each task, in printed order."""
+    suite, cells = report.selection.suite, report.cells
+    ids = anchors("task", [(task.key, task.name) for task in cells.tasks])
+    newest = {task_key(row): row for row in report.records}
+    sections = []
+    for task in cells.tasks:
+        row, ladder, verdict = newest[task.key], task.ladder, report.verdicts[task.key]
+        arguments = str(row["task_args"])
+        of_mechanisms = [result for result in shown.values() if result.task.key == task.key]
+        sections.append(
+            SimpleNamespace(
+                facts=task,
+                anchor=ids[task.key],
+                category=filters["category"][task.category],
+                # On a ladder only its loads, since the arguments of all rungs would fill a page.
+                arguments={"load": ladder.unit, "rungs": ", ".join(f"{load:g}" for load in ladder.loads)}
+                if ladder
+                else arguments_in(arguments),
+                description=report.describe and report.describe(task.name, str(row["task_version"]), arguments),
+                verdict=verdict,
+                best=best_of(cells, verdict),
+                source=_source(task.source),
+                command=run_command(suite, cells.seeds, task=_terms(suite, [row]) or task.name),
+                results=sorted(
+                    of_mechanisms, key=lambda result: -result.estimate.mean if result.estimate.n else math.inf
+                ),
+            )
+        )
+    return sections
+
+
+def _panels(cells: Cells, coloured: Sequence[MechanismFacts], filters: Filters) -> dict[Facet, list[SimpleNamespace]]:
+    """Skill over rungs by category, a drawing for each task; empty without a ladder."""
+    by_category: dict[Facet, list[SimpleNamespace]] = {}
+    for task in cells.tasks:
+        if task.ladder and (lines := _rung_lines(cells, task, coloured)):
+            loads = task.ladder.loads
+            ticks = [(f"{load:g}", f"{100 * charts.along(loads, load):.1f}") for load in task.ladder.ticks]
+            panel = SimpleNamespace(task=task, ticks=ticks, lines=lines)
+            by_category.setdefault(filters["category"][task.category], []).append(panel)
+    return by_category
+
+
+def _rung_lines(cells: Cells, task: TaskFacts, coloured: Sequence[MechanismFacts]) -> list[SimpleNamespace]:
+    """A line for each mechanism, those with a colour last, so that they are on top; the others are pale."""
+    lines = []
+    for mechanism in sorted(cells.mechanisms, key=coloured.__contains__):
+        if task.ladder and (drawn := mean_profile(task.ladder, cells.cell(task, mechanism).rungs.values())):
+            look = f"l{coloured.index(mechanism)}" if mechanism in coloured else "pale"
+            lines.append(SimpleNamespace(path=charts.over_loads(task.ladder.loads, drawn.mean), look=look))
+    return lines
+
+
+def _terms(suite: str, rows: Sequence[Row]) -> str | None:
+    return task_terms(suite, {str(row["task"]): str(row["task_args"]) for row in rows})
+
+
+def _source(key: str) -> dict[str, str]:
+    bibtex, unknown = cite([key])
+    return {"key": key, "bibtex": "" if unknown else bibtex}
+
+
+def _badge(rows: Sequence[Row]) -> str:
+    """Whether rows were confirmed by another run."""
+    num_verified = sum(map(_is_verified, rows))
+    if not num_verified:
+        return "self-reported"
+    return "verified" if num_verified == len(rows) else f"{num_verified} of {len(rows)} rows verified"
+
+
+def _is_verified(row: Row) -> bool:
+    return is_known(row.get("verified_by"))  # older stores lack this column
+
+
+def _statuses(rows: Sequence[Row]) -> dict[str, int]:
+    """The number of rows with each status, ``ok`` first."""
+    counts = Counter(str(row["status"]) for row in rows)
+    return dict(sorted(counts.items(), key=lambda item: (item[0] != "ok", item[0])))
 
 
 def _code_version(row: Row) -> str:

@@ -17,7 +17,7 @@ from synthbench.reports.render.page import charts, untrusted
 from synthbench.reports.render.page.content import content
 from synthbench.reports.render.page.results import Result
 from synthbench.reports.report import Report
-from synthbench.reports.table import NOTHING, fixed, p_text, percent
+from synthbench.reports.table import NOTHING, fixed, p_relation, percent
 from synthbench.reports.verdicts import MARGIN, SMALLEST_GAP
 
 _NOTHING = "–"
@@ -29,33 +29,26 @@ def page(report: Report) -> str:
     It depends only on the rows and the descriptions of their tasks, not on the order of the rows, the time, the time
     zone, the locale or the machine. Strings of the rows are shown, whatever they contain, and do nothing.
     """
-    shown = content(report)
     style, script = (_resource(name) for name in ("page.css", "page.js"))
     if report.cells.has_ladder:
         style += _resource("rungs.css")
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            page=shown,
-            style=Markup(style),  # noqa: S704 -- a file of ours
-            script=Markup(script),  # noqa: S704 -- the same
-            policy=_policy(style, script),
-            solved=SOLVED,
-            smallest_gap=SMALLEST_GAP,
-            margin=MARGIN,
-            least=LEAST,
-            split=SPLIT,
-            plot=charts,
-        )
-    )
-
-
-def _policy(style: str, script: str) -> str:
-    """A content security policy that allows only our script and our style."""
-    return (
+    # Only our script and our style are allowed.
+    policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+    )
+    template = _environment().get_template("page.html")
+    return template.render(
+        page=content(report),
+        style=Markup(style),  # noqa: S704 -- a file of ours
+        script=Markup(script),  # noqa: S704 -- the same
+        policy=policy,
+        solved=SOLVED,
+        smallest_gap=SMALLEST_GAP,
+        margin=MARGIN,
+        least=LEAST,
+        split=SPLIT,
+        plot=charts,
     )
 
 
@@ -82,10 +75,10 @@ def _environment() -> Environment:
         "sentence": untrusted.sentence,
         "skill": _skill,
         "per_cent": lambda fraction: _NOTHING if math.isnan(fraction) else percent(fraction),
-        "count": _count,
+        "count": _whole,
         "whole": _whole,
         "heat": charts.heat,
-        "p": _p,
+        "p": p_relation,
         "sortable": lambda number: f"{number:.6g}" if math.isfinite(number) else "",
         "loads": _loads,
         "load": _load,
@@ -107,12 +100,8 @@ def _skill(number: float, rungs: int | None = None) -> str:
     return fixed(rungs * number, 1) if rungs else fixed(number, 2)
 
 
-def _count(number: int) -> str:
-    return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-
-
 def _whole(number: float) -> str:
-    return _count(round(number)) if math.isfinite(number) else _NOTHING
+    return f"{round(number):,}".replace(",", "\N{NARROW NO-BREAK SPACE}") if math.isfinite(number) else _NOTHING
 
 
 def _load(result: Result) -> str:
@@ -123,12 +112,5 @@ def _load(result: Result) -> str:
 
 def _loads(task: TaskFacts) -> str:
     """The range of loads of a task; empty without a ladder."""
-    if task.ladder is None:
-        return ""
-    loads = task.ladder.loads
-    return f"{loads[0]:g} to {loads[-1]:g} {task.ladder.unit}"
-
-
-def _p(p: float) -> str:
-    text = p_text(p)
-    return text if text.startswith("<") else f"= {text}"
+    ladder = task.ladder
+    return f"{ladder.loads[0]:g} to {ladder.loads[-1]:g} {ladder.unit}" if ladder else ""

@@ -3,16 +3,11 @@
 import math
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
-from synthbench.reports.cells import (
-    Estimate,
-    Key,
-    MechanismFacts,
-    Row,
-    TaskFacts,
-    clipped,
-    is_known,
-)
+import pandas as pd
+
+from synthbench.reports.cells import Estimate, Key, MechanismFacts, Row, TaskFacts, clipped, is_known
 from synthbench.reports.heights import load_of
 from synthbench.reports.render.page import charts
 from synthbench.reports.report import Report
@@ -21,6 +16,9 @@ from synthbench.reports.verdicts import best_of
 
 _METRICS = (("validation", "accuracy"), ("validation", "loss"), ("train", "loss"))
 """Splits and metrics of learning curves; the first that a cell has is drawn."""
+
+Curves = dict[Any, pd.DataFrame]
+"""By the labels of task and mechanism, split and metric."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,9 @@ class Result:
 def results(report: Report) -> dict[tuple[Key, Key], Result]:
     """Every cell that has rows, by the keys of its task and mechanism."""
     cells = report.cells
-    curves = _drawn_curves(report)
-    best = {key: best_of(cells, verdict) for key, verdict in report.verdicts.items()}
+    curves: Curves = {}
+    if report.averages is not None:
+        curves = dict(list(report.averages.groupby(["task", "mechanism", "split", "metric"], observed=True)))
     shown = {}
     for task, mechanism, estimate in cells:
         keys = (task.key, mechanism.key)
@@ -70,8 +69,8 @@ def results(report: Report) -> dict[tuple[Key, Key], Result]:
             interval=(low, high),
             bar=charts.bar(estimate.skill, low, high),
             failures=", ".join(f"{count} {status}" for status, count in sorted(failures.items())),
-            is_tied=bool(estimate.n) and is_tied(verdict, best[task.key], mechanism),
-            curve=curves.get(keys),
+            is_tied=bool(estimate.n) and is_tied(verdict, best_of(cells, verdict), mechanism),
+            curve=_curve(curves, task, mechanism),
             height=height_cell(cells, verdict, mechanism, estimate.n) if task.ladder else None,
         )
     return shown
@@ -82,27 +81,10 @@ def _failure(row: Row) -> str:
     return f"{row['status']} ({error})" if is_known(error) else str(row["status"])
 
 
-def _drawn_curves(report: Report) -> dict[tuple[Key, Key], charts.Curve]:
-    averages = report.averages
-    if averages is None:
-        return {}
-    tasks = {task.label: task for task in report.cells.tasks}
-    mechanisms = {mechanism.label: mechanism for mechanism in report.cells.mechanisms}
-    curves: dict[tuple[Key, Key], charts.Curve] = {}
+def _curve(curves: Curves, task: TaskFacts, mechanism: MechanismFacts) -> charts.Curve | None:
     for split, metric in _METRICS:
-        of_metric = averages[(averages["split"] == split) & (averages["metric"] == metric)]
-        for (task_label, mechanism_label), points in of_metric.groupby(["task", "mechanism"], sort=False):
-            task = tasks[str(task_label)]
-            keys = (task.key, mechanisms[str(mechanism_label)].key)
-            if keys in curves:
-                continue
-            drawn = charts.curve(
-                points["step"].tolist(),
-                points["mean"].tolist(),
-                points["std"].tolist(),
-                metric=f"{split} {metric}",
-                bounds=(task.floor, task.ceiling) if metric == "accuracy" else None,
-            )
-            if drawn is not None:
-                curves[keys] = drawn
-    return curves
+        points = curves.get((task.label, mechanism.label, split, metric))
+        bounds = (task.floor, task.ceiling) if metric == "accuracy" else None
+        if points is not None and (drawn := charts.curve(points, metric=f"{split} {metric}", bounds=bounds)):
+            return drawn
+    return None

@@ -1,0 +1,486 @@
+"""The tasks of the paper, of seven categories: their answers a second time, and the published numbers."""
+
+import csv
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from synthbench.errors import UsageError
+from synthbench.tasks.arithmetic.addition import Addition
+from synthbench.tasks.arithmetic.counting import Counting
+from synthbench.tasks.arithmetic.modular import Modular
+from synthbench.tasks.arithmetic.parity import Parity
+from synthbench.tasks.base import IGNORE, TASKS
+from synthbench.tasks.basic.copy import Copy
+from synthbench.tasks.basic.reverse import Reverse
+from synthbench.tasks.basic.sort import Sort
+from synthbench.tasks.long_range.distant_match import DistantMatch
+from synthbench.tasks.long_range.long_copy import LongCopy
+from synthbench.tasks.long_range.multihop import Multihop
+from synthbench.tasks.memory.first_token import FirstToken
+from synthbench.tasks.memory.kv_recall import KvRecall
+from synthbench.tasks.memory.retrieval import Retrieval
+from synthbench.tasks.memory.selective_copy import SelectiveCopy
+from synthbench.tasks.patterns.bigram import TABLE, Bigram
+from synthbench.tasks.patterns.histogram import Histogram
+from synthbench.tasks.patterns.majority import Majority
+from synthbench.tasks.reasoning.induction import Induction
+from synthbench.tasks.reasoning.pattern import Pattern
+from synthbench.tasks.reasoning.stack import Stack
+from synthbench.tasks.robustness.compression import Compression
+from synthbench.tasks.robustness.noisy_copy import NoisyCopy
+from tests.tasks._known import Known, Oracle, Tokens, checks_of, drawn
+
+PUBLISHED = {
+    row["task"]: row
+    for row in csv.DictReader((Path(__file__).parent / "published_bounds.csv").read_text("utf-8").splitlines())
+}
+
+# References: the targets that each position may have.
+
+
+def last_only(inputs: list[int], *answers: int) -> list[set[int]]:
+    return [{IGNORE}] * (len(inputs) - 1) + [set(answers)]
+
+
+def folded_sum(task: Any, inputs: list[int]) -> list[set[int]]:
+    assert set(inputs) <= {0, 1}
+    return last_only(inputs, inputs.count(1) % task.vocabulary)
+
+
+def residue(task: Any, inputs: list[int]) -> list[set[int]]:
+    assert max(inputs) < getattr(task, "modulus", 2)
+    return last_only(inputs, sum(inputs) % getattr(task, "modulus", 2))
+
+
+def number_of_zeros(task: Any, inputs: list[int]) -> list[set[int]]:
+    assert max(inputs) < task.num_symbols
+    return last_only(inputs, min(inputs.count(0), task.largest_count))
+
+
+def copied(_task: Any, inputs: list[int]) -> list[set[int]]:
+    return [{token} for token in inputs]
+
+
+def reversed_(_task: Any, inputs: list[int]) -> list[set[int]]:
+    return [{token} for token in reversed(inputs)]
+
+
+def sorted_(_task: Any, inputs: list[int]) -> list[set[int]]:
+    return [{token} for token in sorted(inputs)]
+
+
+def first_in_the_middle(_task: Any, inputs: list[int]) -> list[set[int]]:
+    targets = [{IGNORE}] * len(inputs)
+    if inputs[0] != 0:
+        targets[len(inputs) // 2] = {inputs[0]}
+    return targets
+
+
+def after_second_marker(task: Any, inputs: list[int]) -> list[set[int]]:
+    third = len(inputs) // 3
+    for index, marker in enumerate((task.vocabulary - 2, task.vocabulary - 1)):
+        assert inputs.count(marker) == 1
+        assert inputs.index(marker) in range(index * third, (index + 1) * third)
+    return last_only(inputs, inputs[inputs.index(task.vocabulary - 1) + 1])
+
+
+def first_at_the_end(_task: Any, inputs: list[int]) -> list[set[int]]:
+    return last_only(inputs, inputs[0])
+
+
+def needle(task: Any, inputs: list[int]) -> list[set[int]]:
+    assert inputs.count(task.vocabulary - 1) == 1
+    assert inputs.index(task.vocabulary - 1) < len(inputs) - 2
+    assert inputs.index(task.vocabulary - 2) == len(inputs) - 1
+    return last_only(inputs, task.vocabulary - 1)
+
+
+def value(task: Any, inputs: list[int]) -> list[set[int]]:
+    *pairs, separator, asked = inputs
+    keys, values = pairs[0::2], pairs[1::2]
+    assert len(set(keys)) == len(keys) == len(values)
+    assert separator == task.vocabulary - 1
+    assert separator not in pairs
+    return last_only(inputs, values[keys.index(asked)])
+
+
+def marked(task: Any, inputs: list[int]) -> list[set[int]]:
+    half, marker = len(inputs) // 2, task.vocabulary - 1
+    marks = [position for position, token in enumerate(inputs) if token == marker]
+    assert len(marks) == task.num_marks
+    targets = [{0}] * len(inputs)
+    for index, mark in enumerate(marks):
+        assert mark < half
+        if mark == half - 1:
+            continue
+        # What the next marker overwrote may have been any token.
+        is_hidden = inputs[mark + 1] == marker
+        targets[half + index] = set(range(marker)) if is_hidden else {inputs[mark + 1]}
+    return targets
+
+
+def looked_up(_task: Any, inputs: list[int]) -> list[set[int]]:
+    return [{int(TABLE[token])} for token in inputs]
+
+
+def most_frequent(task: Any, inputs: list[int]) -> list[set[int]]:
+    assert max(inputs) < task.num_symbols
+    return last_only(inputs, min(set(inputs), key=lambda symbol: (-inputs.count(symbol), symbol)))
+
+
+def counts(task: Any, inputs: list[int]) -> list[set[int]]:
+    assert max(inputs) < task.num_symbols
+    return [
+        {min(inputs.count(position), task.largest_count) if position < task.num_symbols else 0}
+        for position in range(len(inputs))
+    ]
+
+
+def values_at_pops(task: Any, inputs: list[int]) -> list[set[int]]:
+    push, pop = task.vocabulary - 2, task.vocabulary - 1
+    depth, targets = 0, []
+    for token in inputs:
+        depth += (token == push) - (token == pop)
+        assert depth >= 0, "a POP of an empty stack"
+        targets.append(set(range(push)) if token == pop else {0})
+    return targets
+
+
+def successors(_task: Any, inputs: list[int]) -> list[set[int]]:
+    copies = [position for position in range(1, len(inputs) // 2) if inputs[position] == inputs[-2]]
+    assert copies
+    return last_only(inputs, *(inputs[position + 1] for position in copies))
+
+
+def next_of_period(task: Any, inputs: list[int]) -> list[set[int]]:
+    period = inputs[: task.period]
+    assert inputs == [period[position % task.period] for position in range(len(inputs))]
+    return [{period[(position + 1) % task.period]} for position in range(len(inputs))]
+
+
+def copied_in_the_first_half(task: Any, inputs: list[int]) -> list[set[int]]:
+    half = len(inputs) // 2
+    assert task.vocabulary - 1 not in inputs[:half]
+    return [{token} for token in inputs[:half]] + [{0}] * (len(inputs) - half)
+
+
+def runs(_task: Any, inputs: list[int]) -> list[set[int]]:
+    values = [token for token, _ in groupby(inputs)]
+    return [{value} for value in values] + [{0}] * (len(inputs) - len(values))
+
+
+# Oracles: the best answers from the prefixes.
+
+Answer = Callable[[Any, Tokens, int], Tokens]
+"""Predicts the target of the last position of the prefixes of sequences of a length."""
+
+
+def at_each(answer: Answer) -> Oracle:
+    """An oracle that answers from each prefix alone."""
+
+    def oracle(task: Any, inputs: Tokens) -> Tokens:
+        length = inputs.shape[1]
+        prefixes = (inputs[:, :end] for end in range(1, length + 1))
+        return np.stack([answer(task, prefix, length) for prefix in prefixes], axis=1)
+
+    return oracle
+
+
+def at_last(answer: Callable[[Any, list[int]], int]) -> Oracle:
+    """An oracle that answers from whole sequences."""
+
+    def oracle(task: Any, inputs: Tokens) -> Tokens:
+        answers = np.array([answer(task, sequence) for sequence in inputs.tolist()])
+        return np.broadcast_to(answers[:, None], inputs.shape)
+
+    return oracle
+
+
+def last_of(reference: Callable[[Any, list[int]], list[set[int]]]) -> Oracle:
+    """An oracle that says at the last position what a reference asks for there."""
+    return at_last(lambda task, sequence: min(reference(task, sequence)[-1]))
+
+
+def echo(_task: Any, inputs: Tokens) -> Tokens:
+    return inputs
+
+
+def first(_task: Any, inputs: Tokens) -> Tokens:
+    return np.broadcast_to(inputs[:, :1], inputs.shape)
+
+
+def nothing(_task: Any, inputs: Tokens) -> Tokens:
+    return np.zeros_like(inputs)
+
+
+def backwards(_task: Any, inputs: Tokens) -> Tokens:
+    places = np.arange(inputs.shape[1])
+    return np.where(places >= places[::-1], inputs[:, ::-1], 0)
+
+
+def one_period_back(task: Any, inputs: Tokens) -> Tokens:
+    return np.pad(inputs, ((0, 0), (task.period - 1, 0)))[:, : inputs.shape[1]]
+
+
+def from_the_table(_task: Any, inputs: Tokens) -> Tokens:
+    return TABLE[inputs]
+
+
+def first_half(_task: Any, inputs: Tokens) -> Tokens:
+    return inputs * (np.arange(inputs.shape[1]) < inputs.shape[1] // 2)
+
+
+def common_successor(_task: Any, sequence: list[int]) -> int:
+    followers = [sequence[place + 1] for place in range(1, len(sequence) // 2) if sequence[place] == sequence[-2]]
+    return Counter(followers).most_common(1)[0][0] if followers else 0
+
+
+def order_statistic(task: Any, prefix: Tokens, length: int) -> Tokens:
+    num_seen = prefix.shape[1]
+    tokens = np.arange(task.vocabulary)
+    num_below = (prefix[:, :, None] <= tokens).sum(axis=1)
+    at_most = binom.sf(num_seen - num_below - 1, length - num_seen, (tokens + 1) / task.vocabulary)
+    return np.diff(at_most, axis=1, prepend=0).argmax(axis=1)
+
+
+def after_mark(task: Any, prefix: Tokens, length: int) -> Tokens:
+    asked, marker = prefix.shape[1] - 1 - length // 2, task.vocabulary - 1
+    answers = np.zeros(len(prefix), dtype=np.int64)
+    if not 0 <= asked < task.num_marks:
+        return answers
+    for row, sequence in enumerate(prefix.tolist()):
+        half = sequence[: length // 2]
+        marks = [position for position, token in enumerate(half) if token == marker]
+        following = half[marks[asked] + 1 : marks[asked] + 2] if asked < len(marks) else []
+        answers[row] = 0 if following in ([], [marker]) else following[0]
+    return answers
+
+
+def expected_count(task: Any, prefix: Tokens, length: int) -> Tokens:
+    symbol = prefix.shape[1] - 1
+    if symbol >= task.num_symbols:
+        return np.zeros(len(prefix), dtype=np.int64)
+    unseen = np.arange(length - prefix.shape[1] + 1)
+    guesses = []
+    for num_seen in (prefix == symbol).sum(axis=1).tolist():
+        likely = np.minimum(num_seen + unseen, task.largest_count)
+        guesses.append(np.bincount(likely, weights=binom.pmf(unseen, unseen[-1], 1 / task.num_symbols)).argmax())
+    return np.array(guesses)
+
+
+@cache
+def likeliest_run(task: Compression, ahead: int, lasted: int, current: int, num_left: int) -> int:
+    """The likeliest value of the run so many ahead, 0 if it never comes: all futures are followed, values and all."""
+    new_value = 1 / task.vocabulary
+    new_length = 1 / task.longest_run
+    # left[u]: probability that u more tokens of the run as drawn are to come, after so many equal tokens.
+    left = np.full(task.longest_run, new_length)
+    for _ in range(lasted - 1):
+        left = np.append(left[1:], 0) + left[0] * new_value * new_length
+        left /= left.sum()
+    # state[k, u, v]: k new runs so far, u tokens of the run as drawn to come, v the value of the latest.
+    state = np.zeros((ahead + 1, task.longest_run, task.vocabulary))
+    state[0, :, current] = left
+    answer = np.zeros(task.vocabulary)
+    for _ in range(num_left):
+        drawn = state[:, 0] * new_value * new_length
+        step = np.zeros_like(state)
+        step[:, :-1] = state[:, 1:]
+        step += drawn[:, None]
+        # A new value is any but the old one.
+        step[1:] += (drawn.sum(axis=1, keepdims=True) - drawn)[:-1, None]
+        answer += step[ahead].sum(axis=0)
+        step[ahead] = 0
+        state = step
+    answer[0] += state.sum()
+    return int(answer.argmax())
+
+
+def likeliest_runs(task: Any, prefix: Tokens, length: int) -> Tokens:
+    num_seen = prefix.shape[1]
+    guesses = []
+    for row in prefix.tolist():
+        num_runs = sum(1 for _ in groupby(row))
+        lasted = next((back for back in range(1, num_seen) if row[-1 - back] != row[-1]), num_seen)
+        ahead = num_seen - num_runs
+        # Tokens other than 0 are alike: token 1 stands for all of them, so that few futures are followed.
+        alike = min(row[-1], 1)
+        guess = alike if ahead == 0 else likeliest_run(task, ahead, lasted, alike, length - num_seen)
+        guesses.append(row[-1] if guess == alike else guess)
+    return np.array(guesses)
+
+
+KNOWN = {
+    "addition": Known(
+        folded_sum, last_of(folded_sum), drawn(Addition, vocabulary=(2, 40)), [(Addition(vocabulary=3), 7)]
+    ),
+    "counting": Known(
+        number_of_zeros,
+        last_of(number_of_zeros),
+        drawn(Counting, largest_count=(1, 40), num_symbols=(2, 12)),
+        [(Counting(largest_count=2, num_symbols=3), 9)],
+    ),
+    "modular": Known(residue, last_of(residue), drawn(Modular, modulus=(2, 40)), [(Modular(modulus=3), 4)]),
+    "parity": Known(residue, last_of(residue), drawn(Parity), [(Parity(), 1)]),
+    "copy": Known(copied, echo, drawn(Copy, vocabulary=(2, 40)), [(Copy(vocabulary=5), 7)]),
+    "reverse": Known(reversed_, backwards, drawn(Reverse, vocabulary=(2, 40)), [(Reverse(vocabulary=4), 7)]),
+    "sort": Known(sorted_, at_each(order_statistic), drawn(Sort, vocabulary=(2, 40)), [(Sort(vocabulary=5), 7)]),
+    "distant_match": Known(
+        first_in_the_middle, first, drawn(DistantMatch, vocabulary=(2, 40)), [(DistantMatch(vocabulary=4), 9)]
+    ),
+    "long_copy": Known(
+        copied,
+        echo,
+        drawn(LongCopy, vocabulary=(2, 40)),
+        [(LongCopy(vocabulary=3), 9)],
+        lambda _task: st.integers(1, 300),
+    ),
+    "multihop": Known(
+        after_second_marker,
+        last_of(after_second_marker),
+        drawn(Multihop, vocabulary=(3, 40)),
+        [(Multihop(vocabulary=5), 11)],
+    ),
+    "first_token": Known(
+        first_at_the_end, first, drawn(FirstToken, vocabulary=(2, 40)), [(FirstToken(vocabulary=4), 2)]
+    ),
+    "kv_recall": Known(
+        value,
+        last_of(value),
+        drawn(KvRecall, vocabulary=(3, 60)),
+        [(KvRecall(vocabulary=8), 14)],
+        lambda task: st.integers(1, min(20, task.vocabulary - 1)).map(lambda num_pairs: 2 * num_pairs + 2),
+    ),
+    "retrieval": Known(needle, last_of(needle), drawn(Retrieval, vocabulary=(3, 40)), [(Retrieval(vocabulary=4), 5)]),
+    "selective_copy": Known(
+        marked,
+        at_each(after_mark),
+        drawn(SelectiveCopy, vocabulary=(2, 40), num_marks=(1, 10)),
+        [(SelectiveCopy(vocabulary=4, num_marks=5), 15)],
+    ),
+    "bigram": Known(looked_up, from_the_table, drawn(Bigram), [(Bigram(), 5)]),
+    "histogram": Known(
+        counts,
+        at_each(expected_count),
+        drawn(Histogram, largest_count=(1, 40), num_symbols=(2, 12)),
+        [(Histogram(largest_count=3, num_symbols=4), 9)],
+    ),
+    "majority": Known(
+        most_frequent,
+        last_of(most_frequent),
+        drawn(Majority, num_symbols=(2, 12)),
+        [(Majority(num_symbols=3), 8), (Majority(num_symbols=9), 5)],
+    ),
+    "induction": Known(
+        successors,
+        at_last(common_successor),
+        drawn(Induction, vocabulary=(2, 80)),
+        [(Induction(vocabulary=3), 17), (Induction(vocabulary=8), 40)],
+        lambda _task: st.integers(5, 80),
+    ),
+    "pattern": Known(
+        next_of_period,
+        one_period_back,
+        drawn(Pattern, vocabulary=(2, 40), period=(1, 12)),
+        [(Pattern(vocabulary=3, period=6), 9)],
+    ),
+    "stack": Known(
+        values_at_pops,
+        nothing,
+        drawn(Stack, vocabulary=(3, 40), pop_rate=(0.0, 1.0), push_rate=(0.0, 1.0)),
+        [(Stack(vocabulary=5, pop_rate=0.6, push_rate=0.7), 9)],
+    ),
+    "compression": Known(
+        runs,
+        at_each(likeliest_runs),
+        drawn(Compression, vocabulary=(2, 40), longest_run=(1, 12)),
+        [(Compression(vocabulary=3, longest_run=2), 13), (Compression(vocabulary=2, longest_run=5), 12)],
+    ),
+    "noisy_copy": Known(
+        copied_in_the_first_half,
+        first_half,
+        drawn(NoisyCopy, vocabulary=(2, 40), noise_rate=(0.0, 1.0)),
+        [(NoisyCopy(vocabulary=5, noise_rate=0.5), 9)],
+    ),
+}
+
+
+@pytest.mark.parametrize("check", checks_of(KNOWN))
+def test_answers_and_bounds_are_those_that_are_known(check: Callable[[], None]) -> None:
+    check()
+
+
+def test_every_task_of_the_paper_has_published_bounds() -> None:
+    assert sorted(KNOWN) == sorted(PUBLISHED) == [name for name in TASKS if TASKS[name].source == "slay2026"]
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_bounds_agree_with_the_published_ones(name: str) -> None:
+    task, row = TASKS[name](), PUBLISHED[name]
+    floor, ceiling = task.floor(task.length), task.ceiling(task.length)
+    spread = np.hypot(float(row["ceiling_standard_error"]), ceiling.standard_error)
+
+    assert (task.length, task.vocab_size) == (int(row["length"]), int(row["vocab_size"]))
+    assert abs(floor.value - float(row["floor"])) < 1e-6
+    assert abs(ceiling.value - float(row["ceiling"])) < 1e-6 + 4 * spread
+    assert floor.kind == ceiling.kind == "exact"
+    assert ceiling.standard_error <= 3e-4
+
+
+def test_bigram_holds_the_table_that_numpy_draws_from_seed_zero() -> None:
+    published = np.random.RandomState(0).randint(0, 32, size=32)
+
+    np.testing.assert_array_equal(TABLE, published)
+
+
+@pytest.mark.parametrize(("length", "reason"), [(23, "even"), (130, "63 of them")])
+def test_kv_recall_refuses_odd_lengths_and_more_pairs_than_keys(length: int, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        KvRecall().floor(length)
+
+
+def test_stack_takes_the_value_pushed_last() -> None:
+    task, length = Stack(vocabulary=1000, pop_rate=0.4), 32
+    inputs, targets = task.sample(np.random.default_rng(0), 64, length)
+    # The values are in neither array: the draws of the sampler are repeated up to them.
+    again = np.random.default_rng(0)
+    again.integers(998, size=(length, 64))
+    pushed = again.integers(998, size=(length, 64)).T
+    for tokens, answers, values in zip(inputs.tolist(), targets.tolist(), pushed.tolist(), strict=True):
+        stack: list[int] = []
+        for token, answer, value in zip(tokens, answers, values, strict=True):
+            if token == 998:
+                stack.append(value)
+            assert answer == (stack.pop() if token == 999 else 0)
+
+
+def adjacent_marks(inputs: Tokens) -> Tokens:
+    return ((inputs[:, :-1] == 31) & (inputs[:, 1:] == 31)).sum(axis=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "expected"),
+    [
+        ("selective_copy", adjacent_marks, 1.75),
+        ("stack", lambda inputs: (inputs == 31).sum(axis=1), 32 * 0.243258),
+        ("noisy_copy", lambda inputs: (inputs[:, 32:] == 31).sum(axis=1), 32 * 0.3),
+        ("compression", lambda inputs: 1 + (inputs[:, 1:] != inputs[:, :-1]).sum(axis=1), 15.375),
+    ],
+    ids=["marks that hide an answer", "pops", "noise", "runs"],
+)
+def test_what_is_drawn_occurs_as_often_as_published(
+    name: str, count: Callable[[Tokens], Tokens], expected: float
+) -> None:
+    task = TASKS[name]()
+    counts = count(task.sample(np.random.default_rng(0), 8000, task.length).inputs)
+
+    assert abs(counts.mean() - expected) < 4 * counts.std() / 8000**0.5
