@@ -34,10 +34,10 @@ check:  ## The same in an environment that is ready
 	$(BIN)/synthbench report --suite labels-short --check
 	$(BIN)/synthbench bench report --check
 
-coverage: $(VENV)/.installed-test  ## Which lines of the package the quick tests reach
-	$(PYTEST) -m "not slow and not gpu and not end_to_end" --cov --cov-report=term
+coverage: $(VENV)/.installed-test  ## Which lines of the package the tests of CI reach
+	$(PYTEST) -m "not slow and not gpu" --cov --cov-report=term
 
-test-end-to-end: $(VENV)/.installed-test  ## Whole commands as a user meets them: faults, clusters, plugins, the page, the documentation
+test-end-to-end: $(VENV)/.installed-test  ## Whole commands as a user meets them, and checks that take seconds each
 	$(REQUIRE) $(PYTEST) -m end_to_end
 
 # Libraries choose their code by the processor, and so the last bits of every result. A test that passes because of

@@ -71,6 +71,7 @@ for arguments, slow in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.end_to_end
 def test_a_command_imports_neither_torch_to_train_nothing_nor_matplotlib_to_draw_nothing(
     tmp_path: Path, make_row: Callable[..., dict[str, Any]]
 ) -> None:

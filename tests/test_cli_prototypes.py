@@ -73,6 +73,7 @@ def reported(task: str, folder: Path, synthbench: Command) -> tuple[list[Row], l
     return rows, page.split("\n## ")[1:]
 
 
+@pytest.mark.end_to_end
 def test_images_run_from_files_to_a_table_and_others_have_their_own(folder: Path, synthbench: Command) -> None:
     rows, tables = reported("digits", folder, synthbench)
     metrics = [json.loads(row["metrics"]) for row in rows]
@@ -89,6 +90,7 @@ def test_images_run_from_files_to_a_table_and_others_have_their_own(folder: Path
     assert all("nearest mean" in table and "inverted" in table for table in tables)
 
 
+@pytest.mark.end_to_end
 def test_documents_run_from_files_to_tables_and_others_have_their_own(folder: Path, synthbench: Command) -> None:
     rows, tables = reported("labels", folder, synthbench)
     for row in rows:

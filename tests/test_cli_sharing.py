@@ -58,6 +58,7 @@ def full(tmp_path_factory: pytest.TempPathFactory, make_row: MakeRow) -> Path:
     return store.root
 
 
+@pytest.mark.end_to_end
 def test_verify_prints_a_line_a_row_and_says_that_all_is_well(results: Path) -> None:
     result = synthbench(f"verify {results} --limit 1 --workers 1")
 

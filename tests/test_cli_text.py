@@ -69,6 +69,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.end_to_end
 def test_a_text_runs_from_a_folder_to_a_table_and_another_one_has_its_own(folder: Path, synthbench: Command) -> None:
     """Beside a task that is scored by accuracy, in a report that keeps both measures apart."""
     done = synthbench("run", "--suite", "tiny.toml", "--task", "copy,text:path=notes", "--executor", "inline")

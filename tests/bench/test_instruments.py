@@ -44,6 +44,7 @@ with as_in_a_worker():
 """
 
 
+@pytest.mark.end_to_end
 def test_memory_that_was_freed_is_not_faulted_in_again_but_given_back_before_what_it_may_not_fit(
     need: Callable[[str, bool, str], None],
 ) -> None:

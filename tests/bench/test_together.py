@@ -29,6 +29,7 @@ def fail_or_wait(is_failing: bool) -> None:  # noqa: FBT001 - an argument of a p
     wait_for_all()
 
 
+@pytest.mark.end_to_end
 def test_a_process_that_fails_is_named_and_the_others_end() -> None:
     with pytest.raises(ZeroDivisionError, match="the cause"):
         side_by_side(fail_or_wait, [False, True])

@@ -61,6 +61,7 @@ def test_a_step_that_failed_keeps_what_it_printed_and_is_tried_again_last(tmp_pa
     assert not (tmp_path / "failing.failed.txt").exists()
 
 
+@pytest.mark.end_to_end
 def test_a_step_that_outlasts_the_time_is_asked_to_end_and_begun_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

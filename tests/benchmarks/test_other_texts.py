@@ -53,6 +53,7 @@ def test_the_plan_and_the_page_on_texts_have_the_hashes_of_the_study() -> None:
         assert set(TEXTS) <= set(hashes)
 
 
+@pytest.mark.end_to_end
 def test_the_library_of_the_study_has_its_hash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, need: Callable[[str, bool, str], None]
 ) -> None:

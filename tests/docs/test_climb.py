@@ -62,6 +62,7 @@ def test_runs_within_a_tenth_of_a_rung_of_an_end_are_there(rows_of: Callable[...
         assert place.highest > 7.9
 
 
+@pytest.mark.end_to_end
 def test_seeds_that_agree_have_the_same_order_and_others_do_not(rows_of: Callable[..., pd.DataFrame]) -> None:
     rows = rows_of({"lstm": 1.0, "linear": 2.0, "softmax": 3.0, "gla": 4.0})
     agreed = climb.order(grid(rows))

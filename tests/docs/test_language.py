@@ -101,6 +101,7 @@ def test_curvature_is_compared_on_texts_and_other_texts_do_not_count(language: S
     assert "prose, the Euclid" not in text
 
 
+@pytest.mark.end_to_end
 def test_each_factor_changes_by_itself_and_each_cell_has_the_rate_of_its_first_seed(
     language: SimpleNamespace, row_of: RowOf
 ) -> None:

@@ -22,6 +22,7 @@ def simulation() -> ModuleType:
     return module
 
 
+@pytest.mark.end_to_end
 def test_the_table_is_not_stale(simulation: ModuleType) -> None:
     """Every case, with the numbers of seeds in turn. If this fails, what a report says has changed.
 

@@ -227,6 +227,7 @@ def run(script: str, cases: list[tuple[str, dict[str, Any]]]) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.end_to_end
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("cases", [CASES[5::8], pytest.param(CASES, marks=pytest.mark.slow)], ids=["some", "all"])
 def test_gradients_pass_what_a_compiler_traces(cases: list[tuple[str, dict[str, Any]]]) -> None:

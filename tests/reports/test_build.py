@@ -102,6 +102,7 @@ def test_the_order_of_the_rows_changes_nothing(paper: pd.DataFrame, paper_curves
     assert tables == build(paper, paper_curves, "paper", formats=TABLES)
 
 
+@pytest.mark.end_to_end
 def test_order_time_zone_locale_hash_seed_and_settings_of_matplotlib_change_nothing(
     paper: pd.DataFrame, paper_curves: pd.DataFrame, whole: dict[str, str | bytes], tmp_path: Path
 ) -> None:

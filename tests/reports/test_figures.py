@@ -220,6 +220,7 @@ def texts(drawing: Drawing) -> list[tuple[str, Bbox]]:
     return boxes
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("num_mechanisms", [2, 13, 41])  # two, the fewest with numbers for names, and all
 def test_no_label_lies_on_another_or_outside(
     make_frame: MakeFrame, many_drawn: dict[str, Drawing], num_mechanisms: int
@@ -232,6 +233,7 @@ def test_no_label_lies_on_another_or_outside(
             assert is_clear, f"{drawing.name}: {one!r} lies on {other!r}"
 
 
+@pytest.mark.end_to_end
 def test_hostile_names_are_drawn_as_they_are(make_frame: MakeFrame) -> None:
     rows = sweep(make_frame, [f"m{number}" for number in range(len(HOSTILE))])
     labels = dict(zip(sorted(set(rows["mech"])), HOSTILE, strict=True))

@@ -50,6 +50,7 @@ def rows(older: Store) -> list[Row]:
     return found
 
 
+@pytest.mark.end_to_end
 def test_a_migrated_row_has_the_id_that_the_same_run_has_now(rows: list[Row]) -> None:
     groups = Groups(rows)
     current = [row for row in rows if row["task"] != WITHDRAWN]

@@ -75,6 +75,7 @@ def test_rows_do_not_depend_on_workers_nor_on_the_hash_seed(expected: object, tm
     assert set(Store.open(tmp_path, create=False).runs()["executor"]) == {"pool"}
 
 
+@pytest.mark.end_to_end
 def test_rows_do_not_depend_on_the_order_of_jobs(
     expected: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

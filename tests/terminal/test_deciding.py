@@ -108,6 +108,7 @@ def test_seeds_are_added_for_undecided_pairs_only(decided: tuple[Scene, list[Req
     assert seeds["softmax"] in ([1, 2, 3], [1, 2, 3, 4, 5])
 
 
+@pytest.mark.end_to_end
 def test_a_run_that_is_stopped_anywhere_goes_on_to_the_same_rows(
     decided: tuple[Scene, list[Request]], tmp_path: Path
 ) -> None:
@@ -141,6 +142,7 @@ def test_one_mechanism_and_a_control_have_no_pairs(scene: Scene) -> None:
     assert looked.words == "look at 3 seeds: 0 pairs of mechanisms apart, 0 within 0.5 rungs, 0 undecided"
 
 
+@pytest.mark.end_to_end
 def test_a_dry_run_is_of_the_next_look_that_lacks_rows(decided: tuple[Scene, list[Request]], tmp_path: Path) -> None:
     scene, (_, _, third) = decided
     nothing = replace(scene.request, results=tmp_path / "nothing")
@@ -181,6 +183,7 @@ def test_a_suite_that_does_not_begin_with_three_seeds_is_refused(scene: Scene) -
         require_decidable(replace(scene.request, suite="clim"))
 
 
+@pytest.mark.end_to_end
 def test_the_command_trains_look_by_look_and_ends_with_what_is_there(scene: Scene, synthbench: Command) -> None:
     tiny = scene.path.read_text()
     for name, value in {

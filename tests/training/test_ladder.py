@@ -153,6 +153,7 @@ def test_a_row_says_how_high_it_climbed_and_what_is_on_every_rung(made: Store) -
         assert faults(row, datetime.now(UTC)) == []
 
 
+@pytest.mark.end_to_end
 def test_rows_of_a_ladder_are_run_again_to_the_last_bit(made: Store) -> None:
     verification = verify(made, Sampling(fraction=1.0, device="cpu"))
     assert verification.ok

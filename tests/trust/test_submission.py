@@ -122,6 +122,7 @@ def packed_by_hand(
     return target
 
 
+@pytest.mark.end_to_end
 def test_what_is_missing_is_said_and_nothing_is_written(complete: Request, tmp_path: Path) -> None:
     store = Store.open(complete.results, create=True)
     rows = {(row["task"], row["seed"], row["lr"]): row["run_id"] for row in store.table().to_pylist()}

@@ -117,6 +117,7 @@ def test_rows_that_only_say_they_were_trained_together_are_run_again_alone(tmp_p
     assert [groups.group(row) for row in rows] == [[row] for row in rows]
 
 
+@pytest.mark.end_to_end
 def test_a_batch_that_is_half_there_is_compared_within_a_tolerance_and_one_that_two_drivers_wrote_is_whole(
     tmp_path: Path,
 ) -> None:
@@ -179,6 +180,7 @@ def test_a_column_that_the_code_decides_is_checked_in_every_row_without_a_re_run
     assert not verification.ok
 
 
+@pytest.mark.end_to_end
 def test_scores_that_scatter_buy_no_tolerance(altered: Callable[..., Store]) -> None:
     """Two seeds that say 0 and 1, from another device: the scatter that counts is that of the rows run again."""
 
@@ -382,6 +384,7 @@ def tuned(tuned_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return Store.open(shutil.copytree(tuned_once, tmp_path / "tuned"), create=True)
 
 
+@pytest.mark.end_to_end
 def test_rows_that_were_tuned_together_are_run_again_together_with_the_choice_of_their_rate(tuned: Store) -> None:
     verification = verify(tuned, ALL)
 

@@ -71,6 +71,7 @@ def run_program(
     return touched
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     ("case", "length"),
     [

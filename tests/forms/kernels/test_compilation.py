@@ -25,6 +25,7 @@ for room in ("_linear", "_slay", "_tiles", "_yat_spherical"):
 """
 
 
+@pytest.mark.end_to_end
 def test_no_kernel_is_compiled_anew_for_another_length() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
     script = [sys.executable, "-c", SPECIALISED]
@@ -84,6 +85,7 @@ def check(rows: list[dict[str, Any]]) -> None:
         assert row["spilled_bytes"] <= allowed, row
 
 
+@pytest.mark.end_to_end
 def test_forward_kernels_spill_nothing_and_multiply_on_tensor_cores() -> None:
     """At the default size, in bfloat16; the others take longer."""
     rows = compile_all([("slay", 32, 8, 48)], ["bfloat16"], ["forward"])

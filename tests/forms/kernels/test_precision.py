@@ -57,6 +57,7 @@ def test_products_of_parts_miss_this_much_of_scores(digits: int, count: int, lea
     assert least <= missed <= most
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     ("name", "module", "knobs"),
     [("slay", _slay, {"P": 3, "R": 2, "D": 5}), ("linear", _linear, {}), ("yat-spherical", _yat_spherical, {})],

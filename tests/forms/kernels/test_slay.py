@@ -68,6 +68,7 @@ def test_states_are_of_as_many_anchors_as_fit(features: int, value_dim: int, at_
     assert 16 >> _slay.num_halvings(padded(features), value_dim, "bf16") == at_once
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(("num_anchors", "features", "value_dim"), [(5, 48, 64), (2, 126, 128)])
 def test_states_are_summed_for_as_many_anchors_as_fit(
     draw: Draw, mix: Mix, num_anchors: int, features: int, value_dim: int
@@ -144,6 +145,7 @@ def test_memory_need_not_be_contiguous(draw: Draw) -> None:
     torch.testing.assert_close(out, expected)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     ("knobs", "value_dim", "at_once", "length"),
     [({"P": 8}, 10, 8, 140), ({"P": 6}, 48, 4, 129)],

@@ -66,6 +66,7 @@ def test_a_job_whose_worker_died_is_tried_again_until_it_was_the_last_time(job: 
     assert set(rows.attempt) == {3}
 
 
+@pytest.mark.end_to_end
 def test_what_was_finished_before_the_time_was_up_stays(job: Job, context: RunContext) -> None:
     first, second = job.members
     (done,) = execute(replace(job, members=(first,), missing=(first,)), context, number=1)
