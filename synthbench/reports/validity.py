@@ -47,6 +47,7 @@ from synthbench.reports.render import markdown
 from synthbench.reports.render.spreadsheet import csv_text
 from synthbench.reports.selection import full_runs, select
 from synthbench.reports.table import Cell, Column, Table, fixed, in_words, interval_cell, table_of
+from synthbench.reports.verdicts import is_ranked
 from synthbench.results.schema import split_match
 
 Numbers = Float[np.ndarray, " mechanisms"]
@@ -394,16 +395,17 @@ def _means(
 
 
 def _published(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, Numbers]:
-    """Mean skill over the published tasks; NaN where a mechanism lacks one."""
+    """Mean skill over the published tasks that can be ranked; NaN where a mechanism lacks one."""
     if PUBLISHED not in set(rows["suite"]):
         return {}
-    cells = grid(select(rows, PUBLISHED).rows)
+    cells = grid(select(rows, PUBLISHED).without_variants().rows)
+    ranked = [task for task in cells.tasks if is_ranked(task)]
     by_name = {mechanism.name: mechanism for mechanism in cells.mechanisms if mechanism.match is None}
     skills = [
-        np.mean([cells.cell(task, by_name[name]).skill for task in cells.tasks]) if name in by_name else math.nan
+        np.mean([cells.cell(task, by_name[name]).skill for task in ranked]) if name in by_name else math.nan
         for name in names
     ]
-    return {f"{len(cells.tasks)} published tasks": np.array(skills)}
+    return {f"{len(ranked)} of {len(cells.tasks)} published tasks": np.array(skills)}
 
 
 def _halves(

@@ -216,6 +216,29 @@ def test_the_model_early_in_its_training_is_a_predictor(
         assert values.tolist() == [-early[one.name] for one in study.mechanisms]
 
 
+def test_published_tasks_whose_floor_is_their_ceiling_are_left_out_of_their_mean(
+    ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
+) -> None:
+    skills = {name: number / 100 for number, name in enumerate(heights)}
+    tasks = {"copy": (0.0, 1.0), "reverse": (0.0, 0.5), "retrieval": (0.0625, 0.0625)}
+    published = [
+        make_row(
+            suite="paper", task=task, mech=name, mech_label=name, seed=seed, floor=floor, ceiling=ceiling,
+            score=floor + skill * (ceiling - floor), local_ceiling=None,
+        )
+        for name, skill in skills.items()
+        for seed in (42, 43)
+        for task, (floor, ceiling) in tasks.items()
+    ]  # fmt: skip
+    text = text_rows(make_row, {name: 3 - height for name, height in heights.items()})
+    study = study_of(pd.concat([ladders, pd.DataFrame(published), text]), NO_CURVES)
+
+    np.testing.assert_allclose(
+        study.predictors["2 of 3 published tasks"], [skills[one.name] for one in study.mechanisms]
+    )
+    assert predictions_of(study)[2].came_true is not None
+
+
 def test_too_few_mechanisms_and_two_settings_are_refused(
     ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
 ) -> None:
