@@ -32,6 +32,8 @@ check:  ## The same in an environment that is ready
 	$(BIN)/synthbench report --suite digits-short --check
 	$(BIN)/synthbench report --suite labels --check
 	$(BIN)/synthbench report --suite labels-short --check
+	$(BIN)/synthbench report --suite text --check
+	$(BIN)/synthbench validity --check
 	$(BIN)/synthbench bench report --check
 
 coverage: $(VENV)/.installed-test  ## Which lines of the package the tests of CI reach
