@@ -9,7 +9,7 @@ from torch import Tensor
 from synthbench.forms.state import State
 from synthbench.mechanisms.base import EVERY_INPUT
 from synthbench.tasks import IGNORE
-from synthbench.training.ensemble import MemberIds, SequenceModel
+from synthbench.training.ensemble import NEVER, MemberIds, SequenceModel
 from synthbench.training.stream import DeviceBlock, in_pieces
 
 Form = Literal["streamed", "parallel"]
@@ -116,7 +116,7 @@ def streams(model: SequenceModel, inputs: MemberIds) -> bool:
         return False
     expected = model(tokens)
     difference = (torch.stack(steps, dim=-2) - expected).abs().nan_to_num(0).max()
-    largest = expected.nan_to_num(0, 0, 0).abs().max()  # a token that a member does not know has minus infinity
+    largest = expected.nan_to_num(0, 0, 0).where(expected > NEVER / 2, 0).abs().max()
     return not state.has(EVERY_INPUT) and bool(difference <= _AGREEMENT * largest.clamp(min=1))
 
 

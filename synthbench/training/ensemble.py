@@ -10,7 +10,6 @@ Which one it is, is tried out, not declared.
 """
 
 import copy
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
@@ -37,6 +36,9 @@ MemberIds = Int[Tensor, "members batch length"]
 MemberTokens = Float[Tensor, "members batch length model_dim"]
 MemberToken = Float[Tensor, "members batch 1 model_dim"]
 MemberVectors = Float[Tensor, "members batch model_dim"]
+
+NEVER = -1e30
+"""The logit of a token that a member does not know. Not minus infinity, which AdamW on CUDA decays to no number."""
 
 M = TypeVar("M", bound=nn.Module)
 N = TypeVar("N", bound="Model")
@@ -427,7 +429,7 @@ def inherit(model: nn.Module, trained: nn.Module, members: Sequence[int] | None 
 def widened(model: SequenceModel, vocab_size: int) -> SequenceModel:
     """The model of one member with as many tokens as that; those that are new to it are neither read nor predicted.
 
-    Their logits are minus infinity, so they have no share of a loss, and no gradient.
+    Their logits are :data:`NEVER`, so they have no share of a loss, and no gradient.
     """
     num_new = vocab_size - model.embedding.weight.shape[0]
     if num_new == 0:
@@ -436,7 +438,7 @@ def widened(model: SequenceModel, vocab_size: int) -> SequenceModel:
     last = wide.head if isinstance(wide.head, Linear) else wide.head.out
     wide.embedding.weight = nn.Parameter(pad(wide.embedding.weight.detach(), (0, 0, 0, num_new)))
     last.weight = nn.Parameter(pad(last.weight.detach(), (0, num_new)))
-    last.bias = nn.Parameter(pad(cast("Tensor", last.bias).detach(), (0, num_new), value=-math.inf))
+    last.bias = nn.Parameter(pad(cast("Tensor", last.bias).detach(), (0, num_new), value=NEVER))
     return wide
 
 

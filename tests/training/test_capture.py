@@ -105,6 +105,7 @@ def test_a_replayed_step_is_the_step(need: Need, mechanism: str, rates: list[flo
     replayed, plain = (
         Trainer(members_of(cell, rates), device, is_captured=is_captured) for is_captured in (True, False)
     )
+    before = torch.cat([parameter.detach().flatten() for parameter in plain.model.parameters()])
 
     losses = losses_of(replayed), losses_of(plain)
 
@@ -113,8 +114,13 @@ def test_a_replayed_step_is_the_step(need: Need, mechanism: str, rates: list[flo
     assert replayed.captured.is_replaying
     assert plain.captured is None
     torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)
-    for parameter, other in zip(replayed.model.parameters(), plain.model.parameters(), strict=True):
-        torch.testing.assert_close(parameter, other, rtol=1e-2, atol=1e-4)
+    # Of all together: where a gradient is rounding error, as that of the keys' bias in softmax attention, AdamW makes a
+    # step of it.
+    moved, expected = (
+        torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()]) - before
+        for trainer in (replayed, plain)
+    )
+    assert float((moved - expected).norm()) <= 1e-2 * float(expected.norm())
 
 
 @pytest.mark.gpu

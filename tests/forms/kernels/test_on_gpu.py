@@ -1,6 +1,7 @@
 """Kernels as a GPU runs them, not Triton's interpreter."""
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -29,14 +30,16 @@ def with_gradients(form: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> l
     return [out.detach(), *torch.autograd.grad(out.double().sin().sum(), inputs)]
 
 
+CASES = [
+    *product([("slay", {}), ("slay", {"P": 32}), ("linear", {}), ("performer", {}), ("yat-spherical", {})], ALLOWED),
+    # Where denominators of signed features are near 0, gradients leave the range of half precision.
+    (("rff", {}), torch.float32),
+]
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", list(ALLOWED), ids=str)
 @pytest.mark.parametrize("length", [1, 65, 200, 3000])
-@pytest.mark.parametrize(
-    ("name", "knobs"),
-    [("slay", {}), ("slay", {"P": 32}), ("linear", {}), ("performer", {}), ("rff", {}), ("yat-spherical", {})],
-    ids=str,
-)
+@pytest.mark.parametrize(("name", "knobs", "dtype"), [(*case, dtype) for case, dtype in CASES], ids=str)
 def test_a_kernel_computes_what_float64_does(
     need: Need, name: str, knobs: dict[str, Any], length: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
