@@ -55,8 +55,8 @@ TILES = {"rows": ROWS, "step": ROWS // 2, "num_warps": 4}
 WIDE_TILES = {"rows": SEGMENTS, "step": ROWS // 2, "num_warps": 8}
 """The same backward, and forward where heads are at least 32 wide: what others need is made for more rows at once."""
 
-WIDEST_TILES = {"rows": SEGMENTS, "step": SEGMENTS, "num_warps": 8}
-"""The same forward for operands that take few registers."""
+WIDEST_TILES = {"rows": SEGMENTS, "step": ROWS, "num_warps": 8}
+"""The same forward for operands that take few registers. Steps of 128 rows give wrong sums, see ``gradient_tiles``."""
 
 STATE_SIZE = 16_384
 """Numbers of the states that one program sums, those of a few anchors: features are made once for all of them."""
@@ -522,11 +522,8 @@ class _Attend(torch.autograd.Function):
         d_q, d_k, d_v = torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
         query, key = (queries, g, g_weight), (keys, values, ones)
         sizes = q.shape[-2], segment, num_tiles(q.shape[-2], segment) - 1
-        widths = {
-            **_widths(queries, values, made_by),
-            **WIDE_TILES,
-            "anchor_columns": padded(made_by.anchors.shape[-1]),
-        }
+        widths = _widths(queries, values, made_by)
+        widths |= {**gradient_tiles(widths["precision"]), "anchor_columns": padded(made_by.anchors.shape[-1])}
         grid = (len(queries) * num_tiles(q.shape[-2], widths["rows"]),)
         with torch.cuda.device_of(q):
             gradient_kernel[grid](*query, *key, d_q, d_v, *made_by, *before, *sizes, is_key=False, **widths)
@@ -563,6 +560,15 @@ def output_tiles(precision: str, dims: int) -> dict[str, int]:
     if precision == "bf16":
         return WIDEST_TILES
     return WIDE_TILES if dims >= 32 else TILES
+
+
+def gradient_tiles(precision: str) -> dict[str, int]:
+    """Those of the gradient kernel, in bfloat16 the small ones.
+
+    Of several products in a kernel, Triton 3.6 compiles some for Hopper so that they read shared memory that is not
+    theirs (triton-lang/triton#10486). Which ones depends on the tiles; these were seen to be right on an H200.
+    """
+    return TILES if precision == "bf16" else WIDE_TILES
 
 
 def anchors_read(num_anchors: int, columns: int, precision: str) -> int:
