@@ -129,10 +129,11 @@ def measure(
                     about = {"bench": "scaling", "mechanism": term, "mech_version": version_of(type(unit))}
                     trials += _tried(asked, setting, about, course)
                 _time(trials, num_repeats)
-                for trial in trials:
-                    row = trial.row(roof)
+                rows = [trial.row(roof) for trial in trials]
+                for row in rows:
                     table.add(row)
-                    yield row
+                table.save()  # minutes may pass until the next ones come
+                yield from rows
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -285,6 +285,17 @@ def test_the_same_call_again_measures_what_is_missing(tmp_path: Path) -> None:
     assert len(load(file)) == 2 * 3 * 3
 
 
+def test_rows_of_a_direction_are_in_the_file_before_those_of_the_next_are_measured(tmp_path: Path) -> None:
+    table = Table(scaling.IDENTITY, CPU, tmp_path / "scaling.parquet")
+    rows = scaling.measure(
+        {"linear": {}}, [16, 32], table, forms=["layer"], batch_size=1, num_repeats=1, dtype="float32", limits=GENEROUS
+    )
+
+    next(rows)
+
+    assert [row["length"] for row in load(tmp_path / "scaling.parquet")] == [16, 32]
+
+
 def test_what_was_over_budget_is_measured_under_a_larger_one() -> None:
     small, table = scaling.Limits(seconds=1e6, gigabytes=0.9 / 1024), Table(scaling.IDENTITY, CPU)
     stopped = measured("softmax", [64, 128, 256], small, table=table, forms=["dense"])
