@@ -213,7 +213,7 @@ def test_half_precision_is_lost_only_in_what_is_written(
 @pytest.mark.parametrize(
     ("name", "knobs", "width"),
     [
-        ("slay", {"P": 65}, 16),
+        ("slay", {"P": 17}, 16),
         ("slay", {"R": 9, "D": 16}, 16),
         ("performer", {"M": 129}, 16),
         ("yat-spherical", {"normaliser": "softmax"}, 16),
