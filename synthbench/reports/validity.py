@@ -177,7 +177,16 @@ def study_of(rows: pd.DataFrame, curves: pd.DataFrame) -> Study:
     by_task = {task.name: heights[:, number] for number, task in enumerate(synthetic.tasks)}
     mad = [by_task[name] for name in MAD if name in by_task]
     by_cell = runs_by_cell(runs)
-    steps = [[row["step_ms_median"] for task in text.tasks for row in by_cell[task.key, one.key]] for one in mechanisms]
+    # Of the seed that chose the rates, which ran on one device; times on several do not compare.
+    steps = [
+        [
+            row["step_ms_median"]
+            for task in text.tasks
+            for row in by_cell[task.key, one.key]
+            if row["seed"] == CHOOSING_SEED
+        ]
+        for one in mechanisms
+    ]
     covariates = {
         # The language models have the same size, so what size may explain is the other side.
         PARAMETERS: np.array([one.num_parameters for one in main]),

@@ -20,6 +20,7 @@ from synthbench.reports.validity import (
     MATCH,
     PARAMETERS,
     STATE,
+    STEP,
     SYNTHETIC,
     TEXTS,
     files_of,
@@ -136,6 +137,15 @@ def test_what_the_size_explains_is_taken_out_and_size_is_that_of_the_ladders(
     assert lines["docstrings", SYNTHETIC].cells[3].value == "--"  # nothing is left
     np.testing.assert_array_equal(np.argsort(study.covariates[PARAMETERS]), np.argsort(study.covariates[STATE]))
     assert predictions_of(study)[1].came_true is None
+
+
+def test_the_time_of_a_step_is_that_of_the_seed_that_chose_the_rate(
+    ladders: pd.DataFrame, heights: dict[str, float], make_row: MakeRow
+) -> None:
+    of_text = text_rows(make_row, {name: 3 - height for name, height in heights.items()})
+    elsewhere = of_text.assign(step_ms_median=of_text["step_ms_median"].where(of_text["seed"] == 1, 0.1))
+
+    assert set(study_of(pd.concat([ladders, elsewhere]), NO_CURVES).covariates[STEP]) == {5.0}
 
 
 def test_only_matched_rows_of_both_texts_count(
