@@ -5,7 +5,20 @@ BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt
 
 comma := ,
+space := $(comma:,=) $(comma:,=)
 PYTEST := $(BIN)/pytest -rs --numprocesses auto --maxprocesses 8 --dist worksteal
+# The modules that annotate shapes. Checking them takes as long as half of the quick tests, so that is done where those of
+# mathematics, tasks and training run again, and in the end-to-end tests. The types of all others mypy knows.
+CHECKED := \
+	synthbench.bench.fidelity,synthbench.bench.flash_linear_attention,synthbench.bench.published,synthbench.blocks, \
+	synthbench.contract.tasks,synthbench.data,synthbench.forms,synthbench.gallery,synthbench.layers, \
+	synthbench.mechanisms,synthbench.positions,synthbench.reports.aggregates,synthbench.reports.cells, \
+	synthbench.reports.compare,synthbench.reports.correlation,synthbench.reports.curves, \
+	synthbench.reports.difference,synthbench.reports.leaderboard,synthbench.reports.looks,synthbench.reports.quick, \
+	synthbench.reports.render.figures,synthbench.reports.render.page.charts,synthbench.reports.statistics, \
+	synthbench.reports.validity,synthbench.reports.variants,synthbench.results.files,synthbench.results.reading, \
+	synthbench.tasks,synthbench.training,beartype.beartype
+SHAPES := --jaxtyping-packages=$(subst $(space),,$(CHECKED))
 REQUIRE := SYNTHBENCH_REQUIRE="$$SYNTHBENCH_REQUIRE,example,mlxtend,pinned-torch,ray,submitit$(if $(filter Linux,$(shell uname)),$(comma)triton$(comma)pinned-triton)"
 
 .PHONY: demo test check coverage test-end-to-end test-other-processor test-slow bench-gpu clean
@@ -37,24 +50,25 @@ check:  ## The same in an environment that is ready
 	$(BIN)/synthbench bench report --check
 
 coverage: $(VENV)/.installed-test  ## Which lines of the package the tests of CI reach
-	$(PYTEST) -m "not slow and not gpu" --cov --cov-report=term
+	$(PYTEST) $(SHAPES) -m "not slow and not gpu" --cov --cov-report=term
 
 test-end-to-end: $(VENV)/.installed-test  ## Whole commands as a user meets them, and checks that take seconds each
-	$(REQUIRE) $(PYTEST) -m end_to_end
+	$(REQUIRE)$(comma)shapes $(PYTEST) $(SHAPES) -m end_to_end
 
 # Libraries choose their code by the processor, and so the last bits of every result. A test that passes because of
 # those bits fails on another machine. Here all of them take the code for the oldest x86-64, without AVX and FMA:
 # PyTorch, OpenBLAS (of NumPy and SciPy), MKL (of PyTorch) and NumPy. Other architectures have no such switches.
 OLDEST := ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE \
 	NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
-MATHEMATICS := tests/forms tests/mechanisms tests/positions tests/blocks tests/test_gallery.py \
+MATHEMATICS := tests/forms tests/mechanisms tests/positions tests/blocks tests/tasks tests/training tests/test_gallery.py \
 	tests/contract/test_golden.py tests/contract/test_golden_training.py
 
-test-other-processor: $(VENV)/.installed-test  ## The tests of the mathematics as the oldest x86-64 processor rounds
+test-other-processor: $(VENV)/.installed-test  ## The tests of mathematics with shapes checked, as the oldest x86-64 processor rounds
 ifeq ($(shell uname -m),x86_64)
-	$(OLDEST) $(PYTEST) -m "not slow and not gpu and not end_to_end" $(MATHEMATICS)
+	$(OLDEST) $(PYTEST) $(SHAPES) -m "not slow and not gpu and not end_to_end" $(MATHEMATICS)
 else
-	@echo "nothing to do: only x86-64 can take the place of another processor"
+	@echo "as this processor rounds: only x86-64 can take the place of another one"
+	$(PYTEST) $(SHAPES) -m "not slow and not gpu and not end_to_end" $(MATHEMATICS)
 endif
 
 test-slow: $(VENV)/.installed-test  ## Tests that train to a threshold

@@ -1,4 +1,4 @@
-"""A test whose tool is missing is passed over, unless the tool is required; shapes are checked while tests run."""
+"""A test whose tool is missing is passed over, unless the tool is required; shapes are checked in some runs."""
 
 import re
 from collections.abc import Callable
@@ -52,13 +52,19 @@ def test_what_is_required_is_known_and_there_before_any_test_begins(
         conftest.pytest_configure()
 
 
-def test_a_wrong_shape_is_refused() -> None:
+@pytest.mark.end_to_end
+def test_a_wrong_shape_is_refused(need: Need, pytestconfig: pytest.Config) -> None:
+    need("shapes", pytestconfig.getoption("jaxtyping_packages") is not None, "make test-end-to-end checks them")
     with pytest.raises(TypeCheckError, match=r"parameters of synthbench\.reports\.statistics\.permutation_test"):
         permutation_test(np.zeros(3), is_paired=True)
 
 
-def test_all_modules_that_annotate_shapes_are_checked(pytestconfig: pytest.Config) -> None:
-    *checked, _ = pytestconfig.getoption("jaxtyping_packages").split(",")
+def test_all_modules_that_annotate_shapes_are_checked() -> None:
+    listed = re.search(
+        r"^CHECKED := (.*?[^\\])$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    assert listed
+    *checked, _ = re.findall(r"[\w.]+", listed[1])
     files = [file for file in ROOT.glob("synthbench/**/*.py") if "from jaxtyping" in file.read_text(encoding="utf-8")]
 
     assert files
