@@ -149,13 +149,6 @@ def _next(
     return (q.mT * matrix).sum(-2, keepdim=True).to(dtype)
 
 
-def token_by_token(form: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """``decayed``, ``delta`` or ``corrected``, one query and its steps at a time: what the chunks are compared with."""
-    queries, state = tensors[0].shape[-2], State()
-    tokens = zip(*(x.split(x.shape[-2] // queries, dim=-2) for x in tensors), strict=True)
-    return torch.cat([form(*token, state=state) for token in tokens], dim=-2)
-
-
 Segment = Callable[..., tuple[Tensor, Tensor | None]]
 """From tensors, the state before them and whether the sequence goes on, to outputs and, if so, the state after them."""
 

@@ -284,10 +284,6 @@ VERIFICATION_COLUMNS = (
 )
 """Kept beside the rows, so that a verified row keeps its name and checksum."""
 
-FILLED = ("schema_version", "curve_sha256", "row_sha256")
-"""Columns that the store fills, whatever a row says."""
-
-
 def join_match(asked: str, term: str) -> str:
     """What column ``match`` says of a mechanism that ``--match`` brought to a size: ``state=4096 of slay:P=8``."""
     return f"{asked} of {term}"

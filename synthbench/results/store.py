@@ -116,7 +116,7 @@ class Store:
         """Append a finished run, or replace the row of the same ``run_id``; safe to kill at any time.
 
         Args:
-            row: Every column of ``RUNS``; those in ``FILLED`` may be absent and are replaced.
+            row: Every column of ``RUNS``; the store itself fills ``schema_version``, ``curve_sha256``, ``row_sha256``.
             curve: Points with every column of ``CURVES``; ``run_id`` may be absent. May be empty.
 
         Raises:

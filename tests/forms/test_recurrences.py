@@ -7,10 +7,18 @@ import torch
 from torch import Tensor
 
 from synthbench.forms import recurrences
-from synthbench.forms.recurrences import CHUNK, LARGEST, corrected, decayed, delta, token_by_token
+from synthbench.forms.recurrences import CHUNK, LARGEST, corrected, decayed, delta
+from synthbench.forms.state import State
 
 Form = Callable[..., Tensor]
 LENGTHS = [1, CHUNK, CHUNK + 1, 3 * CHUNK + 5]
+
+
+def token_by_token(form: Form, *tensors: Tensor) -> Tensor:
+    """One query and its steps at a time: what the chunks are compared with."""
+    queries, state = tensors[0].shape[-2], State()
+    tokens = zip(*(x.split(x.shape[-2] // queries, dim=-2) for x in tensors), strict=True)
+    return torch.cat([form(*token, state=state) for token in tokens], dim=-2)
 
 
 def value_and_gradients(form: Form, inputs: list[Tensor]) -> list[Tensor]:
