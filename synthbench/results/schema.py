@@ -284,6 +284,7 @@ VERIFICATION_COLUMNS = (
 )
 """Kept beside the rows, so that a verified row keeps its name and checksum."""
 
+
 def join_match(asked: str, term: str) -> str:
     """What column ``match`` says of a mechanism that ``--match`` brought to a size: ``state=4096 of slay:P=8``."""
     return f"{asked} of {term}"
