@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from synthbench.bench.forms import FORMS
-from synthbench.forms import kernels
 from synthbench.mechanisms import MECHANISMS
 from synthbench.runner.environment import usable_cores
 
@@ -121,15 +120,12 @@ def _on_gpu(place: _Place) -> Iterator[Step]:
 
 
 def _first_hour(place: _Place) -> Iterator[Step]:
-    by_torch, by_kernels = {kernels.SWITCH: "off"}, {kernels.SWITCH: "always"}
     yield Step("doctor", _synthbench("doctor"))
     yield place.run("smoke", "smoke")
-    yield place.run("paper", "paper", seeds=SEEDS).within(**by_torch)
-    yield place.run("paper-kernels", "paper").within(**by_kernels)
-    # Once more now that everything is compiled: what differs between these two is the kernels.
-    yield place.run("paper-warm", "paper", seeds=SEEDS).within(**by_torch)
-    yield place.run("paper-kernels-warm", "paper", seeds=SEEDS).within(**by_kernels)
+    yield place.run("paper", "paper", seeds=SEEDS)
     yield from _tests()
+    kernel = {"lengths": "16384,131072", "forms": "kernel,attend", **UNTIL_FULL}
+    yield place.bench("scaling-kernels", "scaling", mech="slay,linear,yat-spherical", **kernel, dtype="bfloat16")
     yield place.bench("suite", "suite", members="1,16,64", steps=20, lengths="32,64,256")
     few = {"mech": FEW, "lengths": _powers(10, 17), "forms": "attend,kernel,fla,streamed", **UNTIL_FULL}
     yield place.bench("scaling-few-bfloat16", "scaling", **few, dtype="bfloat16")

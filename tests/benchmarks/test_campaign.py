@@ -121,21 +121,13 @@ def test_a_gpu_is_asked_first_whether_it_computes_then_for_rows_then_for_its_ker
     planned = {one.name: one for one in steps_for(torch.device("cuda"), tmp_path)}
 
     tests = [name for name in planned if name.startswith("tests-")]
-    assert list(planned)[: 10 + len(tests)] == [
-        *("doctor", "smoke", "paper", "paper-kernels", "paper-warm", "paper-kernels-warm"),
+    assert list(planned)[: 8 + len(tests)] == [
+        *("doctor", "smoke", "paper"),
         *tests,
-        *("suite", "scaling-few-bfloat16", "scaling-few-float32", "scaling-published"),
+        *("scaling-kernels", "suite", "scaling-few-bfloat16", "scaling-few-float32", "scaling-published"),
     ]
     assert all(one.environment["TRITON_INTERPRET"] == "0" for one in planned.values())
     assert all(one.environment["SYNTHBENCH_PLUGINS"] == "off" for one in planned.values())
-    switches = {name: one.environment.get("SYNTHBENCH_KERNELS") for name, one in planned.items() if "paper" in name}
-    assert switches == {
-        "paper": "off",
-        "paper-kernels": "always",
-        "paper-warm": "off",
-        "paper-kernels-warm": "always",
-        "paper-cell-by-cell": None,
-    }
     stores = [one.arguments[one.arguments.index("--results") + 1] for one in planned.values() if "run" in one.arguments]
     assert len(set(stores)) == len(stores)
 
@@ -202,7 +194,7 @@ def test_without_parallel_tests_every_kernel_is_tested_by_one_step() -> None:
     marks = module.test_a_kernel_computes_what_float64_does.pytestmark
     (cases,) = [mark.args[1] for mark in marks if mark.name == "parametrize" and isinstance(mark.args[0], tuple)]
 
-    assert {name for name, _ in cases} == set(steps.TESTED_KERNELS)
+    assert {name for name, *_ in cases} == set(steps.TESTED_KERNELS)
 
 
 def test_make_bench_gpu_is_this_command(need: Callable[[str, bool, str], None]) -> None:
