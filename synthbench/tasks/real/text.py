@@ -75,9 +75,10 @@ class Text(HeldOutTask):
         super().check_length(length)
         shortest, size = min(((name, len(text)) for name, text in self._text.splits.items()), key=lambda part: part[1])
         if length > size - 1:
+            allowed = f"1 to {size - 1}" if size > 1 else "none"
             raise UsageError(
-                f"length of task 'text' is {length}; allowed: 1 to {max(size - 1, 0)}, as split {shortest!r} has {size}"
-                " bytes; give more text, or a shorter length, as in text:length=32"
+                f"length of task 'text' is {length}; allowed: {allowed}, as split {shortest!r} has {size} bytes; "
+                f"give more text{', or a shorter length, as in text:length=32' if size > 1 else ''}"
             )
 
     def sample(self, rng: np.random.Generator, batch_size: int, length: int) -> Batch:
