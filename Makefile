@@ -7,8 +7,8 @@ CONSTRAINTS := constraints.txt
 comma := ,
 space := $(comma:,=) $(comma:,=)
 PYTEST := $(BIN)/pytest -rs --numprocesses auto --maxprocesses 8 --dist worksteal
-# The modules that annotate shapes. Checking them takes as long as half of the quick tests, so that is done where those of
-# mathematics, tasks and training run again, and in the end-to-end tests. The types of all others mypy knows.
+# The modules that annotate shapes. Checking them was two fifths of the time of the quick tests, so that is done where those
+# of mathematics, tasks and training run again, and in the end-to-end tests. The types of all others mypy knows.
 CHECKED := \
 	synthbench.bench.fidelity,synthbench.bench.flash_linear_attention,synthbench.bench.published,synthbench.blocks, \
 	synthbench.contract.tasks,synthbench.data,synthbench.forms,synthbench.gallery,synthbench.layers, \
