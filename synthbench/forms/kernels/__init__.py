@@ -21,8 +21,8 @@ no more than float32 does. All are taken by tensor cores.
 
 Tested: values and gradients under Triton's interpreter on a CPU against float64, the rounding of products emulated
 there, and that everything compiles for compute capability 9.0, with how many registers, spilled bytes and tensor-core
-instructions (``reports/bench/sm_90``). On an H200, by Triton 3.6, values and gradients against float64 at the sizes of
-``tests/forms/kernels/test_on_gpu.py``. None has been timed there, so none is known to be faster.
+instructions (``reports/bench/sm_90``). On an H100 and an H200, by Triton 3.6, values and gradients against
+float64, at the sizes that docs/benches.md says. None has been timed there, so none is known to be faster.
 """
 
 import os
@@ -53,7 +53,7 @@ MAX_HEAD_DIM = 64
 MAX_FEATURES = 128
 """Largest number of given features, and of exponential features."""
 MAX_ANCHORS = 16
-"""More of them gave wrong outputs on an H200, see ``_slay.gradient_tiles``."""
+"""With 32, outputs were wrong at some sizes on an H200, see ``_slay.gradient_tiles``."""
 MAX_LENGTH = 65_535 * 256
 """As many segments as CUDA launches along the second axis of a grid; then no head has 2^31 numbers."""
 MAX_SHARED_BYTES = 212_992

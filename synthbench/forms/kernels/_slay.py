@@ -565,8 +565,8 @@ def output_tiles(precision: str, dims: int) -> dict[str, int]:
 def gradient_tiles(precision: str) -> dict[str, int]:
     """Those of the gradient kernel, in bfloat16 the small ones.
 
-    Of several products in a kernel, Triton 3.6 compiles some for Hopper so that they read shared memory that is not
-    theirs (triton-lang/triton#10486). Which ones depends on the tiles; these were seen to be right on an H200.
+    These were seen to be right on an H200. Wider ones, compiled by Triton 3.6, gave wrong sums or an illegal access.
+    The cause is not shown; others report that of kernels with several products on Hopper (triton-lang/triton#10486).
     """
     return TILES if precision == "bf16" else WIDE_TILES
 
