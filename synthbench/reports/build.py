@@ -1,4 +1,4 @@
-"""All files of a report, from rows to text and pictures."""
+"""All files of a report, from rows to text and pictures. ``report.py`` says which tables there are."""
 
 import gc
 from collections.abc import Callable, Collection, Iterator
@@ -67,9 +67,9 @@ def files_of(report: Report, formats: Collection[str] = DEFAULT_FORMATS) -> dict
             raise UnknownName("format of a report", name, FORMATS)
     files: dict[str, str | bytes] = {}
     with _uncollected(report):
-        for name, files_of in FORMATS.items():
+        for name, make in FORMATS.items():
             if name in formats:
-                files |= files_of(report)
+                files |= make(report)
         if not {"md", "tex"}.isdisjoint(formats):
             files["sources.bib"] = report.cited[0]
         if "md" in formats:
@@ -83,7 +83,7 @@ def _uncollected(report: Report) -> Iterator[None]:
 
     With 100,000 records, collecting took a seventh of the time of a report.
     """
-    _made = report.cells, report.records
+    _made = report.cells, report.records  # computed now, before the objects that exist are frozen
     gc.freeze()
     try:
         yield

@@ -4,7 +4,7 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import pandas as pd
 
@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from synthbench.reports.render.figures import Drawing
 
 _RESERVED = (
-    *("averages", "bits", "cells", "curves", "difference", "full", "leaderboard", "peers", "predictions", "prototypes"),
-    *("readme", "separation", "sources", "steps_to_threshold", "variants"),
+    *("averages", "bits", "difference", "full", "leaderboard", "peers", "predictions", "prototypes", "readme"),
+    *("separation", "steps_to_threshold", "variants"),
 )
+"""Stems of pages and of the report's README: the page of a category of the same name gets another."""
 
 _MADE_BY = (
     *("error_type", "device_type", "device_name"),
@@ -57,6 +58,11 @@ class Page(NamedTuple):
     title: str
     tables: tuple[Table, ...]
     introduction: str = ""
+
+    @classmethod
+    def of(cls, table: Table) -> Self:
+        """The page of one table."""
+        return cls(table.title, (table,), table.outcome)
 
 
 @dataclass(frozen=True)
@@ -192,7 +198,7 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
     pages["full"] = Page(tables[0].title, tables, report.verdict)
     if not cells.has_ladder:  # there the leaderboard has the means of the categories
         averages = category_averages(cells)
-        pages[averages.name] = Page(averages.title, (averages,), averages.outcome)
+        pages[averages.name] = Page.of(averages)
     separation = separation_table(cells, verdicts)
     pages[separation.name] = Page(separation.title, (separation,), summary(verdicts))
     if report.selection.suite.startswith("paper"):
@@ -206,7 +212,7 @@ def _tables_of_skill(report: Report) -> dict[str, Page]:
     predicted = ratio_table(cells) if cells.has_ladder else None
     for extra in (predicted, against_peers, steps_table(cells)):
         if extra is not None:
-            pages[extra.name] = Page(extra.title, (extra,), extra.outcome)
+            pages[extra.name] = Page.of(extra)
     if report.variants:
         pages["variants"] = Page("Variants", tuple(variant_tables(report.variants)), summary_of(report.variants))
     return pages

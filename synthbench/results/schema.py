@@ -2,11 +2,16 @@
 
 Only nullable columns are ever added, so every version of this schema reads the rows of all earlier ones.
 
-To add one: an entry in ``RUN_COLUMNS``; a higher ``SCHEMA_VERSION``; its value in ``runner/rows.py``, of a result (from
-``training/train.py``) also among those that ``failure_row`` does not know; a result's name in
-``trust/compare.py``, there also in ``ADDED_LATER``, and in ``trust/audit.py`` if its size can be implausible; the name
-of anything which neither configuration, code nor training decides in ``trust/lookup.py``; :func:`rewrite_readme`; and a
-store of the new version by ``tests/golden/stores/write.py``, named in ``tests/results/test_versions.py``.
+To add a column:
+
+- an entry in ``RUN_COLUMNS``, nullable, made with the helper that says what decides it; ``since`` is the next
+  ``SCHEMA_VERSION``, which it raises;
+- its value: in ``runner/rows.py``, or in ``runner/environment.py`` if it is of a machine or of software. A row of a run
+  that failed has null, unless ``failure_row`` says otherwise;
+- ``trust/audit.py``, if its size can be implausible;
+- if it may differ between runs that are otherwise the same, ``tests/runner/circumstances.py``;
+- :func:`rewrite_readme`, and a store of the new version by ``tests/golden/stores/write.py``, named in
+  ``tests/results/test_versions.py``.
 """
 
 import json
@@ -39,6 +44,10 @@ MAX_STRING_BYTES = 2**20
 ColumnType = Literal["string", "name", "term", "json", "bool", "int32", "int64", "float32", "float64", "timestamp"]
 """``name`` is like ``string-copy``, ``term`` may have arguments too, ``json`` is a string that holds strict JSON."""
 
+DecidedBy = Literal["configuration", "training", "circumstances"]
+"""What decides a value: ``verify`` checks what the configuration and the code decide in every row, trains again for
+what the training decides, and ignores the rest, such as who made a row, when and where."""
+
 TERM = re.compile(rf"{NAME.pattern}(:\w+=[\w.+-]+(,\w+=[\w.+-]+)*)?", re.ASCII)
 """A name, or ``aether:norm=pre``."""
 
@@ -66,6 +75,9 @@ class Column:
     meaning: str
     is_nullable: bool = False
     choices: tuple[str, ...] = ()
+    decided_by: DecidedBy = "configuration"
+    since: int = 1
+    """The first version of the schema that has it."""
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -79,13 +91,17 @@ class Column:
 
 
 or_null = partial(Column, is_nullable=True)
+result = partial(Column, decided_by="training")
+result_or_null = partial(result, is_nullable=True)
+circumstance = partial(Column, decided_by="circumstances")
+circumstance_or_null = partial(circumstance, is_nullable=True)
 
 _BOUND_KINDS = ("exact", "bound")
 
 RUN_COLUMNS = (
     # What the row is
-    Column("run_id", "string", "", "identity: hash of config_json, 16 hex digits"),
-    Column("schema_version", "int32", "", "version of this table that the row was written under"),
+    circumstance("run_id", "string", "", "identity: hash of config_json, 16 hex digits"),
+    circumstance("schema_version", "int32", "", "version of this table that the row was written under"),
     or_null(
         "role",
         "string",
@@ -96,22 +112,22 @@ RUN_COLUMNS = (
     Column("suite", "name", "", "the suite, e.g. `smoke`, `paper`, `climb`"),
     Column("suite_version", "string", "", "e.g. `2026.1`; a table never mixes two"),
     Column("is_full", "bool", "", "false if limits or fewer steps were asked for; such a row is never ranked"),
-    Column("status", "string", "", "how the run ended", choices=STATUSES),
-    or_null("error_type", "string", "", "class of the error; null if there was none"),
-    or_null("error_message", "string", "", "first 500 characters; null if there was no error"),
+    result("status", "string", "", "how the run ended", choices=STATUSES),
+    result_or_null("error_type", "string", "", "class of the error; null if there was none"),
+    circumstance_or_null("error_message", "string", "", "first 500 characters; null if there was no error"),
     # Task
     Column("task", "name", "", "registered name"),
     Column("task_category", "name", "", "the folder that holds the task"),
     Column(
         "task_version", "string", "", "declared version; of a plugin that declares none, `1+` and its task_code_hash"
     ),
-    or_null("task_code_hash", "string", "", "hash of the source; information only; null if unknown"),
+    circumstance_or_null("task_code_hash", "string", "", "hash of the source; information only; null if unknown"),
     Column("task_source", "string", "", "key of the paper"),
     Column("task_args", "json", "", "knobs and length; on a ladder what its load counts, and its rungs"),
     or_null("task_size", "name", "", "of old rows a size that was asked for by name; else null"),
     Column("seq_len", "int64", "tokens", "length that was trained on; on a ladder that of the last rung"),
     Column("vocab_size", "int64", "tokens", "number of token ids, also of output classes"),
-    or_null("n_train", "int64", "sequences", "training sequences drawn; null if the run was killed first"),
+    result_or_null("n_train", "int64", "sequences", "training sequences drawn; null if the run was killed first"),
     Column("n_eval", "int64", "sequences", "test sequences that the score is, or would have been, taken over"),
     # Mechanism and the model around it
     Column("mech", "name", "", "registered name"),
@@ -121,7 +137,7 @@ RUN_COLUMNS = (
     Column(
         "mech_version", "string", "", "declared version; of a plugin that declares none, `1+` and its mech_code_hash"
     ),
-    Column("mech_origin", "string", "", "`builtin`, `distribution==version` or a file's name"),
+    circumstance("mech_origin", "string", "", "`builtin`, `distribution==version` or a file's name"),
     or_null(
         "plugins_loaded",
         "json",
@@ -136,18 +152,18 @@ RUN_COLUMNS = (
         "what `--match` asked for, and of what: `state=4096 of slay:P=8`; `mech_args` and `d_model` are what was "
         "found; null without it",
     ),
-    Column("mech_code_hash", "string", "", "hash of the source; information only"),
-    Column("causal_checked", "bool", "", "the contract's causality check passed at this code hash"),
+    circumstance("mech_code_hash", "string", "", "hash of the source; information only"),
+    circumstance("causal_checked", "bool", "", "the contract's causality check passed at this code hash"),
     Column("block", "term", "", "the layer around the mechanism: `aether:norm=pre`"),
-    or_null("block_code_hash", "string", "", "hash of the source; information only; null if unknown"),
+    circumstance_or_null("block_code_hash", "string", "", "hash of the source; information only; null if unknown"),
     Column("positions", "term", "", "how the order of tokens reaches the mechanism: `rope:base=500`"),
-    or_null("positions_code_hash", "string", "", "hash of the source; information only; null if unknown"),
+    circumstance_or_null("positions_code_hash", "string", "", "hash of the source; information only; null if unknown"),
     Column("d_model", "int32", "", "width"),
     Column("n_layers", "int32", "count", "blocks"),
     Column("n_heads", "int32", "count", "heads"),
-    or_null("n_params", "int64", "count", "whole model; null if it was never built"),
-    or_null("n_params_mixer", "int64", "count", "the mechanism of all blocks; null like n_params"),
-    or_null(
+    result_or_null("n_params", "int64", "count", "whole model; null if it was never built"),
+    result_or_null("n_params_mixer", "int64", "count", "the mechanism of all blocks; null like n_params"),
+    result_or_null(
         "state_size",
         "int64",
         "elements",
@@ -157,9 +173,9 @@ RUN_COLUMNS = (
     Column("seed", "int64", "", "root seed of the run"),
     Column("data_seed", "int64", "", "derived from seed: the data streams"),
     Column("init_seed", "int64", "", "derived from seed: the initial parameters"),
-    Column("ensemble_size", "int32", "count", "members trained as one program"),
-    Column("ensemble_index", "int32", "", "which of them this is, from 0"),
-    Column("member_strategy", "string", "", "how members were batched", choices=("fold", "stack", "loop")),
+    circumstance("ensemble_size", "int32", "count", "members trained as one program"),
+    circumstance("ensemble_index", "int32", "", "which of them this is, from 0"),
+    result("member_strategy", "string", "", "how members were batched", choices=("fold", "stack", "loop")),
     # Score
     Column(
         "metric_name",
@@ -167,8 +183,10 @@ RUN_COLUMNS = (
         "",
         "`accuracy`; `accuracy of prototypes`; `height over rungs`, which are in metrics; or `minus bits per token`",
     ),
-    or_null("score", "float64", "fraction or bits", "primary metric, higher is better; null unless ok or diverged"),
-    or_null(
+    result_or_null(
+        "score", "float64", "fraction or bits", "primary metric, higher is better; null unless ok or diverged"
+    ),
+    result_or_null(
         "skill",
         "float64",
         "fraction",
@@ -184,27 +202,27 @@ RUN_COLUMNS = (
         "fraction",
         "score of the best rule that sees its own token and position only, measured; null if it was not, as in bits",
     ),
-    or_null(
+    result_or_null(
         "score_ood",
         "float64",
         "fraction",
         "mean score on the longer or more loaded tests, `x2`, `x4`, ... in metrics; null if none",
     ),
-    Column("metrics", "json", "", "all other metrics by name, NaN as null; `{}` if none"),
-    or_null("n_eval_examples", "int64", "count", "scored targets of the test; null without a score"),
-    or_null("n_correct", "int64", "count", "those predicted correctly; null without a score"),
-    or_null("train_loss", "float64", "nats", "last training loss; null if no step was taken"),
-    or_null("eval_loss", "float64", "nats", "loss of the final evaluation; null if none"),
-    or_null("best_eval_loss", "float64", "nats", "lowest loss of any evaluation; null if none"),
+    result("metrics", "json", "", "all other metrics by name, NaN as null; `{}` if none"),
+    result_or_null("n_eval_examples", "int64", "count", "scored targets of the test; null without a score"),
+    result_or_null("n_correct", "int64", "count", "those predicted correctly; null without a score"),
+    result_or_null("train_loss", "float64", "nats", "last training loss; null if no step was taken"),
+    result_or_null("eval_loss", "float64", "nats", "loss of the final evaluation; null if none"),
+    result_or_null("best_eval_loss", "float64", "nats", "lowest loss of any evaluation; null if none"),
     # Protocol
-    or_null("steps", "int64", "steps", "steps taken; null if the run was killed"),
+    result_or_null("steps", "int64", "steps", "steps taken; null if the run was killed"),
     Column("steps_planned", "int64", "steps", "steps asked for"),
-    or_null("steps_to_threshold", "int64", "steps", "first evaluation at the threshold; null if never"),
+    result_or_null("steps_to_threshold", "int64", "steps", "first evaluation at the threshold; null if never"),
     Column("batch_size", "int32", "sequences", "sequences a step"),
     Column("optimizer", "string", "", "name"),
     or_null("lr", "float64", "", "learning rate, at its peak; null if none had been chosen yet"),
-    or_null("lr_first", "float64", "", "learning rate of the first step; null if none was taken"),
-    or_null("lr_last", "float64", "", "learning rate of the last step; null if none was taken"),
+    result_or_null("lr_first", "float64", "", "learning rate of the first step; null if none was taken", since=4),
+    result_or_null("lr_last", "float64", "", "learning rate of the last step; null if none was taken", since=4),
     Column("weight_decay", "float64", "", "weight decay"),
     Column("tuning_trials", "int32", "count", "learning rates of which one was chosen to train this row"),
     Column("tuning_rule", "string", "", "how one of them was chosen"),
@@ -212,54 +230,62 @@ RUN_COLUMNS = (
     Column("config_hash", "string", "", "hash of config_json"),
     # Machine
     Column("device_type", "string", "", "`cpu`, `cuda`, `mps`"),
-    Column("device_name", "string", "", "model name; of a CPU with family, model and stepping: `AMD EPYC (25.1.1)`"),
+    circumstance(
+        "device_name", "string", "", "model name; of a CPU with family, model and stepping: `AMD EPYC (25.1.1)`"
+    ),
     Column("dtype", "string", "", "type of the parameters"),
-    Column("amp", "bool", "", "mixed precision"),
-    Column("compiled", "bool", "", "compiled or captured"),
-    Column("deterministic", "bool", "", "deterministic algorithms only"),
-    Column("tf32", "bool", "", "TF32 products allowed"),
-    Column("num_threads", "int32", "count", "CPU threads of the run"),
-    Column("n_visible_devices", "int32", "count", "accelerators that the run could see"),
-    Column("wall_s", "float64", "s", "whole job with all members that it trained, monotonic clock"),
-    Column("queue_s", "float64", "s", "between plan and start"),
-    or_null("train_s", "float64", "s", "training of the job's members; null if the run was killed"),
-    or_null("eval_s", "float64", "s", "evaluation of the job's members; null if the run was killed"),
-    or_null("data_s", "float64", "s", "waiting for batches; null if the run was killed"),
-    or_null("step_ms_median", "float64", "ms", "one step of the ensemble after warm-up; null if too few"),
-    or_null("tokens_per_s", "float64", "tokens/s", "of the whole ensemble after warm-up; null if too few steps"),
-    or_null("peak_mem_bytes", "int64", "bytes", "of the device or the process; null if unknown"),
-    or_null("flops_estimate", "float64", "FLOP", "of the whole run; null if unknown"),
-    Column("started_at", "timestamp", "UTC", "wall clock"),
-    Column("finished_at", "timestamp", "UTC", "wall clock; of two rows with one run_id the later counts"),
-    Column("host_hash", "string", "", "salted hash of the host's name"),
-    Column("executor", "string", "", "`inline`, `pool`, ..."),
-    Column("attempt", "int32", "", "1 is the first try"),
+    circumstance("amp", "bool", "", "mixed precision"),
+    circumstance("compiled", "bool", "", "compiled or captured"),
+    circumstance("deterministic", "bool", "", "deterministic algorithms only"),
+    circumstance("tf32", "bool", "", "TF32 products allowed"),
+    circumstance("num_threads", "int32", "count", "CPU threads of the run"),
+    circumstance("n_visible_devices", "int32", "count", "accelerators that the run could see"),
+    circumstance("wall_s", "float64", "s", "whole job with all members that it trained, monotonic clock"),
+    circumstance("queue_s", "float64", "s", "between plan and start"),
+    circumstance_or_null("train_s", "float64", "s", "training of the job's members; null if the run was killed"),
+    circumstance_or_null("eval_s", "float64", "s", "evaluation of the job's members; null if the run was killed"),
+    circumstance_or_null("data_s", "float64", "s", "waiting for batches; null if the run was killed"),
+    circumstance_or_null("step_ms_median", "float64", "ms", "one step of the ensemble after warm-up; null if too few"),
+    circumstance_or_null(
+        "tokens_per_s", "float64", "tokens/s", "of the whole ensemble after warm-up; null if too few steps"
+    ),
+    circumstance_or_null("peak_mem_bytes", "int64", "bytes", "of the device or the process; null if unknown"),
+    circumstance_or_null("flops_estimate", "float64", "FLOP", "of the whole run; null if unknown"),
+    circumstance("started_at", "timestamp", "UTC", "wall clock"),
+    circumstance("finished_at", "timestamp", "UTC", "wall clock; of two rows with one run_id the later counts"),
+    circumstance("host_hash", "string", "", "salted hash of the host's name"),
+    circumstance("executor", "string", "", "`inline`, `pool`, ..."),
+    circumstance("attempt", "int32", "", "1 is the first try"),
     # Software
-    Column("synthbench_version", "string", "", "version"),
-    or_null("git_sha", "string", "", "commit of the checkout, or of SYNTHBENCH_COMMIT; null without either"),
-    or_null("git_dirty", "bool", "", "uncommitted changes; false with SYNTHBENCH_COMMIT, null without either"),
-    Column("python", "string", "", "version"),
-    Column("torch", "string", "", "version"),
-    Column("numpy", "string", "", "version"),
-    or_null("cuda", "string", "", "version; null without CUDA"),
-    Column("os", "string", "", "system and release"),
-    Column("packages", "json", "", "versions of the plugin's and other relevant distributions"),
+    circumstance("synthbench_version", "string", "", "version"),
+    circumstance_or_null(
+        "git_sha", "string", "", "commit of the checkout, or of SYNTHBENCH_COMMIT; null without either"
+    ),
+    circumstance_or_null(
+        "git_dirty", "bool", "", "uncommitted changes; false with SYNTHBENCH_COMMIT, null without either"
+    ),
+    circumstance("python", "string", "", "version"),
+    circumstance("torch", "string", "", "version"),
+    circumstance("numpy", "string", "", "version"),
+    circumstance_or_null("cuda", "string", "", "version; null without CUDA"),
+    circumstance("os", "string", "", "system and release"),
+    circumstance("packages", "json", "", "versions of the plugin's and other relevant distributions"),
     # Trust
-    or_null(
+    circumstance_or_null(
         "verified_by",
         "string",
         "",
         "who ran it again and found the same, with what and when; filled on reading, never in a row's file; else null",
     ),
-    or_null(
+    circumstance_or_null(
         "migrated_from",
         "string",
         "",
         "schema, run_id and row_sha256 that the row was written under, `2:<run_id>:<row_sha256>`, if its id hashed the "
         "source of its components; else null",
     ),
-    or_null("curve_sha256", "string", "", "over the learning curve; null if the run has none"),
-    Column("row_sha256", "string", "", "over all other columns that are not null"),
+    circumstance_or_null("curve_sha256", "string", "", "over the learning curve; null if the run has none"),
+    circumstance("row_sha256", "string", "", "over all other columns that are not null"),
 )
 
 CURVE_COLUMNS = (

@@ -16,7 +16,7 @@ from synthbench.canonical import canonical_json
 from synthbench.heights import HEIGHT, metrics_of_rungs
 from synthbench.knobs import term_of
 from synthbench.registry import origin_of, version_of
-from synthbench.results.schema import skill
+from synthbench.results.schema import RUN_COLUMNS, skill
 from synthbench.runner.environment import hardware, peak_memory_bytes, software
 from synthbench.tasks import Bound, floor_and_ceiling, local_ceiling, references, shortcut_accuracies
 from synthbench.training.cell import Cell, Member
@@ -109,18 +109,13 @@ def row_and_curve(
 
 def failure_row(members: Sequence[Member], index: int, failure: Failure, provenance: Provenance) -> dict[str, Any]:
     """The row of a member that could not be trained: a status, never an accuracy of 0."""
-    unknown = (
-        "n_params n_params_mixer state_size n_train score skill n_eval_examples n_correct train_loss eval_loss "
-        "best_eval_loss steps lr_first lr_last steps_to_threshold train_s eval_s data_s step_ms_median tokens_per_s"
-    )
     return {
+        **dict.fromkeys(column.name for column in RUN_COLUMNS if column.is_nullable),
         **_common(members, index, provenance),
-        **dict.fromkeys(unknown.split()),
         "status": failure.status,
         "error_type": failure.error_type,
         "error_message": failure.message[:500],
         "member_strategy": "loop",
-        "score_ood": None,
         "metrics": "{}",
     }
 
@@ -138,7 +133,7 @@ def _tuning_rule(cell: Cell) -> str:
     suite = cell.suite
     if suite.tuning is not None:
         return f"highest mean validation skill over seeds {', '.join(map(str, suite.tuning.seeds))}"
-    # How many other rates the suite tries is not of this row, which must say the same when it alone is made again.
+    # Says nothing of the number of rates: a row must not change if its run alone is made again.
     if suite.evaluation.validation_sequences is not None:
         best = "lowest validation loss" if _is_in_bits(cell) else "highest validation accuracy"
         return f"of the rows of a seed, that with the {best}"

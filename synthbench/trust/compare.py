@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from synthbench.results import Store
+from synthbench.results.schema import RUN_COLUMNS
 
 Row = Mapping[str, Any]
 Points = list[tuple[Any, ...]]
@@ -29,15 +30,10 @@ SAME_NUMBERS = (
 )
 """Columns that, where they are equal on a CPU, make a re-run equal to the last bit."""
 
-RESULTS = (
-    *("status", "error_type", "member_strategy", "n_params", "n_params_mixer", "state_size", "n_train", "score"),
-    *("skill", "score_ood", "n_eval_examples", "n_correct", "train_loss", "eval_loss", "best_eval_loss"),
-    *("steps", "steps_to_threshold", "lr_first", "lr_last"),
-)
+RESULTS = {
+    column.name: column for column in RUN_COLUMNS if column.decided_by == "training" and column.name != "metrics"
+}
 """Columns that a training decides; beside them the metrics and the learning curve."""
-
-ADDED_LATER = ("lr_first", "lr_last")
-"""Those of them that are null in rows that were written before there were such columns."""
 
 EVERYWHERE = ("status", "n_params", "n_params_mixer", "state_size", "n_eval_examples")
 """Those of them that are equal on every device."""
@@ -103,11 +99,9 @@ def _judged_elsewhere(row: Row, again: Row, changed: list[str], reason: str, tol
 
 def _changed(row: Row, again: Row) -> list[str]:
     """Columns of results that differ."""
-    changed = [
-        name
-        for name in (*RESULTS, "lr")  # chosen in training where the suite tunes
-        if not (row[name] is None and name in ADDED_LATER) and not equal(row[name], again[name])
-    ]
+    stated = [name for name, column in RESULTS.items() if column.since <= row["schema_version"]]
+    # The rate is chosen in training where the suite tunes.
+    changed = [name for name in (*stated, "lr") if not equal(row[name], again[name])]
     metrics, metrics_again = json.loads(row["metrics"]), json.loads(again["metrics"])
     changed += [f"metrics.{name}" for name, value in metrics.items() if not equal(value, metrics_again.get(name))]
     return changed

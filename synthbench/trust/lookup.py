@@ -31,19 +31,9 @@ from synthbench.training.cell import Cell, Member
 from synthbench.training.ladder import sized_in
 from synthbench.training.train import init_generator
 from synthbench.trust.audit import LARGEST
-from synthbench.trust.compare import RESULTS, Row, equal
+from synthbench.trust.compare import Row, equal
 
 T = TypeVar("T")
-
-CIRCUMSTANCES = (
-    *("run_id", "schema_version", "error_message", "causal_checked", "ensemble_size", "ensemble_index", "metrics"),
-    *("mech_origin", "device_name", "num_threads", "amp", "compiled", "deterministic", "tf32", "n_visible_devices"),
-    *("wall_s", "queue_s", "train_s", "eval_s", "data_s", "step_ms_median", "tokens_per_s", "peak_mem_bytes"),
-    *("flops_estimate", "started_at", "finished_at", "host_hash", "executor", "attempt", "synthbench_version"),
-    *("git_sha", "git_dirty", "python", "torch", "numpy", "cuda", "os", "packages", "verified_by", "curve_sha256"),
-    *("row_sha256", "migrated_from", *(f"{kind}_code_hash" for kind in ("task", "mech", "block", "positions"))),
-)
-"""Columns that neither the configuration and the code nor the training decide. All others are checked in every row."""
 
 SIZES_OF_MODEL = {
     "n_params": "num_parameters", "n_params_mixer": "num_parameters_mixer", "state_size": "state_elements"
@@ -310,13 +300,13 @@ def against_the_code(row: Row, groups: Groups) -> list[str]:
         # Beside built-in components a process loads nothing that could change them.
         said["plugins_loaded"] = row["plugins_loaded"] if is_foreign(member.cell) else None
     # Another source of the same version may call the same things by other names.
-    others = (names for kind, names in WORDS.items() if is_of_other_source(row, member.cell, kind))
-    skipped = {*CIRCUMSTANCES, *RESULTS, *(name for names in others for name in names)} - SIZES_OF_MODEL.keys()
+    words = {name for kind, names in WORDS.items() if is_of_other_source(row, member.cell, kind) for name in names}
     return _against_the_rungs(row, member.cell) + [
         f"{column.name} is {row[column.name]!r}; the code says {said[column.name]!r}"
         for column in RUN_COLUMNS
         # A column that was added after the row was written is null in it.
-        if column.name not in skipped
+        if (column.decided_by == "configuration" or column.name in SIZES_OF_MODEL)
+        and column.name not in words
         and not (column.is_nullable and row[column.name] is None)
         and not equal(row[column.name], said[column.name], 1e-9)
     ]

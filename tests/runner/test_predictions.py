@@ -18,14 +18,9 @@ from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.tasks import IGNORE
 from synthbench.training.sequences import draw
+from tests.runner.circumstances import CIRCUMSTANCES
 
 CPU = resolve_device("cpu")
-
-CIRCUMSTANCES = [
-    *("executor", "attempt", "started_at", "finished_at", "peak_mem_bytes", "row_sha256", "curve_sha256"),
-    *("wall_s", "queue_s", "train_s", "eval_s", "data_s", "step_ms_median", "tokens_per_s", "git_sha", "git_dirty"),
-]
-"""Columns that say who made a row, when, and how long it took."""
 
 
 def tiny(results: Path, **changes: Any) -> Request:

@@ -19,24 +19,17 @@ from synthbench.runner.plan import Job
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.runner.worker import RunContext
+from tests.runner.circumstances import CIRCUMSTANCES
 
 TASKS, MECHANISMS = "copy:length=8,majority:length=9", "slay,softmax"
 SEEDS, STEPS, LIMIT = (0,), 3, 16
-
-CIRCUMSTANCES = {
-    *("executor", "attempt", "started_at", "finished_at", "peak_mem_bytes", "row_sha256", "curve_sha256"),
-    *("wall_s", "queue_s", "train_s", "eval_s", "data_s", "step_ms_median", "tokens_per_s"),
-    *("git_sha", "git_dirty"),  # somebody may commit meanwhile
-    "n_visible_devices",  # of several GPUs a worker sees its own
-}
-"""What may differ: who did it, when, and how long it took."""
 
 
 def bits(results: Path) -> tuple[pa.Table, list[tuple[object, ...]]]:
     """All else of the rows, and of the points of their curves."""
     store = Store.open(results, create=False)
     curves = store.curves().drop(columns="wall_s")
-    return store.table().drop_columns(sorted(CIRCUMSTANCES)), list(curves.itertuples(index=False, name=None))
+    return store.table().drop_columns(CIRCUMSTANCES), list(curves.itertuples(index=False, name=None))
 
 
 def request(results: Path) -> Request:
@@ -101,7 +94,7 @@ def test_rows_do_not_depend_on_the_order_of_jobs(
 def test_everything_that_a_training_decides_is_compared(expected: tuple[pa.Table, list[tuple[object, ...]]]) -> None:
     table, curves = expected
 
-    assert set(RUNS.names) > CIRCUMSTANCES
+    assert set(RUNS.names) > set(CIRCUMSTANCES)
     assert {"score", "metrics", "train_loss", "eval_loss", "num_threads"} <= set(table.column_names)
     assert table.num_rows == 4
     assert len(curves) >= 4 * 3

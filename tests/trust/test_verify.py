@@ -448,8 +448,5 @@ def test_a_fraction_that_is_none_is_refused(fraction: float) -> None:
         Sampling(fraction=fraction)
 
 
-def test_the_lists_of_columns_name_columns() -> None:
-    names = {column.name for column in RUN_COLUMNS}
-    listed = {*lookup.CIRCUMSTANCES, *compare.RESULTS, *compare.SAME_NUMBERS}
-
-    assert listed <= names
+def test_what_must_be_the_same_names_columns() -> None:
+    assert {*compare.SAME_NUMBERS, *compare.EVERYWHERE} <= {column.name for column in RUN_COLUMNS}

@@ -1,5 +1,7 @@
 """What an executor is, and the one set of rules by which a job is tried again.
 
+A new one subclasses :class:`WorkerExecutor` and gives it :class:`Workers`, as ``ray.py`` does; ``choice.py`` makes it.
+
 ============================  =====================================================================================
 a worker or its machine dies  the job is tried again, ``MAX_ATTEMPTS`` times in all; then rows with status ``error``
 a mechanism raises            the worker writes rows with status ``error``; not tried again
@@ -8,8 +10,8 @@ memory runs out               the worker halves the members that train together,
 a worker is killed for it     the job is tried once more, when no other runs; then rows with status ``oom``
 the time is up                rows with status ``timeout``; not tried again
 a loss is not finite          the worker writes rows with status ``diverged``; not tried again
-a machine has no such plugin  rows with status ``contract``, also where its code is another than the driver's; not
-                              tried again
+a machine has no such plugin  rows with status ``contract``, also if its code differs from the driver's; not tried
+                              again
 rows cannot be written        the command ends, also where a machine does not see the folder of the results
 no machine is left            the command ends and writes nothing; the same command runs what is missing
 ============================  =====================================================================================

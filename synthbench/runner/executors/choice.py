@@ -16,7 +16,7 @@ from synthbench.runner.request import Request
 from synthbench.runner.slots import VISIBLE, Slot, gpu_slots
 
 LONG_S = 30.0
-"""Seconds of two jobs from which a process for each is worth its start, which takes a few."""
+"""Two jobs that take less than this together run in this process: starting one for each takes a few seconds."""
 
 
 def make_executor(
@@ -57,7 +57,7 @@ def make_executor(
 
 
 def _is_short(plan: Plan) -> bool:
-    """Whether starting processes would take longer than they save, which is assumed of two that nobody has timed."""
+    """Whether starting processes would take longer than it saves. Two jobs that were never timed count as short."""
     if len(plan.jobs) != 2:
         return len(plan.jobs) < 2
     counts = Counter(member.cell for job in plan.jobs for member in job.trained)
@@ -79,9 +79,10 @@ def _check_choice(request: Request, device: torch.device) -> None:
         raise UsageError(f"timeout is {request.timeout_s}; allowed: more than 0 seconds")
     if request.address is not None and request.executor not in BEYOND:
         raise UsageError(f"address is {request.address!r}; allowed with the executors {' and '.join(BEYOND)} only")
-    if request.per_gpu is not None and (device.type != "cuda" or request.executor in ("inline", "slurm")):
+    if request.per_gpu is not None and (device.type != "cuda" or request.executor not in ("auto", *DIVIDE_GPUS)):
         where = f"device {device.type} and executor {request.executor}"
-        raise UsageError(f"processes per GPU are {request.per_gpu} with {where}; allowed: on GPUs, with pool or ray")
+        allowed = f"on GPUs, with {' or '.join(DIVIDE_GPUS)}"
+        raise UsageError(f"processes per GPU are {request.per_gpu} with {where}; allowed: {allowed}")
     if request.per_gpu is not None and request.per_gpu < 1:
         raise UsageError(f"processes per GPU are {request.per_gpu}; allowed: 1 and more")
 
@@ -129,5 +130,8 @@ def _slurm(request: Request) -> Executor:
 
 BEYOND = {"ray": _ray, "slurm": _slurm}
 """Executors that run jobs on other machines."""
+
+DIVIDE_GPUS = ("pool", "ray")
+"""Executors that can run several processes on a GPU."""
 
 EXECUTORS = ("auto", "inline", "pool", *BEYOND)

@@ -46,8 +46,8 @@ class Inline(Executor):
 def beside_same_data(jobs: Sequence[Job]) -> list[Job]:
     """The jobs in an order in which those that begin with the same data follow each other.
 
-    For one worker, which keeps what it has drawn and ends no later for it. The longest job of some data is where it
-    was in relation to that of others.
+    One worker then draws the same data once, and its last job ends no later. Of each data the first job, which is the
+    longest, keeps its place among those of other data.
     """
     by_data: dict[tuple[object, ...], list[Job]] = {}
     for job in jobs:

@@ -32,8 +32,6 @@ from synthbench.runner.executors.base import (
 from synthbench.runner.slots import Slot, enter, take_slot, undivided
 from synthbench.runner.worker import Outcome, OutOfMemoryBesideOthers, RunContext
 
-__all__ = ["WORKER_ENVIRONMENT", "Pool"]
-
 Future = ProcessFuture[list[Outcome]]
 
 

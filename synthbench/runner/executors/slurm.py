@@ -38,7 +38,7 @@ from synthbench.runner.plan import Job
 from synthbench.runner.worker import Outcome, RunContext
 
 FOLDER = "slurm"
-"""In that of the results: what the arrays of a command exchange with its driver."""
+"""Folder within the results folder, through which the arrays of a command and its driver exchange files."""
 
 CLUSTERS = ("slurm", "local")
 
