@@ -9,7 +9,7 @@ To add a column:
 - its value: in ``runner/rows.py``, or in ``runner/environment.py`` if it is of a machine or of software. A row of a run
   that failed has null, unless ``failure_row`` says otherwise;
 - ``trust/audit.py``, if its size can be implausible;
-- if it may differ between runs that are otherwise the same, ``tests/runner/circumstances.py``;
+- if it may differ between runs that are otherwise the same, ``tests/runner/runs.py``;
 - :func:`rewrite_readme`, and a store of the new version by ``tests/golden/stores/write.py``, named in
   ``tests/results/test_versions.py``.
 """

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from synthbench.blocks import BLOCKS
+from synthbench.errors import UsageError
 from synthbench.mechanisms import MECHANISMS, Attention
 from synthbench.positions import POSITIONS
 from synthbench.suites.config import ModelSettings
@@ -85,7 +86,7 @@ def test_every_mechanism_in_a_model(mechanism: str) -> None:
     check_training(model_of(mechanism))
 
 
-@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("block", sorted({*BLOCKS, *AROUND}))
 @pytest.mark.parametrize("mechanism", SOME)
 def test_mechanisms_in_every_block(mechanism: str, block: str) -> None:
     check_model(mechanism, block=block)
@@ -99,3 +100,16 @@ def test_mechanisms_with_every_position_encoding(mechanism: str, positions: str)
 @pytest.mark.parametrize("block", AROUND)
 def test_every_parameter_of_a_block_is_trained(block: str) -> None:
     check_training(model_of("yat", block=block))
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ("aether:norm=both", "aether:norm is 'both'; allowed: one of none, pre, post"),
+        ("aether:epsilon=0", "aether:epsilon is '0'; allowed: float from 1e-12 to 1"),
+        ("transformer:expansion=0", "transformer:expansion is '0'; allowed: int from 1 to 16"),
+    ],
+)
+def test_a_block_that_cannot_be_built_is_refused(block: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        model_of("softmax", block=block)

@@ -19,16 +19,6 @@ def double() -> Iterator[None]:
 
 
 @pytest.fixture
-def normal() -> Callable[..., Tensor]:
-    """Draw N(0, 1) numbers in float64 from a seed."""
-
-    def normal(*shape: int, seed: int = 0) -> Tensor:
-        return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-    return normal
-
-
-@pytest.fixture
 def matrices() -> Callable[..., Tensor]:
     """Read a rotation off as matrices [heads, length, dim, dim]: column b is what the b-th basis vector turns into."""
 

@@ -14,22 +14,12 @@ from synthbench.results import Store
 from synthbench.results.schema import run_id
 from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import plan_request
-from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.tasks import IGNORE
 from synthbench.training.sequences import draw
-from tests.runner.circumstances import CIRCUMSTANCES
+from tests.runner.runs import CIRCUMSTANCES, tiny
 
 CPU = resolve_device("cpu")
-
-
-def tiny(results: Path, **changes: Any) -> Request:
-    """Runs of tasks that share a program and have other vocabularies and scored positions: four rows."""
-    base: dict[str, Any] = {
-        "suite": "smoke", "tasks": ("copy:length=8,majority:length=8",), "mechanisms": ("linear",), "steps": 3,
-        "limit": 32, "device": "cpu", "results": results,
-    }  # fmt: skip
-    return Request(**(base | changes))
 
 
 def rows_of(results: Path) -> pa.Table:

@@ -16,18 +16,10 @@ from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import plan_request, progress_of
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
+from tests.runner.runs import tiny
 
 CPU = resolve_device("cpu")
 DECIDED = ["run_id", "status", "score", "skill", "train_loss", "eval_loss", "steps", "metrics", "n_correct"]
-
-
-def tiny(results: Path, **changes: Any) -> Request:
-    """Four rows that take a second."""
-    base: dict[str, Any] = {
-        "suite": "smoke", "tasks": ("copy:length=8,majority:length=8",), "mechanisms": ("linear",), "steps": 5,
-        "limit": 32, "device": "cpu", "results": results,
-    }  # fmt: skip
-    return Request(**(base | changes))
 
 
 def decided(results: Path) -> pd.DataFrame:

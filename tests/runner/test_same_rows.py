@@ -19,7 +19,7 @@ from synthbench.runner.plan import Job
 from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.runner.worker import RunContext
-from tests.runner.circumstances import CIRCUMSTANCES
+from tests.runner.runs import CIRCUMSTANCES
 
 TASKS, MECHANISMS = "copy:length=8,majority:length=9", "slay,softmax"
 SEEDS, STEPS, LIMIT = (0,), 3, 16

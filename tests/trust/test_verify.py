@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,13 @@ from synthbench.results import Store
 from synthbench.results.schema import RUN_COLUMNS, RUNS, row_sha256, run_id, skill
 from synthbench.runner import plan as plan_module
 from synthbench.runner.plan import shortened
-from synthbench.runner.request import Request
 from synthbench.runner.run import run
 from synthbench.suites import load_suite
 from synthbench.suites.config import TuningSettings
 from synthbench.training import train
 from synthbench.trust import audit, compare, lookup
 from synthbench.trust.verify import Sampling, Verification, verify
+from tests.runner import runs
 
 pytestmark = pytest.mark.usefixtures("one_process")
 
@@ -33,13 +34,7 @@ Row = dict[str, Any]
 ALL = Sampling(fraction=1.0, device="cpu")
 
 
-def tiny(results: Path, **changes: Any) -> Request:
-    """Four rows that take half a second."""
-    base: dict[str, Any] = {
-        "suite": "smoke", "tasks": ("copy:length=8,majority:length=8",), "mechanisms": ("linear",), "steps": 8,
-        "limit": 32, "device": "cpu", "results": results, "group_size": 1, "executor": "inline",
-    }  # fmt: skip
-    return Request(**(base | changes))
+tiny = partial(runs.tiny, steps=8, group_size=1, executor="inline")
 
 
 @pytest.fixture(scope="module")

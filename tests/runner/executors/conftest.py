@@ -3,6 +3,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,28 +16,19 @@ from synthbench.runner.environment import resolve_device
 from synthbench.runner.plan import plan_request
 from synthbench.runner.request import Request
 from synthbench.runner.worker import RunContext
+from tests.runner import runs
 
 collect_ignore = ["gated.py"]  # a plugin: it registers what it defines when it is imported
 
-OF_THE_MOMENT = [
-    "executor", "queue_s", "wall_s", "train_s", "eval_s", "data_s", "step_ms_median", "tokens_per_s", "peak_mem_bytes",
-    "started_at", "finished_at", "git_sha", "git_dirty", "row_sha256", "curve_sha256", "plugins_loaded",
-]  # fmt: skip
-"""Columns that say when and how a row was made; the checkout may change while tests run."""
+OF_THE_MOMENT = sorted({*runs.CIRCUMSTANCES, "plugins_loaded"} - {"attempt"})
+"""Columns that say when and how a row was made; after a killed worker its number of attempts is compared."""
 
 
 @pytest.fixture
 def tiny() -> Callable[..., Request]:
     """Four jobs of one row each, that take a second in all."""
 
-    def make(results: Path, **changes: Any) -> Request:
-        base: dict[str, Any] = {
-            "suite": "smoke", "tasks": ("copy:length=8,majority:length=8",), "mechanisms": ("linear",), "steps": 10,
-            "limit": 32, "device": "cpu", "results": results, "group_size": 1,
-        }  # fmt: skip
-        return Request(**(base | changes))
-
-    return make
+    return partial(runs.tiny, steps=10, group_size=1)
 
 
 @pytest.fixture(scope="session")
