@@ -46,8 +46,8 @@ class Inline(Executor):
 def beside_same_data(jobs: Sequence[Job]) -> list[Job]:
     """The jobs in an order in which those that begin with the same data follow each other.
 
-    One worker then draws the same data once, and its last job ends no later. Of each data the first job, which is the
-    longest, keeps its place among those of other data.
+    One worker then draws the same data once, and its last job ends no later. The first job on each set of data, which
+    is the longest, keeps its place.
     """
     by_data: dict[tuple[object, ...], list[Job]] = {}
     for job in jobs:
