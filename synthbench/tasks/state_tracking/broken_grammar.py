@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -50,12 +51,12 @@ class BrokenGrammar(Task):
     name: ClassVar = "broken_grammar"
     source: ClassVar = "bouhadjar2026selectiv"
     length: ClassVar = 64
-    # Scored is what stands at half of the longest gap from the walk or farther. At fewer distances an answer would
-    # nearly always stand at the same one. Among fewer symbols, what no token has followed since tells it; among more,
-    # the rule is too long to be learned in the steps of suite climb.
+    # Each rung scores only what stands farther from the walk than any token of the rung below, at three distances or
+    # more: at two, the nearer one is right in two thirds of the cases. Among 16 symbols, what no token has followed since
+    # tells the answer; the rule of 64 is too long to be learned in the steps of suite climb.
     rungs: ClassVar = tuple(
-        {"load": longest, "length": 8 * longest, "num_symbols": 32, "longest_gap": longest, "nearest": longest // 2}
-        for longest in (4, 6, 8, 12, 16, 24, 32, 48, 64)
+        {"load": longest, "length": 8 * longest, "num_symbols": 32, "longest_gap": longest, "nearest": below + 1}
+        for below, longest in pairwise((1, 4, 7, 11, 17, 26, 40))
     )
     load: ClassVar = "tokens of a gap"
     num_symbols: int = knob(16, "number of symbols", low=4, high=4096)
