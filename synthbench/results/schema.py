@@ -4,10 +4,10 @@ Only nullable columns are ever added, so every version of this schema reads the 
 
 To add a column:
 
-- an entry in ``RUN_COLUMNS``, nullable, made with the helper that says what decides it; ``since`` is the next
-  ``SCHEMA_VERSION``, which it raises;
-- its value: in ``runner/rows.py``, or in ``runner/environment.py`` if it is of a machine or of software. A row of a run
-  that failed has null, unless ``failure_row`` says otherwise;
+- raise ``SCHEMA_VERSION``; an entry in ``RUN_COLUMNS``, nullable, with that number as ``since``, made by the helper
+  that says what decides it;
+- its value: in ``runner/rows.py``, or in ``runner/environment.py`` if it is of a machine or of software. A result is
+  null in the row of a run that failed;
 - ``trust/audit.py``, if its size can be implausible;
 - if it may differ between runs that are otherwise the same, ``tests/runner/runs.py``;
 - :func:`rewrite_readme`, and a store of the new version by ``tests/golden/stores/write.py``, named in
@@ -45,8 +45,8 @@ ColumnType = Literal["string", "name", "term", "json", "bool", "int32", "int64",
 """``name`` is like ``string-copy``, ``term`` may have arguments too, ``json`` is a string that holds strict JSON."""
 
 DecidedBy = Literal["configuration", "training", "circumstances"]
-"""What decides a value: ``verify`` checks what the configuration and the code decide in every row, trains again for
-what the training decides, and ignores the rest, such as who made a row, when and where."""
+"""What decides a value: ``verify`` checks what the configuration and the code decide in every row, and trains again for
+what the training decides. Circumstances are the rest, such as who made a row, when and where."""
 
 TERM = re.compile(rf"{NAME.pattern}(:\w+=[\w.+-]+(,\w+=[\w.+-]+)*)?", re.ASCII)
 """A name, or ``aether:norm=pre``."""
@@ -77,7 +77,7 @@ class Column:
     choices: tuple[str, ...] = ()
     decided_by: DecidedBy = "configuration"
     since: int = 1
-    """The first version of the schema that has it."""
+    """The version of the schema from which on every row has it; in an earlier row it may be null."""
 
     @property
     def arrow_type(self) -> pa.DataType:

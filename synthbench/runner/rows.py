@@ -110,7 +110,9 @@ def row_and_curve(
 def failure_row(members: Sequence[Member], index: int, failure: Failure, provenance: Provenance) -> dict[str, Any]:
     """The row of a member that could not be trained: a status, never an accuracy of 0."""
     return {
-        **dict.fromkeys(column.name for column in RUN_COLUMNS if column.is_nullable),
+        **dict.fromkeys(
+            column.name for column in RUN_COLUMNS if column.is_nullable and column.decided_by != "configuration"
+        ),
         **_common(members, index, provenance),
         "status": failure.status,
         "error_type": failure.error_type,

@@ -99,7 +99,9 @@ def _judged_elsewhere(row: Row, again: Row, changed: list[str], reason: str, tol
 
 def _changed(row: Row, again: Row) -> list[str]:
     """Columns of results that differ."""
-    stated = [name for name, column in RESULTS.items() if column.since <= row["schema_version"]]
+    stated = [
+        name for name, column in RESULTS.items() if row[name] is not None or column.since <= row["schema_version"]
+    ]
     # The rate is chosen in training where the suite tunes.
     changed = [name for name in (*stated, "lr") if not equal(row[name], again[name])]
     metrics, metrics_again = json.loads(row["metrics"]), json.loads(again["metrics"])

@@ -1,5 +1,6 @@
 """Whole models keep the contract too: every mechanism in one, and some in every block and with all positions."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -54,16 +55,25 @@ def check_token_causality(model: SequenceModel) -> None:
         assert not torch.equal(after[:, cut:], before[:, cut:])
 
 
-@torch.no_grad()
 def check_members(mechanism: str, models: list[SequenceModel]) -> None:
-    """A member beside others gives what it gives alone."""
+    """A member beside others gives what it gives alone, and its parameters get the same gradients."""
     tokens = tokens_of(len(models), 3, seed=1)
+    together = stack_models(deepcopy(models), strategy_of(MECHANISMS[mechanism], FIELDS))
     expected = torch.stack([model(rows) for model, rows in zip(models, tokens, strict=True)])
-    together = stack_models(models, strategy_of(MECHANISMS[mechanism], FIELDS))
-
-    torch.testing.assert_close(together(tokens), expected, rtol=1e-9, atol=1e-9)
+    logits = together(tokens)
     last = together(tokens, torch.tensor([LENGTH - 1]))
+    weights = torch.sin(torch.arange(expected.numel(), dtype=torch.float64)).view(expected.shape)
+    torch.autograd.backward((logits * weights).sum())
+    torch.autograd.backward((expected * weights).sum())
+
+    torch.testing.assert_close(logits, expected, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(last, expected[..., -1:, :], rtol=1e-9, atol=1e-9)
+    for member, model in enumerate(models):
+        for stacked, single in zip(together.parameters(), model.parameters(), strict=True):
+            assert stacked.grad is not None
+            gradient = stacked.grad[member].reshape(single.shape)
+            expected_gradient = torch.zeros_like(single) if single.grad is None else single.grad
+            torch.testing.assert_close(gradient, expected_gradient, rtol=1e-8, atol=1e-9)
 
 
 def check_model(mechanism: str, **around: Any) -> None:

@@ -445,6 +445,49 @@ def test_a_file_that_is_not_parquet_is_moved_and_counted(
     assert set(made.statuses()) == ({good["run_id"]} if kind == "runs" else {good["run_id"], bad["run_id"]})
 
 
+def test_a_file_cut_at_any_length_is_never_read(root: Path, make_row: MakeRow) -> None:
+    row = make_row()
+    filled(root, [row])
+    path = run_file(root, row)
+    content = path.read_bytes()
+
+    for length in range(0, len(content), len(content) // 15):
+        path.write_bytes(content[:length])
+        survivor = reader(root)
+        assert len(survivor.table()) == 0
+        assert len(survivor.quarantined) == 1
+
+
+@pytest.mark.parametrize("kind", ["runs", "curves", "compact"])
+def test_a_flipped_bit_costs_rows_or_curves_but_alters_none(root: Path, make_row: MakeRow, kind: str) -> None:
+    rows = [make_row(seed=seed) for seed in range(3 if kind == "compact" else 1)]
+    made = filled(root, rows, CURVE if kind == "curves" else ())
+    if kind == "compact":
+        made.compact()
+    (path,) = (root / kind).iterdir()
+    content = path.read_bytes()
+
+    def read(store: Store) -> list[str]:
+        return exact(store.table()) if kind != "curves" else [repr(point) for point in store.curves().values.tolist()]
+
+    intact = read(made)
+    rng = np.random.default_rng(0)
+    outcomes = []
+    num_data = len(content) - 8 - int.from_bytes(content[-8:-4], "little")  # what is before the footer
+    for offset in (*rng.choice(num_data, size=25, replace=False), *rng.integers(num_data, len(content), size=10)):
+        flipped = bytearray(content)
+        flipped[offset] ^= 1 << int(rng.integers(8))
+        path.write_bytes(flipped)
+        survivor = reader(root)
+        seen = read(survivor)
+        assert set(seen) <= set(intact)
+        assert kind == "compact" or seen in ([], intact)
+        assert (seen == intact) == (not survivor.quarantined)
+        outcomes.append(seen == intact)
+
+    assert not all(outcomes)
+
+
 def test_one_bad_row_in_a_compact_file_does_not_cost_the_others(root: Path, make_row: MakeRow) -> None:
     rows = [make_row(seed=seed) for seed in range(3)]
     rows[1]["score"] = 0.99

@@ -5,7 +5,7 @@ from typing import Any
 
 from synthbench.runner.request import Request
 
-CIRCUMSTANCES = (
+MAY_DIFFER = (
     *("executor", "attempt", "started_at", "finished_at", "peak_mem_bytes", "row_sha256", "curve_sha256"),
     *("wall_s", "queue_s", "train_s", "eval_s", "data_s", "step_ms_median", "tokens_per_s"),
     *("git_sha", "git_dirty"),  # somebody may commit meanwhile
@@ -15,7 +15,7 @@ CIRCUMSTANCES = (
 
 
 def tiny(results: Path, **changes: Any) -> Request:
-    """Two tasks that share a program and have other vocabularies and scored positions: four rows in a second."""
+    """Two tasks that share a program and differ in vocabulary and scored positions: four rows in a second."""
     base: dict[str, Any] = {
         "suite": "smoke", "tasks": ("copy:length=8,majority:length=8",), "mechanisms": ("linear",), "steps": 5,
         "limit": 32, "device": "cpu", "results": results,

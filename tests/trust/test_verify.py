@@ -204,6 +204,23 @@ def test_a_row_with_the_results_of_another_seed_is_found(altered: Callable[..., 
     assert not verification.ok
 
 
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        ({"schema_version": 3, "lr_first": None, "lr_last": None}, "bitwise"),
+        ({"schema_version": 3, "lr_first": 99.0}, "differs"),
+        ({"schema_version": 0, "score": 0.25}, "differs"),
+        ({"lr_first": None}, "differs"),
+    ],
+)
+def test_a_result_may_be_missing_only_in_a_row_that_is_older_than_its_column(
+    change: Row, verdict: str, made: Store
+) -> None:
+    row = made.table().to_pylist()[0]
+
+    assert compare.judged(row | change, row, (None, None), 0.0)[0] == verdict
+
+
 def test_rows_of_an_installation_that_trains_otherwise_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """What an executor is, and the one set of rules by which a job is tried again.
 
-A new one subclasses :class:`WorkerExecutor` and gives it :class:`Workers`, as ``ray.py`` does; ``choice.py`` makes it.
+A new one whose jobs run in other processes subclasses :class:`WorkerExecutor` and gives it :class:`Workers`, as
+``ray.py`` does; ``choice.py`` makes it.
 
 ============================  =====================================================================================
 a worker or its machine dies  the job is tried again, ``MAX_ATTEMPTS`` times in all; then rows with status ``error``

@@ -46,8 +46,8 @@ class Inline(Executor):
 def beside_same_data(jobs: Sequence[Job]) -> list[Job]:
     """The jobs in an order in which those that begin with the same data follow each other.
 
-    One worker then draws the same data once, and its last job ends no later. The first job on each set of data, which
-    is the longest, keeps its place.
+    One worker then draws the same data once, and its last job ends no later. The first jobs on
+    each set of data, which are the longest, stay in their order.
     """
     by_data: dict[tuple[object, ...], list[Job]] = {}
     for job in jobs:

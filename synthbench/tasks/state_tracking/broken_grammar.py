@@ -52,11 +52,11 @@ class BrokenGrammar(Task):
     source: ClassVar = "bouhadjar2026selectiv"
     length: ClassVar = 64
     # Each rung scores only what stands farther from the walk than any token of the rung below, at three distances or
-    # more: at two, the nearer one is right in two thirds of the cases. Among 16 symbols, what no token has followed since
-    # tells the answer; the rule of 64 is too long to be learned in the steps of suite climb.
+    # more: at two, the nearer one is right in two thirds of the cases. The fewer the symbols, the more often what no
+    # token has followed since tells the answer; the rule of 64 is too long to be learned in the steps of suite climb.
     rungs: ClassVar = tuple(
         {"load": longest, "length": 8 * longest, "num_symbols": 32, "longest_gap": longest, "nearest": below + 1}
-        for below, longest in pairwise((1, 4, 7, 11, 17, 26, 40))
+        for below, longest in pairwise((1, 4, 7, 10, 14, 19, 25, 32, 40))
     )
     load: ClassVar = "tokens of a gap"
     num_symbols: int = knob(16, "number of symbols", low=4, high=4096)
