@@ -52,10 +52,19 @@ class BrokenGrammar(Task):
     source: ClassVar = "bouhadjar2026selectiv"
     length: ClassVar = 64
     # Each rung scores only what stands farther from the walk than any token of the rung below, at three distances or
-    # more: at two, the nearer one is right in two thirds of the cases. The fewer the symbols, the more often what no
-    # token has followed since tells the answer; the rule of 64 is too long to be learned in the steps of suite climb.
+    # more: at two, the nearer one is right in two thirds of the cases. In the first half, which is trained and not
+    # scored, all distances are asked: else there is too little to learn from. The fewer the symbols, the more often what
+    # no token has followed since tells the answer; the more, the longer the rule takes to learn.
     rungs: ClassVar = tuple(
-        {"load": longest, "length": 8 * longest, "num_symbols": 32, "longest_gap": longest, "nearest": below + 1}
+        {
+            "load": longest,
+            "length": 8 * longest,
+            "first_new": 4 * longest,
+            "num_symbols": 32,
+            "longest_gap": longest,
+            "nearest": below + 1,
+            "asked_before": 4 * longest,
+        }
         for below, longest in pairwise((1, 4, 7, 10, 14, 19, 25, 32, 40))
     )
     load: ClassVar = "tokens of a gap"
@@ -63,6 +72,9 @@ class BrokenGrammar(Task):
     branches: int = knob(2, "number of symbols that may follow a symbol", low=1, high=4094)
     longest_gap: int = knob(8, "tokens of the longest gap", low=1, high=65536)
     nearest: int = knob(1, "fewest tokens from the walk to a token that is scored", low=1, high=65536)
+    asked_before: int = knob(
+        0, "tokens at the beginning where all of a gap is scored", low=0, high=65536, is_addition=True
+    )
 
     def __post_init__(self) -> None:
         """Check the knobs, also against each other.
@@ -113,7 +125,8 @@ class BrokenGrammar(Task):
         distance = positions - np.maximum.accumulate(np.where(is_walk, positions, 0), axis=1)
         inputs = rule.symbols[(walk + away.T) % self.num_symbols]
         reached = rule.symbols[walk % self.num_symbols]
-        return Batch(inputs, np.where(distance >= self.nearest, reached, IGNORE))
+        nearest = np.where(positions < self.asked_before, 1, self.nearest)
+        return Batch(inputs, np.where(distance >= nearest, reached, IGNORE))
 
     def floor(self, length: int) -> Bound:
         """One in all symbols: a turn of the circle changes no probability."""
@@ -126,7 +139,7 @@ class BrokenGrammar(Task):
     def stretched(self, length: int, factor: int) -> tuple[Task, int]:
         """Gaps of up to ``factor`` times the length, in as many times the tokens; only longer gaps are scored."""
         longest = factor * self.longest_gap
-        return replace(self, longest_gap=longest, nearest=longest // 2 + 1), factor * length
+        return replace(self, longest_gap=longest, nearest=longest // 2 + 1, asked_before=0), factor * length
 
     def shortcuts(self, inputs: Tokens) -> dict[str, Tokens]:
         """What two neighbours tell: the latest token that may follow the one before, or is not followed as it may be.
