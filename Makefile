@@ -41,6 +41,7 @@ check:  ## The same in an environment that is ready
 	$(BIN)/synthbench report --suite paper --mech all --seeds 42-44 --out reports/paper-all --check
 	$(BIN)/synthbench report --suite climb --check
 	$(BIN)/synthbench report --suite climb.extra --check
+	$(BIN)/synthbench report --suite climb-long --check
 	$(BIN)/synthbench report --suite peers --check
 	$(BIN)/synthbench report --suite digits --check
 	$(BIN)/synthbench report --suite digits-short --check

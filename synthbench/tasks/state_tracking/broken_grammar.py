@@ -53,8 +53,8 @@ class BrokenGrammar(Task):
     length: ClassVar = 64
     # Each rung scores only what stands farther from the walk than any token of the rung below, at three distances or
     # more: at two, the nearer one is right in two thirds of the cases. In the first half, which is trained and not
-    # scored, all distances are asked: else there is too little to learn from. The fewer the symbols, the more often what
-    # no token has followed since tells the answer; the more, the longer the rule takes to learn.
+    # scored, all distances are asked: else there is too little to learn from. The fewer the symbols, the more often
+    # what no token has followed since tells the answer; the more, the longer the rule takes to learn.
     rungs: ClassVar = tuple(
         {
             "load": longest,
