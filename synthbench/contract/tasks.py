@@ -255,30 +255,38 @@ def _check_floor_in_bits(task: Task, length: int, num_sequences: int) -> None:
 def check_knobs(task: Task, length: int) -> None:
     """Every knob changes the batch, or the coordinates of its tokens, for some value in its range.
 
-    Knobs that say where data are, and those that name data by a hash, have no other value that could be tried.
+    It may change those of a rung instead, where it depends on another knob. Knobs that say where data are, and those
+    that name data by a hash, have no other value that could be tried.
     """
-    reference, coordinates = _sample(task, length, SMALL_BATCH), task.coordinates(length)
     for name, knob in knobs_of(type(task)).items():
         if knob.type is str and not knob.choices:
             continue
-        tried = []
-        for value in _other_values(knob, getattr(task, name)):
-            try:
-                other = dataclasses.replace(task, **{name: value})
-                batch = other.sample(_generator(0), SMALL_BATCH, length)
-            except UsageError:
-                continue
-            except Exception as error:
-                what = f"with {name}={value}, sampling gave {type(error).__name__}: {error}"
-                raise _broken(task, length, what) from error
-            tried.append(value)
-            if not _is_same(batch, reference) or not np.array_equal(other.coordinates(length), coordinates):
-                break
-        else:
-            values = ", ".join(map(str, tried)) or "no other value that the task accepts"
-            raise _broken(
-                task, length, f"the knob {name}={getattr(task, name)} changes nothing (tried {values}); remove it"
-            )
+        tried = _tried_in_vain(task, length, name, knob)
+        if tried is None or any(_tried_in_vain(rung.task, rung.length, name, knob) is None for rung in _rungs(task)):
+            continue
+        values = ", ".join(map(str, tried)) or "no other value that the task accepts"
+        raise _broken(
+            task, length, f"the knob {name}={getattr(task, name)} changes nothing (tried {values}); remove it"
+        )
+
+
+def _tried_in_vain(task: Task, length: int, name: str, knob: Knob) -> list[Value] | None:
+    """The values of a knob that were tried and change nothing; None if one changes something."""
+    reference, coordinates = _sample(task, length, SMALL_BATCH), task.coordinates(length)
+    tried = []
+    for value in _other_values(knob, getattr(task, name)):
+        try:
+            other = dataclasses.replace(task, **{name: value})
+            batch = other.sample(_generator(0), SMALL_BATCH, length)
+        except UsageError:
+            continue
+        except Exception as error:
+            what = f"with {name}={value}, sampling gave {type(error).__name__}: {error}"
+            raise _broken(task, length, what) from error
+        tried.append(value)
+        if not _is_same(batch, reference) or not np.array_equal(other.coordinates(length), coordinates):
+            return None
+    return tried
 
 
 def check_rungs(task: Task) -> None:
