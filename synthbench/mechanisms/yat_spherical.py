@@ -44,6 +44,6 @@ class YatSpherical(YatAttention):
         x = unit_vectors(q) @ unit_vectors(k).mT
         return x.square() / torch.rsub(x, 2 + self.epsilon, alpha=2).clamp(min=1e-6)
 
-    def own_kernel(self) -> kernels.Form | None:
+    def own_kernel(self, dtype: torch.dtype) -> kernels.Form | None:  # noqa: ARG002 - of every type
         """The kernel by tiles, of the sum alone."""
         return partial(kernels.load("_yat_spherical").attend, self.epsilon) if self.normaliser == "sum" else None

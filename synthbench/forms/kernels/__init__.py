@@ -54,9 +54,11 @@ MAX_FEATURES = 128
 """Largest number of given features, and of exponential features."""
 MAX_ANCHORS = 16
 """With 32, outputs were wrong at some sizes on an H200, see ``_slay.gradient_tiles``."""
+MIN_SLAY_WIDTH_BFLOAT16 = 32
+"""Narrower heads gave wrong gradients, or an illegal access, on an H100: width 16 with 16 anchors."""
 MAX_LENGTH = 65_535 * 256
 """As many segments as CUDA launches along the second axis of a grid; then no head has 2^31 numbers."""
-MAX_SHARED_BYTES = 212_992
+MAX_SHARED_BYTES = 217_088
 """Shared memory of the largest tile within these limits, as compiled for compute capability 9.0."""
 
 
@@ -68,7 +70,7 @@ def load(name: str) -> Any:
 def of(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:
     """The kernel that the class of a mechanism declares as ``own_kernel``, for tensors like these; None if none."""
     own_kernel = own_form(unit, "own_kernel")
-    return own_kernel() if own_kernel is not None and serves(q, k, v) else None
+    return own_kernel(q.dtype) if own_kernel is not None and serves(q, k, v) else None
 
 
 def of_features(unit: Any, q: Tensor, k: Tensor, v: Tensor) -> Form | None:

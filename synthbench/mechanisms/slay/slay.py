@@ -55,9 +55,11 @@ class Slay(ProductAttention):
         cosines = project(unit, self.anchors)
         return cosines.square() / math.sqrt(self.P)
 
-    def own_kernel(self) -> kernels.Form | None:
-        """The kernel that makes the features on chip; None if they are too many for it."""
+    def own_kernel(self, dtype: torch.dtype) -> kernels.Form | None:
+        """The kernel that makes the features on chip; None if they are too many for it, or heads too narrow."""
         if self.P > kernels.MAX_ANCHORS or self.directions.shape[-1] > kernels.MAX_FEATURES:
+            return None
+        if dtype == torch.bfloat16 and self.head_dim < kernels.MIN_SLAY_WIDTH_BFLOAT16:
             return None
         slay = kernels.load("_slay")
         constants = slay.Constants(self.anchors, self.directions, self.shift, self.log_scale)

@@ -43,9 +43,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def make(name: str, **knobs: Any) -> FeatureAttention | ScoreAttention:
+def make(name: str, head_dim: int = 16, **knobs: Any) -> FeatureAttention | ScoreAttention:
     knobs = ({"P": 3, "R": 2, "D": 5} if name == "slay" else {}) | knobs  # few, for the interpreter
-    unit = MECHANISMS[name](model_dim=32, num_heads=2, generator=torch.Generator().manual_seed(0), **knobs)
+    unit = MECHANISMS[name](model_dim=2 * head_dim, num_heads=2, generator=torch.Generator().manual_seed(0), **knobs)
     assert isinstance(unit, FeatureAttention | ScoreAttention)
     return unit
 
@@ -197,8 +197,8 @@ def test_what_a_kernel_does_not_take_runs_the_form_of_pytorch(
 def test_half_precision_is_lost_only_in_what_is_written(
     draw: Draw, runs: list[str], name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = tuple(x.to(dtype) for x in draw(70))
-    unit = make(name).to(dtype)  # features of one factor are made by PyTorch, in that type
+    case = tuple(x.to(dtype) for x in draw(70, 32, 32))
+    unit = make(name, 32).to(dtype)  # features of one factor are made by PyTorch, in that type
 
     found = with_gradients(unit.attend, case)
 
@@ -221,11 +221,20 @@ def test_half_precision_is_lost_only_in_what_is_written(
     ],
 )
 def test_sizes_and_variants_without_a_kernel_run_the_form_of_pytorch(
-    draw: Draw, runs: list[str], name: str, knobs: dict[str, int | str], width: int
+    draw: Draw, runs: list[str], name: str, knobs: dict[str, Any], width: int
 ) -> None:
     out = make(name, **knobs).attend(*draw(5, width, width))
 
     assert out.isfinite().all()
+    assert not runs
+
+
+def test_narrow_heads_of_bfloat16_run_slay_by_pytorch(draw: Draw, runs: list[str]) -> None:
+    narrow, wide = ([x.bfloat16() for x in draw(5, width, width)] for width in (16, 32))
+
+    assert make("slay").bfloat16().gpu_kernel(*narrow) is None
+    assert make("slay").gpu_kernel(*draw(5)) is not None
+    assert make("slay", 32).bfloat16().gpu_kernel(*wide) is not None
     assert not runs
 
 

@@ -18,8 +18,8 @@ ALLOWED = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
 """Of the largest value, or of 1."""
 
 
-def make(name: str, **knobs: Any) -> FeatureAttention | ScoreAttention:
-    unit = MECHANISMS[name](model_dim=64, num_heads=2, generator=torch.Generator().manual_seed(0), **knobs)
+def make(name: str, head_dim: int = 32, **knobs: Any) -> FeatureAttention | ScoreAttention:
+    unit = MECHANISMS[name](model_dim=2 * head_dim, num_heads=2, generator=torch.Generator().manual_seed(0), **knobs)
     assert isinstance(unit, FeatureAttention | ScoreAttention)
     return unit
 
@@ -34,7 +34,16 @@ CASES = [
     *product([("slay", {}), ("slay", {"P": 16}), ("linear", {}), ("performer", {}), ("yat-spherical", {})], ALLOWED),
     # Where denominators of signed features are near 0, gradients leave the range of half precision.
     (("rff", {}), torch.float32),
+    *product(
+        [("slay", {"head_dim": 16, "P": 16}), ("slay", {"head_dim": 64, "P": 16})], [torch.float32, torch.float16]
+    ),
+    (("slay", {"head_dim": 16}), torch.float16),
+    *product([("slay", {"head_dim": 64})], ALLOWED),
+    *product(
+        [("yat-spherical", {"head_dim": 16}), ("yat-spherical", {"head_dim": 64})], [torch.float32, torch.bfloat16]
+    ),
 ]
+"""In heads of 32, or of the width that a case names."""
 
 
 @pytest.mark.gpu
@@ -46,8 +55,8 @@ def test_a_kernel_computes_what_float64_does(
     need("cuda", torch.cuda.is_available(), "there is no CUDA device")
     need("triton", kernels.runs_on(torch.device("cuda")), "this device does not run the kernels")
     generator = torch.Generator().manual_seed(length)
-    q, k, v = (torch.randn(1, 2, length, 32, generator=generator).to("cuda", dtype) for _ in "qkv")
     unit = make(name, **knobs).to("cuda", dtype)
+    q, k, v = (torch.randn(1, 2, length, unit.head_dim, generator=generator).to("cuda", dtype) for _ in "qkv")
     kernel = unit.gpu_kernel(q, k, v)
     assert kernel is not None
 
