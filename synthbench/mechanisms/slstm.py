@@ -28,9 +28,10 @@ class Slstm(Mechanism):
 
     State: h, c / n and log n, a number a channel each.
 
-    Source: Beck et al. (2024), section 2.2, with the sigmoid for f. R and b_i begin at 0, as in the authors' code;
-    b_f from 3 to 6 over the channels of a head, as in their mLSTM: the code of sLSTM has a power law that depends on
-    the block. Left out: the convolution before the gates, and the projections up and down after the cell.
+    Source: Beck et al. (2024), section 2.2, with the sigmoid for f. As in the authors' code R and the other biases
+    begin at 0, and b_f goes from 5 to -7 over the channels of a head, so some hold on to what they have and others
+    forget it at once: evenly here, there by a power law whose exponent rises from 0.3 in the first block to 1.6 in the
+    last. Left out: the convolution before the gates, and the projections up and down after the cell.
     """
 
     name: ClassVar = "slstm"
@@ -38,6 +39,7 @@ class Slstm(Mechanism):
     family: ClassVar = "recurrent"
     source: ClassVar = "beck2024xlstm"
     complexity: ClassVar = "T d^2"
+    version: ClassVar = 2
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """Draw the projections; R and the biases begin at given values.
@@ -52,7 +54,7 @@ class Slstm(Mechanism):
         self.gates = Linear(width, 4 * width, bias=False, generator=generator)
         self.out = Linear(width, width, bias=self.bias, generator=generator)
         self.recurrent = nn.Parameter(torch.zeros(heads, size, 4 * size))
-        biases = [torch.zeros(size), torch.zeros(size), torch.linspace(3, 6, size), torch.zeros(size)]
+        biases = [torch.zeros(size), torch.zeros(size), torch.linspace(5, -7, size), torch.zeros(size)]
         # The columns of a head belong to z, i, f and o in this order.
         self.gates_bias = nn.Parameter(torch.cat(biases).expand(heads, -1).reshape(1, 1, -1).clone())
 

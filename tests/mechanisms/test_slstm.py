@@ -46,7 +46,7 @@ def test_gates_of_a_thousand_do_not_overflow(generator: torch.Generator) -> None
 def test_biases_begin_at_given_values_and_heads_divide_the_width(generator: torch.Generator) -> None:
     bias = Slstm(model_dim=8, num_heads=2, generator=generator).gates_bias.view(2, 4, 4)
 
-    assert bias[0, 2].tolist() == [3, 4, 5, 6]
+    assert bias[0, 2].tolist() == [5, 1, -3, -7]
     assert (bias[:, [0, 1, 3]] == 0).all()
     with pytest.raises(UsageError, match="num_heads is 3; allowed: a divisor of the width 8"):
         Slstm(model_dim=8, num_heads=3)
