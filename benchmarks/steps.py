@@ -127,7 +127,7 @@ def _first_hour(place: _Place) -> Iterator[Step]:
     kernel = {"lengths": "16384,131072", "forms": "kernel,attend", **UNTIL_FULL}
     yield place.bench("scaling-kernels", "scaling", mech="slay,linear,yat-spherical", **kernel, dtype="bfloat16")
     yield place.bench("suite", "suite", members="1,16,64", steps=20, lengths="32,64,256")
-    few = {"mech": FEW, "lengths": _powers(10, 17), "forms": "attend,kernel,fla,streamed", **UNTIL_FULL}
+    few = {"mech": FEW, "lengths": _powers(10, 17), "forms": "attend,kernel,streamed", **UNTIL_FULL}
     yield place.bench("scaling-few-bfloat16", "scaling", **few, dtype="bfloat16")
     yield place.bench("scaling-few-float32", "scaling", **few)
     published = {**few, "lengths": "4096,16384", "forms": "published,dense"}
@@ -135,12 +135,13 @@ def _first_hour(place: _Place) -> Iterator[Step]:
 
 
 def _rest(place: _Place) -> Iterator[Step]:
-    # FlexAttention is compiled for every length, and may fail there: it has a step of its own.
-    all_but_flex = {"forms": ",".join(form for form in FORMS if form != "flex")}
-    to_128k = {"lengths": _powers(7, 17), **UNTIL_FULL, **all_but_flex}
+    # FlexAttention is compiled for every length, flash-linear-attention tunes for minutes: each has its own step.
+    usual = {"forms": ",".join(form for form in FORMS if form not in {"flex", "fla"})}
+    to_128k = {"lengths": _powers(7, 17), **UNTIL_FULL, **usual}
     long = {"lengths": _powers(18, 24), "forms": "layer,attend,streamed,kernel", **UNTIL_FULL, "max_seconds": 10}
-    wide = {"lengths": "1024,4096,16384", "batch_size": 32, **UNTIL_FULL, **all_but_flex}
+    wide = {"lengths": "1024,4096,16384", "batch_size": 32, **UNTIL_FULL, **usual}
     flex = {"lengths": "4096,16384,65536", "forms": "attend,flex", **UNTIL_FULL}
+    fla = {"mech": "slay,linear,performer", "lengths": "4096,16384,131072", "forms": "kernel,fla", **UNTIL_FULL}
     training = {"steps": 20, "lengths": "32,64,256"}
     half = {"dtype": "bfloat16"}
     yield place.bench("scaling-bfloat16", "scaling", mech=KERNELS, **to_128k, **half)
@@ -155,6 +156,7 @@ def _rest(place: _Place) -> Iterator[Step]:
     yield place.bench("scaling-batch", "scaling", mech=KERNELS, **wide, **half)
     yield place.bench("context", "context", gigabytes=_gigabytes_of(place.device), longest=2**24, **half)
     yield place.bench("scaling-flex", "scaling", mech=FLEX, **flex)
+    yield place.bench("scaling-fla", "scaling", **fla, **half)
     yield place.run("paper-cell-by-cell", "paper", seeds=SEEDS, members=3)
     yield place.bench("scaling-others", "scaling", mech="all", **to_128k, **half)
 
