@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import tarfile
 from collections.abc import Callable, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -238,8 +237,8 @@ def test_each_call_leaves_archives_of_all_that_there_is(tmp_path: Path) -> None:
     rows = Store.open(folder / "smoke", create=False).table()
     assert rows.num_rows == 1
     moved = tmp_path / "elsewhere"
-    with tarfile.open(target / f"{folder.name}-1.tar.gz") as archive:
-        archive.extractall(moved, filter="data")
+    moved.mkdir()
+    subprocess.run(["tar", "-xzf", target / f"{folder.name}-1.tar.gz", "-C", moved], check=True)
     assert sorted(file.name for file in (moved / folder.name).iterdir()) == ["doctor.txt", "smoke", "smoke.txt"]
     merged = CliRunner().invoke(
         app, ["store", "merge", str(moved / folder.name / "smoke"), "--results", str(tmp_path / "mine")]
